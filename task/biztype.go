@@ -1,0 +1,86 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Mode names the engine that finds the due tasks of a business type.
+type Mode string
+
+// The engines.
+const (
+	ModeScan  Mode = "scan"  // cron tick over the owned tables; needs only the database
+	ModeRedis Mode = "redis" // slot timer on Redis sorted sets
+)
+
+// BizType is a business type: the engine, the processor and the policies that
+// all of its tasks share.
+type BizType struct {
+	ID   uint64 // stored in the rows
+	Name string // what users say
+	Mode Mode
+
+	Processor string        // name of the registered processor
+	Workers   int           // runs at the same time on one node
+	Timeout   time.Duration // of one run
+
+	MaxRetries  int           // failed runs that are tried again; a task runs at most MaxRetries+1 times
+	BackoffMin  time.Duration // pause after the first failed run
+	BackoffMax  time.Duration // longest pause
+	ExpireAfter time.Duration // overdue by more than this: dead, not run; 0 = never
+}
+
+// Types is an immutable set of business types.
+type Types struct {
+	list   []BizType
+	byID   map[uint64]BizType
+	byName map[string]BizType
+}
+
+// NewTypes builds a set. Ids and names must be unique.
+func NewTypes(list ...BizType) (*Types, error) {
+	t := &Types{
+		list:   slices.Clone(list),
+		byID:   make(map[uint64]BizType, len(list)),
+		byName: make(map[string]BizType, len(list)),
+	}
+	for _, b := range list {
+		if _, dup := t.byID[b.ID]; dup {
+			return nil, fmt.Errorf("biz_type id %d is used twice", b.ID)
+		}
+		if _, dup := t.byName[b.Name]; dup {
+			return nil, fmt.Errorf("biz_type name %q is used twice", b.Name)
+		}
+		t.byID[b.ID], t.byName[b.Name] = b, b
+	}
+	return t, nil
+}
+
+// ByID finds a business type by the id that rows carry.
+func (t *Types) ByID(id uint64) (BizType, bool) { b, ok := t.byID[id]; return b, ok }
+
+// ByName finds a business type by its name.
+func (t *Types) ByName(name string) (BizType, bool) { b, ok := t.byName[name]; return b, ok }
+
+// All lists the business types in the order of the configuration.
+func (t *Types) All() []BizType { return t.list }
+
+// Catalog holds the business types in force. A reload of the configuration
+// swaps the whole set at once, so every reader sees either the old or the new.
+type Catalog struct{ current atomic.Pointer[Types] }
+
+// NewCatalog starts with the given set.
+func NewCatalog(t *Types) *Catalog {
+	c := &Catalog{}
+	c.Store(t)
+	return c
+}
+
+// Load gives the set in force.
+func (c *Catalog) Load() *Types { return c.current.Load() }
+
+// Store puts a new set in force.
+func (c *Catalog) Store(t *Types) { c.current.Store(t) }

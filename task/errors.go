@@ -1,0 +1,57 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotFound answers a look-up by a job_id that no row has.
+var ErrNotFound = errors.New("no such task")
+
+// ErrUnavailable answers a request that nobody can decide now (the task's
+// database is down). The caller may try again.
+var ErrUnavailable = errors.New("the task's store is not reachable now")
+
+// Conflict says why a task could not be changed, as a word of the HTTP API.
+type Conflict string
+
+// The conflicts.
+const (
+	ConflictProcessed Conflict = "already_processed"
+	ConflictCancelled Conflict = "already_cancelled"
+	ConflictDead      Conflict = "dead"
+	ConflictRunning   Conflict = "running"
+	ConflictPending   Conflict = "pending" // redrive of a task that is not dead
+)
+
+// ConflictOf gives the conflict of a task that stands in status s.
+func ConflictOf(s Status) Conflict {
+	switch s {
+	case Processed:
+		return ConflictProcessed
+	case Cancelled:
+		return ConflictCancelled
+	case Dead:
+		return ConflictDead
+	default:
+		return ConflictPending
+	}
+}
+
+// ConflictError answers a change that the task's state does not allow.
+type ConflictError struct {
+	JobID    uint64
+	Conflict Conflict
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("task %d cannot be changed: %s", e.JobID, e.Conflict)
+}
+
+// FieldError answers bad input: which field, and what would be right.
+type FieldError struct {
+	Field   string
+	Message string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Message }

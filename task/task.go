@@ -1,0 +1,100 @@
+// Package task holds the words that every other room speaks: the Task, its
+// Status and the allowed moves between them, the business types with their
+// policies, and the answers that a refusal can be.
+//
+// Nothing comes in and nothing goes out: it is a leaf that imports the standard
+// library only. It refuses to know where tasks are stored, who runs them and
+// how they travel.
+package task
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limits of what one task may hold. They follow the columns of the task table.
+const (
+	MaxAttribute = 4096 // bytes of Attribute
+	MaxDedupKey  = 64   // bytes of DedupKey
+	MaxLastError = 255  // bytes of LastError; longer ones are cut
+	MaxAttempts  = 255  // attempts is an unsigned tinyint
+)
+
+// Task is one row: fire BizType for BizID at ActionTime.
+//
+// All times are UTC with millisecond precision.
+type Task struct {
+	JobID      uint64    // globally unique, 63 bits; carries its shard
+	BizID      uint64    // the business's own id (an order id); the sharding key
+	BizType    uint64    // id of the business type
+	Status     Status    //
+	ActionTime time.Time // next time to run: moved on by a retry's back-off
+	Attribute  string    // the caller's payload, at most MaxAttribute bytes
+	Attempts   int       // failed runs so far
+	LastError  string    // why the last failed run failed; empty if none did
+	DedupKey   string    // idempotency key of the submit; empty for none
+	Created    time.Time // gmt_create
+	Modified   time.Time // gmt_modified
+}
+
+// Status is where a task stands in its life. Only pending tasks ever run.
+type Status uint8
+
+// The statuses as stored. 1 is never written.
+const (
+	Pending   Status = 0
+	Processed Status = 2
+	Cancelled Status = 3
+	Dead      Status = 4
+)
+
+var statusWords = map[Status]string{
+	Pending:   "pending",
+	Processed: "processed",
+	Cancelled: "cancelled",
+	Dead:      "dead",
+}
+
+// String gives the status as the word that users see.
+func (s Status) String() string {
+	if w, ok := statusWords[s]; ok {
+		return w
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
+}
+
+// ParseStatus reads a status word.
+func ParseStatus(word string) (Status, error) {
+	for s, w := range statusWords {
+		if w == word {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("status %q is unknown; it is pending, processed, cancelled or dead", word)
+}
+
+// CanBecome tells whether a task in status s may move to status to. These are
+// all the moves there are; each one is a compare-and-set in the store.
+//
+//	pending ──► processed | cancelled | dead | pending (retry, reschedule)
+//	dead    ──► pending (redrive)
+func (s Status) CanBecome(to Status) bool {
+	switch s {
+	case Pending:
+		return to == Processed || to == Cancelled || to == Dead || to == Pending
+	case Dead:
+		return to == Pending
+	default:
+		return false
+	}
+}
+
+// CeilMilli rounds t up to a whole millisecond, in UTC. Rounding up keeps the
+// promise that a task never runs before the moment it was asked for.
+func CeilMilli(t time.Time) time.Time {
+	floor := t.Truncate(time.Millisecond)
+	if floor.Before(t) {
+		floor = floor.Add(time.Millisecond)
+	}
+	return floor.UTC()
+}
