@@ -1,0 +1,47 @@
+// Package processor runs tasks. Tasks that are due come in from the queue, one
+// lane a business type; what happened to them goes out as moves to the store,
+// flushed in batches.
+//
+// It refuses to know which engine found a task: everything in the queue carries
+// its own receipt.
+package processor
+
+import (
+	"context"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Processor fires the tasks of a business type. It is called from many
+// goroutines. ctx ends when the business type's timeout is over or when the
+// program gives up on a graceful stop; a run that ends with an error is tried
+// again after a back-off. A panic is a failed run.
+//
+// At least once: after a crash a task that had already run may run again, so
+// Process should be idempotent by t.JobID.
+//
+//	return nil                       // processed
+//	return err                       // failed run: retried with back-off
+//	return processor.RetryAfter(...) // failed run: retried after a given pause
+//	return processor.Discard(...)    // not wanted any more: never run again
+type Processor interface {
+	Process(ctx context.Context, t task.Task) error
+}
+
+// Batch is the optional batch form: a Processor that also has it is handed many
+// due tasks at once. The answer has one error a task, in order; nil means that
+// all were processed. tasks must not be kept after the call.
+type Batch interface {
+	ProcessBatch(ctx context.Context, tasks []task.Task) []error
+}
+
+// Func makes a Processor of a function.
+type Func func(ctx context.Context, t task.Task) error
+
+// Process calls f.
+func (f Func) Process(ctx context.Context, t task.Task) error { return f(ctx, t) }
+
+// Constructor builds the processor of one business type. settings is the block
+// of the configuration that is named like the processor (webhook: {…}), or nil.
+// A processor that is an io.Closer is closed when its business type goes.
+type Constructor func(b task.BizType, settings any) (Processor, error)

@@ -1,0 +1,56 @@
+package processor
+
+import (
+	"errors"
+	"time"
+)
+
+// RetryAfter answers a failed run that shall be tried again after d instead of
+// after the back-off. It counts as a failed run.
+func RetryAfter(d time.Duration, cause error) error {
+	return &retryAfterError{after: d, cause: cause}
+}
+
+// Discard answers that the task is not wanted any more: it becomes cancelled,
+// with the reason as its last error, and never runs again.
+func Discard(reason error) error { return &discardError{reason: reason} }
+
+type retryAfterError struct {
+	after time.Duration
+	cause error
+}
+
+func (e *retryAfterError) Error() string {
+	if e.cause == nil {
+		return "retry after " + e.after.String()
+	}
+	return e.cause.Error()
+}
+
+func (e *retryAfterError) Unwrap() error { return e.cause }
+
+type discardError struct{ reason error }
+
+func (e *discardError) Error() string {
+	if e.reason == nil {
+		return "discarded"
+	}
+	return "discarded: " + e.reason.Error()
+}
+
+func (e *discardError) Unwrap() error { return e.reason }
+
+// RetryPause tells whether err asks for a pause of its own.
+func RetryPause(err error) (time.Duration, bool) {
+	var r *retryAfterError
+	if errors.As(err, &r) {
+		return max(0, r.after), true
+	}
+	return 0, false
+}
+
+// IsDiscard tells whether err discards its task.
+func IsDiscard(err error) bool {
+	var d *discardError
+	return errors.As(err, &d)
+}
