@@ -1,0 +1,17 @@
+// Package testrig gives tests real servers: MariaDB (or MySQL 8) and Redis, started from what is installed, on free
+// loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that no
+// other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
+//
+// There are two kinds of server:
+//
+//   - Shared: [MySQL] and [Redis]. One of each serves the whole test run, told apart by a prefix per test. The program
+//     with-servers starts them once for `go test ./...` and hands their addresses down by environment ([EnvMySQL],
+//     [EnvRedis]). Without it, each test process starts its own when the first test asks, and [Main] ends them.
+//   - Private: [StartMySQL] and [StartRedis]. One test's own, to stop, freeze, kill and start again.
+//
+// Nothing is left behind. A server dies with the process that started it, even by SIGKILL (package child); a
+// directory whose process died before it could clean up is swept by the next run (workdir.go). A server that is not
+// installed fails the test: no test passes by skipping.
+//
+// Another kind of server is one more implementation of engine (server.go) and one more entry in shared.go.
+package testrig

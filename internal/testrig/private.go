@@ -1,0 +1,96 @@
+package testrig
+
+import (
+	"context"
+	"syscall"
+	"testing"
+)
+
+// PrivateMySQL is a MariaDB or MySQL server that belongs to one test, which may do to it what it likes.
+type PrivateMySQL struct {
+	MySQLServer
+	Control
+}
+
+// StartMySQL starts a server for this test alone. Its data goes when the test ends.
+func StartMySQL(t testing.TB, options ...Option) *PrivateMySQL {
+	t.Helper()
+	e, err := findMySQL(options...)
+	c := startPrivate(t, e, err)
+	return &PrivateMySQL{MySQLServer{addr: c.srv.addr(), auth: "root", prefix: uniquePrefix()}, c}
+}
+
+// PrivateRedis is a Redis server that belongs to one test.
+type PrivateRedis struct {
+	RedisServer
+	Control
+}
+
+// StartRedis starts a server for this test alone. Its data goes when the test ends.
+func StartRedis(t testing.TB, options ...Option) *PrivateRedis {
+	t.Helper()
+	e, err := findRedis(options...)
+	c := startPrivate(t, e, err)
+	return &PrivateRedis{RedisServer{addr: c.srv.addr(), prefix: uniquePrefix()}, c}
+}
+
+func startPrivate(t testing.TB, e engine, err error) Control {
+	t.Helper()
+	var s *server
+	if err == nil {
+		s, err = launch(t.Context(), e)
+	}
+	if err != nil {
+		t.Fatalf("testrig: this test needs a server of its own: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.discard(); err != nil {
+			t.Errorf("testrig: end %s: %v", e.name(), err)
+		}
+	})
+	return Control{t: t, srv: s}
+}
+
+// Control is a test's hand on its private server. What cannot be done fails the test, so call it from the test's own
+// goroutine.
+type Control struct {
+	t   testing.TB
+	srv *server
+}
+
+// Start starts a server that is down, on the same data and the same port, and waits until it answers.
+func (c Control) Start() {
+	c.t.Helper()
+	c.must("start", c.srv.start(context.WithoutCancel(c.t.Context())))
+}
+
+// Stop ends the server in good order and waits until it is gone. One that is down stays so.
+func (c Control) Stop() {
+	c.t.Helper()
+	c.must("stop", c.srv.end(syscall.SIGTERM))
+}
+
+// Kill ends the server as a power cut would (SIGKILL) and waits until it is gone. One that is down stays so.
+func (c Control) Kill() {
+	c.t.Helper()
+	c.must("kill", c.srv.end(syscall.SIGKILL))
+}
+
+// Freeze halts the server (SIGSTOP): connections stay, answers do not come.
+func (c Control) Freeze() {
+	c.t.Helper()
+	c.must("freeze", c.srv.freeze())
+}
+
+// Thaw lets a frozen server go on.
+func (c Control) Thaw() {
+	c.t.Helper()
+	c.must("thaw", c.srv.thaw())
+}
+
+func (c Control) must(do string, err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatalf("testrig: %s %s: %v", do, c.srv.engine.name(), err)
+	}
+}
