@@ -1,0 +1,67 @@
+package groupcommit_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWhatArrivesDuringAFlushIsTheNextBatch(t *testing.T) {
+	started, release := make(chan struct{}), make(chan struct{})
+	var batches [][]int
+	g := groupcommit.New(4, func(b []int) {
+		batches = append(batches, append([]int(nil), b...))
+		if len(batches) == 1 {
+			close(started)
+			<-release
+		}
+	})
+	g.Add(1)
+	<-started
+	g.Add(2, 3)
+	g.Add(4)
+	g.Add(5, 6, 7)
+	close(release)
+	g.Wait()
+	require.Equal(t, [][]int{{1}, {2, 3, 4, 5}, {6, 7}}, batches)
+}
+
+func TestNothingIsLostOrTwiceUnderLoad(t *testing.T) {
+	const callers, each = 16, 2000
+	seen := make(map[int]int)
+	running := false
+	g := groupcommit.New(100, func(b []int) {
+		// The race detector would catch two flushes at once; so does this.
+		if running {
+			panic("two flushes at once")
+		}
+		running = true
+		if len(b) > 100 {
+			panic("batch over the maximum")
+		}
+		for _, v := range b {
+			seen[v]++
+		}
+		running = false
+	})
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				g.Add(c*each + i)
+			}
+		})
+	}
+	wg.Wait()
+	g.Wait()
+	require.Len(t, seen, callers*each)
+	for v, n := range seen {
+		require.Equal(t, 1, n, "item %d", v)
+	}
+}

@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// backend is what differs between the kinds of database.
+type backend interface {
+	// reader is the GORM handle for queries on a database.
+	reader(database int) *gorm.DB
+	// transact runs statements in one transaction, all or nothing, and tells
+	// how many rows each one changed.
+	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
+	// lock takes the exclusive lock of a database; see Store.Lock.
+	lock(ctx context.Context, database int, holder string) (Lock, error)
+
+	// Dialect.
+	orKeep() string                      // ends an INSERT: rows that exist already stay as they are
+	hint(index string, table int) string // names the index that a statement reads by
+	member(query string) string          // makes a SELECT with a LIMIT a member of a UNION ALL
+	deleteFrom(table int) string         // DELETE from a table by primary key, up to WHERE
+	id(v uint64) any                     // a 64-bit id as a parameter
+	at(t time.Time) any                  // a time as a parameter
+	isDuplicate(err error) bool          // a unique key was violated
+	isConflict(err error) bool           // deadlock or lock wait: the same transaction may succeed now
+	isData(err error) bool               // a row's own fault: the others of its batch are innocent
+	close() error
+}
+
+// statement is one SQL statement with its parameters.
+type statement struct {
+	sql  string
+	args []any
+}
+
+// Names of the indexes that hot statements are told to use; statistics stand
+// still on purpose (see migrations), so nothing is left to the optimizer.
+const (
+	indexPrimary = "PRIMARY"
+	indexDue     = "idx_status_action_time"
+	indexBiz     = "uk_biz_id_biz_type_dedup_key"
+)
+
+// placeholders gives "?,?,?" for n parameters.
+func placeholders(n int) string {
+	if n == 1 {
+		return "?"
+	}
+	return strings.Repeat("?,", n-1) + "?"
+}
+
+func (s *Store) table(shard int) string { return sharding.TableName(s.layout.Table(shard)) }

@@ -1,0 +1,309 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Inserted is what became of one task of an Insert.
+type Inserted struct {
+	Task      task.Task // as stored; the first task when Duplicate
+	Duplicate bool      // a task with the same (biz_id, biz_type, dedup_key) was there: nothing was stored
+	Err       error
+}
+
+// insert is one task on its way through the group commit of its database.
+type insert struct {
+	task  task.Task
+	shard int
+	out   *Inserted
+	done  *sync.WaitGroup
+}
+
+// NewID gives the job_id for a new task of bizID.
+func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shard(bizID)) }
+
+// Insert stores new pending tasks durably and answers for each, in order. A
+// task without a JobID gets one; a JobID that is taken already is replaced.
+// What other callers insert at the same time shares the commit.
+//
+// The error of one task does not touch the others. After an error of the
+// connection the outcome is not known: a dedup_key makes it safe to ask again.
+// When ctx ends first, all results carry its error, and their tasks may still be
+// stored.
+func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
+	results := make([]Inserted, len(tasks))
+	reqs := make([]insert, len(tasks))
+	var done sync.WaitGroup
+	done.Add(len(tasks))
+	now := task.CeilMilli(s.cfg.Now())
+	for i, t := range tasks {
+		shard := s.layout.Shard(t.BizID)
+		if t.JobID == 0 {
+			t.JobID = s.cfg.IDs.Next(shard)
+		}
+		t.Status, t.Created, t.Modified = task.Pending, now, now
+		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
+	}
+	if len(reqs) == 1 {
+		s.dbs[s.layout.Database(reqs[0].shard)].inserts.Add(&reqs[0])
+	} else {
+		perDB := make([][]*insert, len(s.dbs))
+		for i := range reqs {
+			d := s.layout.Database(reqs[i].shard)
+			perDB[d] = append(perDB[d], &reqs[i])
+		}
+		for d, list := range perDB {
+			s.dbs[d].inserts.Add(list...)
+		}
+	}
+
+	finished := make(chan struct{})
+	if ctx.Done() == nil {
+		done.Wait()
+		return results
+	}
+	go func() { done.Wait(); close(finished) }()
+	select {
+	case <-finished:
+		return results
+	case <-ctx.Done():
+		// The requests still write into results: answer with a copy of our own.
+		abandoned := make([]Inserted, len(tasks))
+		for i := range abandoned {
+			abandoned[i] = Inserted{Task: tasks[i], Err: fmt.Errorf("insert: %w: the task may still be stored", ctx.Err())}
+		}
+		return abandoned
+	}
+}
+
+// finish answers a request.
+func (in *insert) finish(t task.Task, duplicate bool, err error) {
+	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
+	in.done.Done()
+}
+
+// flushInserts writes one batch of a database and answers each of its tasks.
+func (s *Store) flushInserts(db *database, batch []*insert) {
+	// The batch belongs to many callers: none of their contexts may end it.
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	s.insertAll(ctx, db, batch)
+}
+
+// insertAll stores the batch. When the database refuses it for the fault of a
+// row, the batch is halved until that row stands alone.
+func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
+	err := s.tryInsert(ctx, db, batch)
+	switch {
+	case err == nil:
+	case s.backend.isData(err) && len(batch) > 1:
+		half := len(batch) / 2
+		s.insertAll(ctx, db, batch[:half])
+		s.insertAll(ctx, db, batch[half:])
+	case s.backend.isData(err):
+		batch[0].finish(batch[0].task, false, &task.FieldError{Field: "task", Message: err.Error()})
+	default:
+		for _, in := range batch {
+			in.finish(in.task, false, s.wrap(db.index, "insert", err))
+		}
+	}
+}
+
+// insertTries bounds how often a batch is tried again after a deadlock or
+// after new ids were drawn.
+const insertTries = 8
+
+// tryInsert stores the batch in one transaction and answers its tasks; on an
+// error nothing is stored and nobody is answered.
+func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) error {
+	open := batch // not answered yet
+	for range insertTries {
+		statements, groups := s.insertStatements(open)
+		affected, err := s.backend.transact(ctx, db.index, statements)
+		switch {
+		case s.backend.isConflict(err):
+			if err := sleep(ctx, 5*time.Millisecond); err != nil {
+				return err
+			}
+			continue
+		case s.backend.isDuplicate(err):
+			// Only a job_id can collide here: of a process that borrowed
+			// milliseconds from the future and was started anew.
+			if err := s.renewIDs(ctx, db, open); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+
+		var again []*insert
+		for i, group := range groups {
+			if int(affected[i]) == len(group) {
+				for _, in := range group {
+					in.finish(in.task, false, nil)
+				}
+				continue
+			}
+			kept, err := s.resolveKept(ctx, db, group)
+			if err != nil {
+				// The rows are stored or were there before, only their answer is missing.
+				for _, in := range group {
+					in.finish(in.task, false, s.wrap(db.index, "insert", err))
+				}
+				continue
+			}
+			again = append(again, kept...)
+		}
+		if len(again) == 0 {
+			return nil
+		}
+		if err := s.renewIDs(ctx, db, again); err != nil {
+			for _, in := range again {
+				in.finish(in.task, false, s.wrap(db.index, "insert", err))
+			}
+			return nil
+		}
+		open = again
+	}
+	for _, in := range open {
+		in.finish(in.task, false, s.wrap(db.index, "insert", errors.New("no way past conflicting transactions or ids")))
+	}
+	return nil
+}
+
+// insertStatements renders one multi-row INSERT per table, and one more for the
+// rows with a dedup_key, which keeps the rows that are there already.
+func (s *Store) insertStatements(batch []*insert) ([]statement, [][]*insert) {
+	type key struct {
+		shard int
+		dedup bool
+	}
+	index := make(map[key]int, len(batch))
+	var groups [][]*insert
+	for _, in := range batch {
+		k := key{in.shard, in.task.DedupKey != ""}
+		i, ok := index[k]
+		if !ok {
+			i = len(groups)
+			index[k] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], in)
+	}
+	statements := make([]statement, len(groups))
+	for i, group := range groups {
+		statements[i] = s.insertStatement(group)
+	}
+	return statements, groups
+}
+
+func (s *Store) insertStatement(group []*insert) statement {
+	dedup := group[0].task.DedupKey != ""
+	const head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
+	var b strings.Builder
+	b.Grow(64 + len(head) + len(group)*(len(one)+1))
+	b.WriteString("INSERT INTO ")
+	b.WriteString(s.table(group[0].shard))
+	b.WriteString(head)
+	args := make([]any, 0, len(group)*8)
+	for i, in := range group {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(one)
+		t := &in.task
+		var dedupKey any
+		if dedup {
+			dedupKey = t.DedupKey
+		}
+		created := s.backend.at(t.Created)
+		args = append(args, s.backend.id(t.JobID), created, created, s.backend.id(t.BizID), s.backend.id(t.BizType),
+			s.backend.at(t.ActionTime), t.Attribute, dedupKey)
+	}
+	if dedup {
+		b.WriteString(s.backend.orKeep())
+	}
+	return statement{b.String(), args}
+}
+
+// resolveKept finds out which rows of a group with dedup_keys were stored and
+// which were there before, and answers them. Those that are neither lost their
+// job_id to another row; they are given back for another try.
+func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
+	type identity struct {
+		biz, typ uint64
+		key      string
+	}
+	stored := make(map[identity]task.Task, len(group))
+	for chunk := range slices.Chunk(group, 100) {
+		var q strings.Builder
+		var args []any
+		for i, in := range chunk {
+			if i > 0 {
+				q.WriteString(" UNION ALL ")
+			}
+			table := s.layout.Table(in.shard)
+			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexBiz, table) +
+				" WHERE biz_id=? AND biz_type=? AND dedup_key=?")
+			args = append(args, s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
+		}
+		found, err := s.query(ctx, db.index, q.String(), args, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range found {
+			stored[identity{t.BizID, t.BizType, t.DedupKey}] = t
+		}
+	}
+	for _, in := range group {
+		t, ok := stored[identity{in.task.BizID, in.task.BizType, in.task.DedupKey}]
+		switch {
+		case !ok:
+			again = append(again, in)
+		case t.JobID == in.task.JobID:
+			in.finish(in.task, false, nil)
+		default:
+			in.finish(t, true, nil)
+		}
+	}
+	return again, nil
+}
+
+// renewIDs draws new job_ids for the batch, later than all that this worker has
+// in the tables concerned.
+func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
+	seen := map[int]bool{}
+	for _, in := range batch {
+		if !seen[in.shard] {
+			seen[in.shard] = true
+			latest, err := s.latestID(ctx, db, in.shard, sharding.WorkerOf(in.task.JobID))
+			if err != nil {
+				return err
+			}
+			s.cfg.IDs.Advance(latest)
+		}
+		in.task.JobID = s.cfg.IDs.Next(in.shard)
+	}
+	return nil
+}
+
+// latestID is the highest job_id of a worker in a table, 0 if it has none.
+func (s *Store) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
+	var latest []unsigned
+	err := db.read.WithContext(ctx).Table(s.table(shard)).
+		Where("job_id % 1024 = ?", worker).Order("job_id DESC").Limit(1).Pluck("job_id", &latest).Error
+	if err != nil || len(latest) == 0 {
+		return 0, err
+	}
+	return uint64(latest[0]), nil
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"gorm.io/gorm"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Load reads tasks by job_id, whatever their status, in no order; ids that no
+// row has are left out. Each database is asked once, all at the same time.
+//
+// When a database fails, the rows of the others are given together with its
+// DatabaseError.
+func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
+	perDB := make(map[int][]uint64)
+	for _, id := range ids {
+		if shard, ok := s.layout.ShardOf(id); ok {
+			d := s.layout.Database(shard)
+			perDB[d] = append(perDB[d], id)
+		}
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	var (
+		mu    sync.Mutex
+		wg    sync.WaitGroup
+		found = make([]task.Task, 0, len(ids))
+		errs  []error
+	)
+	for d, list := range perDB {
+		wg.Go(func() {
+			part, err := s.load(ctx, d, list)
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, part...)
+			errs = append(errs, s.wrap(d, "load", err))
+		})
+	}
+	wg.Wait()
+	return found, errors.Join(errs...)
+}
+
+// maxMembers is how many tables one UNION ALL reads at most (SQLite's limit is
+// 500 members and 32,766 parameters).
+const maxMembers = 256
+
+// load reads tasks of one database: a UNION ALL over the tables concerned.
+func (s *Store) load(ctx context.Context, database int, ids []uint64) ([]task.Task, error) {
+	byTable := make(map[int][]uint64)
+	var order []int
+	for _, id := range ids {
+		shard, _ := s.layout.ShardOf(id)
+		table := s.layout.Table(shard)
+		if byTable[table] == nil {
+			order = append(order, table)
+		}
+		byTable[table] = append(byTable[table], id)
+	}
+	var found []task.Task
+	for len(order) > 0 {
+		n := min(maxMembers, len(order))
+		var q strings.Builder
+		var args []any
+		for i, table := range order[:n] {
+			if i > 0 {
+				q.WriteString(" UNION ALL ")
+			}
+			list := byTable[table]
+			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
+				" WHERE job_id IN (" + placeholders(len(list)) + ")")
+			for _, id := range list {
+				args = append(args, s.backend.id(id))
+			}
+		}
+		var err error
+		if found, err = s.query(ctx, database, q.String(), args, found); err != nil {
+			return nil, err
+		}
+		order = order[n:]
+	}
+	return found, nil
+}
+
+// Get reads one task; task.ErrNotFound if there is none.
+func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
+	shard, ok := s.layout.ShardOf(jobID)
+	if !ok {
+		return task.Task{}, task.ErrNotFound
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	d := s.layout.Database(shard)
+	var r row
+	err := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).Where("job_id = ?", s.backend.id(jobID)).Take(&r).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return task.Task{}, task.ErrNotFound
+	}
+	return r.task(), s.wrap(d, "get", err)
+}
+
+// Filter narrows a List.
+type Filter struct {
+	BizType *uint64
+	Status  *task.Status
+	After   uint64 // job_id of the last task of the page before; 0 for the first page
+	Limit   int
+}
+
+// List reads tasks of one biz_id in the order of their job_ids, that is, of
+// their submission.
+func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	shard := s.layout.Shard(bizID)
+	d := s.layout.Database(shard)
+	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).
+		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
+	if f.BizType != nil {
+		q = q.Where("biz_type = ?", s.backend.id(*f.BizType))
+	}
+	if f.Status != nil {
+		q = q.Where("status = ?", int64(*f.Status))
+	}
+	var rows []row
+	err := q.Order("job_id").Limit(f.Limit).Find(&rows).Error
+	list := make([]task.Task, len(rows))
+	for i := range rows {
+		list[i] = rows[i].task()
+	}
+	return list, s.wrap(d, "list", err)
+}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Move is one change of a task: a compare-and-set of its status. It applies
+// only if the row still has status From; then it sets status To and whatever
+// else is given. All changes of stored tasks are Moves.
+type Move struct {
+	JobID    uint64
+	From, To task.Status
+	Set
+}
+
+// Set names the other columns that a Move writes; what is nil stays.
+type Set struct {
+	ActionTime *time.Time
+	Attempts   *int
+	LastError  *string
+	Attribute  *string
+}
+
+// Stamp gives the gmt_modified of a batch of moves: the time now, but never the
+// same for two batches of one database. Apply recognises by it what an earlier
+// try of the same batch has already done.
+func (s *Store) Stamp(database int) time.Time {
+	now := task.CeilMilli(s.cfg.Now()).UnixMilli()
+	for last := &s.dbs[database].stamp; ; {
+		seen := last.Load()
+		ms := max(now, seen+1)
+		if last.CompareAndSwap(seen, ms) {
+			return time.UnixMilli(ms).UTC()
+		}
+	}
+}
+
+// Apply makes moves of one database in one transaction and tells which applied.
+// After an error nothing is known; the same moves with the same stamp may be
+// tried again and give the right answer, also when the first try had been
+// committed.
+func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	applied, err := s.apply(ctx, database, stamp, moves)
+	return applied, s.wrap(database, "update", err)
+}
+
+func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	statements, groups := s.moveStatements(stamp, moves)
+	affected, err := s.backend.transact(ctx, database, statements)
+	for s.backend.isConflict(err) {
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return nil, err
+		}
+		affected, err = s.backend.transact(ctx, database, statements)
+	}
+	if err != nil {
+		return nil, err
+	}
+	applied := make([]bool, len(moves))
+	for i, group := range groups {
+		if int(affected[i]) == len(group.moves) {
+			for _, m := range group.moves {
+				applied[m] = true
+			}
+			continue
+		}
+		if err := s.findApplied(ctx, database, stamp, moves, group, applied); err != nil {
+			return nil, err
+		}
+	}
+	return applied, nil
+}
+
+// moveGroup is the moves of one UPDATE: one table, the same change.
+type moveGroup struct {
+	shard int
+	moves []int // indexes
+}
+
+// moveShape is what makes two moves the same change.
+type moveShape struct {
+	shard              int
+	from, to           task.Status
+	actionTime         int64
+	attempts           int
+	lastErr, attribute string
+	has                [4]bool
+}
+
+func (s *Store) shape(m *Move) moveShape {
+	shard, _ := s.layout.ShardOf(m.JobID)
+	k := moveShape{shard: shard, from: m.From, to: m.To,
+		has: [4]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil}}
+	if m.ActionTime != nil {
+		k.actionTime = m.ActionTime.UnixMilli()
+	}
+	if m.Attempts != nil {
+		k.attempts = *m.Attempts
+	}
+	if m.LastError != nil {
+		k.lastErr = *m.LastError
+	}
+	if m.Attribute != nil {
+		k.attribute = *m.Attribute
+	}
+	return k
+}
+
+// moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change.
+func (s *Store) moveStatements(stamp time.Time, moves []Move) ([]statement, []moveGroup) {
+	index := make(map[moveShape]int, len(moves))
+	var groups []moveGroup
+	for i := range moves {
+		k := s.shape(&moves[i])
+		g, ok := index[k]
+		if !ok {
+			g = len(groups)
+			index[k] = g
+			groups = append(groups, moveGroup{shard: k.shard})
+		}
+		groups[g].moves = append(groups[g].moves, i)
+	}
+	statements := make([]statement, len(groups))
+	for i, g := range groups {
+		statements[i] = s.moveStatement(stamp, moves, g)
+	}
+	return statements, groups
+}
+
+func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statement {
+	m := &moves[g.moves[0]]
+	table := s.layout.Table(g.shard)
+	var b strings.Builder
+	b.Grow(160 + 2*len(g.moves))
+	args := make([]any, 0, 8+len(g.moves))
+	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=?,gmt_modified=?")
+	args = append(args, int64(m.To), s.backend.at(stamp))
+	if m.ActionTime != nil {
+		b.WriteString(",action_time=?")
+		args = append(args, s.backend.at(*m.ActionTime))
+	}
+	if m.Attempts != nil {
+		b.WriteString(",attempts=?")
+		args = append(args, int64(min(*m.Attempts, task.MaxAttempts)))
+	}
+	if m.LastError != nil {
+		b.WriteString(",last_error=?")
+		args = append(args, *m.LastError)
+	}
+	if m.Attribute != nil {
+		b.WriteString(",attribute=?")
+		args = append(args, *m.Attribute)
+	}
+	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
+	for _, i := range g.moves {
+		args = append(args, s.backend.id(moves[i].JobID))
+	}
+	args = append(args, int64(m.From))
+	return statement{b.String(), args}
+}
+
+// findApplied tells which moves of a group took place, when not all did: those
+// whose row has the new status and this batch's stamp.
+func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, g moveGroup, applied []bool) error {
+	ids := make([]uint64, len(g.moves))
+	for i, m := range g.moves {
+		ids[i] = moves[m].JobID
+	}
+	found, err := s.load(ctx, database, ids)
+	if err != nil {
+		return err
+	}
+	done := make(map[uint64]bool, len(found))
+	for _, t := range found {
+		done[t.JobID] = t.Status == moves[g.moves[0]].To && t.Modified.Equal(stamp)
+	}
+	for _, m := range g.moves {
+		applied[m] = done[moves[m].JobID]
+	}
+	return nil
+}
+
+// moveRequest is a Move on its way through the group commit of its database.
+type moveRequest struct {
+	move    Move
+	applied bool
+	err     error
+	done    sync.WaitGroup
+}
+
+// Move makes one move durably and tells whether it applied. Moves asked for at
+// the same time share the commit. When ctx ends first, the move may still be
+// made.
+func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
+	shard, ok := s.layout.ShardOf(m.JobID)
+	if !ok {
+		return false, nil
+	}
+	req := &moveRequest{move: m}
+	req.done.Add(1)
+	s.dbs[s.layout.Database(shard)].moves.Add(req)
+	if ctx.Done() == nil {
+		req.done.Wait()
+		return req.applied, req.err
+	}
+	finished := make(chan struct{})
+	go func() { req.done.Wait(); close(finished) }()
+	select {
+	case <-finished:
+		return req.applied, req.err
+	case <-ctx.Done():
+		return false, fmt.Errorf("update: %w: it may still be made", ctx.Err())
+	}
+}
+
+func (s *Store) flushMoves(db *database, batch []*moveRequest) {
+	moves := make([]Move, len(batch))
+	for i, r := range batch {
+		moves[i] = r.move
+	}
+	stamp := s.Stamp(db.index)
+	// The batch belongs to many callers: none of their contexts may end it.
+	applied, err := s.Apply(context.Background(), db.index, stamp, moves)
+	for i, r := range batch {
+		if err != nil {
+			r.err = err
+		} else {
+			r.applied = applied[i]
+		}
+		r.done.Done()
+	}
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// row is the GORM model of the task table: the place where the columns are
+// named for Go, as the migrations name them for SQL. If you change it, write
+// the next numbered migration first; a test compares the two.
+type row struct {
+	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
+	GmtCreate   utc            `gorm:"column:gmt_create"`
+	GmtModified utc            `gorm:"column:gmt_modified"`
+	BizID       unsigned       `gorm:"column:biz_id"`
+	BizType     unsigned       `gorm:"column:biz_type"`
+	Status      uint8          `gorm:"column:status"`
+	ActionTime  utc            `gorm:"column:action_time"`
+	Attribute   string         `gorm:"column:attribute"`
+	Attempts    uint8          `gorm:"column:attempts"`
+	LastError   string         `gorm:"column:last_error"`
+	DedupKey    sql.NullString `gorm:"column:dedup_key"`
+}
+
+// columns is the select list that scan reads.
+const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key"
+
+func (r *row) scan(rows *sql.Rows) error {
+	return rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
+		&r.ActionTime, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey)
+}
+
+func (r *row) task() task.Task {
+	return task.Task{
+		JobID: uint64(r.JobID), BizID: uint64(r.BizID), BizType: uint64(r.BizType),
+		Status: task.Status(r.Status), ActionTime: time.Time(r.ActionTime),
+		Attribute: r.Attribute, Attempts: int(r.Attempts), LastError: r.LastError, DedupKey: r.DedupKey.String,
+		Created: time.Time(r.GmtCreate), Modified: time.Time(r.GmtModified),
+	}
+}
+
+// tasks reads all rows of a result.
+func tasks(rows *sql.Rows, into []task.Task) ([]task.Task, error) {
+	defer rows.Close()
+	var r row
+	for rows.Next() {
+		if err := r.scan(rows); err != nil {
+			return into, err
+		}
+		into = append(into, r.task())
+	}
+	return into, rows.Err()
+}
+
+// unsigned reads a BIGINT UNSIGNED. SQLite has only signed integers and keeps
+// the two's complement, which this turns back.
+type unsigned uint64
+
+// Scan implements sql.Scanner.
+func (u *unsigned) Scan(src any) error {
+	switch v := src.(type) {
+	case int64:
+		*u = unsigned(v)
+	case uint64:
+		*u = unsigned(v)
+	case []byte:
+		n, err := strconv.ParseUint(string(v), 10, 64)
+		if err != nil {
+			return err
+		}
+		*u = unsigned(n)
+	default:
+		return fmt.Errorf("%T is no 64-bit id", src)
+	}
+	return nil
+}
+
+// utc reads a DATETIME(3): time.Time from MySQL, text from SQLite.
+type utc time.Time
+
+// timeFormat is how SQLite keeps times; it sorts as text.
+const timeFormat = "2006-01-02 15:04:05.000"
+
+// Scan implements sql.Scanner.
+func (u *utc) Scan(src any) error {
+	switch v := src.(type) {
+	case time.Time:
+		*u = utc(v.UTC())
+		return nil
+	case string:
+		t, err := parseTime(v)
+		*u = utc(t)
+		return err
+	case []byte:
+		t, err := parseTime(string(v))
+		*u = utc(t)
+		return err
+	default:
+		return fmt.Errorf("%T is no time", src)
+	}
+}
+
+// parseTime reads "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row
+// written by hand may have more digits than ours; the task is never run before
+// its time, so they are rounded up.
+func parseTime(s string) (time.Time, error) {
+	if len(s) == len(timeFormat) && s[19] == '.' {
+		if t, ok := parseMillis(s); ok {
+			return t, nil
+		}
+	}
+	t, err := time.Parse("2006-01-02 15:04:05.999999999", s)
+	return task.CeilMilli(t), err
+}
+
+// parseMillis reads timeFormat without going through layouts: it is on the way
+// of every row that SQLite gives.
+func parseMillis(s string) (time.Time, bool) {
+	num := func(from, to int) int {
+		n := 0
+		for _, c := range []byte(s[from:to]) {
+			if c < '0' || c > '9' {
+				return -1 << 20
+			}
+			n = n*10 + int(c-'0')
+		}
+		return n
+	}
+	y, mo, d := num(0, 4), num(5, 7), num(8, 10)
+	h, mi, sec, ms := num(11, 13), num(14, 16), num(17, 19), num(20, 23)
+	if y < 0 || mo < 1 || mo > 12 || d < 1 || d > 31 || h < 0 || mi < 0 || sec < 0 || ms < 0 {
+		return time.Time{}, false
+	}
+	return time.Date(y, time.Month(mo), d, h, mi, sec, ms*int(time.Millisecond), time.UTC), true
+}

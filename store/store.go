@@ -1,0 +1,189 @@
+// Package store keeps the tasks: the only truth of the timeout center.
+//
+// Tasks, moves and questions come in; they go out as few, batched SQL
+// statements over the shards (8 databases × 1024 tables, GORM underneath) and
+// come back as rows. MySQL, MariaDB and SQLite stand behind one small backend
+// interface, so everything above it is written once.
+//
+// Each database is a failure domain of its own: it may live on its own host,
+// and an error names the database (DatabaseError), so that the others go on.
+// Every change of a status is one compare-and-set (move.go).
+//
+// It refuses to know when a task is due to run, who runs it and why.
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gorm.io/gorm"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Driver names a kind of database.
+type Driver string
+
+// The drivers.
+const (
+	MySQL  Driver = "mysql"  // MySQL 8, MariaDB ≥ 10.6
+	SQLite Driver = "sqlite" // cgo-free, one file a database
+)
+
+// Config says where the databases are.
+type Config struct {
+	Driver Driver
+	Layout sharding.Layout
+
+	// MySQL: DSN holds one %d, the number of the database; DSNs, when given,
+	// holds one DSN a database instead, so each may have its own host.
+	DSN          string
+	DSNs         []string
+	MaxOpenConns int // per database. Defaults to 16
+
+	// SQLite: the directory of the files toc_0.db, toc_1.db …
+	Dir string
+
+	// Timeout bounds one transaction or query. Defaults to 15 s.
+	Timeout time.Duration
+
+	// IDs makes new job_ids. A store without it refuses inserts.
+	IDs *sharding.IDs
+	// Now is the wall clock. Defaults to time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// WithDefaults fills what is left out.
+func (c Config) WithDefaults() Config {
+	if c.MaxOpenConns == 0 {
+		c.MaxOpenConns = 16
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 15 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Store is the task store. It is safe for concurrent use.
+type Store struct {
+	cfg     Config
+	layout  sharding.Layout
+	backend backend
+	dbs     []*database
+}
+
+// database is one of the D databases.
+type database struct {
+	index   int
+	read    *gorm.DB // queries
+	inserts *groupcommit.Group[*insert]
+	moves   *groupcommit.Group[*moveRequest]
+	stamp   atomic.Int64 // last gmt_modified given out, Unix milliseconds
+}
+
+// Open makes the handles of all databases. It connects to none of them: a
+// database that is down now is found out, and comes back, by itself.
+func Open(cfg Config) (*Store, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Layout.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, layout: cfg.Layout}
+	var err error
+	switch cfg.Driver {
+	case MySQL:
+		s.backend, err = openMySQL(cfg)
+	case SQLite:
+		s.backend, err = openSQLite(cfg)
+	default:
+		err = fmt.Errorf("store.driver: %q is neither mysql nor sqlite", cfg.Driver)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range cfg.Layout.Databases {
+		db := &database{index: i, read: s.backend.reader(i)}
+		db.inserts = groupcommit.New(maxBatch, func(b []*insert) { s.flushInserts(db, b) })
+		db.moves = groupcommit.New(maxBatch, func(b []*moveRequest) { s.flushMoves(db, b) })
+		s.dbs = append(s.dbs, db)
+	}
+	return s, nil
+}
+
+// maxBatch is how many rows one transaction writes at most.
+const maxBatch = 1000
+
+// Layout is the store's shape.
+func (s *Store) Layout() sharding.Layout { return s.layout }
+
+// Close flushes what was accepted and closes all connections. No call may be
+// under way.
+func (s *Store) Close() error {
+	for _, db := range s.dbs {
+		db.inserts.Wait()
+		db.moves.Wait()
+	}
+	return s.backend.close()
+}
+
+// Ping tells whether a database answers.
+func (s *Store) Ping(ctx context.Context, database int) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	conn, err := s.dbs[database].read.DB()
+	if err != nil {
+		return s.wrap(database, "ping", err)
+	}
+	return s.wrap(database, "ping", conn.PingContext(ctx))
+}
+
+// bound gives every call to a database its time limit.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.cfg.Timeout)
+}
+
+// eachDatabase runs f for every database at once and waits for all.
+func (s *Store) eachDatabase(f func(database int)) {
+	var wg sync.WaitGroup
+	for i := range s.dbs {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// DatabaseError says which database could not do what. It is a
+// task.ErrUnavailable: the caller may try again.
+type DatabaseError struct {
+	Database int
+	Op       string
+	Err      error
+}
+
+func (e *DatabaseError) Error() string {
+	return fmt.Sprintf("%s in database %d: %v", e.Op, e.Database, e.Err)
+}
+
+func (e *DatabaseError) Unwrap() error { return e.Err }
+
+// Is makes every DatabaseError a task.ErrUnavailable.
+func (e *DatabaseError) Is(target error) bool { return target == task.ErrUnavailable }
+
+func (s *Store) wrap(database int, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &DatabaseError{Database: database, Op: op, Err: err}
+}
