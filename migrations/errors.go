@@ -1,0 +1,73 @@
+package migrations
+
+import (
+	"errors"
+	"fmt"
+)
+
+// NotMigratedError: the database lacks tables that this program needs.
+type NotMigratedError struct {
+	Database   string
+	Have, Want int64 // schema versions; Have 0 = nothing there, perhaps not even the database
+}
+
+func (e *NotMigratedError) Error() string {
+	if e.Have == 0 {
+		return e.Database + " has no tables yet: run `toc migrate`"
+	}
+	return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate`", e.Database, e.Have, e.Want)
+}
+
+// NewerSchemaError: a newer program has migrated the database.
+type NewerSchemaError struct {
+	Database    string
+	Have, Known int64 // schema versions
+}
+
+func (e *NewerSchemaError) Error() string {
+	return fmt.Sprintf("%s has schema version %d, but this program knows versions up to %d only: use the newer program that made it",
+		e.Database, e.Have, e.Known)
+}
+
+// LayoutError: the database was made for another place in another layout. A
+// program that went on would look for tasks where they are not.
+type LayoutError struct {
+	Database   string
+	Key        string // layout_version, databases, tables_per_database or database
+	Have, Want string // what the database was made with; what this program has
+}
+
+func (e *LayoutError) Error() string {
+	switch e.Key {
+	case keyDatabase:
+		return fmt.Sprintf("%s stands in the place of database number %s, but it was made as number %s: put the databases back in their order (store.mysql.dsns)",
+			e.Database, e.Want, e.Have)
+	case keyLayoutVersion:
+		return fmt.Sprintf("%s was made with layout version %s, but this program maps ids to tables by version %s: use the program that made it",
+			e.Database, e.Have, e.Want)
+	default:
+		return fmt.Sprintf("store.%s is %s, but %s was made with %s: tasks would be looked for in the wrong place; set store.%s back to %s",
+			e.Key, e.Want, e.Database, e.Have, e.Key, e.Have)
+	}
+}
+
+// DatabaseError says which database could not be migrated, and how far it came.
+// Running the migration again goes on from there.
+type DatabaseError struct {
+	Database    string
+	Done, Total int // tables
+	Err         error
+}
+
+func (e *DatabaseError) Error() string {
+	return fmt.Sprintf("migrate %s (%d of %d tables done): %v", e.Database, e.Done, e.Total, e.Err)
+}
+
+func (e *DatabaseError) Unwrap() error { return e.Err }
+
+// isRefusal tells errors that mean: this is not the database you think it is.
+func isRefusal(err error) bool {
+	var layout *LayoutError
+	var newer *NewerSchemaError
+	return errors.As(err, &layout) || errors.As(err, &newer)
+}

@@ -1,0 +1,205 @@
+// Package migrations makes the databases of a store: numbered SQL, rendered per
+// database, table and dialect, and run by goose.
+//
+// Handles of the databases and the layout come in; tables, an index each hot
+// statement can name, and one description of the layout per database
+// (toc_meta) come out. It knows no task and no connection setting: who opens a
+// database, and how, is the caller's affair.
+//
+//	mysql/ sqlite/   the SQL, one pair of files (up, down) per number
+//	steps.go         the list of numbers, and how they are rendered
+//	run.go           one database: lock, check, goose
+//	meta.go          what a database says it is; Verify
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// Dialect is the SQL that a database speaks.
+type Dialect string
+
+// The dialects. MySQL stands for MySQL 8 and MariaDB 10.6 or later.
+const (
+	MySQL  Dialect = "mysql"
+	SQLite Dialect = "sqlite"
+)
+
+// Names of the indexes of every task table, for statements that name theirs:
+// statistics stand still on purpose (mysql/00002), so nothing is left to the
+// optimizer. SQLite's names are per database; see SQLiteIndex.
+const (
+	IndexPrimary = "PRIMARY"                      // job_id; not a name in SQLite
+	IndexDue     = "idx_status_action_time"       // status, action_time
+	IndexBiz     = "uk_biz_id_biz_type_dedup_key" // biz_id, biz_type, dedup_key; unique
+)
+
+// SQLiteIndex is the name of an index of a database's table in SQLite.
+func SQLiteIndex(index string, table int) string { return fmt.Sprintf("%s_%04d", index, table) }
+
+// Database is one of the store's databases.
+type Database struct {
+	// Index is the database's number in the layout.
+	Index int
+	// DB is its handle. MySQL's must have parseTime on and room for two
+	// connections: one holds the lock that keeps a second run out.
+	DB *sql.DB
+	// Name stands in messages. Defaults to "database <Index>".
+	Name string
+}
+
+func (d Database) String() string {
+	if d.Name != "" {
+		return d.Name
+	}
+	return fmt.Sprintf("database %d", d.Index)
+}
+
+// Config says what to migrate.
+type Config struct {
+	Dialect   Dialect
+	Layout    sharding.Layout
+	Databases []Database
+
+	// Progress is told after each table how many of all tables are there. It is
+	// called from several goroutines, one call at a time, and must not block.
+	// May be nil.
+	Progress func(done, total int)
+	// Logger gets one line per database that was changed. Defaults to none.
+	Logger *slog.Logger
+}
+
+// parallel is how many databases are worked on at once. A server creates
+// tables one after the other inside; more would only hold connections.
+const parallel = 8
+
+// Up brings all databases to this program's schema. It may be repeated, also
+// after a failure, and two processes may do it at once.
+//
+// A database that was made with another layout or by a newer program
+// (LayoutError, NewerSchemaError) stops everything before anything is changed. Any
+// other failure is one database's own: the rest go on, and the answer joins a
+// DatabaseError for each that failed.
+func Up(ctx context.Context, cfg Config) error { return cfg.run(ctx, up) }
+
+// Down drops everything that Up made, tasks included. It is for tests.
+func Down(ctx context.Context, cfg Config) error { return cfg.run(ctx, down) }
+
+type direction bool
+
+const (
+	up   direction = true
+	down direction = false
+)
+
+func (cfg Config) run(ctx context.Context, dir direction) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	var (
+		progress = newProgress(cfg)
+		failed   = make([]error, len(cfg.Databases))
+	)
+	cfg.each(func(i int, d Database) {
+		failed[i] = check(ctx, cfg.Dialect, cfg.Layout, d)
+	})
+	if err := errors.Join(failed...); isRefusal(err) {
+		return err
+	}
+	cfg.each(func(i int, d Database) {
+		if failed[i] == nil {
+			failed[i] = (&run{Config: cfg, database: d, progress: progress}).do(ctx, dir)
+		}
+	})
+	for i, err := range failed {
+		if err != nil {
+			done, total := progress.of(cfg.Databases[i].Index)
+			failed[i] = &DatabaseError{Database: cfg.Databases[i].String(), Done: done, Total: total, Err: err}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// each calls f for every database, several at once, and waits for all.
+func (cfg Config) each(f func(i int, d Database)) {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, d := range cfg.Databases {
+		g.Go(func() error {
+			f(i, d)
+			return nil
+		})
+	}
+	_ = g.Wait() // f keeps its own error
+}
+
+func (cfg Config) validate() error {
+	if err := cfg.Layout.Validate(); err != nil {
+		return err
+	}
+	if cfg.Dialect != MySQL && cfg.Dialect != SQLite {
+		return fmt.Errorf("dialect %q is neither %s nor %s", cfg.Dialect, MySQL, SQLite)
+	}
+	for _, d := range cfg.Databases {
+		if d.Index < 0 || d.Index >= cfg.Layout.Databases {
+			return fmt.Errorf("%s has number %d, but there are only %d databases", d, d.Index, cfg.Layout.Databases)
+		}
+		if cfg.Dialect == MySQL && d.DB.Stats().MaxOpenConnections == 1 {
+			return fmt.Errorf("%s: a migration needs two connections, its handle allows one", d)
+		}
+	}
+	return nil
+}
+
+// progress counts tables over all databases.
+type progress struct {
+	mu     sync.Mutex
+	report func(done, total int)
+	tables int         // of one database
+	total  int         // of all
+	done   int         // of all
+	perDB  map[int]int // database → its tables that are done
+}
+
+func newProgress(cfg Config) *progress {
+	tables := cfg.Layout.TablesPerDatabase
+	return &progress{
+		report: cfg.Progress,
+		tables: tables,
+		total:  tables * len(cfg.Databases),
+		perDB:  make(map[int]int),
+	}
+}
+
+// reach says how many tables of a database are done. A repeated attempt starts
+// again at one; what was reported stays.
+func (p *progress) reach(database, tables int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if tables <= p.perDB[database] {
+		return
+	}
+	p.done += tables - p.perDB[database]
+	p.perDB[database] = tables
+	if p.report != nil {
+		p.report(p.done, p.total)
+	}
+}
+
+func (p *progress) of(database int) (done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.perDB[database], p.tables
+}

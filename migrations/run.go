@@ -1,0 +1,182 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+// versionTable is where goose keeps which steps a database has.
+const versionTable = "toc_schema_version"
+
+// run migrates one database.
+type run struct {
+	Config
+	database Database
+	progress *progress
+}
+
+// errOvertaken says that another process ran the step between goose's look and
+// our transaction. It happens in SQLite only, which has no lock to wait for
+// before that.
+var errOvertaken = errors.New("another process ran this step")
+
+// Against another process on the same SQLite file: how long to wait for it in
+// all, and between two attempts.
+const (
+	busyPatience = 30 * time.Second
+	busyPause    = 50 * time.Millisecond
+)
+
+func (r *run) do(ctx context.Context, dir direction) error {
+	if r.Dialect == MySQL {
+		unlock, err := lock(ctx, r.database, r.Logger)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		// What was true before we waited need not be true now.
+		if err := check(ctx, r.Dialect, r.Layout, r.database); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	applied, err := r.attempt(ctx, dir)
+	for err != nil && (errors.Is(err, errOvertaken) || isBusy(err)) && time.Since(began) < busyPatience {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(busyPause):
+		}
+		if err = check(ctx, r.Dialect, r.Layout, r.database); err != nil {
+			continue
+		}
+		applied, err = r.attempt(ctx, dir)
+	}
+	if err != nil {
+		return err
+	}
+	r.progress.reach(r.database.Index, r.Layout.TablesPerDatabase)
+	if applied > 0 {
+		r.Logger.Info("database migrated", "database", r.database.String(), "steps", applied, "took", time.Since(began))
+	}
+	return nil
+}
+
+// attempt runs the steps that are missing (up) or there (down).
+func (r *run) attempt(ctx context.Context, dir direction) (applied int, err error) {
+	provider, err := r.provider(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var results []*goose.MigrationResult
+	if dir == up {
+		results, err = provider.Up(ctx)
+	} else {
+		results, err = provider.DownTo(ctx, 0)
+	}
+	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
+		return len(partial.Applied), partial.Err
+	}
+	if err == nil && dir == down {
+		_, err = r.database.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+versionTable)
+	}
+	return len(results), err
+}
+
+func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
+	dialect, collation := goose.DialectSQLite3, ""
+	if r.Dialect == MySQL {
+		var err error
+		if collation, err = binaryCollation(ctx, r.database.DB); err != nil {
+			return nil, err
+		}
+		dialect = goose.DialectMySQL
+	}
+	v := newVars(r.Layout, r.database.Index, collation)
+	var migrations []*goose.Migration
+	for _, s := range steps {
+		upTx, err := r.body(s, up, v)
+		if err != nil {
+			return nil, err
+		}
+		downTx, err := r.body(s, down, v)
+		if err != nil {
+			return nil, err
+		}
+		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: upTx}, &goose.GoFunc{RunTx: downTx}))
+	}
+	return goose.NewProvider(dialect, r.database.DB, nil,
+		goose.WithTableName(versionTable),
+		goose.WithGoMigrations(migrations...),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithSlog(r.Logger),
+	)
+}
+
+// body is what goose runs for a step. In SQLite it is one transaction; MySQL
+// commits at every CREATE TABLE, so there each statement can be repeated.
+func (r *run) body(s step, dir direction, v vars) (func(context.Context, *sql.Tx) error, error) {
+	script, err := s.script(r.Dialect, dir)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, tx *sql.Tx) error {
+		if r.Dialect == SQLite {
+			if err := reserve(ctx, tx, s, dir); err != nil {
+				return err
+			}
+		}
+		if !script.perTable {
+			return execute(ctx, tx, script, v)
+		}
+		for table := range r.Layout.TablesPerDatabase {
+			if err := execute(ctx, tx, script, v.forTable(table)); err != nil {
+				return err
+			}
+			r.progress.reach(r.database.Index, table+1)
+		}
+		return nil
+	}, nil
+}
+
+func execute(ctx context.Context, tx *sql.Tx, script script, v vars) error {
+	statements, err := script.statements(v)
+	if err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", script.template.Name(), err)
+		}
+	}
+	return nil
+}
+
+// reserve takes SQLite's write lock before anything is read in the transaction
+// (BEGIN IMMEDIATE, whatever the handle's own setting is), and then looks again
+// whether the step is still to be done.
+func reserve(ctx context.Context, tx *sql.Tx, s step, dir direction) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+versionTable+" SET is_applied = is_applied WHERE 0"); err != nil {
+		return fmt.Errorf("take the write lock: %w", err)
+	}
+	var there bool
+	err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+versionTable+" WHERE version_id = ? AND is_applied)", s.number).Scan(&there)
+	if err != nil {
+		return fmt.Errorf("look for step %d: %w", s.number, err)
+	}
+	if there == (dir == up) {
+		return errOvertaken
+	}
+	return nil
+}
+
+// isBusy tells SQLITE_BUSY and SQLITE_LOCKED, in all their variants.
+func isBusy(err error) bool {
+	var coded interface{ Code() int }
+	return errors.As(err, &coded) && (coded.Code()&0xff == 5 || coded.Code()&0xff == 6)
+}
