@@ -1,0 +1,38 @@
+# The verbs of this project. `make` alone explains them; what needs more than a line of shell is in scripts/.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+ARGS    ?=
+PKG     ?= ./...
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo build deps test lint bench fuzz
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  \033[1mmake %-6s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\n  ARGS="--config FILE" goes to the program (run, demo); PKG=./store/... narrows test, bench and fuzz.\n'
+
+# run and demo start the built program itself: `go run` would not pass SIGTERM on to it.
+run: build ## start a timeout center on 127.0.0.1:8080, its store in data/ (needs only Go)
+	bin/toc serve $(ARGS)
+
+demo: build ## watch a few thousand timeouts fire, then their lateness as a histogram
+	bin/toc demo $(ARGS)
+
+build: ## bin/toc, static
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
+
+deps: ## install what the tests need and this machine lacks: MariaDB, Redis, a C compiler
+	@scripts/deps.sh
+
+test: deps ## every test, with the race detector, on real servers
+	go vet $(PKG)
+	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race -count=1 -timeout=8m $(PKG)
+
+lint: ## formatting, vet, staticcheck, go.mod, docker-compose.yml
+	@scripts/lint.sh
+
+bench: deps ## every Go benchmark, one package after the other, on servers of their own
+	scripts/with-servers.sh -buffer-pool=2G -- go test -run='^$$' -bench=. -benchmem -count=1 -timeout=60m -p=1 $(PKG)
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@scripts/fuzz.sh $(PKG)

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, and a C compiler for
+# the race detector. Installs packages where there is apt; else runs the servers of docker-compose.yml; else says what
+# is missing. Says nothing when nothing is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Where scripts/with-servers.sh finds the servers that run in Docker.
+env_file=bin/test.env
+
+# Servers are often not in a user's PATH.
+has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null; }
+
+has_mysql() { if has mariadbd; then has mariadb-install-db; else has mysqld; fi; }
+has_redis() { has redis-server; }
+has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
+
+# missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
+missing() {
+  lacks=() packages=()
+  has_mysql || { lacks+=("MariaDB 10.6 or later, or MySQL 8 (mariadbd or mysqld)"); packages+=(mariadb-server); }
+  has_redis || { lacks+=("Redis 7 (redis-server)"); packages+=(redis-server); }
+  has_cc || { lacks+=("a C compiler with headers (go test -race)"); packages+=(gcc libc6-dev); }
+}
+
+fail() {
+  echo "make deps: $1" >&2
+  exit 1
+}
+
+as_root() {
+  if ((EUID == 0)); then
+    env "$@"
+  elif [[ -t 0 ]]; then
+    sudo env "$@"
+  else
+    sudo -n env "$@"
+  fi
+}
+
+apt() {
+  as_root DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
+}
+
+# The tests start servers of their own, so the packages must not start theirs: a policy that forbids it stands for as
+# long as this script runs, unless the machine has one already.
+forbid_services() {
+  local policy=/usr/sbin/policy-rc.d
+  [[ ! -e $policy ]] || return 0
+  trap "as_root rm -f $policy" EXIT
+  as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+}
+
+install_packages() {
+  ((EUID == 0)) || has sudo || fail "not root and no sudo; as root run: apt-get install --no-install-recommends ${packages[*]}"
+  echo "make deps: installing ${packages[*]}"
+  local log
+  log=$(mktemp)
+  forbid_services
+  apt update >"$log" 2>&1 || { sleep 5; apt update >>"$log" 2>&1; } || { cat "$log" >&2; fail "apt-get update failed twice"; }
+  apt install --no-install-recommends "${packages[@]}" >"$log" 2>&1 || { cat "$log" >&2; fail "apt-get install failed"; }
+  rm -f "$log"
+  if [[ -d /run/systemd/system ]]; then
+    echo "make deps: nothing was started; should mariadb and redis-server not start at boot either: systemctl disable mariadb redis-server"
+  fi
+}
+
+has_docker() { docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; }
+
+start_containers() {
+  echo "make deps: no apt; starting MySQL and Redis of docker-compose.yml"
+  docker compose up --detach --wait mysql redis
+  local password
+  password=$(docker compose exec -T mysql printenv MYSQL_ROOT_PASSWORD || true)
+  mkdir -p "$(dirname "$env_file")"
+  {
+    printf 'export TOC_TEST_MYSQL_ADDR=%q\n' "$(docker compose port mysql 3306)"
+    printf 'export TOC_TEST_MYSQL_AUTH=%q\n' "root${password:+:$password}"
+    printf 'export TOC_TEST_REDIS_ADDR=%q\n' "$(docker compose port redis 6379)"
+  } >"$env_file"
+  echo "make deps: make test finds them by $env_file; for go test alone: source $env_file"
+  has_mysql || echo "make deps: tests that stop and kill a server of their own still need mariadbd or mysqld in PATH, and fail without"
+}
+
+has go || fail "Go is missing: install the version that go.mod names, or later"
+rm -f "$env_file"
+missing
+if ((${#lacks[@]} == 0)); then
+  exit 0
+fi
+
+if has apt-get; then
+  install_packages
+  missing
+elif has_cc && has_docker; then
+  start_containers
+  lacks=()
+fi
+if ((${#lacks[@]} > 0)); then
+  fail "missing and not installed by this script here:$(printf '\n  - %s' "${lacks[@]}")"
+fi

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Every check that needs no server. All of them run; the exit code tells whether one complained.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+failed=0
+
+# check NAME COMMAND... runs a command that is silent and successful when all is well.
+check() {
+  local name=$1
+  shift
+  if "$@"; then
+    echo "ok    $name"
+  else
+    echo "FAIL  $name"
+    failed=1
+  fi
+}
+
+formatted() {
+  local files
+  files=$(gofmt -l .) && [[ -z $files ]] || { echo "run gofmt -w on: $files"; return 1; }
+}
+
+check gofmt formatted
+check vet go vet ./...
+check staticcheck go run "$staticcheck" ./...
+check "go mod tidy" go mod tidy -diff
+for script in scripts/*.sh .ci/run; do
+  check "$script" bash -n "$script"
+done
+if docker compose version >/dev/null 2>&1; then
+  check "docker compose" docker compose config -q
+else
+  echo "--    docker compose is not here: docker-compose.yml was not checked"
+fi
+exit "$failed"
