@@ -9,27 +9,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Key is the place of a pending task in the order of action_time, then job_id.
-type Key struct {
-	ActionTime time.Time
-	JobID      uint64
-}
-
-// Before tells whether k comes before l.
-func (k Key) Before(l Key) bool {
-	if !k.ActionTime.Equal(l.ActionTime) {
-		return k.ActionTime.Before(l.ActionTime)
-	}
-	return k.JobID < l.JobID
-}
-
-// KeyOf is the place of a task.
-func KeyOf(t *task.Task) Key { return Key{t.ActionTime, t.JobID} }
-
 // Due says which pending tasks of a partition to read.
 type Due struct {
 	Until   time.Time // action_time at most this
-	From    Key       // not before this place; the zero Key reads from the start
+	From    task.Key  // not before this place; the zero Key reads from the start
 	Only    *uint64   // this biz_type alone; nil reads all
 	Except  []uint64  // not these biz_types
 	PerPage int       // rows a page, about
@@ -48,7 +31,7 @@ type DuePages struct {
 
 type dueTable struct {
 	table int
-	after Key // the last row read
+	after task.Key // the last row read
 }
 
 // DuePages starts reading a partition.
@@ -132,12 +115,12 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) ([
 // share, since they may have more.
 func (p *DuePages) advance(more, tables []dueTable, rows []task.Task, perTable int) []dueTable {
 	count := make(map[int]int, len(tables))
-	last := make(map[int]Key, len(tables))
+	last := make(map[int]task.Key, len(tables))
 	for i := range rows {
 		shard, _ := p.store.layout.ShardOf(rows[i].JobID)
 		table := p.store.layout.Table(shard)
 		count[table]++
-		if k := KeyOf(&rows[i]); last[table].Before(k) {
+		if k := task.KeyOf(&rows[i]); last[table].Before(k) {
 			last[table] = k
 		}
 	}

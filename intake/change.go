@@ -1,0 +1,179 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Cancel makes a pending task cancelled. After a nil error it never fires. It
+// answers task.ConflictError (already processed, already cancelled, dead, or
+// running now), task.ErrNotFound or task.ErrUnavailable; after the last one the
+// task may or may not be cancelled.
+func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
+	h, err := d.hold(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	defer h.Gone()
+	return d.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+}
+
+// Change asks for a new time, a new attribute, or both.
+type Change struct {
+	When      *When
+	Attribute *string
+}
+
+// Reschedule changes a pending task in one step and gives it as it stands
+// then. Its errors are those of Cancel, and task.FieldError.
+func (d *Desk) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error) {
+	m := store.Move{JobID: jobID, From: task.Pending, To: task.Pending}
+	if c.When == nil && c.Attribute == nil {
+		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, or attribute"}
+	}
+	if c.When != nil {
+		due, err := c.When.resolve(d.cfg.Now())
+		if err != nil {
+			return task.Task{}, err
+		}
+		m.ActionTime = &due
+	}
+	if c.Attribute != nil {
+		if err := checkText("attribute", *c.Attribute, task.MaxAttribute); err != nil {
+			return task.Task{}, err
+		}
+		m.Attribute = c.Attribute
+	}
+	return d.moveHeld(ctx, m)
+}
+
+// Redrive gives a dead task a fresh start: pending, attempts 0, due now. Its
+// errors are those of Cancel.
+func (d *Desk) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
+	return d.moveHeld(ctx, d.redriveMove(jobID))
+}
+
+func (d *Desk) redriveMove(jobID uint64) store.Move {
+	now, attempts := task.CeilMilli(d.cfg.Now()), 0
+	return store.Move{JobID: jobID, From: task.Dead, To: task.Pending, Set: store.Set{ActionTime: &now, Attempts: &attempts}}
+}
+
+// moveHeld makes a move while the task is held, and queues it as it stands then.
+func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
+	h, err := d.hold(ctx, m.JobID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	var t task.Task
+	if err = d.move(ctx, m); err == nil {
+		t, err = d.cfg.Store.Get(ctx, m.JobID)
+	}
+	d.end(h, t, err)
+	return t, err
+}
+
+// end lets go of a task. After an error the scanner finds what there is.
+func (d *Desk) end(h *queue.Hold, t task.Task, err error) {
+	if err != nil || t.Status != task.Pending {
+		h.Gone()
+		return
+	}
+	d.letGo(h, t)
+}
+
+// move makes a compare-and-set, or says why it did not apply.
+func (d *Desk) move(ctx context.Context, m store.Move) error {
+	for range 3 {
+		applied, err := d.cfg.Store.Move(ctx, m)
+		if err != nil || applied {
+			return err
+		}
+		t, err := d.cfg.Store.Get(ctx, m.JobID)
+		if err != nil {
+			return err
+		}
+		if t.Status != m.From {
+			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictOf(t.Status)}
+		}
+		// It came back to where it was in between: once more.
+	}
+	return fmt.Errorf("%w: task %d keeps changing", task.ErrUnavailable, m.JobID)
+}
+
+// RedriveDead asks to redrive many dead tasks.
+type RedriveDead struct {
+	BizType string // name; empty: all
+	Limit   int    // at most this many; 0: all
+	DryRun  bool   // count only
+}
+
+// Redriven answers RedriveDead.
+type Redriven struct {
+	Matched  int // dead tasks that match
+	Redriven int // of those, put back to pending
+}
+
+// redrivePage is how many dead tasks are read and redriven at a time.
+const redrivePage = 500
+
+// RedriveDead redrives the dead tasks that match. After an error the answer
+// says how many were redriven before it.
+func (d *Desk) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, error) {
+	bizType, err := d.typeFilter(r.BizType)
+	if err != nil {
+		return Redriven{}, err
+	}
+	if r.Limit < 0 {
+		return Redriven{}, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
+	}
+	var answer Redriven
+	if answer.Matched, err = d.cfg.Store.CountDead(ctx, bizType); err != nil || r.DryRun {
+		return answer, err
+	}
+	left := answer.Matched // tasks that die meanwhile are for another call
+	if r.Limit > 0 {
+		left = min(left, r.Limit)
+	}
+	for after := uint64(0); left > 0; {
+		page, err := d.cfg.Store.ListDead(ctx, bizType, after, min(left, redrivePage))
+		if err != nil || len(page) == 0 {
+			return answer, err
+		}
+		n, err := d.redriveAll(ctx, page)
+		answer.Redriven += n
+		if err != nil {
+			return answer, err
+		}
+		left -= len(page)
+		after = page[len(page)-1].JobID
+	}
+	return answer, nil
+}
+
+// redriveAll redrives a page; its moves share commits.
+func (d *Desk) redriveAll(ctx context.Context, page []task.Task) (n int, err error) {
+	results := make(chan error, len(page))
+	for _, t := range page {
+		go func() {
+			_, err := d.Redrive(ctx, t.JobID)
+			results <- err
+		}()
+	}
+	for range page {
+		var conflict *task.ConflictError
+		switch e := <-results; {
+		case e == nil:
+			n++
+		case errors.As(e, &conflict), errors.Is(e, task.ErrNotFound):
+			// Somebody else was faster.
+		default:
+			err = e
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,85 @@
+// Package intake is the front desk: it takes tasks in, answers questions about
+// them and changes them on request.
+//
+// Requests come in, checked; they go out as rows and moves to the store, and
+// what is due soon goes straight into the queue. Every refusal is a typed
+// answer: task.FieldError (bad input), task.ConflictError, task.ErrNotFound,
+// task.ErrUnavailable.
+//
+// It refuses to know HTTP and the engines. What makes its answers honest is the
+// queue's Hold: while a cancel or a reschedule is being decided the task cannot
+// be started, and one that has started answers "running".
+package intake
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Store is what the desk needs of the task store; see store.Store.
+type Store interface {
+	NewID(bizID uint64) uint64
+	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
+	Move(ctx context.Context, m store.Move) (applied bool, err error)
+	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
+	ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error)
+	CountDead(ctx context.Context, bizType *uint64) (int, error)
+}
+
+// Observer is told what was taken in, for the metrics.
+type Observer interface {
+	Submitted(b task.BizType, tasks int)
+}
+
+// Config is what a Desk works with.
+type Config struct {
+	Store    Store
+	Queue    *queue.Queue
+	Layout   sharding.Layout
+	Catalog  *task.Catalog
+	Observer Observer
+	// Near tells whether a task of this partition, due then, belongs into this
+	// node's queue now; a later one is found by the scanner in time.
+	Near func(partition int, due time.Time) bool
+	Now  func() time.Time
+}
+
+// Desk serves requests. It is safe for concurrent use.
+type Desk struct{ cfg Config }
+
+// New makes a Desk.
+func New(cfg Config) *Desk { return &Desk{cfg: cfg} }
+
+// Types gives the business types in force.
+func (d *Desk) Types() *task.Types { return d.cfg.Catalog.Load() }
+
+// hold takes hold of a task so that nobody starts it meanwhile.
+func (d *Desk) hold(ctx context.Context, jobID uint64) (*queue.Hold, error) {
+	shard, ok := d.cfg.Layout.ShardOf(jobID)
+	if !ok {
+		return nil, task.ErrNotFound
+	}
+	return d.cfg.Queue.Hold(ctx, jobID, d.cfg.Layout.Partition(shard))
+}
+
+// letGo ends the hold of a pending task as it stands in the store now.
+func (d *Desk) letGo(h *queue.Hold, t task.Task) {
+	shard, _ := d.cfg.Layout.ShardOf(t.JobID)
+	if p := d.cfg.Layout.Partition(shard); d.scanned(t.BizType) && d.cfg.Near(p, t.ActionTime) {
+		h.Put(queue.Item{Task: t, Partition: p})
+		return
+	}
+	h.Gone()
+}
+
+// scanned tells whether a business type is served by the scan engine.
+func (d *Desk) scanned(bizType uint64) bool {
+	b, ok := d.Types().ByID(bizType)
+	return ok && b.Mode == task.ModeScan
+}

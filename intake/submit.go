@@ -1,0 +1,193 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// What a submit may ask for.
+const (
+	MaxPast  = 5 * time.Second           // action_time at most this long ago
+	MaxAhead = 10 * 365 * 24 * time.Hour // and at most this far ahead
+	MaxBatch = 10_000                    // tasks a batch
+)
+
+// When is the moment a task shall fire: At or In. The zero When is none.
+type When struct {
+	at    time.Time
+	delay time.Duration
+	kind  whenKind
+}
+
+type whenKind uint8
+
+const (
+	whenUnset whenKind = iota
+	whenAt
+	whenIn
+)
+
+// At is a moment, rounded up to the millisecond.
+func At(t time.Time) When { return When{at: t, kind: whenAt} }
+
+// In is a delay from now; 0 is at once.
+func In(d time.Duration) When { return When{delay: d, kind: whenIn} }
+
+// resolve gives the moment in UTC, whole milliseconds, or says what is wrong.
+func (w When) resolve(now time.Time) (time.Time, error) {
+	switch w.kind {
+	case whenIn:
+		if w.delay < 0 {
+			return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from now, 0s or more", w.delay)}
+		}
+		if w.delay > MaxAhead {
+			return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is more than 10 years", w.delay)}
+		}
+		return task.CeilMilli(now.Add(w.delay)), nil
+	case whenAt:
+		if w.at.Before(now.Add(-MaxPast)) {
+			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than %s ago; it is %s now",
+				w.at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
+		}
+		if w.at.After(now.Add(MaxAhead)) {
+			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than 10 years ahead",
+				w.at.UTC().Format(time.RFC3339Nano))}
+		}
+		return task.CeilMilli(w.at), nil
+	default:
+		return time.Time{}, &task.FieldError{Field: "action_time", Message: "give action_time (RFC 3339) or delay (like 30m)"}
+	}
+}
+
+// Submit asks for one task.
+type Submit struct {
+	BizType   string // name of the business type
+	BizID     uint64
+	When      When
+	Attribute string // at most task.MaxAttribute bytes of UTF-8
+	DedupKey  string // at most task.MaxDedupKey bytes of UTF-8; empty: none
+}
+
+// Submitted answers a Submit.
+type Submitted struct {
+	Task      task.Task // as stored
+	Duplicate bool      // the dedup_key was known: Task is the first task, unchanged
+	Err       error     // nil, task.FieldError or task.ErrUnavailable
+}
+
+// check turns a request into a task, or says which field is wrong.
+func (d *Desk) check(r *Submit, now time.Time) (task.Task, task.BizType, error) {
+	b, ok := d.Types().ByName(r.BizType)
+	if !ok {
+		return task.Task{}, b, d.unknownType(r.BizType)
+	}
+	due, err := r.When.resolve(now)
+	if err != nil {
+		return task.Task{}, b, err
+	}
+	if err := checkText("attribute", r.Attribute, task.MaxAttribute); err != nil {
+		return task.Task{}, b, err
+	}
+	if err := checkText("dedup_key", r.DedupKey, task.MaxDedupKey); err != nil {
+		return task.Task{}, b, err
+	}
+	return task.Task{
+		JobID: d.cfg.Store.NewID(r.BizID), BizID: r.BizID, BizType: b.ID,
+		ActionTime: due, Attribute: r.Attribute, DedupKey: r.DedupKey,
+	}, b, nil
+}
+
+func (d *Desk) unknownType(name string) error {
+	if name == "" {
+		return &task.FieldError{Field: "biz_type", Message: "is missing; give the name of a configured biz_type"}
+	}
+	var known []string
+	for _, b := range d.Types().All() {
+		known = append(known, b.Name)
+	}
+	return &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%.64q is not configured; there are: %s", name, strings.Join(known, ", "))}
+}
+
+func checkText(field, text string, most int) error {
+	if len(text) > most {
+		return &task.FieldError{Field: field, Message: fmt.Sprintf("has %d bytes; at most %d fit", len(text), most)}
+	}
+	if !utf8.ValidString(text) {
+		return &task.FieldError{Field: field, Message: "is not valid UTF-8"}
+	}
+	return nil
+}
+
+// Submit stores one task durably. A nil error means that it is committed.
+func (d *Desk) Submit(ctx context.Context, r Submit) (Submitted, error) {
+	s := d.SubmitBatch(ctx, []Submit{r})[0]
+	return s, s.Err
+}
+
+// SubmitBatch stores many tasks and answers for each, in order. One that is
+// refused does not spoil the rest.
+func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
+	results := make([]Submitted, len(requests))
+	tasks := make([]task.Task, 0, len(requests))
+	places := make([]int, 0, len(requests)) // of tasks, in results
+	types := make([]task.BizType, 0, len(requests))
+	now := d.cfg.Now()
+	for i := range requests {
+		t, b, err := d.check(&requests[i], now)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
+	}
+
+	// A task that is due soon is held before its row can be seen by a scan, so
+	// that it is queued once: by us.
+	holds := d.holdNear(ctx, tasks)
+	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
+		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
+		d.letGoSubmitted(holds[tasks[i].JobID], tasks[i].JobID, in)
+		if in.Err == nil && !in.Duplicate {
+			d.cfg.Observer.Submitted(types[i], 1)
+		}
+	}
+	return results
+}
+
+func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
+	var holds map[uint64]*queue.Hold
+	for i := range tasks {
+		t := &tasks[i]
+		p := d.cfg.Layout.Partition(d.cfg.Layout.Shard(t.BizID))
+		if !d.scanned(t.BizType) || !d.cfg.Near(p, t.ActionTime) {
+			continue
+		}
+		if h, err := d.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
+			if holds == nil {
+				holds = make(map[uint64]*queue.Hold)
+			}
+			holds[t.JobID] = h
+		}
+	}
+	return holds
+}
+
+// letGoSubmitted ends the hold of a task that was just inserted. If its row is
+// not ours, or took another job_id, or may or may not be there, the scanner
+// finds what there is.
+func (d *Desk) letGoSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) {
+	switch {
+	case h == nil:
+	case in.Err == nil && !in.Duplicate && in.Task.JobID == jobID:
+		d.letGo(h, in.Task)
+	default:
+		h.Gone()
+	}
+}

@@ -1,0 +1,101 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// finish is a run that has ended and waits to be recorded.
+type finish struct {
+	entry   *queue.Entry
+	bizType task.BizType
+	outcome Outcome
+	move    store.Move
+	row     task.Task // as it will stand
+	ran     time.Duration
+}
+
+// maxFlush is how many outcomes one transaction records at most.
+const maxFlush = 1000
+
+// finisher makes outcomes durable: per database, one flush at a time, the next
+// one takes what arrived meanwhile. A task stays in the queue, as running, until
+// its outcome is durable, so nobody can run it again before.
+type finisher struct {
+	store    Store
+	queue    *queue.Queue
+	layout   sharding.Layout
+	observer Observer
+	near     func(time.Time) bool
+	logger   *slog.Logger
+	groups   []*groupcommit.Group[finish]
+}
+
+func (f *finisher) start(ctx context.Context) {
+	for d := range f.layout.Databases {
+		f.groups = append(f.groups, groupcommit.New(maxFlush, func(batch []finish) { f.flush(ctx, d, batch) }))
+	}
+}
+
+func (f *finisher) add(d finish) {
+	shard, _ := f.layout.ShardOf(d.move.JobID)
+	f.groups[f.layout.Database(shard)].Add(d)
+}
+
+func (f *finisher) wait() {
+	for _, g := range f.groups {
+		g.Wait()
+	}
+}
+
+// flush records a batch, trying until it is durable or ctx, the program's own
+// patience, ends. Without a record the tasks are still pending and run again.
+func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
+	moves := make([]store.Move, len(batch))
+	for i := range batch {
+		moves[i] = batch[i].move
+	}
+	stamp := f.store.Stamp(database)
+	pause := 50 * time.Millisecond
+	for try := 1; ; try++ {
+		applied, err := f.store.Apply(ctx, database, stamp, moves)
+		if err == nil {
+			f.settle(batch, applied)
+			if try > 1 {
+				f.logger.Info("outcomes recorded after all", "database", database, "tasks", len(batch), "tries", try)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(batch), "error", err)
+			return
+		}
+		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(batch), "retry_in", pause, "error", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+func (f *finisher) settle(batch []finish, applied []bool) {
+	for i := range batch {
+		d := &batch[i]
+		again := d.outcome == Failed && f.near(d.row.ActionTime)
+		if !applied[i] {
+			d.outcome, again = Fenced, false
+		}
+		f.queue.Done(d.entry, d.row, again)
+		f.observer.Finished(d.bizType, d.outcome, d.ran)
+	}
+}

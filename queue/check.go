@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// NextChecks waits until rows that were read before their time are about to be
+// due (CheckAhead), and takes them out to be read again. Each must be answered
+// by Checked or Unchecked.
+func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
+	for {
+		list, wait := q.nextChecks()
+		if len(list) > 0 {
+			return list, nil
+		}
+		if err := q.check.wait(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wait = -1
+	soon := q.cfg.Now().Add(q.cfg.CheckAhead)
+	for _, l := range q.lanes {
+		for len(l.waiting) > 0 {
+			e := l.waiting[0]
+			if e.runAt.After(soon) {
+				if d := e.runAt.Sub(soon); wait < 0 || d < wait {
+					wait = d
+				}
+				break
+			}
+			l.removeWaiting(e)
+			e.state = checking
+			l.checking++
+			list = append(list, e)
+		}
+	}
+	return list, wait
+}
+
+// Checked brings entries of NextChecks up to date with their rows. A task that
+// is not pending any more, or whose row is gone (not in rows), leaves the queue;
+// one that was moved to later goes back to waiting; the others are ready.
+func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
+	var back left
+	q.mu.Lock()
+	now := q.cfg.Now()
+	for _, e := range entries {
+		if e.state != checking {
+			continue // held, or given back meanwhile
+		}
+		row, ok := rows[e.Task.JobID]
+		if !ok || row.Status != task.Pending {
+			q.bury(e)
+			back = append(back, e)
+			continue
+		}
+		e.lane.checking--
+		e.Task, e.read = row, now
+		e.state = ready
+		switch {
+		case !row.ActionTime.After(now):
+			e.runAt = now
+		default:
+			e.runAt = row.ActionTime
+			if row.ActionTime.Sub(now) > 2*q.cfg.CheckAhead {
+				e.state = waiting
+			}
+		}
+		q.enqueue(e)
+	}
+	q.mu.Unlock()
+	back.tell()
+}
+
+// Unchecked gives entries of NextChecks back, because their rows could not be
+// read. They are left behind for NextRefill.
+func (q *Queue) Unchecked(entries []*Entry) {
+	var back left
+	q.mu.Lock()
+	for _, e := range entries {
+		if e.state == checking {
+			q.forget(e)
+			e.lane.leaveBehind(&e.Item)
+			back = append(back, e)
+		}
+	}
+	q.mu.Unlock()
+	back.tell()
+}

@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Hold keeps one task from being started while somebody changes it.
+type Hold struct {
+	queue *Queue
+	entry *Entry
+	was   *Entry // what was in the queue before; nil if nothing was
+}
+
+// Hold takes hold of a task, in the queue or not. It answers a
+// task.ConflictError (running) if the task has started and its outcome is not
+// durable yet. If somebody else holds the task, it waits its turn.
+//
+// Exactly one of Release, Gone and Put must follow.
+func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, error) {
+	for {
+		q.mu.Lock()
+		e := q.entries[jobID]
+		switch {
+		case e == nil:
+			h := q.hold(jobID, partition, nil)
+			q.mu.Unlock()
+			return h, nil
+		case e.state == running:
+			q.mu.Unlock()
+			return nil, &task.ConflictError{JobID: jobID, Conflict: task.ConflictRunning}
+		case e.state == held:
+			if e.free == nil {
+				e.free = make(chan struct{})
+			}
+			free := e.free
+			q.mu.Unlock()
+			select {
+			case <-free:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		default:
+			h := q.hold(jobID, partition, e)
+			q.mu.Unlock()
+			return h, nil
+		}
+	}
+}
+
+// hold puts a placeholder in the task's place.
+func (q *Queue) hold(jobID uint64, partition int, was *Entry) *Hold {
+	if was != nil {
+		q.forget(was)
+	}
+	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held}
+	q.entries[jobID] = e
+	return &Hold{queue: q, entry: e, was: was}
+}
+
+// release removes the placeholder.
+func (h *Hold) release() {
+	q := h.queue
+	delete(q.entries, h.entry.Task.JobID)
+	h.entry.state = gone
+	if h.entry.free != nil {
+		close(h.entry.free)
+	}
+	if len(q.entries) == 0 {
+		q.idle.ring()
+	}
+}
+
+// Release gives the task back as it was: nothing was changed.
+func (h *Hold) Release() {
+	q := h.queue
+	var back left
+	q.mu.Lock()
+	h.release()
+	if h.was != nil {
+		back = q.offer(nil, &h.was.Item, q.cfg.Now(), nil)
+		if e := q.entries[h.was.Task.JobID]; e != nil {
+			e.read = h.was.read
+		}
+	}
+	q.mu.Unlock()
+	back.tell()
+}
+
+// Gone lets go of a task that is not to run from here: it is not pending any
+// more, or it is not due soon.
+func (h *Hold) Gone() {
+	q := h.queue
+	q.mu.Lock()
+	h.release()
+	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
+	q.mu.Unlock()
+	h.giveBack()
+}
+
+// Put lets go of a task and offers it as it stands in the store now.
+func (h *Hold) Put(it Item) {
+	q := h.queue
+	q.mu.Lock()
+	h.release()
+	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
+	back := q.offer(nil, &it, q.cfg.Now(), nil)
+	q.mu.Unlock()
+	back.tell()
+	h.giveBack()
+}
+
+// giveBack tells the receipt of the entry that was in the queue before.
+func (h *Hold) giveBack() {
+	if h.was != nil {
+		left{h.was}.tell()
+	}
+}

@@ -1,0 +1,342 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Config shapes a queue.
+type Config struct {
+	// Capacity bounds each lane: waiting, ready and running tasks together.
+	// Defaults to 10,000.
+	Capacity int
+	// Partitions is how many partitions the layout has.
+	Partitions int
+	// CheckAhead is how long before its time a waiting row is read again.
+	// Defaults to 50 ms.
+	CheckAhead time.Duration
+	// StaleAfter is how old a row may be when its task starts; an older one is
+	// read again first. Defaults to 1 s.
+	StaleAfter time.Duration
+	// Now is the wall clock. Defaults to time.Now.
+	Now func() time.Time
+}
+
+// WithDefaults fills what is left out.
+func (c Config) WithDefaults() Config {
+	if c.Capacity == 0 {
+		c.Capacity = 10_000
+	}
+	if c.CheckAhead == 0 {
+		c.CheckAhead = 50 * time.Millisecond
+	}
+	if c.StaleAfter == 0 {
+		c.StaleAfter = time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Queue is the in-memory queue of a node. It is safe for concurrent use.
+type Queue struct {
+	cfg Config
+
+	mu      sync.Mutex
+	entries map[uint64]*Entry // by job_id: everything that is not gone
+	lanes   map[uint64]*lane  // by biz_type id
+	reads   []reads           // by partition
+	seq     uint64
+	closed  bool
+
+	check  wake // somebody waits in NextChecks
+	refill wake // somebody waits in NextRefill
+	idle   wake // somebody waits in WaitIdle
+}
+
+// New makes an empty queue without lanes.
+func New(cfg Config) *Queue {
+	cfg = cfg.WithDefaults()
+	return &Queue{
+		cfg:     cfg,
+		entries: make(map[uint64]*Entry),
+		lanes:   make(map[uint64]*lane),
+		reads:   make([]reads, cfg.Partitions),
+		check:   newWake(),
+		refill:  newWake(),
+		idle:    newWake(),
+	}
+}
+
+// wake is a bell with memory of one ring. Who hears it and leaves something to
+// do rings again for the next one.
+type wake chan struct{}
+
+func newWake() wake { return make(wake, 1) }
+
+func (w wake) ring() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns at a ring, when the timer has run for d (d < 0: never), or when
+// ctx ends, whose error it answers.
+func (w wake) wait(ctx context.Context, d time.Duration) error {
+	var expired <-chan time.Time
+	if d >= 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		expired = t.C
+	}
+	select {
+	case <-w:
+	case <-expired:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// left is what must be told to receipts once the lock is released.
+type left []*Entry
+
+func (l left) tell() {
+	for _, e := range l {
+		if e.Receipt != nil {
+			e.Receipt.GivenBack(e.Task)
+		}
+	}
+}
+
+// reads are the announced reads of one partition.
+type reads struct {
+	open       int
+	tombstones map[uint64]struct{} // tasks that left while a read was open
+}
+
+// Read announces that rows of a partition are being read from the store.
+type Read struct {
+	queue     *Queue
+	partition int
+}
+
+// BeginRead announces a read before its first statement is sent. The rows are
+// offered with it; End must follow.
+func (q *Queue) BeginRead(partition int) *Read {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reads[partition].open++
+	return &Read{queue: q, partition: partition}
+}
+
+// End ends the read. Rows that were read under it must not be offered any more.
+func (r *Read) End() {
+	q := r.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := &q.reads[r.partition]
+	if p.open--; p.open == 0 {
+		p.tombstones = nil
+	}
+}
+
+// Offer puts tasks into their lanes. The rows must have been read under r, or
+// (r nil) be known not to be stale: just committed, and held until now. Tasks
+// that are there already are brought up to date; tasks of business types without
+// a lane are ignored. What a full lane turns away is given back and remembered
+// for NextRefill.
+func (q *Queue) Offer(r *Read, items ...Item) {
+	var back left
+	q.mu.Lock()
+	now := q.cfg.Now()
+	for i := range items {
+		back = q.offer(r, &items[i], now, back)
+	}
+	q.mu.Unlock()
+	back.tell()
+}
+
+func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) left {
+	l := q.lanes[it.Task.BizType]
+	if l == nil || q.closed {
+		return append(back, &Entry{Item: *it})
+	}
+	if r != nil {
+		if _, stale := q.reads[it.Partition].tombstones[it.Task.JobID]; stale {
+			return append(back, &Entry{Item: *it})
+		}
+	}
+	if e := q.entries[it.Task.JobID]; e != nil {
+		if e.state == waiting || e.state == ready {
+			q.refresh(e, &it.Task, now)
+		}
+		return append(back, &Entry{Item: *it}) // the first receipt stays in force
+	}
+
+	e := &Entry{Item: *it, lane: l, read: now}
+	if due := it.Task.ActionTime; due.After(now) {
+		e.state, e.runAt = waiting, due
+	} else {
+		e.state, e.runAt = ready, now
+	}
+	q.seq++
+	e.seq = q.seq
+	if l.full() {
+		if len(l.farthest) == 0 || !e.before(l.farthest[0]) {
+			l.leaveBehind(it)
+			q.refill.ring()
+			return append(back, e)
+		}
+		farthest := l.farthest[0]
+		q.forget(farthest)
+		l.leaveBehind(&farthest.Item)
+		back = append(back, farthest)
+	}
+	q.entries[it.Task.JobID] = e
+	q.enqueue(e)
+	return back
+}
+
+// refresh takes over what a row says now: an admin may have moved or edited the
+// task by hand.
+func (q *Queue) refresh(e *Entry, t *task.Task, now time.Time) {
+	moved := !e.Task.ActionTime.Equal(t.ActionTime)
+	e.Task, e.read = *t, now
+	if !moved {
+		return
+	}
+	q.dequeue(e)
+	if t.ActionTime.After(now) {
+		e.state, e.runAt = waiting, t.ActionTime
+	} else {
+		e.state, e.runAt = ready, now
+	}
+	q.enqueue(e)
+}
+
+// enqueue puts an entry, waiting or ready, into its heap and wakes who may want it.
+func (q *Queue) enqueue(e *Entry) {
+	l := e.lane
+	switch e.state {
+	case waiting:
+		l.pushWaiting(e)
+		if e.near == 0 {
+			q.check.ring()
+		}
+	case ready:
+		l.pushReady(e)
+		if e.near == 0 {
+			l.wake.ring()
+		}
+	}
+}
+
+// dequeue takes an entry out of its heap.
+func (q *Queue) dequeue(e *Entry) {
+	switch e.state {
+	case waiting:
+		e.lane.removeWaiting(e)
+	case ready:
+		e.lane.removeReady(e)
+	}
+}
+
+// forget lets an entry go. If its partition is being read, a tombstone keeps
+// stale rows of it out.
+func (q *Queue) forget(e *Entry) {
+	q.dequeue(e)
+	switch e.state {
+	case checking:
+		e.lane.checking--
+	case running:
+		e.lane.running--
+	}
+	e.state = gone
+	delete(q.entries, e.Task.JobID)
+	q.roomIn(e.lane)
+}
+
+// bury forgets an entry whose row has changed since it was read.
+func (q *Queue) bury(e *Entry) {
+	q.forget(e)
+	q.tombstone(e.Partition, e.Task.JobID)
+}
+
+func (q *Queue) tombstone(partition int, jobID uint64) {
+	p := &q.reads[partition]
+	if p.open == 0 {
+		return
+	}
+	if p.tombstones == nil {
+		p.tombstones = make(map[uint64]struct{})
+	}
+	p.tombstones[jobID] = struct{}{}
+}
+
+// roomIn tells those who wait for room in a lane.
+func (q *Queue) roomIn(l *lane) {
+	if l.hasRoom() {
+		if len(l.behind) > 0 {
+			q.refill.ring()
+		}
+		if l.room != nil {
+			close(l.room)
+			l.room = nil
+		}
+	}
+	if len(q.entries) == 0 {
+		q.idle.ring()
+	}
+}
+
+// DropPartition gives back all tasks of a partition that have not started: the
+// partition is another node's now.
+func (q *Queue) DropPartition(partition int) {
+	var back left
+	q.mu.Lock()
+	for _, e := range q.entries {
+		if e.Partition == partition && (e.state == waiting || e.state == ready || e.state == checking) {
+			q.forget(e)
+			back = append(back, e)
+		}
+	}
+	for _, l := range q.lanes {
+		delete(l.behind, partition)
+	}
+	q.mu.Unlock()
+	back.tell()
+}
+
+// Close stops the queue: nothing is taken in any more, what has not started is
+// given back untouched, and Take ends for every worker. Running tasks go on.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	q.closed = true
+	var back left
+	for _, l := range q.lanes {
+		back = append(back, q.closeLane(l)...)
+	}
+	q.mu.Unlock()
+	back.tell()
+}
+
+// WaitIdle waits until no task is running or held.
+func (q *Queue) WaitIdle(ctx context.Context) error {
+	for {
+		q.mu.Lock()
+		n := len(q.entries)
+		q.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if err := q.idle.wait(ctx, -1); err != nil {
+			return err
+		}
+	}
+}
