@@ -1,0 +1,45 @@
+package taskjson
+
+import "time"
+
+// Time is a moment as users see it: RFC 3339, UTC, exactly milliseconds. It is
+// read from any RFC 3339 time and keeps all of its digits.
+type Time time.Time
+
+// Time gives the moment, in UTC.
+func (t Time) Time() time.Time { return time.Time(t).UTC() }
+
+// IsZero tells whether there is no moment: encoding/json's omitzero asks it.
+func (t Time) IsZero() bool { return time.Time(t).IsZero() }
+
+// String gives the moment as users see it.
+func (t Time) String() string { return string(t.appendText(nil)) }
+
+// MarshalText gives the moment as users see it.
+func (t Time) MarshalText() ([]byte, error) { return t.appendText(nil), nil }
+
+// UnmarshalText reads an RFC 3339 time.
+func (t *Time) UnmarshalText(text []byte) error {
+	var moment time.Time
+	if err := moment.UnmarshalText(text); err != nil {
+		return err
+	}
+	*t = Time(moment.UTC())
+	return nil
+}
+
+func (t Time) appendJSON(dst []byte) []byte {
+	return append(t.appendText(append(dst, '"')), '"')
+}
+
+// appendText writes the milliseconds itself: time.RFC3339 is a fast path of the time
+// package, a layout with a fraction is not.
+func (t Time) appendText(dst []byte) []byte {
+	utc := t.Time()
+	dst = utc.AppendFormat(dst, time.RFC3339)
+	milli := utc.Nanosecond() / int(time.Millisecond)
+	return append(dst[:len(dst)-len("Z")], '.', digit(milli/100), digit(milli/10), digit(milli), 'Z')
+}
+
+// digit gives the last decimal digit of n.
+func digit(n int) byte { return '0' + byte(n%10) }
