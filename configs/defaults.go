@@ -1,0 +1,100 @@
+package configs
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Default is the embedded center: what no file and no environment mean.
+// configs/embedded.yaml says the same in YAML. What follows from other settings
+// is worked out already: to change the layout in code, set cluster.partitions to
+// 0 (worked out anew) or to what suits it.
+func Default() Config { return base().WithDefaults() }
+
+// base is the lowest layer: Default before that is worked out which follows
+// from other settings.
+func base() Config {
+	orderClose := DefaultBizType()
+	orderClose.ID, orderClose.Name = 1, "order_close"
+	orderClose.Webhook.URL = "http://127.0.0.1:9000/fire"
+
+	demoLog := DefaultBizType()
+	demoLog.ID, demoLog.Name = 2, "demo_log"
+
+	return Config{
+		HTTP: HTTP{Listen: "127.0.0.1:8080", Tokens: []string{}},
+		Store: Store{
+			Driver:            DriverSQLite,
+			Databases:         8,
+			TablesPerDatabase: 32,
+			Retention:         30 * 24 * time.Hour,
+			SQLite:            SQLite{Dir: "data"},
+			MySQL:             MySQL{DSN: "root@tcp(127.0.0.1:3306)/toc_%d", DSNs: []string{}, MaxOpenConns: 16},
+		},
+		Cluster: Cluster{
+			Provider:     ProviderSingle,
+			OnConsulLoss: ConsulLossStop,
+			Consul:       Consul{Address: "127.0.0.1:8500", Prefix: "toc", TTL: 3 * time.Second},
+		},
+		Redis: Redis{
+			Addrs:       []string{RedisEmbedded},
+			Mode:        RedisSingle,
+			SweepAfter:  10 * time.Second,
+			OutageAfter: 5 * time.Second,
+		},
+		Scan:     Scan{Schedule: "@every 10s", Lookahead: 10 * time.Second, Batch: 500},
+		Queue:    Queue{Capacity: 10000},
+		Shutdown: Shutdown{Drain: 30 * time.Second},
+		BizTypes: []BizType{orderClose, demoLog},
+	}
+}
+
+// DefaultBizType is what an element of biz_types means that says nothing: all
+// but ID and Name, which it must say, and what WithDefaults works out.
+func DefaultBizType() BizType {
+	return BizType{
+		Mode:       ModeScan,
+		Workers:    64,
+		Timeout:    30 * time.Second,
+		MaxRetries: 16,
+		Backoff:    Backoff{Min: time.Second, Max: 10 * time.Minute},
+		Horizon:    time.Hour,
+	}
+}
+
+// WithDefaults is a copy in which the settings are worked out that follow from
+// others: node.name, cluster.partitions, and each biz_type's processor, topic
+// and visibility. What is set stays.
+func (c Config) WithDefaults() Config {
+	c.Node.Name = cmp.Or(c.Node.Name, hostPID())
+	if c.Cluster.Partitions == 0 && c.Store.hasLayout() {
+		c.Cluster.Partitions = min(256, c.Store.Layout())
+	}
+	c.BizTypes = slices.Clone(c.BizTypes)
+	for i := range c.BizTypes {
+		b := &c.BizTypes[i]
+		if b.Processor == "" && b.Webhook.URL != "" {
+			b.Processor = ProcessorWebhook
+		}
+		b.Processor = cmp.Or(b.Processor, ProcessorLog)
+		b.Topic = cmp.Or(b.Topic, b.Name)
+		b.Visibility = cmp.Or(b.Visibility, max(time.Minute, b.Timeout))
+	}
+	return c
+}
+
+// nodeName is what a node may be called.
+var nodeName = regexp.MustCompile(`^[!-~]{1,128}$`)
+
+// hostPID is the default node name: unique among the processes of one network.
+func hostPID() string {
+	host, err := os.Hostname()
+	if err != nil || !nodeName.MatchString(host) {
+		host = "node"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}

@@ -1,0 +1,119 @@
+package configs
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Every setting has an environment variable of its own, and that one sets it and
+// nothing else.
+func TestEveryKeyHasItsVariable(t *testing.T) {
+	require.Len(t, settings(), 32)
+	seen := map[string]string{}
+	for _, s := range settings() {
+		require.NotContains(t, seen, s.env(), "two keys would share it")
+		seen[s.env()] = s.key
+		require.False(t, foreign.MatchString(s.env()+"=x"), s.env())
+	}
+	require.Equal(t, "http.listen", seen["TOC_HTTP_LISTEN"])
+	require.Equal(t, "store.tables_per_database", seen["TOC_STORE_TABLES_PER_DATABASE"])
+
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.SampledFrom(settings()).Draw(t, "setting")
+		text, want := drawValue(t, s.typ)
+		layer, sources, ps := readEnv([]string{s.env() + "=" + text})
+		require.Empty(t, ps)
+		require.Equal(t, map[string]string{s.key: s.env()}, sources)
+
+		got, err := merge(nil, layer)
+		require.NoError(t, err)
+		expected := base()
+		reflect.ValueOf(&expected).Elem().FieldByIndex(s.index).Set(reflect.ValueOf(want))
+		require.Equal(t, expected, got)
+	})
+}
+
+// drawValue draws a value of a setting's type, and its text in the environment.
+func drawValue(t *rapid.T, typ reflect.Type) (string, any) {
+	switch {
+	case typ == durationType:
+		d := time.Duration(rapid.Int64().Draw(t, "duration"))
+		return d.String(), d
+	case typ.Kind() == reflect.Int:
+		n := rapid.Int().Draw(t, "number")
+		return fmt.Sprint(n), n
+	case typ.Kind() == reflect.Slice:
+		words := rapid.SliceOf(rapid.StringMatching(`[!-+--~]+`)).Draw(t, "words")
+		return strings.Join(words, ","), words
+	default:
+		text := rapid.StringMatching(`[ -~]*`).Draw(t, "text")
+		return text, text
+	}
+}
+
+// Any tree that is written as YAML and read back is the same tree.
+func TestTreeRoundTripsThroughYAML(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := base()
+		tree := reflect.ValueOf(&want).Elem()
+		for _, s := range settings() {
+			_, value := drawValue(t, s.typ)
+			tree.FieldByIndex(s.index).Set(reflect.ValueOf(value))
+		}
+		want.Redis.Password = rapid.StringOf(rapid.RuneFrom([]rune("0189 yesno:#'\"\\{}[],&*!|>%@`~\t\näß✓-.e_+x"))).Draw(t, "password")
+		want.BizTypes = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) BizType {
+			b := DefaultBizType()
+			b.ID = rapid.Uint64().Draw(t, "id")
+			b.Name = rapid.StringMatching(`[!-~]*`).Draw(t, "name")
+			b.MaxRetries = rapid.Int().Draw(t, "max_retries")
+			b.Backoff.Min = time.Duration(rapid.Int64().Draw(t, "backoff.min"))
+			b.Webhook.Secret = rapid.StringMatching(`[ -~]*`).Draw(t, "secret")
+			return b
+		}), 1, 4).Draw(t, "biz_types")
+
+		file := reader{path: "toc.yaml", sources: map[string]string{}}
+		layer := file.read([]byte(render(want)))
+		require.Empty(t, file.problems)
+		got, err := merge(layer, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+}
+
+func TestForeignVariablesAreLeftAlone(t *testing.T) {
+	_, err := Load("", []string{
+		"PATH=/bin", "OTHER_TOC_HTTP_LISTN=x", "TOCSIN=x", "",
+		"TOC_SERVER=http://x", "TOC_TOKEN=x", "TOC_TEST_MYSQL=x",
+		// Kubernetes, for services called toc, toc-redis and toc-http
+		"TOC_SERVICE_HOST=10.0.0.1", "TOC_SERVICE_PORT=8080", "TOC_SERVICE_PORT_HTTP=8080",
+		"TOC_PORT=tcp://10.0.0.1:8080", "TOC_PORT_8080_TCP=tcp://10.0.0.1:8080", "TOC_PORT_8080_TCP_ADDR=10.0.0.1",
+		"TOC_REDIS_SERVICE_HOST=10.0.0.2", "TOC_REDIS_SERVICE_PORT=6379", "TOC_REDIS_SERVICE_PORT_RESP=6379",
+		"TOC_REDIS_PORT=tcp://10.0.0.2:6379", "TOC_REDIS_PORT_6379_TCP=tcp://10.0.0.2:6379", "TOC_REDIS_PORT_6379_TCP_PROTO=tcp",
+	})
+	require.NoError(t, err)
+}
+
+func TestUnknownVariables(t *testing.T) {
+	for pair, want := range map[string]string{
+		"TOC_HTTP_LISTN=x":                       "TOC_HTTP_LISTN: unknown setting; did you mean TOC_HTTP_LISTEN?",
+		"TOC_STORE_TABLES_PER_DATABASES=32":      "did you mean TOC_STORE_TABLES_PER_DATABASE?",
+		"TOC_LISTEN=:80":                         "TOC_LISTEN: unknown setting",
+		"TOC_HTTP_PORT=80":                       "TOC_HTTP_PORT: unknown setting",
+		"TOC_HTTP=x":                             "TOC_HTTP: unknown setting",
+		"TOC_=x":                                 "TOC_: unknown setting",
+		"TOC_BIZ_TYPES=[]":                       "TOC_BIZ_TYPES: biz_types are given by the file only",
+		"TOC_QUEUE_CAPACITY=":                    `queue.capacity: "" is not a whole number; write 10 (TOC_QUEUE_CAPACITY)`,
+		"TOC_QUEUE_CAPACITY=9999999999999999999": "queue.capacity: ",
+		"TOC_SCAN_LOOKAHEAD=10":                  `scan.lookahead: "10" is not a duration; write 10s, 1m30s, 720h or 0 (TOC_SCAN_LOOKAHEAD)`,
+	} {
+		_, err := Load("", []string{pair})
+		require.Len(t, problemsOf(t, err), 1, pair)
+		require.ErrorContains(t, err, want, pair)
+	}
+}

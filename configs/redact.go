@@ -1,0 +1,150 @@
+package configs
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.yaml.in/yaml/v3"
+)
+
+// hidden stands for a secret.
+const hidden = "***"
+
+// Redacted is a copy that may be shown: tokens, passwords, webhook secrets and
+// what may be one in a URL are replaced by ***.
+func (c Config) Redacted() Config {
+	c.HTTP.Tokens = hideAll(c.HTTP.Tokens, hide)
+	c.Store.MySQL.DSN = hideDSN(c.Store.MySQL.DSN)
+	c.Store.MySQL.DSNs = hideAll(c.Store.MySQL.DSNs, hideDSN)
+	c.Cluster.Consul.Address = hideURL(c.Cluster.Consul.Address)
+	c.Cluster.Consul.Token = hide(c.Cluster.Consul.Token)
+	c.Redis.Addrs = hideAll(c.Redis.Addrs, hideURL)
+	c.Redis.Password = hide(c.Redis.Password)
+	c.BizTypes = slices.Clone(c.BizTypes)
+	for i, b := range c.BizTypes {
+		c.BizTypes[i] = b.Redacted()
+	}
+	return c
+}
+
+// Redacted is a copy that may be shown.
+func (b BizType) Redacted() BizType {
+	b.Webhook.URL = hideURL(b.Webhook.URL)
+	b.Webhook.Secret = hide(b.Webhook.Secret)
+	return b
+}
+
+// String is the Config as YAML in the form of the file, secrets hidden.
+func (c Config) String() string { return render(c.Redacted()) }
+
+// GoString is String, so that %#v hides secrets too.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue is String for slog.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// String is the BizType as YAML in the form of the file, secrets hidden.
+func (b BizType) String() string { return render(b.Redacted()) }
+
+// GoString is String, so that %#v hides secrets too.
+func (b BizType) GoString() string { return b.String() }
+
+// LogValue is String for slog.
+func (b BizType) LogValue() slog.Value { return slog.StringValue(b.String()) }
+
+func hide(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	return hidden
+}
+
+func hideAll(secrets []string, hide func(string) string) []string {
+	shown := make([]string, len(secrets))
+	for i, s := range secrets {
+		shown[i] = hide(s)
+	}
+	return shown
+}
+
+// hideDSN leaves who, where and which database; all is hidden of what is no DSN,
+// because then no one knows where in it the password is.
+func hideDSN(dsn string) string {
+	if _, problem := parseDSN(dsn); problem != "" {
+		return hide(dsn)
+	}
+	c, _ := mysql.ParseDSN(escapeVerb(dsn))
+	who := c.User
+	if c.Passwd != "" {
+		who += ":" + hidden
+	}
+	if who != "" {
+		who += "@"
+	}
+	return who + c.Net + "(" + c.Addr + ")/" + c.DBName
+}
+
+// hideURL hides the password and the query; all of what is no URL and might
+// hold one of them.
+func hideURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		if strings.ContainsAny(address, "@?") {
+			return hidden
+		}
+		return address
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = hidden
+	}
+	return u.Redacted()
+}
+
+// render writes a section as YAML, keys in the order of the tree.
+func render(section any) string {
+	out, err := yaml.Marshal(node(reflect.ValueOf(section)))
+	if err != nil { // not for nodes that node makes
+		return err.Error()
+	}
+	return string(out)
+}
+
+func node(v reflect.Value) *yaml.Node {
+	switch {
+	case v.Type() == durationType:
+		return scalar(time.Duration(v.Int()).String(), "!!str")
+	case v.Kind() == reflect.Struct:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		for key, f := range fields(v.Type()) {
+			n.Content = append(n.Content, scalar(key, "!!str"), node(v.FieldByIndex(f.Index)))
+		}
+		return n
+	case v.Kind() == reflect.Slice:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		if !isSections(v.Type()) {
+			n.Style = yaml.FlowStyle
+		}
+		for i := range v.Len() {
+			n.Content = append(n.Content, node(v.Index(i)))
+		}
+		return n
+	case v.Kind() == reflect.String:
+		n := scalar(v.String(), "!!str")
+		if strings.Contains(v.String(), "\n") { // else a block, which loses leading white space
+			n.Style = yaml.DoubleQuotedStyle
+		}
+		return n
+	default:
+		return scalar(fmt.Sprint(v.Interface()), "!!int")
+	}
+}
+
+func scalar(text, tag string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+}

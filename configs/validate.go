@@ -1,0 +1,122 @@
+package configs
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate checks every setting and the relations between them. The error is a
+// join of all Problems, in the order of the tree.
+func (c Config) Validate() error { return c.WithDefaults().check().err() }
+
+// check is Validate for a Config that is complete.
+func (c Config) check() problems {
+	var ps problems
+	c.checkNode(&ps)
+	c.Store.check(&ps)
+	c.Cluster.check(&ps, c.Store)
+	c.Redis.check(&ps)
+	c.checkEngine(&ps)
+	checkBizTypes(&ps, c.BizTypes)
+	c.notYet(&ps)
+	return ps
+}
+
+// notYet refuses what the settings can say already and the program cannot do yet.
+func (c Config) notYet(ps *problems) {
+	ps.require(c.Cluster.Provider != ProviderConsul, "cluster.provider", "consul is not yet supported; write single")
+	for i, b := range c.BizTypes {
+		ps.require(b.Mode != ModeRedis, fmt.Sprintf("biz_types[%d].mode", i), "redis is not yet supported; write scan")
+	}
+}
+
+func (c Config) checkNode(ps *problems) {
+	ps.require(nodeName.MatchString(c.Node.Name), "node.name",
+		"%s is not a name; write 1 to 128 visible ASCII characters, no spaces", quote(c.Node.Name))
+	ps.require(isHostPort(c.HTTP.Listen), "http.listen",
+		"%s is not host:port; write 127.0.0.1:8080, or :8080 for all interfaces", quote(c.HTTP.Listen))
+	host, _, _ := net.SplitHostPort(c.HTTP.Advertise)
+	ps.require(c.HTTP.Advertise == "" || isHostPort(c.HTTP.Advertise) && host != "", "http.advertise",
+		"%s is not host:port; write the address that other nodes reach, 10.0.0.5:8080", quote(hideURL(c.HTTP.Advertise)))
+	for i, token := range c.HTTP.Tokens {
+		ps.require(visible.MatchString(token), fmt.Sprintf("http.tokens[%d]", i),
+			"is not a token; write visible ASCII characters, at least one, no spaces")
+	}
+}
+
+// checkEngine checks what lies between the store and the processors.
+func (c Config) checkEngine(ps *problems) {
+	_, err := ParseSchedule(c.Scan.Schedule)
+	ps.require(err == nil, "scan.schedule",
+		"%s is not a schedule (%v); write @every 10s, or a cron spec such as */10 * * * * *", quote(c.Scan.Schedule), err)
+	ps.require(c.Scan.Lookahead > 0, "scan.lookahead", "%v is too little; write the time between two ticks, 10s", c.Scan.Lookahead)
+	within(ps, "scan.batch", c.Scan.Batch, 1, 10000)
+	atLeast(ps, "queue.capacity", c.Queue.Capacity, 1)
+	atLeast(ps, "shutdown.drain", c.Shutdown.Drain, 0)
+}
+
+func (r Redis) check(ps *problems) {
+	ps.require(len(r.Addrs) > 0, "redis.addrs", "is empty; write [embedded], or host:port of each server")
+	for i, addr := range r.Addrs {
+		key := fmt.Sprintf("redis.addrs[%d]", i)
+		if addr == RedisEmbedded {
+			ps.require(len(r.Addrs) == 1 && r.Mode == RedisSingle, key, "embedded stands alone, and in mode single; write host:port")
+			continue
+		}
+		ps.require(isHostPort(addr), key, "%s is not host:port; write 127.0.0.1:6379, or embedded", quote(hideURL(addr)))
+	}
+	ps.oneOf("redis.mode", r.Mode, RedisSingle, RedisSentinel, RedisCluster)
+	atLeast(ps, "redis.db", r.DB, 0)
+	ps.require(r.Mode != RedisCluster || r.DB <= 0, "redis.db", "%d does not exist in a Redis cluster; write 0", r.DB)
+	ps.require(keyPart.MatchString(r.Prefix) || r.Prefix == "", "redis.prefix",
+		"%s is not a prefix; write at most 64 letters, digits or _ . : -", quote(r.Prefix))
+	ps.require(r.SweepAfter > 0, "redis.sweep_after", "%v is too little; write 10s", r.SweepAfter)
+	ps.require(r.OutageAfter > 0, "redis.outage_after", "%v is too little; write 5s", r.OutageAfter)
+}
+
+func (c Cluster) check(ps *problems, store Store) {
+	ps.oneOf("cluster.provider", c.Provider, ProviderSingle, ProviderConsul)
+	if store.hasLayout() { // else there is nothing to compare with
+		least, most := store.Databases, store.Layout()
+		ps.require(isPowerOfTwo(c.Partitions) && c.Partitions >= least && c.Partitions <= most, "cluster.partitions",
+			"%d does not suit %d databases of %d tables; write a power of two from %d to %d", c.Partitions, store.Databases, store.TablesPerDatabase, least, most)
+	}
+	ps.oneOf("cluster.on_consul_loss", c.OnConsulLoss, ConsulLossStop, ConsulLossKeep)
+	ps.require(isHostPort(c.Consul.Address) || isWebURL(c.Consul.Address), "cluster.consul.address",
+		"%s is not an address; write 127.0.0.1:8500, or a URL with http or https", quote(hideURL(c.Consul.Address)))
+	ps.require(c.Consul.Token == "" || visible.MatchString(c.Consul.Token), "cluster.consul.token",
+		"is not a token; write visible ASCII characters, no spaces")
+	ps.require(consulPrefix.MatchString(c.Consul.Prefix), "cluster.consul.prefix",
+		"%s is not a prefix; write 1 to 64 letters, digits or _ . / -, no / at the ends", quote(c.Consul.Prefix))
+	within(ps, "cluster.consul.ttl", c.Consul.TTL, time.Second, time.Minute)
+}
+
+var (
+	visible      = regexp.MustCompile(`^[!-~]+$`)
+	keyPart      = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+	consulPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]([A-Za-z0-9_./-]{0,62}[A-Za-z0-9_.-])?$`)
+)
+
+// isHostPort accepts an empty host and port 0.
+func isHostPort(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '@' }) {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// isWebURL accepts an absolute URL with http or https and a host.
+func isWebURL(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != ""
+}
+
+func isPowerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }

@@ -1,0 +1,74 @@
+package configs
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var bizName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
+
+// checkBizTypes checks each and that no two are alike.
+func checkBizTypes(ps *problems, types []BizType) {
+	ps.require(len(types) > 0, "biz_types", "is empty, so nothing could ever fire; write at least one")
+	ids, names, topics := map[uint64]int{}, map[string]int{}, map[string]int{}
+	for i, b := range types {
+		at := fmt.Sprintf("biz_types[%d]", i)
+		b.check(ps, at)
+		if b.ID > 0 {
+			unique(ps, ids, at, "id", b.ID, i)
+		}
+		newName := b.Name != "" && unique(ps, names, at, "name", b.Name, i)
+		if newName || b.Topic != b.Name { // a topic that is the name is not told twice
+			unique(ps, topics, at, "topic", b.Topic, i)
+		}
+	}
+}
+
+// unique adds a problem, and answers false, when an earlier element has the same
+// value.
+func unique[T comparable](ps *problems, seen map[T]int, at, key string, value T, i int) bool {
+	other, twice := seen[value]
+	if twice {
+		ps.add(at+"."+key, "%v is taken by biz_types[%d]; write another", value, other)
+		return false
+	}
+	seen[value] = i
+	return true
+}
+
+func (b BizType) check(ps *problems, at string) {
+	at += "."
+	ps.require(b.ID > 0, at+"id", "is missing or 0; write a number of 1 or more, and never give it to another type")
+	ps.require(bizName.MatchString(b.Name), at+"name",
+		"%s is not a name; write 1 to 64 of a-z, 0-9, _ . -", quote(b.Name))
+	ps.oneOf(at+"mode", b.Mode, ModeScan, ModeRedis)
+	ps.require(strings.TrimSpace(b.Processor) == b.Processor && b.Processor != "", at+"processor",
+		"%s is not a name; write log, webhook, or the name of a registered one", quote(b.Processor))
+	b.Webhook.check(ps, at+"webhook.", b.Processor == ProcessorWebhook)
+	within(ps, at+"workers", b.Workers, 1, 10000)
+	ps.require(b.Timeout > 0, at+"timeout", "%v is too little; write 30s", b.Timeout)
+	within(ps, at+"max_retries", b.MaxRetries, 0, 250)
+	ps.require(b.Backoff.Min > 0, at+"backoff.min", "%v is too little; write 1s", b.Backoff.Min)
+	ps.require(b.Backoff.Max >= b.Backoff.Min, at+"backoff.max",
+		"%v is less than backoff.min (%v); write as much or more", b.Backoff.Max, b.Backoff.Min)
+	atLeast(ps, at+"expire_after", b.ExpireAfter, 0)
+	ps.require(keyPart.MatchString(b.Topic) || b.Topic == b.Name, at+"topic",
+		"%s is not a topic; write 1 to 64 letters, digits or _ . : -", quote(b.Topic))
+	atLeast(ps, at+"horizon", b.Horizon, 0)
+	ps.require(b.Visibility >= b.Timeout, at+"visibility",
+		"%v is less than timeout (%v); write as much or more", b.Visibility, b.Timeout)
+}
+
+func (w Webhook) check(ps *problems, at string, used bool) {
+	if used || w.URL != "" {
+		ps.require(isWebURL(w.URL), at+"url",
+			"%s is not an absolute URL; write http://host/path or https://host/path", quote(hideURL(w.URL)))
+	}
+	if encoded, ok := strings.CutPrefix(w.Secret, "whsec_"); ok {
+		key, err := base64.StdEncoding.DecodeString(encoded)
+		ps.require(err == nil && len(key) > 0, at+"secret", "is not base64 after whsec_; write the secret as it was issued")
+	}
+	atLeast(ps, at+"timeout", w.Timeout, 0)
+}

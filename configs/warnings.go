@@ -1,0 +1,35 @@
+package configs
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// Warnings lists what is allowed and seldom meant, one line each, with the key
+// in front. The Config must be valid.
+func (c Config) Warnings() []string {
+	var lines []string
+	if len(c.HTTP.Tokens) == 0 && !isLoopback(c.HTTP.Listen) {
+		lines = append(lines, fmt.Sprintf(
+			"http.listen: %s is reachable from other machines and http.tokens is empty, so whoever reaches it may submit and cancel tasks", c.HTTP.Listen))
+	}
+	if schedule, err := ParseSchedule(c.Scan.Schedule); err == nil {
+		if pause := longestPause(schedule); c.Scan.Lookahead < pause {
+			lines = append(lines, fmt.Sprintf(
+				"scan.lookahead: %v is shorter than the %v between two ticks of scan.schedule, so tasks may be late by %v",
+				c.Scan.Lookahead, pause, (pause-c.Scan.Lookahead).Round(time.Millisecond)))
+		}
+	}
+	return lines
+}
+
+// isLoopback tells whether only this machine can connect to a listen address.
+func isLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,129 @@
+package configs
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+)
+
+// settle is how long a changed file must stay the same before it is believed:
+// an editor may empty it first, write it in pieces, or put another in its place.
+const settle = 50 * time.Millisecond
+
+// Watcher tells of each new content of a configuration file. It reads the file
+// again and again instead of asking the kernel for events, because those stay
+// out when a symlink on the way to the file is turned (Kubernetes) or the file
+// lies on a network.
+type Watcher struct {
+	path     string
+	environ  []string
+	interval time.Duration
+	onChange func(Config, error)
+	poked    chan struct{}
+
+	current Config   // in force
+	seen    snapshot // the content that was last looked into
+	bad     bool     // whether that was refused
+}
+
+// snapshot is what a look at the file found.
+type snapshot struct{ data, err string }
+
+// NewWatcher watches the file at path; current is the Config that Load gave for
+// it at the start, so that a change made since then is told too. It looks
+// every interval (0 is one second). With no file (path "") nothing ever changes.
+//
+// onChange runs in the goroutine of Run, one call at a time. It gets each new
+// Config that is valid and differs from the last, or else the error of Load:
+// once for each bad content. When a bad file is good again it is called even
+// though the Config may be the one in force.
+func NewWatcher(path string, environ []string, current Config, interval time.Duration, onChange func(Config, error)) *Watcher {
+	if interval <= 0 {
+		interval = time.Second
+	}
+	return &Watcher{
+		path:     path,
+		environ:  environ,
+		interval: interval,
+		onChange: onChange,
+		poked:    make(chan struct{}, 1),
+		current:  current,
+		seen:     snapshot{err: "not looked yet"},
+	}
+}
+
+// Poke makes Run look at once (SIGHUP). It never blocks.
+func (w *Watcher) Poke() {
+	select {
+	case w.poked <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// Run looks until ctx ends; then it returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	if w.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for {
+		w.runOnce(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-w.poked:
+		}
+	}
+}
+
+// runOnce looks once and tells what is new.
+func (w *Watcher) runOnce(ctx context.Context) {
+	found := w.look()
+	for found != w.seen {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(settle):
+		}
+		again := w.look()
+		if again == found {
+			w.tell(found)
+			return
+		}
+		found = again
+	}
+}
+
+func (w *Watcher) look() snapshot {
+	data, err := readFile(w.path)
+	if err != nil {
+		return snapshot{err: err.Error()}
+	}
+	return snapshot{data: string(data)}
+}
+
+// tell works out what a new content means.
+func (w *Watcher) tell(found snapshot) {
+	w.seen = found
+	var c Config
+	var err error
+	if found.err != "" {
+		err = errors.New(found.err)
+	} else {
+		c, err = parse(w.path, []byte(found.data), w.environ)
+	}
+	wasBad := w.bad
+	w.bad = err != nil
+	if w.bad {
+		w.onChange(Config{}, err)
+		return
+	}
+	if wasBad || !reflect.DeepEqual(c, w.current) {
+		w.current = c
+		w.onChange(c, nil)
+	}
+}
