@@ -43,7 +43,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Lane is a business type with the processor that fires its tasks.
+// Lane is a business type with the processor that fires its tasks. A lane that
+// changed is another *Lane.
 type Lane struct {
 	BizType   task.BizType
 	Processor Processor
@@ -54,7 +55,7 @@ type Runner struct {
 	cfg      Config
 	finisher *finisher
 
-	lanes   map[uint64]Lane
+	lanes   map[uint64]*Lane
 	workers sync.WaitGroup // of lanes open and closing
 }
 
@@ -62,7 +63,7 @@ type Runner struct {
 func New(cfg Config) *Runner {
 	return &Runner{
 		cfg:   cfg,
-		lanes: make(map[uint64]Lane),
+		lanes: make(map[uint64]*Lane),
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
 			observer: cfg.Observer, near: cfg.Near, logger: cfg.Logger,
@@ -73,7 +74,7 @@ func New(cfg Config) *Runner {
 // Run runs lanes until the queue is closed and all that was running has been
 // recorded. The end of ctx is the end of patience: runs under way are told to
 // stop, and what is not recorded by then will run again.
-func (r *Runner) Run(ctx context.Context, lanes <-chan []Lane) error {
+func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	r.finisher.start(ctx)
 	checks, stopChecks := context.WithCancel(ctx)
 	checked := make(chan error, 1)
@@ -94,8 +95,8 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []Lane) error {
 
 // reconcile opens the lanes that are new, closes those that are gone, and does
 // both for those that changed. A closed lane's tasks under way go on.
-func (r *Runner) reconcile(ctx context.Context, set []Lane) {
-	want := make(map[uint64]Lane, len(set))
+func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
+	want := make(map[uint64]*Lane, len(set))
 	for _, l := range set {
 		want[l.BizType.ID] = l
 	}
@@ -114,7 +115,7 @@ func (r *Runner) reconcile(ctx context.Context, set []Lane) {
 }
 
 // open starts the workers of a lane. The last one to end closes the processor.
-func (r *Runner) open(ctx context.Context, l Lane) {
+func (r *Runner) open(ctx context.Context, l *Lane) {
 	r.cfg.Queue.SetLane(l.BizType.ID)
 	var group sync.WaitGroup
 	batch, batched := l.Processor.(Batch)

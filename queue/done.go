@@ -10,7 +10,7 @@ func (q *Queue) Done(e *Entry, row task.Task, again bool) {
 	q.mu.Lock()
 	q.bury(e)
 	if again {
-		back = q.offer(nil, &Item{Task: row, Partition: e.Partition}, q.cfg.Now(), nil)
+		back, _ = q.offer(nil, &Item{Task: row, Partition: e.Partition}, q.cfg.Now(), nil)
 	}
 	q.mu.Unlock()
 	back.tell()

@@ -79,7 +79,7 @@ func (h *Hold) Release() {
 	q.mu.Lock()
 	h.release()
 	if h.was != nil {
-		back = q.offer(nil, &h.was.Item, q.cfg.Now(), nil)
+		back, _ = q.offer(nil, &h.was.Item, q.cfg.Now(), nil)
 		if e := q.entries[h.was.Task.JobID]; e != nil {
 			e.read = h.was.read
 		}
@@ -105,7 +105,7 @@ func (h *Hold) Put(it Item) {
 	q.mu.Lock()
 	h.release()
 	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
-	back := q.offer(nil, &it, q.cfg.Now(), nil)
+	back, _ := q.offer(nil, &it, q.cfg.Now(), nil)
 	q.mu.Unlock()
 	back.tell()
 	h.giveBack()

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,33 +151,37 @@ func (r *Read) End() {
 // (r nil) be known not to be stale: just committed, and held until now. Tasks
 // that are there already are brought up to date; tasks of business types without
 // a lane are ignored. What a full lane turns away is given back and remembered
-// for NextRefill.
-func (q *Queue) Offer(r *Read, items ...Item) {
+// for NextRefill; turnedAway names the business types concerned.
+func (q *Queue) Offer(r *Read, items ...Item) (turnedAway []uint64) {
 	var back left
 	q.mu.Lock()
 	now := q.cfg.Now()
 	for i := range items {
-		back = q.offer(r, &items[i], now, back)
+		var fits bool
+		if back, fits = q.offer(r, &items[i], now, back); !fits && !slices.Contains(turnedAway, items[i].Task.BizType) {
+			turnedAway = append(turnedAway, items[i].Task.BizType)
+		}
 	}
 	q.mu.Unlock()
 	back.tell()
+	return turnedAway
 }
 
-func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) left {
+func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits bool) {
 	l := q.lanes[it.Task.BizType]
 	if l == nil || q.closed {
-		return append(back, &Entry{Item: *it})
+		return append(back, &Entry{Item: *it}), true
 	}
 	if r != nil {
 		if _, stale := q.reads[it.Partition].tombstones[it.Task.JobID]; stale {
-			return append(back, &Entry{Item: *it})
+			return append(back, &Entry{Item: *it}), true
 		}
 	}
 	if e := q.entries[it.Task.JobID]; e != nil {
 		if e.state == waiting || e.state == ready {
 			q.refresh(e, &it.Task, now)
 		}
-		return append(back, &Entry{Item: *it}) // the first receipt stays in force
+		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
 	e := &Entry{Item: *it, lane: l, read: now}
@@ -191,7 +196,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) left {
 		if len(l.farthest) == 0 || !e.before(l.farthest[0]) {
 			l.leaveBehind(it)
 			q.refill.ring()
-			return append(back, e)
+			return append(back, e), false
 		}
 		farthest := l.farthest[0]
 		q.forget(farthest)
@@ -200,7 +205,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) left {
 	}
 	q.entries[it.Task.JobID] = e
 	q.enqueue(e)
-	return back
+	return back, true
 }
 
 // refresh takes over what a row says now: an admin may have moved or edited the

@@ -1,0 +1,192 @@
+// Package scanner is the scan engine: it finds due rows in the tables that this
+// node owns and puts them into the queue.
+//
+// Ticks of a cron schedule come in; rows go out. A tick reads every owned
+// partition: what is overdue, and what is due before the next tick is through
+// (the lookahead), so that each task waits in memory for its own millisecond.
+// Between ticks it reads on wherever a full lane had turned tasks away.
+//
+// Each database has a loop of its own: one that is slow or down holds up its own
+// partitions only, and is tried again at the next tick.
+//
+// It refuses to know what a run is.
+package scanner
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Store is what the scanner reads; see store.Store.
+type Store interface {
+	DuePages(partition int, q store.Due) *store.DuePages
+	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
+	Purge(ctx context.Context, partition int, before time.Time) (int, error)
+}
+
+// Ownership tells which partitions are this node's; see cluster.Ownership.
+type Ownership interface {
+	Owns(partition int) bool
+	Watch() <-chan struct{}
+}
+
+// Observer is told how long a pass over a database took, for the metrics.
+type Observer interface {
+	Scanned(database int, took time.Duration, err error)
+}
+
+// Config is what a Scanner works with.
+type Config struct {
+	Store     Store
+	Queue     *queue.Queue
+	Ownership Ownership
+	Catalog   *task.Catalog
+	Layout    sharding.Layout
+	Observer  Observer
+
+	Schedule  cron.Schedule // when to tick
+	Lookahead time.Duration // how far ahead of its time a row is read; about one tick
+	Batch     int           // rows a page, about
+	Retention time.Duration // of processed and cancelled rows; 0 keeps them
+	Parallel  int           // statements at once, over all databases. Defaults to 4
+
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Scanner is the scan engine of a node.
+type Scanner struct {
+	cfg   Config
+	dbs   []*database
+	slots *semaphore.Weighted
+}
+
+// database is the state of one database's loop.
+type database struct {
+	index   int
+	wake    chan struct{}
+	failing bool
+	took    atomic.Int64 // nanoseconds of the last pass
+	overdue *overdue
+}
+
+// New makes a Scanner.
+func New(cfg Config) *Scanner {
+	if cfg.Parallel == 0 {
+		cfg.Parallel = 4
+	}
+	s := &Scanner{cfg: cfg, slots: semaphore.NewWeighted(int64(cfg.Parallel))}
+	for d := range cfg.Layout.Databases {
+		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}})
+	}
+	return s
+}
+
+// Run scans until ctx ends: at once, at every tick, and whenever this node's
+// partitions change.
+func (s *Scanner) Run(ctx context.Context) error {
+	clock := cron.New(cron.WithLocation(time.UTC))
+	clock.Schedule(s.cfg.Schedule, cron.FuncJob(s.Tick))
+	clock.Start()
+	defer func() { <-clock.Stop().Done() }()
+
+	g, ctx := errgroup.WithContext(ctx)
+	for _, db := range s.dbs {
+		g.Go(func() error { return s.loop(ctx, db) })
+	}
+	for range refillers {
+		g.Go(func() error { return s.refill(ctx) })
+	}
+	if s.cfg.Retention > 0 {
+		g.Go(func() error { return s.purge(ctx) })
+	}
+	changes := s.cfg.Ownership.Watch()
+	g.Go(func() error {
+		for {
+			s.Tick()
+			select {
+			case <-changes:
+				s.dropLost()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// Tick asks for a pass over every database. A database whose pass is still under
+// way makes another one right after it, and only one.
+func (s *Scanner) Tick() {
+	for _, db := range s.dbs {
+		select {
+		case db.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// dropLost takes the tasks of partitions that are not ours any more out of memory.
+func (s *Scanner) dropLost() {
+	for p := range s.cfg.Layout.Partitions {
+		if !s.cfg.Ownership.Owns(p) {
+			s.cfg.Queue.DropPartition(p)
+		}
+	}
+}
+
+// loop makes the passes over one database.
+func (s *Scanner) loop(ctx context.Context, db *database) error {
+	for {
+		select {
+		case <-db.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		start := s.cfg.Now()
+		err := s.pass(ctx, db)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		took := s.cfg.Now().Sub(start)
+		db.took.Store(int64(took))
+		s.cfg.Observer.Scanned(db.index, took, err)
+		switch {
+		case err != nil:
+			s.cfg.Logger.Warn("database not scanned; trying again at the next tick", "database", db.index, "error", err)
+		case db.failing:
+			s.cfg.Logger.Info("database is scanned again", "database", db.index)
+		}
+		db.failing = err != nil
+	}
+}
+
+// Near tells whether a task of a partition, due then, belongs into the queue
+// now: the next tick may come too late for it.
+func (s *Scanner) Near(partition int, due time.Time) bool {
+	return !due.After(s.until()) && s.cfg.Ownership.Owns(partition)
+}
+
+// Bounds of the slack on top of the lookahead.
+const minSlack = 500 * time.Millisecond
+
+// until is how far ahead rows are read now: the lookahead, and slack for the
+// time that a pass takes to reach its last partition.
+func (s *Scanner) until() time.Time {
+	slack := minSlack
+	for _, db := range s.dbs {
+		slack = max(slack, 2*time.Duration(db.took.Load()))
+	}
+	return s.cfg.Now().Add(s.cfg.Lookahead + min(slack, max(minSlack, s.cfg.Lookahead)))
+}
