@@ -1,0 +1,158 @@
+// Package metrics counts what happens, for Prometheus.
+//
+// Observations come in from the rooms through their small Observer interfaces,
+// a scrape goes out. Every series of a configured business type exists from the
+// start, at 0, so that an alert can be written before the first failure.
+package metrics
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// latenessBuckets reach from half a millisecond to an hour.
+var latenessBuckets = []float64{
+	.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 900, 3600,
+}
+
+// Metrics holds the series. It implements the Observers of intake, processor
+// and scanner.
+type Metrics struct {
+	registry  *prometheus.Registry
+	submitted *prometheus.CounterVec
+	runs      *prometheus.CounterVec
+	lateness  *prometheus.HistogramVec
+	run       *prometheus.HistogramVec
+	fenced    *prometheus.CounterVec
+	scans     prometheus.Histogram
+	scanFails prometheus.Counter
+	lastScan  prometheus.Gauge
+
+	mu    sync.Mutex
+	types atomic.Pointer[map[uint64]*series]
+}
+
+// series are the curried metrics of one business type: the hot path looks
+// nothing up but these.
+type series struct {
+	bizType   task.BizType
+	submitted prometheus.Counter
+	lateness  prometheus.Observer
+	run       prometheus.Observer
+	fenced    prometheus.Counter
+	runs      map[processor.Outcome]prometheus.Counter
+}
+
+// New makes the metrics of a process.
+func New() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_tasks_submitted_total", Help: "Tasks stored by submits; known dedup_keys do not count.",
+		}, []string{"biz_type"}),
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_runs_total", Help: "Ended runs by outcome, counted when the outcome is durable.",
+		}, []string{"biz_type", "mode", "outcome"}),
+		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "toc_lateness_seconds", Help: "The moment the processor starts minus action_time.", Buckets: latenessBuckets,
+		}, []string{"biz_type", "mode"}),
+		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "toc_run_seconds", Help: "Time that a run took in the processor.",
+			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
+		}, []string{"biz_type"}),
+		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_finish_fenced_total", Help: "Runs whose row was not pending any more when they ended.",
+		}, []string{"biz_type"}),
+		scans: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "toc_scan_seconds", Help: "Time of one pass of the scanner over the owned partitions of one database.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
+		}),
+		scanFails: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "toc_scan_failures_total", Help: "Passes that a database cut short.",
+		}),
+		lastScan: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
+		}),
+	}
+	m.types.Store(&map[uint64]*series{})
+	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves a scrape.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+}
+
+// SetTypes makes the series of the configured business types.
+func (m *Metrics) SetTypes(types *task.Types) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set := make(map[uint64]*series)
+	for _, b := range types.All() {
+		set[b.ID] = m.seriesOf(b)
+	}
+	m.types.Store(&set)
+}
+
+func (m *Metrics) seriesOf(b task.BizType) *series {
+	s := &series{
+		bizType:   b,
+		submitted: m.submitted.WithLabelValues(b.Name),
+		lateness:  m.lateness.WithLabelValues(b.Name, string(b.Mode)),
+		run:       m.run.WithLabelValues(b.Name),
+		fenced:    m.fenced.WithLabelValues(b.Name),
+		runs:      make(map[processor.Outcome]prometheus.Counter),
+	}
+	for _, o := range processor.Outcomes {
+		s.runs[o] = m.runs.WithLabelValues(b.Name, string(b.Mode), string(o))
+	}
+	return s
+}
+
+// of finds the series of a business type; one that was just taken out of the
+// configuration still ends its runs.
+func (m *Metrics) of(b task.BizType) *series {
+	if s := (*m.types.Load())[b.ID]; s != nil && s.bizType.Name == b.Name && s.bizType.Mode == b.Mode {
+		return s
+	}
+	return m.seriesOf(b)
+}
+
+// Submitted implements intake.Observer.
+func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(float64(tasks)) }
+
+// Started implements processor.Observer.
+func (m *Metrics) Started(b task.BizType, lateness time.Duration) {
+	m.of(b).lateness.Observe(lateness.Seconds())
+}
+
+// Finished implements processor.Observer.
+func (m *Metrics) Finished(b task.BizType, o processor.Outcome, ran time.Duration) {
+	s := m.of(b)
+	s.runs[o].Inc()
+	s.run.Observe(ran.Seconds())
+	if o == processor.Fenced {
+		s.fenced.Inc()
+	}
+}
+
+// Scanned implements scanner.Observer.
+func (m *Metrics) Scanned(_ int, took time.Duration, err error) {
+	if err != nil {
+		m.scanFails.Inc()
+		return
+	}
+	m.scans.Observe(took.Seconds())
+	m.lastScan.SetToCurrentTime()
+}
