@@ -1,0 +1,233 @@
+package sqladmin
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Result is the merged answer. A cell is nil (NULL), int64, uint64, float64,
+// string, or json.Number for a DECIMAL. Times are strings, UTC as stored:
+// 2006-01-02 15:04:05.000.
+type Result struct {
+	Columns []string
+	Rows    [][]any
+
+	ids []bool // columns of 64-bit ids, which JSON's numbers cannot hold
+}
+
+// WriteTable writes aligned columns for reading. A row is one line: what cannot
+// be printed is escaped as in Go. The last line is the number of rows.
+func (r *Result) WriteTable(w io.Writer) error {
+	lines := [][]string{make([]string, len(r.Columns))}
+	widths := make([]int, len(r.Columns))
+	right := make([]bool, len(r.Columns))
+	for i, name := range r.Columns {
+		lines[0][i] = oneLine(name)
+		widths[i] = utf8.RuneCountInString(lines[0][i])
+		right[i] = r.isNumeric(i)
+	}
+	for _, row := range r.Rows {
+		line := make([]string, len(row))
+		for i, v := range row {
+			line[i] = "NULL"
+			if v != nil {
+				line[i] = oneLine(plain(v))
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+		}
+		lines = append(lines, line)
+	}
+	out := bufio.NewWriter(w)
+	for n, line := range lines {
+		writeLine(out, line, widths, right)
+		if n == 0 {
+			for i, width := range widths {
+				if i > 0 {
+					out.WriteByte('+')
+				}
+				out.WriteString(strings.Repeat("-", width+2))
+			}
+			out.WriteByte('\n')
+		}
+	}
+	if len(r.Rows) == 1 {
+		out.WriteString("(1 row)\n")
+	} else {
+		fmt.Fprintf(out, "(%d rows)\n", len(r.Rows))
+	}
+	return out.Flush()
+}
+
+func writeLine(out *bufio.Writer, line []string, widths []int, right []bool) {
+	for i, cell := range line {
+		if i > 0 {
+			out.WriteString(" |")
+		}
+		padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+		switch {
+		case right[i]:
+			out.WriteString(" " + padding + cell)
+		case i == len(line)-1:
+			out.WriteString(" " + cell)
+		default:
+			out.WriteString(" " + cell + padding)
+		}
+	}
+	out.WriteByte('\n')
+}
+
+// isNumeric tells whether a column holds nothing but numbers and NULL.
+func (r *Result) isNumeric(column int) bool {
+	numbers := false
+	for _, row := range r.Rows {
+		switch row[column].(type) {
+		case nil:
+		case string:
+			return false
+		default:
+			numbers = true
+		}
+	}
+	return numbers
+}
+
+// WriteJSON writes an array of objects, one to a line, with the columns in their
+// order. The columns job_id, biz_id and biz_type are strings, because JSON's
+// numbers end at 2^53 in most readers. A name that comes again is numbered.
+func (r *Result) WriteJSON(w io.Writer) error {
+	if len(r.Rows) == 0 {
+		_, err := io.WriteString(w, "[]\n")
+		return err
+	}
+	var names [][]byte
+	for _, name := range unique(r.Columns) {
+		encoded, err := encode(name)
+		if err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		names = append(names, encoded)
+	}
+	out := bufio.NewWriter(w)
+	out.WriteString("[\n")
+	for n, row := range r.Rows {
+		out.WriteString("  {")
+		for i, v := range row {
+			value, err := encode(r.jsonValue(i, v))
+			if err != nil {
+				return fmt.Errorf("write JSON: %w", err)
+			}
+			if i > 0 {
+				out.WriteString(", ")
+			}
+			out.Write(names[i])
+			out.WriteString(": ")
+			out.Write(value)
+		}
+		out.WriteByte('}')
+		if n < len(r.Rows)-1 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+	}
+	out.WriteString("]\n")
+	return out.Flush()
+}
+
+func (r *Result) jsonValue(column int, v any) any {
+	if v == nil {
+		return nil
+	}
+	if column < len(r.ids) && r.ids[column] {
+		return plain(v)
+	}
+	if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		return plain(v)
+	}
+	return v
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}
+
+func unique(names []string) []string {
+	taken := map[string]bool{}
+	for _, name := range names {
+		taken[name] = true
+	}
+	var out []string
+	seen := map[string]bool{}
+	for _, name := range names {
+		distinct := name
+		for n := 2; seen[distinct]; n++ {
+			if next := name + "_" + strconv.Itoa(n); !taken[next] {
+				distinct = next
+			}
+		}
+		seen[distinct] = true
+		out = append(out, distinct)
+	}
+	return out
+}
+
+// WriteCSV writes a header and the rows; NULL is an empty field.
+func (r *Result) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	out.Write(r.Columns) // the Writer keeps its first error
+	for _, row := range r.Rows {
+		record := make([]string, len(row))
+		for i, v := range row {
+			if v != nil {
+				record[i] = plain(v)
+			}
+		}
+		out.Write(record)
+	}
+	out.Flush()
+	if err := out.Error(); err != nil {
+		return fmt.Errorf("write CSV: %w", err)
+	}
+	return nil
+}
+
+// plain is a value, not nil, as text.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return fmt.Sprint(v)
+}
+
+// oneLine escapes what would break the line or the terminal.
+func oneLine(s string) string {
+	if utf8.ValidString(s) && strings.IndexFunc(s, unprintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		c, size := utf8.DecodeRuneInString(s)
+		if (c == utf8.RuneError && size == 1) || unprintable(c) {
+			escaped := strconv.Quote(s[:size])
+			b.WriteString(escaped[1 : len(escaped)-1])
+		} else {
+			b.WriteString(s[:size])
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+func unprintable(c rune) bool { return !unicode.IsPrint(c) }
