@@ -42,12 +42,13 @@ apt() {
   as_root DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
 }
 
+policy=/usr/sbin/policy-rc.d
+
 # The tests start servers of their own, so the packages must not start theirs: a policy that forbids it stands for as
 # long as this script runs, unless the machine has one already.
 forbid_services() {
-  local policy=/usr/sbin/policy-rc.d
   [[ ! -e $policy ]] || return 0
-  trap "as_root rm -f $policy" EXIT
+  trap 'as_root rm -f "$policy"' EXIT
   as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
 }
 

@@ -18,12 +18,7 @@ check() {
   fi
 }
 
-formatted() {
-  local files
-  files=$(gofmt -l .) && [[ -z $files ]] || { echo "run gofmt -w on: $files"; return 1; }
-}
-
-check gofmt formatted
+check gofmt test -z "$(gofmt -l . | tee /dev/stderr)" # names the files to run gofmt -w on
 check vet go vet ./...
 check staticcheck go run "$staticcheck" ./...
 check "go mod tidy" go mod tidy -diff

@@ -39,7 +39,8 @@ func (m mysqld) prepare(ctx context.Context, dir string) error {
 	data := "--datadir=" + dataDir(dir)
 	cmd := exec.CommandContext(ctx, m.binary, "--no-defaults", "--initialize-insecure", data)
 	if m.install != "" {
-		cmd = exec.CommandContext(ctx, m.install, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db")
+		cmd = exec.CommandContext(ctx, m.install, "--no-defaults", data, "--auth-root-authentication-method=normal",
+			"--skip-test-db", "--force") // force: do without a host name that can be looked up
 	}
 	cmd.Args = append(cmd.Args, asRoot()...)
 	cmd.Dir = dir
