@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // envPrefix begins the name of every variable that is ours.
@@ -35,6 +36,10 @@ func readEnv(environ []string) (layer map[string]any, sources map[string]string,
 		s, ok := known[name]
 		if !ok {
 			unknownEnv(&ps, name, slices.Sorted(maps.Keys(known)))
+			continue
+		}
+		if !utf8.ValidString(text) {
+			ps = append(ps, &Problem{Key: s.key, Text: "is not UTF-8; write plain text", Source: name})
 			continue
 		}
 		if s.typ.Kind() == reflect.Slice {

@@ -1,11 +1,8 @@
 package configs
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"reflect"
 	"strings"
@@ -57,107 +54,21 @@ func (r *reader) read(data []byte) map[string]any {
 	return r.section(root, reflect.TypeFor[Config](), "")
 }
 
-// document parses the one document that a file holds.
-func document(data []byte) (*yaml.Node, error) {
-	empty := errors.New("holds no settings; write some, or start without a file to get the embedded default")
-
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, next yaml.Node
-	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, empty
-	} else if err != nil {
-		return nil, err
-	}
-	root := doc.Content[0]
-	if isNull(root) || root.Kind == yaml.MappingNode && len(root.Content) == 0 {
-		return nil, empty
-	}
-	if err := decoder.Decode(&next); err == nil {
-		return nil, fmt.Errorf("line %d: a second YAML document begins; write one only", next.Line)
-	} else if !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return root, nil
-}
-
 // section reads a mapping whose keys are those of the struct type.
 func (r *reader) section(n *yaml.Node, t reflect.Type, path string) map[string]any {
 	layer := map[string]any{}
-	for key, value := range r.pairs(n, path) {
-		full := join(path, key)
+	for _, p := range r.pairs(n, path) {
+		key := p.key.Value
 		typ, known := field(t, key)
 		if !known {
-			r.unknown(full, value)
+			r.unknown(join(path, key), p.key)
 			continue
 		}
-		if v, ok := r.value(value, typ, full); ok {
+		if v, ok := r.value(p.value, typ, join(path, key)); ok {
 			layer[key] = v
 		}
 	}
 	return layer
-}
-
-// pairs gives a mapping's keys and values. A key given twice is a problem; the
-// keys that a merge ("<<: *other") brings give way to the mapping's own.
-func (r *reader) pairs(n *yaml.Node, path string) iter.Seq2[string, *yaml.Node] {
-	seen := map[string]int{} // key → line
-	var keep []*yaml.Node    // keys and values by turns
-	for i := 0; i < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		full := join(path, shorten(key.Value))
-		switch line, twice := seen[key.Value]; {
-		case key.Kind != yaml.ScalarNode:
-			r.at(key, join(path, "?"), "a key is not a word; write key: value")
-		case twice:
-			r.at(key, full, "is given twice, first on line %d; write it once", line)
-		case key.Tag != "!!merge":
-			keep = append(keep, key, value)
-		}
-		seen[key.Value] = key.Line
-	}
-	for i := 0; i < len(n.Content); i += 2 {
-		if n.Content[i].Tag != "!!merge" {
-			continue
-		}
-		for _, other := range merged(n.Content[i+1]) {
-			if other.Kind != yaml.MappingNode {
-				r.at(other, join(path, "<<"), "merges what is not a section; write *name of one")
-				continue
-			}
-			for j := 0; j < len(other.Content); j += 2 {
-				key := other.Content[j]
-				if _, own := seen[key.Value]; own {
-					continue
-				}
-				if key.Tag == "!!merge" {
-					r.at(key, join(path, "<<"), "merges a section that merges; write the keys out")
-					continue
-				}
-				seen[key.Value] = key.Line
-				keep = append(keep, key, other.Content[j+1])
-			}
-		}
-	}
-	return func(yield func(string, *yaml.Node) bool) {
-		for i := 0; i < len(keep); i += 2 {
-			if !yield(keep[i].Value, keep[i+1]) {
-				return
-			}
-		}
-	}
-}
-
-// merged lists the mappings that a merge key names.
-func merged(n *yaml.Node) []*yaml.Node {
-	n = follow(n)
-	if n.Kind != yaml.SequenceNode {
-		return []*yaml.Node{n}
-	}
-	var all []*yaml.Node
-	for _, element := range n.Content {
-		all = append(all, follow(element))
-	}
-	return all
 }
 
 // value reads what stands at a key.
@@ -253,16 +164,6 @@ func (r *reader) at(n *yaml.Node, key, format string, args ...any) {
 func (r *reader) source(n *yaml.Node, key string) {
 	r.sources[key] = fmt.Sprintf("%s:%d", r.path, n.Line)
 }
-
-// follow gives what an alias (*name) stands for.
-func follow(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 func join(path, key string) string {
 	if path == "" {

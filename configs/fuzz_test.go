@@ -25,6 +25,7 @@ func FuzzLoad(f *testing.F) {
 		{"queue: {capacity: 1}", "TOC_SCAN_SCHEDULE=TZ= ,"},
 		{"queue: {capacity: 1}", "TOC_SCAN_SCHEDULE=CRON_TZ=UTC @every 1ns"},
 		{"queue: {capacity: 1}", "TOC_STORE_MYSQL_DSN=@(/%d"},
+		{"queue: {capacity: 1}", "TOC_STORE_MYSQL_DSN=@(/%\x88"},
 		{"store: {driver: mysql, mysql: {dsn: 'a:b@tcp(c)/d_%d?x=%'}}", "TOC_STORE_DATABASES=-9223372036854775808"},
 		{"store: {databases: 1, tables_per_database: 8192}", "TOC_CLUSTER_PARTITIONS=8192"},
 		{"&a {<<: *a}", "TOC_QUEUE_CAPACITY=1"},

@@ -135,8 +135,8 @@ func node(v reflect.Value) *yaml.Node {
 		}
 		return n
 	case v.Kind() == reflect.String:
-		n := scalar(v.String(), "!!str")
-		if strings.Contains(v.String(), "\n") { // else a block, which loses leading white space
+		n := scalar(strings.ToValidUTF8(v.String(), "\uFFFD"), "!!str")
+		if strings.Contains(n.Value, "\n") { // else a block, which loses leading white space
 			n.Style = yaml.DoubleQuotedStyle
 		}
 		return n

@@ -75,8 +75,7 @@ func isSections(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
-// parseScalar reads one value as the type asks; the second result says what
-// kind of value would be right.
+// parseScalar reads one value as the type asks; false when the text is none.
 func parseScalar(text string, t reflect.Type) (any, bool) {
 	var v any
 	var err error
