@@ -9,13 +9,21 @@ import (
 type NotMigratedError struct {
 	Database   string
 	Have, Want int64 // schema versions; Have 0 = nothing there, perhaps not even the database
+
+	Missing int    // task tables that were there once, but are gone
+	Example string // the first of them
 }
 
 func (e *NotMigratedError) Error() string {
-	if e.Have == 0 {
+	switch {
+	case e.Have == 0:
 		return e.Database + " has no tables yet: run `toc migrate`"
+	case e.Have < e.Want:
+		return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate`", e.Database, e.Have, e.Want)
+	default:
+		return fmt.Sprintf("%s has lost %d of its task tables, the first is %s: restore from a backup, or run `toc migrate` to make them anew, empty",
+			e.Database, e.Missing, e.Example)
 	}
-	return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate`", e.Database, e.Have, e.Want)
 }
 
 // NewerSchemaError: a newer program has migrated the database.
@@ -34,10 +42,14 @@ func (e *NewerSchemaError) Error() string {
 type LayoutError struct {
 	Database   string
 	Key        string // layout_version, databases, tables_per_database or database
-	Have, Want string // what the database was made with; what this program has
+	Have, Want string // what the database was made with, "" if it does not say any more; what this program has
 }
 
 func (e *LayoutError) Error() string {
+	if e.Have == "" {
+		return fmt.Sprintf("%s does not say any more with which %s it was made: %s has lost that row, put it back",
+			e.Database, e.Key, metaTable)
+	}
 	switch e.Key {
 	case keyDatabase:
 		return fmt.Sprintf("%s stands in the place of database number %s, but it was made as number %s: put the databases back in their order (store.mysql.dsns)",

@@ -44,6 +44,13 @@ func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Data
 	if have.version < newest {
 		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest}
 	}
+	missing, err := missingTables(ctx, dialect, layout, d.DB)
+	if err != nil {
+		return fmt.Errorf("list the tables of %s: %w", d, err)
+	}
+	if len(missing) > 0 {
+		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest, Missing: len(missing), Example: sharding.TableName(missing[0])}
+	}
 	return nil
 }
 
@@ -75,13 +82,15 @@ func (s schema) accept(layout sharding.Layout, d Database) error {
 		{keyTables, strconv.Itoa(layout.TablesPerDatabase)},
 		{keyDatabase, strconv.Itoa(d.Index)},
 	} {
-		if have, ok := s.meta[want.key]; ok && have != want.value {
+		have, written := s.meta[want.key]
+		if have != want.value && (written || s.version > 0) {
 			return &LayoutError{Database: d.String(), Key: want.key, Have: have, Want: want.value}
 		}
 	}
 	return nil
 }
 
+// inspect reads it. No table at all is an answer, too.
 func inspect(ctx context.Context, dialect Dialect, db *sql.DB) (schema, error) {
 	s := schema{meta: make(map[string]string)}
 	if there, err := exists(ctx, dialect, db, versionTable); err != nil {

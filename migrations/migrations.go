@@ -9,7 +9,9 @@
 //	mysql/ sqlite/   the SQL, one pair of files (up, down) per number
 //	steps.go         the list of numbers, and how they are rendered
 //	run.go           one database: lock, check, goose
+//	lost.go          task tables that somebody dropped
 //	meta.go          what a database says it is; Verify
+//	mysql.go         what only MySQL has: databases to create, a lock, collations
 package migrations
 
 import (
@@ -18,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -83,7 +84,8 @@ type Config struct {
 const parallel = 8
 
 // Up brings all databases to this program's schema. It may be repeated, also
-// after a failure, and two processes may do it at once.
+// after a failure, and two processes may do it at once. Task tables that were
+// lost since are made anew, empty.
 //
 // A database that was made with another layout or by a newer program
 // (LayoutError, NewerSchemaError) stops everything before anything is changed. Any
@@ -113,7 +115,7 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 		failed   = make([]error, len(cfg.Databases))
 	)
 	cfg.each(func(i int, d Database) {
-		failed[i] = check(ctx, cfg.Dialect, cfg.Layout, d)
+		failed[i] = patiently(ctx, func() error { return check(ctx, cfg.Dialect, cfg.Layout, d) })
 	})
 	if err := errors.Join(failed...); isRefusal(err) {
 		return err
@@ -126,6 +128,9 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 	for i, err := range failed {
 		if err != nil {
 			done, total := progress.of(cfg.Databases[i].Index)
+			if cfg.Dialect == SQLite {
+				done = 0 // a step is one transaction there
+			}
 			failed[i] = &DatabaseError{Database: cfg.Databases[i].String(), Done: done, Total: total, Err: err}
 		}
 	}
@@ -161,45 +166,4 @@ func (cfg Config) validate() error {
 		}
 	}
 	return nil
-}
-
-// progress counts tables over all databases.
-type progress struct {
-	mu     sync.Mutex
-	report func(done, total int)
-	tables int         // of one database
-	total  int         // of all
-	done   int         // of all
-	perDB  map[int]int // database → its tables that are done
-}
-
-func newProgress(cfg Config) *progress {
-	tables := cfg.Layout.TablesPerDatabase
-	return &progress{
-		report: cfg.Progress,
-		tables: tables,
-		total:  tables * len(cfg.Databases),
-		perDB:  make(map[int]int),
-	}
-}
-
-// reach says how many tables of a database are done. A repeated attempt starts
-// again at one; what was reported stays.
-func (p *progress) reach(database, tables int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if tables <= p.perDB[database] {
-		return
-	}
-	p.done += tables - p.perDB[database]
-	p.perDB[database] = tables
-	if p.report != nil {
-		p.report(p.done, p.total)
-	}
-}
-
-func (p *progress) of(database int) (done, total int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.perDB[database], p.tables
 }

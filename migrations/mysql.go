@@ -92,3 +92,19 @@ func lock(ctx context.Context, d Database, log *slog.Logger) (unlock func(), err
 		}
 	}
 }
+
+// dropEmptyVersionTable removes what goose leaves when it is stopped between the
+// CREATE of its table, which MySQL commits at once, and the first row. goose
+// refuses such a table for ever ("missing zero version").
+func dropEmptyVersionTable(ctx context.Context, db *sql.DB) error {
+	there, err := exists(ctx, MySQL, db, versionTable)
+	if err != nil || !there {
+		return err
+	}
+	var used bool
+	if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+versionTable+")").Scan(&used); err != nil || used {
+		return err
+	}
+	_, err = db.ExecContext(ctx, "DROP TABLE "+versionTable)
+	return err
+}

@@ -39,24 +39,19 @@ func (r *run) do(ctx context.Context, dir direction) error {
 			return err
 		}
 		defer unlock()
-		// What was true before we waited need not be true now.
-		if err := check(ctx, r.Dialect, r.Layout, r.database); err != nil {
+		if err := dropEmptyVersionTable(ctx, r.database.DB); err != nil {
 			return err
 		}
 	}
-	began := time.Now()
-	applied, err := r.attempt(ctx, dir)
-	for err != nil && (errors.Is(err, errOvertaken) || isBusy(err)) && time.Since(began) < busyPatience {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(busyPause):
+	began, applied := time.Now(), 0
+	err := patiently(ctx, func() error {
+		// What was true before we waited need not be true now.
+		err := check(ctx, r.Dialect, r.Layout, r.database)
+		if err == nil {
+			applied, err = r.attempt(ctx, dir)
 		}
-		if err = check(ctx, r.Dialect, r.Layout, r.database); err != nil {
-			continue
-		}
-		applied, err = r.attempt(ctx, dir)
-	}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -65,6 +60,21 @@ func (r *run) do(ctx context.Context, dir direction) error {
 		r.Logger.Info("database migrated", "database", r.database.String(), "steps", applied, "took", time.Since(began))
 	}
 	return nil
+}
+
+// patiently repeats f while another process has the same SQLite file.
+func patiently(ctx context.Context, f func() error) error {
+	for began := time.Now(); ; {
+		err := f()
+		if !errors.Is(err, errOvertaken) && !isBusy(err) || time.Since(began) > busyPatience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(busyPause):
+		}
+	}
 }
 
 // attempt runs the steps that are missing (up) or there (down).
@@ -82,22 +92,21 @@ func (r *run) attempt(ctx context.Context, dir direction) (applied int, err erro
 	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
 		return len(partial.Applied), partial.Err
 	}
-	if err == nil && dir == down {
+	switch {
+	case err != nil:
+	case dir == up:
+		err = r.replaceLost(ctx)
+	default:
 		_, err = r.database.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+versionTable)
 	}
 	return len(results), err
 }
 
 func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
-	dialect, collation := goose.DialectSQLite3, ""
-	if r.Dialect == MySQL {
-		var err error
-		if collation, err = binaryCollation(ctx, r.database.DB); err != nil {
-			return nil, err
-		}
-		dialect = goose.DialectMySQL
+	v, err := r.vars(ctx)
+	if err != nil {
+		return nil, err
 	}
-	v := newVars(r.Layout, r.database.Index, collation)
 	var migrations []*goose.Migration
 	for _, s := range steps {
 		upTx, err := r.body(s, up, v)
@@ -110,12 +119,24 @@ func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
 		}
 		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: upTx}, &goose.GoFunc{RunTx: downTx}))
 	}
+	dialect := goose.DialectMySQL
+	if r.Dialect == SQLite {
+		dialect = goose.DialectSQLite3
+	}
 	return goose.NewProvider(dialect, r.database.DB, nil,
 		goose.WithTableName(versionTable),
 		goose.WithGoMigrations(migrations...),
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(r.Logger),
 	)
+}
+
+func (r *run) vars(ctx context.Context) (v vars, err error) {
+	var collation string
+	if r.Dialect == MySQL {
+		collation, err = binaryCollation(ctx, r.database.DB)
+	}
+	return newVars(r.Layout, r.database.Index, collation), err
 }
 
 // body is what goose runs for a step. In SQLite it is one transaction; MySQL

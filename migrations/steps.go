@@ -85,7 +85,7 @@ func (s step) script(dialect Dialect, dir direction) (script, error) {
 	if err != nil {
 		return script{}, err
 	}
-	t, err := template.New(name).Option("missingkey=error").Parse(withoutComments(string(text)))
+	t, err := template.New(name).Parse(withoutComments(string(text)))
 	return script{perTable: s.perTable, template: t}, err
 }
 

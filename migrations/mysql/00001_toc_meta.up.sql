@@ -3,7 +3,9 @@
 -- tasks in the wrong table.
 --
 -- If you change this file: don't, once it was released. Write the next number,
--- up and down, here and in ../sqlite, and add it to the list in steps.go.
+-- up and down, here and in ../sqlite, and add it to the list in steps.go. MySQL
+-- can stop in the middle of a step and then runs it again from its start: write
+-- what can be repeated.
 CREATE TABLE IF NOT EXISTS toc_meta (
   name  varchar(64)  NOT NULL,
   value varchar(255) NOT NULL,

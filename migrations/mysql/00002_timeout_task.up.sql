@@ -14,6 +14,8 @@
 -- If you change this file: don't, once it was released. Write the next number
 -- (ALTER TABLE {{.Table}} ...), up and down, here and in ../sqlite, add it to
 -- the list in steps.go, then change store's row type; tests compare all three.
+-- MySQL can stop in the middle of a step and then runs it again from its first
+-- table: write what can be repeated.
 CREATE TABLE IF NOT EXISTS {{.Table}} (
   job_id       bigint unsigned  NOT NULL,
   gmt_create   datetime(3)      NOT NULL DEFAULT (UTC_TIMESTAMP(3)),

@@ -1,0 +1,74 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// missingTables are the numbers of the task tables that a database should have
+// and has not.
+func missingTables(ctx context.Context, dialect Dialect, layout sharding.Layout, db *sql.DB) ([]int, error) {
+	query := "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+	if dialect == SQLite {
+		query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+	}
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	there := make(map[string]bool, layout.TablesPerDatabase)
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		there[name] = true
+	}
+	var missing []int
+	for table := range layout.TablesPerDatabase {
+		if !there[sharding.TableName(table)] {
+			missing = append(missing, table)
+		}
+	}
+	return missing, rows.Err()
+}
+
+// replaceLost makes the task tables that somebody dropped: all steps in order,
+// for these tables alone. goose cannot: it remembers that the steps were run.
+func (r *run) replaceLost(ctx context.Context) error {
+	missing, err := missingTables(ctx, r.Dialect, r.Layout, r.database.DB)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	v, err := r.vars(ctx)
+	if err != nil {
+		return err
+	}
+	tx, err := r.database.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
+	for _, s := range steps {
+		script, err := s.script(r.Dialect, up)
+		if err != nil {
+			return err
+		}
+		for _, table := range missing {
+			if !script.perTable {
+				break
+			}
+			if err := execute(ctx, tx, script, v.forTable(table)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	r.Logger.Warn("lost task tables were made anew, empty", "database", r.database.String(), "tables", len(missing))
+	return nil
+}
