@@ -44,6 +44,8 @@ apt() {
 
 policy=/usr/sbin/policy-rc.d
 
+refresh_lists() { apt update -o APT::Update::Error-Mode=any; }
+
 # The tests start servers of their own, so the packages must not start theirs: a policy that forbids it stands for as
 # long as this script runs, unless the machine has one already.
 forbid_services() {
@@ -58,8 +60,9 @@ install_packages() {
   local log
   log=$(mktemp)
   forbid_services
-  apt update >"$log" 2>&1 || { sleep 5; apt update >>"$log" 2>&1; } || { cat "$log" >&2; fail "apt-get update failed twice"; }
-  apt install --no-install-recommends "${packages[@]}" >"$log" 2>&1 || { cat "$log" >&2; fail "apt-get install failed"; }
+  # One more try for a network that hiccups; then on with the lists there are: a broken source need not be one of ours.
+  refresh_lists >"$log" 2>&1 || { sleep 5; refresh_lists >>"$log" 2>&1; } || true
+  apt install --no-install-recommends "${packages[@]}" >>"$log" 2>&1 || { cat "$log" >&2; fail "apt-get install failed"; }
   rm -f "$log"
   if [[ -d /run/systemd/system ]]; then
     echo "make deps: nothing was started; should mariadb and redis-server not start at boot either: systemctl disable mariadb redis-server"
