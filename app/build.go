@@ -1,0 +1,133 @@
+package app
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/processors"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// build makes every room, from the ground up.
+func (a *App) build() error {
+	schedule, err := configs.ParseSchedule(a.cfg.Scan.Schedule)
+	if err != nil {
+		return fmt.Errorf("scan.schedule: %w", err)
+	}
+	a.layout = Layout(a.cfg)
+	ids, err := sharding.NewIDs(a.layout, 0, time.Now)
+	if err != nil {
+		return err
+	}
+	storeConfig := StoreConfig(a.cfg)
+	storeConfig.IDs = ids
+	storeConfig.Logger = a.room("store")
+	if a.store, err = store.Open(storeConfig); err != nil {
+		return err
+	}
+	a.cluster = cluster.NewSingle(cluster.SingleConfig{
+		Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: a.room("cluster"),
+	})
+	a.metrics = metrics.New()
+	a.metrics.SetTypes(a.catalog.Load())
+	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions})
+	a.scanner = scanner.New(scanner.Config{
+		Store: a.store, Queue: a.queue, Ownership: a.cluster.Ownership(), Catalog: a.catalog, Layout: a.layout,
+		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
+		Retention: a.cfg.Store.Retention, Now: time.Now, Logger: a.room("scanner"),
+	})
+	a.runner = processor.New(processor.Config{
+		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
+		Near: a.scanner.Near, LanesChanged: a.scanner.Tick, Now: time.Now, Logger: a.room("processor"),
+	})
+	a.desk = intake.New(intake.Config{
+		Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
+		Observer: a.metrics, Near: a.scanner.Near, Now: time.Now,
+	})
+	a.metrics.Watch(a.gauges, func() int { return len(a.cluster.Ownership().Owned()) })
+	return nil
+}
+
+// Layout is the layout of a configuration.
+func Layout(cfg configs.Config) sharding.Layout {
+	return sharding.Layout{
+		Databases:         cfg.Store.Databases,
+		TablesPerDatabase: cfg.Store.TablesPerDatabase,
+		Partitions:        cfg.Cluster.Partitions,
+	}
+}
+
+// StoreConfig is the store part of a configuration.
+func StoreConfig(cfg configs.Config) store.Config {
+	return store.Config{
+		Driver:       store.Driver(cfg.Store.Driver),
+		Layout:       Layout(cfg),
+		DSN:          cfg.Store.MySQL.DSN,
+		DSNs:         cfg.Store.MySQL.DSNs,
+		MaxOpenConns: cfg.Store.MySQL.MaxOpenConns,
+		Dir:          cfg.Store.SQLite.Dir,
+	}
+}
+
+// bizTypes turns the configured business types into the words of the rooms.
+func bizTypes(cfg configs.Config) (*task.Types, error) {
+	list := make([]task.BizType, len(cfg.BizTypes))
+	for i, b := range cfg.BizTypes {
+		list[i] = bizType(b)
+	}
+	return task.NewTypes(list...)
+}
+
+func bizType(b configs.BizType) task.BizType {
+	return task.BizType{
+		ID: b.ID, Name: b.Name, Mode: task.Mode(b.Mode), Processor: b.Processor,
+		Workers: b.Workers, Timeout: b.Timeout, MaxRetries: b.MaxRetries,
+		BackoffMin: b.Backoff.Min, BackoffMax: b.Backoff.Max, ExpireAfter: b.ExpireAfter,
+	}
+}
+
+// builtLane is a lane with the configuration that it was built from.
+type builtLane struct {
+	cfg  configs.BizType
+	lane *processor.Lane
+}
+
+// buildLanes builds the lanes of a configuration. Business types that did not
+// change keep the lane that they have.
+func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
+	built := make(map[uint64]builtLane, len(cfg.BizTypes))
+	for _, b := range cfg.BizTypes {
+		if have, ok := a.lanes[b.ID]; ok && reflect.DeepEqual(have.cfg, b) {
+			built[b.ID] = have
+			continue
+		}
+		var settings any
+		if b.Processor == configs.ProcessorWebhook {
+			settings = processors.WebhookConfig{URL: b.Webhook.URL, Secret: b.Webhook.Secret, Timeout: b.Webhook.Timeout}
+		}
+		p, err := a.registry.Build(bizType(b), settings)
+		if err != nil {
+			return nil, err
+		}
+		built[b.ID] = builtLane{b, &processor.Lane{BizType: bizType(b), Processor: p}}
+	}
+	return built, nil
+}
+
+func laneList(built map[uint64]builtLane) []*processor.Lane {
+	list := make([]*processor.Lane, 0, len(built))
+	for _, b := range built {
+		list = append(list, b.lane)
+	}
+	return list
+}

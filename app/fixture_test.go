@@ -1,0 +1,161 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) {
+	testrig.Main(m, goleak.IgnoreCurrent())
+}
+
+// ledger is a processor that writes down when each task fired.
+type ledger struct {
+	mu      sync.Mutex
+	fired   map[uint64][]time.Time // by job_id
+	arrived chan struct{}          // rung at each run
+	answer  func(task.Task) error  // nil: all processed
+}
+
+func newLedger() *ledger {
+	return &ledger{fired: map[uint64][]time.Time{}, arrived: make(chan struct{}, 1)}
+}
+
+func (l *ledger) Process(_ context.Context, t task.Task) error {
+	now := time.Now()
+	l.mu.Lock()
+	l.fired[t.JobID] = append(l.fired[t.JobID], now)
+	l.mu.Unlock()
+	select {
+	case l.arrived <- struct{}{}:
+	default:
+	}
+	if l.answer != nil {
+		return l.answer(t)
+	}
+	return nil
+}
+
+// await waits until n different tasks have fired.
+func (l *ledger) await(t *testing.T, n int, patience time.Duration) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		l.mu.Lock()
+		have := len(l.fired)
+		l.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-l.arrived:
+		case <-deadline:
+			require.Failf(t, "tasks did not fire", "%d of %d fired within %s", have, n, patience)
+		}
+	}
+}
+
+func (l *ledger) runs(jobID uint64) []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.fired[jobID])
+}
+
+var _ processor.Processor = (*ledger)(nil)
+
+// embedded is a small configuration on SQLite in a directory of the test's.
+func embedded(t *testing.T) configs.Config {
+	cfg := configs.Default()
+	cfg.Node.Name = strings.ReplaceAll(t.Name(), "/", "-")
+	cfg.HTTP.Listen = "127.0.0.1:0"
+	cfg.Store.SQLite.Dir = t.TempDir()
+	cfg.Scan.Schedule = "@every 1s"
+	cfg.Scan.Lookahead = time.Second
+	b := configs.DefaultBizType()
+	b.ID, b.Name, b.Processor = 1, "order_close", "ledger"
+	cfg.BizTypes = []configs.BizType{b}
+	return cfg
+}
+
+// center is a running App.
+type center struct {
+	*app.App
+	stop func() error // drains; gives Run's error
+}
+
+// run starts a center and stops it at the end of the test.
+func run(t *testing.T, cfg configs.Config, opts ...app.Option) *center {
+	t.Helper()
+	ready := make(chan string, 1)
+	opts = append(opts, app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr }))
+	a, err := app.New(cfg, opts...)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	c := &center{App: a}
+	var once sync.Once
+	var result error
+	c.stop = func() error {
+		once.Do(func() { cancel(); result = <-ended })
+		return result
+	}
+	t.Cleanup(func() { require.NoError(t, c.stop()) })
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		require.NoError(t, err, "the center did not start")
+	}
+	return c
+}
+
+// testLogger shows warnings of the center in the test's output.
+func testLogger(t *testing.T) *slog.Logger {
+	level := slog.LevelWarn
+	if os.Getenv("TOC_TEST_VERBOSE") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+}
+
+// lateness sorts how late the first runs were, and fails for any early one.
+func (l *ledger) lateness(t *testing.T, due map[uint64]time.Time) (sorted []time.Duration, twice int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, at := range due {
+		runs := l.fired[id]
+		require.NotEmpty(t, runs, "task %d was lost", id)
+		late := runs[0].Sub(at)
+		require.GreaterOrEqual(t, late, time.Duration(0), "task %d ran early", id)
+		sorted = append(sorted, late)
+		if len(runs) > 1 {
+			twice++
+		}
+	}
+	slices.Sort(sorted)
+	return sorted, twice
+}
+
+// percentiles renders a sorted list.
+func percentiles(sorted []time.Duration) string {
+	at := func(p float64) time.Duration { return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))] }
+	return fmt.Sprintf("n=%d p50=%s p99=%s p99.9=%s max=%s", len(sorted), at(.5), at(.99), at(.999), sorted[len(sorted)-1])
+}

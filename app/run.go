@@ -1,0 +1,235 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/processor"
+)
+
+// Run works until ctx ends or a part of the center fails, then drains. A nil
+// error means that everything that was running has been recorded.
+func (a *App) Run(ctx context.Context) error {
+	return errors.Join(a.run(ctx), a.store.Close())
+}
+
+func (a *App) run(ctx context.Context) error {
+	// Start order: first what can refuse, then what works, then the door.
+	lanes, err := a.buildLanes(a.cfg) // a processor may refuse its settings
+	if err != nil {
+		return err
+	}
+	if err := a.cluster.Acquire(ctx); err != nil { // the store may be another process's
+		return err
+	}
+	defer a.cluster.Release()
+	listener, err := a.listen() // the port may be taken
+	if err != nil {
+		return err
+	}
+	a.lanes = lanes
+
+	// Running tasks outlive ctx for as long as the drain may take.
+	patience, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	work, stopWork := context.WithCancel(patience)
+	defer stopWork()
+	laneSets := make(chan []*processor.Lane, 1)
+	laneSets <- laneList(lanes)
+	a.started = time.Now()
+
+	g, failed := errgroup.WithContext(patience)
+	loop := func(room string, run func(context.Context) error, ctx context.Context) {
+		g.Go(func() error {
+			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", room, err)
+			}
+			return nil
+		})
+	}
+	runnerDone := make(chan struct{})
+	loop("processor", func(ctx context.Context) error {
+		defer close(runnerDone)
+		return a.runner.Run(ctx, laneSets)
+	}, patience)
+	loop("cluster", a.cluster.Run, work)
+	loop("scanner", a.scanner.Run, work)
+	reloads := make(chan struct{})
+	loop("configs", func(ctx context.Context) error {
+		defer close(reloads)
+		return a.watchConfig(ctx, laneSets)
+	}, work)
+	server := a.serve(g, listener)
+	if a.opts.ready != nil {
+		a.opts.ready(a.Addr())
+	}
+
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			a.opts.logger.Info("draining", "patience", a.cfg.Shutdown.Drain, "running", a.running())
+		case <-failed.Done():
+		}
+		// Drain order: each step makes the next one finite.
+		a.draining.Store(true) // /readyz says no: balancers turn away
+		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, giveUp)
+		defer deadline.Stop()
+		stopWork() // no more scans, no more reloads
+		<-reloads
+		close(laneSets)
+		a.queue.Close() // what has not started goes back to the store untouched
+		<-runnerDone    // what is running ends and is recorded
+		return a.shutdown(patience, server)
+	})
+	if err := a.wait(g, patience); err != nil {
+		return err
+	}
+	a.opts.logger.Info("stopped")
+	return nil
+}
+
+// stubborn is how long after the end of patience a processor may still ignore
+// its context.
+const stubborn = 3 * time.Second
+
+// wait waits for all parts, but not for processors that do not stop when told.
+func (a *App) wait(g *errgroup.Group, patience context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	var err error
+	select {
+	case err = <-done:
+	case <-patience.Done():
+		select {
+		case err = <-done:
+		case <-time.After(stubborn):
+		}
+	}
+	if err == nil && patience.Err() != nil {
+		err = fmt.Errorf("shutdown.drain of %s was not enough; what had not been recorded will run again", a.cfg.Shutdown.Drain)
+	}
+	return err
+}
+
+// listen opens the door without serving it yet.
+func (a *App) listen() (net.Listener, error) {
+	if a.opts.noHTTP {
+		a.addr.Store("")
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", a.cfg.HTTP.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("http.listen: %w", err)
+	}
+	a.addr.Store(l.Addr().String())
+	return l, nil
+}
+
+// Addr is the real address of the HTTP API, empty before Run listens.
+func (a *App) Addr() string {
+	addr, _ := a.addr.Load().(string)
+	return addr
+}
+
+func (a *App) serve(g *errgroup.Group, l net.Listener) *http.Server {
+	if l == nil {
+		return nil
+	}
+	server := a.httpServer()
+	a.opts.logger.Info("listening", "addr", a.Addr(), "node", a.node)
+	g.Go(func() error {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("http: %w", err)
+		}
+		return nil
+	})
+	return server
+}
+
+// shutdown closes the door: requests under way are answered.
+func (a *App) shutdown(ctx context.Context, server *http.Server) error {
+	if server == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return server.Close()
+	}
+	return nil
+}
+
+func (a *App) running() int {
+	n := 0
+	for _, b := range a.catalog.Load().All() {
+		n += a.queue.Stats(b.ID).Running
+	}
+	return n
+}
+
+// watchConfig puts changed biz_types in force until ctx ends.
+func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*processor.Lane) error {
+	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
+		a.reload(ctx, cfg, err, laneSets)
+	})
+	pokes := make(chan struct{})
+	go func() {
+		defer close(pokes)
+		for {
+			select {
+			case <-a.pokes:
+				w.Poke()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err := w.Run(ctx)
+	<-pokes
+	return err
+}
+
+// Reload looks at the configuration file now instead of at the next look.
+func (a *App) Reload() {
+	select {
+	case a.pokes <- struct{}{}:
+	default:
+	}
+}
+
+// reload puts the biz_types of a new configuration in force, all or nothing.
+func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*processor.Lane) {
+	log := a.room("configs")
+	if err != nil {
+		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
+		return
+	}
+	types, err := bizTypes(cfg)
+	var lanes map[uint64]builtLane
+	if err == nil {
+		lanes, err = a.buildLanes(cfg)
+	}
+	if err != nil {
+		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
+		return
+	}
+	a.metrics.SetTypes(types)
+	a.catalog.Store(types)
+	select {
+	case laneSets <- laneList(lanes):
+		a.lanes = lanes
+	case <-ctx.Done():
+		return
+	}
+	if keys := configs.Diff(a.cfg, cfg); len(keys) > 0 {
+		log.Warn("changes outside biz_types need a restart", "keys", keys)
+	}
+	log.Info("biz_types re-read", "biz_types", len(types.All()))
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/sqladmin"
+	"github.com/timeoutcenter/toc/store"
+)
+
+func migrateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create the databases and tables; safe to repeat",
+		Args:  cobra.NoArgs,
+	}
+	path := configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := loadConfig(*path)
+		if err != nil {
+			return err
+		}
+		if cfg.Store.Driver == configs.DriverSQLite {
+			if err := os.MkdirAll(cfg.Store.SQLite.Dir, 0o700); err != nil {
+				return err
+			}
+		}
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		tables := cfg.Store.Databases * cfg.Store.TablesPerDatabase
+		bar := progressbar.NewOptions(tables,
+			progressbar.OptionSetWriter(cmd.ErrOrStderr()), progressbar.OptionSetDescription("tables"),
+			progressbar.OptionShowCount(), progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionOnCompletion(func() { fmt.Fprintln(cmd.ErrOrStderr()) }))
+		var mu sync.Mutex
+		start := time.Now()
+		err = app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), func(done, _ int) {
+			mu.Lock()
+			defer mu.Unlock()
+			_ = bar.Set(done)
+		})
+		if err != nil {
+			return err
+		}
+		_ = bar.Finish()
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ready: %d databases × %d tables (%s)\n",
+			cfg.Store.Databases, cfg.Store.TablesPerDatabase, time.Since(start).Round(time.Millisecond))
+		return err
+	}
+	return cmd
+}
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return usage("use: toc config check [--config FILE]") }}
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Say what is wrong with a configuration, or how it will be understood",
+		Args:  cobra.NoArgs,
+	}
+	path := configFlag(check)
+	check.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := loadConfig(*path)
+		if err != nil {
+			return err
+		}
+		for _, w := range cfg.Warnings() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok\n\n%s", cfg)
+		return err
+	}
+	cmd.AddCommand(check)
+	return cmd
+}
+
+func sqlCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sql 'SELECT … FROM timeout_task WHERE …'",
+		Short: "Run one SELECT on every shard and merge the rows",
+		Long: `Run one SELECT on the task tables of all shards, as if they were one table named
+timeout_task. It goes to the store, not over HTTP, and changes nothing.`,
+		Example: `  toc sql 'SELECT status, COUNT(*) FROM timeout_task GROUP BY status'
+  toc sql 'SELECT * FROM timeout_task WHERE biz_id = 42' --json`,
+		Args: cobra.ExactArgs(1),
+	}
+	path := configFlag(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "an array of objects")
+	asCSV := cmd.Flags().Bool("csv", false, "comma-separated values")
+	cmd.MarkFlagsMutuallyExclusive("json", "csv")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		query, err := sqladmin.Parse(args[0])
+		if err != nil {
+			return usageError{err}
+		}
+		cfg, err := loadConfig(*path)
+		if err != nil {
+			return err
+		}
+		result, err := runSQL(cmd, cfg, query)
+		if err != nil {
+			return err
+		}
+		switch {
+		case *asJSON:
+			return result.WriteJSON(cmd.OutOrStdout())
+		case *asCSV:
+			return result.WriteCSV(cmd.OutOrStdout())
+		}
+		return result.WriteTable(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func runSQL(cmd *cobra.Command, cfg configs.Config, query *sqladmin.Query) (result *sqladmin.Result, err error) {
+	dialect := sqladmin.MySQL
+	if cfg.Store.Driver == configs.DriverSQLite {
+		dialect = sqladmin.SQLite
+		if _, err := os.Stat(store.SQLiteFile(cfg.Store.SQLite.Dir, 0)); err != nil {
+			dir, _ := filepath.Abs(cfg.Store.SQLite.Dir)
+			return nil, fmt.Errorf("there is no store in %s; start toc serve or toc migrate first", dir)
+		}
+	}
+	list, err := app.Databases(cfg, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, app.CloseDatabases(list)) }()
+	sources := make([]sqladmin.Source, len(list))
+	for i, d := range list {
+		sources[i] = sqladmin.Source{DB: d.DB, Database: d.Index}
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	return query.Run(ctx, sqladmin.Config{
+		Dialect: dialect, Sources: sources, Tables: cfg.Store.TablesPerDatabase, TableName: sharding.TableName,
+	})
+}
+
+func jobIDCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "job-id --biz-id N",
+		Short: "Print a job_id for a task that is inserted by hand",
+		Long: `Print a job_id for a row that is inserted by plain SQL: it carries the shard of
+the biz_id and the worker number 1023, which no process uses. Also says which
+database and table the row belongs to.`,
+		Args: cobra.NoArgs,
+	}
+	path := configFlag(cmd)
+	bizID := cmd.Flags().String("biz-id", "", "the task's biz_id (required)")
+	asJSON := cmd.Flags().Bool("json", false, "print an object with job_id, database and table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		id, err := strconv.ParseUint(*bizID, 10, 64)
+		if err != nil {
+			return usage("--biz-id %q: give a whole number from 0 to 18446744073709551615", *bizID)
+		}
+		cfg, err := loadConfig(*path)
+		if err != nil {
+			return err
+		}
+		layout := app.Layout(cfg.WithDefaults())
+		shard := layout.Shard(id)
+		jobID, err := sharding.JobID(time.Now(), shard, sharding.HandWorker)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "{\"job_id\":\"%d\",\"database\":%d,\"table\":%q}\n",
+				jobID, layout.Database(shard), sharding.TableName(layout.Table(shard)))
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "database %d, table %s\n", layout.Database(shard), sharding.TableName(layout.Table(shard)))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), jobID)
+		return err
+	}
+	return cmd
+}
