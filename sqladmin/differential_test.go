@@ -111,7 +111,7 @@ func TestRandomQueriesAnswerAsOneTable(t *testing.T) {
 	onBoth(t, func(t *testing.T, open func(testing.TB, []taskRow) rig) {
 		r := open(t, randomRows(5, 250))
 		random := rand.New(rand.NewPCG(11, 12))
-		for range 400 {
+		for range 150 {
 			differ(t, r, randomQuery(random), true)
 		}
 	})

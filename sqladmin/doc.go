@@ -19,9 +19,10 @@
 // comments, and with every string in single quotes. So MySQL and SQLite read
 // the same thing that was checked here, although their lexical rules differ.
 //
-// Known limits, all on SQLite, which has no unsigned 64-bit integer (a biz_id of
-// 2^63 or more is stored as a negative number): equality, IN, comparison with a
-// literal, ORDER BY, MIN, MAX, SUM and AVG of the plain columns job_id, biz_id
-// and biz_type are right for all values; other arithmetic on such a column, and
-// its comparison with an expression, is signed.
+// Known limits. On SQLite, which has no unsigned 64-bit integer, a biz_id of 2^63
+// or more is stored as a negative number. Of the plain columns job_id, biz_id and
+// biz_type these are right for all values: =, <>, IN, and <, <=, >, >=, BETWEEN
+// with a literal (joined by AND, OR, NOT); ORDER BY, GROUP BY, DISTINCT, MIN, MAX,
+// SUM, AVG. Other arithmetic and comparison with expressions is signed. On MySQL,
+// AVG has the decimals of the server's default div_precision_increment, 4.
 package sqladmin

@@ -2,7 +2,6 @@ package sqladmin
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -250,7 +249,10 @@ func (q *Query) resolve(expr []token, by string) (_ []token, alias string, err e
 			if found > 1 {
 				return nil, "", refused(first, "this is the alias of several columns", "give each its own")
 			}
-			return expr, alias, nil
+			if found == 1 {
+				err = refuseUnstable(expr, by)
+			}
+			return expr, alias, err
 		}
 	}
 	for i, t := range expr {
@@ -276,48 +278,5 @@ func (q *Query) ordinal(t token, by string) ([]token, string, error) {
 			return nil, "", refused(t, "a column's number cannot be used with *", "write the column's name")
 		}
 	}
-	return q.items[n-1].expr, "", nil
-}
-
-func (q *Query) parseLimit(tokens []token) error {
-	if tokens == nil {
-		return nil
-	}
-	read := func(i int) (uint64, error) {
-		t := at(tokens, i)
-		n, err := strconv.ParseUint(t.raw, 10, 64)
-		if t.kind != number || err != nil {
-			if i >= len(tokens) {
-				t = tokens[len(tokens)-1]
-			}
-			return 0, refused(t, "LIMIT takes whole numbers", "write LIMIT 10, LIMIT 10 OFFSET 20 or LIMIT 20, 10")
-		}
-		return n, nil
-	}
-	first, err := read(0)
-	if err != nil {
-		return err
-	}
-	q.limit = &limit{count: first}
-	if len(tokens) == 1 {
-		return nil
-	}
-	second, err := read(2)
-	if err != nil {
-		return err
-	}
-	switch {
-	case len(tokens) > 3:
-		return refused(tokens[3], "nothing may follow LIMIT", "")
-	case tokens[1].is("OFFSET"):
-		q.limit.offset = second
-	case tokens[1].isOp(","):
-		q.limit = &limit{count: second, offset: first}
-	default:
-		return refused(tokens[1], "LIMIT takes whole numbers", "write LIMIT 10, LIMIT 10 OFFSET 20 or LIMIT 20, 10")
-	}
-	if q.limit.offset > math.MaxInt {
-		q.limit.offset = math.MaxInt
-	}
-	return nil
+	return q.items[n-1].expr, "", refuseUnstable(q.items[n-1].expr, by)
 }

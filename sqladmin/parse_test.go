@@ -154,6 +154,8 @@ var refusals = map[string]string{
 	"SELECT status a, attempts a FROM timeout_task ORDER BY a":                       "alias of several",
 	"SELECT status DIV 2 AS half FROM timeout_task ORDER BY half + 1":                "expression of an alias",
 	"SELECT status DIV 2 AS status, COUNT(*) FROM timeout_task GROUP BY status":      "both a column and an alias",
+	"SELECT job_id, RAND() AS r FROM timeout_task ORDER BY r":                        "is random",
+	"SELECT random(), job_id FROM timeout_task ORDER BY 1":                           "is random",
 	"SELECT status FROM timeout_task LIMIT -1":                                       "whole numbers",
 	"SELECT status FROM timeout_task LIMIT 1.5":                                      "whole numbers",
 	"SELECT status FROM timeout_task LIMIT ALL":                                      "whole numbers",
@@ -175,6 +177,9 @@ func TestParseRefuses(t *testing.T) {
 func TestSyntaxErrorSaysWhereAndWhatInstead(t *testing.T) {
 	_, err := Parse("SELECT * FROM timeout_task a JOIN users")
 	require.EqualError(t, err, `near "JOIN" (byte 30): joins are not supported over shards; select from timeout_task alone`)
+	_, err = Parse(`SELECT * FROM "` + strings.Repeat("x", 5000) + `"`)
+	require.ErrorContains(t, err, "only timeout_task")
+	require.Less(t, len(err.Error()), 200)
 }
 
 // TestParseAccepts: these look like something that is refused.
@@ -195,6 +200,7 @@ func TestParseAccepts(t *testing.T) {
 		"SELECT status AS STATUS, COUNT(*) FROM timeout_task GROUP BY status ORDER BY count( * )",
 		"SELECT attribute FROM timeout_task WHERE attribute = 'x' COLLATE utf8mb4_general_ci",
 		"SELECT job_id FROM timeout_task ORDER BY NULL",
+		"SELECT job_id FROM timeout_task ORDER BY RAND() LIMIT 5",
 		"SELECT MIN(DISTINCT status) FROM timeout_task",
 	} {
 		q, err := Parse(query)

@@ -46,18 +46,6 @@ type order struct {
 	place int
 }
 
-type limit struct{ count, offset uint64 }
-
-// needed is how many rows of the merged answer decide the result; ok is false
-// when that is more than can ever be there.
-func (l *limit) needed() (rows int, ok bool) {
-	const most = 1 << 40
-	if l == nil || l.count > most || l.offset > most {
-		return 0, false
-	}
-	return int(l.count + l.offset), true
-}
-
 // aggregate names the functions that are merged.
 type aggregate string
 
@@ -93,7 +81,7 @@ type SyntaxError struct {
 func (e *SyntaxError) Error() string {
 	var b strings.Builder
 	if e.Near != "" {
-		fmt.Fprintf(&b, "near %q (byte %d): ", e.Near, e.Offset+1)
+		fmt.Fprintf(&b, "near %.40q (byte %d): ", e.Near, e.Offset+1)
 	}
 	b.WriteString(e.Problem)
 	if e.Instead != "" {

@@ -54,6 +54,9 @@ var refusedFunctions = words(`
 	load_extension writefile readfile edit eval fts3_tokenizer
 	last_insert_id found_rows row_count changes total_changes last_insert_rowid`)
 
+// unstableFunctions answer anew every time they are called.
+var unstableFunctions = words(`rand random randomblob uuid uuid_short sys_guid`)
+
 // aggregateFunctions fold many rows into one in MySQL, MariaDB or SQLite. Those
 // that are no aggregate of ours are refused.
 var aggregateFunctions = words(`
@@ -150,6 +153,17 @@ func isAggregateCall(tokens []token, i int) bool {
 		return len(split(tokens[i+2:end])) == 1
 	}
 	return aggregateFunctions[name]
+}
+
+// refuseUnstable is for an expression that a shard evaluates once to show and
+// once to sort or group by.
+func refuseUnstable(tokens []token, by string) error {
+	for i, t := range tokens {
+		if t.isName() && at(tokens, i+1).isOp("(") && unstableFunctions[strings.ToLower(t.name())] {
+			return refused(t, by+" a column that is random is not supported over shards", "ORDER BY "+t.name()+"() itself shuffles the rows")
+		}
+	}
+	return nil
 }
 
 // refuseCollation keeps comparisons in the one order that the merge knows.
