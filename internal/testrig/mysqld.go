@@ -67,7 +67,10 @@ func (m mysqld) command(dir string, port int) *exec.Cmd {
 		"--open-files-limit=65535",
 	)
 	if m.install == "" {
-		cmd.Args = append(cmd.Args, "--mysqlx=OFF") // would take a second, fixed port
+		cmd.Args = append(cmd.Args,
+			"--mysqlx=OFF",            // would take a second, fixed port
+			"--secure-file-priv="+dir, // the packaged default must exist and may not be ours to use
+		)
 	}
 	cmd.Args = append(cmd.Args, asRoot()...)
 	cmd.Args = append(cmd.Args, args(m.flags)...)

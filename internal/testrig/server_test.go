@@ -79,6 +79,7 @@ func TestServersStartOnceAndAreGoneAfterClose(t *testing.T) {
 	t.Setenv(EnvMySQL, "")
 	t.Setenv(EnvRedis, "")
 	s := NewServers()
+	t.Cleanup(func() { _ = s.Close() }) // should the test fail half-way
 	require.NoError(t, s.Start(t.Context()))
 	require.Equal(t, []string{EnvMySQL + "=" + s.mysql.own.addr(), EnvRedis + "=" + s.redis.own.addr()}, s.Env())
 
