@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Desk takes tasks in and changes them; see intake.Desk. Its errors are
+// task.FieldError, task.ConflictError, task.ErrNotFound and task.ErrUnavailable;
+// anything else is answered with 500.
+type Desk interface {
+	Types() *task.Types
+
+	Submit(ctx context.Context, s intake.Submit) (intake.Submitted, error)
+	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
+
+	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	List(ctx context.Context, q intake.List) (intake.Page, error)
+
+	Cancel(ctx context.Context, jobID uint64) error
+	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
+
+	ListDead(ctx context.Context, bizType string, after uint64, limit int) (intake.Page, error)
+	Redrive(ctx context.Context, jobID uint64) (task.Task, error)
+	RedriveDead(ctx context.Context, r intake.RedriveDead) (intake.Redriven, error)
+}
+
+// Status knows how the center and its cluster are.
+type Status interface {
+	Cluster(ctx context.Context) (Cluster, error)
+	BizTypes(ctx context.Context) ([]BizType, error)
+	Ready(ctx context.Context) Readiness
+}
+
+// Config is what the API works with.
+type Config struct {
+	Desk   Desk
+	Status Status
+
+	// Tokens are the bearer tokens that are let in. With at least one, every
+	// route but /healthz and /readyz asks for one. Empty: everybody is let in.
+	Tokens []string
+	// Metrics serves GET /metrics. Nil: there is no such route.
+	Metrics http.Handler
+	// Logger gets panics and internal errors, and each request at debug level.
+	// Defaults to none.
+	Logger *slog.Logger
+	// Version is shown in the documentation. Defaults to "dev".
+	Version string
+	// MaxBody is the largest body in bytes; a larger one is answered with 413.
+	// Defaults to 8 MiB.
+	MaxBody int64
+	// Timeout bounds the work on one request; then it is answered with 503.
+	// POST /v1/dead/redrive has no bound but its caller's. Defaults to 30 s.
+	Timeout time.Duration
+}
+
+// WithDefaults fills what is left out.
+func (c Config) WithDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = 8 << 20
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	return c
+}
+
+// api serves the routes.
+type api struct {
+	cfg    Config
+	desk   Desk
+	status Status
+	log    *slog.Logger
+	huma   huma.API
+	router *router
+}
+
+// New makes the handler of all routes.
+func New(cfg Config) http.Handler {
+	cfg = cfg.WithDefaults()
+	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, router: newRouter()}
+	a.huma = a.newHuma()
+	a.routes()
+	a.serveDocs()
+
+	var h http.Handler = a.router
+	h = sameOrigin(h)
+	h = authorize(h, cfg.Tokens)
+	return &guard{next: h, log: cfg.Logger}
+}

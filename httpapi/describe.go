@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// introduction opens the documentation.
+const introduction = `Stores tasks that must happen at a point in time and fires each one at that time.
+
+64-bit ids are strings in answers; in requests they are strings or numbers. Times are RFC 3339, in answers UTC with milliseconds. ` +
+	`Errors are RFC 9457 problems (application/problem+json) whose errors[].location names the field. Unknown fields are refused.`
+
+// tags group the routes.
+var tags = []*huma.Tag{
+	{Name: "tasks", Description: "Submit, look up and change tasks."},
+	{Name: "dead", Description: "Tasks whose retries are used up, or that expired."},
+	{Name: "center", Description: "How the center is."},
+}
+
+// description is what the documentation says about a route.
+type description struct {
+	tag     string
+	summary string
+	text    string
+	request string // example of the body
+	answer  string // example of the answer
+
+	success  int            // status; 0: 200
+	also     map[int]string // further statuses with the same answer
+	refusals []int
+
+	open      bool // asks for no token
+	unbounded bool // may take as long as its caller waits
+}
+
+func (d description) status() int {
+	if d.success == 0 {
+		return http.StatusOK
+	}
+	return d.success
+}
+
+// refusalTexts say what a refusal means.
+var refusalTexts = map[int]string{
+	400: "The body is not JSON.",
+	401: "No token, or an unknown one.",
+	404: "No task has this job_id.",
+	409: "The task's state does not allow it; outcome says which state that is.",
+	413: "The body is larger than 8 MiB.",
+	415: "The body is not application/json.",
+	422: "A field is wrong; errors[].location names it.",
+	503: "Nobody can decide this now; try again.",
+}
+
+const (
+	pendingTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
+		"attribute":"{\"shop\":7}","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T14:34:05.123Z"}`
+	deadTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"dead","action_time":"2026-01-02T15:04:05.000Z",
+		"attempts":17,"last_error":"webhook answered 500","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T18:10:44.901Z"}`
+)
+
+// descriptions of the routes, by operation id.
+var descriptions = map[string]description{
+	"submit-task": {
+		tag: "tasks", summary: "Submit a task",
+		text: "Stores a task durably: it is committed when the answer arrives. With a dedup_key the submit is safe to repeat: " +
+			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it.",
+		request: `{"biz_type":"order_close","biz_id":"42","delay":"30m","attribute":"{\"shop\":7}","dedup_key":"order-42-unpaid"}`,
+		answer:  pendingTask,
+		success: 201, also: map[int]string{200: "The dedup_key was known: this is the first task."},
+		refusals: []int{400, 413, 415, 422, 503},
+	},
+	"submit-batch": {
+		tag: "tasks", summary: "Submit many tasks",
+		text:    "Stores up to 10,000 tasks and answers for each of them, in order. One that is refused does not spoil the rest.",
+		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_close","delay":"30m"}]}`,
+		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_id",` +
+			`"message":"is missing; give the business's own id"}}]}`,
+		refusals: []int{400, 413, 415, 422, 503},
+	},
+	"list-tasks": {
+		tag: "tasks", summary: "List the tasks of a biz_id",
+		text:     "In the order of their submission. Needs the biz_id: its tasks lie in one table.",
+		answer:   `{"tasks":[` + pendingTask + `],"next_cursor":"dAABd_CA5AAA"}`,
+		refusals: []int{422, 503},
+	},
+	"get-task": {
+		tag: "tasks", summary: "Look a task up",
+		text:   "All of its columns; empty ones are left out.",
+		answer: pendingTask, refusals: []int{404, 422, 503},
+	},
+	"change-task": {
+		tag: "tasks", summary: "Reschedule a task",
+		text:    "Gives a pending task another time, another attribute, or both, in one step.",
+		request: `{"delay":"45m"}`, answer: pendingTask,
+		refusals: []int{400, 404, 409, 413, 415, 422, 503},
+	},
+	"cancel-task": {
+		tag: "tasks", summary: "Cancel a task",
+		text: "A task that was answered with cancelled never fires. Otherwise outcome says why not: " +
+			"already_processed, already_cancelled, dead or running.",
+		answer: `{"outcome":"cancelled"}`, refusals: []int{404, 409, 422, 503},
+	},
+	"redrive-task": {
+		tag: "tasks", summary: "Redrive a dead task",
+		text:   "A fresh start: pending, attempts 0, due now.",
+		answer: pendingTask, refusals: []int{404, 409, 422, 503},
+	},
+	"list-dead": {
+		tag: "dead", summary: "List dead tasks",
+		text:   "Of one business type or of all, in the order of their job_id.",
+		answer: `{"tasks":[` + deadTask + `],"next_cursor":"ZAABd_CA5AAA"}`, refusals: []int{422, 503},
+	},
+	"redrive-dead": {
+		tag: "dead", summary: "Redrive many dead tasks",
+		text: "Puts the dead tasks that match back to pending, attempts 0, due now. An empty object means all of them. " +
+			"It may take a while; when the caller hangs up it stops where it is.",
+		request: `{"biz_type":"order_close","limit":100,"dry_run":true}`,
+		answer:  `{"matched":250,"redriven":0}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+	},
+	"get-cluster": {
+		tag: "center", summary: "Who owns what",
+		text:   "The healthy nodes and the partitions that each of them owns.",
+		answer: `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`, refusals: []int{503},
+	},
+	"list-biz-types": {
+		tag: "center", summary: "The business types",
+		text:     "The configured business types and what this node has to do for each.",
+		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0}]}`,
+		refusals: []int{503},
+	},
+	"get-health": {
+		tag: "center", summary: "Is the process alive?",
+		text: "Says so as long as it can. Asks for no token.", answer: `{"status":"ok"}`, open: true,
+	},
+	"get-readiness": {
+		tag: "center", summary: "Can this node serve?",
+		text:   "200 while the store answers and ownership is known, 503 otherwise; lists what is degraded. Asks for no token.",
+		answer: `{"ready":true,"degraded":[]}`, also: map[int]string{503: "Not ready."}, open: true,
+	},
+	"get-metrics": {
+		tag: "center", summary: "Metrics",
+		text: "In the text format of Prometheus.",
+	},
+}

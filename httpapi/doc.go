@@ -1,0 +1,21 @@
+// Package httpapi is the HTTP face of the timeout center: the routes, the JSON
+// shapes of what comes in and goes out, and the one table that turns errors
+// into answers (problem.go).
+//
+// Requests come in; checked and typed they go to the Desk and the Status, whose
+// answers go out as JSON. It refuses to know where tasks are stored, who runs
+// them and when.
+//
+//	routes.go    every route, in one list
+//	describe.go  what the documentation says about each of them
+//	body.go      a request's body: limits, content type, field by field
+//	object.go    strict reading of JSON objects, values.go of single values
+//	problem.go   errors → RFC 9457 problems
+//	auth.go guard.go router.go server.go   what surrounds the routes
+//	openapi.go docs.go   /openapi.json and /docs, made from the same routes
+//
+// huma routes, reads parameters, writes answers and makes the OpenAPI document.
+// Bodies are read here instead: encoding/json, and so huma, takes BIZ_ID for
+// biz_id, the last of two equal names, and U+FFFD for bytes that are no text.
+// A timeout center must not guess, so all of these are refused by name.
+package httpapi

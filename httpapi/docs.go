@@ -1,0 +1,80 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// The documentation page is one file without any reference to elsewhere: it
+// works offline, and saved with curl.
+var (
+	//go:embed docs/page.html
+	docsHTML string
+	//go:embed docs/style.css
+	docsCSS string
+	//go:embed docs/copy.js
+	docsJS string
+)
+
+// serveDocs makes the OpenAPI document and the page that shows it, once, and
+// serves them.
+func (a *api) serveDocs() {
+	doc := a.huma.OpenAPI()
+	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
+	asJSON, err := json.Marshal(doc)
+	if err != nil {
+		panic(fmt.Sprintf("openapi.json: %v", err))
+	}
+	asYAML, err := doc.YAML()
+	if err != nil {
+		panic(fmt.Sprintf("openapi.yaml: %v", err))
+	}
+	html, err := renderDocs(doc)
+	if err != nil {
+		panic(fmt.Sprintf("docs: %v", err))
+	}
+	a.constant("GET /openapi.json", asJSON, http.Header{"Content-Type": {"application/openapi+json"}})
+	a.constant("GET /openapi.yaml", asYAML, http.Header{"Content-Type": {"application/openapi+yaml"}})
+	a.constant("GET /docs", html, http.Header{
+		"Content-Type": {"text/html; charset=utf-8"},
+		"Content-Security-Policy": {"default-src 'none'; style-src " + hashOf(docsCSS) + "; script-src " + hashOf(docsJS) +
+			"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+		"Referrer-Policy": {"no-referrer"},
+	})
+}
+
+func renderDocs(doc *huma.OpenAPI) ([]byte, error) {
+	page, err := template.New("page").Parse(docsHTML)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = page.Execute(&out, map[string]any{
+		"Doc": doc, "Groups": docsGroups(doc), "CSS": template.CSS(docsCSS), "JS": template.JS(docsJS),
+	})
+	return out.Bytes(), err
+}
+
+// hashOf is how a Content-Security-Policy names an inline style or script.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// constant serves an answer that never changes.
+func (a *api) constant(pattern string, content []byte, headers http.Header) {
+	a.router.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		for name, values := range headers {
+			w.Header()[name] = values
+		}
+		_, _ = w.Write(content)
+	})
+}

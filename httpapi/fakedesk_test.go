@@ -1,0 +1,82 @@
+package httpapi_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// fakeDesk stores nothing. It answers err if that is set, and panics with it if
+// panics is set.
+type fakeDesk struct {
+	httpapi.Desk // nil: what is not overridden panics
+	types        *task.Types
+	err          error
+	panics       bool
+	seen         func(ctx context.Context) // told of each call
+	calls        atomic.Int64
+}
+
+func newFakeDesk(t testing.TB) *fakeDesk { return &fakeDesk{types: catalog(t).Load()} }
+
+func (d *fakeDesk) called(ctx context.Context) error {
+	d.calls.Add(1)
+	if d.seen != nil {
+		d.seen(ctx)
+	}
+	if d.panics {
+		panic(d.err)
+	}
+	return d.err
+}
+
+func (d *fakeDesk) Types() *task.Types { return d.types }
+
+func (d *fakeDesk) Submit(ctx context.Context, s intake.Submit) (intake.Submitted, error) {
+	r := intake.Submitted{Task: task.Task{
+		JobID: 1 << 60, BizID: s.BizID, BizType: 1, ActionTime: now, Attribute: s.Attribute, DedupKey: s.DedupKey, Created: now, Modified: now,
+	}}
+	r.Err = d.called(ctx)
+	return r, r.Err
+}
+
+func (d *fakeDesk) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted {
+	results := make([]intake.Submitted, len(list))
+	for i := range list {
+		results[i], _ = d.Submit(ctx, list[i])
+	}
+	return results
+}
+
+func (d *fakeDesk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
+	return task.Task{JobID: jobID, BizType: 1, ActionTime: now}, d.called(ctx)
+}
+
+func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error) {
+	return intake.Page{}, d.called(ctx)
+}
+
+func (d *fakeDesk) Cancel(ctx context.Context, _ uint64) error { return d.called(ctx) }
+
+func (d *fakeDesk) Reschedule(ctx context.Context, jobID uint64, _ intake.Change) (task.Task, error) {
+	return d.Get(ctx, jobID)
+}
+
+func (d *fakeDesk) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
+	return d.Get(ctx, jobID)
+}
+
+func (d *fakeDesk) ListDead(ctx context.Context, _ string, _ uint64, _ int) (intake.Page, error) {
+	return intake.Page{}, d.called(ctx)
+}
+
+func (d *fakeDesk) RedriveDead(ctx context.Context, _ intake.RedriveDead) (intake.Redriven, error) {
+	return intake.Redriven{}, d.called(ctx)
+}
+
+var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)

@@ -1,0 +1,169 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
+
+func catalog(t testing.TB) *task.Catalog {
+	types, err := task.NewTypes(
+		task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan},
+		task.BizType{ID: 2, Name: "coupon", Mode: task.ModeScan},
+	)
+	require.NoError(t, err)
+	return task.NewCatalog(types)
+}
+
+type observer struct{}
+
+func (observer) Submitted(task.BizType, int) {}
+
+// center is the API over a real desk and a real store, with no engine: tasks
+// stay as they are.
+type center struct {
+	http.Handler
+	desk  *intake.Desk
+	store *store.Store
+	log   *bytes.Buffer
+}
+
+func newCenter(t testing.TB) *center {
+	dir := t.TempDir()
+	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(context.Background(), m))
+
+	ids, err := sharding.NewIDs(layout, 1, time.Now)
+	require.NoError(t, err)
+	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+	c := &center{store: s, log: &bytes.Buffer{}}
+	c.desk = intake.New(intake.Config{
+		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
+		Near: func(int, time.Time) bool { return false }, Now: time.Now,
+	})
+	c.Handler = httpapi.New(httpapi.Config{
+		Desk: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
+	})
+	return c
+}
+
+// calm is the status of a center in order.
+type calm struct{}
+
+func (calm) Cluster(context.Context) (httpapi.Cluster, error) {
+	return httpapi.Cluster{Node: "n1", Partitions: 4, Nodes: []httpapi.Node{
+		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081"},
+	}}, nil
+}
+
+func (calm) BizTypes(context.Context) ([]httpapi.BizType, error) {
+	return []httpapi.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
+}
+
+func (calm) Ready(context.Context) httpapi.Readiness { return httpapi.Readiness{Ready: true} }
+
+// answer is what came back.
+type answer struct {
+	*httptest.ResponseRecorder
+}
+
+// call sends a request; a body is sent as JSON.
+func call(h http.Handler, method, target, body string, headers ...string) answer {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answer{w}
+}
+
+// read gives the answer's JSON.
+func (a answer) read(t testing.TB, status int) (v map[string]any) {
+	t.Helper()
+	require.Equal(t, status, a.Code, a.Body)
+	require.NoError(t, json.Unmarshal(a.Body.Bytes(), &v), a.Body)
+	return v
+}
+
+// problem checks that the answer is a problem, and gives it.
+func (a answer) problem(t testing.TB, status int) problem {
+	t.Helper()
+	require.Equal(t, status, a.Code, a.Body)
+	require.Equal(t, "application/problem+json", a.Header().Get("Content-Type"))
+	require.Equal(t, "nosniff", a.Header().Get("X-Content-Type-Options"))
+	var p problem
+	require.NoError(t, json.Unmarshal(a.Body.Bytes(), &p), a.Body)
+	require.Equal(t, status, p.Status)
+	require.Equal(t, http.StatusText(status), p.Title)
+	require.NotEmpty(t, p.Detail)
+	return p
+}
+
+type problem struct {
+	Status  int
+	Title   string
+	Detail  string
+	Outcome string
+	Errors  []struct{ Location, Message string }
+}
+
+// locations are the places that a problem names.
+func (p problem) locations() (list []string) {
+	for _, e := range p.Errors {
+		list = append(list, e.Location)
+	}
+	return list
+}
+
+// submitted stores a task that is due in an hour, and gives its job_id.
+func (c *center) submitted(t testing.TB, bizID uint64) string {
+	v := call(c, "POST", "/v1/tasks", fmt.Sprintf(`{"biz_type":"order_close","biz_id":%d,"delay":"1h"}`, bizID)).read(t, 201)
+	return v["job_id"].(string)
+}
+
+// moved changes a task's status in the store, as an engine would.
+func (c *center) moved(t testing.TB, jobID string, to task.Status) {
+	var id uint64
+	_, err := fmt.Sscan(jobID, &id)
+	require.NoError(t, err)
+	attempts := 17
+	ok, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{Attempts: &attempts}})
+	require.NoError(t, err)
+	require.True(t, ok)
+}

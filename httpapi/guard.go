@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// guard is outermost: a panic below it is logged and answered with 500, and
+// costs neither the process nor the connection.
+type guard struct {
+	next http.Handler
+	log  *slog.Logger
+}
+
+// nosniff is shared by all answers, which do not change it.
+var nosniff = []string{"nosniff"}
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header()["X-Content-Type-Options"] = nosniff
+	answer := &answer{ResponseWriter: w}
+	start := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			g.panicked(answer, r, p)
+		}
+		if g.log.Enabled(r.Context(), slog.LevelDebug) {
+			g.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", time.Since(start))
+		}
+	}()
+	g.next.ServeHTTP(answer, r)
+}
+
+// panicked answers 500. If an answer has begun already there is no way but to
+// cut it off.
+func (g *guard) panicked(w *answer, r *http.Request, p any) {
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	g.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	writeProblem(w, newProblem(http.StatusInternalServerError, detailInternal))
+}
+
+// answer remembers whether an answer has begun, and with which status.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader begins the answer; a second call does nothing.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap serves http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

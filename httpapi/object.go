@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// fault says what is wrong with one field of a body. An empty field means the
+// body itself.
+type fault struct{ field, message string }
+
+// object is a JSON object that knows its fields.
+type object interface {
+	// field gives the field of that name; nil if there is none.
+	field(name []byte) field
+	// missing tells what should have been given together, or not.
+	missing() []fault
+}
+
+// field is one member of an object. It reads itself from a JSON value, and
+// remembers that it was given.
+type field interface {
+	read(value []byte) error
+	take() (again bool)
+}
+
+// given remembers whether a field was in the body.
+type given bool
+
+func (g *given) take() (again bool) {
+	again = bool(*g)
+	*g = true
+	return again
+}
+
+// fill reads valid JSON into o, strictly: an unknown name, a name that comes
+// twice and a value of the wrong type are faults. All of them are told at once.
+func fill(o object, value []byte) []fault {
+	if value[0] != '{' {
+		return []fault{{"", "must be an object, not " + kindOf(value)}}
+	}
+	var faults []fault
+	for name, value := range members(value) {
+		f := o.field(name)
+		switch {
+		case f == nil:
+			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
+		case f.take():
+			faults = append(faults, fault{string(name), "is given twice"})
+		default:
+			if err := f.read(value); err != nil {
+				faults = append(faults, fault{string(name), err.Error()})
+			}
+		}
+	}
+	return append(faults, o.missing()...)
+}
+
+// check tells what is wrong with the syntax of a JSON text. Everything else in
+// this file relies on it.
+func check(text []byte) error {
+	if json.Valid(text) {
+		return nil
+	}
+	var whole json.RawMessage
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, &whole); errors.As(err, &syntax) {
+		return fmt.Errorf("is not JSON: %s, at byte %d", syntax, syntax.Offset)
+	}
+	return errors.New("is not JSON")
+}
+
+// members walks over the names and values of a JSON object. Names come
+// unescaped.
+func members(object []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		for i := next(object, 1); object[i] != '}'; i = next(object, i) {
+			end := valueEnd(object, i)
+			name := unescapeName(object[i:end])
+			i = next(object, end)
+			end = valueEnd(object, i)
+			if !yield(name, object[i:end]) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// elements walks over the values of a JSON array.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i := next(array, 1); array[i] != ']'; i = next(array, i) {
+			end := valueEnd(array, i)
+			if !yield(array[i:end]) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// next is where the next value, or the closing bracket, begins.
+func next(text []byte, i int) int {
+	for text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r' || text[i] == ',' || text[i] == ':' {
+		i++
+	}
+	return i
+}
+
+// valueEnd is where the value that begins at i ends.
+func valueEnd(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return stringEnd(text, i)
+	case '{', '[':
+		for depth := 0; ; i++ {
+			switch text[i] {
+			case '"':
+				i = stringEnd(text, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+		}
+	}
+	for ; i < len(text); i++ {
+		switch text[i] {
+		case ' ', '\t', '\n', '\r', ',', '}', ']':
+			return i
+		}
+	}
+	return i
+}
+
+func stringEnd(text []byte, i int) int {
+	for i++; text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// unescapeName gives the text of a quoted name. One that is no text stays as it
+// is, and so is no field's name.
+func unescapeName(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	if name, err := unquote(quoted); err == nil {
+		return []byte(name)
+	}
+	return quoted
+}

@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+const (
+	typeJSON    = "application/json"
+	typeProblem = "application/problem+json"
+)
+
+// newHuma makes the huma API on the router. Its documents are served by
+// serveDocs: huma would make them at the first request, unguarded.
+func (a *api) newHuma() huma.API {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[taskjson.ID](), reflect.TypeFor[idParam]())
+	format := huma.Format{Marshal: writeJSON, Unmarshal: json.Unmarshal}
+	cfg := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "timeout center", Version: a.cfg.Version, Description: introduction},
+			Tags:    tags,
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
+					Type: "http", Scheme: "bearer", Description: "One of the tokens of `http.tokens`.",
+				}},
+			},
+		},
+		Formats:                      map[string]huma.Format{typeJSON: format, "json": format},
+		DefaultFormat:                typeJSON,
+		RejectUnknownQueryParameters: true,
+	}
+	cfg.AllowAdditionalPropertiesByDefault = true // answers may grow; requests say no themselves
+	if len(a.cfg.Tokens) > 0 {
+		cfg.Security = []map[string][]string{{"token": {}}}
+	}
+	h := humago.New(a.router, cfg)
+	h.UseMiddleware(a.checkQuery)
+	return h
+}
+
+// writeJSON writes an answer. Tasks know a faster way than encoding/json.
+func writeJSON(w io.Writer, v any) error {
+	t, ok := v.(taskjson.Task)
+	if !ok {
+		return huma.DefaultJSONFormat.Marshal(w, v)
+	}
+	buf := takeBuffer()
+	defer putBuffer(buf)
+	buf.Write(t.AppendJSON(buf.AvailableBuffer()))
+	buf.WriteByte('\n')
+	_, err := w.Write(buf.Bytes())
+	return err
+}
+
+// operation is a route as huma knows it.
+func (a *api) operation(pattern, name string) huma.Operation {
+	method, path, _ := strings.Cut(pattern, " ")
+	d, ok := descriptions[name]
+	if !ok {
+		panic(fmt.Sprintf("route %s has no description", name))
+	}
+	op := huma.Operation{
+		Method: method, Path: strings.TrimSpace(path), OperationID: name,
+		Tags: []string{d.tag}, Summary: d.summary, Description: d.text,
+		DefaultStatus: d.status(), MaxBodyBytes: a.cfg.MaxBody,
+	}
+	if d.open {
+		op.Security = []map[string][]string{}
+	}
+	if d.unbounded {
+		op.Middlewares = huma.Middlewares{withoutDeadline}
+	}
+	return op
+}
+
+// withoutDeadline lets an answer take as long as it takes.
+func withoutDeadline(ctx huma.Context, next func(huma.Context)) {
+	_, w := humago.Unwrap(ctx)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
+	next(ctx)
+}
+
+// document adds to the OpenAPI document what huma cannot know: the body that is
+// read here (input may have one), the examples and the refusals.
+func (a *api) document(op huma.Operation, input any) {
+	d, schemas := descriptions[op.OperationID], a.huma.OpenAPI().Components.Schemas
+	doc := operationOf(a.huma.OpenAPI().Paths[op.Path], op.Method)
+
+	if b, ok := input.(interface{ bodyType() reflect.Type }); ok {
+		doc.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{typeJSON: {
+			Schema: schemas.Schema(b.bodyType(), true, ""), Example: example(d.request),
+		}}}
+	}
+	delete(doc.Responses, "default")
+	success := doc.Responses[strconv.Itoa(d.status())]
+	if c := success.Content[typeJSON]; c != nil {
+		c.Example = example(d.answer)
+	}
+	for status, text := range d.also {
+		doc.Responses[strconv.Itoa(status)] = &huma.Response{Description: text, Content: success.Content}
+	}
+	refusals := append([]int{}, d.refusals...)
+	if !d.open && len(a.cfg.Tokens) > 0 {
+		refusals = append(refusals, http.StatusUnauthorized)
+	}
+	for _, status := range refusals {
+		doc.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: refusalTexts[status],
+			Content:     map[string]*huma.MediaType{typeProblem: {Schema: schemas.Schema(reflect.TypeFor[problem](), true, "")}},
+		}
+	}
+}
+
+func operationOf(p *huma.PathItem, method string) *huma.Operation {
+	switch method {
+	case http.MethodGet:
+		return p.Get
+	case http.MethodPost:
+		return p.Post
+	case http.MethodPatch:
+		return p.Patch
+	}
+	panic("no route has method " + method)
+}
+
+// example is an example as it is written; nil if there is none.
+func example(text string) any {
+	if text == "" {
+		return nil
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, []byte(text)); err != nil {
+		panic(fmt.Sprintf("example %s: %v", text, err))
+	}
+	return json.RawMessage(out.Bytes())
+}

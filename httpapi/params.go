@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+const idPattern = "^[0-9]{1,20}$"
+
+// idParam is a 64-bit id in a path or a query.
+type idParam struct{ value uint64 }
+
+// UnmarshalText reads decimal digits.
+func (p *idParam) UnmarshalText(digits []byte) error {
+	n, err := taskjson.ParseID(string(digits))
+	p.value = uint64(n)
+	return err
+}
+
+// Schema tells what is read.
+func (idParam) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: idPattern}
+}
+
+// The lists that have cursors. A cursor of one is none of the other.
+const (
+	listTasks = 't'
+	listDead  = 'd'
+)
+
+// taskCursor and deadCursor say where a page begins: after a job_id.
+type (
+	taskCursor struct{ after uint64 }
+	deadCursor struct{ after uint64 }
+)
+
+// UnmarshalText reads a next_cursor.
+func (c *taskCursor) UnmarshalText(text []byte) (err error) {
+	c.after, err = parseCursor(listTasks, text)
+	return err
+}
+
+// UnmarshalText reads a next_cursor.
+func (c *deadCursor) UnmarshalText(text []byte) (err error) {
+	c.after, err = parseCursor(listDead, text)
+	return err
+}
+
+// formatCursor writes list and job_id as base64url; "" if there is no next page.
+func formatCursor(list byte, after uint64) string {
+	if after == 0 {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{list}, after))
+}
+
+func parseCursor(list byte, text []byte) (after uint64, err error) {
+	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil || len(raw) != 9 || raw[0] != list {
+		return 0, errors.New("is no cursor of this list; give a next_cursor as it was answered")
+	}
+	return binary.BigEndian.Uint64(raw[1:]), nil
+}
+
+// checkQuery refuses a query that can be read in two ways; huma would take the
+// first of two values and drop what it cannot unescape.
+func (a *api) checkQuery(ctx huma.Context, next func(huma.Context)) {
+	if u := ctx.URL(); u.RawQuery != "" {
+		if err := ambiguous(u.RawQuery); err != nil {
+			_ = huma.WriteErr(a.huma, ctx, 422, "validation failed", err)
+			return
+		}
+	}
+	next(ctx)
+}
+
+func ambiguous(rawQuery string) error {
+	values, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return located("query", "", err.Error())
+	}
+	for name, v := range values {
+		if len(v) > 1 {
+			return located("query", clip(name), fmt.Sprintf("is given %d times", len(v)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// problem is an RFC 9457 problem, in huma's form.
+type problem struct {
+	huma.ErrorModel
+	// Outcome says in a word why a change did not apply. Only with status 409.
+	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running,pending" doc:"Why the change did not apply."`
+
+	headers http.Header
+}
+
+// GetHeaders gives the headers that go with the problem.
+func (p *problem) GetHeaders() http.Header { return p.headers }
+
+func newProblem(status int, detail string) *problem {
+	return &problem{ErrorModel: huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}}
+}
+
+// located says what is wrong and where: body.biz_id, query.limit.
+func located(where, field, message string) *huma.ErrorDetail {
+	if field != "" {
+		where += "." + field
+	}
+	return &huma.ErrorDetail{Location: where, Message: message}
+}
+
+// What is answered when nobody did anything wrong.
+const (
+	detailUnavailable = "the center cannot decide this now; try again. A submit with a dedup_key is safe to repeat."
+	detailInternal    = "the center failed; its log says why"
+)
+
+// problem is the table of errors: what the Desk and the Status answer, as HTTP.
+func (a *api) problem(op huma.Operation, err error) error {
+	var field *task.FieldError
+	var conflict *task.ConflictError
+	switch {
+	case errors.As(err, &field):
+		p := newProblem(http.StatusUnprocessableEntity, "validation failed")
+		p.Errors = []*huma.ErrorDetail{located(inputOf(op), field.Field, field.Message)}
+		return p
+	case errors.As(err, &conflict):
+		p := newProblem(http.StatusConflict, conflict.Error())
+		p.Outcome = string(conflict.Conflict)
+		return p
+	case errors.Is(err, task.ErrNotFound):
+		return newProblem(http.StatusNotFound, "no task has this job_id")
+	case unavailable(err):
+		p := newProblem(http.StatusServiceUnavailable, detailUnavailable)
+		p.headers = http.Header{"Retry-After": {"1"}}
+		return p
+	default:
+		a.log.Error("request failed", "method", op.Method, "path", op.Path, "err", err)
+		return newProblem(http.StatusInternalServerError, detailInternal)
+	}
+}
+
+// unavailable tells whether the caller may simply try again.
+func unavailable(err error) bool {
+	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// inputOf is where an operation's fields come from.
+func inputOf(op huma.Operation) string {
+	if op.Method == http.MethodGet {
+		return "query"
+	}
+	return "body"
+}
+
+// writeProblem answers outside of huma: what no operation has seen.
+func writeProblem(w http.ResponseWriter, p *problem) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		text = []byte(`{}`) // never: it holds strings and numbers
+	}
+	h := w.Header()
+	for name, values := range p.headers {
+		h[name] = values
+	}
+	h.Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(text, '\n'))
+}

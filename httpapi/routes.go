@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// routes is every route. What each of them says about itself stands in
+// describe.go under its name.
+func (a *api) routes() {
+	route(a, "POST   /v1/tasks", "submit-task", a.submit)
+	route(a, "POST   /v1/tasks/batch", "submit-batch", a.submitBatch)
+	route(a, "GET    /v1/tasks", "list-tasks", a.list)
+	route(a, "GET    /v1/tasks/{job_id}", "get-task", a.get)
+	route(a, "PATCH  /v1/tasks/{job_id}", "change-task", a.change)
+	route(a, "POST   /v1/tasks/{job_id}/cancel", "cancel-task", a.cancel)
+	route(a, "POST   /v1/tasks/{job_id}/redrive", "redrive-task", a.redrive)
+
+	route(a, "GET    /v1/dead", "list-dead", a.listDead)
+	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)
+
+	route(a, "GET    /v1/cluster", "get-cluster", a.cluster)
+	route(a, "GET    /v1/biz-types", "list-biz-types", a.bizTypes)
+	route(a, "GET    /healthz", "get-health", a.health)
+	route(a, "GET    /readyz", "get-readiness", a.ready)
+	if a.cfg.Metrics != nil {
+		a.handler("GET    /metrics", "get-metrics", "text/plain", a.cfg.Metrics.ServeHTTP)
+	}
+	// And serveDocs, once all of these are known: GET /docs, /openapi.json, /openapi.yaml
+}
+
+// route registers a handler that takes a typed request and gives a typed answer
+// or an error of the table in problem.go.
+func route[I, O any](a *api, pattern, name string, handle func(context.Context, *I) (*O, error)) {
+	op := a.operation(pattern, name)
+	bounded := !descriptions[name].unbounded
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
+			defer cancel()
+		}
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, a.problem(op, err)
+		}
+		return out, nil
+	})
+	a.document(op, new(I))
+}
+
+// handler registers a handler that writes its answer, of the given content type,
+// itself.
+func (a *api) handler(pattern, name, contentType string, h http.HandlerFunc) {
+	op := a.operation(pattern, name)
+	op.Responses = map[string]*huma.Response{"200": {
+		Description: http.StatusText(http.StatusOK),
+		Content:     map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}}
+	a.router.HandleFunc(op.Method+" "+op.Path, h)
+	a.huma.OpenAPI().AddOperation(&op)
+	a.document(op, nil)
+}

@@ -1,0 +1,128 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+type submitInput struct{ body[submitRequest] }
+
+type submitOutput struct {
+	Status   int
+	Location string `header:"Location" doc:"Where the task can be read."`
+	Body     taskjson.Task
+}
+
+// submit stores one task: 201, or 200 with the first task if its dedup_key is
+// known.
+func (a *api) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
+	s, err := a.desk.Submit(ctx, in.sent.submit())
+	if err != nil {
+		return nil, err
+	}
+	out := &submitOutput{Status: http.StatusCreated, Body: a.shape(s.Task)}
+	out.Location = "/v1/tasks/" + out.Body.JobID.String()
+	if s.Duplicate {
+		out.Status = http.StatusOK
+	}
+	return out, nil
+}
+
+// shape is a task as JSON. A task whose business type is configured no longer
+// shows its id.
+func (a *api) shape(t task.Task) taskjson.Task {
+	b, ok := a.desk.Types().ByID(t.BizType)
+	if !ok {
+		b.Name = strconv.FormatUint(t.BizType, 10)
+	}
+	return taskjson.From(t, b.Name)
+}
+
+type taskInput struct {
+	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+}
+
+type taskOutput struct{ Body taskjson.Task }
+
+func (a *api) one(t task.Task, err error) (*taskOutput, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &taskOutput{a.shape(t)}, nil
+}
+
+func (a *api) get(ctx context.Context, in *taskInput) (*taskOutput, error) {
+	return a.one(a.desk.Get(ctx, in.JobID.value))
+}
+
+type changeInput struct {
+	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+	body[changeRequest]
+}
+
+func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
+	return a.one(a.desk.Reschedule(ctx, in.JobID.value, in.sent.change()))
+}
+
+func (a *api) redrive(ctx context.Context, in *taskInput) (*taskOutput, error) {
+	return a.one(a.desk.Redrive(ctx, in.JobID.value))
+}
+
+// Cancelled answers a cancel.
+type Cancelled struct {
+	Outcome string `json:"outcome" enum:"cancelled"`
+}
+
+type cancelOutput struct{ Body Cancelled }
+
+func (a *api) cancel(ctx context.Context, in *taskInput) (*cancelOutput, error) {
+	if err := a.desk.Cancel(ctx, in.JobID.value); err != nil {
+		return nil, err
+	}
+	return &cancelOutput{Cancelled{Outcome: "cancelled"}}, nil
+}
+
+type listInput struct {
+	BizID   idParam    `query:"biz_id" required:"true" doc:"Tasks of this biz_id; they lie in one table." example:"42"`
+	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
+	Status  string     `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status."`
+	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks."`
+	Cursor  taskCursor `query:"cursor" doc:"The next_cursor of the page before."`
+}
+
+// Page is a part of a list of tasks.
+type Page struct {
+	Tasks      []taskjson.Task `json:"tasks" nullable:"false"`
+	NextCursor string          `json:"next_cursor,omitempty" doc:"Asks for the next page. Left out on the last one."`
+}
+
+type pageOutput struct{ Body Page }
+
+func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
+	q := intake.List{BizID: in.BizID.value, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
+	if in.Status != "" {
+		s, err := task.ParseStatus(in.Status)
+		if err != nil {
+			return nil, &task.FieldError{Field: "status", Message: err.Error()}
+		}
+		q.Status = &s
+	}
+	p, err := a.desk.List(ctx, q)
+	return a.page(listTasks, p, err)
+}
+
+func (a *api) page(list byte, p intake.Page, err error) (*pageOutput, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &pageOutput{Page{Tasks: make([]taskjson.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
+	for i, t := range p.Tasks {
+		out.Body.Tasks[i] = a.shape(t)
+	}
+	return out, nil
+}
