@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
@@ -22,7 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testrig.Main(m, goleak.IgnoreCurrent())
+	if os.Getenv(childEnv) != "" {
+		os.Exit(child())
+	}
+	testrig.Main(m, testrig.IgnoreServers())
 }
 
 // ledger is a processor that writes down when each task fired.
@@ -71,6 +73,12 @@ func (l *ledger) await(t *testing.T, n int, patience time.Duration) {
 	}
 }
 
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.fired)
+}
+
 func (l *ledger) runs(jobID uint64) []time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,6 +99,23 @@ func embedded(t *testing.T) configs.Config {
 	b.ID, b.Name, b.Processor = 1, "order_close", "ledger"
 	cfg.BizTypes = []configs.BizType{b}
 	return cfg
+}
+
+// onMySQL moves a configuration to the test run's MariaDB, migrated.
+func onMySQL(t *testing.T, cfg configs.Config) configs.Config {
+	cfg.Store.Driver = configs.DriverMySQL
+	cfg.Store.TablesPerDatabase = 4
+	cfg.Cluster.Partitions = 0
+	cfg.Store.MySQL.DSN = testrig.MySQL(t).DSN()
+	cfg.Store.MySQL.MaxOpenConns = 4
+	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
+	return cfg
+}
+
+// onBoth runs a test on SQLite and on MariaDB.
+func onBoth(t *testing.T, test func(t *testing.T, cfg configs.Config)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, embedded(t)) })
+	t.Run("mysql", func(t *testing.T) { test(t, onMySQL(t, embedded(t))) })
 }
 
 // center is a running App.

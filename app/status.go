@@ -1,9 +1,14 @@
 package app
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/taskjson"
 )
 
 // gauges reads what the lanes hold and what the last scans found overdue.
@@ -19,4 +24,64 @@ func (a *App) gauges() []metrics.Gauge {
 		list = append(list, g)
 	}
 	return list
+}
+
+// status answers what the HTTP API asks about this node.
+type status struct{ *App }
+
+// Cluster tells who owns what.
+func (s status) Cluster(context.Context) (httpapi.Cluster, error) {
+	address := s.cfg.HTTP.Advertise
+	if address == "" {
+		address = s.Addr()
+	}
+	return httpapi.Cluster{
+		Node:       s.node,
+		Partitions: s.layout.Partitions,
+		Nodes:      []httpapi.Node{{Name: s.node, Address: address, Partitions: s.cluster.Ownership().Owned()}},
+	}, nil
+}
+
+// BizTypes tells what each business type has to do on this node.
+func (s status) BizTypes(context.Context) ([]httpapi.BizType, error) {
+	overdue := s.scanner.Overdue()
+	list := []httpapi.BizType{}
+	for _, b := range s.catalog.Load().All() {
+		stats := s.queue.Stats(b.ID)
+		list = append(list, httpapi.BizType{
+			ID: taskjson.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
+			QueueDepth: stats.Depth, Running: stats.Running, Overdue: overdue[b.ID].Count,
+		})
+	}
+	return list, nil
+}
+
+// Ready tells whether this node works: the store answers and partitions are
+// owned. A database that is down leaves it ready and is told.
+func (s status) Ready(ctx context.Context) httpapi.Readiness {
+	r := httpapi.Readiness{Degraded: []string{}}
+	if s.draining.Load() {
+		r.Degraded = append(r.Degraded, "draining: this node is about to stop")
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	down := make([]error, s.layout.Databases)
+	var wg sync.WaitGroup
+	for d := range down {
+		wg.Go(func() { down[d] = s.store.Ping(ctx, d) })
+	}
+	wg.Wait()
+	for d, err := range down {
+		first, _ := s.layout.DatabasePartitions(d)
+		switch {
+		case err != nil:
+			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d does not answer", d))
+		case !s.cluster.Ownership().Owns(first):
+			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d is not owned yet", d))
+		default:
+			r.Ready = true // at least one works
+		}
+	}
+	return r
 }

@@ -1,0 +1,149 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// childEnv makes this test binary a timeout center; its value is the
+// configuration file.
+const childEnv = "TOC_APP_TEST_CHILD"
+
+// child runs a center until it is killed.
+func child() int {
+	cfg, err := configs.Load(os.Getenv(childEnv), nil)
+	if err == nil {
+		var a *app.App
+		if a, err = app.New(cfg, app.WithReady(func(string) { fmt.Println("ready") })); err == nil {
+			err = a.Run(context.Background())
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// startChild starts a center in a process of its own and waits until it works.
+func startChild(t *testing.T, config string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+config)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line := make([]byte, 6)
+	_, err = io.ReadFull(out, line)
+	require.NoError(t, err, "the center did not start")
+	return cmd
+}
+
+// webhookSink counts the calls of each task.
+type webhookSink struct {
+	*httptest.Server
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func newWebhookSink(t *testing.T) *webhookSink {
+	s := &webhookSink{calls: map[string]int{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			JobID string `json:"job_id"`
+		}
+		if json.NewDecoder(r.Body).Decode(&body) != nil || body.JobID != r.Header.Get("webhook-id") {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls[body.JobID]++
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// The process is killed in the middle of firing and started again, 20 times:
+// every task ends processed.
+func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		sink := newWebhookSink(t)
+		cfg.BizTypes[0].Processor = configs.ProcessorWebhook
+		cfg.BizTypes[0].Webhook.URL = sink.URL
+		file := filepath.Join(t.TempDir(), "toc.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
+
+		const kills, n = 20, 4000
+		due := submitBefore(t, cfg, n, 12*time.Second)
+		for range kills {
+			cmd := startChild(t, file)
+			<-time.After(time.Duration(100+rand.IntN(400)) * time.Millisecond) // the moment of the crash, not a wait for anything
+			require.NoError(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+		}
+		cmd := startChild(t, file)
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+
+		require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 60*time.Second, 100*time.Millisecond,
+			"tasks stayed behind")
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		twice := 0
+		for id := range due {
+			require.NotZero(t, sink.calls[id], "task %s was recorded but never ran", id)
+			if sink.calls[id] > 1 {
+				twice++
+			}
+		}
+		t.Logf("%d kills: %d tasks, lost 0, ran twice %d", kills, n, twice)
+	})
+}
+
+// submitBefore stores tasks that are due over a span from now, through a center
+// that is stopped again.
+func submitBefore(t *testing.T, cfg configs.Config, n int, span time.Duration) map[string]time.Time {
+	t.Helper()
+	c := run(t, cfg)
+	requests := make([]intake.Submit, n)
+	start := time.Now().Add(time.Second)
+	for i := range requests {
+		requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
+			When: intake.At(start.Add(time.Duration(rand.Int64N(int64(span)))))}
+	}
+	due := make(map[string]time.Time, n)
+	for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
+		require.NoError(t, s.Err)
+		due[fmt.Sprint(s.Task.JobID)] = s.Task.ActionTime
+	}
+	require.NoError(t, c.stop())
+	return due
+}
+
+// countStatus counts rows by plain SQL.
+func countStatus(t *testing.T, cfg configs.Config, status task.Status) int {
+	t.Helper()
+	total := 0
+	eachTable(t, cfg, func(db querier, table string) {
+		var n int
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE status = ?", int(status)).Scan(&n))
+		total += n
+	})
+	return total
+}
