@@ -28,6 +28,8 @@ type insert struct {
 	done  *sync.WaitGroup
 }
 
+var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
+
 // NewID gives the job_id for a new task of bizID.
 func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shard(bizID)) }
 
@@ -41,6 +43,12 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 // stored.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
+	if s.cfg.IDs == nil {
+		for i := range results {
+			results[i] = Inserted{Task: tasks[i], Err: errNoIDs}
+		}
+		return results
+	}
 	reqs := make([]insert, len(tasks))
 	var done sync.WaitGroup
 	done.Add(len(tasks))
@@ -51,6 +59,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 			t.JobID = s.cfg.IDs.Next(shard)
 		}
 		t.Status, t.Created, t.Modified = task.Pending, now, now
+		t.ActionTime = task.CeilMilli(t.ActionTime)
 		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
 	}
 	if len(reqs) == 1 {
@@ -102,17 +111,17 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 // insertAll stores the batch. When the database refuses it for the fault of a
 // row, the batch is halved until that row stands alone.
 func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
-	err := s.tryInsert(ctx, db, batch)
+	open, err := s.tryInsert(ctx, db, batch)
 	switch {
 	case err == nil:
-	case s.backend.isData(err) && len(batch) > 1:
-		half := len(batch) / 2
-		s.insertAll(ctx, db, batch[:half])
-		s.insertAll(ctx, db, batch[half:])
+	case s.backend.isData(err) && len(open) > 1:
+		half := len(open) / 2
+		s.insertAll(ctx, db, open[:half])
+		s.insertAll(ctx, db, open[half:])
 	case s.backend.isData(err):
-		batch[0].finish(batch[0].task, false, &task.FieldError{Field: "task", Message: err.Error()})
+		open[0].finish(open[0].task, false, &task.FieldError{Field: "task", Message: err.Error()})
 	default:
-		for _, in := range batch {
+		for _, in := range open {
 			in.finish(in.task, false, s.wrap(db.index, "insert", err))
 		}
 	}
@@ -122,28 +131,29 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
 // after new ids were drawn.
 const insertTries = 8
 
-// tryInsert stores the batch in one transaction and answers its tasks; on an
-// error nothing is stored and nobody is answered.
-func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) error {
-	open := batch // not answered yet
+// tryInsert stores the batch in one transaction and answers its tasks. With an
+// error it gives back those that are still open: nobody answered them, and as
+// far as is known they are not stored.
+func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) (open []*insert, err error) {
+	open = batch
 	for range insertTries {
 		statements, groups := s.insertStatements(open)
 		affected, err := s.backend.transact(ctx, db.index, statements)
 		switch {
 		case s.backend.isConflict(err):
 			if err := sleep(ctx, 5*time.Millisecond); err != nil {
-				return err
+				return open, err
 			}
 			continue
 		case s.backend.isDuplicate(err):
 			// Only a job_id can collide here: of a process that borrowed
 			// milliseconds from the future and was started anew.
 			if err := s.renewIDs(ctx, db, open); err != nil {
-				return err
+				return open, err
 			}
 			continue
 		case err != nil:
-			return err
+			return open, err
 		}
 
 		var again []*insert
@@ -165,20 +175,14 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) er
 			again = append(again, kept...)
 		}
 		if len(again) == 0 {
-			return nil
-		}
-		if err := s.renewIDs(ctx, db, again); err != nil {
-			for _, in := range again {
-				in.finish(in.task, false, s.wrap(db.index, "insert", err))
-			}
-			return nil
+			return nil, nil
 		}
 		open = again
+		if err := s.renewIDs(ctx, db, open); err != nil {
+			return open, err
+		}
 	}
-	for _, in := range open {
-		in.finish(in.task, false, s.wrap(db.index, "insert", errors.New("no way past conflicting transactions or ids")))
-	}
-	return nil
+	return open, errors.New("no way past conflicting transactions or ids")
 }
 
 // insertStatements renders one multi-row INSERT per table, and one more for the

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync"
+
+	"gorm.io/gorm"
+)
+
+// Statement is one statement that a store sent.
+type Statement struct {
+	Database int
+	SQL      string
+	Args     []any
+}
+
+// Recorder writes down what a store asks of its databases.
+type Recorder struct {
+	mu           sync.Mutex
+	queries      []Statement
+	transactions [][]Statement
+}
+
+// Record begins to write down. The store must be at rest.
+func Record(s *Store) *Recorder {
+	r := &Recorder{}
+	s.backend = &recordingBackend{s.backend, r}
+	for _, db := range s.dbs {
+		pool := &recordingPool{db.read.ConnPool, r, db.index}
+		db.read = db.read.Session(&gorm.Session{})
+		db.read.Statement.ConnPool = pool
+		db.read.ConnPool = pool
+	}
+	return r
+}
+
+// Queries gives the SELECTs since the last Clear.
+func (r *Recorder) Queries() []Statement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.queries)
+}
+
+// Transactions gives the transactions since the last Clear.
+func (r *Recorder) Transactions() [][]Statement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.transactions)
+}
+
+// Clear forgets what was written down.
+func (r *Recorder) Clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queries, r.transactions = nil, nil
+}
+
+type recordingPool struct {
+	gorm.ConnPool
+	r        *Recorder
+	database int
+}
+
+func (p *recordingPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	p.r.mu.Lock()
+	p.r.queries = append(p.r.queries, Statement{p.database, query, args})
+	p.r.mu.Unlock()
+	return p.ConnPool.QueryContext(ctx, query, args...)
+}
+
+type recordingBackend struct {
+	backend
+	r *Recorder
+}
+
+func (b *recordingBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {
+	list := make([]Statement, len(statements))
+	for i, s := range statements {
+		list[i] = Statement{database, s.sql, s.args}
+	}
+	b.r.mu.Lock()
+	b.r.transactions = append(b.r.transactions, list)
+	b.r.mu.Unlock()
+	return b.backend.transact(ctx, database, statements)
+}

@@ -1,0 +1,38 @@
+package store_test
+
+import "testing"
+
+func TestSQLite(t *testing.T) { t.Parallel(); exercise(t, onSQLite()) }
+func TestMySQL(t *testing.T)  { t.Parallel(); exercise(t, onMySQL()) }
+
+// exercise is what a store promises, whatever its databases are.
+func exercise(t *testing.T, p place) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, p place)
+	}{
+		// insert_test.go
+		{"one task is stored as it was given", insertsOne},
+		{"a batch is answered in order", insertsABatch},
+		{"nothing to insert", insertsNothing},
+		{"every 64-bit id is taken", insertsEveryID},
+		{"every attribute comes back byte by byte", insertsEveryAttribute},
+		{"the largest batch fits", insertsTheLargestBatch},
+		{"a row's own fault is its own", insertsAllButBadRows},
+		{"without ids nothing is inserted", refusesInsertsWithoutIDs},
+		{"the caller may stop waiting", insertIsAbandoned},
+		{"single inserts share commits", insertsShareCommits},
+		// dedup_test.go
+		{"the same key again gives the first task", dedupGivesTheFirst},
+		{"keys are compared byte by byte", dedupIsExact},
+		{"the same key twice in a batch", dedupWithinABatch},
+		{"the same key from many callers", dedupUnderConcurrency},
+		{"the key of a task that is over", dedupOutlivesTheTask},
+		// collision_test.go
+		{"a taken job_id is replaced", collisionOfOne},
+		{"two processes with one worker number", collisionOfProcesses},
+		{"two processes with one worker number at the same time", collisionUnderConcurrency},
+	} {
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
+	}
+}
