@@ -33,7 +33,7 @@ type finisher struct {
 	queue    *queue.Queue
 	layout   sharding.Layout
 	observer Observer
-	near     func(time.Time) bool
+	near     func(int, time.Time) bool
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
 }
@@ -91,7 +91,7 @@ func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
 func (f *finisher) settle(batch []finish, applied []bool) {
 	for i := range batch {
 		d := &batch[i]
-		again := d.outcome == Failed && f.near(d.row.ActionTime)
+		again := d.outcome == Failed && f.near(d.entry.Partition, d.row.ActionTime)
 		if !applied[i] {
 			d.outcome, again = Fenced, false
 		}

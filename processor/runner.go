@@ -38,9 +38,12 @@ type Config struct {
 	Observer Observer
 	// Near tells whether a task due then belongs into the queue now; a later
 	// one is found by the scanner.
-	Near   func(due time.Time) bool
-	Now    func() time.Time
-	Logger *slog.Logger
+	Near func(partition int, due time.Time) bool
+	// LanesChanged is called when lanes were opened or closed: there may be
+	// tasks for them in the store.
+	LanesChanged func()
+	Now          func() time.Time
+	Logger       *slog.Logger
 }
 
 // Lane is a business type with the processor that fires its tasks. A lane that
@@ -82,6 +85,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 
 	for set := range lanes {
 		r.reconcile(ctx, set)
+		r.cfg.LanesChanged()
 	}
 	r.workers.Wait()
 	stopChecks()
@@ -116,12 +120,12 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 
 // open starts the workers of a lane. The last one to end closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	r.cfg.Queue.SetLane(l.BizType.ID)
+	lane := r.cfg.Queue.SetLane(l.BizType.ID)
 	var group sync.WaitGroup
 	batch, batched := l.Processor.(Batch)
 	for range l.BizType.Workers {
 		group.Go(func() {
-			w := worker{Runner: r, bizType: l.BizType, processor: l.Processor}
+			w := worker{Runner: r, lane: lane, bizType: l.BizType, processor: l.Processor}
 			if batched {
 				w.batch = batch
 			}
@@ -144,6 +148,7 @@ const maxRun = 256
 // worker is one goroutine of a lane.
 type worker struct {
 	*Runner
+	lane      queue.Lane
 	bizType   task.BizType
 	processor Processor
 	batch     Batch
@@ -156,7 +161,7 @@ func (w *worker) run(ctx context.Context) {
 		most = maxRun
 	}
 	for {
-		entries, err := w.cfg.Queue.Take(ctx, w.bizType.ID, most)
+		entries, err := w.lane.Take(ctx, most)
 		if err != nil {
 			return // closed, or out of patience
 		}

@@ -66,14 +66,15 @@ func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
 		e.Task, e.read = row, now
 		e.state = ready
 		switch {
-		case !row.ActionTime.After(now):
-			e.runAt = now
-		default:
+		case row.ActionTime.After(now):
 			e.runAt = row.ActionTime
 			if row.ActionTime.Sub(now) > 2*q.cfg.CheckAhead {
 				e.state = waiting
+				e.lane.wake.ring() // the leader may have counted on it
 			}
-		}
+		case e.runAt.After(now): // moved to earlier
+			e.runAt = now
+		} // else it was due before, and keeps its turn
 		q.enqueue(e)
 	}
 	q.mu.Unlock()
@@ -87,8 +88,8 @@ func (q *Queue) Unchecked(entries []*Entry) {
 	q.mu.Lock()
 	for _, e := range entries {
 		if e.state == checking {
-			q.forget(e)
 			e.lane.leaveBehind(&e.Item)
+			q.forget(e) // rings for a refill
 			back = append(back, e)
 		}
 	}

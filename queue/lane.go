@@ -37,6 +37,15 @@ func (l *lane) full() bool { return l.size() >= l.capacity }
 // hasRoom has slack, so that a lane is refilled in batches and not row by row.
 func (l *lane) hasRoom() bool { return l.size() <= l.capacity-max(1, l.capacity/4) }
 
+// nearer tells whether a task at that place would displace the farthest one.
+func (l *lane) nearer(k task.Key, now time.Time) bool {
+	if len(l.farthest) == 0 {
+		return false
+	}
+	farthest := l.farthest[0].runAt
+	return now.Before(farthest) && k.ActionTime.Before(farthest)
+}
+
 func (l *lane) pushWaiting(e *Entry) {
 	heap.Push(&l.waiting, e)
 	heap.Push(&l.farthest, e)
@@ -60,12 +69,19 @@ func (l *lane) leaveFrom(partition int, k task.Key) {
 	}
 }
 
-// SetLane opens the lane of a business type.
-func (q *Queue) SetLane(bizType uint64) {
+// Lane is the open lane of a business type, as its workers see it. A lane that
+// was closed stays closed, also when the business type gets another one.
+type Lane struct {
+	queue *Queue
+	lane  *lane
+}
+
+// SetLane opens the lane of a business type, or gives the one that is open.
+func (q *Queue) SetLane(bizType uint64) Lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lanes[bizType] != nil || q.closed {
-		return
+	if l := q.lanes[bizType]; l != nil || q.closed {
+		return Lane{q, l}
 	}
 	l := &lane{
 		bizType:  bizType,
@@ -76,6 +92,7 @@ func (q *Queue) SetLane(bizType uint64) {
 	}
 	l.leader <- struct{}{}
 	q.lanes[bizType] = l
+	return Lane{q, l}
 }
 
 // CloseLane closes the lane of a business type: what has not started is given
@@ -110,16 +127,14 @@ func (q *Queue) closeLane(l *lane) (back left) {
 	return back
 }
 
-// Take waits until a task of the business type is due and takes it, with up to
-// max−1 more that are due as well. They are running until Done. It answers
-// ErrClosed when the lane is closed, or ctx's error.
+// Take waits until a task of the lane is due and takes it, with up to max−1
+// more that are due as well. They are running until Done. It answers ErrClosed
+// when the lane is closed, or ctx's error.
 //
 // Of all workers of a lane one, the leader, waits for the next due time; the
 // others wait to become leader. So a due task wakes one worker, not all.
-func (q *Queue) Take(ctx context.Context, bizType uint64, max int) ([]*Entry, error) {
-	q.mu.Lock()
-	l := q.lanes[bizType]
-	q.mu.Unlock()
+func (w Lane) Take(ctx context.Context, max int) ([]*Entry, error) {
+	l := w.lane
 	if l == nil {
 		return nil, ErrClosed
 	}
@@ -130,7 +145,7 @@ func (q *Queue) Take(ctx context.Context, bizType uint64, max int) ([]*Entry, er
 	}
 	defer func() { l.leader <- struct{}{} }()
 	for {
-		taken, wait, err := q.take(l, max)
+		taken, wait, err := w.queue.take(l, max)
 		if len(taken) > 0 || err != nil {
 			return taken, err
 		}
@@ -139,6 +154,11 @@ func (q *Queue) Take(ctx context.Context, bizType uint64, max int) ([]*Entry, er
 		}
 	}
 }
+
+// maxStale is how many rows are sent to be read again at a time. A lane with a
+// long backlog reads again what it is about to run, not the whole backlog over
+// and over.
+const maxStale = 256
 
 // take takes what is due now, or tells how long until the next one is (−1: there
 // is none).
@@ -149,7 +169,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 		return nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
-	for len(l.ready) > 0 && len(taken) < max {
+	for stale := 0; len(l.ready) > 0 && len(taken) < max && stale < maxStale; {
 		e := l.ready[0]
 		if e.runAt.After(now) {
 			if len(taken) == 0 {
@@ -161,6 +181,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 		if now.Sub(e.read) > q.cfg.StaleAfter {
 			e.state = waiting // NextChecks takes it at once
 			q.enqueue(e)
+			stale++
 			continue
 		}
 		e.state = running
@@ -207,9 +228,7 @@ func (q *Queue) LeaveBehind(bizType uint64, partition int, from task.Key) {
 	defer q.mu.Unlock()
 	if l := q.lanes[bizType]; l != nil && !l.closed {
 		l.leaveFrom(partition, from)
-		if l.hasRoom() {
-			q.refill.ring()
-		}
+		q.refill.ring()
 	}
 }
 
@@ -236,8 +255,9 @@ type Refill struct {
 	From      task.Key
 }
 
-// NextRefill waits until a lane that turned tasks away has room, and tells where
-// to read on, the earliest place first.
+// NextRefill waits until a lane that turned tasks away has room, or until what
+// stayed in the store is nearer than something in the lane. It tells where to
+// read on, the earliest place first.
 func (q *Queue) NextRefill(ctx context.Context) (Refill, error) {
 	for {
 		if r, ok := q.nextRefill(); ok {
@@ -252,8 +272,9 @@ func (q *Queue) NextRefill(ctx context.Context) (Refill, error) {
 func (q *Queue) nextRefill() (Refill, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := q.cfg.Now()
 	for id, l := range q.lanes {
-		if len(l.behind) == 0 || !l.hasRoom() || l.closed {
+		if len(l.behind) == 0 || l.closed {
 			continue
 		}
 		best := Refill{BizType: id, Partition: -1}
@@ -261,6 +282,9 @@ func (q *Queue) nextRefill() (Refill, bool) {
 			if best.Partition < 0 || k.Before(best.From) || (k == best.From && p < best.Partition) {
 				best.Partition, best.From = p, k
 			}
+		}
+		if !l.hasRoom() && !l.nearer(best.From, now) {
+			continue
 		}
 		delete(l.behind, best.Partition)
 		q.refill.ring() // there may be more, for another reader

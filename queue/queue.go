@@ -51,7 +51,7 @@ type Queue struct {
 	entries map[uint64]*Entry // by job_id: everything that is not gone
 	lanes   map[uint64]*lane  // by biz_type id
 	reads   []reads           // by partition
-	seq     uint64
+	seq     uint64            // see tick
 	closed  bool
 
 	check  wake // somebody waits in NextChecks
@@ -115,38 +115,6 @@ func (l left) tell() {
 	}
 }
 
-// reads are the announced reads of one partition.
-type reads struct {
-	open       int
-	tombstones map[uint64]struct{} // tasks that left while a read was open
-}
-
-// Read announces that rows of a partition are being read from the store.
-type Read struct {
-	queue     *Queue
-	partition int
-}
-
-// BeginRead announces a read before its first statement is sent. The rows are
-// offered with it; End must follow.
-func (q *Queue) BeginRead(partition int) *Read {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reads[partition].open++
-	return &Read{queue: q, partition: partition}
-}
-
-// End ends the read. Rows that were read under it must not be offered any more.
-func (r *Read) End() {
-	q := r.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p := &q.reads[r.partition]
-	if p.open--; p.open == 0 {
-		p.tombstones = nil
-	}
-}
-
 // Offer puts tasks into their lanes. The rows must have been read under r, or
 // (r nil) be known not to be stale: just committed, and held until now. Tasks
 // that are there already are brought up to date; tasks of business types without
@@ -173,7 +141,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		return append(back, &Entry{Item: *it}), true
 	}
 	if r != nil {
-		if _, stale := q.reads[it.Partition].tombstones[it.Task.JobID]; stale {
+		if q.reads[it.Partition].stale(it.Task.JobID, r.began) {
 			return append(back, &Entry{Item: *it}), true
 		}
 	}
@@ -190,8 +158,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 	} else {
 		e.state, e.runAt = ready, now
 	}
-	q.seq++
-	e.seq = q.seq
+	e.seq = q.tick()
 	if l.full() {
 		if len(l.farthest) == 0 || !e.before(l.farthest[0]) {
 			l.leaveBehind(it)
@@ -234,6 +201,9 @@ func (q *Queue) enqueue(e *Entry) {
 		if e.near == 0 {
 			q.check.ring()
 		}
+		if e.far == 0 && len(l.behind) > 0 {
+			q.refill.ring() // what was left behind may be nearer
+		}
 	case ready:
 		l.pushReady(e)
 		if e.near == 0 {
@@ -262,26 +232,24 @@ func (q *Queue) forget(e *Entry) {
 	case running:
 		e.lane.running--
 	}
+	if e.state != running {
+		e.lane.wake.ring() // the leader may have counted on it
+	}
 	e.state = gone
 	delete(q.entries, e.Task.JobID)
 	q.roomIn(e.lane)
+}
+
+// tick gives the next number of an order in which things happened.
+func (q *Queue) tick() uint64 {
+	q.seq++
+	return q.seq
 }
 
 // bury forgets an entry whose row has changed since it was read.
 func (q *Queue) bury(e *Entry) {
 	q.forget(e)
 	q.tombstone(e.Partition, e.Task.JobID)
-}
-
-func (q *Queue) tombstone(partition int, jobID uint64) {
-	p := &q.reads[partition]
-	if p.open == 0 {
-		return
-	}
-	if p.tombstones == nil {
-		p.tombstones = make(map[uint64]struct{})
-	}
-	p.tombstones[jobID] = struct{}{}
 }
 
 // roomIn tells those who wait for room in a lane.
@@ -331,13 +299,15 @@ func (q *Queue) Close() {
 	back.tell()
 }
 
-// WaitIdle waits until no task is running or held.
+// WaitIdle waits until the queue is empty. After Close that is: until no task is
+// running or held.
 func (q *Queue) WaitIdle(ctx context.Context) error {
 	for {
 		q.mu.Lock()
 		n := len(q.entries)
 		q.mu.Unlock()
 		if n == 0 {
+			q.idle.ring() // for others who wait
 			return nil
 		}
 		if err := q.idle.wait(ctx, -1); err != nil {

@@ -1,0 +1,363 @@
+package queue_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+const ahead = 50 * time.Millisecond // the default CheckAhead
+
+func TestAWaitingRowIsCheckedRightBeforeItsTime(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 3*time.Second), r.order(2, 3*time.Second+time.Millisecond), r.mail(3, time.Second))
+		for _, want := range []struct {
+			id uint64
+			at time.Duration
+		}{{3, time.Second - ahead}, {1, 3*time.Second - ahead}, {2, 3*time.Second + time.Millisecond - ahead}} {
+			list, err := r.NextChecks(t.Context())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, want.id, list[0].ID())
+			require.Equal(t, want.at, time.Since(r.start))
+		}
+	})
+}
+
+func TestANearerTaskWakesTheChecks(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, time.Minute))
+		var list []*queue.Entry
+		var wg sync.WaitGroup
+		wg.Go(func() { list, _ = r.NextChecks(t.Context()) })
+		r.after(time.Second)
+		r.read(r.order(2, time.Second))
+		wg.Wait()
+		require.Len(t, list, 1)
+		require.Equal(t, uint64(2), list[0].ID())
+		require.Equal(t, 2*time.Second-ahead, time.Since(r.start))
+	})
+}
+
+func TestNextChecksEndsWithItsContext(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.NextChecks(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestACheckedTaskRunsWhenItIsDue(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, ahead))
+		list := r.checks()
+		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders), "it is still in the queue")
+		row := r.row(1)
+		row.Attribute = "edited by hand"
+		r.Checked(list, map[uint64]task.Task{1: row})
+		require.Empty(t, r.ids(r.lane), "checked, but not due yet")
+		r.after(ahead)
+		require.Equal(t, row, r.one(r.lane).Task)
+	})
+}
+
+func TestACheckThatTakesTooLongMakesATaskLateNotLost(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, ahead))
+		list := r.checks()
+		r.after(time.Minute)
+		require.Empty(t, r.ids(r.lane))
+		r.Checked(list, map[uint64]task.Task{1: r.row(1)})
+		require.Equal(t, []uint64{1}, r.ids(r.lane))
+	})
+}
+
+func TestACheckedTaskThatIsNotPendingLeaves(t *testing.T) {
+	for _, status := range []task.Status{task.Processed, task.Cancelled, task.Dead} {
+		t.Run(status.String(), func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				r.read(r.order(1, ahead), r.order(2, ahead))
+				list := r.checks()
+				require.Len(t, list, 2)
+				row := r.row(1)
+				row.Status = status
+				r.Checked(list, map[uint64]task.Task{1: row}) // and the row of 2 is gone
+				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+				require.Equal(t, []string{"given back"}, r.receipts(1))
+				require.Equal(t, []string{"given back"}, r.receipts(2))
+				r.after(time.Minute)
+				require.Empty(t, r.ids(r.lane))
+			})
+		})
+	}
+}
+
+func TestACheckedTaskThatWasMoved(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		to   time.Duration
+	}{
+		{"far", time.Hour},
+		{"a little", 3 * ahead},
+		{"within the check", ahead + 20*time.Millisecond},
+		{"to earlier", 10 * time.Millisecond},
+		{"to now", 0},
+		{"to the past", -time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				r.read(r.order(1, ahead))
+				list := r.checks()
+				row := r.row(1)
+				row.ActionTime = r.start.Add(c.to)
+				r.stored(row)
+				r.Checked(list, map[uint64]task.Task{1: row})
+				r.check() // answers what is checked once more
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				require.Equal(t, row, taken[0].Task)
+				require.Equal(t, max(0, c.to), time.Since(r.start))
+			})
+		})
+	}
+}
+
+func TestAnUncheckedTaskIsLeftBehind(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, ahead))
+		found := make(chan queue.Refill, 1)
+		go func() { // waits before there is anything: it must be woken
+			if f, err := r.NextRefill(t.Context()); err == nil {
+				found <- f
+			}
+		}()
+		list := r.checks()
+		r.Unchecked(list)
+		require.Equal(t, []string{"given back"}, r.receipts(1))
+		require.Equal(t, 0, r.Stats(orders).Depth)
+		synctest.Wait()
+		require.Len(t, found, 1)
+		require.Equal(t, queue.Refill{BizType: orders, Partition: 1, From: task.KeyOf(&list[0].Task)}, <-found)
+	})
+}
+
+func TestChecksSurviveWhateverHappensMeanwhile(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(r *rig)
+	}{
+		{"the lane is closed", func(r *rig) { r.CloseLane(orders) }},
+		{"the partition is lost", func(r *rig) { r.DropPartition(1) }},
+		{"the queue is closed", func(r *rig) { r.Close() }},
+		{"somebody cancels", func(r *rig) { r.hold(1).Gone() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				r.read(r.order(1, ahead))
+				list := r.checks()
+				c.do(r)
+				r.Checked(list, map[uint64]task.Task{1: r.row(1)})
+				r.Unchecked(list)
+				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+				require.NoError(t, r.WaitIdle(t.Context()))
+				require.Equal(t, []string{"given back"}, r.receipts(1))
+			})
+		})
+	}
+}
+
+func TestARowThatBecameOldWhileItWaitedForAWorkerIsCheckedAgain(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0), r.order(2, 0), r.order(3, 0))
+		r.after(time.Second)
+		require.Equal(t, uint64(1), r.due(r.lane, 1)[0].ID(), "one second is not too old")
+		r.after(time.Millisecond)
+		require.Empty(t, r.ids(r.lane))
+		list := r.checks()
+		require.Len(t, list, 2)
+		row := r.row(2)
+		row.Status = task.Cancelled
+		r.Checked(list, map[uint64]task.Task{2: row, 3: r.row(3)})
+		require.Equal(t, []uint64{3}, r.ids(r.lane))
+	})
+}
+
+// A task that is checked again keeps its turn: those that came meanwhile do not
+// overtake it.
+func TestACheckedTaskKeepsItsTurn(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0), r.order(2, 0))
+		r.after(2 * time.Second)
+		require.Empty(t, r.ids(r.lane))
+		list := r.checks()
+		r.read(r.order(3, -time.Hour))
+		r.after(time.Millisecond)
+		r.Checked(list, map[uint64]task.Task{1: r.row(1), 2: r.row(2)})
+		require.Equal(t, []uint64{1, 2, 3}, r.ids(r.lane))
+	})
+}
+
+// A lane with a long backlog and slow workers reads again what it is about to
+// run, not its whole backlog every second.
+func TestASlowLaneReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
+	const tasks, workers = 3000, 4
+	bubble(t, tasks, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var checked int
+		var all sync.WaitGroup
+		all.Go(func() {
+			for {
+				list, err := r.NextChecks(ctx)
+				if err != nil {
+					return
+				}
+				checked += len(list)
+				rows := map[uint64]task.Task{}
+				for _, e := range list {
+					rows[e.ID()] = r.row(e.ID())
+				}
+				r.after(3 * time.Millisecond)
+				r.Checked(list, rows)
+			}
+		})
+		for id := range uint64(tasks) {
+			r.read(r.order(id, -time.Minute))
+		}
+		var ran atomic.Int32
+		for range workers {
+			all.Go(func() {
+				for {
+					taken, err := r.lane.Take(ctx, 1)
+					if err != nil {
+						return
+					}
+					r.after(10 * time.Millisecond)
+					r.processed(taken[0])
+					ran.Add(1)
+				}
+			})
+		}
+		r.after(8 * time.Second) // 3000 tasks of 10 ms on 4 workers need 7.5 s
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		require.EqualValues(t, tasks, ran.Load())
+		require.Less(t, checked, 2*tasks)
+	})
+}
+
+// When all rows of a batch turn out not to be pending, the next batch must be
+// asked for all the same.
+func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
+	const cancelled, alive = 1000, 10
+	for _, c := range []struct {
+		name   string
+		answer func(r *rig, list []*queue.Entry)
+	}{
+		{"checked", func(r *rig, list []*queue.Entry) {
+			rows := map[uint64]task.Task{}
+			for _, e := range list {
+				if e.ID() >= cancelled {
+					rows[e.ID()] = r.row(e.ID())
+				}
+			}
+			r.Checked(list, rows)
+		}},
+		{"moved", func(r *rig, list []*queue.Entry) {
+			rows := map[uint64]task.Task{}
+			for _, e := range list {
+				row := r.row(e.ID())
+				if e.ID() < cancelled {
+					row.ActionTime = row.ActionTime.Add(24 * time.Hour)
+				}
+				rows[e.ID()] = row
+			}
+			r.Checked(list, rows)
+		}},
+		{"dropped", func(r *rig, list []*queue.Entry) {
+			r.DropPartition(0)
+			rows := map[uint64]task.Task{}
+			for _, e := range list {
+				if e.ID()%4 != 0 {
+					rows[e.ID()] = r.row(e.ID())
+				}
+			}
+			r.Checked(list, rows)
+		}},
+		{"held", func(r *rig, list []*queue.Entry) {
+			rows := map[uint64]task.Task{}
+			for _, e := range list {
+				if e.ID() < cancelled {
+					r.hold(e.ID()).Gone()
+				}
+				rows[e.ID()] = r.row(e.ID())
+			}
+			r.Checked(list, rows)
+		}},
+		{"unchecked", func(r *rig, list []*queue.Entry) {
+			var down []*queue.Entry
+			rows := map[uint64]task.Task{}
+			for _, e := range list {
+				if e.ID() < cancelled {
+					down = append(down, e)
+				} else {
+					rows[e.ID()] = r.row(e.ID())
+				}
+			}
+			r.Unchecked(down)
+			r.Checked(list, rows)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, 2000, func(t *testing.T, r *rig) {
+				for id := range uint64(cancelled) {
+					r.read(r.order(4*id%cancelled, 0))
+				}
+				for id := range uint64(cancelled) {
+					r.read(r.order(id, 0))
+				}
+				for id := range uint64(alive) {
+					r.read(r.order(cancelled+4*id+1, 0))
+				}
+				r.after(2 * time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				all.Go(func() {
+					for {
+						list, err := r.NextChecks(ctx)
+						if err != nil {
+							return
+						}
+						c.answer(r, list)
+					}
+				})
+				ran := 0
+				all.Go(func() {
+					for {
+						taken, err := r.lane.Take(ctx, 1)
+						if err != nil {
+							return
+						}
+						if taken[0].ID() >= cancelled {
+							ran++
+						}
+						r.processed(taken[0])
+					}
+				})
+				synctest.Wait()
+				cancel()
+				all.Wait()
+				require.Equal(t, alive, ran)
+			})
+		})
+	}
+}

@@ -1,0 +1,190 @@
+package queue_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	orders = uint64(1) // biz_types with a lane
+	mails  = uint64(2)
+)
+
+// rig is a queue with two lanes on the clock of a synctest bubble, and the store
+// that its rows are in.
+type rig struct {
+	*queue.Queue
+	t     *testing.T
+	start time.Time
+	lane  queue.Lane // of orders
+	mails queue.Lane
+
+	mu   sync.Mutex
+	rows map[uint64]task.Task
+	told map[uint64][]string // by job_id: what its receipts were told
+}
+
+// bubble runs a test in a synctest bubble: time passes only when everybody waits.
+func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{
+			Queue: queue.New(queue.Config{Capacity: capacity, Partitions: 4}),
+			t:     t, start: time.Now().UTC(),
+			rows: map[uint64]task.Task{}, told: map[uint64][]string{},
+		}
+		r.lane, r.mails = r.SetLane(orders), r.SetLane(mails)
+		f(t, r)
+	})
+}
+
+// order stores a pending task that is due in a while (or was due, in < 0) and
+// gives it as it would be read. Its partition is its id modulo 4.
+func (r *rig) order(id uint64, in time.Duration) queue.Item {
+	return r.stored(task.Task{JobID: id, BizType: orders, ActionTime: time.Now().UTC().Add(in)})
+}
+
+func (r *rig) mail(id uint64, in time.Duration) queue.Item {
+	return r.stored(task.Task{JobID: id, BizType: mails, ActionTime: time.Now().UTC().Add(in)})
+}
+
+// stored puts a row into the store, as plain SQL would.
+func (r *rig) stored(t task.Task) queue.Item {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows[t.JobID] = t
+	return queue.Item{Task: t, Partition: int(t.JobID % 4), Receipt: receipt{r}}
+}
+
+func (r *rig) row(id uint64) task.Task {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rows[id]
+}
+
+// read offers rows as a scan does.
+func (r *rig) read(items ...queue.Item) (turnedAway []uint64) {
+	for _, it := range items {
+		read := r.BeginRead(it.Partition)
+		turnedAway = append(turnedAway, r.Offer(read, it)...)
+		read.End()
+	}
+	return turnedAway
+}
+
+// receipt writes down what it is told. It calls back into the queue, which must
+// not be locked.
+type receipt struct{ r *rig }
+
+func (c receipt) Settled(t task.Task) { c.tell(t, "settled") }
+
+func (c receipt) GivenBack(t task.Task) { c.tell(t, "given back") }
+
+func (c receipt) tell(t task.Task, word string) {
+	c.r.Stats(t.BizType)
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	c.r.told[t.JobID] = append(c.r.told[t.JobID], word)
+}
+
+func (r *rig) receipts(id uint64) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string{}, r.told[id]...)
+}
+
+// due takes what is due now, up to most tasks, without waiting.
+func (r *rig) due(l queue.Lane, most int) (entries []*queue.Entry) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { entries, _ = l.Take(ctx, most) })
+	synctest.Wait()
+	cancel()
+	wg.Wait()
+	return entries
+}
+
+// ids takes what is due now and gives the ids in the order of taking.
+func (r *rig) ids(l queue.Lane) (ids []uint64) {
+	for _, e := range r.due(l, 1000) {
+		ids = append(ids, e.ID())
+	}
+	return ids
+}
+
+// one takes the one task that is due now.
+func (r *rig) one(l queue.Lane) *queue.Entry {
+	r.t.Helper()
+	entries := r.due(l, 10)
+	require.Len(r.t, entries, 1)
+	return entries[0]
+}
+
+// processed ends a run well.
+func (r *rig) processed(e *queue.Entry) {
+	t := e.Task
+	t.Status = task.Processed
+	r.stored(t)
+	r.Done(e, t, false)
+}
+
+// checks takes the rows that are to be checked now, without waiting.
+func (r *rig) checks() (entries []*queue.Entry) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { entries, _ = r.NextChecks(ctx) })
+	synctest.Wait()
+	cancel()
+	wg.Wait()
+	return entries
+}
+
+// check answers NextChecks from the store until the test ends.
+func (r *rig) check() {
+	ctx := r.t.Context()
+	go func() {
+		for {
+			entries, err := r.NextChecks(ctx)
+			if err != nil {
+				return
+			}
+			rows := map[uint64]task.Task{}
+			r.mu.Lock()
+			for _, e := range entries {
+				if t, ok := r.rows[e.ID()]; ok {
+					rows[t.JobID] = t
+				}
+			}
+			r.mu.Unlock()
+			r.Checked(entries, rows)
+		}
+	}()
+}
+
+// refill gives where to read on, if there is a place now.
+func (r *rig) refill() (f queue.Refill, ok bool) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var err error
+		f, err = r.NextRefill(ctx)
+		ok = err == nil
+	})
+	synctest.Wait()
+	cancel()
+	wg.Wait()
+	return f, ok
+}
+
+func (r *rig) after(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,242 @@
+package queue_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func (r *rig) hold(id uint64) *queue.Hold {
+	r.t.Helper()
+	h, err := r.Hold(r.t.Context(), id, int(id%4))
+	require.NoError(r.t, err)
+	return h
+}
+
+// places are the states in which a task can be held.
+var places = []struct {
+	state string
+	in    time.Duration // due
+	reach func(r *rig)
+}{
+	{"waiting", time.Hour, func(r *rig) { r.read(r.order(1, time.Hour)) }},
+	{"checking", time.Second, func(r *rig) {
+		r.read(r.order(1, time.Second))
+		r.after(950 * time.Millisecond)
+		require.Len(r.t, r.checks(), 1)
+	}},
+	{"ready", 0, func(r *rig) { r.read(r.order(1, 0)) }},
+}
+
+func TestAHeldTaskIsNotStarted(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.state, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				p.reach(r)
+				h := r.hold(1)
+				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+				r.check()
+				r.after(2 * time.Hour)
+				require.Empty(t, r.ids(r.lane))
+				require.Empty(t, r.receipts(1), "nothing is decided yet")
+				h.Release()
+				synctest.Wait()
+				require.Equal(t, []uint64{1}, r.ids(r.lane))
+			})
+		})
+	}
+}
+
+func TestReleaseGivesATaskBackAsItWas(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.state, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				p.reach(r)
+				r.hold(1).Release()
+				r.check()
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				require.Equal(t, p.in, time.Since(r.start))
+				require.Equal(t, r.row(1), taken[0].Task)
+				r.processed(taken[0])
+				require.Equal(t, []string{"settled"}, r.receipts(1), "its receipt stayed with it")
+			})
+		})
+	}
+}
+
+func TestReleaseDoesNotMakeARowFresh(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0))
+		r.after(600 * time.Millisecond)
+		r.hold(1).Release()
+		r.after(600 * time.Millisecond)
+		require.Empty(t, r.ids(r.lane), "the row was read 1.2 s ago")
+		require.Len(t, r.checks(), 1)
+	})
+}
+
+func TestReleaseIntoALaneThatFilledUpMeanwhile(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0), r.order(2, 0))
+		h := r.hold(1)
+		r.read(r.order(3, 0))
+		h.Release()
+		require.Equal(t, []string{"given back"}, r.receipts(1))
+		require.Equal(t, queue.LaneStats{Depth: 2, Behind: 1}, r.Stats(orders), "left behind, not lost")
+	})
+}
+
+func TestGoneLetsATaskGo(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.state, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				p.reach(r)
+				h := r.hold(1)
+				h.Gone()
+				require.Equal(t, []string{"given back"}, r.receipts(1))
+				require.NoError(t, r.WaitIdle(t.Context()))
+				r.check()
+				r.after(2 * time.Hour)
+				require.Empty(t, r.ids(r.lane))
+			})
+		})
+	}
+}
+
+func TestPutOffersATaskAsItStandsNow(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.state, func(t *testing.T) {
+			bubble(t, 10, func(t *testing.T, r *rig) {
+				p.reach(r)
+				passed := time.Since(r.start)
+				h := r.hold(1)
+				it := r.order(1, 2*time.Second)
+				it.Receipt = nil
+				h.Put(it)
+				require.Equal(t, []string{"given back"}, r.receipts(1), "the receipt of what was there before")
+				r.check()
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				require.Equal(t, it.Task, taken[0].Task)
+				require.Equal(t, passed+2*time.Second, time.Since(r.start))
+				r.processed(taken[0])
+				require.Equal(t, []string{"given back"}, r.receipts(1))
+			})
+		})
+	}
+}
+
+func TestHoldOfATaskThatIsNotThere(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.hold(1).Release()
+		r.hold(1).Gone()
+		require.NoError(t, r.WaitIdle(t.Context()))
+		h := r.hold(1)
+		h.Put(r.order(1, 0))
+		require.Equal(t, []uint64{1}, r.ids(r.lane))
+		require.Empty(t, r.receipts(1))
+	})
+}
+
+func TestARunningTaskCannotBeHeld(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0))
+		e := r.one(r.lane)
+		_, err := r.Hold(t.Context(), 1, 1)
+		var conflict *task.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, task.ConflictError{JobID: 1, Conflict: task.ConflictRunning}, *conflict)
+		r.processed(e)
+		r.hold(1).Gone()
+	})
+}
+
+func TestATaskThatWasCheckedWhileHeldStaysHeld(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 10*time.Millisecond))
+		checking := r.checks()
+		h := r.hold(1)
+		rows := map[uint64]task.Task{1: r.row(1)}
+		r.Checked(checking, rows)
+		r.Unchecked(checking)
+		r.after(time.Second)
+		require.Empty(t, r.ids(r.lane))
+		h.Release()
+		r.Checked(checking, nil) // an answer that comes late is nobody's
+		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders))
+	})
+}
+
+func TestHoldersWaitTheirTurn(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, time.Hour))
+		const holders = 20
+		inside, most, done := 0, 0, 0
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range holders {
+			all.Go(func() {
+				h, err := r.Hold(t.Context(), 1, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				inside++
+				most = max(most, inside)
+				mu.Unlock()
+				r.after(time.Second)
+				mu.Lock()
+				inside--
+				done++
+				mu.Unlock()
+				switch i % 3 {
+				case 0:
+					h.Release()
+				case 1:
+					h.Gone()
+				default:
+					it := r.order(1, time.Hour)
+					it.Receipt = nil
+					h.Put(it)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, 1, most)
+		require.Equal(t, holders, done)
+		require.Equal(t, holders*time.Second, time.Since(r.start))
+	})
+}
+
+func TestAHolderStopsWaitingWithItsContext(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		h := r.hold(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.Hold(ctx, 1, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(r.start))
+		h.Gone()
+		r.hold(1).Gone()
+		require.NoError(t, r.WaitIdle(t.Context()))
+	})
+}
+
+func TestHoldsTakeNoRoomInALane(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		h := r.hold(5)
+		require.Empty(t, r.read(r.order(1, 0)))
+		h.Put(r.order(5, 0))
+		require.Equal(t, []string{"given back"}, r.receipts(5))
+		require.Equal(t, queue.LaneStats{Depth: 1, Behind: 1}, r.Stats(orders))
+	})
+}

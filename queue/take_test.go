@@ -1,0 +1,228 @@
+package queue_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestADueTaskIsTakenAtOnce(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		require.Empty(t, r.read(r.order(1, -time.Hour)))
+		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders))
+
+		e := r.one(r.lane)
+		require.Equal(t, r.row(1), e.Task)
+		require.Equal(t, queue.LaneStats{Running: 1}, r.Stats(orders))
+
+		r.processed(e)
+		require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+		require.Equal(t, []string{"settled"}, r.receipts(1))
+	})
+}
+
+func TestATaskIsTakenAtItsMomentAndNeverBefore(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		r.check()
+		moments := []time.Duration{0, 1, 7, 49, 50, 51, 99, 100, 101, 999, 1000, 1001, 9999} // ms
+		for i, ms := range moments {
+			r.read(r.order(uint64(i), ms*time.Millisecond))
+		}
+		for i, ms := range moments {
+			taken, err := r.lane.Take(t.Context(), 10)
+			require.NoError(t, err)
+			require.Len(t, taken, 1)
+			require.Equal(t, uint64(i), taken[0].ID())
+			require.Equal(t, ms*time.Millisecond, time.Since(r.start))
+			r.processed(taken[0])
+		}
+	})
+}
+
+func TestAMomentInAFractionOfAMillisecondIsKeptToo(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		r.check()
+		r.after(300 * time.Microsecond)
+		r.read(r.stored(task.Task{JobID: 1, BizType: orders, ActionTime: r.start.Add(time.Millisecond)}))
+		_, err := r.lane.Take(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, time.Millisecond, time.Since(r.start))
+	})
+}
+
+func TestTasksAreTakenInTheOrderInWhichTheyCanFirstRun(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		r.check()
+		// Overdue tasks run in the order in which they were offered, whatever their
+		// action_time: a retry or a late row never jumps the line.
+		r.read(r.order(1, -time.Second), r.order(2, -time.Hour), r.order(3, -time.Minute), r.order(4, 0))
+		r.read(r.order(10, 30*time.Millisecond), r.order(11, 10*time.Millisecond), r.order(12, 20*time.Millisecond))
+		r.after(time.Second)
+		require.Equal(t, []uint64{1, 2, 3, 4, 11, 12, 10}, r.ids(r.lane))
+	})
+}
+
+func TestADueTaskIsBeforeOneThatBecameDueLater(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		r.check()
+		r.read(r.order(1, 100*time.Millisecond))
+		r.after(60 * time.Millisecond) // it is checked and ready by now
+		r.read(r.order(2, 0))
+		r.after(40 * time.Millisecond)
+		r.read(r.order(3, -time.Hour))
+		require.Equal(t, []uint64{2, 1, 3}, r.ids(r.lane))
+	})
+}
+
+func TestTakeTakesAtMostMax(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		for id := range uint64(7) {
+			r.read(r.order(id, 0))
+		}
+		require.Len(t, r.due(r.lane, 3), 3)
+		require.Len(t, r.due(r.lane, 3), 3)
+		require.Len(t, r.due(r.lane, 3), 1)
+		require.Empty(t, r.due(r.lane, 3))
+	})
+}
+
+func TestTakeDoesNotWaitForMore(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		r.check()
+		r.read(r.order(1, time.Second), r.order(2, 1001*time.Millisecond))
+		taken, err := r.lane.Take(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, taken, 1)
+		require.Equal(t, time.Second, time.Since(r.start))
+	})
+}
+
+func TestTakeEndsWithItsContext(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 3 { // the leader, and two who wait to become it
+			wg.Go(func() {
+				_, err := r.lane.Take(ctx, 1)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		wg.Wait()
+		// The lane still has its leader's place.
+		r.read(r.order(1, 0))
+		r.one(r.lane)
+	})
+}
+
+func TestANearerTaskWakesTheLeader(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.check()
+		r.read(r.order(1, time.Minute))
+		var got []uint64
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range 3 {
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				got = append(got, taken[0].ID())
+			}
+		})
+		r.after(time.Second)
+		r.read(r.order(2, time.Second))
+		r.after(time.Second / 2)
+		r.read(r.order(3, 0))
+		wg.Wait()
+		require.Equal(t, []uint64{3, 2, 1}, got)
+		require.Equal(t, time.Minute, time.Since(r.start))
+	})
+}
+
+func TestTwoLanesDoNotDelayEachOther(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, r *rig) {
+		r.check()
+		// The lane of orders is full and nobody takes from it.
+		for id := range uint64(4) {
+			r.read(r.order(id, 0))
+		}
+		require.Equal(t, []uint64{orders}, r.read(r.order(5, 0)))
+
+		require.Empty(t, r.read(r.mail(10, 0), r.mail(11, 3*time.Second)))
+		require.Equal(t, []uint64{10}, r.ids(r.mails))
+		taken, err := r.mails.Take(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, uint64(11), taken[0].ID())
+		require.Equal(t, 3*time.Second, time.Since(r.start))
+		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.Stats(orders))
+	})
+}
+
+func TestOldestDueIsTheEarliestInTheQueue(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		require.Zero(t, r.OldestDue(orders))
+		r.read(r.order(1, time.Second), r.order(2, -time.Second), r.mail(3, -time.Hour))
+		require.Equal(t, r.start.Add(-time.Second), r.OldestDue(orders))
+		h, err := r.Hold(t.Context(), 2, 2)
+		require.NoError(t, err)
+		require.Equal(t, r.start.Add(time.Second), r.OldestDue(orders))
+		h.Release()
+		require.Equal(t, r.start.Add(-time.Second), r.OldestDue(orders))
+		require.Zero(t, r.OldestDue(99))
+	})
+}
+
+// Many workers and many due tasks: the place of the leader must never get lost.
+func TestACrowdOfWorkersTakesEverythingOnce(t *testing.T) {
+	const workers, tasks = 64, 5000
+	bubble(t, tasks, func(t *testing.T, r *rig) {
+		r.check()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		taken := make(chan *queue.Entry, tasks)
+		var crowd sync.WaitGroup
+		for w := range workers {
+			crowd.Go(func() {
+				for {
+					entries, err := r.lane.Take(ctx, 1+w%3)
+					if err != nil {
+						return
+					}
+					for _, e := range entries {
+						require.False(t, time.Now().Before(e.Task.ActionTime), "early")
+						taken <- e
+						r.processed(e)
+					}
+				}
+			})
+		}
+		var offerers sync.WaitGroup
+		for o := range 8 {
+			offerers.Go(func() {
+				for id := o; id < tasks; id += 8 {
+					r.read(r.order(uint64(id), time.Duration(id%50-10)*time.Millisecond))
+				}
+			})
+		}
+		offerers.Wait()
+		r.after(time.Second)
+		synctest.Wait()
+		require.Len(t, taken, tasks)
+		var ids []uint64
+		for range tasks {
+			ids = append(ids, (<-taken).ID())
+		}
+		slices.Sort(ids)
+		require.Len(t, slices.Compact(ids), tasks)
+		require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+		cancel()
+		crowd.Wait()
+	})
+}
