@@ -94,12 +94,15 @@ func (a *App) prepare(ctx context.Context, database int) error {
 		return &store.DatabaseError{Database: database, Op: "connect", Err: err}
 	}
 	dialect := migrations.Dialect(a.cfg.Store.Driver)
-	if a.cfg.Store.Driver == configs.DriverSQLite {
-		if err := migrations.Up(ctx, migrations.Config{
-			Dialect: dialect, Layout: a.layout, Databases: []migrations.Database{d}, Logger: a.room("migrations"),
-		}); err != nil {
-			return err
-		}
+	err = migrations.Verify(ctx, dialect, a.layout, d)
+	var missing *migrations.NotMigratedError
+	if a.cfg.Store.Driver != configs.DriverSQLite || !errors.As(err, &missing) {
+		return err
+	}
+	if err := migrations.Up(ctx, migrations.Config{
+		Dialect: dialect, Layout: a.layout, Databases: []migrations.Database{d}, Logger: a.room("migrations"),
+	}); err != nil {
+		return err
 	}
 	return migrations.Verify(ctx, dialect, a.layout, d)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,7 @@ at the end, but do not aim it at a store that matters.
 	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness and idle")
 	cmd.Flags().IntVar(&b.parked, "parked", 0, "tasks parked over the next 30 days before idle")
 	cmd.Flags().IntSliceVar(&b.pids, "pid", nil, "processes whose CPU idle counts as well (the database)")
+	profile := cmd.Flags().String("cpuprofile", "", "write a CPU profile of this process to the file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if min(b.submits, b.batched, b.backlog, b.rate) < 1 || b.duration < time.Second || b.parked < 0 {
 			return usage("counts must be 1 or more, --duration 1s or more")
@@ -76,6 +78,17 @@ at the end, but do not aim it at a store that matters.
 		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
+		if *profile != "" {
+			f, err := os.Create(*profile)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := pprof.StartCPUProfile(f); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
 		return b.run(ctx, args)
 	}
 	return cmd
@@ -270,16 +283,19 @@ func (b *bench) runDrain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ready := time.Since(start)
 	for m.fired.Load() < int64(b.backlog) && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
+	fired := time.Since(start)
 	err = errors.Join(ctx.Err(), m.stop()) // draining waits for the last outcome
 	total := time.Since(start)
 	if err != nil {
 		return err
 	}
-	b.say("drain", "%s due tasks, log processor, from start to the last durable outcome: %s (%s)", thousands(b.backlog),
-		perSecond(b.backlog, total), total.Round(time.Millisecond))
+	b.say("drain", "%s due tasks, log processor: %s (started in %s, all fired after %s, all recorded and stopped after %s)",
+		thousands(b.backlog), perSecond(b.backlog, total-ready), ready.Round(time.Millisecond),
+		fired.Round(time.Millisecond), total.Round(time.Millisecond))
 	return nil
 }
 
