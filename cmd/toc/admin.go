@@ -144,9 +144,14 @@ func runSQL(cmd *cobra.Command, cfg configs.Config, query *sqladmin.Query) (resu
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	return query.Run(ctx, sqladmin.Config{
+	result, err = query.Run(ctx, sqladmin.Config{
 		Dialect: dialect, Sources: sources, Tables: cfg.Store.TablesPerDatabase, TableName: sharding.TableName,
 	})
+	var wrong *sqladmin.SyntaxError // some mistakes show only in what the databases answer
+	if errors.As(err, &wrong) {
+		return nil, usageError{err}
+	}
+	return result, err
 }
 
 func jobIDCommand() *cobra.Command {
