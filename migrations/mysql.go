@@ -59,8 +59,10 @@ func binaryCollation(ctx context.Context, db *sql.DB) (name string, err error) {
 	return name, nil
 }
 
-// lockName is per schema, since GET_LOCK is per server. It holds 64 characters at most.
-const lockName = `CONCAT('toc_migrate:', IF(CHAR_LENGTH(DATABASE()) > 52, SHA1(DATABASE()), DATABASE()))`
+// lockName is per schema, since GET_LOCK is per server. It holds 64 characters
+// at most; a long name is told apart by its checksum (MySQL 9 has no SHA1 any
+// more).
+const lockName = `CONCAT('toc_migrate:', IF(CHAR_LENGTH(DATABASE()) > 52, CONCAT(CRC32(DATABASE()), RIGHT(DATABASE(), 40)), DATABASE()))`
 
 // lock keeps other migrations of the same database out until unlock. It waits
 // for one that is under way. The server gives the lock back when the connection,
