@@ -31,7 +31,26 @@ type DuePages struct {
 
 type dueTable struct {
 	table int
-	after task.Key // the last row read
+	after *place // the last row read; nil before the first page
+}
+
+// place is a row's place in the order of its table. The time is as the database
+// has it: SQLite orders times as text, where a row made by hand may say the same
+// time in another way ("12:00:00" comes before "12:00:00.000").
+type place struct {
+	actionTime any
+	jobID      uint64
+}
+
+func (p place) before(q place) bool {
+	order := 0
+	switch at := p.actionTime.(type) {
+	case string:
+		order = strings.Compare(at, q.actionTime.(string))
+	case time.Time:
+		order = at.Compare(q.actionTime.(time.Time))
+	}
+	return order < 0 || order == 0 && p.jobID < q.jobID
 }
 
 // DuePages starts reading a partition.
@@ -50,35 +69,61 @@ func (p *DuePages) Except(bizType uint64) { p.query.Except = append(p.query.Exce
 // minPerTable keeps pages of many tables from becoming crumbs.
 const minPerTable = 16
 
-// Next reads one page, in one statement. An empty page is the end.
+// Next reads one page, in one statement. An empty page is the end. After an
+// error the same page may be asked for again.
 func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	if len(p.tables) == 0 {
 		return nil, nil
 	}
-	perTable := max(p.query.PerPage/len(p.tables), min(minPerTable, p.query.PerPage))
+	perTable := max(1, p.query.PerPage/len(p.tables), min(minPerTable, p.query.PerPage))
 	var page []task.Task
 	var more []dueTable
 	for tables := p.tables; len(tables) > 0; {
 		n := min(maxMembers, len(tables))
-		rows, err := p.read(ctx, tables[:n], perTable)
+		rows, left, err := p.read(ctx, tables[:n], perTable)
 		if err != nil {
 			return nil, p.store.wrap(p.database, "read due tasks", err)
 		}
-		more = p.advance(more, tables[:n], rows, perTable)
 		page = append(page, rows...)
+		more = append(more, left...)
 		tables = tables[n:]
 	}
 	p.tables = more
 	return page, nil
 }
 
-func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) ([]task.Task, error) {
+// read reads the share of some tables, and tells which of them filled it: they
+// may have more.
+func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (page []task.Task, more []dueTable, err error) {
 	ctx, cancel := p.store.bound(ctx)
 	defer cancel()
+	text, args := p.statement(tables, perTable)
+	count := make(map[int]int, len(tables))
+	last := make(map[int]place, len(tables))
+	err = p.store.each(ctx, p.database, text, args, func(r *row) {
+		page = append(page, r.task())
+		shard, _ := p.store.layout.ShardOf(uint64(r.JobID))
+		table := p.store.layout.Table(shard)
+		count[table]++
+		if here := (place{r.written, uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
+			last[table] = here
+		}
+	})
+	for _, t := range tables {
+		if count[t.table] >= perTable {
+			after := last[t.table]
+			more = append(more, dueTable{table: t.table, after: &after})
+		}
+	}
+	return page, more, err
+}
+
+// statement is one UNION ALL over the tables.
+func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args []any) {
 	b := p.store.backend
 	var q strings.Builder
 	q.Grow(len(tables) * 320)
-	args := make([]any, 0, 6*len(tables))
+	args = make([]any, 0, 6*len(tables))
 	for i, t := range tables {
 		if i > 0 {
 			q.WriteString(" UNION ALL ")
@@ -86,13 +131,13 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) ([
 		var m strings.Builder
 		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
 		args = append(args, b.at(p.query.Until))
-		if from := p.query.From; !from.ActionTime.IsZero() && t.after.JobID == 0 {
-			m.WriteString(" AND action_time>=? AND (action_time>? OR job_id>=?)")
-			args = append(args, b.at(from.ActionTime), b.at(from.ActionTime), b.id(from.JobID))
-		}
-		if t.after.JobID != 0 {
+		if from := p.query.From; t.after != nil {
 			m.WriteString(" AND action_time>=? AND (action_time>? OR job_id>?)")
-			args = append(args, b.at(t.after.ActionTime), b.at(t.after.ActionTime), b.id(t.after.JobID))
+			args = append(args, t.after.actionTime, t.after.actionTime, b.id(t.after.jobID))
+		} else if !from.ActionTime.IsZero() {
+			// Over the millisecond before is at this one, however it is written.
+			m.WriteString(" AND action_time>? AND (action_time>? OR job_id>=?)")
+			args = append(args, b.at(from.ActionTime.Add(-time.Millisecond)), b.at(from.ActionTime), b.id(from.JobID))
 		}
 		if p.query.Only != nil {
 			m.WriteString(" AND biz_type=?")
@@ -108,26 +153,5 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) ([
 		args = append(args, int64(perTable))
 		q.WriteString(b.member(m.String()))
 	}
-	return p.store.query(ctx, p.database, q.String(), args, nil)
-}
-
-// advance moves each table's place on and keeps the tables that filled their
-// share, since they may have more.
-func (p *DuePages) advance(more, tables []dueTable, rows []task.Task, perTable int) []dueTable {
-	count := make(map[int]int, len(tables))
-	last := make(map[int]task.Key, len(tables))
-	for i := range rows {
-		shard, _ := p.store.layout.ShardOf(rows[i].JobID)
-		table := p.store.layout.Table(shard)
-		count[table]++
-		if k := task.KeyOf(&rows[i]); last[table].Before(k) {
-			last[table] = k
-		}
-	}
-	for _, t := range tables {
-		if count[t.table] >= perTable {
-			more = append(more, dueTable{table: t.table, after: last[t.table]})
-		}
-	}
-	return more
+	return q.String(), args
 }

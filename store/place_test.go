@@ -1,10 +1,12 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -277,4 +279,18 @@ func (f *fixture) due(t testing.TB, q store.Due) (list []task.Task) {
 		}
 	}
 	return list
+}
+
+// cancelled is a context that ended already.
+func cancelled(t testing.TB) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// requireSame compares two lists without their order.
+func requireSame(t testing.TB, want, got []task.Task, about ...any) {
+	t.Helper()
+	byID := func(a, b task.Task) int { return cmp.Compare(a.JobID, b.JobID) }
+	require.Equal(t, slices.SortedFunc(slices.Values(want), byID), slices.SortedFunc(slices.Values(got), byID), about...)
 }

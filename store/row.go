@@ -24,14 +24,20 @@ type row struct {
 	Attempts    uint8          `gorm:"column:attempts"`
 	LastError   string         `gorm:"column:last_error"`
 	DedupKey    sql.NullString `gorm:"column:dedup_key"`
+
+	written any `gorm:"-"` // action_time as the database has it; see place
 }
 
 // columns is the select list that scan reads.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key"
 
 func (r *row) scan(rows *sql.Rows) error {
-	return rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
-		&r.ActionTime, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey)
+	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
+		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey)
+	if err != nil {
+		return err
+	}
+	return r.ActionTime.Scan(r.written)
 }
 
 func (r *row) task() task.Task {
@@ -41,19 +47,6 @@ func (r *row) task() task.Task {
 		Attribute: r.Attribute, Attempts: int(r.Attempts), LastError: r.LastError, DedupKey: r.DedupKey.String,
 		Created: time.Time(r.GmtCreate), Modified: time.Time(r.GmtModified),
 	}
-}
-
-// tasks reads all rows of a result.
-func tasks(rows *sql.Rows, into []task.Task) ([]task.Task, error) {
-	defer rows.Close()
-	var r row
-	for rows.Next() {
-		if err := r.scan(rows); err != nil {
-			return into, err
-		}
-		into = append(into, r.task())
-	}
-	return into, rows.Err()
 }
 
 // unsigned reads a BIGINT UNSIGNED. SQLite has only signed integers and keeps
@@ -79,7 +72,9 @@ func (u *unsigned) Scan(src any) error {
 	return nil
 }
 
-// utc reads a DATETIME(3): time.Time from MySQL, text from SQLite.
+// utc reads a DATETIME(3): time.Time from MySQL, text from SQLite. SQLite checks
+// the form of action_time only: a gmt_create or gmt_modified that was written by
+// hand and is no time reads as the zero time. It must not stop a whole page.
 type utc time.Time
 
 // timeFormat is how SQLite keeps times; it sorts as text.
@@ -92,13 +87,11 @@ func (u *utc) Scan(src any) error {
 		*u = utc(v.UTC())
 		return nil
 	case string:
-		t, err := parseTime(v)
-		*u = utc(t)
-		return err
+		*u = utc(parseTime(v))
+		return nil
 	case []byte:
-		t, err := parseTime(string(v))
-		*u = utc(t)
-		return err
+		*u = utc(parseTime(string(v)))
+		return nil
 	default:
 		return fmt.Errorf("%T is no time", src)
 	}
@@ -107,14 +100,17 @@ func (u *utc) Scan(src any) error {
 // parseTime reads "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row
 // written by hand may have more digits than ours; the task is never run before
 // its time, so they are rounded up.
-func parseTime(s string) (time.Time, error) {
+func parseTime(s string) time.Time {
 	if len(s) == len(timeFormat) && s[19] == '.' {
 		if t, ok := parseMillis(s); ok {
-			return t, nil
+			return t
 		}
 	}
 	t, err := time.Parse("2006-01-02 15:04:05.999999999", s)
-	return task.CeilMilli(t), err
+	if err != nil {
+		return time.Time{}
+	}
+	return task.CeilMilli(t)
 }
 
 // parseMillis reads timeFormat without going through layouts: it is on the way

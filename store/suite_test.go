@@ -32,6 +32,16 @@ func exercise(t *testing.T, p place) {
 		{"a taken job_id is replaced", collisionOfOne},
 		{"two processes with one worker number", collisionOfProcesses},
 		{"two processes with one worker number at the same time", collisionUnderConcurrency},
+		// due_test.go, due_model_test.go
+		{"all due tasks are read once, whatever the page", dueReadsAllOnce},
+		{"a partition's tables and no others", dueReadsItsPartition},
+		{"due is pending and in time", dueIsPendingAndInTime},
+		{"reading goes on from a place", dueGoesOnFromAPlace},
+		{"biz_types are selected", dueSelectsBizTypes},
+		{"many tasks due at one moment in one table", dueUnderSkew},
+		{"times written by hand", dueByHand},
+		{"reading goes on after an error", dueGoesOnAfterAnError},
+		{"reading agrees with a model", dueAgainstAModel},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}
