@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS {{.Table}} (
   CONSTRAINT biz_id_must_belong_to_database_{{.Database}}_table_{{.Number}} CHECK (
     (biz_id & {{.DatabaseMask}}) = {{.Database}} AND ((biz_id >> {{.DatabaseBits}}) & {{.TableMask}}) = {{.TableIndex}}),
   CONSTRAINT "action_time must be UTC as YYYY-MM-DD HH:MM:SS.mmm" CHECK (
-    datetime(substr(action_time, 1, 19)) IS substr(action_time, 1, 19)
+    datetime(substr(action_time, 1, 19)) IS substr(action_time, 1, 19) AND substr(action_time, 12, 2) < '24'
     AND (length(action_time) = 19 OR substr(action_time, 20) GLOB '.[0-9]*' AND substr(action_time, 21) NOT GLOB '*[^0-9]*')),
   CONSTRAINT attempts_must_be_0_to_255 CHECK (attempts BETWEEN 0 AND 255),
   CONSTRAINT attribute_is_over_4096_characters CHECK (length(attribute) <= 4096),
