@@ -87,6 +87,8 @@ type api struct {
 	log    *slog.Logger
 	huma   huma.API
 	router *router
+
+	documented []*huma.Operation // in the order of routes.go
 }
 
 // New makes the handler of all routes.

@@ -8,7 +8,7 @@ import (
 
 type listDeadInput struct {
 	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
-	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks."`
+	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
 	Cursor  deadCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 

@@ -37,7 +37,7 @@ func (a *api) serveDocs() {
 	if err != nil {
 		panic(fmt.Sprintf("openapi.yaml: %v", err))
 	}
-	html, err := renderDocs(doc)
+	html, err := renderDocs(doc, a.documented)
 	if err != nil {
 		panic(fmt.Sprintf("docs: %v", err))
 	}
@@ -51,14 +51,14 @@ func (a *api) serveDocs() {
 	})
 }
 
-func renderDocs(doc *huma.OpenAPI) ([]byte, error) {
+func renderDocs(doc *huma.OpenAPI, ops []*huma.Operation) ([]byte, error) {
 	page, err := template.New("page").Parse(docsHTML)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	err = page.Execute(&out, map[string]any{
-		"Doc": doc, "Groups": docsGroups(doc), "CSS": template.CSS(docsCSS), "JS": template.JS(docsJS),
+		"Doc": doc, "Groups": docsGroups(doc, ops), "CSS": template.CSS(docsCSS), "JS": template.JS(docsJS),
 	})
 	return out.Bytes(), err
 }

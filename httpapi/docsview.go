@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -35,16 +36,13 @@ type (
 )
 
 // docsGroups lists the operations by tag, in the order of routes.go.
-func docsGroups(doc *huma.OpenAPI) []docsGroup {
+func docsGroups(doc *huma.OpenAPI, ops []*huma.Operation) []docsGroup {
 	groups := make([]docsGroup, len(doc.Tags))
 	for i, tag := range doc.Tags {
 		groups[i] = docsGroup{Name: tag.Name, Description: tag.Description}
-		for _, name := range slices.Sorted(maps.Keys(doc.Paths)) {
-			item := doc.Paths[name]
-			for _, op := range []*huma.Operation{item.Post, item.Get, item.Patch} {
-				if op != nil && slices.Contains(op.Tags, tag.Name) {
-					groups[i].Operations = append(groups[i].Operations, docsOf(doc, op))
-				}
+		for _, op := range ops {
+			if slices.Contains(op.Tags, tag.Name) {
+				groups[i].Operations = append(groups[i].Operations, docsOf(doc, op))
 			}
 		}
 	}
@@ -75,32 +73,29 @@ func docsOf(doc *huma.OpenAPI, op *huma.Operation) docsOperation {
 	return d
 }
 
-// fieldsOf lists the fields of an object, and those of the objects in it.
+// fieldsOf lists the fields of an object as they were declared, each followed by
+// the fields of the objects in it.
 func fieldsOf(schemas huma.Registry, s *huma.Schema, prefix string) (fields []docsField) {
-	s = resolve(schemas, s)
-	for _, name := range propertyNames(s) {
-		p := s.Properties[name]
-		field := docsField{Name: prefix + name, Type: typeOf(schemas, p), Description: p.Description, Required: slices.Contains(s.Required, name)}
-		fields = append(fields, field)
-		switch inner := resolve(schemas, p); {
-		case inner.Type == huma.TypeObject:
-			fields = append(fields, fieldsOf(schemas, inner, prefix+name+".")...)
-		case inner.Type == huma.TypeArray:
-			fields = append(fields, fieldsOf(schemas, inner.Items, prefix+name+"[].")...)
+	if s.Ref == "" {
+		return nil
+	}
+	o := resolve(schemas, s)
+	for _, member := range reflect.VisibleFields(schemas.TypeFromRef(s.Ref)) {
+		name, _, _ := strings.Cut(member.Tag.Get("json"), ",")
+		p := o.Properties[name]
+		if p == nil {
+			continue
+		}
+		fields = append(fields, docsField{
+			Name: prefix + name, Type: typeOf(schemas, p), Description: p.Description, Required: slices.Contains(o.Required, name),
+		})
+		if p.Type == huma.TypeArray {
+			fields = append(fields, fieldsOf(schemas, p.Items, prefix+name+"[].")...)
+		} else {
+			fields = append(fields, fieldsOf(schemas, p, prefix+name+".")...)
 		}
 	}
 	return fields
-}
-
-// propertyNames gives the required ones first, as they were declared.
-func propertyNames(s *huma.Schema) []string {
-	names := slices.Clone(s.Required)
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if !slices.Contains(s.Required, name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 func resolve(schemas huma.Registry, s *huma.Schema) *huma.Schema {
@@ -121,7 +116,7 @@ func typeOf(schemas huma.Registry, s *huma.Schema) string {
 		}
 		return strings.Join(kinds, " or ")
 	case len(s.Enum) > 0:
-		return strings.Trim(fmt.Sprint(s.Enum), "[]")
+		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(s.Enum), "[]")), " | ")
 	case s.Type == huma.TypeArray:
 		return "array of " + typeOf(schemas, s.Items)
 	case s.Format == "date-time":
@@ -148,18 +143,17 @@ func curl(op *huma.Operation, token bool) string {
 	if len(query) > 0 {
 		target += "?" + strings.Join(query, "&")
 	}
-	words := []string{"curl"}
+	words := []string{`curl "$TOC_SERVER` + target + `"`}
 	if op.Method != "GET" {
-		words = append(words, "-X "+op.Method)
+		words[0] = `curl -X ` + op.Method + ` "$TOC_SERVER` + target + `"`
 	}
-	words = append(words, `"$TOC_SERVER`+target+`"`)
 	if token {
 		words = append(words, `-H "Authorization: Bearer $TOC_TOKEN"`)
 	}
 	if op.RequestBody != nil {
 		words = append(words, "-H 'Content-Type: application/json'", "-d '"+indented(op.RequestBody.Content[typeJSON].Example)+"'")
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, " \\\n  ")
 }
 
 func indented(example any) string {

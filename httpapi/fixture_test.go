@@ -49,6 +49,7 @@ type center struct {
 	desk  *intake.Desk
 	store *store.Store
 	log   *bytes.Buffer
+	dir   string
 }
 
 func newCenter(t testing.TB) *center {
@@ -68,7 +69,7 @@ func newCenter(t testing.TB) *center {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
-	c := &center{store: s, log: &bytes.Buffer{}}
+	c := &center{store: s, log: &bytes.Buffer{}, dir: dir}
 	c.desk = intake.New(intake.Config{
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
 		Near: func(int, time.Time) bool { return false }, Now: time.Now,
@@ -108,6 +109,10 @@ func call(h http.Handler, method, target, body string, headers ...string) answer
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+	return record(h, r)
+}
+
+func record(h http.Handler, r *http.Request) answer {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return answer{w}
@@ -166,4 +171,19 @@ func (c *center) moved(t testing.TB, jobID string, to task.Status) {
 	ok, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{Attempts: &attempts}})
 	require.NoError(t, err)
 	require.True(t, ok)
+}
+
+// rows counts all tasks that the store holds.
+func (c *center) rows(t testing.TB) (n int) {
+	for d := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(c.dir, d, true))
+		require.NoError(t, err)
+		for table := range layout.TablesPerDatabase {
+			var here int
+			require.NoError(t, db.QueryRow("SELECT count(*) FROM "+sharding.TableName(table)).Scan(&here))
+			n += here
+		}
+		require.NoError(t, db.Close())
+	}
+	return n
 }

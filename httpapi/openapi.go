@@ -49,7 +49,7 @@ func (a *api) newHuma() huma.API {
 		cfg.Security = []map[string][]string{{"token": {}}}
 	}
 	h := humago.New(a.router, cfg)
-	h.UseMiddleware(a.checkQuery)
+	h.UseMiddleware(a.prepare)
 	return h
 }
 
@@ -100,6 +100,7 @@ func withoutDeadline(ctx huma.Context, next func(huma.Context)) {
 func (a *api) document(op huma.Operation, input any) {
 	d, schemas := descriptions[op.OperationID], a.huma.OpenAPI().Components.Schemas
 	doc := operationOf(a.huma.OpenAPI().Paths[op.Path], op.Method)
+	a.documented = append(a.documented, doc)
 
 	if b, ok := input.(interface{ bodyType() reflect.Type }); ok {
 		doc.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{typeJSON: {

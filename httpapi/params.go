@@ -5,9 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/taskjson"
 )
@@ -69,26 +73,33 @@ func parseCursor(list byte, text []byte) (after uint64, err error) {
 	return binary.BigEndian.Uint64(raw[1:]), nil
 }
 
-// checkQuery refuses a query that can be read in two ways; huma would take the
-// first of two values and drop what it cannot unescape.
-func (a *api) checkQuery(ctx huma.Context, next func(huma.Context)) {
-	if u := ctx.URL(); u.RawQuery != "" {
-		if err := ambiguous(u.RawQuery); err != nil {
-			_ = huma.WriteErr(a.huma, ctx, 422, "validation failed", err)
+// prepare stands before every operation.
+//
+// It takes the Accept header away: answers are JSON whatever it says, and some
+// values of it make huma panic. And it refuses a query that can be read in two
+// ways, where huma would take the first of two values and drop what it cannot
+// unescape.
+func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
+	r, _ := humago.Unwrap(ctx)
+	delete(r.Header, "Accept")
+	if r.URL.RawQuery != "" {
+		if err := ambiguous(r.URL.RawQuery); err != nil {
+			_ = huma.WriteErr(a.huma, ctx, http.StatusUnprocessableEntity, "validation failed", err)
 			return
 		}
 	}
 	next(ctx)
 }
 
+// ambiguous says what is wrong with a query; nil if nothing is.
 func ambiguous(rawQuery string) error {
 	values, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return located("query", "", err.Error())
 	}
-	for name, v := range values {
-		if len(v) > 1 {
-			return located("query", clip(name), fmt.Sprintf("is given %d times", len(v)))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if n := len(values[name]); n > 1 {
+			return located("query", clip(name), fmt.Sprintf("is given %d times", n))
 		}
 	}
 	return nil

@@ -91,7 +91,7 @@ type listInput struct {
 	BizID   idParam    `query:"biz_id" required:"true" doc:"Tasks of this biz_id; they lie in one table." example:"42"`
 	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
 	Status  string     `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status."`
-	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks."`
+	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
 	Cursor  taskCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 

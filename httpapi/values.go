@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -58,7 +59,8 @@ func (m *moment) read(value []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := m.value.UnmarshalText([]byte(s)); err != nil {
+	err = m.value.UnmarshalText([]byte(s))
+	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") { // package time takes T1:04:05,5Z too
 		return fmt.Errorf("%.40q is not an RFC 3339 time; write it like 2026-01-02T15:04:05Z", s)
 	}
 	return nil

@@ -1,0 +1,72 @@
+package httpapi_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/httpapi"
+)
+
+func withTokens(tokens ...string) func(*httpapi.Config) {
+	return func(c *httpapi.Config) {
+		c.Tokens = tokens
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "toc_up 1\n") })
+	}
+}
+
+func TestTokens(t *testing.T) {
+	d := newFakeDesk(t)
+	h := newFake(d, withTokens("alpha", "beta-longer"))
+	guarded := append([][3]string{
+		{"GET", "/metrics", ""}, {"GET", "/docs", ""}, {"GET", "/openapi.json", ""}, {"GET", "/openapi.yaml", ""},
+		{"GET", "/nope", ""}, {"DELETE", "/v1/tasks", ""}, {"GET", "/healthz/", ""}, {"GET", "//healthz", ""},
+		{"POST", "/v1/tasks", "no JSON"}, {"POST", "/v1/tasks/batch", "{}"},
+	}, calls...)
+	for _, r := range guarded {
+		for _, header := range []string{
+			"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa", "Bearer ALPHA", "Bearer alpha beta-longer", "Basic alpha", "Bearer gamma",
+		} {
+			a := call(h, r[0], r[1], r[2], "Authorization", header)
+			a.problem(t, 401)
+			require.Equal(t, `Bearer realm="toc"`, a.Header().Get("WWW-Authenticate"), "%v %q", r, header)
+		}
+		for _, header := range []string{"Bearer alpha", "bearer beta-longer", "BEARER  alpha "} {
+			require.NotEqual(t, 401, call(h, r[0], r[1], r[2], "Authorization", header).Code, "%v %q", r, header)
+		}
+	}
+	require.EqualValues(t, 3*len(calls), d.calls.Load(), "nobody without a token gets to the desk")
+
+	require.Equal(t, 200, call(h, "GET", "/healthz", "").Code)
+	require.Equal(t, 503, call(h, "GET", "/readyz", "").Code, "not ready, but let in")
+}
+
+func TestAnEmptyTokenLetsNobodyIn(t *testing.T) {
+	h := newFake(newFakeDesk(t), withTokens(""))
+	for _, header := range []string{"", "Bearer ", "Bearer"} {
+		call(h, "GET", "/v1/tasks/1", "", "Authorization", header).problem(t, 401)
+	}
+}
+
+func TestWithoutTokensEverybodyIsLetIn(t *testing.T) {
+	h := newFake(newFakeDesk(t), withTokens())
+	require.Equal(t, 200, call(h, "GET", "/v1/tasks/1", "").Code)
+	require.Equal(t, "toc_up 1\n", call(h, "GET", "/metrics", "").Body.String())
+	require.Equal(t, 200, call(h, "GET", "/v1/tasks/1", "", "Authorization", "Basic eDp5").Code)
+}
+
+// A page on another site cannot change anything through its visitor's browser.
+func TestForeignSites(t *testing.T) {
+	d := newFakeDesk(t)
+	h := newFake(d)
+	for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
+		call(h, "POST", "/v1/tasks/1/cancel", "", headers...).problem(t, 403)
+		call(h, "POST", "/v1/tasks", submitBody, append(headers, "Content-Type", "text/plain")...).problem(t, 403)
+		require.Empty(t, call(h, "GET", "/v1/tasks/1", "", headers...).Header().Get("Access-Control-Allow-Origin"))
+	}
+	d.calls.Store(0)
+	require.Equal(t, 200, call(h, "POST", "/v1/tasks/1/cancel", "", "Origin", "http://example.com", "Sec-Fetch-Site", "same-origin").Code)
+	require.EqualValues(t, 1, d.calls.Load())
+}

@@ -1,0 +1,198 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/timeoutcenter/toc/httpapi"
+)
+
+// documented is every route that must be in the document.
+var documented = []string{
+	"POST /v1/tasks", "POST /v1/tasks/batch", "GET /v1/tasks/{job_id}", "GET /v1/tasks", "POST /v1/tasks/{job_id}/cancel",
+	"PATCH /v1/tasks/{job_id}", "POST /v1/tasks/{job_id}/redrive", "GET /v1/dead", "POST /v1/dead/redrive", "GET /v1/cluster",
+	"GET /v1/biz-types", "GET /healthz", "GET /readyz", "GET /metrics",
+}
+
+type operation struct {
+	Summary, Description, OperationID string
+	Tags                              []string
+	Parameters                        []struct{ Name, In, Description string }
+	RequestBody                       struct {
+		Required bool
+		Content  map[string]media
+	}
+	Responses map[string]struct {
+		Description string
+		Content     map[string]media
+	}
+	Security []map[string][]string
+}
+
+type media struct {
+	Schema  json.RawMessage
+	Example json.RawMessage
+}
+
+func document(t *testing.T, h http.Handler, headers ...string) map[string]operation {
+	a := call(h, "GET", "/openapi.json", "", headers...)
+	require.Equal(t, 200, a.Code)
+	require.Equal(t, "application/openapi+json", a.Header().Get("Content-Type"))
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]map[string]operation
+	}
+	require.NoError(t, json.Unmarshal(a.Body.Bytes(), &doc))
+	require.Equal(t, "3.1.0", doc.OpenAPI)
+	ops := map[string]operation{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			ops[strings.ToUpper(method)+" "+path] = op
+		}
+	}
+	return ops
+}
+
+func TestOpenAPIHasEveryRoute(t *testing.T) {
+	ops := document(t, newFake(newFakeDesk(t), withTokens()))
+	require.Len(t, ops, len(documented))
+	ids := map[string]bool{}
+	for _, route := range documented {
+		op, ok := ops[route]
+		require.True(t, ok, route)
+		require.NotEmpty(t, op.Summary, route)
+		require.NotEmpty(t, op.Description, route)
+		require.Len(t, op.Tags, 1, route)
+		require.False(t, ids[op.OperationID], route)
+		ids[op.OperationID] = true
+		require.NotEmpty(t, op.Responses, route)
+		for status, r := range op.Responses {
+			require.NotEmpty(t, r.Description, "%s %s", route, status)
+			require.NotEmpty(t, r.Content, "%s %s", route, status)
+		}
+		for _, p := range op.Parameters {
+			require.NotEmpty(t, p.Description, "%s %s", route, p.Name)
+			require.Equal(t, p.In == "path", strings.Contains(route, "{"+p.Name+"}"), route)
+		}
+	}
+}
+
+// Every reference in the document leads somewhere.
+func TestOpenAPIReferences(t *testing.T) {
+	body := call(newFake(newFakeDesk(t)), "GET", "/openapi.json", "").Body.String()
+	var doc struct {
+		Components struct{ Schemas map[string]json.RawMessage }
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &doc))
+	refs := regexp.MustCompile(`"\$ref":"#/components/schemas/([^"]+)"`).FindAllStringSubmatch(body, -1)
+	require.NotEmpty(t, refs)
+	used := map[string]bool{}
+	for _, ref := range refs {
+		require.Contains(t, doc.Components.Schemas, ref[1])
+		used[ref[1]] = true
+	}
+	for name := range doc.Components.Schemas {
+		require.True(t, used[name], "nobody refers to %s", name)
+	}
+}
+
+// The schemas of bodies say what the code reads: each property is taken, and
+// each example is right.
+func TestOpenAPIBodiesAreRead(t *testing.T) {
+	h := newFake(newFakeDesk(t))
+	ops := document(t, h)
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties           map[string]json.RawMessage
+				AdditionalProperties bool
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(call(h, "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	for route, op := range ops {
+		body, ok := op.RequestBody.Content["application/json"]
+		if !ok {
+			continue
+		}
+		method, target, _ := strings.Cut(strings.Replace(route, "{job_id}", "1", 1), " ")
+		require.True(t, op.RequestBody.Required)
+		require.Less(t, call(h, method, target, string(body.Example)).Code, 300, route)
+
+		var ref struct {
+			Ref string `json:"$ref"`
+		}
+		require.NoError(t, json.Unmarshal(body.Schema, &ref))
+		schema := doc.Components.Schemas[strings.TrimPrefix(ref.Ref, "#/components/schemas/")]
+		require.NotEmpty(t, schema.Properties, route)
+		require.False(t, schema.AdditionalProperties)
+		for name := range schema.Properties {
+			p := call(h, method, target, `{"`+name+`":[null]}`).Body.String()
+			require.NotContains(t, p, "is no field", "%s: %s", route, name)
+		}
+	}
+	require.True(t, doc.Components.Schemas["Task"].AdditionalProperties, "answers may grow")
+}
+
+func TestOpenAPIYAML(t *testing.T) {
+	a := call(newFake(newFakeDesk(t)), "GET", "/openapi.yaml", "")
+	var doc map[string]any
+	require.NoError(t, yaml.Unmarshal(a.Body.Bytes(), &doc))
+	require.Equal(t, "3.1.0", doc["openapi"])
+	require.Contains(t, doc["paths"], "/v1/tasks")
+}
+
+func TestOpenAPIAsksForTokens(t *testing.T) {
+	ops := document(t, newFake(newFakeDesk(t), withTokens("alpha")), "Authorization", "Bearer alpha")
+	require.Contains(t, ops["POST /v1/tasks"].Responses, "401")
+	require.Nil(t, ops["POST /v1/tasks"].Security, "the document's own security holds")
+	require.NotContains(t, ops["GET /healthz"].Responses, "401")
+	require.Equal(t, []map[string][]string{}, ops["GET /healthz"].Security)
+}
+
+// The page shows every route and needs nothing from elsewhere.
+func TestDocsPage(t *testing.T) {
+	h := newFake(newFakeDesk(t), withTokens())
+	a := call(h, "GET", "/docs", "")
+	page := a.Body.String()
+	require.Equal(t, "text/html; charset=utf-8", a.Header().Get("Content-Type"))
+	for route, op := range document(t, h) {
+		require.Contains(t, page, `id="`+op.OperationID+`"`, route)
+		_, path, _ := strings.Cut(route, " ")
+		require.Contains(t, page, "<code>"+path+"</code>")
+	}
+	require.NotRegexp(t, `(src|href)="(https?:)?//`, page)
+	require.NotContains(t, page, "ZgotmplZ", "html/template refused something")
+
+	policy := a.Header().Get("Content-Security-Policy")
+	require.Contains(t, policy, "default-src 'none'")
+	require.NotContains(t, policy, "unsafe")
+	for _, tag := range []string{"style", "script"} {
+		inline := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(page, -1)
+		require.Len(t, inline, 1)
+		file, err := os.ReadFile(map[string]string{"style": "docs/style.css", "script": "docs/copy.js"}[tag])
+		require.NoError(t, err)
+		require.Equal(t, string(file), inline[0][1], "the policy names the hash of exactly this")
+	}
+	require.NotRegexp(t, ` (style|on[a-z]+)=`, page, "the policy forbids inline attributes")
+}
+
+func TestMetricsAreServedAsTheyCome(t *testing.T) {
+	h := newFake(newFakeDesk(t), func(c *httpapi.Config) {
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			_, _ = io.WriteString(w, "toc_up 1\n")
+		})
+	})
+	a := call(h, "GET", "/metrics", "")
+	require.Equal(t, "toc_up 1\n", a.Body.String())
+	require.Equal(t, "text/plain; version=0.0.4", a.Header().Get("Content-Type"))
+}
