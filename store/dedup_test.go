@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ func dedupGivesTheFirst(t *testing.T, p place) {
 	first := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(5), Attribute: "first", DedupKey: "k"})[0]
 	before := f.everything(t)
 
-	f.clock.advance(1000)
+	f.clock.advance(time.Second)
 	again := task.Task{BizID: 9, BizType: 1, ActionTime: f.in(9), Attribute: "second", DedupKey: "k"}
 	others := []task.Task{ // not the same identity
 		{BizID: 9, BizType: 2, ActionTime: f.in(9), DedupKey: "k"},

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -46,12 +47,25 @@ func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return found, errors.Join(errs...)
 }
 
-// maxMembers is how many tables one UNION ALL reads at most (SQLite's limit is
-// 500 members and 32,766 parameters).
-const maxMembers = 256
+// What one statement reads at most: tables of a UNION ALL, and ids (SQLite's
+// limit is 500 members and 32,766 parameters).
+const (
+	maxMembers = 256
+	maxIDs     = 10_000
+)
 
-// load reads tasks of one database: a UNION ALL over the tables concerned.
-func (s *Store) load(ctx context.Context, database int, ids []uint64) ([]task.Task, error) {
+// load reads tasks of one database.
+func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
+	for part := range slices.Chunk(ids, maxIDs) {
+		if found, err = s.loadPart(ctx, database, part, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// loadPart is a UNION ALL over the tables concerned.
+func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
 	byTable := make(map[int][]uint64)
 	var order []int
 	for _, id := range ids {
@@ -62,7 +76,6 @@ func (s *Store) load(ctx context.Context, database int, ids []uint64) ([]task.Ta
 		}
 		byTable[table] = append(byTable[table], id)
 	}
-	var found []task.Task
 	for len(order) > 0 {
 		n := min(maxMembers, len(order))
 		var q strings.Builder

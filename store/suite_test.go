@@ -42,6 +42,17 @@ func exercise(t *testing.T, p place) {
 		{"times written by hand", dueByHand},
 		{"reading goes on after an error", dueGoesOnAfterAnError},
 		{"reading agrees with a model", dueAgainstAModel},
+		// look_test.go
+		{"tasks are loaded by job_id", loads},
+		{"more ids than a statement takes", loadsMany},
+		{"one task is looked up", getsOne},
+		{"the tasks of a biz_id are listed", lists},
+		{"overdue tasks are summed up", sumsUpOverdue},
+		{"a ping tells which database", pings},
+		// dead_test.go
+		{"the dead of all shards are listed and counted", listsTheDead},
+		{"what is over for long is purged", purges},
+		{"a purge takes small bites", purgesInSmallBatches},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}
