@@ -17,6 +17,8 @@ type backend interface {
 	// transact runs statements in one transaction, all or nothing, and tells
 	// how many rows each one changed.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
+	// parallel is how many transactions may write to a database at the same time.
+	parallel() int
 	// lock takes the exclusive lock of a database; see Store.Lock.
 	lock(ctx context.Context, database int, holder string) (Lock, error)
 

@@ -63,7 +63,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
 	}
 	if len(reqs) == 1 {
-		s.dbs[s.layout.Database(reqs[0].shard)].inserts.Add(&reqs[0])
+		s.enqueue(now, s.layout.Database(reqs[0].shard), &reqs[0])
 	} else {
 		perDB := make([][]*insert, len(s.dbs))
 		for i := range reqs {
@@ -71,7 +71,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 			perDB[d] = append(perDB[d], &reqs[i])
 		}
 		for d, list := range perDB {
-			s.dbs[d].inserts.Add(list...)
+			s.enqueue(now, d, list...)
 		}
 	}
 
@@ -91,6 +91,15 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 			abandoned[i] = Inserted{Task: tasks[i], Err: fmt.Errorf("insert: %w: the task may still be stored", ctx.Err())}
 		}
 		return abandoned
+	}
+}
+
+// enqueue hands requests to a database. Their gmt_modified must not be taken for
+// a move's stamp.
+func (s *Store) enqueue(now time.Time, database int, list ...*insert) {
+	if len(list) > 0 {
+		s.dbs[database].stampsAfter(now)
+		s.dbs[database].inserts.Add(list...)
 	}
 }
 

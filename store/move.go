@@ -20,6 +20,13 @@ type Move struct {
 	Set
 }
 
+func (m *Move) validate() error {
+	if !m.From.CanBecome(m.To) {
+		return fmt.Errorf("update: a task that is %s never becomes %s", m.From, m.To)
+	}
+	return nil
+}
+
 // Set names the other columns that a Move writes; what is nil stays.
 type Set struct {
 	ActionTime *time.Time
@@ -42,11 +49,32 @@ func (s *Store) Stamp(database int) time.Time {
 	}
 }
 
+// stampsAfter makes the stamps to come later than a time that was given to rows.
+func (db *database) stampsAfter(at time.Time) {
+	for ms := at.UnixMilli(); ; {
+		seen := db.stamp.Load()
+		if seen >= ms || db.stamp.CompareAndSwap(seen, ms) {
+			return
+		}
+	}
+}
+
 // Apply makes moves of one database in one transaction and tells which applied.
 // After an error nothing is known; the same moves with the same stamp may be
 // tried again and give the right answer, also when the first try had been
-// committed.
+// committed, as long as each task is moved once.
+//
+// (Two processes that make the same change of the same task in the same
+// millisecond have the same stamp, and may both be told that it applied.)
 func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	for i := range moves {
+		if err := moves[i].validate(); err != nil {
+			return nil, err
+		}
+	}
+	if len(moves) == 0 {
+		return nil, nil
+	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	applied, err := s.apply(ctx, database, stamp, moves)
@@ -101,7 +129,7 @@ func (s *Store) shape(m *Move) moveShape {
 	k := moveShape{shard: shard, from: m.From, to: m.To,
 		has: [4]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil}}
 	if m.ActionTime != nil {
-		k.actionTime = m.ActionTime.UnixMilli()
+		k.actionTime = task.CeilMilli(*m.ActionTime).UnixMilli()
 	}
 	if m.Attempts != nil {
 		k.attempts = *m.Attempts
@@ -146,7 +174,7 @@ func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statem
 	args = append(args, int64(m.To), s.backend.at(stamp))
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
-		args = append(args, s.backend.at(*m.ActionTime))
+		args = append(args, s.backend.at(task.CeilMilli(*m.ActionTime)))
 	}
 	if m.Attempts != nil {
 		b.WriteString(",attempts=?")
@@ -169,7 +197,8 @@ func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statem
 }
 
 // findApplied tells which moves of a group took place, when not all did: those
-// whose row has the new status and this batch's stamp.
+// whose row has the new status and this batch's stamp. Of several that make the
+// same change of one task, the first one did it.
 func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, g moveGroup, applied []bool) error {
 	ids := make([]uint64, len(g.moves))
 	for i, m := range g.moves {
@@ -183,8 +212,18 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 	for _, t := range found {
 		done[t.JobID] = t.Status == moves[g.moves[0]].To && t.Modified.Equal(stamp)
 	}
+	from, to := moves[g.moves[0]].From, moves[g.moves[0]].To
+	if from != to { // a move from a status to itself can be made again
+		for i, was := range applied {
+			if was && moves[i].From == from && moves[i].To == to {
+				done[moves[i].JobID] = false // by a group before
+			}
+		}
+	}
 	for _, m := range g.moves {
-		applied[m] = done[moves[m].JobID]
+		id := moves[m].JobID
+		applied[m] = done[id]
+		done[id] = done[id] && from == to
 	}
 	return nil
 }
@@ -201,6 +240,9 @@ type moveRequest struct {
 // the same time share the commit. When ctx ends first, the move may still be
 // made.
 func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
+	if err := m.validate(); err != nil {
+		return false, err
+	}
 	shard, ok := s.layout.ShardOf(m.JobID)
 	if !ok {
 		return false, nil

@@ -150,6 +150,11 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 	return affected[first : first+len(statements)], nil
 }
 
+// parallel lets a few commits of a database wait for the disk together: the
+// server syncs its log once for all of them. With one at a time, 32 callers
+// reached half as many submits a second.
+func (b *mysqlBackend) parallel() int { return 4 }
+
 // joinStatements makes one text of a transaction. The answer of statement i is
 // number first+i. One statement alone is its own transaction.
 func joinStatements(statements []statement) (text string, args []driver.NamedValue, first int) {

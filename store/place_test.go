@@ -164,6 +164,9 @@ func (f *fixture) hand(t testing.TB, shard int, statement string, args ...any) (
 func (f *fixture) setStatus(t testing.TB, to task.Status, tasks ...task.Task) {
 	t.Helper()
 	for _, one := range tasks {
+		if one.Status == to {
+			continue // MySQL counts only rows that change
+		}
 		shard, _ := f.layout.ShardOf(one.JobID)
 		require.EqualValues(t, 1, f.hand(t, shard, "UPDATE %s SET status=? WHERE job_id=?", int(to), f.id(one.JobID)))
 	}

@@ -98,6 +98,8 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 	return affected, tx.Commit()
 }
 
+func (b *sqliteBackend) parallel() int { return 1 }
+
 func (b *sqliteBackend) orKeep() string { return " ON CONFLICT DO NOTHING" }
 
 // hint names an index of its table; index names are unique in a database here.

@@ -116,8 +116,8 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		db.inserts = groupcommit.New(maxBatch, func(b []*insert) { s.flushInserts(db, b) })
-		db.moves = groupcommit.New(maxBatch, func(b []*moveRequest) { s.flushMoves(db, b) })
+		db.inserts = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*insert) { s.flushInserts(db, b) })
+		db.moves = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
 	return s, nil

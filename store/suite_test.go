@@ -53,6 +53,21 @@ func exercise(t *testing.T, p place) {
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"what is over for long is purged", purges},
 		{"a purge takes small bites", purgesInSmallBatches},
+		// move_test.go
+		{"a move applies to what it expects", movesFromWhatIs},
+		{"moves that are none are refused", refusesOtherMoves},
+		{"a move writes what is set", movesWriteWhatIsSet},
+		{"ids of nobody are not moved", movesNothingForeign},
+		{"moves of all kinds in one batch, tried twice", movesOfAllKindsAtOnce},
+		{"one task twice in a batch", movesOneTaskTwice},
+		{"a redrive is for the dead", redrivesOnlyTheDead},
+		{"an admin's moves count", adminsMovesCount},
+		{"a batch is moved whole or not at all", movesAllOrNothing},
+		// race_test.go
+		{"one of many movers wins", oneMoverWins},
+		{"batches and single moves race", batchesRace},
+		{"single moves share commits", movesShareCommits},
+		{"stamps rise", stampsRise},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}
