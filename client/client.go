@@ -1,0 +1,114 @@
+// Package client is the Go client of the timeout center's HTTP API.
+//
+//	c := client.New("http://127.0.0.1:8080", client.WithToken(token))
+//	s, err := c.Submit(ctx, client.Submit{
+//		BizType: "order_close", BizID: 42, Delay: 30 * time.Minute, DedupKey: "order-42-unpaid",
+//	})
+//
+// Go values come in and go out; a refusal is an *Error that carries what the
+// server said. It refuses to know the server's rooms: it shares with them only
+// the JSON form of a task (package taskjson). It repeats nothing by itself: a
+// submit that got no answer may or may not be stored, and is safe to repeat only
+// with a DedupKey.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+// Task is a task as the API answers it.
+type Task = taskjson.Task
+
+// ID is a 64-bit id: a job_id or a biz_id.
+type ID = taskjson.ID
+
+// Client calls one timeout center. It is safe for concurrent use.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// Option changes a Client.
+type Option func(*Client)
+
+// WithToken sends a token of http.tokens with each request. Empty: none.
+func WithToken(token string) Option { return func(c *Client) { c.token = token } }
+
+// WithHTTPClient sends requests with h. The default one keeps up to 64 idle
+// connections and has no time-out: the context of each call bounds it.
+func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// idleConns is how many connections are kept for the next requests.
+const idleConns = 64
+
+// New makes a client of the center at baseURL, like http://127.0.0.1:8080; the
+// scheme may be left out. It connects at the first call.
+func New(baseURL string, opts ...Option) *Client {
+	if !strings.Contains(baseURL, "://") {
+		baseURL = "http://" + baseURL
+	}
+	c := &Client{base: strings.TrimRight(baseURL, "/")}
+	for _, o := range opts {
+		o(c)
+	}
+	if c.http == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = idleConns
+		c.http = &http.Client{Transport: transport}
+	}
+	return c
+}
+
+// CloseIdleConnections closes the connections that no call uses now.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+// do sends a request and reads the answer into out. body may be nil.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any) (status int, err error) {
+	var sent io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, fmt.Errorf("encode request: %w", err)
+		}
+		sent = bytes.NewReader(text)
+	}
+	target := c.base + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target, sent)
+	if err != nil {
+		return 0, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		_, _ = io.CopyN(io.Discard, answer.Body, 4<<10) // so that the connection can be used again
+		_ = answer.Body.Close()
+	}()
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		return answer.StatusCode, refusal(answer)
+	}
+	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
+		return answer.StatusCode, fmt.Errorf("%s %s: read answer: %w", method, path, err)
+	}
+	return answer.StatusCode, nil
+}

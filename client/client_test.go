@@ -1,0 +1,273 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// refused checks that err is the server's refusal, and gives it.
+func refused(t *testing.T, err error, status int) *client.Error {
+	t.Helper()
+	var e *client.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, status, e.Status, e)
+	return e
+}
+
+func TestSubmitAndGet(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	due := time.Date(2030, 1, 2, 3, 4, 5, 67_000_001, time.FixedZone("", 7200))
+	s, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1<<64 - 1, ActionTime: due, Attribute: "é<&>\x00\u2028😀", DedupKey: "k"})
+	require.NoError(t, err)
+	require.False(t, s.Duplicate)
+	require.EqualValues(t, uint64(1<<64-1), s.Task.BizID)
+	require.Equal(t, "pending", s.Task.Status)
+	require.Equal(t, "é<&>\x00\u2028😀", s.Task.Attribute)
+	require.Equal(t, due.UTC().Add(999_999), s.Task.ActionTime.Time())
+
+	got, err := c.Get(ctx, uint64(s.Task.JobID))
+	require.NoError(t, err)
+	require.Equal(t, s.Task, got)
+
+	again, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1<<64 - 1, DedupKey: "k"})
+	require.NoError(t, err)
+	require.True(t, again.Duplicate)
+	require.Equal(t, s.Task, again.Task)
+
+	before := time.Now()
+	at, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1})
+	require.NoError(t, err)
+	require.WithinRange(t, at.Task.ActionTime.Time(), before, time.Now().Add(time.Millisecond), "no time is now")
+}
+
+func TestRefusals(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	_, err := c.Submit(ctx, client.Submit{BizType: "nope", Delay: time.Hour})
+	e := refused(t, err, 422)
+	require.Equal(t, "Unprocessable Entity", e.Title)
+	require.Len(t, e.Errors, 1)
+	require.Equal(t, "body.biz_type", e.Errors[0].Location)
+	require.EqualError(t, err, `422 Unprocessable Entity: body.biz_type: "nope" is not configured; there are: order_close, coupon`)
+
+	_, err = c.Submit(ctx, client.Submit{BizType: "coupon", Delay: -time.Second})
+	require.Equal(t, "body.delay", refused(t, err, 422).Errors[0].Location)
+	_, err = c.Submit(ctx, client.Submit{BizType: "coupon", ActionTime: time.Unix(0, 0)})
+	require.Equal(t, "body.action_time", refused(t, err, 422).Errors[0].Location)
+	for _, s := range []client.Submit{{BizType: "\xff"}, {BizType: "coupon", Attribute: "\xff"}, {BizType: "coupon", DedupKey: "\xff"}} {
+		_, err = c.Submit(ctx, s)
+		require.Contains(t, refused(t, err, 422).Errors[0].Message, "UTF-8")
+		_, err = c.SubmitBatch(ctx, []client.Submit{s})
+		refused(t, err, 422)
+	}
+	_, err = c.Get(ctx, 1)
+	require.EqualError(t, refused(t, err, 404), "404 Not Found: no task has this job_id")
+	_, err = c.List(ctx, client.List{BizID: 1, Limit: 1001})
+	require.Equal(t, "query.limit", refused(t, err, 422).Errors[0].Location)
+	_, err = c.ListDead(ctx, client.ListDead{Cursor: "nope"})
+	require.Equal(t, "query.cursor", refused(t, err, 422).Errors[0].Location)
+	_, err = c.SubmitBatch(ctx, nil)
+	require.Equal(t, "body.tasks", refused(t, err, 422).Errors[0].Location)
+}
+
+func TestBatch(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	results, err := c.SubmitBatch(ctx, []client.Submit{
+		{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k"},
+		{BizType: "nope", BizID: 2, Delay: time.Hour},
+		{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k2"},
+	})
+	require.NoError(t, err)
+	require.Len(t, results, 3)
+	require.Nil(t, results[0].Err)
+	require.NotZero(t, results[0].JobID)
+	require.Equal(t, "biz_type", results[1].Err.Field)
+	require.ErrorContains(t, results[1].Err, "biz_type: ")
+	require.Zero(t, results[1].JobID)
+
+	again, err := c.SubmitBatch(ctx, []client.Submit{{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k"}})
+	require.NoError(t, err)
+	require.Equal(t, []client.BatchResult{{JobID: results[0].JobID, Duplicate: true}}, again)
+}
+
+func TestCancelAndReschedule(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	id := c.submitted(t, 1)
+
+	due, attribute, half := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), "new", 30*time.Minute
+	got, err := c.Reschedule(ctx, uint64(id), client.Change{ActionTime: due, Attribute: &attribute})
+	require.NoError(t, err)
+	require.Equal(t, due, got.ActionTime.Time())
+	require.Equal(t, "new", got.Attribute)
+	attribute = ""
+	got, err = c.Reschedule(ctx, uint64(id), client.Change{Attribute: &attribute})
+	require.NoError(t, err)
+	require.Equal(t, due, got.ActionTime.Time())
+	require.Empty(t, got.Attribute)
+	got, err = c.Reschedule(ctx, uint64(id), client.Change{Delay: &half})
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(half), got.ActionTime.Time(), time.Minute)
+
+	_, err = c.Reschedule(ctx, uint64(id), client.Change{})
+	refused(t, err, 422)
+	attribute = "\xff"
+	_, err = c.Reschedule(ctx, uint64(id), client.Change{Attribute: &attribute})
+	refused(t, err, 422)
+
+	require.NoError(t, c.Cancel(ctx, uint64(id)))
+	err = c.Cancel(ctx, uint64(id))
+	require.Equal(t, "already_cancelled", refused(t, err, 409).Outcome)
+	require.ErrorContains(t, err, "already_cancelled")
+	_, err = c.Reschedule(ctx, uint64(id), client.Change{Delay: &half})
+	require.Equal(t, "already_cancelled", refused(t, err, 409).Outcome)
+}
+
+func TestLists(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	var want []client.ID
+	for range 5 {
+		want = append(want, c.submitted(t, 42))
+	}
+	c.submitted(t, 43)
+	var got []client.ID
+	for q := (client.List{BizID: 42, BizType: "order_close", Status: "pending", Limit: 2}); ; {
+		p, err := c.List(ctx, q)
+		require.NoError(t, err)
+		for _, one := range p.Tasks {
+			got = append(got, one.JobID)
+		}
+		if q.Cursor = p.NextCursor; q.Cursor == "" {
+			break
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+func TestDead(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	for i := range uint64(3) {
+		c.moved(t, c.submitted(t, i), task.Dead)
+	}
+	first, err := c.ListDead(ctx, client.ListDead{BizType: "order_close", Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, first.Tasks, 2)
+	rest, err := c.ListDead(ctx, client.ListDead{Cursor: first.NextCursor})
+	require.NoError(t, err)
+	require.Len(t, rest.Tasks, 1)
+	require.Empty(t, rest.NextCursor)
+
+	got, err := c.Redrive(ctx, uint64(rest.Tasks[0].JobID))
+	require.NoError(t, err)
+	require.Equal(t, "pending", got.Status)
+	_, err = c.Redrive(ctx, uint64(got.JobID))
+	require.Equal(t, "pending", refused(t, err, 409).Outcome)
+
+	for _, step := range []struct {
+		ask  client.RedriveDead
+		want client.Redriven
+	}{
+		{client.RedriveDead{DryRun: true}, client.Redriven{Matched: 2}},
+		{client.RedriveDead{BizType: "coupon"}, client.Redriven{}},
+		{client.RedriveDead{Limit: 1}, client.Redriven{Matched: 2, Redriven: 1}},
+		{client.RedriveDead{}, client.Redriven{Matched: 1, Redriven: 1}},
+	} {
+		r, err := c.RedriveDead(ctx, step.ask)
+		require.NoError(t, err)
+		require.Equal(t, step.want, r)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	cluster, err := c.Cluster(ctx)
+	require.NoError(t, err)
+	require.Equal(t, client.Cluster{
+		Node: "n1", Partitions: 4, Nodes: []client.Node{{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}},
+	}, cluster)
+	types, err := c.BizTypes(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []client.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, types)
+}
+
+func TestToken(t *testing.T) {
+	c := newCenter(t, "secret")
+	_, err := c.Cluster(t.Context())
+	refused(t, err, 401)
+	own := &http.Client{Transport: &http.Transport{}}
+	known := client.New(c.url, client.WithToken("secret"), client.WithHTTPClient(own))
+	defer known.CloseIdleConnections()
+	_, err = known.Cluster(t.Context())
+	require.NoError(t, err)
+}
+
+// What stands in between may answer anything.
+func TestAnswersOfOthers(t *testing.T) {
+	var answer http.HandlerFunc
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
+	defer server.Close()
+	c := client.New(strings.TrimPrefix(server.URL, "http://"))
+	defer c.CloseIdleConnections()
+
+	answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Retry-After", "3")
+		w.WriteHeader(502)
+		_, _ = fmt.Fprint(w, "<h1>Bad Gateway</h1>", strings.Repeat("x", 3<<20))
+	}
+	_, err := c.Get(t.Context(), 1)
+	e := refused(t, err, 502)
+	require.Equal(t, "Bad Gateway", e.Title)
+	require.Contains(t, e.Detail, "<h1>")
+	require.Less(t, len(e.Detail), 300)
+	require.Equal(t, 3*time.Second, e.RetryAfter)
+
+	answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>") }
+	_, err = c.Get(t.Context(), 1)
+	require.ErrorContains(t, err, "GET /v1/tasks/1: read answer")
+	require.False(t, errors.As(err, new(*client.Error)))
+
+	answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = c.Get(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	_, err = client.New("http://127.0.0.1:0").Get(t.Context(), 1)
+	require.Error(t, err)
+	_, err = client.New("http://a b").Get(t.Context(), 1)
+	require.Error(t, err)
+}
+
+// Many callers share few connections.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	c := newCenter(t)
+	id := c.submitted(t, 1)
+	var wg sync.WaitGroup
+	errs := make(chan error, 32)
+	for range 32 {
+		wg.Go(func() {
+			for range 20 {
+				if _, err := c.Get(t.Context(), uint64(id)); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"net/http"
+)
+
+// ListDead narrows a look-up of dead tasks.
+type ListDead struct {
+	BizType string // name; empty: all
+	Limit   int    // 1 to 1000; 0: 100
+	Cursor  string // the NextCursor of the page before; empty: the first page
+}
+
+// ListDead looks up dead tasks in the order of their job_id.
+func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
+	var p Page
+	_, err := c.do(ctx, http.MethodGet, "/v1/dead", pageQuery(q.BizType, q.Limit, q.Cursor), nil, &p)
+	return p, err
+}
+
+// RedriveDead asks to redrive many dead tasks.
+type RedriveDead struct {
+	BizType string `json:"biz_type,omitempty"` // name; empty: all
+	Limit   int    `json:"limit,omitempty"`    // at most this many; 0: all
+	DryRun  bool   `json:"dry_run,omitempty"`  // count only
+}
+
+// Redriven answers RedriveDead.
+type Redriven struct {
+	Matched  int `json:"matched"`  // dead tasks that match, whatever the limit
+	Redriven int `json:"redriven"` // of those, put back to pending
+}
+
+// RedriveDead puts the dead tasks that match back to pending, attempts 0, due
+// now. It may take a while; when ctx ends it stops where it is.
+func (c *Client) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, error) {
+	var out Redriven
+	_, err := c.do(ctx, http.MethodPost, "/v1/dead/redrive", nil, r, &out)
+	return out, err
+}

@@ -1,0 +1,91 @@
+package client_test
+
+import (
+	"context"
+	"database/sql"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
+
+// center is a real API over a real desk and store, on a real server. It has no
+// engine: tasks stay as they are.
+type center struct {
+	*client.Client
+	url   string
+	store *store.Store
+}
+
+func newCenter(t *testing.T, tokens ...string) *center {
+	dir := t.TempDir()
+	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(t.Context(), m))
+	ids, err := sharding.NewIDs(layout, 1, time.Now)
+	require.NoError(t, err)
+	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close"}, task.BizType{ID: 2, Name: "coupon"})
+	require.NoError(t, err)
+	desk := intake.New(intake.Config{
+		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
+		Near: func(int, time.Time) bool { return false }, Now: time.Now,
+	})
+	server := httptest.NewServer(httpapi.New(httpapi.Config{Desk: desk, Status: calm{}, Tokens: tokens}))
+	t.Cleanup(server.Close)
+	c := &center{Client: client.New(server.URL + "/"), url: server.URL, store: s}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// moved changes a pending task's status in the store, as an engine would.
+func (c *center) moved(t *testing.T, jobID client.ID, to task.Status) {
+	ok, err := c.store.Move(t.Context(), store.Move{JobID: uint64(jobID), From: task.Pending, To: to})
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+func (c *center) submitted(t *testing.T, bizID uint64) client.ID {
+	s, err := c.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: bizID, Delay: time.Hour})
+	require.NoError(t, err)
+	return s.Task.JobID
+}
+
+type observer struct{}
+
+func (observer) Submitted(task.BizType, int) {}
+
+type calm struct{}
+
+func (calm) Cluster(context.Context) (httpapi.Cluster, error) {
+	return httpapi.Cluster{Node: "n1", Partitions: 4, Nodes: []httpapi.Node{{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}}}, nil
+}
+
+func (calm) BizTypes(context.Context) ([]httpapi.BizType, error) {
+	return []httpapi.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
+}
+
+func (calm) Ready(context.Context) httpapi.Readiness { return httpapi.Readiness{Ready: true} }
