@@ -254,26 +254,29 @@ func refusesInsertsWithoutIDs(t *testing.T, p place) {
 
 func insertIsAbandoned(t *testing.T, p place) {
 	f := p.open(t, small)
+	pending := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)})[0]
+	s := f.another(t, f.cfg)
 	release := f.block(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	answers := make(chan []store.Inserted)
-	batch := []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}, {BizID: 1, BizType: 1, ActionTime: f.in(0)}}
-	go func() { answers <- f.Insert(ctx, batch) }()
+	batch := []task.Task{{BizID: 0, BizType: 2, ActionTime: f.in(0)}, {BizID: 1, BizType: 2, ActionTime: f.in(0)}}
+	go func() { answers <- s.Insert(ctx, batch) }()
+	moved := make(chan error)
+	go func() {
+		_, err := s.Move(ctx, store.Move{JobID: pending.JobID, To: task.Cancelled})
+		moved <- err
+	}()
 	cancel()
 	for i, r := range <-answers {
 		require.ErrorIs(t, r.Err, context.Canceled)
 		require.Equal(t, batch[i], r.Task)
 	}
-	moved := make(chan error)
-	go func() {
-		_, err := f.Move(ctx, store.Move{JobID: f.NewID(0), To: task.Cancelled})
-		moved <- err
-	}()
 	require.ErrorIs(t, <-moved, context.Canceled)
 	release()
-	// The next insert comes after the abandoned one: it was stored after all.
-	f.put(t, task.Task{BizID: 0, BizType: 2, ActionTime: f.in(0)}, task.Task{BizID: 1, BizType: 2, ActionTime: f.in(0)})
-	require.Len(t, f.everything(t), 4)
+	require.NoError(t, s.Close(), "it flushes what it accepted")
+	all := f.everything(t)
+	require.Len(t, all, 3, "they may be stored, and were")
+	require.Equal(t, task.Cancelled, all[pending.JobID].Status)
 }
 
 func insertsShareCommits(t *testing.T, p place) {

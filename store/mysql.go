@@ -82,7 +82,8 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	}
 	dsn.ParseTime, dsn.Loc = true, time.UTC
 	dsn.MultiStatements, dsn.InterpolateParams = true, true
-	dsn.ClientFoundRows = false // a compare-and-set counts the rows it changed
+	dsn.ClientFoundRows = false     // a compare-and-set counts the rows it changed
+	dsn.Logger = &mysql.NopLogger{} // errors are returned, not logged
 	if dsn.Timeout == 0 {
 		dsn.Timeout = 5 * time.Second
 	}
@@ -272,11 +273,12 @@ func (b *mysqlBackend) lock(ctx context.Context, database int, holder string) (L
 		_ = conn.Close()
 		return nil, occupied
 	}
+	l := &mysqlLock{conn: conn, name: name}
 	const remember = "INSERT INTO toc_meta (name, value) VALUES ('holder', ?) ON DUPLICATE KEY UPDATE value = ?"
 	if _, err := conn.ExecContext(ctx, remember, holder, holder); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, l.Release())
 	}
-	return &mysqlLock{conn: conn, name: name}, nil
+	return l, nil
 }
 
 func (l *mysqlLock) Check(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -176,7 +177,7 @@ func (b *sqliteBackend) lock(_ context.Context, database int, holder string) (Lo
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		who, _ := os.ReadFile(path)
 		_ = f.Close()
-		return nil, &OccupiedError{Database: SQLiteFile(b.dir, database), Holder: strings.TrimSpace(string(who))}
+		return nil, &OccupiedError{Database: SQLiteFile(b.dir, database), Holder: cmp.Or(strings.TrimSpace(string(who)), "another process")}
 	}
 	if err == nil {
 		if err = f.Truncate(0); err == nil {

@@ -68,6 +68,9 @@ func exercise(t *testing.T, p place) {
 		{"batches and single moves race", batchesRace},
 		{"single moves share commits", movesShareCommits},
 		{"stamps rise", stampsRise},
+		// lock_test.go
+		{"a lock keeps others out", locksOutOthers},
+		{"a lock dies with its process", locksDieWithTheirProcess},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}
