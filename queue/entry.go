@@ -39,12 +39,15 @@ type Entry struct {
 
 	lane  *lane
 	state state
-	runAt time.Time     // when it can first run: the later of action_time and the offer
-	seq   uint64        // order among equals
-	read  time.Time     // when its row was last seen in the store
-	near  int           // index in lane.waiting by runAt, or in lane.ready
-	far   int           // index in lane.farthest
-	free  chan struct{} // while held: closed when it is free again
+	runAt time.Time // when it can first run: the later of action_time and the offer
+	seq   uint64    // order among equals
+	read  time.Time // when its row was last seen in the store
+	near  int       // index in lane.waiting by runAt, or in lane.ready
+	far   int       // index in lane.farthest
+
+	// While held:
+	free   chan struct{} // closed when it is free again
+	missed bool          // Task was offered meanwhile
 }
 
 func (e *Entry) before(f *Entry) bool {

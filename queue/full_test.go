@@ -111,37 +111,46 @@ func TestThePlaceToReadOnIsTheEarliestThatWasTurnedAway(t *testing.T) {
 }
 
 func TestRefillWakesAllWhoReadOn(t *testing.T) {
-	bubble(t, 4, func(t *testing.T, r *rig) {
-		for id := range uint64(4) {
+	bubble(t, 8, func(t *testing.T, r *rig) {
+		for id := range uint64(8) {
 			r.read(r.order(id, 0))
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		var places []int
-		var readers sync.WaitGroup
-		for range 2 {
-			readers.Go(func() {
-				for {
-					f, err := r.NextRefill(ctx)
-					if err != nil {
-						return
-					}
-					mu.Lock()
-					places = append(places, f.Partition)
-					mu.Unlock()
+		// Three readers, each of whom is busy for long with the first place it gets.
+		places := make(chan int, 3)
+		for range 3 {
+			go func() {
+				if f, err := r.NextRefill(t.Context()); err == nil {
+					places <- f.Partition
 				}
-			})
-		}
-		r.read(r.order(4, 0), r.order(5, 0), r.order(6, 0), r.mail(7, 0))
-		synctest.Wait()
-		require.Empty(t, places)
-		for _, e := range r.due(r.lane, 4) {
-			r.processed(e)
+			}()
 		}
 		synctest.Wait()
-		require.ElementsMatch(t, []int{0, 1, 2}, places)
-		cancel()
-		readers.Wait()
+		r.read(r.order(8, 0), r.order(9, 0), r.order(10, 0), r.mail(11, 0))
+		for _, e := range r.due(r.lane, 2) {
+			synctest.Wait()
+			require.Empty(t, places)
+			r.processed(e) // the second makes room
+		}
+		synctest.Wait()
+		require.Len(t, places, 3)
+		require.ElementsMatch(t, []int{0, 1, 2}, []int{<-places, <-places, <-places})
+	})
+}
+
+func TestLeaveBehindWakesWhoReadsOn(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, r *rig) {
+		places := make(chan int, 1)
+		go func() {
+			if f, err := r.NextRefill(t.Context()); err == nil {
+				places <- f.Partition
+			}
+		}()
+		synctest.Wait()
+		r.LeaveBehind(orders, 3, task.Key{})
+		r.LeaveBehind(99, 2, task.Key{}) // no such lane
+		synctest.Wait()
+		require.Len(t, places, 1)
+		require.Equal(t, 3, <-places)
 	})
 }
 

@@ -72,17 +72,21 @@ func (h *Hold) release() {
 	}
 }
 
-// Release gives the task back as it was: nothing was changed.
+// Release gives the task back as it was: nothing was changed. A row that was
+// offered meanwhile takes its place in the queue.
 func (h *Hold) Release() {
 	q := h.queue
 	var back left
 	q.mu.Lock()
 	h.release()
-	if h.was != nil {
+	switch {
+	case h.was != nil:
 		back, _ = q.offer(nil, &h.was.Item, q.cfg.Now(), nil)
 		if e := q.entries[h.was.Task.JobID]; e != nil {
 			e.read = h.was.read
 		}
+	case h.entry.missed:
+		back, _ = q.offer(nil, &h.entry.Item, q.cfg.Now(), nil)
 	}
 	q.mu.Unlock()
 	back.tell()

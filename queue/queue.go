@@ -146,8 +146,11 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		}
 	}
 	if e := q.entries[it.Task.JobID]; e != nil {
-		if e.state == waiting || e.state == ready {
+		switch e.state {
+		case waiting, ready:
 			q.refresh(e, &it.Task, now)
+		case held:
+			e.Task, e.missed = it.Task, true
 		}
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
