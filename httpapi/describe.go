@@ -75,9 +75,9 @@ var descriptions = map[string]description{
 	"submit-batch": {
 		tag: "tasks", summary: "Submit many tasks",
 		text:    "Stores up to 10,000 tasks and answers for each of them, in order. One that is refused does not spoil the rest.",
-		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_close","delay":"30m"}]}`,
-		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_id",` +
-			`"message":"is missing; give the business's own id"}}]}`,
+		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_clos","biz_id":43,"delay":"30m"}]}`,
+		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_type",` +
+			`"message":"\"order_clos\" is not configured; there are: order_close"}}]}`,
 		refusals: []int{400, 413, 415, 422, 503},
 	},
 	"list-tasks": {
@@ -122,14 +122,15 @@ var descriptions = map[string]description{
 	},
 	"get-cluster": {
 		tag: "center", summary: "Who owns what",
-		text:   "The healthy nodes and the partitions that each of them owns.",
-		answer: `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`, refusals: []int{503},
+		text:     "The healthy nodes and the partitions that each of them owns.",
+		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`,
+		refusals: []int{422, 503},
 	},
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
 		text:     "The configured business types and what this node has to do for each.",
 		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0}]}`,
-		refusals: []int{503},
+		refusals: []int{422, 503},
 	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",

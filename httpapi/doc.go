@@ -8,11 +8,13 @@
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
-//	body.go      a request's body: limits, content type, field by field
+//	tasks.go batch.go dead.go status.go   the handlers and the shapes of their answers
+//	requests.go  the shapes of bodies, params.go of paths and queries
+//	body.go      a body's limits and content type
 //	object.go    strict reading of JSON objects, values.go of single values
 //	problem.go   errors → RFC 9457 problems
 //	auth.go guard.go router.go server.go   what surrounds the routes
-//	openapi.go docs.go   /openapi.json and /docs, made from the same routes
+//	openapi.go docs.go docsview.go   /openapi.json and /docs, made from the same routes
 //
 // huma routes, reads parameters, writes answers and makes the OpenAPI document.
 // Bodies are read here instead: encoding/json, and so huma, takes BIZ_ID for

@@ -151,7 +151,9 @@ func TestOpenAPIYAML(t *testing.T) {
 }
 
 func TestOpenAPIAsksForTokens(t *testing.T) {
-	ops := document(t, newFake(newFakeDesk(t), withTokens("alpha")), "Authorization", "Bearer alpha")
+	h := newFake(newFakeDesk(t), withTokens("alpha"))
+	require.Contains(t, call(h, "GET", "/docs", "", "Authorization", "Bearer alpha").Body.String(), "Authorization: Bearer $TOC_TOKEN")
+	ops := document(t, h, "Authorization", "Bearer alpha")
 	require.Contains(t, ops["POST /v1/tasks"].Responses, "401")
 	require.Nil(t, ops["POST /v1/tasks"].Security, "the document's own security holds")
 	require.NotContains(t, ops["GET /healthz"].Responses, "401")

@@ -69,7 +69,7 @@ func docsOf(doc *huma.OpenAPI, op *huma.Operation) docsOperation {
 			d.AnswerFields = fieldsOf(schemas, c.Schema, "")
 		}
 	}
-	d.Curl = curl(op, len(doc.Security) > 0 && !d.Open)
+	d.Curl = curl(op, len(doc.Components.SecuritySchemes) > 0 && !d.Open)
 	return d
 }
 

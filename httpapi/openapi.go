@@ -31,14 +31,14 @@ func (a *api) newHuma() huma.API {
 	cfg := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "timeout center", Version: a.cfg.Version, Description: introduction},
-			Tags:    tags,
-			Components: &huma.Components{
-				Schemas: schemas,
-				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
-					Type: "http", Scheme: "bearer", Description: "One of the tokens of `http.tokens`.",
-				}},
+			Info: &huma.Info{
+				Title: "timeout center", Version: a.cfg.Version, Description: introduction,
+				License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 			},
+			Servers:    []*huma.Server{{URL: "/"}},
+			Tags:       tags,
+			Components: &huma.Components{Schemas: schemas},
+			Security:   []map[string][]string{{}}, // nothing is asked for
 		},
 		Formats:                      map[string]huma.Format{typeJSON: format, "json": format},
 		DefaultFormat:                typeJSON,
@@ -47,6 +47,9 @@ func (a *api) newHuma() huma.API {
 	cfg.AllowAdditionalPropertiesByDefault = true // answers may grow; requests say no themselves
 	if len(a.cfg.Tokens) > 0 {
 		cfg.Security = []map[string][]string{{"token": {}}}
+		cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {
+			Type: "http", Scheme: "bearer", Description: "One of the tokens of `http.tokens`.",
+		}}
 	}
 	h := humago.New(a.router, cfg)
 	h.UseMiddleware(a.prepare)
