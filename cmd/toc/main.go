@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now)) }
 
 // usageError is a mistake of the caller's: exit code 2.
 type usageError struct{ error }
@@ -27,16 +29,19 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-func run(args []string) int {
-	started := false // cobra's own complaints, before a command starts, are about usage
-	root := rootCommand()
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+// run runs one command line and gives the exit code.
+func run(args []string, stdout, stderr io.Writer, now func() time.Time) int {
+	root := rootCommand(now)
 	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	started := false // cobra's own complaints, before a command starts, are about usage
+	noteStart(root, &started)
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "toc:", err)
+	fmt.Fprintln(stderr, "toc:", err)
 	var wrong usageError
 	if !started || errors.As(err, &wrong) {
 		return 2
@@ -44,7 +49,21 @@ func run(args []string) int {
 	return 1
 }
 
-func rootCommand() *cobra.Command {
+// noteStart makes every command tell that it has started. cobra's hooks will
+// not do: it runs them before it looks for required flags.
+func noteStart(cmd *cobra.Command, started *bool) {
+	if start := cmd.RunE; start != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return start(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		noteStart(c, started)
+	}
+}
+
+func rootCommand(now func() time.Time) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "toc",
 		Short: "The timeout center: stores tasks and fires each one at its time",
@@ -67,6 +86,10 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 		serveCommand(), demoCommand(), migrateCommand(), configCommand(), sqlCommand(), jobIDCommand(), benchCommand(), versionCommand(),
 	} {
 		c.GroupID = "server"
+		root.AddCommand(c)
+	}
+	for _, c := range clientCommands(now) {
+		c.GroupID = "client"
 		root.AddCommand(c)
 	}
 	return root

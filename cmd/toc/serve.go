@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -27,7 +28,7 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 	format := cmd.Flags().String("log-format", "text", "text or json")
 	level := cmd.Flags().String("log-level", "info", "debug, info, warn or error")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		logger, err := newLogger(*format, *level)
+		logger, err := newLogger(cmd.ErrOrStderr(), *format, *level)
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-func newLogger(format, level string) (*slog.Logger, error) {
+func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, usage("--log-level %q: it is debug, info, warn or error", level)
@@ -78,9 +79,9 @@ func newLogger(format, level string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: l}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+		return slog.New(slog.NewJSONHandler(out, opts)), nil
 	}
 	return nil, usage("--log-format %q: it is text or json", format)
 }

@@ -21,8 +21,8 @@ var (
 	errTooLate = errors.New("the order is closed")
 )
 
-// timeouts is what the shop needs of the timeout center: its Desk in this
-// program, or package client over HTTP in a program of its own.
+// timeouts is what the shop needs of the timeout center: here the Desk of the
+// center in this program. Package client asks a center over HTTP instead.
 type timeouts interface {
 	Submit(ctx context.Context, r intake.Submit) (intake.Submitted, error)
 	Cancel(ctx context.Context, jobID uint64) error

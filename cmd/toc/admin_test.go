@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMigrateTwice(t *testing.T) {
+	path := small(t, "")
+	for range 2 {
+		r := toc("migrate", "--config", path)
+		require.Zero(t, r.code, r.err)
+		require.Regexp(t, `^ready: 2 databases × 2 tables \(.*s\)\n$`, r.out)
+		require.Contains(t, r.err, "4/4", "the bar ends full")
+	}
+	require.Equal(t, "n\n0\n", ok(t, "sql", "--csv", "--config", path, "SELECT COUNT(*) AS n FROM timeout_task"))
+}
+
+func TestMigrateToAPlaceThatIsNone(t *testing.T) {
+	occupied := file(t, "file", "")
+	path := file(t, "toc.yaml", fmt.Sprintf("store: {sqlite: {dir: %q}}", occupied+"/data"))
+	r := toc("migrate", "--config", path)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "not a directory")
+}
+
+func TestConfigCheck(t *testing.T) {
+	path := small(t, "biz_types: [{id: 7, name: coupon}]")
+	out := ok(t, "config", "check", "--config", path)
+	require.Contains(t, out, "ok\n\n")
+	require.Contains(t, out, "coupon")
+	require.Contains(t, ok(t, "config", "check"), "order_close", "no file is the embedded center")
+
+	bad := file(t, "toc.yaml", "http: {listen: nowhere}\nstor: {}\nscan: {batch: 0}\n")
+	r := toc("config", "check", "--config", bad)
+	require.Equal(t, 2, r.code)
+	require.Empty(t, r.out)
+	for _, key := range []string{"http.listen", "stor", "scan.batch"} {
+		require.Contains(t, r.err, key, "every mistake is told at once")
+	}
+
+	r = toc("config", "check", "--config", bad+".nosuch")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.err, bad+".nosuch")
+}
+
+func TestCommandsRefuseABadConfiguration(t *testing.T) {
+	bad := file(t, "toc.yaml", "scan: {batch: 0}")
+	for _, args := range [][]string{{"serve"}, {"migrate"}, {"sql", "SELECT 1 FROM timeout_task"}, {"job-id", "--biz-id", "1"}, {"bench"}} {
+		r := toc(append(args, "--config", bad)...)
+		require.Equal(t, 2, r.code, args)
+		require.Contains(t, r.err, "scan.batch", args)
+	}
+}
+
+func TestConfigurationFromTheEnvironment(t *testing.T) {
+	t.Setenv("TOC_SCAN_BATCH", "77")
+	require.Contains(t, ok(t, "config", "check"), "batch: 77")
+	t.Setenv("TOC_SCAN_BATCH", "many")
+	r := toc("config", "check")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.err, "TOC_SCAN_BATCH")
+}
+
+// place is where job-id says that a row belongs.
+type place struct {
+	JobID    string `json:"job_id"`
+	Database int    `json:"database"`
+	Table    string `json:"table"`
+}
+
+func placeOf(t *testing.T, config string, bizID uint64) (p place) {
+	t.Helper()
+	out := ok(t, "job-id", "--config", config, "--biz-id", strconv.FormatUint(bizID, 10), "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &p))
+	return p
+}
+
+func TestJobID(t *testing.T) {
+	path := small(t, "")
+	r := toc("job-id", "--config", path, "--biz-id", "42") // 42 mod 2 = 0, 21 mod 2 = 1
+	require.Zero(t, r.code, r.err)
+	require.Regexp(t, `^\d+\n$`, r.out)
+	require.Equal(t, "database 0, table timeout_task_0001\n", r.err)
+
+	p := placeOf(t, path, 1<<64-1)
+	require.Equal(t, 1, p.Database)
+	require.Equal(t, "timeout_task_0001", p.Table)
+	id, err := strconv.ParseUint(p.JobID, 10, 64)
+	require.NoError(t, err)
+	layout := sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
+	shard, ok := layout.ShardOf(id)
+	require.True(t, ok)
+	require.Equal(t, layout.Shard(1<<64-1), shard)
+	require.EqualValues(t, sharding.HandWorker, id&1023)
+}
+
+// storeOf makes a store with a task for each biz_id, inserted by plain SQL, and
+// gives its configuration file.
+func storeOf(t *testing.T, bizIDs ...uint64) string {
+	path := small(t, "")
+	ok(t, "migrate", "--config", path)
+	cfg, err := configs.Load(path, nil)
+	require.NoError(t, err)
+	list, err := app.Databases(cfg, false)
+	require.NoError(t, err)
+	for i, bizID := range bizIDs {
+		p := placeOf(t, path, bizID)
+		due := time.Date(2026, 1, 2, 15, 4, 5+i, 67_000_000, time.UTC).Format("2006-01-02 15:04:05.000")
+		_, err := list[p.Database].DB.Exec("INSERT INTO "+p.Table+" (job_id, biz_id, biz_type, action_time, status) VALUES (?, ?, ?, ?, ?)",
+			p.JobID, int64(bizID), 1, due, []task.Status{task.Pending, task.Dead}[i%2])
+		require.NoError(t, err)
+	}
+	require.NoError(t, app.CloseDatabases(list))
+	return path
+}
+
+func TestSQL(t *testing.T) {
+	path := storeOf(t, 1, 2, 3, 4, 5, 1<<64-1)
+	sql := func(query string, flags ...string) string {
+		return ok(t, append([]string{"sql", "--config", path, query}, flags...)...)
+	}
+	const rows = "SELECT biz_id, status, action_time FROM timeout_task ORDER BY action_time"
+	golden(t, "sql/rows", sql(rows))
+	golden(t, "sql/csv", sql(rows, "--csv"))
+	golden(t, "sql/json", sql(rows, "--json"))
+	golden(t, "sql/aggregate", sql("SELECT COUNT(*), MIN(biz_id), MAX(biz_id), SUM(status) FROM timeout_task"))
+	golden(t, "sql/group", sql("SELECT status, COUNT(*) AS n FROM timeout_task GROUP BY status ORDER BY status"))
+	golden(t, "sql/none", sql("SELECT biz_id FROM timeout_task WHERE status = 3"))
+}
+
+func TestSQLOnlySelects(t *testing.T) {
+	path := storeOf(t, 1, 2)
+	for _, query := range []string{
+		"DELETE FROM timeout_task", "UPDATE timeout_task SET status = 3", "DROP TABLE timeout_task", "", "SELECT 1",
+		"SELECT biz_id FROM timeout_task; DELETE FROM timeout_task", "PRAGMA query_only = 0",
+	} {
+		r := toc("sql", "--config", path, query)
+		require.Equal(t, 2, r.code, query)
+		require.Empty(t, r.out)
+	}
+	require.Equal(t, "COUNT(*)\n2\n", ok(t, "sql", "--csv", "--config", path, "SELECT COUNT(*) FROM timeout_task"))
+}
+
+func TestSQLWithoutAStoreSaysHowToMakeOne(t *testing.T) {
+	r := toc("sql", "--config", small(t, ""), "SELECT COUNT(*) FROM timeout_task")
+	require.Equal(t, 1, r.code)
+	require.Regexp(t, regexp.MustCompile(`there is no store in /.*; start toc serve or toc migrate first`), r.err)
+}
+
+func TestSQLThatTheStoreRefuses(t *testing.T) {
+	r := toc("sql", "--config", storeOf(t), "SELECT nosuch FROM timeout_task")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "nosuch")
+}

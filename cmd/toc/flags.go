@@ -1,0 +1,88 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+// mustBeGiven marks flags as required. A name that is no flag is a mistake in this
+// program.
+func mustBeGiven(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// jobID reads an ID argument.
+func jobID(arg string) (uint64, error) {
+	id, err := taskjson.ParseID(arg)
+	if err != nil {
+		return 0, usageError{err}
+	}
+	return uint64(id), nil
+}
+
+func bizIDFlag(cmd *cobra.Command) *client.ID {
+	id := new(client.ID)
+	cmd.Flags().TextVar(id, "biz-id", client.ID(0), "the business's own `number` (required)")
+	cmd.Flags().Lookup("biz-id").DefValue = "" // there is none
+	return id
+}
+
+func bizTypeFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "biz-type", "", "`name` of the business type")
+}
+
+// checkBizType refuses an empty name: it comes from a variable that is not set,
+// and must not mean all.
+func checkBizType(cmd *cobra.Command, name string) error {
+	if name == "" && cmd.Flags().Changed("biz-type") {
+		return usage("--biz-type is empty; give the name of a business type")
+	}
+	return nil
+}
+
+func pageFlags(cmd *cobra.Command, limit *int, cursor *string) {
+	cmd.Flags().IntVar(limit, "limit", 100, "at most this many: 1 to 1000")
+	cmd.Flags().StringVar(cursor, "cursor", "", "go on after the page before: what it said")
+}
+
+func checkPage(cmd *cobra.Command, bizType string, limit int) error {
+	if limit < 1 || limit > 1000 {
+		return usage("--limit %d: give 1 to 1000", limit)
+	}
+	return checkBizType(cmd, bizType)
+}
+
+// when is the moment that --in or --at gives.
+type when struct {
+	in time.Duration
+	at time.Time
+}
+
+func whenFlags(cmd *cobra.Command) *when {
+	w := &when{}
+	cmd.Flags().DurationVar(&w.in, "in", 0, "how long from now, like 90s, 30m or 1h30m")
+	cmd.Flags().TimeVar(&w.at, "at", time.Time{}, []string{time.RFC3339}, "when, like 2026-01-02T15:04:05Z")
+	return w
+}
+
+// check asks for exactly one of the two.
+func (w *when) check(cmd *cobra.Command) error {
+	in, at := cmd.Flags().Changed("in"), cmd.Flags().Changed("at")
+	switch {
+	case in == at:
+		return usage("give either --in, like 30m, or --at, like 2026-01-02T15:04:05Z")
+	case w.in < 0:
+		return usage("--in %s: give 0s or more", w.in)
+	case at && w.at.Year() < 1970:
+		return usage("--at %s: this is long past", w.at.Format(time.RFC3339))
+	}
+	return nil
+}

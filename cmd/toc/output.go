@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/timeoutcenter/toc/client"
+)
+
+// showTask writes a task, one column a line.
+func (r *remote) showTask(out io.Writer, t client.Task) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	line("job_id", t.JobID.String())
+	line("biz_type", oneLine(t.BizType))
+	line("biz_id", t.BizID.String())
+	line("status", t.Status)
+	line("action_time", r.moment(t.ActionTime.Time()))
+	line("attribute", oneLine(t.Attribute))
+	line("attempts", strconv.Itoa(t.Attempts))
+	line("last_error", oneLine(t.LastError))
+	line("dedup_key", oneLine(t.DedupKey))
+	line("gmt_create", r.moment(t.Created.Time()))
+	line("gmt_modified", r.moment(t.Modified.Time()))
+	return w.Flush()
+}
+
+// showPage writes tasks, one a line.
+func (r *remote) showPage(out io.Writer, p client.Page) error {
+	if len(p.Tasks) == 0 {
+		_, err := fmt.Fprintln(out, "(no tasks)")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB_ID\tBIZ_TYPE\tBIZ_ID\tSTATUS\tACTION_TIME\tATTEMPTS\tLAST_ERROR")
+	for _, t := range p.Tasks {
+		why := "-"
+		if t.LastError != "" {
+			why = oneLine(t.LastError)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", t.JobID, oneLine(t.BizType), t.BizID, t.Status,
+			r.moment(t.ActionTime.Time()), t.Attempts, why)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	count := fmt.Sprintf("%d tasks", len(p.Tasks))
+	if len(p.Tasks) == 1 {
+		count = "1 task"
+	}
+	if p.NextCursor != "" {
+		count += "; there are more: --cursor " + p.NextCursor
+	}
+	_, err := fmt.Fprintf(out, "(%s)\n", count)
+	return err
+}
+
+// moment writes a time in UTC and how far it is from now; "" for none.
+func (r *remote) moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", t.UTC().Format("2006-01-02T15:04:05.000Z"), relative(t.Sub(r.now())))
+}
+
+// relative says how far away something is, to a second: in 29m59s, 2s ago.
+func relative(d time.Duration) string {
+	ago := d < 0
+	d = d.Abs()
+	var text string
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < 48*time.Hour:
+		text = d.Truncate(time.Second).String()
+	default:
+		text = fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+	if ago {
+		return text + " ago"
+	}
+	return "in " + text
+}
+
+// oneLine keeps what a caller wrote from moving the terminal's cursor: what
+// cannot be printed is escaped as in Go.
+func oneLine(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// child is `toc serve` in a process of its own.
+type child struct {
+	*exec.Cmd
+	url   string
+	ended chan error
+}
+
+// patience is how long a child may take for a step, on a busy machine.
+const patience = 60 * time.Second
+
+// serve starts the built program and waits until it listens.
+func serve(t *testing.T, config string) *child {
+	t.Helper()
+	path, err := binary()
+	require.NoError(t, err)
+	c := &child{Cmd: exec.Command(path, "serve", "--config", config, "--log-format", "json"), ended: make(chan error, 1)}
+	stderr, err := c.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+
+	listening := make(chan string, 1)
+	go func() { // ends with the process
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			var line struct{ Msg, Addr string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
+				listening <- line.Addr
+			}
+			fmt.Fprintln(t.Output(), lines.Text())
+		}
+		c.ended <- c.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = c.Process.Kill() // if it has not ended
+		<-c.ended
+	})
+	select {
+	case addr := <-listening:
+		c.url = "http://" + addr
+	case err := <-c.ended:
+		c.ended <- err
+		require.Failf(t, "toc serve ended", "%v", err)
+	case <-time.After(patience):
+		require.Fail(t, "toc serve does not listen")
+	}
+	return c
+}
+
+// end waits for the end of the process and gives its exit code.
+func (c *child) end(t *testing.T) int {
+	t.Helper()
+	select {
+	case err := <-c.ended:
+		c.ended <- err
+	case <-time.After(patience):
+		require.Fail(t, "toc serve does not end")
+	}
+	return c.ProcessState.ExitCode()
+}
+
+// slowShop is a webhook that tells when it is called and answers when told.
+type slowShop struct {
+	*httptest.Server
+	calls  atomic.Int64
+	called chan struct{}
+	answer chan struct{}
+}
+
+func newSlowShop(t *testing.T) *slowShop {
+	s := &slowShop{called: make(chan struct{}, 100), answer: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.calls.Add(1)
+		s.called <- struct{}{}
+		select {
+		case <-s.answer:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *slowShop) config(t *testing.T) string {
+	return small(t, fmt.Sprintf("biz_types: [{id: 1, name: order_close, webhook: {url: %q}}]", s.URL))
+}
+
+func TestSIGTERMDrains(t *testing.T) {
+	shop := newSlowShop(t)
+	config := shop.config(t)
+	center := serve(t, config)
+	for id := range 5 {
+		ok(t, "submit", "--server", center.url, "--biz-type", "order_close", "--biz-id", fmt.Sprint(id), "--in", "0s")
+	}
+	ok(t, "submit", "--server", center.url, "--biz-type", "order_close", "--biz-id", "99", "--in", "1h")
+	for range 5 {
+		select {
+		case <-shop.called:
+		case <-time.After(patience):
+			require.Fail(t, "the tasks did not fire")
+		}
+	}
+
+	require.NoError(t, center.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { // it knows; its runs are waited for
+		answer, err := http.Get(center.url + "/readyz")
+		if err != nil {
+			return true // the door is closed
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode == http.StatusServiceUnavailable
+	}, patience, 10*time.Millisecond)
+	require.Empty(t, center.ended)
+	close(shop.answer)
+	require.Zero(t, center.end(t))
+
+	require.EqualValues(t, 5, shop.calls.Load(), "nothing ran twice")
+	require.Equal(t, "status,n\n0,1\n2,5\n", ok(t, "sql", "--csv", "--config", config,
+		"SELECT status, COUNT(*) AS n FROM timeout_task GROUP BY status ORDER BY status"))
+}
+
+func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
+	config := small(t, "node: {name: first}")
+	center := serve(t, config)
+	r := toc("serve", "--config", config)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "first", "it says who has the store")
+	require.Contains(t, r.err, "toc: ")
+	require.Zero(t, toc("cluster", "--server", center.url).code, "the first one goes on")
+
+	require.NoError(t, center.Process.Signal(syscall.SIGINT))
+	require.Zero(t, center.end(t))
+}
+
+func TestATakenPortIsExitCodeOne(t *testing.T) {
+	taken := httptest.NewServer(http.NotFoundHandler())
+	defer taken.Close()
+	config := small(t, "")
+	t.Setenv("TOC_HTTP_LISTEN", taken.Listener.Addr().String())
+	r := toc("serve", "--config", config)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "http.listen")
+	require.Contains(t, r.err, "address already in use")
+}

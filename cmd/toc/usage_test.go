@@ -1,0 +1,95 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWrongUsageIsExitCodeTwo(t *testing.T) {
+	t.Setenv("TOC_SERVER", "127.0.0.1:1") // nobody is there; exit code 1 would tell that it was asked
+	const submit = "submit --biz-type order_close --biz-id 42 "
+	for line, says := range map[string]string{
+		"nosuch":                 `unknown command "nosuch"`,
+		"--nosuch":               "unknown flag: --nosuch",
+		"version 1":              "unknown command",
+		"serve --nosuch":         "unknown flag: --nosuch",
+		"serve --log-format xml": `--log-format "xml"`,
+		"serve --log-level loud": `--log-level "loud"`,
+		"config":                 "use: toc config check",
+		"config nosuch":          "unknown command",
+		"demo --tasks 0":         "--tasks 0",
+		"bench nosuch":           `invalid argument "nosuch"`,
+		"job-id":                 "--biz-id",
+		"job-id --biz-id -1":     "--biz-id",
+		"sql":                    "accepts 1 arg(s)",
+		"sql --json --csv x":     "[csv json]",
+
+		"dead":                                  "use: toc dead list",
+		"dead nosuch":                           "unknown command",
+		"get":                                   "accepts 1 arg(s)",
+		"get 1 2":                               "accepts 1 arg(s)",
+		"get x":                                 `"x" is not an id`,
+		"get 18446744073709551616":              "is not an id",
+		"cancel 0x10":                           `"0x10" is not an id`,
+		"redrive -- -1":                         `"-1" is not an id`,
+		"reschedule 1":                          "give either --in",
+		"reschedule 1 --attribute x":            "give either --in",
+		"reschedule x --in 1s":                  `"x" is not an id`,
+		"submit --biz-id 42 --in 1s":            `"biz-type" not set`,
+		"submit --biz-type order_close --in 1s": `"biz-id" not set`,
+		submit:                                  "give either --in",
+		submit + "--in 1s --at 2026-01-02T15:04:05Z": "give either --in",
+		submit + "--in 30":                           `invalid argument "30"`,
+		submit + "--in soon":                         `invalid argument "soon"`,
+		submit + "--in -5m":                          "--in -5m0s: give 0s or more",
+		submit + "--at tomorrow":                     `invalid argument "tomorrow"`,
+		submit + "--at 2026-01-02":                   `invalid argument "2026-01-02"`,
+		submit + "--at 0001-01-01T00:00:00Z":         "long past",
+		"submit --biz-type= --biz-id 42 --in 1s":     "--biz-type is empty",
+		"submit --biz-type T --biz-id 4x --in 1s":    `"4x" is not an id`,
+		"list":                             `"biz-id" not set`,
+		"list --biz-id 42 --status done":   `"done" is unknown`,
+		"list --biz-id 42 --status=":       "is unknown",
+		"list --biz-id 42 --limit 0":       "--limit 0: give 1 to 1000",
+		"list --biz-id 42 --limit 1001":    "--limit 1001: give 1 to 1000",
+		"dead list --limit x":              `invalid argument "x"`,
+		"dead list --biz-type=":            "--biz-type is empty",
+		"dead redrive --biz-type=":         "--biz-type is empty",
+		"dead redrive --limit 0":           "leave it out for all",
+		"cluster --server ftp://host":      "--server: give a URL",
+		"cluster --server http://":         "--server: give a URL",
+		"cluster --server http://u:p@host": "--server: give a URL",
+		"cluster --token x":                "unknown flag: --token",
+	} {
+		t.Run(line, func(t *testing.T) {
+			r := toc(strings.Fields(line)...)
+			require.Equal(t, 2, r.code, r.err)
+			require.Empty(t, r.out)
+			require.True(t, strings.HasPrefix(r.err, "toc: "), r.err)
+			require.Contains(t, r.err, says)
+		})
+	}
+}
+
+func TestServerFromTheEnvironmentMustBeAURL(t *testing.T) {
+	t.Setenv("TOC_SERVER", "http://[::1")
+	r := toc("cluster")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.err, "TOC_SERVER: give a URL like http://127.0.0.1:8080")
+}
+
+func TestHelpListsEveryCommand(t *testing.T) {
+	golden(t, "help/toc", ok(t))
+	for _, cmd := range rootCommand(nil).Commands() {
+		if cmd.GroupID == "client" && cmd.HasFlags() {
+			golden(t, "help/"+cmd.Name(), ok(t, cmd.Name(), "--help"))
+		}
+	}
+	golden(t, "help/dead-redrive", ok(t, "dead", "redrive", "--help"))
+}
+
+func TestVersion(t *testing.T) {
+	require.Equal(t, "toc dev\n", ok(t, "version"))
+}
