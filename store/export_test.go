@@ -16,8 +16,14 @@ type Statement struct {
 	Args     []any
 }
 
-// Recorder writes down what a store asks of its databases.
+// Recorder writes down what a store asks of its databases, and spoils it on demand.
 type Recorder struct {
+	// OnTransaction stands in for a transaction; do makes it. Set it while the
+	// store is at rest. May be nil.
+	OnTransaction func(do func() error) error
+	// OnQuery comes before a SELECT, which is not made after an error. May be nil.
+	OnQuery func() error
+
 	mu           sync.Mutex
 	queries      []Statement
 	transactions [][]Statement
@@ -67,6 +73,11 @@ func (p *recordingPool) QueryContext(ctx context.Context, query string, args ...
 	p.r.mu.Lock()
 	p.r.queries = append(p.r.queries, Statement{p.database, query, args})
 	p.r.mu.Unlock()
+	if p.r.OnQuery != nil {
+		if err := p.r.OnQuery(); err != nil {
+			return nil, err
+		}
+	}
 	return p.ConnPool.QueryContext(ctx, query, args...)
 }
 
@@ -83,5 +94,16 @@ func (b *recordingBackend) transact(ctx context.Context, database int, statement
 	b.r.mu.Lock()
 	b.r.transactions = append(b.r.transactions, list)
 	b.r.mu.Unlock()
-	return b.backend.transact(ctx, database, statements)
+	if b.r.OnTransaction == nil {
+		return b.backend.transact(ctx, database, statements)
+	}
+	var affected []int64
+	err := b.r.OnTransaction(func() (err error) {
+		affected, err = b.backend.transact(ctx, database, statements)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return affected, nil
 }

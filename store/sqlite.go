@@ -39,6 +39,13 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
+	// GORM asks a connection for SQLite's version. It must not be one to a file:
+	// a file that is unfit now is its own database's affair.
+	nowhere, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer nowhere.Close()
 	b := &sqliteBackend{dir: cfg.Dir}
 	for i := range cfg.Layout.Databases {
 		writer, err := sql.Open("sqlite", SQLiteDSN(cfg.Dir, i, false))
@@ -54,10 +61,11 @@ func openSQLite(cfg Config) (backend, error) {
 		reader.SetMaxOpenConns(4)
 		reader.SetMaxIdleConns(4)
 		b.readers = append(b.readers, reader)
-		g, err := gorm.Open(&gormsqlite.Dialector{Conn: reader}, gormConfig())
+		g, err := gorm.Open(&gormsqlite.Dialector{Conn: nowhere}, gormConfig())
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
+		g.ConnPool, g.Statement.ConnPool = reader, reader
 		b.gorms = append(b.gorms, g)
 	}
 	return b, nil

@@ -71,6 +71,12 @@ func exercise(t *testing.T, p place) {
 		// lock_test.go
 		{"a lock keeps others out", locksOutOthers},
 		{"a lock dies with its process", locksDieWithTheirProcess},
+		// fault_test.go, outage_test.go
+		{"an insert whose answer is lost", insertAnswerIsLost},
+		{"moves whose answer is lost", moveAnswerIsLost},
+		{"an outage between two rounds of an insert", collisionThenOutage},
+		{"an outage before the look-up", lookUpFails},
+		{"a database without tables says so", saysWhatIsMissing},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}

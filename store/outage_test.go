@@ -1,0 +1,201 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// requireDown asks everything of a store whose database 1 is down: what belongs
+// to it fails and says so, what belongs to database 0 works.
+func requireDown(t *testing.T, f *fixture, here, there task.Task) {
+	t.Helper()
+	ctx := t.Context()
+	down := func(err error, about string) {
+		t.Helper()
+		var failed *store.DatabaseError
+		require.ErrorAs(t, err, &failed, about)
+		require.Equal(t, 1, failed.Database, about)
+		require.ErrorIs(t, err, task.ErrUnavailable, about)
+		require.ErrorContains(t, err, "in database 1", about)
+	}
+
+	// One task for each: the answers do not wait for each other, nor mix.
+	results := f.Insert(ctx, []task.Task{
+		{BizID: here.BizID, BizType: 8, ActionTime: f.in(0)}, {BizID: there.BizID, BizType: 8, ActionTime: f.in(0)},
+		{BizID: here.BizID, BizType: 8, ActionTime: f.in(0), DedupKey: "k"}, {BizID: there.BizID, BizType: 8, ActionTime: f.in(0), DedupKey: "k"},
+	})
+	require.NoError(t, results[0].Err)
+	down(results[1].Err, "insert")
+	require.NoError(t, results[2].Err)
+	down(results[3].Err, "insert")
+
+	got, err := f.Load(ctx, []uint64{here.JobID, there.JobID})
+	down(err, "load")
+	require.Len(t, got, 1, "the rows that can be had are given")
+	require.Equal(t, here.JobID, got[0].JobID)
+
+	read, err := f.Get(ctx, here.JobID)
+	require.NoError(t, err)
+	require.Equal(t, here.JobID, read.JobID)
+	_, err = f.Get(ctx, there.JobID)
+	down(err, "get")
+	require.NotErrorIs(t, err, task.ErrNotFound)
+
+	_, err = f.List(ctx, here.BizID, store.Filter{Limit: 10})
+	require.NoError(t, err)
+	_, err = f.List(ctx, there.BizID, store.Filter{Limit: 10})
+	down(err, "list")
+
+	mine, theirs := f.layout.Partition(f.layout.Shard(here.BizID)), f.layout.Partition(f.layout.Shard(there.BizID))
+	page, err := f.DuePages(mine, store.Due{Until: f.in(0), PerPage: 10}).Next(ctx)
+	require.NoError(t, err)
+	require.NotEmpty(t, page)
+	_, err = f.DuePages(theirs, store.Due{Until: f.in(0), PerPage: 10}).Next(ctx)
+	down(err, "due")
+
+	applied, err := f.Move(ctx, store.Move{JobID: here.JobID})
+	require.NoError(t, err)
+	require.True(t, applied)
+	_, err = f.Move(ctx, store.Move{JobID: there.JobID})
+	down(err, "move")
+	_, err = f.Apply(ctx, 1, f.Stamp(1), []store.Move{{JobID: there.JobID}})
+	down(err, "apply")
+
+	_, err = f.Overdue(ctx, mine, f.in(0))
+	require.NoError(t, err)
+	_, err = f.Overdue(ctx, theirs, f.in(0))
+	down(err, "overdue")
+	_, err = f.Purge(ctx, mine, f.in(0))
+	require.NoError(t, err)
+	_, err = f.Purge(ctx, theirs, f.in(0))
+	down(err, "purge")
+
+	_, err = f.ListDead(ctx, nil, 0, 1000)
+	down(err, "dead list")
+	_, err = f.CountDead(ctx, nil)
+	down(err, "dead count")
+	require.NoError(t, f.Ping(ctx, 0))
+	down(f.Ping(ctx, 1), "ping")
+	l, err := f.Lock(ctx, 0, "me")
+	require.NoError(t, err)
+	require.NoError(t, l.Release())
+}
+
+// requireUp asks for a round trip through every database.
+func requireUp(t *testing.T, f *fixture) {
+	t.Helper()
+	var batch []task.Task
+	for biz := range uint64(8) {
+		batch = append(batch, task.Task{BizID: biz, BizType: 9, ActionTime: f.in(0)})
+	}
+	for _, one := range f.put(t, batch...) {
+		read, err := f.Get(t.Context(), one.JobID)
+		require.NoError(t, err)
+		require.Equal(t, one, read)
+		applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, To: task.Processed})
+		require.NoError(t, err)
+		require.True(t, applied)
+	}
+}
+
+// TestMySQLDatabaseDown has each database on a server of its own.
+func TestMySQLDatabaseDown(t *testing.T) {
+	t.Parallel()
+	shared, own := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
+	f := openFixture(t, store.Config{
+		Driver: store.MySQL, Layout: small, Timeout: 3 * time.Second,
+		DSNs: []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf(own.DSN(), 1)},
+	})
+	stored := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})
+	requireUp(t, f)
+	before := f.everything(t)
+
+	own.Kill()
+	requireDown(t, f, stored[0], stored[1])
+	own.Start()
+	requireUp(t, f)
+	for job, one := range before {
+		read, err := f.Get(t.Context(), job)
+		require.NoError(t, err, "durable over the power cut")
+		if job != stored[0].JobID { // moved meanwhile
+			require.Equal(t, one, read)
+		}
+	}
+
+	// It does not answer, and does not refuse either: the time limit ends every call.
+	cfg := f.cfg
+	cfg.Timeout = 300 * time.Millisecond
+	impatient := *f
+	impatient.Store = f.another(t, cfg)
+	require.NoError(t, impatient.Ping(t.Context(), 1))
+	own.Freeze()
+	requireDown(t, &impatient, stored[0], stored[1])
+	own.Thaw()
+	requireUp(t, &impatient)
+}
+
+// TestSQLiteDatabaseDown has a directory where a database's file should be.
+func TestSQLiteDatabaseDown(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	stored := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})
+	require.NoError(t, f.Close())
+	require.NoError(t, f.hands[1].Close())
+	file := store.SQLiteFile(f.cfg.Dir, 1)
+	require.NoError(t, os.Rename(file, file+".away"))
+	require.NoError(t, os.Mkdir(file, 0o700))
+
+	f.Store = f.another(t, f.cfg)
+	requireDown(t, f, stored[0], stored[1])
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Rename(file+".away", file))
+	requireUp(t, f)
+	read, err := f.Get(t.Context(), stored[1].JobID)
+	require.NoError(t, err)
+	require.Equal(t, stored[1], read)
+}
+
+// TestSQLiteIsNoDatabase: what is in the way need not be a database at all.
+func TestSQLiteIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	cfg := onSQLite().config(t, small)
+	require.NoError(t, os.WriteFile(store.SQLiteFile(cfg.Dir, 1), []byte("Dear diary, today I wanted to be a database."), 0o600))
+	s, err := store.Open(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.ErrorContains(t, s.Ping(t.Context(), 1), "not a database")
+	require.NoError(t, s.Ping(t.Context(), 0))
+}
+
+// saysWhatIsMissing: an unmigrated database says so, and is no panic.
+func saysWhatIsMissing(t *testing.T, p place) {
+	cfg := p.config(t, small)
+	for i := range small.Databases {
+		byHand(t, cfg, i) // the database, without tables
+	}
+	f := &fixture{cfg: cfg, layout: small, clock: newClock()}
+	f.cfg.IDs = newIDs(t, small, 1, f.clock)
+	f.Store = f.another(t, f.cfg)
+	for _, r := range f.Insert(context.Background(), []task.Task{{BizID: 1}, {BizID: 2}}) {
+		require.ErrorIs(t, r.Err, task.ErrUnavailable)
+		require.ErrorContains(t, r.Err, "timeout_task_000")
+	}
+	var list []migrations.Database
+	for i := range small.Databases {
+		list = append(list, migrations.Database{Index: i, DB: byHand(t, cfg, i)})
+	}
+	require.NoError(t, migrations.Up(t.Context(), migrations.Config{
+		Dialect: migrations.Dialect(cfg.Driver), Layout: small, Databases: list,
+	}))
+	requireUp(t, f)
+}
