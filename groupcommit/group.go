@@ -6,28 +6,30 @@
 // telling the caller what became of it.
 //
 // The idea is the group commit of databases (DeWitt et al., 1984): a flush
-// starts at once when none is running; what arrives while it runs makes up the
-// next batch. Under load batches grow by themselves, at rest there is no timer
-// and no added latency.
+// starts at once when there is a free place for it; what arrives while all places
+// are taken makes up the next batch. Under load batches grow by themselves, at
+// rest there is no timer and no added latency.
 package groupcommit
 
 import "sync"
 
-// Group collects items and flushes them in order, one batch at a time.
+// Group collects items and flushes them in batches.
 type Group[T any] struct {
-	flush func(batch []T)
-	max   int
+	flush    func(batch []T)
+	max      int
+	parallel int
 
 	mu      sync.Mutex
 	pending []T
-	running bool
+	running int
 	idle    sync.WaitGroup
 }
 
-// New makes a group whose batches hold at most max items. flush must not keep
-// the batch after it returns.
-func New[T any](max int, flush func(batch []T)) *Group[T] {
-	return &Group[T]{flush: flush, max: max}
+// New makes a group whose batches hold at most max items. At most parallel
+// flushes run at the same time; with 1, items are flushed in the order in which
+// they were added. flush must not keep the batch after it returns.
+func New[T any](max, parallel int, flush func(batch []T)) *Group[T] {
+	return &Group[T]{flush: flush, max: max, parallel: parallel}
 }
 
 // Add hands items over and returns at once. Items added together stay in order.
@@ -38,8 +40,8 @@ func (g *Group[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
-	if !g.running {
-		g.running = true
+	if g.running < g.parallel {
+		g.running++
 		g.idle.Go(g.run)
 	}
 }
@@ -54,12 +56,12 @@ func (g *Group[T]) run() {
 	for {
 		g.mu.Lock()
 		if len(g.pending) == 0 {
-			g.running = false
+			g.running--
 			g.mu.Unlock()
 			return
 		}
 		if len(g.pending) <= g.max {
-			// Swap the two buffers: the usual case copies nothing.
+			// Swap buffers: the usual case copies nothing.
 			batch, g.pending = g.pending, spare[:0]
 			spare = batch
 		} else {

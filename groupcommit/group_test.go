@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestWhatArrivesDuringAFlushIsTheNextBatch(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	var batches [][]int
-	g := groupcommit.New(4, func(b []int) {
+	g := groupcommit.New(4, 1, func(b []int) {
 		batches = append(batches, append([]int(nil), b...))
 		if len(batches) == 1 {
 			close(started)
@@ -36,7 +36,7 @@ func TestNothingIsLostOrTwiceUnderLoad(t *testing.T) {
 	const callers, each = 16, 2000
 	seen := make(map[int]int)
 	running := false
-	g := groupcommit.New(100, func(b []int) {
+	g := groupcommit.New(100, 1, func(b []int) {
 		// The race detector would catch two flushes at once; so does this.
 		if running {
 			panic("two flushes at once")
@@ -64,4 +64,21 @@ func TestNothingIsLostOrTwiceUnderLoad(t *testing.T) {
 	for v, n := range seen {
 		require.Equal(t, 1, n, "item %d", v)
 	}
+}
+
+func TestFlushesRunAtTheSameTimeUpToTheBound(t *testing.T) {
+	entered, release := make(chan int), make(chan struct{})
+	g := groupcommit.New(10, 2, func(b []int) {
+		entered <- b[0]
+		<-release
+	})
+	g.Add(1)
+	require.Equal(t, 1, <-entered)
+	g.Add(2)
+	require.Equal(t, 2, <-entered)
+	g.Add(3)
+	g.Add(4) // both places are taken: 3 and 4 share the next batch
+	close(release)
+	require.Equal(t, 3, <-entered)
+	g.Wait()
 }

@@ -40,7 +40,7 @@ type finisher struct {
 
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.layout.Databases {
-		f.groups = append(f.groups, groupcommit.New(maxFlush, func(batch []finish) { f.flush(ctx, d, batch) }))
+		f.groups = append(f.groups, groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) }))
 	}
 }
 

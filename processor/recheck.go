@@ -15,7 +15,7 @@ import (
 func (r *Runner) recheck(ctx context.Context) error {
 	groups := make([]*groupcommit.Group[*queue.Entry], r.cfg.Layout.Databases)
 	for d := range groups {
-		groups[d] = groupcommit.New(maxFlush, func(batch []*queue.Entry) { r.recheckBatch(ctx, batch) })
+		groups[d] = groupcommit.New(maxFlush, 1, func(batch []*queue.Entry) { r.recheckBatch(ctx, batch) })
 		defer groups[d].Wait()
 	}
 	for {
