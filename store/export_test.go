@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"slices"
 	"sync"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
 
@@ -107,3 +109,16 @@ func (b *recordingBackend) transact(ctx context.Context, database int, statement
 	}
 	return affected, nil
 }
+
+// Columns is the select list of the hand-written statements.
+const Columns = columns
+
+// ModelColumns gives the columns of GORM's model, as GORM understands it.
+func ModelColumns(t testing.TB, s *Store) []string {
+	statement := &gorm.Statement{DB: s.dbs[0].read}
+	require.NoError(t, statement.Parse(&row{}))
+	return statement.Schema.DBNames
+}
+
+// Hint gives the words by which a statement names an index.
+func Hint(s *Store, index string, table int) string { return s.backend.hint(index, table) }

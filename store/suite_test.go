@@ -77,6 +77,9 @@ func exercise(t *testing.T, p place) {
 		{"an outage between two rounds of an insert", collisionThenOutage},
 		{"an outage before the look-up", lookUpFails},
 		{"a database without tables says so", saysWhatIsMissing},
+		// model_test.go
+		{"the columns are those of the migrations", columnsAreTheMigrations},
+		{"the indexes are those of the migrations", indexesAreThere},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, p) })
 	}
