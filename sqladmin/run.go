@@ -37,15 +37,15 @@ type Config struct {
 func (c Config) validate() error {
 	switch {
 	case c.Dialect != MySQL && c.Dialect != SQLite:
-		return fmt.Errorf("Dialect is %d: it must be MySQL or SQLite", c.Dialect)
+		return fmt.Errorf("config: Dialect is %d: it must be MySQL or SQLite", c.Dialect)
 	case len(c.Sources) == 0:
-		return errors.New("Sources is empty: there must be at least one database")
+		return errors.New("config: Sources is empty: there must be at least one database")
 	case c.Tables < 1:
-		return fmt.Errorf("Tables is %d: it must be at least 1", c.Tables)
+		return fmt.Errorf("config: Tables is %d: it must be at least 1", c.Tables)
 	case c.TableName == nil:
-		return errors.New("TableName is missing")
+		return errors.New("config: TableName is missing")
 	case c.Parallel < 0:
-		return fmt.Errorf("Parallel is %d: it must not be negative", c.Parallel)
+		return fmt.Errorf("config: Parallel is %d: it must not be negative", c.Parallel)
 	}
 	return nil
 }
