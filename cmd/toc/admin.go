@@ -41,9 +41,10 @@ func migrateCommand() *cobra.Command {
 		defer stop()
 		tables := cfg.Store.Databases * cfg.Store.TablesPerDatabase
 		bar := progressbar.NewOptions(tables,
-			progressbar.OptionSetWriter(cmd.ErrOrStderr()), progressbar.OptionSetDescription("tables"),
+			progressbar.OptionSetWriter(cmd.ErrOrStderr()), progressbar.OptionSetVisibility(isTerminal(cmd.ErrOrStderr())),
+			progressbar.OptionSetDescription("tables"),
 			progressbar.OptionShowCount(), progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionOnCompletion(func() { fmt.Fprintln(cmd.ErrOrStderr()) }))
+			progressbar.OptionClearOnFinish())
 		var mu sync.Mutex
 		start := time.Now()
 		err = app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), func(done, _ int) {

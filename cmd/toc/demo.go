@@ -140,10 +140,7 @@ func (d *demo) submit(ctx context.Context, desk *intake.Desk) error {
 
 // watch shows how tasks fire until all have, or until they are long overdue.
 func (d *demo) watch(ctx context.Context) error {
-	live := false
-	if f, ok := d.out.(*os.File); ok {
-		live = term.IsTerminal(int(f.Fd()))
-	}
+	live := isTerminal(d.out)
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.Now().Add(d.span + 30*time.Second)
@@ -168,6 +165,12 @@ func (d *demo) watch(ctx context.Context) error {
 			return errors.New("interrupted")
 		}
 	}
+}
+
+// isTerminal tells whether a person may be watching.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 func (d *demo) report() error {
