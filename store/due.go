@@ -131,13 +131,19 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 		var m strings.Builder
 		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
 		args = append(args, b.at(p.query.Until))
+		// Spelled so that MySQL makes two ranges of the index of it. To go through
+		// all rows of a moment for each page would be quadratic, and midnight is
+		// the moment of many. (SQLite has only the first bound.)
 		if from := p.query.From; t.after != nil {
-			m.WriteString(" AND action_time>=? AND (action_time>? OR job_id>?)")
-			args = append(args, t.after.actionTime, t.after.actionTime, b.id(t.after.jobID))
+			m.WriteString(" AND action_time>=? AND (action_time>? OR (action_time=? AND job_id>?))")
+			at := t.after.actionTime
+			args = append(args, at, at, at, b.id(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
-			// Over the millisecond before is at this one, however it is written.
-			m.WriteString(" AND action_time>? AND (action_time>? OR job_id>=?)")
-			args = append(args, b.at(from.ActionTime.Add(-time.Millisecond)), b.at(from.ActionTime), b.id(from.JobID))
+			// Between the millisecond before and this one are only other
+			// spellings of this one, made by hand.
+			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
+			at := b.at(from.ActionTime)
+			args = append(args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
 		}
 		if p.query.Only != nil {
 			m.WriteString(" AND biz_type=?")

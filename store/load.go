@@ -132,7 +132,9 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	defer cancel()
 	shard := s.layout.Shard(bizID)
 	d := s.layout.Database(shard)
-	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).
+	// Without the hint a server that knows nothing of the table reads all of it
+	// in the order of job_id.
+	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
 		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
 	if f.BizType != nil {
 		q = q.Where("biz_type = ?", s.backend.id(*f.BizType))
