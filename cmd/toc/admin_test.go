@@ -22,7 +22,7 @@ func TestMigrateTwice(t *testing.T) {
 		r := toc("migrate", "--config", path)
 		require.Zero(t, r.code, r.err)
 		require.Regexp(t, `^ready: 2 databases × 2 tables \(.*s\)\n$`, r.out)
-		require.Contains(t, r.err, "4/4", "the bar ends full")
+		require.Empty(t, r.err, "the bar is for people")
 	}
 	require.Equal(t, "n\n0\n", ok(t, "sql", "--csv", "--config", path, "SELECT COUNT(*) AS n FROM timeout_task"))
 }
