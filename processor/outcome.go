@@ -83,7 +83,7 @@ func backoff(b *task.BizType, n int, random float64) time.Duration {
 
 // reason is an error as last_error holds it: valid UTF-8, at most 255 bytes.
 func reason(err error) *string {
-	text := strings.ToValidUTF8(err.Error(), "?")
+	text := strings.ToValidUTF8(fmt.Sprint(err), "?") // Sprint survives an Error that panics
 	text = strings.ReplaceAll(text, "\x00", "?")
 	if len(text) > task.MaxLastError {
 		text = strings.ToValidUTF8(text[:task.MaxLastError], "")

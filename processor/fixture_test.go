@@ -1,0 +1,338 @@
+package processor_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// layout has two databases with two partitions each.
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
+
+// memory is a store in memory whose databases can be made to fail.
+type memory struct {
+	mu    sync.Mutex
+	rows  map[uint64]task.Task
+	stamp int64
+	calls []applyCall
+
+	// beforeApply and beforeLoad may fail a call, or hold it up. May be nil.
+	beforeApply func(ctx context.Context, database int) error
+	beforeLoad  func(ctx context.Context, database int) error
+}
+
+type applyCall struct {
+	at       time.Time
+	database int
+	stamp    time.Time
+	moves    []store.Move
+}
+
+func (s *memory) Stamp(int) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamp++
+	return time.UnixMilli(s.stamp)
+}
+
+func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) ([]bool, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, applyCall{time.Now(), database, stamp, append([]store.Move{}, moves...)})
+	s.mu.Unlock()
+	if s.beforeApply != nil {
+		if err := s.beforeApply(ctx, database); err != nil {
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	applied := make([]bool, len(moves))
+	for i, m := range moves {
+		row, ok := s.rows[m.JobID]
+		if applied[i] = ok && row.Status == m.From; !applied[i] {
+			continue
+		}
+		row.Status = m.To
+		if m.ActionTime != nil {
+			row.ActionTime = *m.ActionTime
+		}
+		if m.Attempts != nil {
+			row.Attempts = *m.Attempts
+		}
+		if m.LastError != nil {
+			row.LastError = *m.LastError
+		}
+		s.rows[m.JobID] = row
+	}
+	return applied, nil
+}
+
+func (s *memory) Load(ctx context.Context, ids []uint64) (found []task.Task, err error) {
+	if s.beforeLoad != nil {
+		shard, _ := layout.ShardOf(ids[0])
+		if err := s.beforeLoad(ctx, layout.Database(shard)); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if row, ok := s.rows[id]; ok {
+			found = append(found, row)
+		}
+	}
+	return found, nil
+}
+
+func (s *memory) row(id uint64) task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[id]
+}
+
+// byHand changes a row as plain SQL would.
+func (s *memory) byHand(id uint64, f func(*task.Task)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.rows[id]
+	f(&row)
+	s.rows[id] = row
+}
+
+// tally counts what the observer is told.
+type tally struct {
+	mu       sync.Mutex
+	started  int
+	lateness []time.Duration
+	outcomes map[processor.Outcome]int
+	ran      []time.Duration
+}
+
+func (c *tally) Started(_ task.BizType, late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started++
+	c.lateness = append(c.lateness, late)
+}
+
+func (c *tally) Finished(_ task.BizType, o processor.Outcome, ran time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcomes[o]++
+	c.ran = append(c.ran, ran)
+}
+
+func (c *tally) late() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.lateness)
+}
+
+func (c *tally) lengths() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.ran)
+}
+
+func (c *tally) counts() map[processor.Outcome]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.outcomes)
+}
+
+// logbook is the log of a test.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// rig is a Runner at work on a queue and a store in memory, in a bubble.
+type rig struct {
+	t     *testing.T
+	queue *queue.Queue
+	store *memory
+	tally *tally
+	log   *logbook
+
+	near    time.Duration // what is due within it belongs into the queue
+	lanes   chan []*processor.Lane
+	changes int    // of lanes
+	giveUp  func() // ends the program's patience
+	stopped func() error
+	ids     int64
+}
+
+// bubble runs a test in a synctest bubble, with a Runner at work on the lanes
+// of the given business types.
+func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*processor.Lane) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{
+			t:     t,
+			queue: queue.New(queue.Config{Partitions: layout.Partitions, Capacity: 1000}),
+			store: &memory{rows: map[uint64]task.Task{}},
+			tally: &tally{outcomes: map[processor.Outcome]int{}},
+			log:   &logbook{},
+			near:  10 * time.Second,
+			lanes: make(chan []*processor.Lane),
+		}
+		runner := processor.New(processor.Config{
+			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
+			Near:         func(_ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
+			LanesChanged: func() { r.changes++ },
+			Now:          time.Now,
+			Logger:       slog.New(slog.NewTextHandler(r.log, nil)),
+		})
+		ctx, giveUp := context.WithCancel(context.Background())
+		r.giveUp = giveUp
+		ended := make(chan error, 1)
+		go func() { ended <- runner.Run(ctx, r.lanes) }()
+		r.stopped = sync.OnceValue(func() error {
+			close(r.lanes)
+			r.queue.Close()
+			return <-ended
+		})
+		t.Cleanup(func() {
+			err := r.stopped()
+			if ctx.Err() == nil {
+				require.NoError(t, err)
+			}
+			giveUp()
+		})
+		r.set(lanes...)
+		f(t, r)
+	})
+}
+
+// set puts lanes in force and waits until they are.
+func (r *rig) set(lanes ...*processor.Lane) {
+	r.lanes <- lanes
+	synctest.Wait()
+}
+
+// stop drains, with as much patience as it takes.
+func (r *rig) stop() { require.NoError(r.t, r.stopped()) }
+
+// submit stores a task of biz_id that is due in a while and queues it.
+func (r *rig) submit(bizType, bizID uint64, in time.Duration) uint64 {
+	r.t.Helper()
+	r.ids++
+	shard := layout.Shard(bizID)
+	id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(r.ids)*time.Millisecond), shard, 1)
+	require.NoError(r.t, err)
+	row := task.Task{JobID: id, BizID: bizID, BizType: bizType, ActionTime: time.Now().UTC().Add(in)}
+	r.store.byHand(id, func(t *task.Task) { *t = row })
+	r.queue.Offer(nil, queue.Item{Task: row, Partition: layout.Partition(shard)})
+	return id
+}
+
+// settle waits until everything that can happen now has happened.
+func (r *rig) settle() { synctest.Wait() }
+
+// after lets time pass.
+func (r *rig) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// orders is a business type for tests.
+func orders() task.BizType {
+	return task.BizType{
+		ID: 1, Name: "order_close", Workers: 4, Timeout: 30 * time.Second,
+		MaxRetries: 3, BackoffMin: time.Second, BackoffMax: time.Minute,
+	}
+}
+
+// lane is the lane of orders with a processor.
+func lane(p processor.Processor, change ...func(*task.BizType)) *processor.Lane {
+	b := orders()
+	for _, c := range change {
+		c(&b)
+	}
+	return &processor.Lane{BizType: b, Processor: p}
+}
+
+// script is a processor that does what its function says and writes the runs down.
+type script struct {
+	mu     sync.Mutex
+	begun  []task.Task
+	at     []time.Time
+	closed []time.Time
+	f      func(ctx context.Context, t task.Task) error
+}
+
+func (s *script) Process(ctx context.Context, t task.Task) error {
+	s.mu.Lock()
+	s.begun, s.at = append(s.begun, t), append(s.at, time.Now())
+	s.mu.Unlock()
+	if s.f == nil {
+		return nil
+	}
+	return s.f(ctx, t)
+}
+
+func (s *script) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = append(s.closed, time.Now())
+	return nil
+}
+
+func (s *script) runs() int { return len(s.starts()) }
+
+// tasks are the tasks that ran, in the order of their starts.
+func (s *script) tasks() []task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.begun)
+}
+
+// starts are the moments at which they did.
+func (s *script) starts() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.at)
+}
+
+// closings are the moments at which the processor was closed.
+func (s *script) closings() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.closed)
+}
+
+func answer(err error) *script {
+	return &script{f: func(context.Context, task.Task) error { return err }}
+}
