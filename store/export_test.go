@@ -122,3 +122,6 @@ func ModelColumns(t testing.TB, s *Store) []string {
 
 // Hint gives the words by which a statement names an index.
 func Hint(s *Store, index string, table int) string { return s.backend.hint(index, table) }
+
+// Reader is the pool that a database's queries go to.
+func Reader(s *Store, database int) gorm.ConnPool { return s.dbs[database].read.ConnPool }

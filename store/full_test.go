@@ -1,0 +1,101 @@
+package store_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// TestMySQLFullLayout works on what a cluster has: 8 databases of 1024 tables.
+func TestMySQLFullLayout(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	f := onMySQL().open(t, sharding.Layout{Databases: 8, TablesPerDatabase: 1024, Partitions: 256})
+	took := func(what string) {
+		t.Logf("%s: %s", what, time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+	}
+	took("8192 tables created")
+
+	q := store.Due{Until: f.in(60_000), PerPage: 500}
+	require.Empty(t, f.due(t, q))
+	took("the first pass over all partitions, tables not yet open")
+	require.Empty(t, f.due(t, q))
+	took("an idle pass, one partition after the other")
+
+	const n = 8000
+	batch := make([]task.Task, n)
+	for i := range batch {
+		batch[i] = task.Task{BizID: rand.Uint64(), BizType: 1, ActionTime: f.in(rand.IntN(60_000))}
+	}
+	var stored []task.Task
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(batch, 1000) {
+		wg.Go(func() {
+			for _, r := range f.Insert(t.Context(), part) {
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+				mu.Lock()
+				stored = append(stored, r.Task)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	took("8000 tasks inserted, in batches of 1000")
+	shards := make(map[int]bool)
+	for _, one := range stored {
+		shards[f.layout.Shard(one.BizID)] = true
+	}
+	require.Greater(t, len(shards), 4000, "they are everywhere")
+
+	due := f.due(t, q)
+	took("all of them read")
+	requireSame(t, stored, due)
+	f.requireInOrder(t, due)
+
+	began = time.Now()
+	perPartition := make([][]store.Move, f.layout.Partitions)
+	for _, one := range due {
+		p := f.layout.Partition(f.layout.Shard(one.BizID))
+		perPartition[p] = append(perPartition[p], store.Move{JobID: one.JobID, To: task.Processed})
+	}
+	for p, moves := range perPartition {
+		d := f.layout.PartitionDatabase(p)
+		applied, err := f.Apply(t.Context(), d, f.Stamp(d), moves)
+		require.NoError(t, err)
+		require.NotContains(t, applied, false)
+	}
+	took("all of them finished, partition by partition")
+	require.Empty(t, f.due(t, q))
+	took("another idle pass")
+
+	dead, err := f.CountDead(t.Context(), nil)
+	require.NoError(t, err)
+	require.Zero(t, dead)
+	took("the dead counted")
+	none, err := f.ListDead(t.Context(), nil, 0, 100)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	took("the dead listed")
+
+	f.clock.advance(time.Hour)
+	purged := 0
+	for p := range f.layout.Partitions {
+		n, err := f.Purge(t.Context(), p, f.clock.Now())
+		require.NoError(t, err)
+		purged += n
+	}
+	require.Equal(t, n, purged)
+	took("all of them purged")
+}
