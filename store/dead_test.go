@@ -137,6 +137,26 @@ func purges(t *testing.T, p place) {
 	}
 }
 
+// purgesNoRevived: an admin runs a finished task again, between a purge's look and
+// its deed.
+func purgesNoRevived(t *testing.T, p place) {
+	f := p.open(t, small)
+	stored := f.put(t, make([]task.Task, 3)...)
+	f.setStatus(t, task.Processed, stored...)
+	rec := store.Record(f.Store)
+	rec.OnTransaction = func(do func() error) error {
+		f.setStatus(t, task.Dead, stored[1])
+		f.hand(t, 0, "UPDATE %s SET status=0 WHERE job_id=?", f.id(stored[2].JobID))
+		return do()
+	}
+	n, err := f.Purge(t.Context(), 0, time.Now().AddDate(100, 0, 0))
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	all := f.everything(t)
+	require.Len(t, all, 2)
+	require.NotContains(t, all, stored[0].JobID)
+}
+
 // purgesInSmallBatches: a backlog goes in bites, the oldest first.
 func purgesInSmallBatches(t *testing.T, p place) {
 	f := p.open(t, small)

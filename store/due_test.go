@@ -228,3 +228,16 @@ func TestSQLiteReadsRowsWithBadInformation(t *testing.T) {
 		require.Equal(t, f.in(0), one.ActionTime)
 	}
 }
+
+// SQLite keeps the digits that an admin gave; a task is never early by them.
+func TestSQLiteRoundsTimesUp(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0)})[0]
+	f.hand(t, f.layout.Shard(9), "UPDATE %s SET action_time='2026-03-01 12:00:00.1230001' WHERE job_id=?", f.id(one.JobID))
+	require.Empty(t, f.due(t, store.Due{Until: f.in(0), PerPage: 10}))
+	due := f.due(t, store.Due{Until: f.in(1), PerPage: 10})
+	require.Len(t, due, 1)
+	require.Equal(t, f.in(1), due[0].ActionTime)
+	require.Len(t, f.due(t, store.Due{Until: f.in(1), From: task.KeyOf(&due[0]), PerPage: 10}), 1)
+}

@@ -53,6 +53,7 @@ func exercise(t *testing.T, p place) {
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"what is over for long is purged", purges},
 		{"a purge takes small bites", purgesInSmallBatches},
+		{"a purge leaves what came back to life", purgesNoRevived},
 		// move_test.go
 		{"a move applies to what it expects", movesFromWhatIs},
 		{"moves that are none are refused", refusesOtherMoves},
