@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,8 +189,8 @@ type rig struct {
 
 	near    time.Duration // what is due within it belongs into the queue
 	lanes   chan []*processor.Lane
-	changes int    // of lanes
-	giveUp  func() // ends the program's patience
+	changes atomic.Int32 // calls of LanesChanged
+	giveUp  func()       // ends the program's patience
 	stopped func() error
 	ids     int64
 }
@@ -211,7 +212,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*processor.Lane
 		runner := processor.New(processor.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
 			Near:         func(_ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
-			LanesChanged: func() { r.changes++ },
+			LanesChanged: func() { r.changes.Add(1) },
 			Now:          time.Now,
 			Logger:       slog.New(slog.NewTextHandler(r.log, nil)),
 		})

@@ -1,0 +1,130 @@
+package scanner_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestADatabaseThatFailsDoesNotStopTheOthers(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.faults.set(func(f *faults) { f.broken = func(database int) bool { return database == 1 } })
+		r.run()
+		var even, odd []uint64
+		for id := range uint64(40) { // even biz_ids live in database 0
+			even = append(even, r.insert(orders, 2*id, 11*time.Second+time.Duration(id)*time.Second))
+			odd = append(odd, r.insert(orders, 2*id+1, 11*time.Second))
+		}
+		r.after(time.Minute)
+		require.Zero(t, r.ranAll(even))
+		require.Len(t, r.passes.of(0), 7)
+		require.Len(t, r.passes.of(1), 7)
+		for d := range 2 {
+			for _, p := range r.passes.of(d) {
+				require.Equal(t, d == 1, p.err != nil)
+			}
+		}
+		require.Equal(t, 7, r.log.count("database not scanned; trying again at the next tick"))
+		require.Zero(t, r.log.count("is scanned again"))
+
+		r.faults.set(func(f *faults) { f.broken = nil })
+		r.after(10 * time.Second)
+		r.ranAll(odd)
+		require.Equal(t, 1, r.log.count("is scanned again"))
+		r.after(time.Minute)
+		require.Equal(t, 7, r.log.count("database not scanned"))
+		require.Equal(t, 1, r.log.count("is scanned again"))
+	})
+}
+
+// A statement that hangs holds a slot the first time only: from then on its
+// database waits outside the slots, where it holds up nobody. This one runs on
+// the real clock, against a MySQL that accepts connections and never says a word.
+func TestADatabaseThatHangsDoesNotStopTheOthers(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer mute.Close()
+	hung, err := store.Open(store.Config{
+		Driver: store.MySQL, Layout: layout, Timeout: time.Second,
+		DSN: "root@tcp(" + mute.Addr().String() + ")/toc_%d",
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, hung.Close()) }()
+
+	r := newRig(t, layout, 1000, func(c *scanner.Config) { noTicks(c); c.Parallel = 1 })
+	defer func() { require.NoError(t, r.store.Close()) }()
+	r.faults.stores = map[int]*store.Store{1: hung}
+	passed := make(chan struct{}, 10)
+	r.passes.ring = passed
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.scanner.Run(ctx) }()
+	<-passed
+	<-passed
+	require.ErrorIs(t, r.passes.of(1)[0].err, context.DeadlineExceeded)
+
+	id := r.insert(orders, 0, 0)
+	r.scanner.Tick()
+	<-passed
+	require.Len(t, r.passes.of(0), 2, "its pass is over while the other one hangs")
+	require.Len(t, r.passes.of(1), 1)
+	taken, err := r.lanes[orders].Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, id, taken[0].ID())
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// What a refill cannot read now, the next tick finds.
+func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
+	bubble(t, layout, 4, nil, func(t *testing.T, r *rig) {
+		var ids []uint64
+		for range 12 {
+			ids = append(ids, r.insert(orders, r.bizID(3, 1), 0))
+		}
+		r.run() // four are in memory
+		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.queue.Stats(orders))
+		r.faults.set(func(f *faults) { f.broken = func(database int) bool { return database == 1 } })
+		r.work(0)
+		r.after(time.Second)
+		require.Equal(t, 1, r.log.count("partition not read on; the next tick will"))
+		require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+		r.faults.set(func(f *faults) { f.broken = nil })
+		r.after(10 * time.Second)
+		r.ranAll(ids)
+	})
+}
+
+// Everybody's row is found again after the database was away, whatever had been
+// in memory.
+func TestNothingIsLostWhileADatabaseComesAndGoes(t *testing.T) {
+	bubble(t, layout, 20, nil, func(t *testing.T, r *rig) {
+		r.work(10 * time.Millisecond)
+		r.run()
+		var ids []uint64
+		for i := range 100 {
+			ids = append(ids, r.insert(orders, uint64(i%8), time.Duration(i*300)*time.Millisecond))
+		}
+		for i := range 20 {
+			r.faults.set(func(f *faults) { f.broken = func(database int) bool { return i%3 == database } })
+			r.after(1700 * time.Millisecond)
+		}
+		r.faults.set(func(f *faults) { f.broken = nil })
+		r.after(20 * time.Second)
+		r.ranAll(ids)
+		rows, err := r.store.Load(context.Background(), ids)
+		require.NoError(t, err)
+		for _, row := range rows {
+			require.Equal(t, task.Processed, row.Status)
+		}
+	})
+}

@@ -1,0 +1,392 @@
+package scanner_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	orders = uint64(1) // mode scan, with a lane
+	mails  = uint64(2) // mode scan, with a lane
+	pushes = uint64(3) // mode redis
+	hidden = uint64(9) // not configured
+)
+
+// layout has two databases with two partitions of two tables each.
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
+
+// rig is a Scanner on a real SQLite store, on the clock of a bubble.
+type rig struct {
+	*testing.T
+	cfg     scanner.Config
+	scanner *scanner.Scanner
+	queue   *queue.Queue
+	store   *store.Store
+	faults  *faults
+	owned   *owned
+	passes  *passes
+	log     *logbook
+	start   time.Time
+	lanes   map[uint64]queue.Lane
+
+	mu  sync.Mutex
+	ran map[uint64][]time.Time // by job_id
+}
+
+// now is the bubble's clock, moved to where job_ids can be made.
+func now() time.Time { return time.Now().UTC().AddDate(30, 0, 0) }
+
+// bubble runs a test in a synctest bubble. change may change the configuration.
+func bubble(t *testing.T, layout sharding.Layout, capacity int, change func(*scanner.Config), f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	dir := t.TempDir()
+	migrate(t, dir, layout)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRigIn(t, dir, layout, capacity, change)
+		t.Cleanup(func() { require.NoError(t, r.store.Close()) })
+		f(t, r)
+	})
+}
+
+// newRig makes a rig on the real clock.
+func newRig(t *testing.T, layout sharding.Layout, capacity int, change func(*scanner.Config)) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	migrate(t, dir, layout)
+	return newRigIn(t, dir, layout, capacity, change)
+}
+
+func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, change func(*scanner.Config)) *rig {
+	ids, err := sharding.NewIDs(layout, 1, now)
+	require.NoError(t, err)
+	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids, Now: now})
+	require.NoError(t, err)
+	types, err := task.NewTypes(
+		task.BizType{ID: orders, Name: "orders", Mode: task.ModeScan},
+		task.BizType{ID: mails, Name: "mails", Mode: task.ModeScan},
+		task.BizType{ID: pushes, Name: "pushes", Mode: task.ModeRedis},
+	)
+	require.NoError(t, err)
+	r := &rig{
+		T: t, store: s, start: now(),
+		queue:  queue.New(queue.Config{Capacity: capacity, Partitions: layout.Partitions, Now: now}),
+		faults: &faults{Store: s},
+		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
+		passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Lane{}, ran: map[uint64][]time.Time{},
+	}
+	r.lanes[orders], r.lanes[mails] = r.queue.SetLane(orders), r.queue.SetLane(mails)
+	r.cfg = scanner.Config{
+		Store: r.faults, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
+		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,
+		Now: now, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+	if change != nil {
+		change(&r.cfg)
+	}
+	r.scanner = scanner.New(r.cfg)
+	return r
+}
+
+func migrate(t *testing.T, dir string, layout sharding.Layout) {
+	t.Helper()
+	var list []migrations.Database
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer db.Close()
+		list = append(list, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(t.Context(), migrations.Config{Dialect: migrations.SQLite, Layout: layout, Databases: list}))
+}
+
+// never is a schedule without ticks.
+type never struct{}
+
+func (never) Next(t time.Time) time.Time { return t.AddDate(1, 0, 0) }
+
+func noTicks(c *scanner.Config) { c.Schedule = never{} }
+
+// run starts the scanner; it ends with the test.
+func (r *rig) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.scanner.Run(ctx) }()
+	r.Cleanup(func() {
+		stop()
+		require.ErrorIs(r, <-ended, context.Canceled)
+	})
+	synctest.Wait()
+}
+
+// work checks and runs what is due, with one worker a lane, until the test ends.
+// A run takes as long as given.
+func (r *rig) work(took time.Duration) {
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			entries, err := r.queue.NextChecks(ctx)
+			if err != nil {
+				return
+			}
+			ids := make([]uint64, len(entries))
+			for i, e := range entries {
+				ids[i] = e.ID()
+			}
+			found, err := r.store.Load(context.Background(), ids)
+			if err != nil {
+				r.Error(err)
+			}
+			rows := map[uint64]task.Task{}
+			for _, t := range found {
+				rows[t.JobID] = t
+			}
+			r.queue.Checked(entries, rows)
+		}
+	})
+	for _, l := range r.lanes {
+		all.Go(func() {
+			for {
+				entries, err := l.Take(ctx, 1)
+				if err != nil {
+					return
+				}
+				r.fire(entries[0], took)
+			}
+		})
+	}
+	r.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+}
+
+func (r *rig) fire(e *queue.Entry, took time.Duration) {
+	r.mu.Lock()
+	r.ran[e.ID()] = append(r.ran[e.ID()], now())
+	r.mu.Unlock()
+	time.Sleep(took)
+	applied, err := r.store.Move(context.Background(), store.Move{JobID: e.ID(), From: task.Pending, To: task.Processed})
+	if err != nil || !applied {
+		r.Errorf("task %d not recorded: %v", e.ID(), err)
+	}
+	row := e.Task
+	row.Status = task.Processed
+	r.queue.Done(e, row, false)
+}
+
+func (r *rig) runs(id uint64) []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ran[id])
+}
+
+// ranAll tells that tasks ran exactly once, and how late the latest was.
+func (r *rig) ranAll(ids []uint64) (latest time.Duration) {
+	r.Helper()
+	rows, err := r.store.Load(r.Context(), ids)
+	require.NoError(r, err)
+	require.Len(r, rows, len(ids))
+	for _, row := range rows {
+		runs := r.runs(row.JobID)
+		require.Len(r, runs, 1, "task %d of biz_id %d, due at %s", row.JobID, row.BizID, row.ActionTime.Sub(r.start))
+		late := runs[0].Sub(row.ActionTime)
+		require.GreaterOrEqual(r, late, time.Duration(0))
+		latest = max(latest, late)
+	}
+	return latest
+}
+
+// insert stores a task of a biz_id, due in a while, as another process would.
+func (r *rig) insert(bizType, bizID uint64, in time.Duration) uint64 {
+	r.Helper()
+	got := r.store.Insert(context.Background(), []task.Task{{BizType: bizType, BizID: bizID, ActionTime: now().Add(in)}})
+	require.NoError(r, got[0].Err)
+	return got[0].Task.JobID
+}
+
+// bizID is a biz_id whose tasks live in a table of a partition.
+func (r *rig) bizID(partition, table int) uint64 {
+	first, _ := r.cfg.Layout.PartitionShards(partition)
+	for id := uint64(0); ; id++ {
+		if r.cfg.Layout.Shard(id) == first+table {
+			return id
+		}
+	}
+}
+
+func (r *rig) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// faults is a store whose calls can be held up or made to fail. A hook that is
+// nil does nothing.
+type faults struct {
+	*store.Store
+	mu      sync.Mutex
+	reading func(partition int)
+	broken  func(database int) bool // reads fail
+	stores  map[int]*store.Store    // reads of a database go there
+	overdue func(partition int) error
+	purge   func(partition int) error
+}
+
+func (f *faults) DuePages(p int, q store.Due) *store.DuePages {
+	f.mu.Lock()
+	reading, broken := f.reading, f.broken
+	f.mu.Unlock()
+	if reading != nil {
+		reading(p)
+	}
+	if broken != nil && broken(layout.PartitionDatabase(p)) {
+		return closedStore().DuePages(p, q)
+	}
+	if s := f.stores[layout.PartitionDatabase(p)]; s != nil {
+		return s.DuePages(p, q)
+	}
+	return f.Store.DuePages(p, q)
+}
+
+func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]store.Overdue, error) {
+	f.mu.Lock()
+	overdue := f.overdue
+	f.mu.Unlock()
+	if overdue != nil {
+		if err := overdue(p); err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Overdue(ctx, p, now)
+}
+
+func (f *faults) Purge(ctx context.Context, p int, before time.Time) (int, error) {
+	f.mu.Lock()
+	purge := f.purge
+	f.mu.Unlock()
+	if purge != nil {
+		if err := purge(p); err != nil {
+			return 0, err
+		}
+	}
+	return f.Store.Purge(ctx, p, before)
+}
+
+// set changes the hooks.
+func (f *faults) set(change func(*faults)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+// closedStore is a store in which every read fails.
+func closedStore() *store.Store {
+	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: "."})
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// owned is an ownership that the test changes.
+type owned struct {
+	mu    sync.Mutex
+	mine  []bool
+	rings chan struct{}
+}
+
+func (o *owned) Owns(p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mine[p]
+}
+
+func (o *owned) Watch() <-chan struct{} { return o.rings }
+
+func (o *owned) set(p int, mine bool) {
+	o.mu.Lock()
+	o.mine[p] = mine
+	o.mu.Unlock()
+	select {
+	case o.rings <- struct{}{}:
+	default:
+	}
+}
+
+// passes writes down the passes that were made.
+type passes struct {
+	mu   sync.Mutex
+	list []pass
+	ring chan<- struct{} // may be nil
+}
+
+type pass struct {
+	database int
+	ended    time.Time
+	took     time.Duration
+	err      error
+}
+
+func (p *passes) Scanned(database int, took time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, pass{database, now(), took, err})
+	if p.ring != nil {
+		p.ring <- struct{}{}
+	}
+}
+
+func (p *passes) of(database int) (list []pass) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.list {
+		if one.database == database {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// logbook is the log of a test.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count tells how many lines have a message.
+func (l *logbook) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), message)
+}

@@ -1,0 +1,181 @@
+package scanner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// A backlog that is much longer than the lane is worked off without another
+// tick: wherever a page was turned away, it is read on.
+func TestABacklogLongerThanTheLaneIsWorkedOffWithoutAnotherTick(t *testing.T) {
+	for name, batch := range map[string]int{"small pages": 4, "big pages": 500} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, layout, 12, func(c *scanner.Config) { noTicks(c); c.Batch = batch }, func(t *testing.T, r *rig) {
+				var ids []uint64
+				for i := range uint64(150) {
+					ids = append(ids, r.insert(orders, i%16, -time.Minute+time.Duration(i*7919%60_000)*time.Millisecond))
+				}
+				r.work(time.Millisecond)
+				r.run()
+				r.after(20 * time.Second)
+				r.ranAll(ids)
+				require.Len(t, r.passes.of(0), 1)
+				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+			})
+		})
+	}
+}
+
+// A lane that stands still costs a pass one moment of patience; the other types
+// go on.
+func TestALaneThatStandsStillDoesNotHoldUpTheOthers(t *testing.T) {
+	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
+		delete(r.lanes, orders) // nobody works on orders
+		r.work(0)
+		var others []uint64
+		for id := range uint64(16) {
+			for range 10 {
+				r.insert(orders, id, -time.Hour)
+			}
+			others = append(others, r.insert(mails, id, -time.Minute), r.insert(mails, id, 3*time.Second))
+		}
+		r.run()
+		r.after(3 * time.Second)
+		r.ranAll(others)
+		for d := range layout.Databases {
+			require.Less(t, r.passes.of(d)[0].took, 150*time.Millisecond)
+		}
+		require.Equal(t, queue.LaneStats{Depth: 10, Behind: 4}, r.queue.Stats(orders))
+		require.Equal(t, 160, r.countOverdue(orders), "those that were not read are overdue, too")
+	})
+}
+
+func (r *rig) countOverdue(bizType uint64) int { return r.scanner.Overdue()[bizType].Count }
+
+// A task that is due never waits behind one that is not, also when the lane is
+// full before its partition is read.
+func TestALaneFullOfLookaheadDoesNotDelayWhatIsDue(t *testing.T) {
+	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 8}
+	bubble(t, wide, 40, noTicks, func(t *testing.T, r *rig) {
+		r.work(0)
+		for table := range 2 {
+			for range 40 { // fills the lane from the first partition
+				r.insert(orders, r.bizID(0, table), 8*time.Second)
+			}
+		}
+		var ids []uint64
+		for p := 1; p < 8; p++ {
+			for table := range 2 {
+				ids = append(ids, r.insert(orders, r.bizID(p, table), -time.Second), r.insert(orders, r.bizID(p, table), 500*time.Millisecond))
+			}
+		}
+		r.run()
+		r.after(2 * time.Second)
+		// The first pass takes its patience of 100 ms; nothing waits for the 8 s.
+		require.LessOrEqual(t, r.ranAll(ids), 1200*time.Millisecond)
+		for _, id := range ids {
+			row, err := r.store.Get(t.Context(), id)
+			require.NoError(t, err)
+			if late := r.runs(id)[0].Sub(row.ActionTime); row.ActionTime.After(r.start) {
+				require.Zero(t, late)
+			}
+		}
+	})
+}
+
+// A page takes some rows of each table, so what a full lane turns away may be
+// later than rows of another table that were not read yet.
+func TestWhatWasNotReadIsNotForgottenForWhatWasTurnedAway(t *testing.T) {
+	one := sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 1}
+	bubble(t, one, 24, func(c *scanner.Config) { noTicks(c); c.Batch = 16 }, func(t *testing.T, r *rig) {
+		r.work(5 * time.Millisecond)
+		var ids []uint64
+		for i := range 120 { // the first table: many that are due early
+			ids = append(ids, r.insert(orders, r.bizID(0, 0), -time.Hour+time.Duration(i)*time.Second))
+		}
+		for range 40 { // the second: late ones
+			ids = append(ids, r.insert(orders, r.bizID(0, 1), 5*time.Second))
+		}
+		r.run()
+		r.after(5 * time.Second)
+		r.ranAll(ids[:120])
+		r.after(5 * time.Second)
+		r.ranAll(ids)
+	})
+}
+
+// With more tasks in the near future than the lane holds, each one runs at its
+// time all the same: the nearer displace the farther, which are read again.
+func TestMoreLookaheadThanTheLaneHolds(t *testing.T) {
+	bubble(t, layout, 30, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.run()
+		var ids []uint64
+		for i := range 150 {
+			ids = append(ids, r.insert(orders, uint64(i%16), 11*time.Second+time.Duration(i*7919%8_000)*time.Millisecond))
+		}
+		r.after(25 * time.Second)
+		require.LessOrEqual(t, r.ranAll(ids), 10*time.Millisecond)
+	})
+}
+
+// Rows of a type are read again and again for other lanes; each still runs once.
+func TestTwoTypesWithLongBacklogs(t *testing.T) {
+	bubble(t, layout, 8, func(c *scanner.Config) { c.Batch = 8 }, func(t *testing.T, r *rig) {
+		r.work(2 * time.Millisecond)
+		var ids []uint64
+		for i := range uint64(60) {
+			ids = append(ids, r.insert(orders, i%16, -time.Minute), r.insert(mails, i%5, -time.Duration(i)*time.Second))
+		}
+		r.run()
+		r.after(30 * time.Second)
+		r.ranAll(ids)
+	})
+}
+
+// Workers, cancels and ticks at once, with rows that are read while they finish.
+func TestNothingRunsTwiceWhileItIsReadAgain(t *testing.T) {
+	bubble(t, layout, 20, func(c *scanner.Config) { c.Batch = 8 }, func(t *testing.T, r *rig) {
+		r.work(time.Millisecond)
+		r.faults.set(func(f *faults) { f.reading = func(int) { time.Sleep(3 * time.Millisecond) } })
+		r.run()
+		var ids, cancelled []uint64
+		for i := range uint64(100) {
+			ids = append(ids, r.insert(orders, i%16, time.Duration(i)*5*time.Millisecond))
+			if i%20 == 0 {
+				id := r.insert(orders, i%16, time.Duration(i)*5*time.Millisecond+time.Second)
+				cancelled = append(cancelled, id)
+			}
+			r.scanner.Tick()
+			r.after(time.Millisecond)
+		}
+		for _, id := range cancelled {
+			shard, _ := layout.ShardOf(id)
+			h, err := r.queue.Hold(t.Context(), id, layout.Partition(shard))
+			if err != nil {
+				continue // it is running
+			}
+			_, err = r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Cancelled})
+			require.NoError(t, err)
+			h.Gone()
+			r.scanner.Tick()
+			r.after(time.Millisecond)
+		}
+		r.after(20 * time.Second)
+		r.ranAll(ids)
+		rows, err := r.store.Load(t.Context(), cancelled)
+		require.NoError(t, err)
+		for _, row := range rows {
+			require.Equal(t, row.Status == task.Processed, len(r.runs(row.JobID)) == 1)
+			require.Equal(t, row.Status == task.Cancelled, len(r.runs(row.JobID)) == 0)
+		}
+	})
+}

@@ -1,0 +1,396 @@
+package scanner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestRowsAreReadOneTickAhead(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		for id := range uint64(16) { // every table
+			r.insert(orders, id, -time.Hour)
+			r.insert(orders, id, 10*time.Second)
+			r.insert(orders, id, 15*time.Second)
+		}
+		r.run()
+		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		r.after(10*time.Second - time.Millisecond)
+		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		r.after(time.Millisecond)
+		require.Equal(t, queue.LaneStats{Depth: 48}, r.queue.Stats(orders))
+	})
+}
+
+// With a lookahead of one tick nothing that is known a tick ahead is late.
+func TestEachTaskRunsAtItsOwnMillisecond(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.run()
+		var ids []uint64
+		for i := range 80 {
+			ids = append(ids, r.insert(orders, uint64(i), 10*time.Second+time.Duration(i*337)*time.Millisecond))
+		}
+		r.after(time.Minute)
+		require.Zero(t, r.ranAll(ids))
+	})
+}
+
+func TestChangesByHandAreHonoured(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.run()
+		move := func(id uint64, to task.Status, in time.Duration) {
+			at := now().Add(in)
+			ok, err := r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{ActionTime: &at}})
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		cancelled, earlier, later := r.insert(orders, 1, 19*time.Second), r.insert(orders, 2, time.Hour), r.insert(orders, 3, 19*time.Second)
+		r.after(15 * time.Second) // the first and the third are in memory
+		move(cancelled, task.Cancelled, 0)
+		move(earlier, task.Pending, 3*time.Second)
+		move(later, task.Pending, 30*time.Second)
+		r.after(time.Minute)
+		require.Empty(t, r.runs(cancelled))
+		require.Equal(t, []time.Time{r.start.Add(20 * time.Second)}, r.runs(earlier), "at the tick that found it")
+		require.Equal(t, []time.Time{r.start.Add(45 * time.Second)}, r.runs(later))
+	})
+}
+
+func TestAPassAtOnceAndAtEveryTick(t *testing.T) {
+	bubble(t, layout, 10, nil, func(t *testing.T, r *rig) {
+		r.run()
+		r.after(30 * time.Second)
+		for d := range layout.Databases {
+			var at []time.Duration
+			for _, p := range r.passes.of(d) {
+				require.NoError(t, p.err)
+				at = append(at, p.ended.Sub(r.start))
+			}
+			require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}, at)
+		}
+	})
+}
+
+func TestACronSpecWithSeconds(t *testing.T) {
+	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("30 */2 * * * *")
+	require.NoError(t, err)
+	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = schedule }, func(t *testing.T, r *rig) {
+		r.run()
+		r.after(5 * time.Minute)
+		var at []time.Duration
+		for _, p := range r.passes.of(0) {
+			at = append(at, p.ended.Sub(r.start))
+		}
+		require.Equal(t, []time.Duration{0, 30 * time.Second, 150 * time.Second, 270 * time.Second}, at)
+	})
+}
+
+// A tick that comes while a pass is under way is neither run at the same time
+// nor lost; several of them are one.
+func TestTicksDuringAPassMakeOneMorePass(t *testing.T) {
+	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
+		r.run()
+		require.Len(t, r.passes.of(0), 1)
+		var inside, most atomic.Int32
+		r.faults.set(func(f *faults) {
+			f.reading = func(p int) {
+				if p == 0 {
+					most.Store(max(most.Load(), inside.Add(1)))
+					time.Sleep(time.Minute)
+					inside.Add(-1)
+				}
+			}
+		})
+		r.scanner.Tick()
+		r.after(time.Second)
+		for range 5 {
+			r.scanner.Tick()
+		}
+		r.after(time.Hour)
+		require.Len(t, r.passes.of(0), 3)
+		require.EqualValues(t, 1, most.Load())
+		require.GreaterOrEqual(t, len(r.passes.of(1)), 3, "the other database does not wait")
+	})
+}
+
+func TestALaneThatIsOpenedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
+	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
+		r.queue.CloseLane(orders)
+		id := r.insert(orders, 1, 0)
+		r.run()
+		r.lanes[orders] = r.queue.SetLane(orders)
+		r.work(0)
+		r.scanner.Tick()
+		r.after(time.Second)
+		r.ranAll([]uint64{id})
+	})
+}
+
+// One log line a pass and database, and no row of it is read twice.
+func TestUnknownBizTypesStayPending(t *testing.T) {
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Batch = 4 }, func(t *testing.T, r *rig) {
+		r.work(0)
+		var known []uint64
+		for id := range uint64(64) {
+			r.insert(hidden, id, -time.Hour)
+			r.insert(pushes, id, -time.Hour) // another engine's; nothing is wrong with them
+			if id%8 == 0 {
+				known = append(known, r.insert(orders, id, -time.Minute))
+			}
+		}
+		r.run()
+		r.after(time.Second)
+		r.ranAll(known)
+		require.Equal(t, layout.Databases, r.log.count("biz_type that is not configured"))
+		r.after(10 * time.Second)
+		require.Equal(t, 2*layout.Databases, r.log.count("biz_type that is not configured"))
+		require.Equal(t, 2*layout.Databases, r.log.count("biz_type=9"))
+		hiddenRows, err := r.store.List(t.Context(), 5, store.Filter{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, hiddenRows, 2)
+		for _, row := range hiddenRows {
+			require.Equal(t, task.Pending, row.Status)
+		}
+	})
+}
+
+func TestOnlyOwnPartitionsAreRead(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.owned.set(1, false)
+		r.owned.set(3, false)
+		var mine, others []uint64
+		for p := range layout.Partitions {
+			for table := range 2 {
+				id := r.insert(orders, r.bizID(p, table), 0)
+				if p%2 == 0 {
+					mine = append(mine, id)
+				} else {
+					others = append(others, id)
+				}
+			}
+		}
+		r.run()
+		r.after(time.Minute)
+		r.ranAll(mine)
+		for _, id := range others {
+			require.Empty(t, r.runs(id))
+		}
+		r.owned.set(1, true)
+		r.after(0)
+		r.ranAll(others[:2])
+		require.Empty(t, r.runs(others[2]))
+	})
+}
+
+func TestALostPartitionIsDropped(t *testing.T) {
+	bubble(t, layout, 1000, noTicks, func(t *testing.T, r *rig) {
+		for p := range layout.Partitions {
+			r.insert(orders, r.bizID(p, 0), 5*time.Second)
+		}
+		r.run()
+		require.Equal(t, 4, r.queue.Stats(orders).Depth)
+		r.owned.set(2, false)
+		synctest.Wait()
+		require.Equal(t, 3, r.queue.Stats(orders).Depth)
+	})
+}
+
+// A page that was read before the partition was lost comes too late: its rows
+// are another node's now.
+func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
+	for name, read := range map[string]func(r *rig){
+		"by a pass": func(r *rig) { r.scanner.Tick() },
+		"on":        func(r *rig) { r.queue.LeaveBehind(orders, 1, task.Key{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, layout, 1000, noTicks, func(t *testing.T, r *rig) {
+				r.run()
+				r.insert(orders, r.bizID(1, 0), 5*time.Second)
+				var once atomic.Bool
+				r.faults.set(func(f *faults) {
+					f.reading = func(p int) {
+						if p == 1 && once.CompareAndSwap(false, true) {
+							r.owned.set(1, false)
+							time.Sleep(time.Second) // the loss is dealt with before the rows come
+						}
+					}
+				})
+				read(r)
+				r.after(2 * time.Second)
+				require.True(t, once.Load())
+				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+			})
+		})
+	}
+}
+
+func TestNear(t *testing.T) {
+	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
+		r.owned.set(3, false)
+		near := func(p int, in time.Duration) bool { return r.scanner.Near(p, now().Add(in)) }
+		require.True(t, near(0, -time.Hour))
+		require.True(t, near(0, 10500*time.Millisecond), "the lookahead, and half a second for the pass")
+		require.False(t, near(0, 10501*time.Millisecond))
+		require.False(t, near(3, 0), "not ours")
+
+		// A slow pass reaches its last partition late: it is given twice that time.
+		r.faults.set(func(f *faults) { f.reading = func(int) { time.Sleep(time.Second) } })
+		r.run()
+		r.after(time.Minute)
+		require.True(t, near(0, 14*time.Second))
+		require.False(t, near(0, 14*time.Second+time.Millisecond))
+	})
+}
+
+func TestRunEndsWithItsContextWhateverItIsAbout(t *testing.T) {
+	bubble(t, layout, 1, func(c *scanner.Config) { c.Retention = time.Hour; c.Batch = 1 }, func(t *testing.T, r *rig) {
+		for id := range uint64(100) {
+			r.insert(orders, id, 0) // the lane is full: it waits for room
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.scanner.Run(ctx) }()
+		time.Sleep(50 * time.Millisecond)
+		stop()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.Equal(t, 50*time.Millisecond, now().Sub(r.start))
+	})
+}
+
+var errBroken = errors.New("connection refused")
+
+func TestOverdueTasksAreCounted(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		var ids []uint64
+		for id := range uint64(40) {
+			ids = append(ids, r.insert(orders, id, -time.Duration(id+2)*time.Second))
+			if id%4 == 0 {
+				ids = append(ids, r.insert(mails, id, -time.Minute))
+			}
+		}
+		r.insert(hidden, 0, -2*time.Hour)
+		r.insert(orders, 0, time.Hour)
+		r.insert(orders, 0, 0) // due, but not late yet
+		require.Empty(t, r.scanner.Overdue())
+		r.run()
+		got := r.scanner.Overdue()
+		require.Equal(t, 41, got[orders].Count)
+		require.Equal(t, r.start.Add(-41*time.Second), got[orders].Oldest)
+		require.Equal(t, store.Overdue{Count: 10, Oldest: r.start.Add(-time.Minute)}, got[mails])
+		require.Equal(t, store.Overdue{Count: 1, Oldest: r.start.Add(-2 * time.Hour)}, got[hidden], "also what nobody serves")
+
+		r.work(0)
+		r.after(10 * time.Second)
+		r.ranAll(ids)
+		r.after(10 * time.Second)
+		require.NotContains(t, r.scanner.Overdue(), orders)
+	})
+}
+
+// Counting a huge backlog takes long; it may take a tenth of the time.
+func TestCountingTakesATenthOfTheTimeAtMost(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.insert(orders, r.bizID(0, 0), -time.Hour) // and nobody works
+		var counted []time.Duration
+		r.faults.set(func(f *faults) {
+			f.overdue = func(p int) error {
+				counted = append(counted, now().Sub(r.start)) // one database has overdue rows, so one goroutine comes here
+				time.Sleep(4 * time.Second)
+				return nil
+			}
+		})
+		r.run()
+		r.after(100 * time.Second)
+		r.faults.mu.Lock()
+		defer r.faults.mu.Unlock()
+		require.Equal(t, []time.Duration{0, 40 * time.Second, 80 * time.Second}, counted)
+	})
+}
+
+func TestACountThatFailsDoesNotFailThePass(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.insert(orders, r.bizID(0, 0), -time.Hour) // and nobody works
+		r.run()
+		require.Equal(t, 1, r.countOverdue(orders))
+		r.insert(orders, r.bizID(0, 0), -time.Hour)
+		r.faults.set(func(f *faults) { f.overdue = func(int) error { return errBroken } })
+		r.after(10 * time.Second)
+		require.Equal(t, 1, r.countOverdue(orders), "the last count stands")
+		require.Equal(t, 1, r.log.count("overdue tasks not counted"))
+		require.NoError(t, r.passes.of(0)[1].err)
+		r.faults.set(func(f *faults) { f.overdue = nil })
+		r.after(10 * time.Second)
+		require.Equal(t, 2, r.countOverdue(orders))
+	})
+}
+
+func TestPurge(t *testing.T) {
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retention, c.Schedule = 24*time.Hour, never{} }, func(t *testing.T, r *rig) {
+		r.owned.set(3, false)
+		// Three tasks of each kind in each partition.
+		kinds := map[task.Status][]uint64{}
+		var others []uint64
+		for p := range layout.Partitions {
+			for _, status := range []task.Status{task.Processed, task.Cancelled, task.Dead, task.Pending} {
+				for range 3 {
+					id := r.insert(hidden, r.bizID(p, 1), 0)
+					_, err := r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: status})
+					require.NoError(t, err)
+					if p == 3 {
+						others = append(others, id)
+					} else {
+						kinds[status] = append(kinds[status], id)
+					}
+				}
+			}
+		}
+		left := func(ids []uint64) int {
+			rows, err := r.store.Load(t.Context(), ids)
+			require.NoError(t, err)
+			return len(rows)
+		}
+		var calls atomic.Int32
+		r.faults.set(func(f *faults) {
+			f.purge = func(p int) error {
+				if calls.Add(1) <= 2 {
+					return errBroken
+				}
+				return nil
+			}
+		})
+		r.run()
+		r.after(23 * time.Hour)
+		require.Equal(t, 9, left(kinds[task.Processed]))
+		require.Equal(t, 2, r.log.count("not purged"), "and the partitions after those were looked at all the same")
+		r.after(3 * time.Hour)
+		require.Zero(t, left(kinds[task.Processed]))
+		require.Zero(t, left(kinds[task.Cancelled]))
+		require.Equal(t, 9, left(kinds[task.Dead]))
+		require.Equal(t, 9, left(kinds[task.Pending]))
+		require.Equal(t, len(others), left(others), "not ours")
+	})
+}
+
+func TestWithoutRetentionNothingIsPurged(t *testing.T) {
+	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
+		r.faults.set(func(f *faults) {
+			f.purge = func(int) error { t.Error("purged"); return nil }
+		})
+		r.run()
+		r.after(48 * time.Hour)
+	})
+}
