@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
@@ -54,7 +53,6 @@ type App struct {
 	pokes    chan struct{}        // asks for a look at the configuration file
 	draining atomic.Bool
 	addr     atomic.Value // string: the address listened on
-	started  time.Time
 }
 
 // Option changes how an App is built.

@@ -54,7 +54,7 @@ func (a *App) build() error {
 		Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Near: a.scanner.Near, Now: time.Now,
 	})
-	a.metrics.Watch(a.gauges, func() int { return len(a.cluster.Ownership().Owned()) })
+	a.metrics.Watch(a.gauges, func() int { return len(a.working()) })
 	return nil
 }
 

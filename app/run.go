@@ -43,7 +43,6 @@ func (a *App) run(ctx context.Context) error {
 	defer stopWork()
 	laneSets := make(chan []*processor.Lane, 1)
 	laneSets <- laneList(lanes)
-	a.started = time.Now()
 
 	g, failed := errgroup.WithContext(patience)
 	loop := func(room string, run func(context.Context) error, ctx context.Context) {

@@ -26,6 +26,14 @@ func (a *App) gauges() []metrics.Gauge {
 	return list
 }
 
+// working lists the partitions that this node works on: none while it drains.
+func (a *App) working() []int {
+	if a.draining.Load() {
+		return []int{}
+	}
+	return a.cluster.Ownership().Owned()
+}
+
 // status answers what the HTTP API asks about this node.
 type status struct{ *App }
 
@@ -38,7 +46,7 @@ func (s status) Cluster(context.Context) (httpapi.Cluster, error) {
 	return httpapi.Cluster{
 		Node:       s.node,
 		Partitions: s.layout.Partitions,
-		Nodes:      []httpapi.Node{{Name: s.node, Address: address, Partitions: s.cluster.Ownership().Owned()}},
+		Nodes:      []httpapi.Node{{Name: s.node, Address: address, Partitions: s.working()}},
 	}, nil
 }
 

@@ -20,7 +20,7 @@ func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
 		return err
 	}
 	defer h.Gone()
-	return d.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+	return d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
 }
 
 // Change asks for a new time, a new attribute, or both.
@@ -69,6 +69,8 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
 	if err != nil {
 		return task.Task{}, err
 	}
+	// From here on the caller may leave: a change that is made is also queued.
+	ctx = context.WithoutCancel(ctx)
 	var t task.Task
 	if err = d.move(ctx, m); err == nil {
 		t, err = d.cfg.Store.Get(ctx, m.JobID)
@@ -77,8 +79,14 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
 	return t, err
 }
 
-// end lets go of a task. After an error the scanner finds what there is.
+// end lets go of a task. A pending one that was only asked about goes back to
+// where it was; after another error the scanner finds what there is.
 func (d *Desk) end(h *queue.Hold, t task.Task, err error) {
+	var conflict *task.ConflictError
+	if errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending {
+		h.Release()
+		return
+	}
 	if err != nil || t.Status != task.Pending {
 		h.Gone()
 		return

@@ -151,6 +151,8 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	// A task that is due soon is held before its row can be seen by a scan, so
 	// that it is queued once: by us.
 	holds := d.holdNear(ctx, tasks)
+	// From here on the caller may leave: a task that is stored is also queued.
+	ctx = context.WithoutCancel(ctx)
 	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
 		d.letGoSubmitted(holds[tasks[i].JobID], tasks[i].JobID, in)

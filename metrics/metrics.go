@@ -7,6 +7,7 @@ package metrics
 
 import (
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,8 @@ type Metrics struct {
 	run       *prometheus.HistogramVec
 	fenced    *prometheus.CounterVec
 	scans     prometheus.Histogram
-	scanFails prometheus.Counter
-	lastScan  prometheus.Gauge
+	scanFails *prometheus.CounterVec
+	lastScan  *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
@@ -76,12 +77,12 @@ func New() *Metrics {
 			Name: "toc_scan_seconds", Help: "Time of one pass of the scanner over the owned partitions of one database.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
-		scanFails: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "toc_scan_failures_total", Help: "Passes that a database cut short.",
-		}),
-		lastScan: prometheus.NewGauge(prometheus.GaugeOpts{
+		scanFails: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_scan_failures_total", Help: "Passes over a database that did not read all of it.",
+		}, []string{"database"}),
+		lastScan: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
-		}),
+		}, []string{"database"}),
 	}
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
@@ -148,11 +149,12 @@ func (m *Metrics) Finished(b task.BizType, o processor.Outcome, ran time.Duratio
 }
 
 // Scanned implements scanner.Observer.
-func (m *Metrics) Scanned(_ int, took time.Duration, err error) {
+func (m *Metrics) Scanned(database int, took time.Duration, err error) {
+	name := strconv.Itoa(database)
 	if err != nil {
-		m.scanFails.Inc()
+		m.scanFails.WithLabelValues(name).Inc()
 		return
 	}
 	m.scans.Observe(took.Seconds())
-	m.lastScan.SetToCurrentTime()
+	m.lastScan.WithLabelValues(name).SetToCurrentTime()
 }

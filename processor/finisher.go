@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/groupcommit"
@@ -36,9 +37,12 @@ type finisher struct {
 	near     func(int, time.Time) bool
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
+	failing  []atomic.Bool // by database: its last flush failed
+	back     func()        // called when a database records again
 }
 
 func (f *finisher) start(ctx context.Context) {
+	f.failing = make([]atomic.Bool, f.layout.Databases)
 	for d := range f.layout.Databases {
 		f.groups = append(f.groups, groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) }))
 	}
@@ -47,6 +51,12 @@ func (f *finisher) start(ctx context.Context) {
 func (f *finisher) add(d finish) {
 	shard, _ := f.layout.ShardOf(d.move.JobID)
 	f.groups[f.layout.Database(shard)].Add(d)
+}
+
+// writable tells whether outcomes of a partition's tasks can be recorded now, as
+// far as is known.
+func (f *finisher) writable(partition int) bool {
+	return !f.failing[f.layout.PartitionDatabase(partition)].Load()
 }
 
 func (f *finisher) wait() {
@@ -65,14 +75,19 @@ func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
 	stamp := f.store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
-		applied, err := f.store.Apply(ctx, database, stamp, moves)
+		// A record on its way is not cut off: the store bounds its time.
+		applied, err := f.store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
 		if err == nil {
 			f.settle(batch, applied)
+			if f.failing[database].Swap(false) {
+				f.back()
+			}
 			if try > 1 {
 				f.logger.Info("outcomes recorded after all", "database", database, "tasks", len(batch), "tries", try)
 			}
 			return
 		}
+		f.failing[database].Store(true)
 		if ctx.Err() != nil {
 			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(batch), "error", err)
 			return

@@ -39,8 +39,8 @@ type Config struct {
 	// Near tells whether a task due then belongs into the queue now; a later
 	// one is found by the scanner.
 	Near func(partition int, due time.Time) bool
-	// LanesChanged is called when lanes were opened or closed: there may be
-	// tasks for them in the store.
+	// LanesChanged is called when lanes were opened or closed, or when a database
+	// records outcomes again: there may be tasks for them in the store.
 	LanesChanged func()
 	Now          func() time.Time
 	Logger       *slog.Logger
@@ -69,7 +69,7 @@ func New(cfg Config) *Runner {
 		lanes: make(map[uint64]*Lane),
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			observer: cfg.Observer, near: cfg.Near, logger: cfg.Logger,
+			observer: cfg.Observer, near: cfg.Near, back: cfg.LanesChanged, logger: cfg.Logger,
 		},
 	}
 }
@@ -174,10 +174,15 @@ func (w *worker) run(ctx context.Context) {
 }
 
 // admit tells the observer that tasks start, and lets those that are too late
-// die instead.
+// die instead. Tasks whose outcome could not be recorded now do not start: they
+// would pile up, and run again after a restart.
 func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 	admitted := entries[:0]
 	for _, e := range entries {
+		if !w.finisher.writable(e.Partition) {
+			w.cfg.Queue.Return(e)
+			continue
+		}
 		late := max(0, now.Sub(e.Task.ActionTime))
 		if w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
 			move, row := expire(e.Task, late)
@@ -199,6 +204,10 @@ func (w *worker) fire(ctx context.Context, entries []*queue.Entry, start time.Ti
 	}
 	end := w.cfg.Now()
 	for i, e := range entries {
+		if errs[i] != nil && ctx.Err() != nil {
+			w.cfg.Queue.Return(e) // told to stop: not the task's fault, it runs again
+			continue
+		}
 		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
 		if outcome == Dead {
 			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "attempts", row.Attempts, "error", row.LastError)

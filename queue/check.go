@@ -70,12 +70,12 @@ func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
 			e.runAt = row.ActionTime
 			if row.ActionTime.Sub(now) > 2*q.cfg.CheckAhead {
 				e.state = waiting
-				e.lane.wake.ring() // the leader may have counted on it
 			}
 		case e.runAt.After(now): // moved to earlier
 			e.runAt = now
 		} // else it was due before, and keeps its turn
 		q.enqueue(e)
+		e.lane.wake.ring() // what comes back may be what the leader waits for
 	}
 	q.mu.Unlock()
 	back.tell()

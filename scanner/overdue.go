@@ -17,17 +17,23 @@ type overdue struct {
 
 // countOverdue counts the overdue rows of the partitions in which the pass saw
 // some; an idle store costs nothing. Counting takes at most a tenth of the time.
-func (r *scan) countOverdue(ctx context.Context) error {
+// If it fails, the last count stands.
+func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := r.cfg.Now()
 	if len(r.late) > 0 && start.Before(o.rest) {
-		return nil
+		return
 	}
+	defer func() {
+		now := r.cfg.Now()
+		o.rest = now.Add(9 * now.Sub(start))
+	}()
 	sums := make(map[uint64]store.Overdue)
 	for _, p := range r.late {
 		found, err := r.cfg.Store.Overdue(ctx, p, start)
 		if err != nil {
-			return err
+			r.cfg.Logger.Warn("overdue tasks not counted", "database", r.db.index, "error", err)
+			return
 		}
 		for b, sum := range found {
 			sums[b] = sums[b].Add(sum)
@@ -36,8 +42,6 @@ func (r *scan) countOverdue(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sums = sums
-	o.rest = r.cfg.Now().Add(9 * r.cfg.Now().Sub(start))
-	return nil
 }
 
 // Overdue sums up, by biz_type, the pending tasks of this node whose time has

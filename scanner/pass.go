@@ -2,6 +2,8 @@ package scanner
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -27,28 +29,57 @@ type scan struct {
 	full    []uint64 // business types whose lane stood still: left behind
 	foreign []uint64 // business types that this engine does not serve
 	late    []int    // partitions with overdue rows
+
+	waited map[uint64]time.Duration // for room in the lanes, by business type
 }
 
 // pass reads all owned partitions of a database once.
 func (s *Scanner) pass(ctx context.Context, db *database) error {
-	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until()}
+	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{}}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
-	for p := first; p < end; p++ {
+	var failed []error
+	inARow := 0
+	for p := first; p < end && inARow < maxFailures; p++ {
 		if !s.cfg.Ownership.Owns(p) {
 			continue
 		}
-		if err := run.partition(ctx, p); err != nil {
-			return err
+		err := run.partition(ctx, p)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
+		if err == nil {
+			inARow = 0
+			continue
+		}
+		inARow++
+		failed = append(failed, fmt.Errorf("partition %d: %w", p, err))
 	}
-	return run.countOverdue(ctx)
+	if len(failed) > 0 {
+		return errors.Join(failed...)
+	}
+	run.countOverdue(ctx)
+	return nil
+}
+
+// maxFailures is how many partitions in a row may fail before the database is
+// taken to be down. A single one is left out: it must not hide those after it.
+const maxFailures = 3
+
+// wait waits for room in a full lane and tells whether there is some. Over a
+// pass it waits for one lane no longer than a tenth of the lookahead.
+func (r *scan) wait(ctx context.Context, bizType uint64) bool {
+	if r.waited[bizType] > r.cfg.Lookahead/10 {
+		return false
+	}
+	start := r.cfg.Now()
+	room := r.cfg.Queue.WaitRoom(ctx, bizType, patience)
+	r.waited[bizType] += r.cfg.Now().Sub(start)
+	return room
 }
 
 // partition reads one partition to its end, page by page; a page is running
 // while the next one is read.
 func (r *scan) partition(ctx context.Context, p int) error {
-	read := r.cfg.Queue.BeginRead(p)
-	defer read.End()
 	r.cfg.Queue.ReadAnew(p, r.full)
 	for _, b := range r.full {
 		r.cfg.Queue.LeaveBehind(b, p, task.Key{})
@@ -60,31 +91,21 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	})
 	late := len(r.full) > 0
 	for {
-		page, err := r.next(ctx, r.db.index, pages)
+		turnedAway, end, err := r.page(ctx, p, pages, &late)
 		if err != nil {
 			return err
 		}
-		if len(page) == 0 {
+		if r.lost(p) {
+			return nil
+		}
+		if end {
 			break
 		}
-		overdueBefore := r.cfg.Now().Add(-time.Second)
-		items := make([]queue.Item, 0, len(page))
-		for i := range page {
-			t := &page[i]
-			b, known := r.types.ByID(t.BizType)
-			if !known || b.Mode != task.ModeScan {
-				if !slices.Contains(r.foreign, t.BizType) {
-					r.leaveOut(pages, t, known)
-				}
-				continue
-			}
-			late = late || t.ActionTime.Before(overdueBefore)
-			items = append(items, queue.Item{Task: *t, Partition: p})
-		}
-		for _, b := range r.cfg.Queue.Offer(read, items...) {
-			if !r.cfg.Queue.WaitRoom(ctx, b, patience) && !slices.Contains(r.full, b) {
+		for _, b := range turnedAway {
+			if !r.wait(ctx, b) && !slices.Contains(r.full, b) {
 				r.full = append(r.full, b)
 				pages.Except(b)
+				r.leaveRest(pages, b, p)
 			}
 		}
 	}
@@ -92,6 +113,32 @@ func (r *scan) partition(ctx context.Context, p int) error {
 		r.late = append(r.late, p)
 	}
 	return nil
+}
+
+// page reads and offers one page. It tells which business types a full lane
+// turned away, and whether the partition is read to its end.
+func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (turnedAway []uint64, end bool, err error) {
+	read := r.cfg.Queue.BeginRead(p)
+	defer read.End()
+	page, err := r.next(ctx, r.db.index, pages)
+	if err != nil || len(page) == 0 {
+		return nil, true, err
+	}
+	overdueBefore := r.cfg.Now().Add(-time.Second)
+	items := make([]queue.Item, 0, len(page))
+	for i := range page {
+		t := &page[i]
+		b, known := r.types.ByID(t.BizType)
+		if !known || b.Mode != task.ModeScan {
+			if !slices.Contains(r.foreign, t.BizType) {
+				r.leaveOut(pages, t, known)
+			}
+			continue
+		}
+		*late = *late || t.ActionTime.Before(overdueBefore)
+		items = append(items, queue.Item{Task: *t, Partition: p})
+	}
+	return r.cfg.Queue.Offer(read, items...), false, nil
 }
 
 // leaveOut stops reading rows of a business type that this engine does not serve.
@@ -104,10 +151,13 @@ func (r *scan) leaveOut(pages *store.DuePages, t *task.Task, known bool) {
 	}
 }
 
-// next reads a page when there is a free slot. A database that fails waits for
-// its time-outs outside the slots, where it holds up nobody.
+// slowPass is how long a pass may take before its database counts as slow.
+const slowPass = 2 * time.Second
+
+// next reads a page when there is a free slot. A database that fails or is slow
+// waits outside the slots, where it holds up nobody.
 func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
-	if !s.dbs[database].failing {
+	if db := s.dbs[database]; !db.failing.Load() && time.Duration(db.took.Load()) < slowPass {
 		if err := s.slots.Acquire(ctx, 1); err != nil {
 			return nil, err
 		}
@@ -148,8 +198,31 @@ func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
 		for i := range page {
 			items[i] = queue.Item{Task: page[i], Partition: r.Partition}
 		}
-		if turnedAway := s.cfg.Queue.Offer(read, items...); len(turnedAway) > 0 {
-			return nil // the queue remembers where
+		turnedAway := s.cfg.Queue.Offer(read, items...)
+		if s.lost(r.Partition) {
+			return nil
 		}
+		if len(turnedAway) > 0 {
+			s.leaveRest(pages, r.BizType, r.Partition)
+			return nil
+		}
+	}
+}
+
+// lost tells whether a partition was lost while it was read, and takes its rows
+// out of memory again: they may have been offered after dropLost.
+func (s *Scanner) lost(p int) bool {
+	if s.cfg.Ownership.Owns(p) {
+		return false
+	}
+	s.cfg.Queue.DropPartition(p)
+	return true
+}
+
+// leaveRest remembers the rows of a partition that come after the pages read so
+// far. What a lane turned away may be later than they are.
+func (s *Scanner) leaveRest(pages *store.DuePages, bizType uint64, p int) {
+	if from, more := pages.Rest(); more {
+		s.cfg.Queue.LeaveBehind(bizType, p, from)
 	}
 }

@@ -76,7 +76,7 @@ type Scanner struct {
 type database struct {
 	index   int
 	wake    chan struct{}
-	failing bool
+	failing atomic.Bool  // its last pass failed
 	took    atomic.Int64 // nanoseconds of the last pass
 	overdue *overdue
 }
@@ -96,12 +96,8 @@ func New(cfg Config) *Scanner {
 // Run scans until ctx ends: at once, at every tick, and whenever this node's
 // partitions change.
 func (s *Scanner) Run(ctx context.Context) error {
-	clock := cron.New(cron.WithLocation(time.UTC))
-	clock.Schedule(s.cfg.Schedule, cron.FuncJob(s.Tick))
-	clock.Start()
-	defer func() { <-clock.Stop().Done() }()
-
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.tick(ctx) })
 	for _, db := range s.dbs {
 		g.Go(func() error { return s.loop(ctx, db) })
 	}
@@ -124,6 +120,31 @@ func (s *Scanner) Run(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
+}
+
+// tick asks for passes by the schedule until ctx ends. It looks at the wall
+// clock each second and ticks at once when that was set back, so a step of the
+// clock never stops the scans (cron's own runner would wait until the clock has
+// caught up).
+func (s *Scanner) tick(ctx context.Context) error {
+	last := s.cfg.Now()
+	next := s.cfg.Schedule.Next(last.UTC())
+	for {
+		wait := time.Second
+		if !next.IsZero() { // zero: the schedule has no next time
+			wait = min(wait, max(0, next.Sub(last)))
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		now := s.cfg.Now()
+		due := !next.IsZero() && !now.Before(next)
+		if setBack := now.Round(0).Before(last.Round(0)); due || setBack {
+			s.Tick()
+			next = s.cfg.Schedule.Next(now.UTC())
+		}
+		last = now
+	}
 }
 
 // Tick asks for a pass over every database. A database whose pass is still under
@@ -165,10 +186,10 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 		switch {
 		case err != nil:
 			s.cfg.Logger.Warn("database not scanned; trying again at the next tick", "database", db.index, "error", err)
-		case db.failing:
+		case db.failing.Load():
 			s.cfg.Logger.Info("database is scanned again", "database", db.index)
 		}
-		db.failing = err != nil
+		db.failing.Store(err != nil)
 	}
 }
 

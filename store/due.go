@@ -39,6 +39,7 @@ type dueTable struct {
 // time in another way ("12:00:00" comes before "12:00:00.000").
 type place struct {
 	actionTime any
+	moment     time.Time // what actionTime means
 	jobID      uint64
 }
 
@@ -65,6 +66,21 @@ func (s *Store) DuePages(partition int, q Due) *DuePages {
 
 // Except leaves further biz_types out of the pages to come.
 func (p *DuePages) Except(bizType uint64) { p.query.Except = append(p.query.Except, bizType) }
+
+// Rest is the earliest place from which rows have not been read yet; more is
+// false when all were.
+func (p *DuePages) Rest() (from task.Key, more bool) {
+	for _, t := range p.tables {
+		var k task.Key
+		if t.after != nil {
+			k = task.Key{ActionTime: t.after.moment, JobID: t.after.jobID + 1}
+		}
+		if !more || k.Before(from) {
+			from, more = k, true
+		}
+	}
+	return from, more
+}
 
 // minPerTable keeps pages of many tables from becoming crumbs.
 const minPerTable = 16
@@ -105,7 +121,7 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (p
 		shard, _ := p.store.layout.ShardOf(uint64(r.JobID))
 		table := p.store.layout.Table(shard)
 		count[table]++
-		if here := (place{r.written, uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
+		if here := (place{r.written, time.Time(r.ActionTime), uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
 			last[table] = here
 		}
 	})

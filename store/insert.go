@@ -213,6 +213,8 @@ func (s *Store) insertStatements(batch []*insert) ([]statement, [][]*insert) {
 		}
 		groups[i] = append(groups[i], in)
 	}
+	// All writers take their locks in the same order: no deadlock among them.
+	slices.SortFunc(groups, func(a, b []*insert) int { return a[0].shard - b[0].shard })
 	statements := make([]statement, len(groups))
 	for i, group := range groups {
 		statements[i] = s.insertStatement(group)

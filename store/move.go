@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -157,6 +158,8 @@ func (s *Store) moveStatements(stamp time.Time, moves []Move) ([]statement, []mo
 		}
 		groups[g].moves = append(groups[g].moves, i)
 	}
+	// All writers take their locks in the same order: no deadlock among them.
+	slices.SortStableFunc(groups, func(a, b moveGroup) int { return a.shard - b.shard })
 	statements := make([]statement, len(groups))
 	for i, g := range groups {
 		statements[i] = s.moveStatement(stamp, moves, g)

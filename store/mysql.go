@@ -80,6 +80,11 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	if dsn.DBName == "" {
 		return nil, fmt.Errorf("store.mysql.dsn of database %d names no database", i)
 	}
+	// The driver escapes parameters itself; that is safe in this character set,
+	// and in others it is not.
+	if err := dsn.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
+		return nil, err
+	}
 	dsn.ParseTime, dsn.Loc = true, time.UTC
 	dsn.MultiStatements, dsn.InterpolateParams = true, true
 	dsn.ClientFoundRows = false     // a compare-and-set counts the rows it changed
