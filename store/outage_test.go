@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -179,23 +178,17 @@ func TestSQLiteIsNoDatabase(t *testing.T) {
 
 // saysWhatIsMissing: an unmigrated database says so, and is no panic.
 func saysWhatIsMissing(t *testing.T, p place) {
-	cfg := p.config(t, small)
+	f := &fixture{cfg: p.config(t, small), layout: small, clock: newClock()}
 	for i := range small.Databases {
-		byHand(t, cfg, i) // the database, without tables
+		f.hands = append(f.hands, byHand(t, f.cfg, i)) // the database, without tables
 	}
-	f := &fixture{cfg: cfg, layout: small, clock: newClock()}
 	f.cfg.IDs = newIDs(t, small, 1, f.clock)
+	f.cfg.Now = f.clock.Now
 	f.Store = f.another(t, f.cfg)
 	for _, r := range f.Insert(context.Background(), []task.Task{{BizID: 1}, {BizID: 2}}) {
 		require.ErrorIs(t, r.Err, task.ErrUnavailable)
 		require.ErrorContains(t, r.Err, "timeout_task_000")
 	}
-	var list []migrations.Database
-	for i := range small.Databases {
-		list = append(list, migrations.Database{Index: i, DB: byHand(t, cfg, i)})
-	}
-	require.NoError(t, migrations.Up(t.Context(), migrations.Config{
-		Dialect: migrations.Dialect(cfg.Driver), Layout: small, Databases: list,
-	}))
+	f.migrate(t)
 	requireUp(t, f)
 }
