@@ -110,6 +110,7 @@ func (r *reading) run() {
 			break
 		}
 		r.check(page)
+		r.checkRest(pages)
 		switch rapid.IntRange(0, 4).Draw(r.T, "between pages") {
 		case 0:
 			r.insert(rapid.IntRange(1, 5).Draw(r.T, "more rows"))
@@ -140,5 +141,16 @@ func (r *reading) check(page []task.Task) {
 			require.True(r, before.Before(task.KeyOf(one)), "%v out of order", one)
 		}
 		r.last[shard] = task.KeyOf(one)
+	}
+}
+
+// checkRest checks that whoever reads on from the rest misses nothing.
+func (r *reading) checkRest(pages *store.DuePages) {
+	from, more := pages.Rest()
+	for id := range r.still {
+		if one := r.rows[id]; r.matches(one) && !r.seen[id] {
+			require.True(r, more, "%v is left", one)
+			require.False(r, task.KeyOf(&one).Before(from), "%v comes before the rest, %v", one, from)
+		}
 	}
 }

@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestMySQLDSN(t *testing.T) {
 	t.Parallel()
 	cfg := store.Config{DSN: "u:p@tcp(127.0.0.1:3306)/toc_%d?parseTime=false&loc=Asia%2FShanghai&multiStatements=false" +
-		"&clientFoundRows=true&time_zone=%27SYSTEM%27&sql_mode=%27%27&readTimeout=7s&tls=skip-verify"}
+		"&clientFoundRows=true&time_zone=%27SYSTEM%27&sql_mode=%27%27&charset=gbk&readTimeout=7s&tls=skip-verify"}
 	dsn, err := store.MySQLDSN(cfg, 5)
 	require.NoError(t, err)
 	require.Equal(t, "toc_5", dsn.DBName)
@@ -43,6 +43,7 @@ func TestMySQLDSN(t *testing.T) {
 	require.Equal(t, time.UTC, dsn.Loc)
 	require.Equal(t, "'+00:00'", dsn.Params["time_zone"])
 	require.Contains(t, dsn.Params["sql_mode"], "STRICT_ALL_TABLES")
+	require.Contains(t, dsn.FormatDSN(), "charset=utf8mb4&", "in gbk a quote can hide in a letter")
 	require.Equal(t, 7*time.Second, dsn.ReadTimeout, "the user's own")
 	require.NotZero(t, dsn.Timeout)
 	require.Equal(t, "skip-verify", dsn.TLSConfig)
