@@ -3,6 +3,7 @@ package scanner_test
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -17,7 +19,7 @@ import (
 func TestADatabaseThatFailsDoesNotStopTheOthers(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
-		r.faults.set(func(f *faults) { f.broken = func(database int) bool { return database == 1 } })
+		r.faults.set(func(f *faults) { f.broken = inDatabase(1) })
 		r.run()
 		var even, odd []uint64
 		for id := range uint64(40) { // even biz_ids live in database 0
@@ -84,6 +86,38 @@ func TestADatabaseThatHangsDoesNotStopTheOthers(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
+// One partition that cannot be read (a table was dropped, say) does not hide
+// those after it.
+func TestAPartitionThatFailsDoesNotStopItsDatabase(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.faults.set(func(f *faults) { f.broken = func(p int) bool { return p == 2 } })
+		hurt, fine := r.insert(orders, r.bizID(2, 0), 0), r.insert(orders, r.bizID(3, 0), 0)
+		r.run()
+		r.ranAll([]uint64{fine})
+		require.Empty(t, r.runs(hurt))
+		require.ErrorContains(t, r.passes.of(1)[0].err, "partition 2:")
+		r.faults.set(func(f *faults) { f.broken = nil })
+		r.after(10 * time.Second)
+		r.ranAll([]uint64{hurt, fine})
+	})
+}
+
+// Each statement to a database that is down may take its whole time-out, so a
+// pass does not try them all.
+func TestAPassGivesADatabaseThatIsDownUp(t *testing.T) {
+	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 16}
+	bubble(t, wide, 1000, nil, func(t *testing.T, r *rig) {
+		var reads atomic.Int32
+		r.faults.set(func(f *faults) {
+			f.reading = func(int) { reads.Add(1) }
+			f.broken = func(int) bool { return true }
+		})
+		r.run()
+		require.EqualValues(t, 3, reads.Load())
+	})
+}
+
 // What a refill cannot read now, the next tick finds.
 func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 	bubble(t, layout, 4, nil, func(t *testing.T, r *rig) {
@@ -93,7 +127,7 @@ func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 		}
 		r.run() // four are in memory
 		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.queue.Stats(orders))
-		r.faults.set(func(f *faults) { f.broken = func(database int) bool { return database == 1 } })
+		r.faults.set(func(f *faults) { f.broken = inDatabase(1) })
 		r.work(0)
 		r.after(time.Second)
 		require.Equal(t, 1, r.log.count("partition not read on; the next tick will"))
@@ -115,7 +149,7 @@ func TestNothingIsLostWhileADatabaseComesAndGoes(t *testing.T) {
 			ids = append(ids, r.insert(orders, uint64(i%8), time.Duration(i*300)*time.Millisecond))
 		}
 		for i := range 20 {
-			r.faults.set(func(f *faults) { f.broken = func(database int) bool { return i%3 == database } })
+			r.faults.set(func(f *faults) { f.broken = inDatabase(i % 3) })
 			r.after(1700 * time.Millisecond)
 		}
 		r.faults.set(func(f *faults) { f.broken = nil })

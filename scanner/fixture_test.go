@@ -70,6 +70,11 @@ func bubble(t *testing.T, layout sharding.Layout, capacity int, change func(*sca
 	})
 }
 
+// inDatabase tells whether a partition of layout is in a database.
+func inDatabase(d int) func(partition int) bool {
+	return func(p int) bool { return layout.PartitionDatabase(p) == d }
+}
+
 // newRig makes a rig on the real clock.
 func newRig(t *testing.T, layout sharding.Layout, capacity int, change func(*scanner.Config)) *rig {
 	t.Helper()
@@ -248,8 +253,8 @@ type faults struct {
 	*store.Store
 	mu      sync.Mutex
 	reading func(partition int)
-	broken  func(database int) bool // reads fail
-	stores  map[int]*store.Store    // reads of a database go there
+	broken  func(partition int) bool // reads fail
+	stores  map[int]*store.Store     // reads of a database go there
 	overdue func(partition int) error
 	purge   func(partition int) error
 }
@@ -261,7 +266,7 @@ func (f *faults) DuePages(p int, q store.Due) *store.DuePages {
 	if reading != nil {
 		reading(p)
 	}
-	if broken != nil && broken(layout.PartitionDatabase(p)) {
+	if broken != nil && broken(p) {
 		return closedStore().DuePages(p, q)
 	}
 	if s := f.stores[layout.PartitionDatabase(p)]; s != nil {

@@ -144,6 +144,7 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 	bubble(t, layout, 1000, func(c *scanner.Config) { c.Batch = 4 }, func(t *testing.T, r *rig) {
 		r.work(0)
 		var known []uint64
+		r.queue.SetLane(pushes)
 		for id := range uint64(64) {
 			r.insert(hidden, id, -time.Hour)
 			r.insert(pushes, id, -time.Hour) // another engine's; nothing is wrong with them
@@ -154,6 +155,7 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 		r.run()
 		r.after(time.Second)
 		r.ranAll(known)
+		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
 		require.Equal(t, layout.Databases, r.log.count("biz_type that is not configured"))
 		r.after(10 * time.Second)
 		require.Equal(t, 2*layout.Databases, r.log.count("biz_type that is not configured"))
@@ -172,6 +174,13 @@ func TestOnlyOwnPartitionsAreRead(t *testing.T) {
 		r.work(0)
 		r.owned.set(1, false)
 		r.owned.set(3, false)
+		r.faults.set(func(f *faults) {
+			f.reading = func(p int) {
+				if !r.owned.Owns(p) {
+					t.Errorf("partition %d was read", p)
+				}
+			}
+		})
 		var mine, others []uint64
 		for p := range layout.Partitions {
 			for table := range 2 {
@@ -321,6 +330,38 @@ func TestCountingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	})
 }
 
+func TestWhatIsNotOverdueAnyMoreIsNotCountedAnyMore(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.insert(orders, r.bizID(0, 0), -time.Hour)
+		r.faults.set(func(f *faults) { f.overdue = func(int) error { time.Sleep(time.Minute); return nil } })
+		r.run()
+		r.after(time.Minute)
+		require.Equal(t, 1, r.countOverdue(orders))
+		r.work(0)
+		r.after(20 * time.Second) // there is no counting for nine minutes, but nothing to count either
+		require.Empty(t, r.scanner.Overdue())
+	})
+}
+
+// A clock that is set back must not stop the scans until it has caught up.
+func TestTicksGoOnWhenTheClockIsSetBack(t *testing.T) {
+	var back atomic.Int64
+	shifted := func() time.Time { return now().Add(-time.Duration(back.Load())) }
+	bubble(t, layout, 10, func(c *scanner.Config) { c.Now = shifted }, func(t *testing.T, r *rig) {
+		r.run()
+		r.after(25 * time.Second)
+		require.Len(t, r.passes.of(0), 3)
+		back.Store(int64(time.Hour))
+		r.after(time.Second)
+		require.Len(t, r.passes.of(0), 4)
+		r.after(30 * time.Second)
+		require.Len(t, r.passes.of(0), 7)
+		back.Store(0)
+		r.after(31 * time.Second)
+		require.Len(t, r.passes.of(0), 11, "and at once when it is set forward")
+	})
+}
+
 func TestACountThatFailsDoesNotFailThePass(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.insert(orders, r.bizID(0, 0), -time.Hour) // and nobody works
@@ -339,7 +380,7 @@ func TestACountThatFailsDoesNotFailThePass(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
-	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retention, c.Schedule = 24*time.Hour, never{} }, func(t *testing.T, r *rig) {
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retention, c.Schedule = time.Hour, never{} }, func(t *testing.T, r *rig) {
 		r.owned.set(3, false)
 		// Three tasks of each kind in each partition.
 		kinds := map[task.Status][]uint64{}
@@ -373,10 +414,10 @@ func TestPurge(t *testing.T) {
 			}
 		})
 		r.run()
-		r.after(23 * time.Hour)
+		r.after(59 * time.Minute)
 		require.Equal(t, 9, left(kinds[task.Processed]))
 		require.Equal(t, 2, r.log.count("not purged"), "and the partitions after those were looked at all the same")
-		r.after(3 * time.Hour)
+		r.after(20 * time.Minute)
 		require.Zero(t, left(kinds[task.Processed]))
 		require.Zero(t, left(kinds[task.Cancelled]))
 		require.Equal(t, 9, left(kinds[task.Dead]))
@@ -391,6 +432,6 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 			f.purge = func(int) error { t.Error("purged"); return nil }
 		})
 		r.run()
-		r.after(48 * time.Hour)
+		r.after(time.Hour)
 	})
 }
