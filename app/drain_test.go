@@ -100,6 +100,7 @@ func TestDrainGivesUpWhenPatienceEnds(t *testing.T) {
 	require.ErrorContains(t, <-ended, "shutdown.drain")
 	require.Equal(t, 1, countStatus(t, cfg, task.Pending), "what was not recorded runs again")
 
+	cfg.Shutdown.Drain = 30 * time.Second
 	c := run(t, cfg, app.WithProcessor("ledger", p))
 	<-started
 	require.NoError(t, c.stop())

@@ -63,13 +63,13 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 		require.NoError(t, err)
 		others[task.JobID] = task.ActionTime
 	}
-	fired.await(t, len(others), 30*time.Second)
+	fired.awaitAll(t, others, 60*time.Second)
 	late, twice := fired.lateness(t, others)
 	require.Zero(t, twice)
 	t.Log("seven of eight databases: lateness", percentiles(late))
 
 	private.Start()
-	fired.await(t, len(others)+len(theirs), 90*time.Second)
+	fired.awaitAll(t, theirs, 90*time.Second)
 	_, twice = fired.lateness(t, theirs)
 	require.Zero(t, twice)
 	require.NoError(t, c.stop())
@@ -138,7 +138,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	for id, at := range <-submitted {
 		due[id] = at
 	}
-	fired.await(t, len(due), 30*time.Second)
+	fired.awaitAll(t, due, 60*time.Second)
 	_, err = c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour)})
 	require.NoError(t, err, "a bad file must change nothing")
 	require.NoError(t, c.stop())

@@ -57,11 +57,29 @@ func (l *ledger) Process(_ context.Context, t task.Task) error {
 // await waits until n different tasks have fired.
 func (l *ledger) await(t *testing.T, n int, patience time.Duration) {
 	t.Helper()
+	l.awaitThat(t, n, patience, l.count)
+}
+
+// awaitAll waits until each of the given tasks has fired.
+func (l *ledger) awaitAll(t *testing.T, due map[uint64]time.Time, patience time.Duration) {
+	t.Helper()
+	l.awaitThat(t, len(due), patience, func() (have int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for id := range due {
+			if len(l.fired[id]) > 0 {
+				have++
+			}
+		}
+		return have
+	})
+}
+
+func (l *ledger) awaitThat(t *testing.T, n int, patience time.Duration, count func() int) {
+	t.Helper()
 	deadline := time.After(patience)
 	for {
-		l.mu.Lock()
-		have := len(l.fired)
-		l.mu.Unlock()
+		have := count()
 		if have >= n {
 			return
 		}
@@ -92,7 +110,7 @@ func embedded(t *testing.T) configs.Config {
 	cfg := configs.Default()
 	cfg.Node.Name = strings.ReplaceAll(t.Name(), "/", "-")
 	cfg.HTTP.Listen = "127.0.0.1:0"
-	cfg.Store.SQLite.Dir = t.TempDir()
+	cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
 	cfg.Scan.Schedule = "@every 1s"
 	cfg.Scan.Lookahead = time.Second
 	b := configs.DefaultBizType()

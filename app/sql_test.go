@@ -67,6 +67,7 @@ func sqlTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.00
 // Everything that an admin does by plain SQL is honoured within a tick.
 func TestSQLByHandIsHonoured(t *testing.T) {
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		cfg.Scan.Lookahead = 5 * time.Second
 		fired := newLedger()
 		c := run(t, cfg, app.WithProcessor("ledger", fired))
 		a := admin{t, cfg}
@@ -87,13 +88,13 @@ func TestSQLByHandIsHonoured(t *testing.T) {
 			require.NoError(t, err)
 			return s.Task
 		}
-		cancelled := submit(1003, 1200*time.Millisecond) // within the lookahead: in memory already
+		cancelled := submit(1003, 4*time.Second) // within the lookahead: in memory already
 		a.exec(1003, "UPDATE %s SET status = 3 WHERE job_id = ? AND status = 0", cancelled.JobID)
 		earlier := submit(1004, time.Hour)
 		a.exec(1004, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(time.Now()), earlier.JobID)
-		later := submit(1005, 1200*time.Millisecond)
+		later := submit(1005, 4*time.Second)
 		a.exec(1005, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(now.Add(time.Hour)), later.JobID)
-		edited := submit(1007, 1500*time.Millisecond)
+		edited := submit(1007, 4500*time.Millisecond) // the last one to fire
 		a.exec(1007, "UPDATE %s SET attribute = 'by hand' WHERE job_id = ?", edited.JobID)
 
 		// A dead one is redriven.
