@@ -32,7 +32,9 @@ func (r *scan) countOverdue(ctx context.Context) {
 	for _, p := range r.late {
 		found, err := r.cfg.Store.Overdue(ctx, p, start)
 		if err != nil {
-			r.cfg.Logger.Warn("overdue tasks not counted", "database", r.db.index, "error", err)
+			if ctx.Err() == nil {
+				r.cfg.Logger.Warn("overdue tasks not counted", "database", r.db.index, "error", err)
+			}
 			return
 		}
 		for b, sum := range found {
