@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/scanner"
@@ -61,7 +62,7 @@ func now() time.Time { return time.Now().UTC().AddDate(30, 0, 0) }
 func bubble(t *testing.T, layout sharding.Layout, capacity int, change func(*scanner.Config), f func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
-	dir := t.TempDir()
+	dir := testrig.MemoryDir(t)
 	migrate(t, dir, layout)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigIn(t, dir, layout, capacity, change)
@@ -78,7 +79,7 @@ func inDatabase(d int) func(partition int) bool {
 // newRig makes a rig on the real clock.
 func newRig(t *testing.T, layout sharding.Layout, capacity int, change func(*scanner.Config)) *rig {
 	t.Helper()
-	dir := t.TempDir()
+	dir := testrig.MemoryDir(t)
 	migrate(t, dir, layout)
 	return newRigIn(t, dir, layout, capacity, change)
 }

@@ -1,0 +1,242 @@
+package intake_test
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// layout has two databases with two partitions of two tables each. Partition 3
+// is another node's.
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
+
+const foreign = uint64(5) // a biz_id in partition 3
+
+// rig is a Desk on a real SQLite store, on the clock of a bubble.
+type rig struct {
+	*intake.Desk
+	t     *testing.T
+	store *store.Store
+	fault *faults
+	queue *queue.Queue
+	lane  queue.Lane // of orders
+	start time.Time
+
+	mu        sync.Mutex
+	submitted map[string]int // by biz_type
+	ran       map[uint64][]time.Time
+}
+
+// now is the bubble's clock, moved to where job_ids can be made. It never stands
+// at a whole millisecond.
+func now() time.Time { return time.Now().AddDate(30, 0, 0).Add(400 * time.Microsecond) }
+
+func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	dir := testrig.MemoryDir(t)
+	migrate(t, dir)
+	synctest.Test(t, func(t *testing.T) {
+		ids, err := sharding.NewIDs(layout, 1, now)
+		require.NoError(t, err)
+		s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids, Now: now})
+		require.NoError(t, err)
+		types, err := task.NewTypes(
+			task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan},
+			task.BizType{ID: 2, Name: "mail", Mode: task.ModeScan},
+			task.BizType{ID: 3, Name: "push", Mode: task.ModeRedis},
+		)
+		require.NoError(t, err)
+		r := &rig{
+			t: t, store: s, fault: &faults{Store: s}, start: now(),
+			queue:     queue.New(queue.Config{Partitions: layout.Partitions, Now: now}),
+			submitted: map[string]int{}, ran: map[uint64][]time.Time{},
+		}
+		r.lane = r.queue.SetLane(1)
+		r.queue.SetLane(2)
+		r.queue.SetLane(3)
+		r.Desk = intake.New(intake.Config{
+			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
+			Near: func(p int, due time.Time) bool { return p != 3 && !due.After(now().Add(10*time.Second)) },
+			Now:  now,
+		})
+		t.Cleanup(func() {
+			r.queue.Close()
+			synctest.Wait()
+			require.NoError(t, r.queue.WaitIdle(context.Background()), "something is held or runs still")
+			require.NoError(t, s.Close())
+		})
+		f(t, r)
+	})
+}
+
+func migrate(t *testing.T, dir string) {
+	t.Helper()
+	var list []migrations.Database
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer db.Close()
+		list = append(list, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(t.Context(), migrations.Config{Dialect: migrations.SQLite, Layout: layout, Databases: list}))
+}
+
+// Submitted makes the rig an intake.Observer.
+func (r *rig) Submitted(b task.BizType, tasks int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.submitted[b.Name] += tasks
+}
+
+func (r *rig) counts(bizType string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.submitted[bizType]
+}
+
+// order submits a task of biz_id that is due in a while, or was due (in < 0).
+func (r *rig) order(bizID uint64, in time.Duration) task.Task {
+	r.t.Helper()
+	got, err := r.Submit(r.t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.At(now().Add(in))})
+	require.NoError(r.t, err)
+	return got.Task
+}
+
+// become makes a stored task what it shall be, behind everybody's back.
+func (r *rig) become(t task.Task, to task.Status) {
+	r.t.Helper()
+	attempts, reason := 17, "the shop is down"
+	ok, err := r.store.Move(r.t.Context(), store.Move{JobID: t.JobID, From: task.Pending, To: to, Set: store.Set{Attempts: &attempts, LastError: &reason}})
+	require.NoError(r.t, err)
+	require.True(r.t, ok)
+}
+
+func (r *rig) row(id uint64) task.Task {
+	r.t.Helper()
+	t, err := r.store.Get(r.t.Context(), id)
+	require.NoError(r.t, err)
+	return t
+}
+
+// queued tells whether a task is in the queue, and due when.
+func (r *rig) queued() int { return r.queue.Stats(1).Depth }
+
+// work runs what is due until the test ends: each run takes as long as given.
+func (r *rig) work(took time.Duration) {
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			entries, err := r.queue.NextChecks(ctx)
+			if err != nil {
+				return
+			}
+			rows := map[uint64]task.Task{}
+			for _, e := range entries {
+				if row, err := r.store.Get(context.Background(), e.ID()); err == nil {
+					rows[row.JobID] = row
+				}
+			}
+			r.queue.Checked(entries, rows)
+		}
+	})
+	for range 4 {
+		all.Go(func() {
+			for {
+				entries, err := r.lane.Take(ctx, 1)
+				if err != nil {
+					return
+				}
+				r.fire(entries[0], took)
+			}
+		})
+	}
+	r.t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+}
+
+func (r *rig) fire(e *queue.Entry, took time.Duration) {
+	r.mu.Lock()
+	r.ran[e.ID()] = append(r.ran[e.ID()], now())
+	r.mu.Unlock()
+	time.Sleep(took)
+	applied, err := r.store.Move(context.Background(), store.Move{JobID: e.ID(), From: task.Pending, To: task.Processed})
+	if err != nil || !applied {
+		r.t.Errorf("task %d not recorded: %v", e.ID(), err)
+	}
+	row := e.Task
+	row.Status = task.Processed
+	r.queue.Done(e, row, false)
+}
+
+func (r *rig) runs(id uint64) []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]time.Time{}, r.ran[id]...)
+}
+
+func (r *rig) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// faults is a store whose calls can be made to fail or hung up. Hooks that are
+// nil do nothing.
+type faults struct {
+	*store.Store
+	insert func(t *task.Task) error // fails after the row is stored
+	move   func(m *store.Move) (applied bool, err error)
+	moved  func(m *store.Move) error // fails after the move is made
+	get    func(id uint64) error
+}
+
+func (f *faults) Insert(ctx context.Context, tasks []task.Task) []store.Inserted {
+	results := f.Store.Insert(ctx, tasks)
+	for i := range results {
+		if f.insert != nil {
+			if err := f.insert(&results[i].Task); err != nil {
+				results[i].Err = err
+			}
+		}
+	}
+	return results
+}
+
+func (f *faults) Move(ctx context.Context, m store.Move) (bool, error) {
+	if f.move != nil {
+		return f.move(&m)
+	}
+	applied, err := f.Store.Move(ctx, m)
+	if f.moved != nil {
+		err = f.moved(&m)
+	}
+	return applied, err
+}
+
+func (f *faults) Get(ctx context.Context, id uint64) (task.Task, error) {
+	if f.get != nil {
+		if err := f.get(id); err != nil {
+			return task.Task{}, err
+		}
+	}
+	return f.Store.Get(ctx, id)
+}

@@ -1,0 +1,324 @@
+package intake_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+var down = &store.DatabaseError{Database: 1, Op: "insert", Err: errors.New("connection refused")}
+
+func TestSubmitStoresTheTaskAsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		at := r.start.Add(time.Hour).Add(123456 * time.Nanosecond)
+		got, err := r.Submit(t.Context(), intake.Submit{
+			BizType: "order_close", BizID: math.MaxUint64, When: intake.At(at.In(time.FixedZone("CET", 3600))),
+			Attribute: "{\"über\":1}", DedupKey: "k",
+		})
+		require.NoError(t, err)
+		require.False(t, got.Duplicate)
+		row := got.Task
+		require.NotZero(t, row.JobID)
+		shard, ok := layout.ShardOf(row.JobID)
+		require.True(t, ok)
+		require.Equal(t, layout.Shard(math.MaxUint64), shard)
+		require.Equal(t, task.Task{
+			JobID: row.JobID, BizID: math.MaxUint64, BizType: 1, Status: task.Pending,
+			ActionTime: at.Truncate(time.Millisecond).Add(time.Millisecond).UTC(),
+			Attribute:  "{\"über\":1}", DedupKey: "k", Created: row.Created, Modified: row.Modified,
+		}, row)
+		require.Equal(t, row, r.row(row.JobID))
+		require.WithinDuration(t, r.start, row.Created, time.Millisecond)
+		require.Equal(t, 1, r.counts("order_close"))
+	})
+}
+
+func TestTimesAreRoundedUpToAMillisecond(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		whole := r.start.Truncate(time.Millisecond).UTC()
+		for _, c := range []struct {
+			when intake.When
+			want time.Time
+		}{
+			{intake.At(whole), whole},
+			{intake.At(whole.Add(1)), whole.Add(time.Millisecond)},
+			{intake.At(whole.Add(time.Millisecond - 1)), whole.Add(time.Millisecond)},
+			{intake.In(0), whole.Add(time.Millisecond)}, // it is 0.4 ms past
+			{intake.In(600 * time.Microsecond), whole.Add(time.Millisecond)},
+			{intake.In(601 * time.Microsecond), whole.Add(2 * time.Millisecond)},
+			{intake.In(30 * time.Minute), whole.Add(30*time.Minute + time.Millisecond)},
+		} {
+			got, err := r.Submit(t.Context(), intake.Submit{BizType: "mail", BizID: 1, When: c.when})
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.Task.ActionTime)
+		}
+	})
+}
+
+// good is a request that is accepted.
+func good() intake.Submit {
+	return intake.Submit{BizType: "order_close", BizID: 42, When: intake.In(time.Minute)}
+}
+
+func TestRefusals(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for _, c := range []struct {
+			name    string
+			change  func(*intake.Submit)
+			field   string
+			message string
+		}{
+			{"no biz_type", func(s *intake.Submit) { s.BizType = "" }, "biz_type", "is missing"},
+			{"unknown biz_type", func(s *intake.Submit) { s.BizType = "order_opn" }, "biz_type", `"order_opn" is not configured; there are: order_close, mail, push`},
+			{"a biz_type of another case", func(s *intake.Submit) { s.BizType = "Mail" }, "biz_type", "not configured"},
+			{"a very long biz_type", func(s *intake.Submit) { s.BizType = strings.Repeat("x", 1<<20) }, "biz_type", "not configured"},
+			{"no time", func(s *intake.Submit) { s.When = intake.When{} }, "action_time", "give action_time (RFC 3339) or delay (like 30m)"},
+			{"a negative delay", func(s *intake.Submit) { s.When = intake.In(-1) }, "delay", "is negative"},
+			{"a delay of eleven years", func(s *intake.Submit) { s.When = intake.In(11 * 365 * 24 * time.Hour) }, "delay", "more than 10 years"},
+			{"the longest delay", func(s *intake.Submit) { s.When = intake.In(math.MaxInt64) }, "delay", "more than 10 years"},
+			{"too long ago", func(s *intake.Submit) { s.When = intake.At(now().Add(-5*time.Second - 1)) }, "action_time", "more than 5s ago"},
+			{"seconds given as milliseconds", func(s *intake.Submit) { s.When = intake.At(time.UnixMilli(now().Unix())) }, "action_time", "more than 5s ago"},
+			{"milliseconds given as seconds", func(s *intake.Submit) { s.When = intake.At(time.Unix(now().UnixMilli(), 0)) }, "action_time", "more than 10 years ahead"},
+			{"the zero time", func(s *intake.Submit) { s.When = intake.At(time.Time{}) }, "action_time", "ago"},
+			{"eleven years ahead", func(s *intake.Submit) { s.When = intake.At(now().AddDate(11, 0, 0)) }, "action_time", "more than 10 years ahead"},
+			{"a long attribute", func(s *intake.Submit) { s.Attribute = strings.Repeat("x", 4097) }, "attribute", "has 4097 bytes; at most 4096 fit"},
+			{"a long attribute, in bytes", func(s *intake.Submit) { s.Attribute = strings.Repeat("ä", 2049) }, "attribute", "has 4098 bytes; at most 4096 fit"},
+			{"a broken attribute", func(s *intake.Submit) { s.Attribute = "a\xff" }, "attribute", "is not valid UTF-8"},
+			{"a long dedup_key", func(s *intake.Submit) { s.DedupKey = strings.Repeat("x", 65) }, "dedup_key", "has 65 bytes; at most 64 fit"},
+			{"a broken dedup_key", func(s *intake.Submit) { s.DedupKey = "\xc3" }, "dedup_key", "is not valid UTF-8"},
+		} {
+			s := good()
+			c.change(&s)
+			_, err := r.Submit(t.Context(), s)
+			var field *task.FieldError
+			require.ErrorAs(t, err, &field, c.name)
+			require.Equal(t, c.field, field.Field, c.name)
+			require.Contains(t, field.Message, c.message, c.name)
+			require.Less(t, len(field.Message), 300, c.name)
+		}
+		require.Zero(t, r.counts("order_close"))
+		require.Zero(t, r.queued())
+	})
+}
+
+func TestWhatIsJustAllowed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for _, change := range []func(*intake.Submit){
+			func(*intake.Submit) {},
+			func(s *intake.Submit) { s.BizID = 0 },
+			func(s *intake.Submit) { s.When = intake.At(now().Add(-5 * time.Second)) },
+			func(s *intake.Submit) { s.When = intake.At(now().Add(10 * 365 * 24 * time.Hour)) },
+			func(s *intake.Submit) { s.When = intake.In(10 * 365 * 24 * time.Hour) },
+			func(s *intake.Submit) { s.Attribute = strings.Repeat("😀", 1024) },
+			func(s *intake.Submit) { s.DedupKey = strings.Repeat("k", 64) },
+			func(s *intake.Submit) { s.Attribute = "'; DROP TABLE timeout_task_0000; --" },
+		} {
+			s := good()
+			change(&s)
+			got, err := r.Submit(t.Context(), s)
+			require.NoError(t, err)
+			require.Equal(t, s.Attribute, r.row(got.Task.JobID).Attribute)
+		}
+	})
+}
+
+func TestADedupKeyGivesTheFirstTask(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := good()
+		s.DedupKey, s.Attribute = "k", "first"
+		first, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+
+		s.Attribute, s.When = "second", intake.In(0)
+		again, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, intake.Submitted{Task: first.Task, Duplicate: true}, again)
+		require.Equal(t, 1, r.counts("order_close"), "a duplicate is not counted")
+		require.Zero(t, r.queued(), "and not queued, though it asked for now")
+
+		r.become(first.Task, task.Cancelled)
+		again, err = r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.True(t, again.Duplicate)
+		require.Equal(t, task.Cancelled, again.Task.Status, "as it is now, whatever its state")
+		require.Equal(t, "first", again.Task.Attribute)
+
+		for name, change := range map[string]func(*intake.Submit){
+			"another key":          func(s *intake.Submit) { s.DedupKey = "l" },
+			"another case":         func(s *intake.Submit) { s.DedupKey = "K" },
+			"a space at the end":   func(s *intake.Submit) { s.DedupKey = "k " },
+			"another biz_id":       func(s *intake.Submit) { s.BizID = 43 },
+			"another biz_type":     func(s *intake.Submit) { s.BizType = "mail" },
+			"a biz_id of its own":  func(s *intake.Submit) { s.BizID += 8 }, // the same table
+			"no key":               func(s *intake.Submit) { s.DedupKey = "" },
+			"once more no key":     func(s *intake.Submit) { s.DedupKey = "" },
+			"a decomposed letter":  func(s *intake.Submit) { s.DedupKey = "u\u0308" },
+			"the composed one":     func(s *intake.Submit) { s.DedupKey = "\u00fc" },
+			"something like a NUL": func(s *intake.Submit) { s.DedupKey = "k\u0000" },
+		} {
+			other := s
+			change(&other)
+			got, err := r.Submit(t.Context(), other)
+			require.NoError(t, err, name)
+			require.False(t, got.Duplicate, name)
+		}
+	})
+}
+
+func TestOneBadTaskDoesNotSpoilABatch(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.fault.insert = func(row *task.Task) error {
+			if row.BizID == 7 {
+				return down
+			}
+			return nil
+		}
+		var batch []intake.Submit
+		for id := range uint64(20) {
+			s := good()
+			s.BizID = id
+			switch id {
+			case 3:
+				s.BizType = "nobody"
+			case 5:
+				s.When = intake.When{}
+			case 11:
+				s.DedupKey = strings.Repeat("x", 100)
+			case 12, 14:
+				s.BizID, s.DedupKey = 12, "twins"
+			}
+			batch = append(batch, s)
+		}
+		results := r.SubmitBatch(t.Context(), batch)
+		require.Len(t, results, 20)
+		stored := 0
+		for i, got := range results {
+			var field *task.FieldError
+			switch i {
+			case 3, 5, 11:
+				require.ErrorAs(t, got.Err, &field)
+				require.Equal(t, map[int]string{3: "biz_type", 5: "action_time", 11: "dedup_key"}[i], field.Field)
+			case 7:
+				require.ErrorIs(t, got.Err, task.ErrUnavailable)
+			case 14:
+				require.NoError(t, got.Err)
+				require.True(t, got.Duplicate)
+				require.Equal(t, results[12].Task.JobID, got.Task.JobID)
+			default:
+				require.NoError(t, got.Err)
+				require.Equal(t, batch[i].BizID, got.Task.BizID)
+				require.Equal(t, got.Task, r.row(got.Task.JobID))
+				stored++
+			}
+		}
+		require.Equal(t, 15, stored)
+		require.Equal(t, stored, r.counts("order_close"))
+		require.Empty(t, r.SubmitBatch(t.Context(), nil))
+	})
+}
+
+// What is due before the next scan is queued at once and runs at its moment.
+func TestWhatIsDueSoonIsQueuedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		var ids []uint64
+		for i := range 40 {
+			id := uint64(i)
+			if layout.Partition(layout.Shard(id)) == 3 {
+				continue
+			}
+			ids = append(ids, r.order(id, time.Duration(i*250)*time.Millisecond).JobID)
+		}
+		far := r.order(1, 10*time.Second+2*time.Millisecond)
+		elsewhere := r.order(foreign, time.Second)
+		_, err := r.Submit(t.Context(), intake.Submit{BizType: "push", BizID: 1, When: intake.In(time.Second)})
+		require.NoError(t, err)
+		require.Equal(t, queue.LaneStats{}, r.queue.Stats(3), "another engine finds it")
+		r.after(time.Minute)
+		for _, id := range ids {
+			require.Equal(t, []time.Time{r.row(id).ActionTime}, ceil(r.runs(id)))
+		}
+		require.Empty(t, r.runs(far.JobID), "the scanner finds it in time")
+		require.Empty(t, r.runs(elsewhere.JobID), "another node finds it")
+	})
+}
+
+// ceil gives times as an action_time that they belong to: the clock is 0.4 ms off.
+func ceil(times []time.Time) []time.Time {
+	for i := range times {
+		times[i] = times[i].Truncate(time.Millisecond).UTC()
+	}
+	return times
+}
+
+// An insert that fails may have stored its row all the same. Nothing stays held,
+// nothing runs from memory; the scanner finds what there is.
+func TestASubmitThatFailsLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.fault.insert = func(*task.Task) error { return down }
+		_, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		require.ErrorContains(t, err, "insert in database 1: connection refused")
+		require.NoError(t, r.queue.WaitIdle(t.Context()))
+		r.after(time.Minute)
+		require.Empty(t, r.ran)
+		require.Zero(t, r.counts("order_close"))
+	})
+}
+
+// The store may have to give a task another job_id than it was held under.
+func TestATaskThatGotAnotherIDIsLeftToTheScanner(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		taken := r.order(1, time.Hour)
+		r.fault.insert = func(row *task.Task) error { row.JobID = taken.JobID; return nil }
+		got, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+		require.NoError(t, err)
+		require.Equal(t, taken.JobID, got.Task.JobID)
+		require.Zero(t, r.queued())
+		require.NoError(t, r.queue.WaitIdle(t.Context()))
+	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		const callers, each = 8, 20
+		errs := make(chan error, callers)
+		for c := range callers {
+			go func() {
+				for i := range each {
+					_, err := r.Submit(t.Context(), intake.Submit{
+						BizType: "order_close", BizID: uint64(8 * (c*each + i)), When: intake.In(time.Duration(i) * 10 * time.Millisecond),
+						DedupKey: fmt.Sprint(c, i),
+					})
+					if err != nil {
+						errs <- err
+						return
+					}
+				}
+				errs <- nil
+			}()
+		}
+		for range callers {
+			require.NoError(t, <-errs)
+		}
+		r.after(time.Second)
+		require.Len(t, r.ran, callers*each)
+		for id, runs := range r.ran {
+			require.Len(t, runs, 1)
+			require.Equal(t, task.Processed, r.row(id).Status)
+		}
+		require.Equal(t, callers*each, r.counts("order_close"))
+	})
+}
