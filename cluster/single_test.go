@@ -1,0 +1,349 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// layout has four databases with two partitions each.
+var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}
+
+// locks hands out locks as a store does. Each database can be made unreachable,
+// unfit, or occupied, and a lock can be lost.
+type locks struct {
+	mu       sync.Mutex
+	down     map[int]bool
+	unfit    map[int]error
+	occupied map[int]string
+	lost     map[int]error // Check answers it
+	hangs    map[int]bool  // Check does not answer
+	held     map[int]int   // how many locks are held; more than one would be wrong
+	asked    map[int][]time.Time
+	holders  []string
+}
+
+func newLocks() *locks {
+	return &locks{
+		down: map[int]bool{}, unfit: map[int]error{}, occupied: map[int]string{}, lost: map[int]error{},
+		hangs: map[int]bool{}, held: map[int]int{}, asked: map[int][]time.Time{},
+	}
+}
+
+// set changes what the databases do.
+func (l *locks) set(change func(*locks)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l)
+}
+
+func (l *locks) prepare(_ context.Context, database int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[database] = append(l.asked[database], time.Now())
+	if l.down[database] {
+		return &store.DatabaseError{Database: database, Op: "connect", Err: errors.New("connection refused")}
+	}
+	return l.unfit[database]
+}
+
+func (l *locks) Lock(_ context.Context, database int, holder string) (store.Lock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holders = append(l.holders, holder)
+	if by := l.occupied[database]; by != "" {
+		return nil, &store.OccupiedError{Database: "toc_x", Holder: by}
+	}
+	l.held[database]++
+	return &lock{locks: l, database: database}, nil
+}
+
+type lock struct {
+	locks    *locks
+	database int
+	released bool
+}
+
+func (k *lock) Check(ctx context.Context) error {
+	k.locks.mu.Lock()
+	hangs, err := k.locks.hangs[k.database], k.locks.lost[k.database]
+	k.locks.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+func (k *lock) Release() error {
+	k.locks.mu.Lock()
+	defer k.locks.mu.Unlock()
+	if k.released {
+		panic("released twice")
+	}
+	k.released = true
+	k.locks.held[k.database]--
+	return k.locks.lost[k.database]
+}
+
+// logbook is the log of a test.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), message)
+}
+
+func single(l *locks) (*cluster.Single, *logbook) {
+	log := &logbook{}
+	return cluster.NewSingle(cluster.SingleConfig{
+		Node: "here-1", Layout: layout, Locker: l, Prepare: l.prepare, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}), log
+}
+
+// heldLocks tells how many locks are held in all.
+func (l *locks) heldLocks() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.held {
+		n += one
+	}
+	return n
+}
+
+func TestAcquireOwnsAll(t *testing.T) {
+	l := newLocks()
+	s, _ := single(l)
+	require.Empty(t, s.Ownership().Owned(), "nothing before")
+	require.NoError(t, s.Acquire(t.Context()))
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, s.Ownership().Owned())
+	require.Equal(t, []string{"here-1", "here-1", "here-1", "here-1"}, l.holders)
+	require.Zero(t, s.Worker())
+	s.Release()
+	require.Empty(t, s.Ownership().Owned())
+	require.Zero(t, l.heldLocks())
+	s.Release() // nothing is left to release
+}
+
+// Whatever is wrong with the store, a node that may not work holds nothing.
+func TestAcquireRefuses(t *testing.T) {
+	unfit := errors.New("toc_1 was made with another layout")
+	for _, c := range []struct {
+		name  string
+		hurt  func(l *locks)
+		check func(t *testing.T, err error)
+	}{
+		{"another process holds it", func(l *locks) {
+			for d := range 4 {
+				l.occupied[d] = "there-2"
+			}
+		}, func(t *testing.T, err error) {
+			var occupied *store.OccupiedError
+			require.ErrorAs(t, err, &occupied)
+			require.EqualError(t, err, "the store is in use: toc_x is held by there-2; stop that process first, or give this one another store")
+		}},
+		{"another process holds one database", func(l *locks) { l.occupied[3] = "there-2" }, func(t *testing.T, err error) {
+			var occupied *store.OccupiedError
+			require.ErrorAs(t, err, &occupied)
+		}},
+		{"one is unfit", func(l *locks) { l.unfit[1] = unfit }, func(t *testing.T, err error) { require.ErrorIs(t, err, unfit) }},
+		{"one is unfit, the others down", func(l *locks) {
+			l.unfit[1] = unfit
+			l.down[0], l.down[2], l.down[3] = true, true, true
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, unfit) }},
+		{"all are down", func(l *locks) {
+			for d := range 4 {
+				l.down[d] = true
+			}
+		}, func(t *testing.T, err error) {
+			require.ErrorIs(t, err, task.ErrUnavailable)
+			require.ErrorContains(t, err, "none of the databases can be reached")
+			require.ErrorContains(t, err, "connection refused")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLocks()
+			c.hurt(l)
+			s, _ := single(l)
+			err := s.Acquire(t.Context())
+			c.check(t, err)
+			require.Empty(t, s.Ownership().Owned())
+			require.Zero(t, l.heldLocks())
+		})
+	}
+}
+
+// running runs a Single in a bubble until f returns.
+func running(t *testing.T, l *locks, f func(t *testing.T, s *cluster.Single, log *logbook)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, log := single(l)
+		require.NoError(t, s.Acquire(t.Context()))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		f(t, s, log)
+		stop()
+		require.NoError(t, <-ended)
+		s.Release()
+		require.Empty(t, s.Ownership().Owned())
+		require.Zero(t, l.heldLocks())
+	})
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestADatabaseThatCannotBeReachedAtTheStartIsTakenLater(t *testing.T) {
+	l := newLocks()
+	l.down[2] = true
+	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
+		start := time.Now()
+		require.Equal(t, []int{0, 1, 2, 3, 6, 7}, s.Ownership().Owned())
+		require.Equal(t, 1, log.count("database not reachable; its partitions wait"))
+		rings := s.Ownership().Watch()
+		after(3 * time.Minute)
+		require.Empty(t, rings)
+		l.set(func(l *locks) {
+			// It is asked for with growing pauses, up to 30 s.
+			var at []time.Duration
+			for _, asked := range l.asked[2][:8] {
+				at = append(at, asked.Sub(start)/time.Second)
+			}
+			require.Equal(t, []time.Duration{0, 2, 6, 14, 30, 60, 90, 120}, at)
+			delete(l.down, 2)
+		})
+		after(30 * time.Second)
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, s.Ownership().Owned())
+		require.Len(t, rings, 1)
+		require.Equal(t, 1, log.count("database is back"))
+	})
+}
+
+func TestALostLockGivesItsPartitionsUpUntilItIsRegained(t *testing.T) {
+	l := newLocks()
+	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
+		rings := s.Ownership().Watch()
+		after(time.Minute)
+		require.Empty(t, rings, "all is well")
+		l.set(func(l *locks) {
+			l.lost[1] = errors.New("server has gone away")
+			l.down[1] = true
+		})
+		after(2 * time.Second)
+		require.Equal(t, []int{0, 1, 4, 5, 6, 7}, s.Ownership().Owned())
+		require.Len(t, rings, 1)
+		<-rings
+		require.Equal(t, 1, log.count("lost a database; its partitions stop"))
+		require.Equal(t, 3, l.heldLocks(), "the connection is given back")
+
+		// It comes back, but somebody else was faster: it stays given up.
+		l.set(func(l *locks) {
+			delete(l.lost, 1)
+			delete(l.down, 1)
+			l.occupied[1] = "there-2"
+		})
+		after(time.Minute)
+		require.Equal(t, []int{0, 1, 4, 5, 6, 7}, s.Ownership().Owned())
+		require.Positive(t, log.count("held by there-2"))
+
+		l.set(func(l *locks) { delete(l.occupied, 1) })
+		after(30 * time.Second)
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, s.Ownership().Owned())
+		require.Len(t, rings, 1)
+		require.Equal(t, 4, l.heldLocks())
+		after(time.Hour)
+		require.Equal(t, 1, log.count("lost a database"))
+	})
+}
+
+// A lock whose check does not answer is a lost one: the server may have given it
+// to somebody else.
+func TestACheckThatHangsIsALostLock(t *testing.T) {
+	l := newLocks()
+	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
+		l.set(func(l *locks) { l.hangs[3] = true })
+		after(6 * time.Second)
+		require.Len(t, s.Ownership().Owned(), 8)
+		after(time.Second)
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5}, s.Ownership().Owned(), "2 s until the check, 5 s for its answer")
+		l.set(func(l *locks) { delete(l.hangs, 3) })
+		after(time.Second)
+		require.Len(t, s.Ownership().Owned(), 8)
+	})
+}
+
+// The end of Run is no loss: it must not give a lock up that is held.
+func TestStoppingDuringACheckLosesNothing(t *testing.T) {
+	l := newLocks()
+	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
+		l.set(func(l *locks) { l.hangs[0] = true })
+		after(3 * time.Second)
+		t.Cleanup(func() { require.Zero(t, log.count("lost a database")) })
+	})
+}
+
+func TestALockThatIsNotReleasedCleanlyIsLogged(t *testing.T) {
+	l := newLocks()
+	s, log := single(l)
+	require.NoError(t, s.Acquire(t.Context()))
+	l.lost[1] = errors.New("broken pipe")
+	s.Release()
+	require.Equal(t, 1, log.count("lock not released cleanly"))
+	require.Zero(t, l.heldLocks())
+}
+
+// The real thing: two processes on one SQLite store.
+func TestASecondNodeOnTheSameStoreIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	node := func(name string) *cluster.Single {
+		st, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, st.Close()) })
+		return cluster.NewSingle(cluster.SingleConfig{
+			Node: name, Layout: layout, Locker: st, Logger: slog.New(slog.DiscardHandler),
+			Prepare: func(context.Context, int) error { return nil },
+		})
+	}
+	first, second := node("first"), node("second")
+	require.NoError(t, first.Acquire(t.Context()))
+	err := second.Acquire(t.Context())
+	var occupied *store.OccupiedError
+	require.ErrorAs(t, err, &occupied)
+	require.Equal(t, "first", occupied.Holder)
+	require.Empty(t, second.Ownership().Owned())
+	require.Len(t, first.Ownership().Owned(), 8)
+
+	first.Release()
+	require.NoError(t, second.Acquire(t.Context()))
+	require.Error(t, first.Acquire(t.Context()))
+	second.Release()
+}
