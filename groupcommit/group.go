@@ -11,7 +11,10 @@
 // rest there is no timer and no added latency.
 package groupcommit
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 // Group collects items and flushes them in batches.
 type Group[T any] struct {
@@ -54,6 +57,7 @@ func (g *Group[T]) Wait() { g.idle.Wait() }
 func (g *Group[T]) run() {
 	var batch, spare []T
 	for {
+		runtime.Gosched() // callers that the last flush answered may be adding already
 		g.mu.Lock()
 		if len(g.pending) == 0 {
 			g.running--

@@ -78,9 +78,15 @@ func (r *scan) wait(ctx context.Context, bizType uint64) bool {
 }
 
 // partition reads one partition to its end, page by page; a page is running
-// while the next one is read.
+// while the next one is read. Where nothing was due the last time, it looks first
+// whether something is.
 func (r *scan) partition(ctx context.Context, p int) error {
 	r.cfg.Queue.ReadAnew(p, r.full)
+	if r.db.idle[p] {
+		if idle, err := r.isIdle(ctx, p); idle || err != nil {
+			return err
+		}
+	}
 	for _, b := range r.full {
 		r.cfg.Queue.LeaveBehind(b, p, task.Key{})
 	}
@@ -90,11 +96,12 @@ func (r *scan) partition(ctx context.Context, p int) error {
 		PerPage: r.cfg.Batch,
 	})
 	late := len(r.full) > 0
-	for {
+	for first := true; ; first = false {
 		turnedAway, end, err := r.page(ctx, p, pages, &late)
 		if err != nil {
 			return err
 		}
+		r.db.idle[p] = first && end
 		if r.lost(p) {
 			return nil
 		}
@@ -155,15 +162,32 @@ func (r *scan) leaveOut(pages *store.DuePages, t *task.Task, known bool) {
 const slowPass = 2 * time.Second
 
 // next reads a page when there is a free slot. A database that fails or is slow
-// waits outside the slots, where it holds up nobody.
+// does without a slot, so it holds up nobody.
 func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
-	if db := s.dbs[database]; !db.failing.Load() && time.Duration(db.took.Load()) < slowPass {
-		if err := s.slots.Acquire(ctx, 1); err != nil {
-			return nil, err
-		}
-		defer s.slots.Release(1)
+	done, err := s.slot(ctx, database)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	return pages.Next(ctx)
+}
+
+func (s *Scanner) slot(ctx context.Context, database int) (done func(), err error) {
+	if db := s.dbs[database]; db.failing.Load() || time.Duration(db.took.Load()) >= slowPass {
+		return func() {}, nil
+	}
+	return func() { s.slots.Release(1) }, s.slots.Acquire(ctx, 1)
+}
+
+// isIdle tells whether nothing in a partition is due in this pass.
+func (r *scan) isIdle(ctx context.Context, p int) (bool, error) {
+	done, err := r.slot(ctx, r.db.index)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	next, none, err := r.cfg.Store.NextDue(ctx, p)
+	return err == nil && (none || next.After(r.until)), err
 }
 
 // refill reads partitions on where a lane had turned tasks away, until ctx ends.

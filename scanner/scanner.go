@@ -31,6 +31,7 @@ import (
 // Store is what the scanner reads; see store.Store.
 type Store interface {
 	DuePages(partition int, q store.Due) *store.DuePages
+	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
 }
@@ -79,6 +80,7 @@ type database struct {
 	failing atomic.Bool  // its last pass failed
 	took    atomic.Int64 // nanoseconds of the last pass
 	overdue *overdue
+	idle    map[int]bool // partitions in which the last pass found nothing
 }
 
 // New makes a Scanner.
@@ -88,7 +90,7 @@ func New(cfg Config) *Scanner {
 	}
 	s := &Scanner{cfg: cfg, slots: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
-		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}})
+		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, idle: map[int]bool{}})
 	}
 	return s
 }

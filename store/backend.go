@@ -39,6 +39,7 @@ type backend interface {
 type statement struct {
 	sql  string
 	args []any
+	rows int64 // it changes so many rows or fails; 0: how many is to be found out
 }
 
 // Names of the indexes that hot statements are told to use; statistics stand

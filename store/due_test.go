@@ -241,3 +241,35 @@ func TestSQLiteRoundsTimesUp(t *testing.T) {
 	require.Equal(t, f.in(1), due[0].ActionTime)
 	require.Len(t, f.due(t, store.Due{Until: f.in(1), From: task.KeyOf(&due[0]), PerPage: 10}), 1)
 }
+
+func nextDue(t *testing.T, p place) {
+	f := p.open(t, small)
+	for partition := range f.layout.Partitions {
+		_, none, err := f.NextDue(t.Context(), partition)
+		require.NoError(t, err)
+		require.True(t, none, "partition %d", partition)
+	}
+	want := make(map[int]time.Time)
+	var over []store.Move
+	for _, one := range f.spread(t, 60) {
+		if rand.IntN(3) == 0 {
+			over = append(over, store.Move{JobID: one.JobID, To: task.Cancelled})
+			continue
+		}
+		partition := f.layout.Partition(f.layout.Shard(one.BizID))
+		if at, ok := want[partition]; !ok || one.ActionTime.Before(at) {
+			want[partition] = one.ActionTime
+		}
+	}
+	for _, m := range over {
+		applied, err := f.Move(t.Context(), m)
+		require.NoError(t, err)
+		require.True(t, applied)
+	}
+	for partition := range f.layout.Partitions {
+		at, none, err := f.NextDue(t.Context(), partition)
+		require.NoError(t, err)
+		require.Equal(t, want[partition].IsZero(), none, "partition %d", partition)
+		require.True(t, at.Equal(want[partition]), "partition %d: %s, not %s", partition, at, want[partition])
+	}
+}

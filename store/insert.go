@@ -247,8 +247,9 @@ func (s *Store) insertStatement(group []*insert) statement {
 	}
 	if dedup {
 		b.WriteString(s.backend.orKeep())
+		return statement{sql: b.String(), args: args}
 	}
-	return statement{b.String(), args}
+	return statement{sql: b.String(), args: args, rows: int64(len(group))}
 }
 
 // resolveKept finds out which rows of a group with dedup_keys were stored and

@@ -196,7 +196,7 @@ func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statem
 		args = append(args, s.backend.id(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
-	return statement{b.String(), args}
+	return statement{sql: b.String(), args: args}
 }
 
 // findApplied tells which moves of a group took place, when not all did: those

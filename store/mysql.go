@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,14 +21,16 @@ import (
 
 // mysqlBackend speaks to MySQL 8 and MariaDB ≥ 10.6.
 //
-// A transaction is one round trip: its statements travel as one text, with the
-// parameters escaped into it by the driver (multiStatements and
-// interpolateParams), and the rows changed by each come back together.
+// A transaction is one round trip; see transact.
 type mysqlBackend struct {
-	names []string // schema names
-	pools []*sql.DB
-	gorms []*gorm.DB
+	names   []string // schema names
+	pools   []*sql.DB
+	gorms   []*gorm.DB
+	servers []*server
 }
+
+// server is what connecting found out about the server of a database.
+type server struct{ isMariaDB atomic.Bool }
 
 func openMySQL(cfg Config) (backend, error) {
 	b := &mysqlBackend{}
@@ -40,7 +43,8 @@ func openMySQL(cfg Config) (backend, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		pool := sql.OpenDB(&session{connector})
+		found := &server{}
+		pool := sql.OpenDB(&session{connector, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
@@ -51,6 +55,7 @@ func openMySQL(cfg Config) (backend, error) {
 		b.names = append(b.names, dsn.DBName)
 		b.pools = append(b.pools, pool)
 		b.gorms = append(b.gorms, g)
+		b.servers = append(b.servers, found)
 	}
 	return b, nil
 }
@@ -108,7 +113,10 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 
 // session gives each new connection READ COMMITTED: the statements name their
 // rows, so nothing needs the gap locks (and deadlocks) of the default level.
-type session struct{ driver.Connector }
+type session struct {
+	driver.Connector
+	server *server
+}
 
 func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := s.Connector.Connect(ctx)
@@ -116,81 +124,18 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	_, err = conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil)
+	var version string
+	if err == nil {
+		version, err = queryText(ctx, conn.(driver.QueryerContext), "SELECT VERSION()", nil)
+	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	s.server.isMariaDB.Store(strings.Contains(strings.ToLower(version), "mariadb"))
 	return conn, nil
 }
 
 func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
-
-func (b *mysqlBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {
-	conn, err := b.pools[database].Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-
-	text, args, first := joinStatements(statements)
-	var affected []int64
-	err = conn.Raw(func(raw any) error {
-		exec := raw.(driver.ExecerContext)
-		res, err := exec.ExecContext(ctx, text, args)
-		if err != nil {
-			// The server stopped at the failing statement, inside the
-			// transaction. A connection that cannot be rolled back is thrown away.
-			if _, undo := exec.ExecContext(ctx, "ROLLBACK", nil); undo != nil {
-				return errors.Join(driver.ErrBadConn, err)
-			}
-			return err
-		}
-		affected = res.(mysql.Result).AllRowsAffected()
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(affected) < first+len(statements) {
-		return nil, fmt.Errorf("the server answered %d of %d statements", len(affected), len(statements))
-	}
-	return affected[first : first+len(statements)], nil
-}
-
-// parallel lets a few commits of a database wait for the disk together: the
-// server syncs its log once for all of them. With one at a time, 32 callers
-// reached half as many submits a second.
-func (b *mysqlBackend) parallel() int { return 4 }
-
-// joinStatements makes one text of a transaction. The answer of statement i is
-// number first+i. One statement alone is its own transaction.
-func joinStatements(statements []statement) (text string, args []driver.NamedValue, first int) {
-	size, count := 32, 0
-	for _, s := range statements {
-		size += len(s.sql) + 1
-		count += len(s.args)
-	}
-	var b strings.Builder
-	b.Grow(size)
-	args = make([]driver.NamedValue, 0, count)
-	alone := len(statements) == 1
-	if !alone {
-		b.WriteString("START TRANSACTION;")
-		first = 1
-	}
-	for i, s := range statements {
-		if i > 0 {
-			b.WriteByte(';')
-		}
-		b.WriteString(s.sql)
-		for _, v := range s.args {
-			args = append(args, driver.NamedValue{Ordinal: len(args) + 1, Value: v})
-		}
-	}
-	if !alone {
-		b.WriteString(";COMMIT")
-	}
-	return b.String(), args, first
-}
 
 func (b *mysqlBackend) orKeep() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
 

@@ -83,6 +83,8 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
+
+	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
 
 // database is one of the D databases.

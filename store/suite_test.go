@@ -40,6 +40,7 @@ func exercise(t *testing.T, p place) {
 		{"biz_types are selected", dueSelectsBizTypes},
 		{"many tasks due at one moment in one table", dueUnderSkew},
 		{"times written by hand", dueByHand},
+		{"when a partition is due next", nextDue},
 		{"reading goes on after an error", dueGoesOnAfterAnError},
 		{"reading agrees with a model", dueAgainstAModel},
 		// look_test.go

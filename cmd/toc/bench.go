@@ -54,6 +54,7 @@ at the end, but do not aim it at a store that matters.
 	cmd.Flags().IntVar(&b.rate, "rate", 1000, "tasks a second of lateness")
 	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness and idle")
 	cmd.Flags().IntVar(&b.parked, "parked", 0, "tasks parked over the next 30 days before idle")
+	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain and idle are timed: the database writes what was stored for them")
 	cmd.Flags().IntSliceVar(&b.pids, "pid", nil, "processes whose CPU idle counts as well (the database)")
 	profile := cmd.Flags().String("cpuprofile", "", "write a CPU profile of this process to the file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -99,7 +100,7 @@ type bench struct {
 	cfg configs.Config
 
 	submits, batched, backlog, rate, parked int
-	duration                                time.Duration
+	duration, settle                        time.Duration
 	pids                                    []int
 }
 
@@ -278,6 +279,9 @@ func (b *bench) runDrain(ctx context.Context) error {
 	if err := b.storeBacklog(ctx); err != nil {
 		return err
 	}
+	if err := sleepFor(ctx, b.settle); err != nil {
+		return err
+	}
 	start := time.Now()
 	m, err := b.start(ctx)
 	if err != nil {
@@ -394,8 +398,7 @@ func (b *bench) runIdle(ctx context.Context) error {
 			return errors.Join(err, m.stop())
 		}
 	}
-	// Let the database write what the parking left behind.
-	if err := sleepFor(ctx, 15*time.Second); err != nil {
+	if err := sleepFor(ctx, b.settle); err != nil {
 		return errors.Join(err, m.stop())
 	}
 	pids := append([]int{os.Getpid()}, b.pids...)
