@@ -7,7 +7,7 @@
 //   - Shared: [MySQL] and [Redis]. One of each serves the whole test run, told apart by a prefix per test. The program
 //     with-servers starts them once for `go test ./...` and hands their addresses down by environment ([EnvMySQL],
 //     [EnvRedis]). Without it, each test process starts its own when the first test asks, and [Main] ends them.
-//   - Private: [StartMySQL] and [StartRedis]. One test's own, to stop, freeze, kill and start again.
+//   - Private: [StartMySQL], [StartRedis] and [StartRedisCluster]. One test's own, to stop, freeze, kill and start again.
 //
 // Nothing is left behind. A server dies with the process that started it, even by SIGKILL (package child); a
 // directory whose process died before it could clean up is swept by the next run (workdir.go). A server that is not

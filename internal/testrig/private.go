@@ -43,9 +43,14 @@ func startPrivate(t testing.TB, e engine, err error) Control {
 	if err != nil {
 		t.Fatalf("testrig: this test needs a server of its own: %v", err)
 	}
+	return keepPrivate(t, s)
+}
+
+// keepPrivate gives a running server to the test, which ends it when it ends itself.
+func keepPrivate(t testing.TB, s *server) Control {
 	t.Cleanup(func() {
 		if err := s.discard(); err != nil {
-			t.Errorf("testrig: end %s: %v", e.name(), err)
+			t.Errorf("testrig: end %s: %v", s.engine.name(), err)
 		}
 	})
 	return Control{t: t, srv: s}

@@ -53,12 +53,29 @@ func (redisd) ready(ctx context.Context, _ string, port, pid int) error {
 	return err
 }
 
-// redisCall sends one command and returns its answer: a string, a status or a number. The rig needs three commands,
-// which is no reason to choose a client library for everyone.
-func redisCall(ctx context.Context, addr string, args ...string) (string, error) {
+// redisCall sends one command and returns its answer: a string, a status or a number. The rig needs few commands, which
+// is no reason to choose a client library for everyone.
+func redisCall(ctx context.Context, addr string, args ...string) (answer string, err error) {
+	err = redisSend(ctx, addr, args, func(r *bufio.Reader) error {
+		answer, err = readReply(r)
+		return err
+	})
+	return answer, err
+}
+
+// redisList is redisCall for a command that answers a list of such.
+func redisList(ctx context.Context, addr string, args ...string) (answers []string, err error) {
+	err = redisSend(ctx, addr, args, func(r *bufio.Reader) error {
+		answers, err = readList(r)
+		return err
+	})
+	return answers, err
+}
+
+func redisSend(ctx context.Context, addr string, args []string, read func(*bufio.Reader) error) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -69,31 +86,59 @@ func redisCall(ctx context.Context, addr string, args ...string) (string, error)
 		fmt.Fprintf(&req, "$%d\r\n%s\r\n", len(arg), arg)
 	}
 	if _, err := io.WriteString(conn, req.String()); err != nil {
-		return "", err
+		return err
 	}
-	return readReply(bufio.NewReader(conn))
+	return read(bufio.NewReader(conn))
 }
 
 func readReply(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
+	kind, rest, err := readLine(r)
 	if err != nil {
 		return "", err
 	}
-	kind, rest := line[0], strings.TrimSuffix(line[1:], "\r\n")
 	switch kind {
 	case '+', ':':
 		return rest, nil
-	case '-':
-		return "", errors.New(rest)
 	case '$':
 		size, err := strconv.Atoi(rest)
 		if err != nil || size < 0 {
 			return "", err
 		}
-		body := make([]byte, size)
+		body := make([]byte, size+len("\r\n"))
 		_, err = io.ReadFull(r, body)
-		return string(body), err
+		return string(body[:size]), err
 	default:
-		return "", fmt.Errorf("unexpected answer %q", line)
+		return "", fmt.Errorf("unexpected answer %c%s", kind, rest)
 	}
+}
+
+func readList(r *bufio.Reader) ([]string, error) {
+	kind, rest, err := readLine(r)
+	if err != nil {
+		return nil, err
+	}
+	size, err := strconv.Atoi(rest)
+	if err != nil || kind != '*' || size < 0 {
+		return nil, fmt.Errorf("answer %c%s is no list", kind, rest)
+	}
+	list := make([]string, size)
+	for i := range list {
+		if list[i], err = readReply(r); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// readLine reads an answer's first line: its kind, and what follows. An error that Redis answers is returned as one.
+func readLine(r *bufio.Reader) (kind byte, rest string, err error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return 0, "", err
+	}
+	kind, rest = line[0], strings.TrimSuffix(line[1:], "\r\n")
+	if kind == '-' {
+		return 0, "", errors.New(rest)
+	}
+	return kind, rest, nil
 }

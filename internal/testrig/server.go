@@ -168,6 +168,13 @@ func (s *server) running(do func(*child.Process) error) error {
 	return do(s.proc)
 }
 
+// up tells whether the server was started and not ended since.
+func (s *server) up() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc != nil
+}
+
 // end sends sig and waits until the server is gone. A server that is down already stays so.
 func (s *server) end(sig syscall.Signal) error {
 	s.mu.Lock()

@@ -48,6 +48,22 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A cluster node's bus port is taken.
+func TestATakenBusPortIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	redis, err := findRedis()
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+
+	u := &unlucky{engine: redisNode{redis}, taken: busPort(l.Addr().(*net.TCPAddr).Port)}
+	s, err := launch(t.Context(), u)
+	require.NoError(t, err)
+	require.Equal(t, 2, u.tries)
+	require.NoError(t, s.discard())
+}
+
 // A stranger that answers on our port is not taken for our server.
 func TestReadyKnowsItsOwn(t *testing.T) {
 	t.Parallel()
