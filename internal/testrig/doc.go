@@ -9,6 +9,8 @@
 //     [EnvRedis]). Without it, each test process starts its own when the first test asks, and [Main] ends them.
 //   - Private: [StartMySQL], [StartRedis] and [StartRedisCluster]. One test's own, to stop, freeze, kill and start again.
 //
+// [StartProxy] stands between a client and any of them, to break the line while the server lives.
+//
 // Nothing is left behind. A server dies with the process that started it, even by SIGKILL (package child); a
 // directory whose process died before it could clean up is swept by the next run (workdir.go). A server that is not
 // installed fails the test: no test passes by skipping.

@@ -16,15 +16,21 @@ const (
 
 // freePort finds a loopback port that nobody listens on. Somebody else may take it before the caller does.
 func freePort() (int, error) {
-	for range 100 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		l, err := net.Listen("tcp", loopback(port))
-		if err != nil {
-			continue
-		}
-		return port, l.Close()
+	l, err := listenFree()
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("no free port between %d and %d", firstPort, lastPort)
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// listenFree listens on such a port.
+func listenFree() (net.Listener, error) {
+	for range 100 {
+		if l, err := net.Listen("tcp", loopback(firstPort+rand.IntN(lastPort-firstPort+1))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("no free port between %d and %d", firstPort, lastPort)
 }
 
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -1,0 +1,172 @@
+package testrig
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy is a TCP line to a server that a test can break without touching the server. Call its methods from the test's
+// own goroutine: what cannot be done fails the test.
+//
+// It is our own because github.com/Shopify/toxiproxy (2.5.0) keeps goroutines when it is stopped with data under way,
+// which every test's leak check would find, and knows no stall that loses nothing.
+type Proxy struct {
+	t              testing.TB
+	addr, upstream string
+
+	mu   sync.Mutex
+	gate chan struct{} // closed: data may pass
+	hang func()        // ends listener and connections; nil while cut
+}
+
+// StartProxy starts a proxy to upstream (host:port) on a port of its own. It ends with the test.
+func StartProxy(t testing.TB, upstream string) *Proxy {
+	t.Helper()
+	l, err := listenFree()
+	if err != nil {
+		t.Fatalf("testrig: start a proxy to %s: %v", upstream, err)
+	}
+	p := &Proxy{t: t, addr: l.Addr().String(), upstream: upstream, gate: make(chan struct{})}
+	close(p.gate)
+	p.hang = p.serve(l)
+	t.Cleanup(p.Cut)
+	return p
+}
+
+// Addr is the host:port to dial in the server's stead. It stays the same.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Cut drops all connections and refuses new ones. Once it returns, nothing passes any more.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	hang := p.hang
+	p.hang = nil
+	p.mu.Unlock()
+	if hang != nil {
+		hang()
+	}
+}
+
+// Stall keeps the connections, accepts new ones and passes nothing, as a network does that loses every packet.
+func (p *Proxy) Stall() {
+	p.t.Helper()
+	p.set(false)
+}
+
+// Mend ends a cut or a stall. What was held back by a stall arrives now.
+func (p *Proxy) Mend() {
+	p.t.Helper()
+	p.set(true)
+}
+
+// set opens or shuts the gate, and takes the port back after a cut.
+func (p *Proxy) set(open bool) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	isOpen := false
+	select {
+	case <-p.gate:
+		isOpen = true
+	default:
+	}
+	switch {
+	case open && !isOpen:
+		close(p.gate)
+	case !open && isOpen:
+		p.gate = make(chan struct{})
+	}
+	if p.hang != nil {
+		return
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		p.t.Fatalf("testrig: proxy to %s: listen again: %v", p.upstream, err)
+	}
+	p.hang = p.serve(l)
+}
+
+// serve accepts connections until the function that it returns is called, which ends them too and waits until they are
+// gone.
+func (p *Proxy) serve(l net.Listener) (hang func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var carriers sync.WaitGroup
+	carriers.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			carriers.Go(func() { p.carry(ctx, client) })
+		}
+	})
+	return func() {
+		cancel()
+		_ = l.Close()
+		carriers.Wait()
+	}
+}
+
+// carry serves one connection until both sides have said all, one of them breaks off, or ctx ends.
+func (p *Proxy) carry(ctx context.Context, client net.Conn) {
+	defer closeWith(ctx, client)()
+	if !p.mayPass(ctx) {
+		return
+	}
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.upstream)
+	if err != nil {
+		return
+	}
+	defer closeWith(ctx, server)()
+
+	var pumps sync.WaitGroup
+	pumps.Go(func() { p.pump(ctx, server, client) })
+	pumps.Go(func() { p.pump(ctx, client, server) })
+	pumps.Wait()
+}
+
+// closeWith closes the connection when ctx ends or the function that it returns is called, whichever is first.
+func closeWith(ctx context.Context, conn net.Conn) func() {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return func() {
+		stop()
+		_ = conn.Close()
+	}
+}
+
+// pump passes on what src says, its last word too. Each wait at the gate is after reading, so what is held back is no
+// more than a buffer and what the kernel takes.
+func (p *Proxy) pump(ctx context.Context, dst, src net.Conn) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, readErr := src.Read(buf)
+		if !p.mayPass(ctx) {
+			return
+		}
+		_, writeErr := dst.Write(buf[:n])
+		switch {
+		case readErr == io.EOF && writeErr == nil:
+			_ = dst.(*net.TCPConn).CloseWrite()
+			return
+		case readErr != nil || writeErr != nil:
+			_, _ = src.Close(), dst.Close() // so that the other pump ends
+			return
+		}
+	}
+}
+
+// mayPass waits while the line is stalled; false when it was cut.
+func (p *Proxy) mayPass(ctx context.Context) bool {
+	p.mu.Lock()
+	gate := p.gate
+	p.mu.Unlock()
+	select {
+	case <-gate:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
