@@ -196,6 +196,18 @@ type neverending struct{}
 
 func (neverending) Read(p []byte) (int, error) { return len(p), nil }
 
+func TestWhoBreaksOffIsHeardOnTheOtherSide(t *testing.T) {
+	t.Parallel()
+	addr, said := echoServer(t)
+	p := StartProxy(t, addr)
+	conn := dialProxy(t, p)
+	say(t, conn, "a")
+	requireHear(t, conn, "a")
+	require.NoError(t, conn.SetLinger(0)) // a reset, not an end
+	require.NoError(t, conn.Close())
+	require.Equal(t, "a", <-said)
+}
+
 func TestAProxyToNobodyHangsUp(t *testing.T) {
 	t.Parallel()
 	l, err := listenFree()
