@@ -20,7 +20,11 @@ func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
 		return err
 	}
 	defer h.Gone()
-	return d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+	err = d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+	if err == nil {
+		d.cfg.Timer.Forget(jobID)
+	}
+	return err
 }
 
 // Change asks for a new time, a new attribute, or both.
@@ -76,6 +80,10 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
 		t, err = d.cfg.Store.Get(ctx, m.JobID)
 	}
 	d.end(h, t, err)
+	if err == nil {
+		d.cfg.Timer.Forget(t.JobID) // should it have moved out of reach
+		d.cfg.Timer.Arm(t)
+	}
 	return t, err
 }
 

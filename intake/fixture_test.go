@@ -73,8 +73,10 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		r.queue.SetLane(3)
 		r.Desk = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
-			Near: func(p int, due time.Time) bool { return p != 3 && !due.After(now().Add(10*time.Second)) },
-			Now:  now,
+			Near: func(bizType uint64, p int, due time.Time) bool {
+				return scanned(types, bizType) && p != 3 && !due.After(now().Add(10*time.Second))
+			},
+			Now: now,
 		})
 		t.Cleanup(func() {
 			r.queue.Close()
@@ -239,4 +241,9 @@ func (f *faults) Get(ctx context.Context, id uint64) (task.Task, error) {
 		}
 	}
 	return f.Store.Get(ctx, id)
+}
+
+func scanned(types *task.Types, bizType uint64) bool {
+	b, ok := types.ByID(bizType)
+	return ok && b.Mode == task.ModeScan
 }

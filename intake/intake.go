@@ -44,17 +44,36 @@ type Config struct {
 	Layout   sharding.Layout
 	Catalog  *task.Catalog
 	Observer Observer
-	// Near tells whether a task of this partition, due then, belongs into this
-	// node's queue now; a later one is found by the scanner in time.
-	Near func(partition int, due time.Time) bool
-	Now  func() time.Time
+	// Near tells whether a task of this type and partition, due then, belongs
+	// into this node's queue now; a later one is found by the scanner in time.
+	Near func(bizType uint64, partition int, due time.Time) bool
+	// Timer is the engine of redis-mode types; nil if there is none.
+	Timer Timer
+	Now   func() time.Time
 }
+
+// Timer is told of tasks that changed in the store; see redistimer.Timer. It
+// takes those that it serves.
+type Timer interface {
+	Arm(tasks ...task.Task)
+	Forget(jobID uint64)
+}
+
+type noTimer struct{}
+
+func (noTimer) Arm(...task.Task) {}
+func (noTimer) Forget(uint64)    {}
 
 // Desk serves requests. It is safe for concurrent use.
 type Desk struct{ cfg Config }
 
 // New makes a Desk.
-func New(cfg Config) *Desk { return &Desk{cfg: cfg} }
+func New(cfg Config) *Desk {
+	if cfg.Timer == nil {
+		cfg.Timer = noTimer{}
+	}
+	return &Desk{cfg: cfg}
+}
 
 // Types gives the business types in force.
 func (d *Desk) Types() *task.Types { return d.cfg.Catalog.Load() }
@@ -68,18 +87,13 @@ func (d *Desk) hold(ctx context.Context, jobID uint64) (*queue.Hold, error) {
 	return d.cfg.Queue.Hold(ctx, jobID, d.cfg.Layout.Partition(shard))
 }
 
-// letGo ends the hold of a pending task as it stands in the store now.
+// letGo ends the hold of a pending task as it stands in the store now, and gives
+// it to its engine.
 func (d *Desk) letGo(h *queue.Hold, t task.Task) {
 	shard, _ := d.cfg.Layout.ShardOf(t.JobID)
-	if p := d.cfg.Layout.Partition(shard); d.scanned(t.BizType) && d.cfg.Near(p, t.ActionTime) {
+	if p := d.cfg.Layout.Partition(shard); d.cfg.Near(t.BizType, p, t.ActionTime) {
 		h.Put(queue.Item{Task: t, Partition: p})
 		return
 	}
 	h.Gone()
-}
-
-// scanned tells whether a business type is served by the scan engine.
-func (d *Desk) scanned(bizType uint64) bool {
-	b, ok := d.Types().ByID(bizType)
-	return ok && b.Mode == task.ModeScan
 }

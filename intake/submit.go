@@ -153,13 +153,16 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	holds := d.holdNear(ctx, tasks)
 	// From here on the caller may leave: a task that is stored is also queued.
 	ctx = context.WithoutCancel(ctx)
+	stored := tasks[:0]
 	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
 		d.letGoSubmitted(holds[tasks[i].JobID], tasks[i].JobID, in)
 		if in.Err == nil && !in.Duplicate {
 			d.cfg.Observer.Submitted(types[i], 1)
+			stored = append(stored, in.Task)
 		}
 	}
+	d.cfg.Timer.Arm(stored...)
 	return results
 }
 
@@ -168,7 +171,7 @@ func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queu
 	for i := range tasks {
 		t := &tasks[i]
 		p := d.cfg.Layout.Partition(d.cfg.Layout.Shard(t.BizID))
-		if !d.scanned(t.BizType) || !d.cfg.Near(p, t.ActionTime) {
+		if !d.cfg.Near(t.BizType, p, t.ActionTime) {
 			continue
 		}
 		if h, err := d.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {

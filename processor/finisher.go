@@ -34,7 +34,8 @@ type finisher struct {
 	queue    *queue.Queue
 	layout   sharding.Layout
 	observer Observer
-	near     func(int, time.Time) bool
+	near     func(bizType uint64, partition int, due time.Time) bool
+	kept     func(...task.Task)
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
 	failing  []atomic.Bool // by database: its last flush failed
@@ -106,11 +107,16 @@ func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
 func (f *finisher) settle(batch []finish, applied []bool) {
 	for i := range batch {
 		d := &batch[i]
-		again := d.outcome == Failed && f.near(d.entry.Partition, d.row.ActionTime)
+		// A claimed task goes back to its engine.
+		ours := d.outcome == Failed && applied[i] && !d.entry.Claimed
+		again := ours && f.near(d.bizType.ID, d.entry.Partition, d.row.ActionTime)
 		if !applied[i] {
-			d.outcome, again = Fenced, false
+			d.outcome = Fenced
 		}
 		f.queue.Done(d.entry, d.row, again)
+		if ours && !again {
+			f.kept(d.row)
+		}
 		f.observer.Finished(d.bizType, d.outcome, d.ran)
 	}
 }

@@ -211,7 +211,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*processor.Lane
 		}
 		runner := processor.New(processor.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
-			Near:         func(_ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
+			Near:         func(_ uint64, _ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
 			LanesChanged: func() { r.changes.Add(1) },
 			Now:          time.Now,
 			Logger:       slog.New(slog.NewTextHandler(r.log, nil)),

@@ -36,9 +36,11 @@ type Config struct {
 	Store    Store
 	Layout   sharding.Layout
 	Observer Observer
-	// Near tells whether a task due then belongs into the queue now; a later
-	// one is found by the scanner.
-	Near func(partition int, due time.Time) bool
+	// Near tells whether a task due then belongs into the queue now.
+	Near func(bizType uint64, partition int, due time.Time) bool
+	// Kept is told of other tasks that will run again: their engine is to find
+	// them. May be nil.
+	Kept func(tasks ...task.Task)
 	// LanesChanged is called when lanes were opened or closed, or when a database
 	// records outcomes again: there may be tasks for them in the store.
 	LanesChanged func()
@@ -64,12 +66,15 @@ type Runner struct {
 
 // New makes a Runner without lanes.
 func New(cfg Config) *Runner {
+	if cfg.Kept == nil {
+		cfg.Kept = func(...task.Task) {}
+	}
 	return &Runner{
 		cfg:   cfg,
 		lanes: make(map[uint64]*Lane),
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			observer: cfg.Observer, near: cfg.Near, back: cfg.LanesChanged, logger: cfg.Logger,
+			observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, logger: cfg.Logger,
 		},
 	}
 }

@@ -20,6 +20,9 @@ type Item struct {
 	Task      task.Task
 	Partition int
 	Receipt   Receipt // nil: the store's row says it all
+	// Claimed: the engine keeps the task until its receipt is told, and offers it
+	// again when it is given back.
+	Claimed bool
 }
 
 type state uint8

@@ -60,8 +60,13 @@ func (l *lane) pushReady(e *Entry) { heap.Push(&l.ready, e) }
 
 func (l *lane) removeReady(e *Entry) { heap.Remove(&l.ready, e.near) }
 
-// leaveBehind remembers that a task stays in the store.
-func (l *lane) leaveBehind(it *Item) { l.leaveFrom(it.Partition, task.KeyOf(&it.Task)) }
+// leaveBehind remembers that a task stays in the store. A claimed one stays with
+// its engine.
+func (l *lane) leaveBehind(it *Item) {
+	if !it.Claimed {
+		l.leaveFrom(it.Partition, task.KeyOf(&it.Task))
+	}
+}
 
 func (l *lane) leaveFrom(partition int, k task.Key) {
 	if have, ok := l.behind[partition]; !ok || k.Before(have) {
@@ -93,6 +98,16 @@ func (q *Queue) SetLane(bizType uint64) Lane {
 	l.leader <- struct{}{}
 	q.lanes[bizType] = l
 	return Lane{q, l}
+}
+
+// Capacity is how many tasks the lane of a business type holds; 0 if none is open.
+func (q *Queue) Capacity(bizType uint64) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lanes[bizType]; l != nil && !l.closed {
+		return l.capacity
+	}
+	return 0
 }
 
 // CloseLane closes the lane of a business type: what has not started is given

@@ -156,10 +156,14 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 	}
 
 	e := &Entry{Item: *it, lane: l, read: now}
-	if due := it.Task.ActionTime; due.After(now) {
-		e.state, e.runAt = waiting, due
-	} else {
+	due := it.Task.ActionTime
+	switch {
+	case !due.After(now):
 		e.state, e.runAt = ready, now
+	case it.Claimed && !due.After(now.Add(q.cfg.CheckAhead)): // was just read, no need to read it again
+		e.state, e.runAt = ready, due
+	default:
+		e.state, e.runAt = waiting, due
 	}
 	e.seq = q.tick()
 	if l.full() {

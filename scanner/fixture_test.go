@@ -45,6 +45,7 @@ type rig struct {
 	queue   *queue.Queue
 	store   *store.Store
 	faults  *faults
+	timer   *timer
 	owned   *owned
 	passes  *passes
 	log     *logbook
@@ -100,11 +101,11 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 		queue:  queue.New(queue.Config{Capacity: capacity, Partitions: layout.Partitions, Now: now}),
 		faults: &faults{Store: s},
 		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
-		passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Lane{}, ran: map[uint64][]time.Time{},
+		timer:  &timer{}, passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Lane{}, ran: map[uint64][]time.Time{},
 	}
 	r.lanes[orders], r.lanes[mails] = r.queue.SetLane(orders), r.queue.SetLane(mails)
 	r.cfg = scanner.Config{
-		Store: r.faults, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
+		Store: r.faults, Timer: r.timer, SweepAfter: 10 * time.Second, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
 		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,
 		Now: now, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
@@ -260,7 +261,8 @@ type faults struct {
 	purge   func(partition int) error
 }
 
-func (f *faults) DuePages(p int, q store.Due) *store.DuePages {
+// reader is the store to read a partition from.
+func (f *faults) reader(p int) *store.Store {
 	f.mu.Lock()
 	reading, broken := f.reading, f.broken
 	f.mu.Unlock()
@@ -268,12 +270,40 @@ func (f *faults) DuePages(p int, q store.Due) *store.DuePages {
 		reading(p)
 	}
 	if broken != nil && broken(p) {
-		return closedStore().DuePages(p, q)
+		return closedStore()
 	}
 	if s := f.stores[layout.PartitionDatabase(p)]; s != nil {
-		return s.DuePages(p, q)
+		return s
 	}
-	return f.Store.DuePages(p, q)
+	return f.Store
+}
+
+func (f *faults) DuePages(p int, q store.Due) *store.DuePages { return f.reader(p).DuePages(p, q) }
+
+func (f *faults) NextDue(ctx context.Context, p int) (time.Time, bool, error) {
+	return f.reader(p).NextDue(ctx, p)
+}
+
+// timer is the other engine: it serves redis-mode types where it is not out, and
+// keeps what is swept to it.
+type timer struct {
+	mu    sync.Mutex
+	out   bool
+	swept []uint64
+}
+
+func (f *timer) Serves(bizType uint64, _ int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bizType == pushes && !f.out
+}
+
+func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range overdue {
+		f.swept = append(f.swept, t.JobID)
+	}
 }
 
 func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]store.Overdue, error) {

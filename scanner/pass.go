@@ -27,7 +27,7 @@ type scan struct {
 	types   *task.Types
 	until   time.Time
 	full    []uint64 // business types whose lane stood still: left behind
-	foreign []uint64 // business types that this engine does not serve
+	unknown []uint64 // business types that are not configured
 	late    []int    // partitions with overdue rows
 
 	waited map[uint64]time.Duration // for room in the lanes, by business type
@@ -82,8 +82,13 @@ func (r *scan) wait(ctx context.Context, bizType uint64) bool {
 // whether something is.
 func (r *scan) partition(ctx context.Context, p int) error {
 	r.cfg.Queue.ReadAnew(p, r.full)
-	if r.db.idle[p] {
-		if idle, err := r.isIdle(ctx, p); idle || err != nil {
+	timed, scanned := r.engines(p)
+	if r.db.idle[p] || len(timed) > 0 {
+		next, none, err := r.nextDue(ctx, p)
+		if err != nil || none || next.After(r.until) {
+			return err
+		}
+		if err := r.sweep(ctx, p, timed, next); err != nil || !scanned {
 			return err
 		}
 	}
@@ -92,7 +97,7 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	}
 	pages := r.cfg.Store.DuePages(p, store.Due{
 		Until:   r.until,
-		Except:  slices.Concat(r.full, r.foreign),
+		Except:  slices.Concat(r.full, r.unknown, timed),
 		PerPage: r.cfg.Batch,
 	})
 	late := len(r.full) > 0
@@ -116,7 +121,7 @@ func (r *scan) partition(ctx context.Context, p int) error {
 			}
 		}
 	}
-	if late {
+	if late && !slices.Contains(r.late, p) {
 		r.late = append(r.late, p)
 	}
 	return nil
@@ -135,11 +140,8 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	items := make([]queue.Item, 0, len(page))
 	for i := range page {
 		t := &page[i]
-		b, known := r.types.ByID(t.BizType)
-		if !known || b.Mode != task.ModeScan {
-			if !slices.Contains(r.foreign, t.BizType) {
-				r.leaveOut(pages, t, known)
-			}
+		if _, known := r.types.ByID(t.BizType); !known {
+			r.leaveOut(pages, t)
 			continue
 		}
 		*late = *late || t.ActionTime.Before(overdueBefore)
@@ -148,14 +150,50 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	return r.cfg.Queue.Offer(read, items...), false, nil
 }
 
-// leaveOut stops reading rows of a business type that this engine does not serve.
-func (r *scan) leaveOut(pages *store.DuePages, t *task.Task, known bool) {
-	r.foreign = append(r.foreign, t.BizType)
-	pages.Except(t.BizType)
-	if !known {
-		r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
-			"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
+// leaveOut stops reading rows of a business type that is not configured.
+func (r *scan) leaveOut(pages *store.DuePages, t *task.Task) {
+	if slices.Contains(r.unknown, t.BizType) {
+		return
 	}
+	r.unknown = append(r.unknown, t.BizType)
+	pages.Except(t.BizType)
+	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
+		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
+}
+
+// engines lists the business types that the Timer serves in a partition, and
+// tells whether there are others, which are scanned.
+func (r *scan) engines(p int) (timed []uint64, scanned bool) {
+	for _, b := range r.types.All() {
+		if r.serves(b.ID, p) {
+			scanned = true
+		} else {
+			timed = append(timed, b.ID)
+		}
+	}
+	return timed, scanned
+}
+
+// sweep brings tasks to the Timer that should have started long ago. A few pages
+// are enough: behind them the Timer has a backlog.
+func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time) error {
+	until := r.cfg.Now().Add(-r.cfg.SweepAfter)
+	if len(timed) == 0 || next.After(until) {
+		return nil
+	}
+	due := store.Due{Until: until, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
+	for _, b := range r.types.All() {
+		if !slices.Contains(timed, b.ID) {
+			due.Except = append(due.Except, b.ID)
+		}
+	}
+	page, err := r.next(ctx, r.db.index, r.cfg.Store.DuePages(p, due))
+	if err != nil || len(page) == 0 {
+		return err
+	}
+	r.late = append(r.late, p)
+	r.cfg.Timer.Sweep(ctx, p, page)
+	return nil
 }
 
 // slowPass is how long a pass may take before its database counts as slow.
@@ -179,15 +217,14 @@ func (s *Scanner) slot(ctx context.Context, database int) (done func(), err erro
 	return func() { s.slots.Release(1) }, s.slots.Acquire(ctx, 1)
 }
 
-// isIdle tells whether nothing in a partition is due in this pass.
-func (r *scan) isIdle(ctx context.Context, p int) (bool, error) {
+// nextDue looks when the next task of a partition is due.
+func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err error) {
 	done, err := r.slot(ctx, r.db.index)
 	if err != nil {
-		return false, err
+		return time.Time{}, false, err
 	}
 	defer done()
-	next, none, err := r.cfg.Store.NextDue(ctx, p)
-	return err == nil && (none || next.After(r.until)), err
+	return r.cfg.Store.NextDue(ctx, p)
 }
 
 // refill reads partitions on where a lane had turned tasks away, until ctx ends.

@@ -42,6 +42,12 @@ type Ownership interface {
 	Watch() <-chan struct{}
 }
 
+// Timer is the other engine; see redistimer.Timer.
+type Timer interface {
+	Serves(bizType uint64, partition int) bool
+	Sweep(ctx context.Context, partition int, overdue []task.Task)
+}
+
 // Observer is told how long a pass over a database took, for the metrics.
 type Observer interface {
 	Scanned(database int, took time.Duration, err error)
@@ -55,6 +61,11 @@ type Config struct {
 	Catalog   *task.Catalog
 	Layout    sharding.Layout
 	Observer  Observer
+
+	// Timer is the engine of redis-mode types; nil if there is none. What it
+	// serves is not scanned; what it missed is brought to it.
+	Timer      Timer
+	SweepAfter time.Duration // how overdue a task is that the Timer missed
 
 	Schedule  cron.Schedule // when to tick
 	Lookahead time.Duration // how far ahead of its time a row is read; about one tick
@@ -195,10 +206,16 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 	}
 }
 
-// Near tells whether a task of a partition, due then, belongs into the queue
-// now: the next tick may come too late for it.
-func (s *Scanner) Near(partition int, due time.Time) bool {
-	return !due.After(s.until()) && s.cfg.Ownership.Owns(partition)
+// Near tells whether a task of a business type and partition, due then, belongs
+// into the queue now: the next tick may come too late for it.
+func (s *Scanner) Near(bizType uint64, partition int, due time.Time) bool {
+	return !due.After(s.until()) && s.serves(bizType, partition) && s.cfg.Ownership.Owns(partition)
+}
+
+// serves tells whether a business type is this engine's in a partition.
+func (s *Scanner) serves(bizType uint64, partition int) bool {
+	b, known := s.cfg.Catalog.Load().ByID(bizType)
+	return known && (b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
 }
 
 // Bounds of the slack on top of the lookahead.

@@ -250,7 +250,7 @@ func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 func TestNear(t *testing.T) {
 	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
 		r.owned.set(3, false)
-		near := func(p int, in time.Duration) bool { return r.scanner.Near(p, now().Add(in)) }
+		near := func(p int, in time.Duration) bool { return r.scanner.Near(orders, p, now().Add(in)) }
 		require.True(t, near(0, -time.Hour))
 		require.True(t, near(0, 10500*time.Millisecond), "the lookahead, and half a second for the pass")
 		require.False(t, near(0, 10501*time.Millisecond))
@@ -433,5 +433,40 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 		})
 		r.run()
 		r.after(time.Hour)
+	})
+}
+
+// What the other engine serves is not scanned; what it missed for long is brought
+// to it, and nothing else.
+func TestSweep(t *testing.T) {
+	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
+		r.queue.SetLane(pushes)
+		missed := r.insert(pushes, 1, -11*time.Second)
+		r.insert(pushes, 2, -9*time.Second)
+		r.insert(pushes, 3, 5*time.Second)
+		order := r.insert(orders, 1, -time.Minute)
+		r.work(0)
+		r.run()
+		r.after(time.Second)
+		require.Equal(t, []uint64{missed}, r.timer.swept)
+		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
+		r.ranAll([]uint64{order})
+	})
+}
+
+func TestWhileTheOtherEngineIsOutItsTasksAreScanned(t *testing.T) {
+	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
+		r.queue.SetLane(pushes)
+		r.insert(pushes, 1, -time.Minute)
+		r.run()
+		r.after(time.Second)
+		require.Zero(t, r.queue.Stats(pushes).Depth)
+		r.timer.mu.Lock()
+		r.timer.out = true
+		r.timer.mu.Unlock()
+		r.scanner.Tick()
+		r.after(time.Second)
+		require.Equal(t, 1, r.queue.Stats(pushes).Depth)
+		require.True(t, r.scanner.Near(pushes, 0, now().Add(time.Second)))
 	})
 }
