@@ -1,0 +1,41 @@
+-- release gives claims back untouched: the tasks did not run, so their attempts stay, and whoever claims next has them.
+--
+-- KEYS     1 store queue, 2 prepare queue
+-- ARGV     1 wake-up channel, 2 partition, 3 topic
+--          4… score for the store queue, job_id of each claim
+-- Returns  {given}: how many were given back
+--
+-- Only what is still in the prepare queue goes back: the rest was settled or recovered meanwhile, and would come to
+-- life again. Atomic for just that, and because an id must never be in neither queue.
+
+local store, prepare = KEYS[1], KEYS[2]
+
+local function head()
+  local first = redis.call('ZRANGE', store, 0, 0, 'WITHSCORES')
+  return first[2] and math.floor(tonumber(first[2]) / 1000)
+end
+
+local ids = {}
+for i = 5, #ARGV, 2 do
+  ids[#ids + 1] = ARGV[i]
+end
+local claimed = redis.call('ZMSCORE', prepare, unpack(ids))
+local members = {}
+for i, id in ipairs(ids) do
+  if claimed[i] then
+    members[#members + 1] = ARGV[2 * i + 2]
+    members[#members + 1] = id
+  end
+end
+if #members == 0 then
+  return {0}
+end
+
+local before = head()
+redis.call('ZREM', prepare, unpack(ids))
+redis.call('ZADD', store, unpack(members))
+local after = head()
+if not before or after < before then
+  redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])
+end
+return {#members / 2}

@@ -1,0 +1,54 @@
+-- settle ends claims (phase two): it takes tasks that are over out of the slot, the dead of them into the dead queue,
+-- and puts those that are to run again back into the store queue.
+--
+-- KEYS     1 store queue, 2 prepare queue, 3 dead queue
+-- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many are done, 5 how many are dead
+--          6… job_id of each that is done; then time of death in ms, job_id of each that is dead;
+--          then score, job_id of each to run again
+-- Returns  {1}
+--
+-- It holds for tasks that are in neither queue, or in the store queue, just as well: who settles speaks of the task,
+-- not of the claim. Atomic, because a task between the queues would be lost if its slot's owner stopped there, and
+-- because the head must be compared with the one that this very call replaced, or the wake-up would be lost.
+
+local store, prepare, dead = KEYS[1], KEYS[2], KEYS[3]
+
+local function head()
+  local first = redis.call('ZRANGE', store, 0, 0, 'WITHSCORES')
+  return first[2] and math.floor(tonumber(first[2]) / 1000)
+end
+
+-- ids gives the job_ids of pairs in ARGV.
+local function ids(first, last)
+  local list = {}
+  for i = first + 1, last, 2 do
+    list[#list + 1] = ARGV[i]
+  end
+  return unpack(list)
+end
+
+local done = 6
+local died = done + tonumber(ARGV[4])
+local back = died + 2 * tonumber(ARGV[5])
+local again = back <= #ARGV
+local before = again and head()
+
+if done < died then
+  redis.call('ZREM', prepare, unpack(ARGV, done, died - 1))
+  redis.call('ZREM', store, unpack(ARGV, done, died - 1))
+end
+if died < back then
+  redis.call('ZREM', prepare, ids(died, back - 1))
+  redis.call('ZREM', store, ids(died, back - 1))
+  redis.call('ZADD', dead, unpack(ARGV, died, back - 1))
+end
+if again then
+  redis.call('ZREM', prepare, ids(back, #ARGV))
+  redis.call('ZREM', dead, ids(back, #ARGV))
+  redis.call('ZADD', store, unpack(ARGV, back))
+  local after = head()
+  if not before or after < before then
+    redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])
+  end
+end
+return {1}

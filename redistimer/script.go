@@ -1,0 +1,228 @@
+package redistimer
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1"
+	_ "embed" // the scripts
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// script is one of the files in lua/.
+type script struct {
+	text, sha string
+	answers   int // length of the list that it returns; its last element is never empty
+	// once: run again it does something else, so it must not be sent a second time
+	// when only the answer to the first was lost.
+	once bool
+}
+
+func newScript(text string, answers int, once bool) *script {
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), answers: answers, once: once}
+}
+
+var (
+	//go:embed lua/arm.lua
+	armText string
+	//go:embed lua/claim.lua
+	claimText string
+	//go:embed lua/settle.lua
+	settleText string
+	//go:embed lua/release.lua
+	releaseText string
+	//go:embed lua/recover.lua
+	recoverText string
+	//go:embed lua/cancel.lua
+	cancelText string
+	//go:embed lua/reschedule.lua
+	rescheduleText string
+
+	armScript        = newScript(armText, 1, false)
+	claimScript      = newScript(claimText, 6, true)
+	settleScript     = newScript(settleText, 1, false)
+	releaseScript    = newScript(releaseText, 1, false)
+	recoverScript    = newScript(recoverText, 2, true)
+	cancelScript     = newScript(cancelText, 1, false)
+	rescheduleScript = newScript(rescheduleText, 1, false)
+)
+
+// perRun is how many members a run takes at most: Redis does nothing else
+// meanwhile.
+const perRun = 1000
+
+// runs gathers the runs of a script that go out in one pipeline.
+//
+// An argument is a pointer to what is sent, because a pointer in an interface
+// costs no allocation; a number is kept in ints for that.
+type runs struct {
+	script *script
+	list   []run
+	args   []any
+	ints   []int64
+}
+
+// run is one run of a script, on one slot.
+type run struct {
+	of    int // index in the caller's list of what it is a part of
+	from  int // in runs.args
+	args  []any
+	ended bool
+	reply []string
+	err   error
+}
+
+// newRuns expects so many slots and members.
+func newRuns(script *script, slots, members int) *runs {
+	n := slots + members/perRun
+	return &runs{
+		script: script,
+		list:   make([]run, 0, n),
+		args:   make([]any, 0, n*maxHead+2*members),
+		ints:   make([]int64, 0, n*maxNumbers+members),
+	}
+}
+
+// The arguments of a run beside its members, and the numbers among them, at most.
+const (
+	maxHead    = 14
+	maxNumbers = 5
+)
+
+var (
+	evalsha, eval = "evalsha", "eval"
+	keyCounts     = [...]string{2: "2", 3: "3"}
+)
+
+// begin starts a run; what is added from here on are its arguments.
+func (r *runs) begin(of int, keys ...*string) {
+	r.list = append(r.list, run{of: of, from: len(r.args)})
+	r.texts(&evalsha, &r.script.sha, &keyCounts[len(keys)])
+	r.texts(keys...)
+}
+
+func (r *runs) texts(args ...*string) {
+	for _, a := range args {
+		r.args = append(r.args, a)
+	}
+}
+
+func (r *runs) number(n int64) {
+	r.ints = append(r.ints, n)
+	r.args = append(r.args, &r.ints[len(r.ints)-1])
+}
+
+func (r *runs) ids(ids []uint64) {
+	for i := range ids {
+		r.args = append(r.args, &ids[i])
+	}
+}
+
+// members adds score, job_id of each.
+func (r *runs) members(members []Member) {
+	for i := range members {
+		r.number(members[i].score())
+		r.args = append(r.args, &members[i].JobID)
+	}
+}
+
+// A script is answered TRYAGAIN while its hash slot is on its way to another
+// node and only some of the keys have arrived: milliseconds, as a rule.
+const (
+	tryAgainAfter = 5 * time.Millisecond
+	tryAgainFor   = 200 * time.Millisecond
+)
+
+// exec makes all runs in one pipeline. Those that Redis refused to make, and only
+// those, it makes again: with the script's text on a node that does not know the
+// script, after a pause where a hash slot is moving.
+func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
+	if len(r.list) == 0 {
+		return
+	}
+	to := len(r.args)
+	for i := len(r.list) - 1; i >= 0; i-- {
+		one := &r.list[i]
+		one.args = r.args[one.from:to:to]
+		to = one.from
+	}
+	cmds := make([]*redis.StringSliceCmd, len(r.list))
+	deadline := time.Now().Add(tryAgainFor)
+	for pause := tryAgainAfter; ; pause *= 2 {
+		pipe := client.Pipeline()
+		for i := range r.list {
+			if one := &r.list[i]; !one.ended {
+				cmds[i] = redis.NewStringSliceCmd(ctx, one.args...)
+				_ = pipe.Process(ctx, r.script.send(cmds[i]))
+			}
+		}
+		_, err := pipe.Exec(ctx)
+		var unknown, moving bool
+		for i := range r.list {
+			if one := &r.list[i]; !one.ended {
+				u, m := r.script.read(one, cmds[i], err)
+				unknown, moving = unknown || u, moving || m
+			}
+		}
+		if unknown {
+			continue
+		}
+		if !moving || time.Now().Add(pause).After(deadline) || !pauseFor(ctx, pause) {
+			return
+		}
+	}
+}
+
+// read takes over how a run's command ended. If it was not run, then because the
+// script is unknown or its hash slot is moving.
+func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unknown, moving bool) {
+	reply, err := cmd.Result()
+	switch {
+	// An answer counts whatever the error: a cluster client whose context ends
+	// while it tries one node again puts that error on the commands of all.
+	case len(reply) == sc.answers && reply[sc.answers-1] != "":
+		one.reply, one.err, one.ended = reply, nil, true
+		return false, false
+	case redis.HasErrorPrefix(err, "NOSCRIPT") && one.args[0] == any(&evalsha):
+		one.args[0], one.args[1] = &eval, &sc.text
+		unknown = true
+	case redis.IsTryAgainError(err):
+		moving = true
+	default:
+		one.ended = true
+	}
+	one.err = cmp.Or(err, pipeErr, errNoAnswer)
+	return unknown, moving
+}
+
+// errNoAnswer would be a fault of the client library.
+var errNoAnswer = errors.New("redis gave no answer")
+
+// unrepeatable is a command that the client must send once. It would repeat a
+// pipeline whose connection broke, and one whose first command was answered
+// TRYAGAIN, and each time all of it: what the others had claimed is forgotten.
+type unrepeatable struct{ *redis.StringSliceCmd }
+
+func (unrepeatable) NoRetry() bool { return true }
+
+func (sc *script) send(cmd *redis.StringSliceCmd) redis.Cmder {
+	if sc.once {
+		return unrepeatable{cmd}
+	}
+	return cmd
+}
+
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
