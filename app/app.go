@@ -26,6 +26,7 @@ import (
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processors"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -46,6 +47,7 @@ type App struct {
 	queue   *queue.Queue
 	runner  *processor.Runner
 	scanner *scanner.Scanner
+	timer   *redistimer.Timer
 	desk    *intake.Desk
 	metrics *metrics.Metrics
 

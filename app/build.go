@@ -12,6 +12,7 @@ import (
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processors"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -41,18 +42,25 @@ func (a *App) build() error {
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
 	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions})
+	a.timer = redistimer.New(redistimer.Config{
+		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
+		Ownership: a.cluster.Ownership(), Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
+		Handover: func() { a.scanner.Tick() }, Now: time.Now, Logger: a.room("redistimer"),
+	})
+	a.timer.SetTypes(timed(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
+		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter,
 		Store: a.store, Queue: a.queue, Ownership: a.cluster.Ownership(), Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, Now: time.Now, Logger: a.room("scanner"),
 	})
 	a.runner = processor.New(processor.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
-		Near: a.scanner.Near, LanesChanged: a.scanner.Tick, Now: time.Now, Logger: a.room("processor"),
+		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick, Now: time.Now, Logger: a.room("processor"),
 	})
 	a.desk = intake.New(intake.Config{
 		Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Near: a.scanner.Near, Now: time.Now,
+		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: time.Now,
 	})
 	a.metrics.Watch(a.gauges, func() int { return len(a.working()) })
 	return nil

@@ -60,6 +60,11 @@ func (a *App) run(ctx context.Context) error {
 	}, patience)
 	loop("cluster", a.cluster.Run, work)
 	loop("scanner", a.scanner.Run, work)
+	timerDone := make(chan struct{})
+	loop("redistimer", func(ctx context.Context) error {
+		defer close(timerDone)
+		return a.timer.Run(ctx)
+	}, work)
 	reloads := make(chan struct{})
 	loop("configs", func(ctx context.Context) error {
 		defer close(reloads)
@@ -80,12 +85,13 @@ func (a *App) run(ctx context.Context) error {
 		a.draining.Store(true) // /readyz says no: balancers turn away
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, giveUp)
 		defer deadline.Stop()
-		stopWork() // no more scans, no more reloads
+		stopWork() // no more scans, no more claims, no more reloads
 		<-reloads
+		<-timerDone
 		close(laneSets)
 		a.queue.Close() // what has not started goes back to the store untouched
 		<-runnerDone    // what is running ends and is recorded
-		return a.shutdown(patience, server)
+		return errors.Join(a.shutdown(patience, server), a.timer.Close())
 	})
 	if err := a.wait(g, patience); err != nil {
 		return err
@@ -221,6 +227,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	}
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
+	a.timer.SetTypes(timed(cfg))
 	select {
 	case laneSets <- laneList(lanes):
 		a.lanes = lanes

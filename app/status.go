@@ -80,6 +80,9 @@ func (s status) Ready(ctx context.Context) httpapi.Readiness {
 		wg.Go(func() { down[d] = s.store.Ping(ctx, d) })
 	}
 	wg.Wait()
+	if sick := s.timer.Degraded(); sick != "" {
+		r.Degraded = append(r.Degraded, sick)
+	}
 	for d, err := range down {
 		first, _ := s.layout.DatabasePartitions(d)
 		switch {

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -25,8 +26,8 @@ var latenessBuckets = []float64{
 	.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 900, 3600,
 }
 
-// Metrics holds the series. It implements the Observers of intake, processor
-// and scanner.
+// Metrics holds the series. It implements the Observers of intake, processor,
+// scanner and redistimer.
 type Metrics struct {
 	registry  *prometheus.Registry
 	submitted *prometheus.CounterVec
@@ -37,6 +38,10 @@ type Metrics struct {
 	scans     prometheus.Histogram
 	scanFails *prometheus.CounterVec
 	lastScan  *prometheus.GaugeVec
+	rearmed   *prometheus.CounterVec
+	unarmed   *prometheus.CounterVec
+	expired   *prometheus.CounterVec
+	roundTrip prometheus.Histogram
 
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
@@ -83,9 +88,23 @@ func New() *Metrics {
 		lastScan: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
 		}, []string{"database"}),
+		rearmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_rearmed_total", Help: "Tasks put into Redis from the store: lost there, near enough now (horizon), or overdue and unknown there (sweep).",
+		}, []string{"biz_type", "reason"}),
+		unarmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_arm_failures_total", Help: "Tasks stored while Redis could not be told; the sweep or the scanner finds them.",
+		}, []string{"biz_type"}),
+		expired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_claims_expired_total", Help: "Claims that nobody settled and that were rolled back.",
+		}, []string{"biz_type"}),
+		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "toc_redis_round_trip_seconds", Help: "Time of one claim of all slots that were due.",
+			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .05, .1, .5, 1, 5},
+		}),
 	}
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
+		m.rearmed, m.unarmed, m.expired, m.roundTrip,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -114,6 +133,13 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		run:       m.run.WithLabelValues(b.Name),
 		fenced:    m.fenced.WithLabelValues(b.Name),
 		runs:      make(map[processor.Outcome]prometheus.Counter),
+	}
+	m.expired.WithLabelValues(b.Name)
+	if b.Mode == task.ModeRedis {
+		m.unarmed.WithLabelValues(b.Name)
+		for _, reason := range redistimer.Reasons {
+			m.rearmed.WithLabelValues(b.Name, reason)
+		}
 	}
 	for _, o := range processor.Outcomes {
 		s.runs[o] = m.runs.WithLabelValues(b.Name, string(b.Mode), string(o))
@@ -158,3 +184,24 @@ func (m *Metrics) Scanned(database int, took time.Duration, err error) {
 	m.scans.Observe(took.Seconds())
 	m.lastScan.WithLabelValues(name).SetToCurrentTime()
 }
+
+// Rearmed implements redistimer.Observer.
+func (m *Metrics) Rearmed(b task.BizType, reason string, tasks int) {
+	m.rearmed.WithLabelValues(b.Name, reason).Add(float64(tasks))
+}
+
+// ArmFailed implements redistimer.Observer.
+func (m *Metrics) ArmFailed(b task.BizType, tasks int) {
+	m.unarmed.WithLabelValues(b.Name).Add(float64(tasks))
+}
+
+// ClaimsExpired implements redistimer.Observer.
+func (m *Metrics) ClaimsExpired(b task.BizType, tasks int) {
+	m.expired.WithLabelValues(b.Name).Add(float64(tasks))
+}
+
+// Died implements redistimer.Observer.
+func (m *Metrics) Died(b task.BizType) { m.of(b).runs[processor.Dead].Inc() }
+
+// RoundTrip implements redistimer.Observer.
+func (m *Metrics) RoundTrip(took time.Duration) { m.roundTrip.Observe(took.Seconds()) }

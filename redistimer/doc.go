@@ -1,10 +1,25 @@
-// Package redistimer is the room of the second engine: a slot timer on Redis
-// sorted sets, for business types whose mode is redis. Claimed ids of due tasks
-// will come in from Redis, rows will go out to the queue, each with a
-// queue.Receipt by which Redis learns what became of it.
+// Package redistimer is the low-latency engine: a slot timer on Redis sorted
+// sets, for business types whose mode is redis.
 //
-// The engine is not built yet; configs refuses `mode: redis` until it is. What
-// it will stand on is there: a partition is the unit of ownership and will be
-// its slot, the queue takes offers from any engine and holds no task twice, and
-// store.Load reads the claimed rows of a database in one statement.
+// A slot is one partition of one topic; its owner is the partition's. Ids of
+// tasks come in (armed, by any node, right after their row was committed), rows
+// of due tasks go out to the queue, each with a receipt by which the slot learns
+// what became of it:
+//
+//	arm ──► store queue ──claim──► prepare queue ──► rows loaded ──► queue ──► run
+//	             ▲                      │                                       │
+//	             └──── release, recover ┘          settle ◄── outcome durable ◄─┘
+//
+// The consumption has two phases, as in every queue that survives its consumers
+// (claim, then settle). A claim that nobody settles is rolled back with one more
+// attempt, so a task whose run kills the process dies in the end instead of
+// killing it for ever.
+//
+// Redis is an index, never the truth: it may lose everything at any moment. Each
+// slot has a marker that says up to which time it is complete; a slot without
+// one is armed again from the store. While Redis is away, Serves says no, and the
+// scan engine fires the tasks.
+//
+// It refuses to know what a run is, and never writes to the store but for tasks
+// that used up their attempts without an outcome.
 package redistimer

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime/pprof"
 	"strings"
@@ -48,6 +50,8 @@ at the end, but do not aim it at a store that matters.
 	}
 	b := &bench{}
 	path := configFlag(cmd)
+	cmd.Flags().StringVar(&b.mode, "mode", configs.ModeScan, "engine that fires the tasks: scan or redis")
+	cmd.Flags().BoolVar(&b.webhook, "webhook", false, "fire by webhook, to an HTTP server in this process")
 	cmd.Flags().IntVar(&b.submits, "submits", 30_000, "tasks of submit")
 	cmd.Flags().IntVar(&b.batched, "batched", 200_000, "tasks of batch")
 	cmd.Flags().IntVar(&b.backlog, "backlog", 50_000, "tasks of drain")
@@ -60,6 +64,9 @@ at the end, but do not aim it at a store that matters.
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if min(b.submits, b.batched, b.backlog, b.rate) < 1 || b.duration < time.Second || b.parked < 0 {
 			return usage("counts must be 1 or more, --duration 1s or more")
+		}
+		if b.mode != configs.ModeScan && b.mode != configs.ModeRedis {
+			return usage("--mode: %q is neither scan nor redis", b.mode)
 		}
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -101,12 +108,14 @@ type bench struct {
 
 	submits, batched, backlog, rate, parked int
 	duration, settle                        time.Duration
+	mode                                    string
+	webhook                                 bool
 	pids                                    []int
 }
 
 func (b *bench) run(ctx context.Context, names []string) error {
 	bt := configs.DefaultBizType()
-	bt.ID, bt.Name, bt.Processor, bt.Mode = benchType, "toc_bench", "bench", configs.ModeScan
+	bt.ID, bt.Name, bt.Processor, bt.Mode = benchType, "toc_bench", "bench", b.mode
 	b.cfg.BizTypes = []configs.BizType{bt}
 	if b.cfg.Store.Driver == configs.DriverSQLite {
 		if err := app.Migrate(ctx, b.cfg, slog.New(slog.DiscardHandler), nil); err != nil {
@@ -171,6 +180,28 @@ type measured struct {
 	fired atomic.Int64
 	late  latencies
 	stop  func() error
+	sink  *httptest.Server
+}
+
+// webhook is the webhook processor, and the server that it calls.
+func (m *measured) webhook(bt task.BizType) (processor.Processor, error) {
+	m.sink = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		m.fired.Add(1)
+	}))
+	p, err := processors.NewWebhook(bt, processors.WebhookConfig{URL: m.sink.URL})
+	return called{p, m}, err
+}
+
+// called notes when a webhook is about to be called.
+type called struct {
+	*processors.Webhook
+	m *measured
+}
+
+func (c called) Process(ctx context.Context, t task.Task) error {
+	c.m.late.add(time.Since(t.ActionTime))
+	return c.Webhook.Process(ctx, t)
 }
 
 func (b *bench) start(ctx context.Context) (*measured, error) {
@@ -179,6 +210,9 @@ func (b *bench) start(ctx context.Context) (*measured, error) {
 	ready := make(chan string, 1)
 	a, err := app.New(b.cfg, app.WithoutHTTP(), app.WithLogger(logger), app.WithReady(func(addr string) { ready <- addr }),
 		app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
+			if b.webhook {
+				return m.webhook(bt)
+			}
 			p := processors.NewLog(bt, logger)
 			return counter{p, p, &m.fired, &m.late}, nil
 		}))
@@ -189,7 +223,14 @@ func (b *bench) start(ctx context.Context) (*measured, error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(work) }()
-	m.stop = func() error { cancel(); return <-ended }
+	m.stop = func() error {
+		cancel()
+		err := <-ended
+		if m.sink != nil {
+			m.sink.Close()
+		}
+		return err
+	}
 	select {
 	case <-ready:
 		return m, nil
@@ -258,11 +299,15 @@ func (b *bench) runBatch(ctx context.Context) error {
 
 // park submits n tasks that are due over the next 30 days.
 func (b *bench) park(ctx context.Context, m *measured, n int) (time.Duration, error) {
+	return b.submitAll(ctx, m, n, func() intake.When { return intake.In(parkedDelay()) })
+}
+
+func (b *bench) submitAll(ctx context.Context, m *measured, n int, when func() intake.When) (time.Duration, error) {
 	const size = 1000
 	return inParallel(8, (n+size-1)/size, func() error {
 		requests := make([]intake.Submit, size)
 		for i := range requests {
-			requests[i] = intake.Submit{BizType: "toc_bench", BizID: rand.Uint64(), When: intake.In(parkedDelay())}
+			requests[i] = intake.Submit{BizType: "toc_bench", BizID: rand.Uint64(), When: when()}
 		}
 		for _, s := range m.Desk().SubmitBatch(ctx, requests) {
 			if s.Err != nil {
@@ -276,6 +321,9 @@ func (b *bench) park(ctx context.Context, m *measured, n int) (time.Duration, er
 // runDrain stores a backlog that is due since up to an hour, then starts a
 // center and times it from its start until the last outcome is durable.
 func (b *bench) runDrain(ctx context.Context) error {
+	if b.mode == configs.ModeRedis {
+		return b.runInstant(ctx)
+	}
 	if err := b.storeBacklog(ctx); err != nil {
 		return err
 	}
@@ -300,6 +348,33 @@ func (b *bench) runDrain(ctx context.Context) error {
 	b.say("drain", "%s due tasks, log processor: %s (started in %s, all fired after %s, all recorded and stopped after %s)",
 		thousands(b.backlog), perSecond(b.backlog, total-ready), ready.Round(time.Millisecond),
 		fired.Round(time.Millisecond), total.Round(time.Millisecond))
+	return nil
+}
+
+// runInstant submits tasks that are all due at one instant, and times a center from
+// then until the last outcome is durable.
+func (b *bench) runInstant(ctx context.Context) error {
+	m, err := b.start(ctx)
+	if err != nil {
+		return err
+	}
+	due := time.Now().Add(b.settle + time.Duration(b.backlog/5000)*time.Second)
+	_, err = b.submitAll(ctx, m, b.backlog, func() intake.When { return intake.At(due) })
+	if spare := time.Until(due); err == nil && spare < b.settle/2 {
+		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
+	}
+	for err == nil && m.fired.Load() < int64(b.backlog) {
+		time.Sleep(time.Millisecond)
+		err = ctx.Err()
+	}
+	fired := time.Since(due)
+	err = errors.Join(err, m.stop()) // draining waits for the last outcome
+	total := time.Since(due)
+	if err != nil {
+		return err
+	}
+	b.say("drain", "%s tasks due at one instant, log processor: %s (all fired after %s, all recorded and stopped after %s)",
+		thousands(b.backlog), perSecond(b.backlog, total), fired.Round(time.Millisecond), total.Round(time.Millisecond))
 	return nil
 }
 

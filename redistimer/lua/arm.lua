@@ -2,7 +2,8 @@
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
 -- ARGV     1 wake-up channel, 2 partition, 3 topic
---          4 "all": members that are stored already get the new score; "missing": they keep theirs
+--          4 "all": members that are stored already get the new score; "missing": those of them that have more attempts
+--          in the slot than given here keep theirs: they were rolled back, and their row does not know it
 --          5… score, job_id of each member
 -- Returns  {known}: how many were in the store or the prepare queue before
 --
@@ -24,9 +25,15 @@ end
 redis.call('ZREM', dead, unpack(ids))
 
 local claimed = redis.call('ZMSCORE', prepare, unpack(ids))
+local stored = ARGV[4] == 'missing' and redis.call('ZMSCORE', store, unpack(ids)) or {}
+
+local function attempts(score)
+  return math.fmod(tonumber(score), 1000)
+end
+
 local members = {}
 for i, id in ipairs(ids) do
-  if not claimed[i] then
+  if not claimed[i] and not (stored[i] and attempts(stored[i]) > attempts(ARGV[2 * i + 3])) then
     members[#members + 1] = ARGV[2 * i + 3]
     members[#members + 1] = id
   end
@@ -36,12 +43,7 @@ if #members == 0 then
 end
 
 local before = head()
-local added
-if ARGV[4] == 'missing' then
-  added = redis.call('ZADD', store, 'NX', unpack(members))
-else
-  added = redis.call('ZADD', store, unpack(members))
-end
+local added = redis.call('ZADD', store, unpack(members))
 local after = head()
 if not before or after < before then
   redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])

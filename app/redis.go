@@ -1,0 +1,70 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// redisClient makes the client of the redis engine. It connects when it is first
+// used: a center without redis-mode types needs no Redis.
+func redisClient(cfg configs.Redis) redis.UniversalClient {
+	opts := &redis.UniversalOptions{
+		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
+		DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		MaxRetries: 1, PoolSize: 16, ContextTimeoutEnabled: true,
+		IsClusterMode: cfg.Mode == configs.RedisCluster,
+	}
+	switch {
+	case slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded}):
+		e := &embedded{password: rand.Text()}
+		opts.Addrs, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, e.password, e.dial
+	case cfg.Mode == configs.RedisSentinel:
+		opts.MasterName = "mymaster"
+	}
+	return redis.NewUniversalClient(opts)
+}
+
+// embedded is a Redis inside this process, started by the first connection. It
+// listens on loopback and lets in who knows its password: this process.
+type embedded struct {
+	password string
+
+	mu     sync.Mutex
+	server *miniredis.Miniredis
+}
+
+func (e *embedded) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil {
+		s := miniredis.NewMiniRedis()
+		s.RequireAuth(e.password)
+		if err := s.Start(); err != nil {
+			return nil, err
+		}
+		e.server = s
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", e.server.Addr())
+}
+
+// timed lists the business types of mode redis.
+func timed(cfg configs.Config) []redistimer.BizType {
+	var list []redistimer.BizType
+	for _, b := range cfg.BizTypes {
+		if task.Mode(b.Mode) == task.ModeRedis {
+			list = append(list, redistimer.BizType{BizType: bizType(b), Topic: b.Topic, Horizon: b.Horizon, Visibility: b.Visibility})
+		}
+	}
+	return list
+}

@@ -1,0 +1,163 @@
+package redistimer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// arming is tasks of one call on their way into their slots.
+type arming struct {
+	tasks []task.Task
+	done  sync.WaitGroup
+}
+
+// armPatience is how long a caller waits until its tasks are armed. It needs not
+// wait: what is not armed is found by the sweep.
+const armPatience = 100 * time.Millisecond
+
+// Arm puts tasks that were just stored, pending, into their slots, those of this
+// engine that are due within the horizon. On whichever node that happens: the
+// owner of the slot is woken. A task that was moved out of the horizon leaves its
+// slot.
+//
+// Arming cannot fail for the caller. What is not armed is counted, and found by
+// the sweep.
+func (t *Timer) Arm(tasks ...task.Task) {
+	now := t.cfg.Now()
+	a := &arming{}
+	reachable := true
+	t.mu.Lock()
+	for i := range tasks {
+		l := t.lines[tasks[i].BizType]
+		if l == nil {
+			continue
+		}
+		if tasks[i].ActionTime.After(l.armUntil(now)) {
+			continue
+		}
+		shard, _ := t.cfg.Layout.ShardOf(tasks[i].JobID)
+		reachable = reachable && !l.slots[t.cfg.Layout.Partition(shard)].out
+		a.tasks = append(a.tasks, tasks[i])
+	}
+	t.mu.Unlock()
+	if len(a.tasks) == 0 {
+		return
+	}
+	a.done.Add(1)
+	t.arms.Add(a)
+	if !reachable {
+		return
+	}
+	armed := make(chan struct{})
+	go func() { a.done.Wait(); close(armed) }()
+	timer := time.NewTimer(armPatience)
+	defer timer.Stop()
+	select {
+	case <-armed:
+	case <-timer.C:
+	}
+}
+
+// flushArms arms the tasks of many callers in one pipeline.
+func (t *Timer) flushArms(batch []*arming) {
+	type bizSlot struct {
+		bizType   uint64
+		partition int
+	}
+	index := make(map[bizSlot]int)
+	var list []Arming
+	var lines []*line
+	t.mu.Lock()
+	for _, a := range batch {
+		for i := range a.tasks {
+			row := &a.tasks[i]
+			l := t.lines[row.BizType]
+			if l == nil {
+				continue // the type was switched meanwhile: the scan engine finds it
+			}
+			shard, _ := t.cfg.Layout.ShardOf(row.JobID)
+			k := bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}
+			n, ok := index[k]
+			if !ok {
+				n = len(list)
+				index[k] = n
+				list, lines = append(list, Arming{Slot: l.slots[k.partition].slot}), append(lines, l)
+			}
+			list[n].Members = append(list[n].Members, memberOf(row))
+		}
+	}
+	t.mu.Unlock()
+
+	answers := t.slots.Arm(context.Background(), list)
+	t.mu.Lock()
+	for i, a := range answers {
+		l, s := lines[i], &lines[i].slots[list[i].Slot.Partition]
+		if a.Err != nil {
+			t.cfg.Observer.ArmFailed(l.BizType.BizType, len(list[i].Members))
+			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "biz_type", l.Name, "tasks", len(list[i].Members), "error", a.Err)
+			continue
+		}
+		for _, m := range list[i].Members {
+			t.sooner(s, m.At)
+		}
+	}
+	t.mu.Unlock()
+	for _, a := range batch {
+		a.done.Done()
+	}
+}
+
+func memberOf(row *task.Task) Member {
+	return Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
+}
+
+// goneTask is a task that is to leave its slot if it is not to run.
+type goneTask struct{ jobID uint64 }
+
+// Forget takes a task out of its slot, in the background, that is not pending any
+// more or was moved out of the horizon. If that fails, its claim finds it out.
+func (t *Timer) Forget(jobID uint64) {
+	t.mu.Lock()
+	idle := len(t.lines) == 0
+	t.mu.Unlock()
+	if !idle {
+		t.gone.Add(goneTask{jobID})
+	}
+}
+
+// flushGone reads the rows first: they say which slot it is, and that nobody
+// brought the task back to life meanwhile.
+func (t *Timer) flushGone(batch []goneTask) {
+	ids := make([]uint64, len(batch))
+	for i, g := range batch {
+		ids[i] = g.jobID
+	}
+	rows, err := t.cfg.Store.Load(context.Background(), ids)
+	if err != nil {
+		return
+	}
+	now := t.cfg.Now()
+	bySlot := make(map[Slot]*Settling)
+	t.mu.Lock()
+	for i := range rows {
+		l := t.lines[rows[i].BizType]
+		if l == nil || (rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now))) {
+			continue
+		}
+		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)
+		slot := l.slots[t.cfg.Layout.Partition(shard)].slot
+		if bySlot[slot] == nil {
+			bySlot[slot] = &Settling{Slot: slot}
+		}
+		bySlot[slot].Done = append(bySlot[slot].Done, rows[i].JobID)
+	}
+	t.mu.Unlock()
+	list := make([]Settling, 0, len(bySlot))
+	for _, s := range bySlot {
+		list = append(list, *s)
+	}
+	t.slots.Settle(context.Background(), list)
+}

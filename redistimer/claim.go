@@ -1,0 +1,192 @@
+package redistimer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// claim is a task that was claimed and whose row is to be loaded.
+type claim struct {
+	line   *line
+	slot   *slotState
+	member Member
+}
+
+// rounds claims whatever is about to be due, in one pipeline for all slots, and
+// sleeps until the nearest head.
+func (t *Timer) rounds(ctx context.Context) error {
+	last := time.Time{}
+	for {
+		now := t.cfg.Now()
+		asks, claims, wait := t.plan(now)
+		if len(asks) > 0 && now.Sub(last) < beat && wait > 0 {
+			// A round has just been: let claims gather, there is time.
+			asks = nil
+			wait = min(wait, beat-now.Sub(last))
+		}
+		if len(asks) > 0 {
+			last = now
+			t.round(ctx, asks, claims)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			continue
+		}
+		timer := time.NewTimer(max(wait, 100*time.Microsecond))
+		select {
+		case <-t.ring:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// asked is a slot that a round asks.
+type asked struct {
+	line *line
+	slot *slotState
+}
+
+// plan lists the slots to ask now. With urgent ones among them wait is 0; else it
+// is how long the round, or the next one, may wait.
+func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wait = poll
+	for _, l := range t.lines {
+		room := min(maxInHand, t.cfg.Queue.Capacity(l.ID)*3/4) - l.inHand
+		var due []*slotState
+		for p := range l.slots {
+			s := &l.slots[p]
+			if !s.owned {
+				continue
+			}
+			look := s.seen.Add(poll)
+			if !s.next.IsZero() && s.failing.IsZero() {
+				if at := s.next.Add(-ahead); at.Before(look) {
+					look = at
+				}
+			}
+			if look.After(now) {
+				wait = min(wait, look.Sub(now))
+				continue
+			}
+			due = append(due, s)
+		}
+		slices.SortFunc(due, func(a, b *slotState) int { return a.next.Compare(b.next) })
+		for _, s := range due {
+			limit := minClaim
+			if s.full {
+				limit = maxClaim
+			}
+			if limit = min(limit, room); limit <= 0 {
+				if now.Sub(s.seen) < poll {
+					continue // a settle rings when there is room
+				}
+				limit = 0 // only look
+			}
+			room -= limit
+			asks = append(asks, asked{l, s})
+			claims = append(claims, Claiming{Slot: s.slot, Limit: limit, Ahead: ahead + s.skew, Visibility: l.Visibility})
+			if s.full || (!s.next.IsZero() && s.next.Sub(now) < ahead/2) {
+				wait = 0
+			}
+		}
+	}
+	return asks, claims, wait
+}
+
+// round asks the slots and hands on what it got.
+func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
+	start := t.cfg.Now()
+	// A claim on its way is not cut off: what it takes must be known.
+	answers := t.slots.Claim(context.WithoutCancel(ctx), claims)
+	now := t.cfg.Now()
+	t.cfg.Observer.RoundTrip(now.Sub(start))
+
+	var loads []claim
+	var handover bool
+	t.mu.Lock()
+	for i, a := range answers {
+		l, s := asks[i].line, asks[i].slot
+		s.seen = now
+		if a.Err != nil {
+			handover = t.failed(s, now, a.Err) || handover
+			continue
+		}
+		t.reached(s)
+		s.skew = now.Sub(a.Now).Round(time.Millisecond)
+		s.full = claims[i].Limit > 0 && len(a.Members) == claims[i].Limit
+		s.next = time.Time{}
+		if !a.Next.IsZero() {
+			s.next = a.Next
+		}
+		if a.Marker == "" && s.repair == "" && !s.covered.IsZero() {
+			t.lost(l)
+		}
+		if !a.Expires.IsZero() && a.Expires.Before(a.Now) && s.orphans.IsZero() {
+			s.orphans = now.Add(-l.Visibility) // claims so old have expired
+		}
+		for _, m := range a.Members {
+			s.held[m.JobID] = struct{}{}
+			l.inHand++
+			loads = append(loads, claim{l, s, m})
+		}
+	}
+	t.mu.Unlock()
+	if handover {
+		t.cfg.Handover()
+	}
+	t.load(loads)
+	t.recover(asks)
+}
+
+// load has the rows of claimed tasks read: one statement a database.
+func (t *Timer) load(claims []claim) {
+	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.slot.slot.Partition, b.slot.slot.Partition) })
+	for len(claims) > 0 {
+		d := t.cfg.Layout.PartitionDatabase(claims[0].slot.slot.Partition)
+		n := 1
+		for n < len(claims) && t.cfg.Layout.PartitionDatabase(claims[n].slot.slot.Partition) == d {
+			n++
+		}
+		t.loads[d].Add(claims[:n]...)
+		claims = claims[n:]
+	}
+}
+
+// lost asks for a repair of all slots of a business type: one had no marker. The
+// lock is held.
+func (t *Timer) lost(l *line) {
+	for p := range l.slots {
+		if s := &l.slots[p]; s.owned {
+			s.covered, s.repair = time.Time{}, ReasonLost
+		}
+	}
+	ring(t.repairs)
+}
+
+// letGo takes a task out of our hands. The lock is held.
+func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
+	if _, ours := s.held[jobID]; !ours {
+		return
+	}
+	delete(s.held, jobID)
+	l.inHand--
+	if l.inHand < maxInHand*3/4 || l.inHand == 0 {
+		ring(t.ring)
+	}
+}
+
+// isPending tells whether a row is still to be run by this engine.
+func isPending(row *task.Task, l *line) bool {
+	return row.Status == task.Pending && row.BizType == l.ID
+}

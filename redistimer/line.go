@@ -1,0 +1,194 @@
+package redistimer
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// BizType is a business type of mode redis.
+type BizType struct {
+	task.BizType
+	Topic      string        // names its slots
+	Horizon    time.Duration // tasks due within it are armed; 0: all
+	Visibility time.Duration // a claim that is not settled for so long is rolled back
+}
+
+// line is one business type at work: its slots by partition.
+type line struct {
+	BizType
+	slots  []slotState
+	inHand int  // claimed and not settled
+	closed bool // not redis any more: what is in hand ends, then its slots are dropped
+}
+
+// slotState is what this node knows of a slot.
+type slotState struct {
+	slot  Slot
+	owned bool
+	next  time.Time     // when its head is due, as far as known; zero: empty
+	seen  time.Time     // when Redis was last asked
+	full  bool          // the last claim was a full batch: there is a backlog
+	skew  time.Duration // how far Redis's clock is behind ours: tasks are due by one clock, their owner's
+
+	// The rows up to this time are in Redis; zero: nothing is known.
+	covered time.Time
+	repair  string              // reason why it is to be filled from the store; "" none
+	orphans time.Time           // claims made before then that are not held are nobody's; zero: not to be looked for
+	held    map[uint64]struct{} // claimed by us, not settled
+
+	failing time.Time // since when it is out of reach; zero: it is not
+	out     bool      // and for so long that the scan engine serves it
+}
+
+func newLine(b BizType, partitions int) *line {
+	l := &line{BizType: b, slots: make([]slotState, partitions)}
+	for p := range l.slots {
+		l.slots[p] = slotState{slot: Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]struct{})}
+	}
+	return l
+}
+
+// forever is farther than any task.
+var forever = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// armUntil is how far ahead tasks are armed when they are stored.
+func (b *BizType) armUntil(now time.Time) time.Time {
+	if b.Horizon == 0 {
+		return forever
+	}
+	return now.Add(b.Horizon)
+}
+
+// margin keeps what slots are filled up to behind what submits arm: a task that
+// is too far for its submit is always beyond what was filled, whatever the
+// clocks and the commit took.
+func (b *BizType) margin() time.Duration { return min(b.Horizon/4, time.Minute) }
+
+// coverUntil is how far ahead slots are filled from the store.
+func (b *BizType) coverUntil(now time.Time) time.Time { return b.armUntil(now).Add(-b.margin()) }
+
+// step is how far the horizon may move on before a slot is filled again.
+func (b *BizType) step() time.Duration { return min(b.Horizon/4, 5*time.Minute) }
+
+// SetTypes puts the business types of mode redis in force. What slots of types
+// that are gone hold is handed over: what is claimed ends, the slots are emptied
+// in the background, and the scan engine finds the rows. New ones are filled
+// from the store.
+func (t *Timer) SetTypes(types []BizType) {
+	t.mu.Lock()
+	old := t.lines
+	t.lines = make(map[uint64]*line, len(types))
+	for _, b := range types {
+		l := old[b.ID]
+		if l == nil {
+			if l = t.closing[b.ID]; l != nil {
+				l.forget()
+			}
+		}
+		if l == nil || l.Topic != b.Topic {
+			l = newLine(b, t.cfg.Layout.Partitions)
+		}
+		l.change(b, t.cfg.Now())
+		t.lines[b.ID] = l
+	}
+	for id, l := range old {
+		if t.lines[id] != l {
+			l.closed = true
+			t.closing[id] = l
+			t.background.Go(func() { t.drop(l) })
+		}
+	}
+	t.mu.Unlock()
+	t.takeOver()
+}
+
+// change puts other policies in force in place; claims go on.
+func (l *line) change(b BizType, now time.Time) {
+	l.BizType, l.closed = b, false
+	for p := range l.slots {
+		// A shorter horizon counts at once.
+		if s := &l.slots[p]; s.covered.After(b.coverUntil(now)) {
+			s.covered = b.coverUntil(now)
+		}
+	}
+}
+
+// forget makes all slots look as if they had just become ours. What is held stays
+// held.
+func (l *line) forget() {
+	for p := range l.slots {
+		l.slots[p].owned = false
+	}
+}
+
+// drop empties the slots of a line that is not wanted any more, once nothing of it
+// is in hand.
+func (t *Timer) drop(l *line) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		t.mu.Lock()
+		if !l.closed { // wanted again
+			t.mu.Unlock()
+			return
+		}
+		if l.inHand == 0 || t.stopping {
+			break
+		}
+		t.mu.Unlock()
+		time.Sleep(wait)
+	}
+	var slots []Slot
+	for p := range l.slots {
+		if l.slots[p].owned {
+			slots = append(slots, l.slots[p].slot)
+		}
+	}
+	if t.closing[l.ID] == l {
+		delete(t.closing, l.ID)
+	}
+	stopping := t.stopping
+	t.mu.Unlock()
+	if stopping {
+		return // the next owner of the slots finds out
+	}
+	for _, err := range t.slots.Drop(context.Background(), slots) {
+		if err != nil {
+			t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied; they do no harm", "biz_type", l.Name, "error", err)
+			break
+		}
+	}
+	t.cfg.Handover()
+}
+
+// Serves tells whether this engine, and not the scan engine, fires the tasks of
+// a business type in a partition now.
+func (t *Timer) Serves(bizType uint64, partition int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[bizType]
+	return l != nil && !l.slots[partition].out
+}
+
+// takeOver looks at the partitions that became ours, and forgets what it knew of
+// those that are not.
+func (t *Timer) takeOver() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lines {
+		for p := range l.slots {
+			s := &l.slots[p]
+			switch mine := t.cfg.Ownership.Owns(p); {
+			case mine && !s.owned:
+				s.owned, s.next, s.seen, s.covered = true, time.Time{}, time.Time{}, time.Time{}
+				s.failing, s.out = time.Time{}, false
+				s.repair = ReasonLost
+				t.orphaned(s)
+			case !mine:
+				s.owned, s.repair = false, ""
+			}
+		}
+	}
+	ring(t.ring)
+	ring(t.repairs)
+}

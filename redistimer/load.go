@@ -1,0 +1,99 @@
+package redistimer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// flushLoads reads the rows of claimed tasks, all of one database, and offers
+// those that are to run.
+func (t *Timer) flushLoads(batch []claim) {
+	ctx := context.Background() // the store bounds the time
+	// A row that changes from now on is told from what is read here.
+	reads := make(map[int]*queue.Read)
+	ids := make([]uint64, len(batch))
+	for i, c := range batch {
+		ids[i] = c.member.JobID
+		if p := c.slot.slot.Partition; reads[p] == nil {
+			reads[p] = t.cfg.Queue.BeginRead(p)
+			defer reads[p].End()
+		}
+	}
+	found, err := t.cfg.Store.Load(ctx, ids)
+	if err != nil {
+		t.cfg.Logger.Warn("claimed tasks not read; they are claimed again soon", "tasks", len(batch), "error", err)
+		later := t.cfg.Now().Add(giveBack)
+		for _, c := range batch {
+			t.giveBack(c, latest(c.member.At, later))
+		}
+		return
+	}
+	rows := make(map[uint64]*task.Task, len(found))
+	for i := range found {
+		rows[found[i].JobID] = &found[i]
+	}
+	items := make(map[int][]queue.Item, len(reads))
+	receipts := make([]receipt, len(batch))
+	now := t.cfg.Now()
+	for i, c := range batch {
+		row := rows[c.member.JobID]
+		switch {
+		case row == nil || !isPending(row, c.line):
+			t.settle(settling{claim: c, done: true})
+		case row.ActionTime.Sub(now) > 2*ahead:
+			t.postpone(c, row, now) // moved to later by hand
+		case c.member.Attempts > c.line.MaxRetries && c.member.Attempts > row.Attempts:
+			t.die(ctx, c, *row)
+		default:
+			row.Attempts = max(row.Attempts, c.member.Attempts)
+			receipts[i] = receipt{t, c}
+			p := c.slot.slot.Partition
+			items[p] = append(items[p], queue.Item{Task: *row, Partition: p, Receipt: &receipts[i], Claimed: true})
+		}
+	}
+	for p, list := range items {
+		t.cfg.Queue.Offer(reads[p], list...)
+	}
+}
+
+// postpone puts a task back whose row says later than its slot did.
+func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
+	if row.ActionTime.After(c.line.armUntil(now)) {
+		t.settle(settling{claim: c, done: true})
+		return
+	}
+	t.settle(settling{claim: c, back: Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}})
+}
+
+// die makes a task dead that was claimed once more than it may fail and never
+// came to an outcome: most likely its run ends the process.
+func (t *Timer) die(ctx context.Context, c claim, row task.Task) {
+	t.background.Go(func() {
+		attempts := c.member.Attempts
+		reason := fmt.Sprintf("claimed %d times without an outcome: its run may end the process", attempts)
+		applied, err := t.cfg.Store.Move(ctx, store.Move{
+			JobID: row.JobID, From: task.Pending, To: task.Dead, Set: store.Set{Attempts: &attempts, LastError: &reason},
+		})
+		if err != nil {
+			t.giveBack(c, t.cfg.Now().Add(giveBack))
+			return
+		}
+		if applied {
+			t.cfg.Logger.Warn("task is dead", "biz_type", c.line.Name, "job_id", row.JobID, "attempts", attempts, "error", reason)
+			t.cfg.Observer.Died(c.line.BizType.BizType)
+		}
+		t.settle(settling{claim: c, dead: applied, done: !applied})
+	})
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
