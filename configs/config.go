@@ -154,25 +154,31 @@ type Consul struct {
 
 // Redis is the index of biz_types whose mode is redis.
 type Redis struct {
-	// Addrs are host:port; "embedded", alone, is a Redis inside this process.
+	// Addrs are host:port: of the server in mode single, of the sentinels in
+	// mode sentinel, of some nodes in mode cluster (they name the others).
+	// "embedded", alone and in mode single, is a Redis inside this process.
 	// Defaults to embedded.
 	Addrs []string `koanf:"addrs"`
 	// Mode is what stands at the addresses: single, sentinel or cluster.
 	// Defaults to single.
 	Mode string `koanf:"mode"`
+	// Master is the name by which the sentinels know the master: letters, digits,
+	// _ . -; used when the mode is sentinel. Defaults to mymaster.
+	Master string `koanf:"master"`
 	// Username is the ACL user; "" is Redis's default user. Defaults to "".
 	Username string `koanf:"username"`
 	// Password is sent when not "". Defaults to "".
 	Password string `koanf:"password"`
 	// DB is the number of the Redis database; 0 in cluster mode. Defaults to 0.
 	DB int `koanf:"db"`
-	// Prefix stands before every topic in the key names. Defaults to "".
+	// Prefix stands before every topic in the key names: letters, digits,
+	// _ . : -, at most 64. Defaults to "".
 	Prefix string `koanf:"prefix"`
 	// SweepAfter is how long a pending task may be overdue before the scanner
-	// arms it again. Defaults to 10s.
+	// arms it again: 100ms to 24h. Defaults to 10s.
 	SweepAfter time.Duration `koanf:"sweep_after"`
 	// OutageAfter is how long Redis may be away before the scanner fires the
-	// tasks of redis-mode biz_types itself. Defaults to 5s.
+	// tasks of redis-mode biz_types itself: 100ms to 24h. Defaults to 5s.
 	OutageAfter time.Duration `koanf:"outage_after"`
 }
 
@@ -233,8 +239,8 @@ type BizType struct {
 	// Topic names its slots in Redis: letters, digits, _ . : -, at most 64,
 	// unique. Defaults to the name ("" means the same).
 	Topic string `koanf:"topic"`
-	// Horizon is how far ahead tasks are held in Redis; 0 is all of them.
-	// Defaults to 1h.
+	// Horizon is how far ahead tasks are held in Redis: 1s or more; 0 is all of
+	// them. Defaults to 1h.
 	Horizon time.Duration `koanf:"horizon"`
 	// Visibility is how long a claimed task may stay unsettled before Redis
 	// takes it back; at least the timeout. Defaults to 60s, or to the timeout

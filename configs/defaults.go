@@ -43,6 +43,7 @@ func base() Config {
 		Redis: Redis{
 			Addrs:       []string{RedisEmbedded},
 			Mode:        RedisSingle,
+			Master:      "mymaster",
 			SweepAfter:  10 * time.Second,
 			OutageAfter: 5 * time.Second,
 		},

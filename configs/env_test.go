@@ -14,7 +14,7 @@ import (
 // Every setting has an environment variable of its own, and that one sets it and
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
-	require.Len(t, settings(), 32)
+	require.Len(t, settings(), 33)
 	seen := map[string]string{}
 	for _, s := range settings() {
 		require.NotContains(t, seen, s.env(), "two keys would share it")

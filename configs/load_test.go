@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,21 @@ func TestClusterFileLoads(t *testing.T) {
 	require.Equal(t, []string{"127.0.0.1:6379"}, c.Redis.Addrs)
 	require.Equal(t, "root@tcp(127.0.0.1:3306)/toc_7", c.Store.MySQL.DatabaseDSNs(8)[7])
 	require.Empty(t, c.Warnings())
+}
+
+// The redis-mode type that the example shows in comments can be taken as it is.
+func TestClusterFileLoadsWithItsRedisType(t *testing.T) {
+	data, err := os.ReadFile("cluster.yaml")
+	require.NoError(t, err)
+	comment := regexp.MustCompile(`(?m)^  # (- id|master|  )`)
+	c, err := Load(write(t, comment.ReplaceAllString(string(data), "  $1")), nil)
+	require.NoError(t, err)
+	require.Len(t, c.BizTypes, 3)
+	want := DefaultBizType()
+	want.ID, want.Name, want.Topic, want.Mode, want.Processor = 3, "seat_hold", "seat_hold", ModeRedis, ProcessorWebhook
+	want.Webhook.URL, want.Visibility = "http://127.0.0.1:9000/seat_hold", time.Minute
+	require.Equal(t, want, c.BizTypes[2])
+	require.Equal(t, Default().Redis.Master, c.Redis.Master)
 }
 
 // The stack of docker-compose.yml sets its toc by the environment.

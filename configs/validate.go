@@ -31,9 +31,6 @@ func (c Config) check() problems {
 // notYet refuses what the settings can say already and the program cannot do yet.
 func (c Config) notYet(ps *problems) {
 	ps.require(c.Cluster.Provider != ProviderConsul, "cluster.provider", "consul is not yet supported; write single")
-	for i, b := range c.BizTypes {
-		ps.require(b.Mode != ModeRedis, fmt.Sprintf("biz_types[%d].mode", i), "redis is not yet supported; write scan")
-	}
 }
 
 func (c Config) checkNode(ps *problems) {
@@ -63,6 +60,8 @@ func (c Config) checkEngine(ps *problems) {
 
 func (r Redis) check(ps *problems) {
 	ps.require(len(r.Addrs) > 0, "redis.addrs", "is empty; write [embedded], or host:port of each server")
+	ps.require(r.Mode != RedisSingle || len(r.Addrs) < 2 || slices.Contains(r.Addrs, RedisEmbedded), "redis.addrs",
+		"has %d addresses and redis.mode is single; write one, or mode sentinel or cluster", len(r.Addrs))
 	for i, addr := range r.Addrs {
 		key := fmt.Sprintf("redis.addrs[%d]", i)
 		if addr == RedisEmbedded {
@@ -72,12 +71,15 @@ func (r Redis) check(ps *problems) {
 		ps.require(isHostPort(addr), key, "%s is not host:port; write 127.0.0.1:6379, or embedded", quote(hideURL(addr)))
 	}
 	ps.oneOf("redis.mode", r.Mode, RedisSingle, RedisSentinel, RedisCluster)
+	ps.require(r.Mode != RedisSentinel || masterName.MatchString(r.Master), "redis.master",
+		"%s is not a name; write what the sentinels call the master, letters, digits or _ . -", quote(r.Master))
 	atLeast(ps, "redis.db", r.DB, 0)
 	ps.require(r.Mode != RedisCluster || r.DB <= 0, "redis.db", "%d does not exist in a Redis cluster; write 0", r.DB)
 	ps.require(keyPart.MatchString(r.Prefix) || r.Prefix == "", "redis.prefix",
 		"%s is not a prefix; write at most 64 letters, digits or _ . : -", quote(r.Prefix))
-	ps.require(r.SweepAfter > 0, "redis.sweep_after", "%v is too little; write 10s", r.SweepAfter)
-	ps.require(r.OutageAfter > 0, "redis.outage_after", "%v is too little; write 5s", r.OutageAfter)
+	// Less would take a busy moment for a fault; more is a net that catches nothing.
+	within(ps, "redis.sweep_after", r.SweepAfter, 100*time.Millisecond, 24*time.Hour)
+	within(ps, "redis.outage_after", r.OutageAfter, 100*time.Millisecond, 24*time.Hour)
 }
 
 func (c Cluster) check(ps *problems, store Store) {
@@ -100,6 +102,7 @@ func (c Cluster) check(ps *problems, store Store) {
 var (
 	visible      = regexp.MustCompile(`^[!-~]+$`)
 	keyPart      = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+	masterName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) // as Sentinel has it
 	consulPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]([A-Za-z0-9_./-]{0,62}[A-Za-z0-9_.-])?$`)
 )
 

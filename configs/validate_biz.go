@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 var bizName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
@@ -56,7 +57,7 @@ func (b BizType) check(ps *problems, at string) {
 	atLeast(ps, at+"expire_after", b.ExpireAfter, 0)
 	ps.require(keyPart.MatchString(b.Topic) || b.Topic == b.Name, at+"topic",
 		"%s is not a topic; write 1 to 64 letters, digits or _ . : -", quote(b.Topic))
-	atLeast(ps, at+"horizon", b.Horizon, 0)
+	ps.require(b.Horizon == 0 || b.Horizon >= time.Second, at+"horizon", "%v is too little; write 1s or more, or 0 for all", b.Horizon)
 	ps.require(b.Visibility >= b.Timeout, at+"visibility",
 		"%v is less than timeout (%v); write as much or more", b.Visibility, b.Timeout)
 }

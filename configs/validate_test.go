@@ -115,6 +115,9 @@ func TestRefusedStores(t *testing.T) {
 
 func TestRefusedClusters(t *testing.T) {
 	partitions := func(n int) func(c *Config) { return func(c *Config) { c.Cluster.Partitions = n } }
+	redis := func(mode string, addrs ...string) func(c *Config) {
+		return func(c *Config) { c.Redis.Mode, c.Redis.Addrs = mode, addrs }
+	}
 	refused(t, []refusal{
 		{"provider", func(c *Config) { c.Cluster.Provider = "etcd" }, "cluster.provider", `"etcd" is unknown; write single or consul`},
 		{"consul", func(c *Config) { c.Cluster.Provider = "consul" }, "cluster.provider", "consul is not yet supported; write single"},
@@ -133,14 +136,24 @@ func TestRefusedClusters(t *testing.T) {
 
 		{"no redis", func(c *Config) { c.Redis.Addrs = nil }, "redis.addrs", "is empty"},
 		{"redis URL", func(c *Config) { c.Redis.Addrs = []string{"redis://:hush@h:1"} }, "redis.addrs[0]", "is not host:port"},
-		{"embedded and another", func(c *Config) { c.Redis.Addrs = []string{"h:1", "embedded"} }, "redis.addrs[1]", "embedded stands alone"},
-		{"embedded cluster", func(c *Config) { c.Redis.Mode = "cluster" }, "redis.addrs[0]", "embedded stands alone"},
-		{"redis mode", func(c *Config) { c.Redis.Addrs, c.Redis.Mode = []string{"h:1"}, "ring" }, "redis.mode", `"ring" is unknown; write single, sentinel or cluster`},
+		{"embedded and another", redis("single", "h:1", "embedded"), "redis.addrs[1]", "embedded stands alone"},
+		{"embedded and another, first", redis("single", "embedded", "h:1"), "redis.addrs[0]", "embedded stands alone"},
+		{"embedded cluster", redis("cluster", "embedded"), "redis.addrs[0]", "embedded stands alone, and in mode single; write host:port"},
+		{"embedded sentinel", redis("sentinel", "embedded"), "redis.addrs[0]", "embedded stands alone"},
+		{"redis mode", redis("ring", "h:1"), "redis.mode", `"ring" is unknown; write single, sentinel or cluster`},
 		{"redis db", func(c *Config) { c.Redis.DB = -1 }, "redis.db", "-1 is too little"},
-		{"redis db in a cluster", func(c *Config) { c.Redis.Addrs, c.Redis.Mode, c.Redis.DB = []string{"h:1"}, "cluster", 1 }, "redis.db", "1 does not exist in a Redis cluster"},
-		{"redis prefix", func(c *Config) { c.Redis.Prefix = "{a}" }, "redis.prefix", `"{a}" is not a prefix`},
-		{"sweep", func(c *Config) { c.Redis.SweepAfter = 0 }, "redis.sweep_after", "0s is too little"},
-		{"outage", func(c *Config) { c.Redis.OutageAfter = -1 }, "redis.outage_after", "-1ns is too little"},
+		{"redis db in a cluster", func(c *Config) { redis("cluster", "h:1", "h:2")(c); c.Redis.DB = 1 }, "redis.db", "1 does not exist in a Redis cluster"},
+		{"redis prefix with a brace", func(c *Config) { c.Redis.Prefix = "{a" }, "redis.prefix", `"{a" is not a prefix; write at most 64 letters`},
+		{"redis prefix with the other", func(c *Config) { c.Redis.Prefix = "a}" }, "redis.prefix", `"a}" is not a prefix`},
+		{"redis prefix with a space", func(c *Config) { c.Redis.Prefix = "a b" }, "redis.prefix", `"a b" is not a prefix`},
+		{"redis prefix with a line end", func(c *Config) { c.Redis.Prefix = "a\n" }, "redis.prefix", "is not a prefix"},
+		{"single, several addresses", redis("single", "h:1", "h:2"), "redis.addrs", "has 2 addresses and redis.mode is single; write one, or mode sentinel or cluster"},
+		{"sentinel without a master", func(c *Config) { redis("sentinel", "h:1")(c); c.Redis.Master = "" }, "redis.master", `"" is not a name; write what the sentinels call the master`},
+		{"sentinel, master with a space", func(c *Config) { redis("sentinel", "h:1")(c); c.Redis.Master = "my master" }, "redis.master", `"my master" is not a name`},
+		{"sweep 0", func(c *Config) { c.Redis.SweepAfter = 0 }, "redis.sweep_after", "0s is out of range; write 100ms to 24h0m0s"},
+		{"sweep too long", func(c *Config) { c.Redis.SweepAfter = 25 * time.Hour }, "redis.sweep_after", "25h0m0s is out of range"},
+		{"outage too short", func(c *Config) { c.Redis.OutageAfter = 99 * time.Millisecond }, "redis.outage_after", "99ms is out of range; write 100ms to 24h0m0s"},
+		{"outage too long", func(c *Config) { c.Redis.OutageAfter = 24*time.Hour + 1 }, "redis.outage_after", "is out of range"},
 	})
 }
 
@@ -156,7 +169,6 @@ func TestRefusedBizTypes(t *testing.T) {
 		{"name with a line end", biz(func(b *BizType) { b.Name = "close\n" }), "biz_types[1].name", "is not a name"},
 		{"name taken", biz(func(b *BizType) { b.Name, b.Topic = "order_close", "" }), "biz_types[1].name", "order_close is taken by biz_types[0]"},
 		{"mode", biz(func(b *BizType) { b.Mode = "push" }), "biz_types[1].mode", `"push" is unknown; write scan or redis`},
-		{"mode redis", biz(func(b *BizType) { b.Mode = "redis" }), "biz_types[1].mode", "redis is not yet supported; write scan"},
 		{"processor", biz(func(b *BizType) { b.Processor = " " }), "biz_types[1].processor", `" " is not a name`},
 		{"webhook without a url", biz(func(b *BizType) { b.Processor = "webhook" }), "biz_types[1].webhook.url", `"" is not an absolute URL; write http://host/path`},
 		{"relative url", biz(func(b *BizType) { b.Webhook.URL = "/fire?key=hush" }), "biz_types[1].webhook.url", "is not an absolute URL"},
@@ -176,7 +188,8 @@ func TestRefusedBizTypes(t *testing.T) {
 		{"expire", biz(func(b *BizType) { b.ExpireAfter = -1 }), "biz_types[1].expire_after", "-1ns is too little"},
 		{"topic", biz(func(b *BizType) { b.Topic = "a{b}" }), "biz_types[1].topic", `"a{b}" is not a topic`},
 		{"topic taken", biz(func(b *BizType) { b.Topic = "order_close" }), "biz_types[1].topic", "order_close is taken by biz_types[0]"},
-		{"horizon", biz(func(b *BizType) { b.Horizon = -1 }), "biz_types[1].horizon", "-1ns is too little"},
+		{"horizon below 0", biz(func(b *BizType) { b.Horizon = -1 }), "biz_types[1].horizon", "-1ns is too little; write 1s or more, or 0 for all"},
+		{"horizon too near", biz(func(b *BizType) { b.Horizon = 999 * time.Millisecond }), "biz_types[1].horizon", "999ms is too little"},
 		{"visibility", biz(func(b *BizType) { b.Visibility = 29 * time.Second }), "biz_types[1].visibility", "29s is less than timeout (30s)"},
 	})
 }
@@ -196,11 +209,23 @@ func TestAccepted(t *testing.T) {
 		"a password with all": func(c *Config) {
 			c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u:p/@:(x)%@tcp(h:1)/toc_%d?loc=Europe%2FBerlin"
 		},
-		"a server each":       func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@tcp(db%d:3306)/toc" },
-		"a socket":            func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@unix(/run/my.sock)/toc_%d" },
-		"consul by https":     func(c *Config) { c.Cluster.Consul.Address = "https://consul.local" },
-		"no retries":          func(c *Config) { c.BizTypes[0].MaxRetries = 0 },
-		"all of Redis":        func(c *Config) { c.BizTypes[0].Horizon = 0 },
+		"a server each":   func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@tcp(db%d:3306)/toc" },
+		"a socket":        func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@unix(/run/my.sock)/toc_%d" },
+		"consul by https": func(c *Config) { c.Cluster.Consul.Address = "https://consul.local" },
+		"no retries":      func(c *Config) { c.BizTypes[0].MaxRetries = 0 },
+		"mode redis":      func(c *Config) { c.BizTypes[0].Mode = "redis" },
+		"all in Redis":    func(c *Config) { c.BizTypes[0].Mode, c.BizTypes[0].Horizon = "redis", 0 },
+		"a near horizon":  func(c *Config) { c.BizTypes[0].Horizon = time.Second },
+		"sentinels": func(c *Config) {
+			c.Redis.Mode, c.Redis.Addrs, c.Redis.Master, c.Redis.DB = "sentinel", []string{"s1:26379", "s2:26379"}, "toc-master.1", 3
+		},
+		"cluster nodes":   func(c *Config) { c.Redis.Mode, c.Redis.Addrs = "cluster", []string{"h:1", "h:2"} },
+		"a master unused": func(c *Config) { c.Redis.Master = "" },
+		"a long prefix":   func(c *Config) { c.Redis.Prefix = "toc:shop-1." },
+		"watchful": func(c *Config) {
+			c.Redis.SweepAfter, c.Redis.OutageAfter = 100*time.Millisecond, 100*time.Millisecond
+		},
+		"patient":             func(c *Config) { c.Redis.SweepAfter, c.Redis.OutageAfter = 24*time.Hour, 24*time.Hour },
 		"one pause":           func(c *Config) { c.BizTypes[0].Backoff = Backoff{Min: time.Nanosecond, Max: time.Nanosecond} },
 		"issued secret":       func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" },
 		"raw secret":          func(c *Config) { c.BizTypes[0].Webhook.Secret = "any thing" },
