@@ -28,9 +28,9 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 	switch {
 	case slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded}):
 		e := &embedded{password: rand.Text()}
-		opts.Addrs, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, e.password, e.dial
+		opts.Addrs, opts.Username, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, "", e.password, e.dial
 	case cfg.Mode == configs.RedisSentinel:
-		opts.MasterName = "mymaster"
+		opts.MasterName = cfg.Master
 	}
 	return redis.NewUniversalClient(opts)
 }

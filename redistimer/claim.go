@@ -85,9 +85,9 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 		for _, s := range due {
 			limit := minClaim
 			if s.full {
-				limit = maxClaim
+				limit = maxClaim // few big batches: their rows share tables
 			}
-			if limit = min(limit, room); limit <= 0 {
+			if limit > room {
 				if now.Sub(s.seen) < poll {
 					continue // a settle rings when there is room
 				}

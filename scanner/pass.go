@@ -187,12 +187,23 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time)
 			due.Except = append(due.Except, b.ID)
 		}
 	}
-	page, err := r.next(ctx, r.db.index, r.cfg.Store.DuePages(p, due))
-	if err != nil || len(page) == 0 {
+	pages := r.cfg.Store.DuePages(p, due)
+	page, err := r.next(ctx, r.db.index, pages)
+	if err != nil {
 		return err
 	}
-	r.late = append(r.late, p)
-	r.cfg.Timer.Sweep(ctx, p, page)
+	overdue := page[:0]
+	for i := range page {
+		if _, known := r.types.ByID(page[i].BizType); known {
+			overdue = append(overdue, page[i])
+		} else {
+			r.leaveOut(pages, &page[i])
+		}
+	}
+	if len(overdue) > 0 {
+		r.late = append(r.late, p)
+		r.cfg.Timer.Sweep(ctx, p, overdue)
+	}
 	return nil
 }
 

@@ -1,0 +1,127 @@
+package app_test
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// onRedis makes the business type of a configuration one of mode redis. The
+// sweep comes after all patience of the tests: what it would hide is seen.
+func onRedis(cfg configs.Config, addrs ...string) configs.Config {
+	cfg.Redis.Addrs = addrs
+	cfg.Redis.SweepAfter = 5 * time.Minute
+	cfg.BizTypes[0].Mode = configs.ModeRedis
+	return cfg
+}
+
+// noFile is a Redis that keeps nothing over a restart.
+const noFile = "--appendonly=no"
+
+// redisClient talks to a server of the test past the center.
+func redisClient(t *testing.T, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// submitSpread submits tasks that are due at random moments of a span that
+// begins and ends so long after now, and tells when each is due.
+func submitSpread(t *testing.T, c *center, n int, begin, end time.Duration) map[uint64]time.Time {
+	t.Helper()
+	now := time.Now()
+	requests := make([]intake.Submit, n)
+	for i := range requests {
+		requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
+			When: intake.At(now.Add(begin + time.Duration(rand.Int64N(int64(end-begin)))))}
+	}
+	due := make(map[uint64]time.Time, n)
+	for _, s := range c.Desk().SubmitBatch(t.Context(), requests) {
+		require.NoError(t, s.Err)
+		due[s.Task.JobID] = s.Task.ActionTime
+	}
+	return due
+}
+
+// submitSteadily submits tasks that are due within a span, so many a second, until
+// the test calls end, which tells when each is due. All submits must succeed.
+func submitSteadily(t *testing.T, c *center, perSecond int, within time.Duration) (end func() map[uint64]time.Time) {
+	const pace = 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan map[uint64]time.Time, 1)
+	go func() {
+		due := make(map[uint64]time.Time)
+		defer func() { done <- due }()
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		start, slowest := time.Now(), time.Duration(0)
+		for sent := 0; ; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Logf("%d submitted in %s, the slowest answer took %s", sent, time.Since(start).Round(time.Millisecond), slowest.Round(time.Millisecond))
+				return
+			}
+			// No more than a few beats are caught up with: a load, not a storm.
+			n := min(int(time.Since(start).Seconds()*float64(perSecond))-sent, perSecond/5)
+			if n <= 0 {
+				continue
+			}
+			requests := make([]intake.Submit, n)
+			for i := range requests {
+				requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
+					When: intake.In(time.Duration(rand.Int64N(int64(within))))}
+			}
+			asked := time.Now()
+			for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
+				if s.Err != nil {
+					t.Errorf("a submit failed: %v", s.Err)
+					continue
+				}
+				due[s.Task.JobID] = s.Task.ActionTime
+			}
+			slowest = max(slowest, time.Since(asked))
+			sent += n
+		}
+	}()
+	var due map[uint64]time.Time
+	end = func() map[uint64]time.Time {
+		if due == nil {
+			cancel()
+			due = <-done
+		}
+		return due
+	}
+	t.Cleanup(func() { end() })
+	return end
+}
+
+// requireAllOnce waits until all tasks have fired, stops the center, and checks
+// that each fired once, none before its time, and that the store knows.
+func requireAllOnce(t *testing.T, c *center, cfg configs.Config, fired *ledger, due map[uint64]time.Time, patience time.Duration) {
+	t.Helper()
+	fired.awaitAll(t, due, patience)
+	require.NoError(t, c.stop())
+	late, twice := fired.lateness(t, due)
+	require.Zero(t, twice, "tasks ran twice")
+	require.Equal(t, len(due), countStatus(t, cfg, task.Processed))
+	t.Log("lateness", percentiles(late))
+}
+
+// merged is all of some tasks.
+func merged(sets ...map[uint64]time.Time) map[uint64]time.Time {
+	all := make(map[uint64]time.Time)
+	for _, s := range sets {
+		maps.Copy(all, s)
+	}
+	return all
+}

@@ -1,0 +1,46 @@
+package app_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// Redis loses all that it has, or its last second, while 5,000 tasks wait in it
+// and fire: it is filled again from the store.
+func TestRedisForgets(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options []testrig.Option
+		forget  func(t *testing.T, r *testrig.PrivateRedis)
+	}{
+		"FLUSHALL": {forget: func(t *testing.T, r *testrig.PrivateRedis) {
+			require.NoError(t, redisClient(t, r.Addr()).FlushAll(t.Context()).Err())
+		}},
+		"killed, and empty when it is back": {options: []testrig.Option{noFile}, forget: killAndStart},
+		"killed, and back with its file":    {forget: killAndStart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testrig.StartRedis(t, c.options...)
+			cfg := onRedis(embedded(t), r.Addr())
+			fired := newLedger()
+			center := run(t, cfg, app.WithProcessor("ledger", fired))
+			due := submitSpread(t, center, 5000, 3*time.Second, 12*time.Second)
+			for _, wait := range []time.Duration{2 * time.Second, 4 * time.Second} {
+				<-time.After(wait) // the moment of the loss, not a wait for anything
+				c.forget(t, r)
+			}
+			requireAllOnce(t, center, cfg, fired, due, 60*time.Second)
+		})
+	}
+}
+
+func killAndStart(_ *testing.T, r *testrig.PrivateRedis) {
+	r.Kill()
+	r.Start()
+}

@@ -1,0 +1,60 @@
+package app_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// A business type is switched between the engines again and again under load:
+// nothing is lost, nothing runs twice. TOC_TEST_SWITCHES sets how often, 100 if
+// it is not there.
+func TestSwitchesOfTheEngineUnderLoad(t *testing.T) {
+	t.Parallel()
+	switches := 100
+	if s := os.Getenv("TOC_TEST_SWITCHES"); s != "" {
+		var err error
+		switches, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	file := filepath.Join(t.TempDir(), "toc.yaml")
+	write := func(mode string) {
+		t.Helper()
+		changed := cfg
+		changed.BizTypes = append([]configs.BizType(nil), cfg.BizTypes...)
+		changed.BizTypes[0].Mode = mode
+		require.NoError(t, os.WriteFile(file+".new", []byte(changed.String()), 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+	}
+	write(configs.ModeRedis)
+	cfg, err := configs.Load(file, nil)
+	require.NoError(t, err)
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired), app.WithConfigFile(file, nil))
+
+	end := submitSteadily(t, c, 500, 3*time.Second)
+	start := time.Now()
+	for i := range switches {
+		mode := []string{configs.ModeScan, configs.ModeRedis}[i%2]
+		write(mode)
+		c.Reload()
+		for deadline := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+			if b, _ := c.Desk().Types().ByID(1); b.Mode == task.Mode(mode) {
+				break
+			}
+			require.True(t, time.Now().Before(deadline), "switch %d to %s was not taken in", i, mode)
+		}
+	}
+	t.Logf("%d switches in %s", switches, time.Since(start).Round(time.Millisecond))
+	requireAllOnce(t, c, cfg, fired, end(), 60*time.Second)
+}
