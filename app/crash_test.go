@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +30,7 @@ const childEnv = "TOC_APP_TEST_CHILD"
 
 // child runs a center until it is killed.
 func child() int {
+	slog.SetLogLoggerLevel(slog.LevelWarn)
 	cfg, err := configs.Load(os.Getenv(childEnv), nil)
 	if err == nil {
 		var a *app.App
@@ -60,9 +62,11 @@ type webhookSink struct {
 	*httptest.Server
 	mu    sync.Mutex
 	calls map[string]int
+	last  time.Time // when the last call came
 }
 
-func newWebhookSink(t *testing.T) *webhookSink {
+// newWebhookSink starts a sink that takes so long for a call.
+func newWebhookSink(t *testing.T, takes time.Duration) *webhookSink {
 	s := &webhookSink{calls: map[string]int{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
@@ -73,8 +77,10 @@ func newWebhookSink(t *testing.T) *webhookSink {
 			return
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.calls[body.JobID]++
+		s.last = time.Now()
+		s.mu.Unlock()
+		<-time.After(takes)
 	}))
 	t.Cleanup(s.Close)
 	return s
@@ -84,7 +90,7 @@ func newWebhookSink(t *testing.T) *webhookSink {
 // every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		sink := newWebhookSink(t)
+		sink := newWebhookSink(t, 0)
 		cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 		cfg.BizTypes[0].Webhook.URL = sink.URL
 		file := filepath.Join(t.TempDir(), "toc.yaml")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -25,7 +26,7 @@ func onRedis(cfg configs.Config, addrs ...string) configs.Config {
 }
 
 // noFile is a Redis that keeps nothing over a restart.
-const noFile = "--appendonly=no"
+var noFile = []testrig.Option{"--appendonly", "no"}
 
 // redisClient talks to a server of the test past the center.
 func redisClient(t *testing.T, addr string) *redis.Client {

@@ -21,7 +21,7 @@ func TestRedisForgets(t *testing.T) {
 		"FLUSHALL": {forget: func(t *testing.T, r *testrig.PrivateRedis) {
 			require.NoError(t, redisClient(t, r.Addr()).FlushAll(t.Context()).Err())
 		}},
-		"killed, and empty when it is back": {options: []testrig.Option{noFile}, forget: killAndStart},
+		"killed, and empty when it is back": {options: noFile, forget: killAndStart},
 		"killed, and back with its file":    {forget: killAndStart},
 	} {
 		t.Run(name, func(t *testing.T) {
