@@ -49,9 +49,17 @@ func (f *finisher) start(ctx context.Context) {
 	}
 }
 
-func (f *finisher) add(d finish) {
-	shard, _ := f.layout.ShardOf(d.move.JobID)
-	f.groups[f.layout.Database(shard)].Add(d)
+// add hands outcomes over. Those of one database stay together.
+func (f *finisher) add(list ...finish) {
+	for len(list) > 0 {
+		d := f.layout.PartitionDatabase(list[0].entry.Partition)
+		n := 1
+		for n < len(list) && f.layout.PartitionDatabase(list[n].entry.Partition) == d {
+			n++
+		}
+		f.groups[d].Add(list[:n]...)
+		list = list[n:]
+	}
 }
 
 // writable tells whether outcomes of a partition's tasks can be recorded now, as

@@ -208,6 +208,7 @@ func (w *worker) fire(ctx context.Context, entries []*queue.Entry, start time.Ti
 		errs = []error{w.process(ctx, entries[0].Task)}
 	}
 	end := w.cfg.Now()
+	finished := make([]finish, 0, len(entries))
 	for i, e := range entries {
 		if errs[i] != nil && ctx.Err() != nil {
 			w.cfg.Queue.Return(e) // told to stop: not the task's fault, it runs again
@@ -217,8 +218,9 @@ func (w *worker) fire(ctx context.Context, entries []*queue.Entry, start time.Ti
 		if outcome == Dead {
 			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "attempts", row.Attempts, "error", row.LastError)
 		}
-		w.finisher.add(finish{entry: e, bizType: w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(start)})
+		finished = append(finished, finish{entry: e, bizType: w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(start)})
 	}
+	w.finisher.add(finished...)
 }
 
 func (w *worker) process(ctx context.Context, t task.Task) (err error) {

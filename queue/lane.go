@@ -170,6 +170,9 @@ func (w Lane) Take(ctx context.Context, max int) ([]*Entry, error) {
 	}
 }
 
+// minTaken is how many tasks a batch has before it ends with its partition.
+const minTaken = 16
+
 // maxStale is how many rows are sent to be read again at a time. A lane with a
 // long backlog reads again what it is about to run, not the whole backlog over
 // and over.
@@ -186,6 +189,9 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 	now := q.cfg.Now()
 	for stale := 0; len(l.ready) > 0 && len(taken) < max && stale < maxStale; {
 		e := l.ready[0]
+		if n := len(taken); n >= minTaken && n >= max/4 && e.Partition != taken[n-1].Partition {
+			break // what is of one partition shares tables when it is recorded
+		}
 		if e.runAt.After(now) {
 			if len(taken) == 0 {
 				return nil, e.runAt.Sub(now), nil

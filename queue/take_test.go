@@ -226,3 +226,16 @@ func TestACrowdOfWorkersTakesEverythingOnce(t *testing.T) {
 		crowd.Wait()
 	})
 }
+
+func TestABigBatchEndsWithItsPartition(t *testing.T) {
+	bubble(t, 100, func(t *testing.T, r *rig) {
+		for i := range uint64(20) { // of partition 0, then of partition 1
+			r.read(r.order(4*i, 0))
+		}
+		for i := range uint64(20) {
+			r.read(r.order(4*i+1, 0))
+		}
+		require.Len(t, r.due(r.lane, 64), 20)
+		require.Len(t, r.due(r.lane, 64), 20)
+	})
+}
