@@ -23,7 +23,7 @@ func base() Config {
 	orderClose.Webhook.URL = "http://127.0.0.1:9000/fire"
 
 	demoLog := DefaultBizType()
-	demoLog.ID, demoLog.Name = 2, "demo_log"
+	demoLog.ID, demoLog.Name, demoLog.Mode = 2, "demo_log", ModeRedis
 
 	return Config{
 		HTTP: HTTP{Listen: "127.0.0.1:8080", Tokens: []string{}},
