@@ -98,6 +98,7 @@ func (t *Timer) flushArms(batch []*arming) {
 		if a.Err != nil {
 			t.cfg.Observer.ArmFailed(l.BizType.BizType, len(list[i].Members))
 			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "biz_type", l.Name, "tasks", len(list[i].Members), "error", a.Err)
+			t.missed(s)
 			continue
 		}
 		for _, m := range list[i].Members {

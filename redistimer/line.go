@@ -38,6 +38,7 @@ type slotState struct {
 	orphans time.Time           // claims made before then that are not held are nobody's; zero: not to be looked for
 	held    map[uint64]struct{} // claimed by us, not settled
 
+	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
 	failing time.Time // since when it is out of reach; zero: it is not
 	out     bool      // and for so long that the scan engine serves it
 }

@@ -134,6 +134,14 @@ func (t *Timer) reached(s *slotState) {
 	}
 }
 
+// missed notes that tasks of a slot were stored and not armed. The lock is held.
+func (t *Timer) missed(s *slotState) {
+	s.missed = true
+	if s.owned {
+		s.repair = ReasonLost // once it is in reach
+	}
+}
+
 // Degraded says what users should know, "" if all is well.
 func (t *Timer) Degraded() string {
 	t.mu.Lock()
@@ -213,6 +221,7 @@ type filling struct {
 	reason string
 	from   time.Time // the rows up to then are there
 	until  time.Time
+	missed bool // tasks were not armed since the marker was written
 }
 
 // broken lists the slots to fill now.
@@ -235,8 +244,8 @@ func (t *Timer) broken() []filling {
 				s.repair = ReasonHorizon
 			}
 			if s.repair != "" {
-				list = append(list, filling{l, s, s.repair, s.covered, until})
-				s.repair = "" // who asks again while it is filled is heard
+				list = append(list, filling{l, s, s.repair, s.covered, until, s.missed})
+				s.repair, s.missed = "", false // who asks again while it is filled is heard
 			}
 		}
 	}
@@ -273,16 +282,21 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	unfilled, why := 0, error(nil)
 	for i, f := range list {
 		if failed[i] == nil {
 			continue
 		}
+		f.slot.missed = f.slot.missed || f.missed
 		if f.slot.repair == "" {
 			f.slot.repair = f.reason
 		}
-		if ctx.Err() == nil && !errors.Is(failed[i], errLostAgain) {
-			t.cfg.Logger.Warn("slot not filled from the store yet", "biz_type", f.line.Name, "partition", f.slot.slot.Partition, "error", failed[i])
+		if !errors.Is(failed[i], errLostAgain) {
+			unfilled, why = unfilled+1, failed[i]
 		}
+	}
+	if unfilled > 0 && ctx.Err() == nil {
+		t.cfg.Logger.Warn("slots not filled from the store yet", "slots", unfilled, "error", why)
 	}
 }
 
@@ -297,7 +311,7 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 		return look.Err
 	}
 	covered, complete := t.readMarker(look.Marker)
-	if !complete {
+	if complete = complete && !f.missed; !complete {
 		if err := t.slots.Mark(ctx, []Slot{f.slot.slot}, markerFilling)[0]; err != nil {
 			return err
 		}
