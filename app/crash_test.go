@@ -34,12 +34,23 @@ func child() int {
 	cfg, err := configs.Load(os.Getenv(childEnv), nil)
 	if err == nil {
 		var a *app.App
-		if a, err = app.New(cfg, app.WithReady(func(string) { fmt.Println("ready") })); err == nil {
+		ready := app.WithReady(func(string) { fmt.Println("ready") })
+		if a, err = app.New(cfg, ready, app.WithProcessor("poison", processorFunc(endOfProcess))); err == nil {
 			err = a.Run(context.Background())
 		}
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+// poison is the attribute of a task whose run ends the child.
+const poison = "poison"
+
+func endOfProcess(_ context.Context, t task.Task) error {
+	if t.Attribute == poison {
+		os.Exit(1)
+	}
+	return nil
 }
 
 // startChild starts a center in a process of its own and waits until it works.

@@ -1,0 +1,177 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Cancels race against the firing of 2,000 tasks that are due within the same
+// second: a task whose cancel was answered never fires, any other fires once.
+func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
+	t.Parallel()
+	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	due := submitSpread(t, c, 2000, 2*time.Second, 3*time.Second)
+
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	cancelled, refused := make(map[uint64]time.Time), make(map[uint64]time.Time)
+	conflicts := make(map[task.Conflict]int)
+	for id, at := range due {
+		// Around the moment at which it is claimed and fires.
+		wait := time.Until(at) + time.Duration(rand.IntN(160)-100)*time.Millisecond
+		all.Go(func() {
+			<-time.After(wait)
+			err := c.Desk().Cancel(context.Background(), id)
+			mu.Lock()
+			defer mu.Unlock()
+			var conflict *task.ConflictError
+			switch {
+			case err == nil:
+				cancelled[id] = at
+			case errors.As(err, &conflict):
+				refused[id] = at
+				conflicts[conflict.Conflict]++
+			default:
+				t.Errorf("cancel %d: %v", id, err)
+			}
+		})
+	}
+	all.Wait()
+	fired.awaitAll(t, refused, 30*time.Second)
+	// One that comes after them all has been through whatever the others left.
+	last := submitSpread(t, c, 1, time.Second, 1001*time.Millisecond)
+	fired.awaitAll(t, last, 30*time.Second)
+	require.NoError(t, c.stop())
+
+	for id := range cancelled {
+		require.Empty(t, fired.runs(id), "task %d fired although it was cancelled", id)
+	}
+	late, twice := fired.lateness(t, refused)
+	require.Zero(t, twice)
+	require.NotEmpty(t, cancelled)
+	require.Equal(t, len(cancelled), countStatus(t, cfg, task.Cancelled))
+	require.Equal(t, len(refused)+1, countStatus(t, cfg, task.Processed))
+	t.Logf("cancelled %d, refused %v; lateness of the rest %s", len(cancelled), conflicts, percentiles(late))
+}
+
+// A task that runs refuses cancels and new times, and its outcome stands.
+func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	cfg := onRedis(embedded(t), r.Addr())
+	cfg.BizTypes[0].Visibility, cfg.BizTypes[0].Timeout = time.Second, time.Second
+	started, release := make(chan struct{}), make(chan struct{})
+	fired := newLedger()
+	fired.answer = func(task.Task) error { close(started); <-release; return nil }
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 7, When: intake.In(100 * time.Millisecond)})
+	require.NoError(t, err)
+	<-started
+
+	later := intake.In(time.Hour)
+	refuses := func() {
+		t.Helper()
+		var conflict *task.ConflictError
+		require.ErrorAs(t, c.Desk().Cancel(t.Context(), s.Task.JobID), &conflict)
+		require.Equal(t, task.ConflictRunning, conflict.Conflict)
+		_, err := c.Desk().Reschedule(t.Context(), s.Task.JobID, intake.Change{When: &later})
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, task.ConflictRunning, conflict.Conflict)
+	}
+	refuses()
+	require.NoError(t, redisClient(t, r.Addr()).FlushAll(t.Context()).Err()) // its claim is gone, and it is filled in again
+	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) > 0 }, 10*time.Second, 20*time.Millisecond)
+	refuses()
+	// Its claim expires under it again and again.
+	<-time.After(2500 * time.Millisecond)
+	refuses()
+	close(release)
+	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) == 0 }, 10*time.Second, 20*time.Millisecond)
+	require.NoError(t, c.stop())
+	require.Len(t, fired.runs(s.Task.JobID), 1)
+	require.Equal(t, 1, countStatus(t, cfg, task.Processed))
+}
+
+// Tasks are moved to earlier and to later, over the horizon and back, with Redis
+// and without it: each fires once, at the time that it was given last.
+func TestReschedulesAcrossTheHorizon(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	line := testrig.StartProxy(t, r.Addr())
+	cfg := onRedis(embedded(t), line.Addr())
+	cfg.BizTypes[0].Horizon = 4 * time.Second
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	const n = 20
+	due, cancelled := make(map[uint64]time.Time), make(map[uint64]time.Time)
+	move := func(ids map[uint64]time.Time, in time.Duration) {
+		t.Helper()
+		for id := range ids {
+			when := intake.In(in)
+			moved, err := c.Desk().Reschedule(t.Context(), id, intake.Change{When: &when})
+			require.NoError(t, err)
+			due[id] = moved.ActionTime
+		}
+	}
+	cancel := func(ids map[uint64]time.Time) {
+		t.Helper()
+		for id := range ids {
+			require.NoError(t, c.Desk().Cancel(t.Context(), id))
+			delete(due, id)
+			cancelled[id] = time.Time{}
+		}
+	}
+
+	far := submitSpread(t, c, n, time.Hour, 2*time.Hour)
+	near := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
+	near2 := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
+	nearGone := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
+	require.Equal(t, 3*n, inSlots(t, cfg, r.Addr()), "only what is near is in Redis")
+	move(far, 500*time.Millisecond) // in over the horizon
+	move(near, time.Hour)           // out
+	move(near2, 3*time.Second)      // to later, in Redis both times
+	cancel(nearGone)
+	fired.awaitAll(t, far, 20*time.Second)
+	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) <= len(near2) }, 10*time.Second, 20*time.Millisecond,
+		"what was cancelled or moved out of the horizon stayed in Redis")
+	fired.awaitAll(t, near2, 20*time.Second)
+	move(near, 300*time.Millisecond) // in again
+	fired.awaitAll(t, near, 20*time.Second)
+
+	// Without Redis. The outage is over before the scan engine takes over.
+	farDown := submitSpread(t, c, n, time.Hour, 2*time.Hour)
+	nearDown := submitSpread(t, c, n, 1500*time.Millisecond, 1600*time.Millisecond)
+	goneDown := submitSpread(t, c, n, 1500*time.Millisecond, 1600*time.Millisecond)
+	line.Cut()
+	move(farDown, time.Second)
+	move(nearDown, 6*time.Second)
+	cancel(goneDown)
+	newDown := submitSpread(t, c, n, 500*time.Millisecond, 600*time.Millisecond)
+	line.Mend()
+	for id, at := range newDown {
+		due[id] = at
+	}
+	fired.awaitAll(t, due, 60*time.Second) // sweep_after is minutes: who waits for it has failed
+	require.NoError(t, c.stop())
+	late, twice := fired.lateness(t, due)
+	require.Zero(t, twice)
+	for id := range cancelled {
+		require.Empty(t, fired.runs(id), "task %d fired although it was cancelled", id)
+	}
+	require.Equal(t, len(cancelled), countStatus(t, cfg, task.Cancelled))
+	require.Equal(t, len(due), countStatus(t, cfg, task.Processed))
+	t.Log("lateness", percentiles(late))
+}
