@@ -57,7 +57,9 @@ func (s *Slots) Arm(ctx context.Context, list []Arming) []Armed {
 	return s.arm(ctx, list, &armAll)
 }
 
-// ArmMissing is Arm, but leaves alone what is in the store queue.
+// ArmMissing is Arm by what rows say: it leaves alone what has more attempts in
+// the store queue than it is given, since that was rolled back and its row does
+// not know it.
 func (s *Slots) ArmMissing(ctx context.Context, list []Arming) []Armed {
 	return s.arm(ctx, list, &armMissing)
 }
@@ -375,6 +377,16 @@ func (s *Slots) Mark(ctx context.Context, slots []Slot, value string) []error {
 	return s.each(ctx, "mark", slots, func(pipe redis.Pipeliner, keys *slotKeys) {
 		pipe.Set(ctx, keys.marker, value, 0)
 	})
+}
+
+// Remark changes the marker of a slot, and tells whether there was one: a slot
+// that has been lost meanwhile must not look complete.
+func (s *Slots) Remark(ctx context.Context, slot Slot, value string) (marked bool, err error) {
+	marked, err = s.client.SetXX(ctx, s.MarkerKey(slot), value, 0).Result()
+	if err != nil {
+		return false, s.failed("mark", slot, err)
+	}
+	return marked, nil
 }
 
 // Drop removes slots, but for their dead queues. The marker goes first, so that a

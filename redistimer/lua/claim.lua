@@ -30,8 +30,8 @@ if limit > 0 then
   local n = 0
   for i = 1, #due, 2 do
     local id = due[i]
-    if not string.find(id, '%D') then
-      local attempts = math.fmod(tonumber(due[i + 1]), 1000)
+    if string.find(id, '^%d+$') then
+      local attempts = math.fmod(due[i + 1] + 0, 1000) -- not tonumber: miniredis's cannot read 2e+15
       if not (attempts >= 0) then
         attempts = 0 -- a hand's score: negative, or not a number
       end

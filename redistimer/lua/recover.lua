@@ -24,7 +24,7 @@ local latest = now * 1000 + 999 -- the highest score that has expired
 
 local function head(queue)
   local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-  return first[2] and tonumber(first[2])
+  return first[2] and first[2] + 0 -- not tonumber: miniredis's cannot read 2e+15
 end
 
 local function spread(id, attempts)
@@ -53,8 +53,8 @@ end
 local recovered, members = {}, {}
 local n = 0
 for i, id in ipairs(ids) do
-  if scores[i] and not string.find(id, '%D') then
-    local attempts = math.fmod(tonumber(scores[i]), 1000)
+  if scores[i] and string.find(id, '^%d+$') then
+    local attempts = math.fmod(scores[i] + 0, 1000)
     if not (attempts >= 0) then
       attempts = 0 -- a hand's score: negative, or not a number
     end

@@ -1,0 +1,282 @@
+package redistimer_test
+
+import (
+	"math"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+func (s slotSuite) roundTrip(t *testing.T) {
+	r := s.open(t)
+	first, second, later := ago(2*time.Hour), ago(time.Hour), ahead(time.Hour)
+	r.arm(t, orders, member(30, later, 0), member(10, second, 0), member(20, first, 4))
+
+	c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Visibility: time.Minute})
+	require.Equal(t, []redistimer.Member{member(20, first, 4), member(10, second, 0)}, c.Members)
+	require.Equal(t, later, c.Next)
+	require.WithinDuration(t, time.Now(), c.Now, time.Minute)
+	expiry := ceilMilli(c.Now.Add(time.Minute))
+	require.Equal(t, expiry, c.Expires)
+	require.Empty(t, c.Marker)
+	require.Equal(t, state{
+		Store:   map[string]string{"30": score(later, 0)},
+		Prepare: map[string]string{"10": score(expiry, 0), "20": score(expiry, 4)},
+		Dead:    map[string]string{},
+	}, r.state(t, orders))
+
+	r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{10, 20}})
+	require.Equal(t, state{
+		Store: map[string]string{"30": score(later, 0)}, Prepare: map[string]string{}, Dead: map[string]string{},
+	}, r.state(t, orders))
+	c = r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Visibility: time.Minute})
+	require.Empty(t, c.Members)
+	require.Zero(t, c.Expires)
+
+	r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{30}})
+	require.Zero(t, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10}).Next)
+}
+
+func ceilMilli(t time.Time) time.Time {
+	return t.Add(time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// centuries is enough to claim everything that fits a score.
+const centuries = math.MaxInt64 * time.Nanosecond
+
+func (s slotSuite) scoresAreExact(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    redistimer.Member
+		want redistimer.Member // its JobID is not looked at
+	}{
+		{"soon", member(1, time.UnixMilli(1786100000001), 1), member(0, time.UnixMilli(1786100000001), 1)},
+		{"the year 2254", member(1, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999), member(0, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999)},
+		{"2254, one less", member(1, time.Date(2254, 12, 31, 23, 59, 59, 998e6, time.UTC), 998), member(0, time.Date(2254, 12, 31, 23, 59, 59, 998e6, time.UTC), 998)},
+		{"a round number, of the year 2033", member(1, time.UnixMilli(2000000000000), 0), member(0, time.UnixMilli(2000000000000), 0)},
+		{"a round number", member(1, time.UnixMilli(9000000000000), 0), member(0, time.UnixMilli(9000000000000), 0)},
+		{"before 2^52", member(1, time.UnixMilli(4503599627370), 495), member(0, time.UnixMilli(4503599627370), 495)},
+		{"after 2^52", member(1, time.UnixMilli(4503599627370), 497), member(0, time.UnixMilli(4503599627370), 497)},
+		{"the last that fits", member(1, time.UnixMilli(9007199254739), 999), member(0, time.UnixMilli(9007199254739), 999)},
+		{"too late", member(1, time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC), 5), member(0, time.UnixMilli(9007199254739), 5)},
+		{"no time", member(1, time.Time{}, 5), member(0, time.UnixMilli(0), 5)},
+		{"too many attempts", member(1, time.UnixMilli(77), 1000), member(0, time.UnixMilli(77), 999)},
+		{"too few attempts", member(1, time.UnixMilli(77), -1), member(0, time.UnixMilli(77), 0)},
+		{"finer than a millisecond", member(1, time.UnixMilli(77).Add(1), 0), member(0, time.UnixMilli(78), 0)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := s.open(t)
+			r.arm(t, orders, c.m)
+			claimed := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Ahead: centuries, Visibility: centuries})
+			c.want.JobID, c.want.At = c.m.JobID, c.want.At.UTC()
+			require.Equal(t, []redistimer.Member{c.want}, claimed.Members)
+			// The claims last longer than a score can tell; they keep the attempts exactly.
+			require.Equal(t, map[string]string{"1": score(time.UnixMilli(9007199254739), c.want.Attempts)}, r.state(t, orders).Prepare)
+			require.Equal(t, time.UnixMilli(9007199254739).UTC(), claimed.Expires)
+			claims, err := r.Prepared(t.Context(), orders, 0, 10)
+			require.NoError(t, err)
+			require.Equal(t, []redistimer.Member{member(1, claimed.Expires, c.want.Attempts)}, claims)
+		})
+	}
+}
+
+func (s slotSuite) keepsEveryID(t *testing.T) {
+	r := s.open(t)
+	at := ago(time.Hour)
+	ids := []uint64{0, 1, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 2, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+	var members []redistimer.Member
+	for _, id := range ids {
+		members = append(members, member(id, at, 0))
+	}
+	r.arm(t, orders, members...)
+	require.ElementsMatch(t, members, r.claimAll(t, orders))
+	got := r.recover(t, redistimer.Recovering{Slot: orders, IDs: ids})
+	require.ElementsMatch(t, ids, idsOf(got.Members))
+	require.ElementsMatch(t, ids, idsOf(r.claimAll(t, orders)))
+
+	claims, err := r.Prepared(t.Context(), orders, 0, 100)
+	require.NoError(t, err)
+	require.ElementsMatch(t, ids, idsOf(claims))
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: members}}))
+	for _, id := range ids {
+		found, err := r.Cancel(t.Context(), orders, id)
+		require.NoError(t, err)
+		require.Equal(t, redistimer.Stored, found, "task %d", id)
+	}
+}
+
+func (s slotSuite) claimsInOrder(t *testing.T) {
+	r := s.open(t)
+	at := ago(time.Hour)
+	want := []redistimer.Member{
+		member(9, at, 0),
+		member(10, at, 1), // of one moment: those that failed less first, however often the others did
+		member(3, at, 2),
+		member(5, at.Add(time.Millisecond), 0),
+		member(4, at.Add(time.Second), 999),
+		member(2, at.Add(time.Second+time.Millisecond), 0),
+		member(1, at.Add(time.Minute), 0),
+	}
+	r.arm(t, orders, want[3], want[6], want[0], want[5], want[2], want[4], want[1])
+
+	var got []redistimer.Member
+	for _, n := range []int{1, 3, 2, 1} {
+		c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: time.Minute})
+		require.Len(t, c.Members, n)
+		got = append(got, c.Members...)
+		if len(got) < len(want) {
+			require.Equal(t, want[len(got)].At, c.Next)
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+func (s slotSuite) claimsTheDue(t *testing.T) {
+	r := s.open(t)
+	now := r.now(t)
+	r.arm(t, orders, member(1, now.Add(-time.Minute), 0), member(2, now.Add(time.Hour), 0), member(3, now.Add(2*time.Hour), 0))
+
+	for _, c := range []struct {
+		ahead time.Duration
+		want  []uint64
+	}{
+		{-time.Hour, []uint64{}},
+		{0, []uint64{1}},
+		{30 * time.Minute, []uint64{}},
+		{90 * time.Minute, []uint64{2}},
+		{3 * time.Hour, []uint64{3}},
+	} {
+		got := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Ahead: c.ahead, Visibility: time.Hour})
+		require.Equal(t, c.want, idsOf(got.Members), "%v ahead", c.ahead)
+	}
+}
+
+// On a clock that stands still, due is to the millisecond and a claim lasts to
+// the microsecond.
+func TestClaimToTheMillisecond(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	r := openSlots(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	server.SetTime(noon.Add(1999 * time.Microsecond))
+	r.arm(t, orders, member(1, noon.Add(time.Millisecond), 999), member(2, noon.Add(2*time.Millisecond), 0), member(3, noon.Add(3*time.Millisecond), 0))
+
+	c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Visibility: 10 * time.Microsecond})
+	require.Equal(t, []uint64{1}, idsOf(c.Members))
+	require.Equal(t, noon.Add(1999*time.Microsecond), c.Now)
+	require.Equal(t, noon.Add(2*time.Millisecond), c.Next)
+	require.Equal(t, noon.Add(3*time.Millisecond), c.Expires, "2009 µs after noon, rounded up")
+
+	c = r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Ahead: time.Microsecond, Visibility: time.Hour})
+	require.Equal(t, []uint64{2}, idsOf(c.Members))
+
+	recovered := func(us time.Duration) redistimer.Recovered {
+		server.SetTime(noon.Add(us * time.Microsecond))
+		return r.recover(t, redistimer.Recovering{Slot: orders})
+	}
+	require.Empty(t, recovered(2999).Members)
+	require.Equal(t, []redistimer.Member{member(1, noon.Add(3*time.Millisecond), 999)}, recovered(3000).Members, "no attempts beyond 999")
+}
+
+func (s slotSuite) looks(t *testing.T) {
+	r := s.open(t)
+	at := ago(time.Hour)
+	r.arm(t, orders, member(1, at, 0))
+	before := r.state(t, orders)
+	for _, limit := range []int{0, -1} {
+		c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: limit, Visibility: time.Hour})
+		require.Empty(t, c.Members)
+		require.Equal(t, at, c.Next)
+		require.Zero(t, c.Expires)
+	}
+	require.Equal(t, before, r.state(t, orders))
+
+	r.claim(t, redistimer.Claiming{Slot: orders, Limit: 1, Visibility: time.Hour})
+	c := r.claim(t, redistimer.Claiming{Slot: orders})
+	require.Zero(t, c.Next)
+	require.WithinDuration(t, c.Now.Add(time.Hour), c.Expires, time.Minute)
+}
+
+func (s slotSuite) claimsOnce(t *testing.T) {
+	r := s.open(t)
+	const tasks, claimers = 2000, 8
+	at := ago(time.Hour)
+	members := make([]redistimer.Member, tasks)
+	for i := range members {
+		members[i] = member(uint64(i), at.Add(time.Duration(i%50)*time.Millisecond), i%5)
+	}
+	r.arm(t, orders, members...)
+
+	got := make([][]redistimer.Member, claimers)
+	var wg sync.WaitGroup
+	for i := range claimers {
+		wg.Go(func() {
+			for {
+				c := r.Claim(t.Context(), []redistimer.Claiming{{Slot: orders, Limit: 7 + i, Visibility: time.Hour}})[0]
+				if c.Err != nil || len(c.Members) == 0 {
+					return
+				}
+				got[i] = append(got[i], c.Members...)
+				// Armed again while it is claimed, a task must not come to anyone a second time.
+				r.Arm(t.Context(), []redistimer.Arming{{Slot: orders, Members: c.Members}})
+			}
+		})
+	}
+	wg.Wait()
+	var all []redistimer.Member
+	for _, part := range got {
+		all = append(all, part...)
+	}
+	require.Len(t, all, tasks)
+	require.ElementsMatch(t, members, all)
+}
+
+func (s slotSuite) throwsOutStrangers(t *testing.T) {
+	r := s.open(t)
+	at := ago(time.Hour)
+	strangers := []redis.Z{
+		{Score: 1, Member: "12 34"}, {Score: 2, Member: "x"}, {Score: 3, Member: ""}, {Score: 4, Member: "-5"},
+		{Score: -7, Member: "7"}, {Score: 1.5, Member: "8"}, {Score: math.Inf(-1), Member: "9"},
+		{Score: 6, Member: "99999999999999999999999"},
+	}
+	require.NoError(t, r.client.ZAdd(t.Context(), r.StoreKey(orders), strangers...).Err())
+	r.arm(t, orders, member(42, at, 0))
+
+	c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 100, Visibility: 0})
+	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(c.Members))
+	require.Zero(t, c.Next)
+	for _, m := range c.Members {
+		require.GreaterOrEqual(t, m.Attempts, 0)
+		require.False(t, m.At.Before(time.UnixMilli(0)))
+	}
+	prepared := r.state(t, orders).Prepare
+	for _, stranger := range []string{"12 34", "x", "", "-5"} {
+		require.NotContains(t, prepared, stranger)
+	}
+
+	require.NoError(t, r.client.ZAdd(t.Context(), r.PrepareKey(orders), strangers...).Err())
+	claims, err := r.Prepared(t.Context(), orders, 0, 100)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(claims))
+	r.awaitExpiry(t, orders)
+	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(r.recover(t, redistimer.Recovering{Slot: orders}).Members))
+	require.Empty(t, r.state(t, orders).Prepare)
+}
+
+// awaitExpiry waits until Redis's clock has passed the expiry of all claims.
+func (r *slotRig) awaitExpiry(t testing.TB, slot redistimer.Slot) {
+	t.Helper()
+	last, err := r.client.ZRevRangeWithScores(t.Context(), r.PrepareKey(slot), 0, 0).Result()
+	require.NoError(t, err)
+	require.Len(t, last, 1)
+	expiry, err := strconv.ParseInt(strconv.FormatFloat(last[0].Score/1000, 'f', 0, 64), 10, 64)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return r.now(t).UnixMilli() > expiry }, time.Minute, time.Millisecond)
+}

@@ -1,0 +1,340 @@
+package redistimer_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+func (s slotSuite) manySlots(t *testing.T) {
+	r := s.open(t)
+	const n = 200
+	at := ago(time.Hour)
+	var (
+		slots  []redistimer.Slot
+		arms   []redistimer.Arming
+		claims []redistimer.Claiming
+		want   [][]uint64
+	)
+	for i := range n {
+		slot := redistimer.Slot{Topic: "many" + strconv.Itoa(i%3), Partition: i}
+		arm := redistimer.Arming{Slot: slot}
+		ids := []uint64{}
+		for k := range i % 4 { // some have nothing
+			id := uint64(i*10 + k)
+			arm.Members = append(arm.Members, member(id, at.Add(time.Duration(k)*time.Second), i%7))
+			ids = append(ids, id)
+		}
+		slots, arms, want = append(slots, slot), append(arms, arm), append(want, ids)
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
+	}
+	require.Equal(t, make([]redistimer.Armed, n), r.Arm(t.Context(), arms))
+	for i, d := range r.Depths(t.Context(), slots) {
+		require.Equal(t, redistimer.Depth{Store: int64(i % 4)}, d)
+	}
+
+	got := make([][]uint64, n)
+	for i := range got {
+		got[i] = []uint64{}
+	}
+	for range 2 {
+		for i, c := range r.Claim(t.Context(), claims) {
+			require.NoError(t, c.Err)
+			got[i] = append(got[i], idsOf(c.Members)...)
+		}
+	}
+	require.Equal(t, want, got)
+	for i, d := range r.Depths(t.Context(), slots) {
+		require.Equal(t, redistimer.Depth{Prepared: int64(i % 4)}, d)
+	}
+
+	// Of each slot one task is done, one is dead, one goes back, and the last is recovered.
+	settles, releases, recovers := make([]redistimer.Settling, n), make([]redistimer.Releasing, n), make([]redistimer.Recovering, n)
+	for i := range n {
+		settles[i].Slot, releases[i].Slot = slots[i], slots[i]
+		recovers[i] = redistimer.Recovering{Slot: slots[i], IDs: []uint64{}}
+		members := arms[i].Members
+		if len(members) > 0 {
+			settles[i].Dead = members[:1]
+		}
+		if len(members) > 1 {
+			releases[i].Members = members[1:2]
+		}
+		if len(members) > 2 {
+			recovers[i].IDs = []uint64{members[2].JobID}
+		}
+	}
+	require.Equal(t, make([]error, n), r.Settle(t.Context(), settles))
+	require.Equal(t, make([]error, n), r.Release(t.Context(), releases))
+	for i, a := range r.Recover(t.Context(), recovers) {
+		require.NoError(t, a.Err)
+		require.Equal(t, recovers[i].IDs, idsOf(a.Members))
+	}
+	for i, d := range r.Depths(t.Context(), slots) {
+		require.Equal(t, redistimer.Depth{Store: int64(max(i%4-1, 0)), Dead: int64(min(i%4, 1))}, d)
+	}
+}
+
+func (s slotSuite) manyMembers(t *testing.T) {
+	r := s.open(t)
+	const n = 5000
+	at := ago(time.Hour)
+	members, ids := make([]redistimer.Member, n), make([]uint64, n)
+	for i := range members {
+		members[i], ids[i] = member(1<<62+uint64(i), at.Add(time.Duration(i)*time.Millisecond), i%10), 1<<62+uint64(i)
+	}
+	require.Zero(t, r.arm(t, orders, members...))
+	require.Equal(t, n, r.arm(t, orders, members...))
+
+	c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: n - 1, Visibility: time.Hour})
+	require.Equal(t, members[:n-1], c.Members)
+	require.Equal(t, members[n-1].At, c.Next)
+	require.Equal(t, members[n-1:], r.claimAll(t, orders))
+	require.Equal(t, n, r.arm(t, orders, members...))
+	require.Equal(t, []redistimer.Depth{{Prepared: n}}, r.Depths(t.Context(), []redistimer.Slot{orders}))
+
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: members}}))
+	require.Equal(t, members, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
+
+	require.ElementsMatch(t, ids, idsOf(r.recover(t, redistimer.Recovering{Slot: orders, IDs: ids}).Members))
+	require.Len(t, r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: 0}).Members, n)
+	r.awaitExpiry(t, orders)
+	first := r.recover(t, redistimer.Recovering{Slot: orders})
+	require.Len(t, first.Members, 1000)
+	require.True(t, first.More)
+	rest := r.recover(t, redistimer.Recovering{Slot: orders, Limit: n})
+	require.False(t, rest.More)
+	require.ElementsMatch(t, ids, idsOf(append(first.Members, rest.Members...)))
+
+	r.settle(t, redistimer.Settling{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
+	require.Equal(t, []redistimer.Depth{{Store: n - 3100, Dead: 1400}}, r.Depths(t.Context(), []redistimer.Slot{orders}))
+	require.Equal(t, members[3100:], r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
+}
+
+func (s slotSuite) nothing(t *testing.T) {
+	r := s.open(t)
+	ctx := t.Context()
+	require.Empty(t, r.Arm(ctx, nil))
+	require.Empty(t, r.ArmMissing(ctx, nil))
+	require.Empty(t, r.Claim(ctx, nil))
+	require.Empty(t, r.Settle(ctx, nil))
+	require.Empty(t, r.Release(ctx, nil))
+	require.Empty(t, r.Recover(ctx, nil))
+	require.Empty(t, r.Mark(ctx, nil, "x"))
+	require.Empty(t, r.Drop(ctx, nil))
+	require.Empty(t, r.Depths(ctx, nil))
+	require.Equal(t, []redistimer.Armed{{}}, r.Arm(ctx, []redistimer.Arming{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Settle(ctx, []redistimer.Settling{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: orders}}))
+	require.Equal(t, []redistimer.Recovered{{}}, r.Recover(ctx, []redistimer.Recovering{{Slot: orders}}))
+	require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: map[string]string{}}, r.state(t, orders))
+}
+
+// One slot's keys are no sorted sets. Its neighbours do not notice.
+func (s slotSuite) oneSlotFails(t *testing.T) {
+	r := s.open(t)
+	ctx := t.Context()
+	at := ago(time.Hour)
+	broken := redistimer.Slot{Topic: "broken", Partition: 1}
+	slots := []redistimer.Slot{{Topic: "a"}, broken, {Topic: "b"}}
+	for _, key := range []string{r.StoreKey(broken), r.PrepareKey(broken), r.DeadKey(broken)} {
+		require.NoError(t, r.client.Set(ctx, key, "x", 0).Err())
+	}
+	check := func(errs ...error) {
+		t.Helper()
+		require.Len(t, errs, 3)
+		require.NoError(t, errs[0])
+		require.ErrorContains(t, errs[1], " slot "+r.StoreKey(broken)+": ")
+		require.ErrorContains(t, errs[1], "WRONGTYPE")
+		require.NoError(t, errs[2])
+	}
+
+	members := []redistimer.Member{member(1, at, 0), member(2, at, 0)}
+	var arms []redistimer.Arming
+	var claims []redistimer.Claiming
+	var settles []redistimer.Settling
+	var releases []redistimer.Releasing
+	var recovers []redistimer.Recovering
+	for _, slot := range slots {
+		arms = append(arms, redistimer.Arming{Slot: slot, Members: members})
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
+		settles = append(settles, redistimer.Settling{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, redistimer.Releasing{Slot: slot, Members: members})
+		recovers = append(recovers, redistimer.Recovering{Slot: slot, IDs: []uint64{1, 2}})
+	}
+	errs := func(n int, err func(int) error) []error {
+		list := make([]error, n)
+		for i := range list {
+			list[i] = err(i)
+		}
+		return list
+	}
+	armed := r.Arm(ctx, arms)
+	check(errs(len(armed), func(i int) error { return armed[i].Err })...)
+	claimed := r.Claim(ctx, claims)
+	check(errs(len(claimed), func(i int) error { return claimed[i].Err })...)
+	require.Equal(t, members, claimed[0].Members)
+	require.Equal(t, members, claimed[2].Members)
+	check(r.Settle(ctx, settles)...)
+	check(r.Release(ctx, releases)...)
+	require.Len(t, r.claimAll(t, slots[2]), 1)
+	recovered := r.Recover(ctx, recovers)
+	check(errs(len(recovered), func(i int) error { return recovered[i].Err })...)
+	require.Len(t, recovered[2].Members, 1)
+	depths := r.Depths(ctx, slots)
+	check(errs(len(depths), func(i int) error { return depths[i].Err })...)
+	require.Equal(t, redistimer.Depth{Store: 1}, depths[2])
+	_, err := r.Cancel(ctx, broken, 1)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	_, err = r.Reschedule(ctx, broken, members[0])
+	require.ErrorContains(t, err, "WRONGTYPE")
+	_, err = r.Prepared(ctx, broken, 0, 1)
+	require.ErrorContains(t, err, "WRONGTYPE")
+}
+
+func (s slotSuite) marksAndDrops(t *testing.T) {
+	r := s.open(t)
+	ctx := t.Context()
+	at := ago(time.Hour)
+	slots := []redistimer.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
+	require.Equal(t, make([]error, 3), r.Mark(ctx, slots, "complete 7"))
+	for _, slot := range slots {
+		require.Equal(t, "complete 7", r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
+		r.arm(t, slot, member(1, at, 0))
+		r.claimAll(t, slot)
+		r.arm(t, slot, member(2, at, 0))
+		r.settle(t, redistimer.Settling{Slot: slot, Dead: []redistimer.Member{member(3, at, 0)}})
+	}
+	kept := r.state(t, slots[2])
+
+	require.Equal(t, make([]error, 2), r.Drop(ctx, slots[:2]))
+	for _, slot := range slots[:2] {
+		require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: kept.Dead}, r.state(t, slot))
+		require.Empty(t, r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
+	}
+	require.Equal(t, kept, r.state(t, slots[2]))
+}
+
+func (s slotSuite) identifies(t *testing.T) {
+	r := s.open(t)
+	first, err := r.Identity(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, first)
+	again, err := r.Identity(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+}
+
+func (s slotSuite) reloadsScripts(t *testing.T) {
+	r := s.open(t)
+	ctx := t.Context()
+	at := ago(time.Hour)
+	var slots []redistimer.Slot
+	for i := range 16 {
+		slots = append(slots, redistimer.Slot{Topic: "flushed", Partition: i})
+	}
+	forget := func() {
+		r.masters(t, func(ctx context.Context, client *redis.Client) error { return client.ScriptFlush(ctx).Err() })
+	}
+	for _, slot := range slots {
+		forget()
+		r.arm(t, slot, member(1, at, 0), member(2, at, 0))
+	}
+	forget()
+	var claims []redistimer.Claiming
+	for _, slot := range slots {
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	}
+	for _, c := range r.Claim(ctx, claims) {
+		require.NoError(t, c.Err)
+		require.Equal(t, []redistimer.Member{member(1, at, 0)}, c.Members)
+	}
+	forget()
+	r.settle(t, redistimer.Settling{Slot: slots[0], Done: []uint64{1}})
+	forget()
+	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: slots[1], Members: []redistimer.Member{member(1, at, 0)}}}))
+	forget()
+	require.Len(t, r.recover(t, redistimer.Recovering{Slot: slots[2], IDs: []uint64{1}}).Members, 1)
+	forget()
+	found, err := r.Cancel(ctx, slots[3], 1)
+	require.NoError(t, err)
+	require.Equal(t, redistimer.Prepared, found)
+	forget()
+	found, err = r.Reschedule(ctx, slots[3], member(2, at, 0))
+	require.NoError(t, err)
+	require.Equal(t, redistimer.Stored, found)
+}
+
+func (s slotSuite) isCancelled(t *testing.T) {
+	r := s.open(t)
+	r.arm(t, orders, member(1, ago(time.Hour), 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.failsEverywhere(t, ctx, context.Canceled)
+	require.Len(t, r.state(t, orders).Store, 1)
+}
+
+// failsEverywhere makes every call, for two slots where it takes several, and
+// wants this error for each slot; nil: any.
+func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error) {
+	t.Helper()
+	slots := []redistimer.Slot{orders, {Topic: "other", Partition: 1}}
+	members := []redistimer.Member{member(1, ago(time.Hour), 0)}
+	errs := make(map[string][]error)
+	note := func(call string, err error) { errs[call] = append(errs[call], err) }
+	var arms []redistimer.Arming
+	var claims []redistimer.Claiming
+	var settles []redistimer.Settling
+	var releases []redistimer.Releasing
+	var recovers []redistimer.Recovering
+	for _, slot := range slots {
+		arms = append(arms, redistimer.Arming{Slot: slot, Members: members})
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1})
+		settles = append(settles, redistimer.Settling{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, redistimer.Releasing{Slot: slot, Members: members})
+		recovers = append(recovers, redistimer.Recovering{Slot: slot})
+	}
+	for _, a := range r.Arm(ctx, arms) {
+		note("arm", a.Err)
+	}
+	for _, a := range r.ArmMissing(ctx, arms) {
+		note("arm missing", a.Err)
+	}
+	for _, c := range r.Claim(ctx, claims) {
+		note("claim", c.Err)
+		require.Empty(t, c.Members)
+	}
+	for _, a := range r.Recover(ctx, recovers) {
+		note("recover", a.Err)
+	}
+	for _, d := range r.Depths(ctx, slots) {
+		note("depths", d.Err)
+	}
+	errs["settle"] = r.Settle(ctx, settles)
+	errs["release"] = r.Release(ctx, releases)
+	errs["mark"] = r.Mark(ctx, slots, "x")
+	errs["drop"] = r.Drop(ctx, slots)
+	for call, list := range errs {
+		require.Len(t, list, len(slots), call)
+		for i, err := range list {
+			require.ErrorContains(t, err, r.StoreKey(slots[i]), call)
+			if want != nil {
+				require.ErrorIs(t, err, want, call)
+			}
+		}
+	}
+	_, err := r.Cancel(ctx, orders, 1)
+	require.Error(t, err)
+	_, err = r.Reschedule(ctx, orders, members[0])
+	require.Error(t, err)
+	_, err = r.Prepared(ctx, orders, 0, 1)
+	require.Error(t, err)
+	_, err = r.Identity(ctx)
+	require.Error(t, err)
+}

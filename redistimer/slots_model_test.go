@@ -1,0 +1,238 @@
+package redistimer_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+// agreesWithAModel does what comes to mind to a slot, in any order, and compares
+// the slot with what plain memory says after each act.
+func (s slotSuite) agreesWithAModel(t *testing.T) {
+	r := s.open(t)
+	var slots atomic.Int64
+	rapid.Check(t, func(t *rapid.T) {
+		m := &slotModel{
+			T: t, r: r, slot: redistimer.Slot{Topic: "model", Partition: int(slots.Add(1))},
+			store: map[uint64]redistimer.Member{}, claimed: map[uint64]int{}, dead: map[uint64]time.Time{},
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"arm":         m.arm,
+			"arm missing": m.armMissing,
+			"claim":       m.claim,
+			"settle":      m.settle,
+			"release":     m.release,
+			"recover":     m.recover,
+			"cancel":      m.cancel,
+			"reschedule":  m.reschedule,
+			"":            m.check,
+		})
+	})
+}
+
+// slotModel is a slot in plain memory. Its claims do not expire.
+type slotModel struct {
+	*rapid.T
+	r       *slotRig
+	slot    redistimer.Slot
+	store   map[uint64]redistimer.Member
+	claimed map[uint64]int // attempts
+	dead    map[uint64]time.Time
+}
+
+var (
+	modelPast   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	modelFuture = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	modelIDs    = []uint64{3, 20, 100, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1}
+)
+
+func (m *slotModel) drawIDs(label string) []uint64 {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(modelIDs), 0, len(modelIDs), rapid.ID).Draw(m.T, label)
+}
+
+func (m *slotModel) drawMember(id uint64) redistimer.Member {
+	base := rapid.SampledFrom([]time.Time{modelPast, modelFuture}).Draw(m.T, "base")
+	after := rapid.IntRange(0, 2).Draw(m.T, "ms")
+	return member(id, base.Add(time.Duration(after)*time.Millisecond), rapid.IntRange(0, 2).Draw(m.T, "attempts"))
+}
+
+func (m *slotModel) drawMembers(label string) []redistimer.Member {
+	var members []redistimer.Member
+	for _, id := range m.drawIDs(label) {
+		members = append(members, m.drawMember(id))
+	}
+	return members
+}
+
+func (m *slotModel) arm(*rapid.T)        { m.arms(m.r.Arm, true) }
+func (m *slotModel) armMissing(*rapid.T) { m.arms(m.r.ArmMissing, false) }
+
+func (m *slotModel) arms(arm func(ctx context.Context, list []redistimer.Arming) []redistimer.Armed, update bool) {
+	members := m.drawMembers("members")
+	got := arm(m.Context(), []redistimer.Arming{{Slot: m.slot, Members: members}})
+	known := 0
+	for _, one := range members {
+		switch m.where(one.JobID) {
+		case redistimer.Absent:
+			m.store[one.JobID] = one
+		case redistimer.Stored:
+			known++
+			if update || m.store[one.JobID].Attempts <= one.Attempts {
+				m.store[one.JobID] = one
+			}
+		case redistimer.Prepared:
+			known++
+		}
+		delete(m.dead, one.JobID)
+	}
+	require.Equal(m, []redistimer.Armed{{Known: known}}, got)
+}
+
+// due gives what is in the store queue and due, in the order of scores.
+func (m *slotModel) due() []redistimer.Member {
+	var due []redistimer.Member
+	for _, one := range m.store {
+		if one.At.Before(modelFuture) {
+			due = append(due, one)
+		}
+	}
+	slices.SortFunc(due, func(a, b redistimer.Member) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Attempts, b.Attempts),
+			cmp.Compare(strconv.FormatUint(a.JobID, 10), strconv.FormatUint(b.JobID, 10)))
+	})
+	return due
+}
+
+func (m *slotModel) claim(*rapid.T) {
+	limit := rapid.IntRange(0, 4).Draw(m.T, "limit")
+	want := m.due()
+	want = want[:min(limit, len(want))]
+	got := m.r.claim(m, redistimer.Claiming{Slot: m.slot, Limit: limit, Visibility: time.Hour})
+	require.Equal(m, len(want), len(got.Members))
+	for i, one := range want {
+		require.Equal(m, one, got.Members[i])
+		delete(m.store, one.JobID)
+		m.claimed[one.JobID] = one.Attempts
+	}
+	next := time.Time{}
+	for _, one := range m.store {
+		if next.IsZero() || one.At.Before(next) {
+			next = one.At
+		}
+	}
+	require.Equal(m, next, got.Next)
+	require.Equal(m, len(m.claimed) == 0, got.Expires.IsZero())
+}
+
+func (m *slotModel) settle(*rapid.T) {
+	var s redistimer.Settling
+	s.Slot = m.slot
+	for _, id := range m.drawIDs("settled") {
+		switch one := m.drawMember(id); rapid.IntRange(0, 2).Draw(m.T, "how") {
+		case 0:
+			s.Done = append(s.Done, id)
+			delete(m.store, id)
+		case 1:
+			s.Dead = append(s.Dead, one)
+			delete(m.store, id)
+			m.dead[id] = one.At
+		case 2:
+			s.Back = append(s.Back, one)
+			m.store[id] = one
+			delete(m.dead, id)
+		}
+		delete(m.claimed, id)
+	}
+	m.r.settle(m, s)
+}
+
+func (m *slotModel) release(*rapid.T) {
+	members := m.drawMembers("released")
+	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []redistimer.Releasing{{Slot: m.slot, Members: members}}))
+	for _, one := range members {
+		if _, claimed := m.claimed[one.JobID]; claimed {
+			delete(m.claimed, one.JobID)
+			m.store[one.JobID] = one
+		}
+	}
+}
+
+func (m *slotModel) recover(*rapid.T) {
+	require.Empty(m, m.r.recover(m, redistimer.Recovering{Slot: m.slot}).Members, "nothing has expired")
+	ids := slices.Concat([]uint64{}, m.drawIDs("recovered"))
+	start := time.Now()
+	got := m.r.recover(m, redistimer.Recovering{Slot: m.slot, IDs: ids, SpreadMin: time.Second, SpreadMax: time.Minute})
+	want := []uint64{}
+	for _, id := range ids {
+		if _, claimed := m.claimed[id]; claimed {
+			want = append(want, id)
+		}
+	}
+	require.Equal(m, want, idsOf(got.Members))
+	for _, one := range got.Members {
+		require.Equal(m, m.claimed[one.JobID]+1, one.Attempts)
+		require.WithinRange(m, one.At, start.Add(-time.Hour), start.Add(time.Hour))
+		delete(m.claimed, one.JobID)
+		// Out of the way of the model's times, and due at a time that it knows.
+		one.At = modelPast
+		m.store[one.JobID] = one
+		_, err := m.r.Reschedule(m.Context(), m.slot, one)
+		require.NoError(m, err)
+	}
+}
+
+func (m *slotModel) cancel(*rapid.T) {
+	id := rapid.SampledFrom(modelIDs).Draw(m.T, "id")
+	got, err := m.r.Cancel(m.Context(), m.slot, id)
+	require.NoError(m, err)
+	require.Equal(m, m.where(id), got)
+	delete(m.store, id)
+}
+
+func (m *slotModel) reschedule(*rapid.T) {
+	one := m.drawMember(rapid.SampledFrom(modelIDs).Draw(m.T, "id"))
+	got, err := m.r.Reschedule(m.Context(), m.slot, one)
+	require.NoError(m, err)
+	require.Equal(m, m.where(one.JobID), got)
+	if got != redistimer.Prepared {
+		m.store[one.JobID] = one
+	}
+}
+
+func (m *slotModel) where(id uint64) redistimer.Found {
+	if _, claimed := m.claimed[id]; claimed {
+		return redistimer.Prepared
+	}
+	if _, stored := m.store[id]; stored {
+		return redistimer.Stored
+	}
+	return redistimer.Absent
+}
+
+func (m *slotModel) check(*rapid.T) {
+	got := m.r.state(m, m.slot)
+	store := map[string]string{}
+	for id, one := range m.store {
+		store[strconv.FormatUint(id, 10)] = score(one.At, one.Attempts)
+	}
+	require.Equal(m, store, got.Store)
+	dead := map[string]string{}
+	for id, at := range m.dead {
+		dead[strconv.FormatUint(id, 10)] = strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	require.Equal(m, dead, got.Dead)
+	require.Len(m, got.Prepare, len(m.claimed))
+	for id, attempts := range m.claimed {
+		require.Regexp(m, fmt.Sprintf("^[0-9]{13}%03d$", attempts), got.Prepare[strconv.FormatUint(id, 10)])
+	}
+}

@@ -1,0 +1,241 @@
+package redistimer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+func TestSlotsEmbedded(t *testing.T) {
+	t.Parallel()
+	exerciseSlots(t, func(t testing.TB) ([]string, string) { return []string{miniredis.RunT(t).Addr()}, "" })
+}
+
+func TestSlotsServer(t *testing.T) {
+	t.Parallel()
+	exerciseSlots(t, sharedRedis)
+}
+
+func TestSlotsCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testrig.StartRedisCluster(t)
+	var tests atomic.Int64
+	exerciseSlots(t, func(testing.TB) ([]string, string) {
+		return cluster.Addrs(), "t" + strconv.FormatInt(tests.Add(1), 10) + ":"
+	})
+}
+
+func sharedRedis(t testing.TB) ([]string, string) {
+	r := testrig.Redis(t)
+	return []string{r.Addr()}, r.Prefix()
+}
+
+// exerciseSlots is what slots promise on every kind of Redis.
+func exerciseSlots(t *testing.T, place slotPlace) {
+	s := slotSuite{place}
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		// slots_arming_test.go
+		{"arming again brings up to date", s.armsAgain},
+		{"a claimed task is not armed", s.armsNoClaimed},
+		{"arming what is missing spares what was rolled back", s.armsMissing},
+		{"what is armed is not dead", s.armsTheDead},
+		{"a cancel takes what is not claimed", s.cancels},
+		{"a reschedule moves what is not claimed", s.reschedules},
+		// slots_claim_test.go
+		{"armed, claimed, settled", s.roundTrip},
+		{"scores are exact", s.scoresAreExact},
+		{"every 64-bit id is kept", s.keepsEveryID},
+		{"tasks are claimed in order", s.claimsInOrder},
+		{"only what is due is claimed", s.claimsTheDue},
+		{"a look claims nothing", s.looks},
+		{"two claimers never get the same task", s.claimsOnce},
+		{"what is no job_id is thrown out", s.throwsOutStrangers},
+		// slots_settle_test.go
+		{"settling speaks of tasks, not of claims", s.settles},
+		{"a release gives back what is still claimed", s.releases},
+		{"expired claims are recovered", s.recoversTheExpired},
+		{"named claims are recovered", s.recoversTheNamed},
+		{"recovered tasks are spread", s.spreads},
+		{"claims are listed in pages", s.listsClaims},
+		// slots_wake_test.go
+		{"an earlier head is a wake-up", s.wakes},
+		// slots_many_test.go
+		{"many slots in one call", s.manySlots},
+		{"more members than a run takes", s.manyMembers},
+		{"nothing to do", s.nothing},
+		{"a slot's own error", s.oneSlotFails},
+		{"markers and drops", s.marksAndDrops},
+		{"the servers' identity", s.identifies},
+		{"scripts that Redis forgot", s.reloadsScripts},
+		{"a call whose context is over", s.isCancelled},
+		// slots_model_test.go
+		{"a slot agrees with a model", s.agreesWithAModel},
+	} {
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t) })
+	}
+}
+
+// slotPlace gives a test a Redis: addresses, of which several are a cluster, and
+// a prefix that no other test on it has.
+type slotPlace func(t testing.TB) (addrs []string, prefix string)
+
+type slotSuite struct{ place slotPlace }
+
+// slotRig is the slots of one test and a client of its own beside them.
+type slotRig struct {
+	*redistimer.Slots
+	client redis.UniversalClient
+	addrs  []string
+	prefix string
+}
+
+func (s slotSuite) open(t testing.TB) *slotRig { return openSlots(t, s.place) }
+
+func openSlots(t testing.TB, place slotPlace) *slotRig {
+	t.Helper()
+	addrs, prefix := place(t)
+	r := &slotRig{client: dial(t, &redis.UniversalOptions{Addrs: addrs}), addrs: addrs, prefix: prefix}
+	r.Slots = redistimer.NewSlots(r.client, prefix)
+	return r
+}
+
+func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+// orders is the slot of tests that need only one.
+var orders = redistimer.Slot{Topic: "order:close", Partition: 17}
+
+// tester is what a test and a rapid check have in common.
+type tester interface {
+	require.TestingT
+	Helper()
+	Context() context.Context
+}
+
+// state is all that Redis has of a slot. Scores are spelled out, since floats
+// would compare equal to what is printed otherwise.
+type state struct {
+	Store, Prepare, Dead map[string]string
+	Marker               string
+}
+
+func (r *slotRig) state(t tester, slot redistimer.Slot) state {
+	t.Helper()
+	marker, err := r.client.Get(t.Context(), r.MarkerKey(slot)).Result()
+	if err != redis.Nil {
+		require.NoError(t, err)
+	}
+	return state{
+		Store:   r.queue(t, r.StoreKey(slot)),
+		Prepare: r.queue(t, r.PrepareKey(slot)),
+		Dead:    r.queue(t, r.DeadKey(slot)),
+		Marker:  marker,
+	}
+}
+
+func (r *slotRig) queue(t tester, key string) map[string]string {
+	t.Helper()
+	list, err := r.client.ZRangeWithScores(t.Context(), key, 0, -1).Result()
+	require.NoError(t, err)
+	queue := make(map[string]string, len(list))
+	for _, z := range list {
+		queue[z.Member.(string)] = strconv.FormatFloat(z.Score, 'f', -1, 64)
+	}
+	return queue
+}
+
+// score is a score as it is documented, spelled out.
+func score(at time.Time, attempts int) string {
+	return fmt.Sprintf("%d%03d", at.UnixMilli(), attempts)
+}
+
+func (r *slotRig) arm(t tester, slot redistimer.Slot, members ...redistimer.Member) int {
+	t.Helper()
+	answers := r.Arm(t.Context(), []redistimer.Arming{{Slot: slot, Members: members}})
+	require.Len(t, answers, 1)
+	require.NoError(t, answers[0].Err)
+	return answers[0].Known
+}
+
+func (r *slotRig) claim(t tester, c redistimer.Claiming) redistimer.Claimed {
+	t.Helper()
+	answers := r.Claim(t.Context(), []redistimer.Claiming{c})
+	require.Len(t, answers, 1)
+	require.NoError(t, answers[0].Err)
+	return answers[0]
+}
+
+// claimAll claims what is due for an hour, at most 1000.
+func (r *slotRig) claimAll(t tester, slot redistimer.Slot) []redistimer.Member {
+	t.Helper()
+	return r.claim(t, redistimer.Claiming{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
+}
+
+func (r *slotRig) settle(t tester, s redistimer.Settling) {
+	t.Helper()
+	require.Equal(t, []error{nil}, r.Settle(t.Context(), []redistimer.Settling{s}))
+}
+
+func (r *slotRig) recover(t tester, what redistimer.Recovering) redistimer.Recovered {
+	t.Helper()
+	answers := r.Recover(t.Context(), []redistimer.Recovering{what})
+	require.Len(t, answers, 1)
+	require.NoError(t, answers[0].Err)
+	return answers[0]
+}
+
+// now is Redis's clock.
+func (r *slotRig) now(t tester) time.Time {
+	t.Helper()
+	return r.claim(t, redistimer.Claiming{Slot: orders}).Now
+}
+
+// masters calls f for every server.
+func (r *slotRig) masters(t testing.TB, f func(ctx context.Context, client *redis.Client) error) {
+	t.Helper()
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		require.NoError(t, cluster.ForEachMaster(t.Context(), f))
+		return
+	}
+	require.NoError(t, f(t.Context(), r.client.(*redis.Client)))
+}
+
+// ago and ahead are whole milliseconds, hours from now, so that a test's own time
+// does not matter.
+func ago(d time.Duration) time.Time   { return time.Now().Add(-d).UTC().Truncate(time.Millisecond) }
+func ahead(d time.Duration) time.Time { return ago(-d) }
+
+func member(id uint64, at time.Time, attempts int) redistimer.Member {
+	return redistimer.Member{JobID: id, At: at, Attempts: attempts}
+}
+
+func idsOf(members []redistimer.Member) []uint64 {
+	ids := make([]uint64, len(members))
+	for i := range members {
+		ids[i] = members[i].JobID
+	}
+	return ids
+}
+
+func sorted(ids []uint64) []uint64 {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,162 @@
+package redistimer_test
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+type wakeUp struct {
+	slot redistimer.Slot
+	at   time.Time
+}
+
+// listener hears wake-ups. Probes go a way of their own: some may come late.
+type listener struct {
+	heard  chan wakeUp
+	sent   int          // probes
+	probed atomic.Int64 // the last probe that was heard
+}
+
+// listen hears all wake-ups from here on, until the test ends.
+func (r *slotRig) listen(t testing.TB) *listener {
+	t.Helper()
+	l := &listener{heard: make(chan wakeUp, 1000)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Wakes(ctx, l.hear) }()
+	t.Cleanup(func() {
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+	r.awaitListener(t, l)
+	return l
+}
+
+func (l *listener) hear(slot redistimer.Slot, at time.Time) {
+	if slot.Topic == "probe" {
+		l.probed.Store(int64(slot.Partition))
+		return
+	}
+	l.heard <- wakeUp{slot, at}
+}
+
+// awaitListener sends probes until one of them is heard.
+func (r *slotRig) awaitListener(t testing.TB, l *listener) {
+	t.Helper()
+	first := l.sent + 1
+	require.Eventually(t, func() bool {
+		l.sent++
+		_ = r.client.Publish(t.Context(), r.WakeChannel(), strconv.Itoa(l.sent)+" 1 probe").Err() // the server may be on its way up
+		return l.probed.Load() >= int64(first)
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func (s slotSuite) wakes(t *testing.T) {
+	r := s.open(t)
+	l := r.listen(t)
+	tomorrow := ahead(24 * time.Hour)
+	at := func(minutes int) time.Time { return tomorrow.Add(time.Duration(minutes) * time.Minute) }
+
+	// Each act says whether it wakes; what is heard of the slot must be just that.
+	var want []wakeUp
+	act := func(wakes bool, head time.Time, do func()) {
+		t.Helper()
+		do()
+		if wakes {
+			want = append(want, wakeUp{orders, head})
+		}
+	}
+	armMissing := func(m redistimer.Member) {
+		require.NoError(t, r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{m}}})[0].Err)
+	}
+	reschedule := func(m redistimer.Member) {
+		_, err := r.Reschedule(t.Context(), orders, m)
+		require.NoError(t, err)
+	}
+	release := func(m redistimer.Member) {
+		require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: []redistimer.Member{m}}}))
+	}
+	claim := func() {
+		t.Helper()
+		require.Len(t, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 1, Ahead: 48 * time.Hour, Visibility: time.Hour}).Members, 1)
+	}
+	back := func(m redistimer.Member) {
+		r.settle(t, redistimer.Settling{Slot: orders, Back: []redistimer.Member{m}})
+	}
+
+	act(true, at(50), func() { r.arm(t, orders, member(1, at(60), 1), member(2, at(50), 0)) })
+	act(false, at(50), func() { r.arm(t, orders, member(3, at(50), 0)) })
+	act(false, at(50), func() { r.arm(t, orders, member(4, at(50), 9)) })
+	act(false, at(50), func() { r.arm(t, orders, member(2, at(70), 0)) })
+	act(true, at(49), func() { r.arm(t, orders, member(2, at(49), 0)) })
+	act(false, at(49), func() { armMissing(member(1, at(1), 0)) }) // keeps its place
+	act(true, at(48), func() { armMissing(member(5, at(48), 0)) })
+	act(false, at(48), func() { reschedule(member(6, at(48), 1)) })
+	act(true, at(47), func() { reschedule(member(6, at(47), 1)) })
+	act(false, at(48), func() { claim() }) // 6
+	act(false, at(48), func() { reschedule(member(6, at(1), 1)) })
+	act(true, at(47), func() { release(member(6, at(47), 1)) })
+	act(false, at(48), func() { claim() })
+	act(false, at(48), func() { release(member(6, at(90), 1)) })
+	act(false, at(48), func() { release(member(6, at(1), 1)) }) // is no claim any more
+	act(false, at(49), func() { claim() })                      // 5
+	act(false, at(49), func() { back(member(5, at(49), 1)) })
+	act(true, at(46), func() { back(member(5, at(46), 1)) })
+	act(false, at(46), func() {
+		r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{5}, Back: []redistimer.Member{member(7, at(46), 0)}})
+	})
+	act(false, at(46), func() {
+		r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{1}, Dead: []redistimer.Member{member(3, at(0), 0)}})
+	})
+	act(false, at(49), func() { claim() }) // 7
+	recovered := r.recover(t, redistimer.Recovering{Slot: orders, IDs: []uint64{7}}).Members
+	require.Len(t, recovered, 1)
+	want = append(want, wakeUp{orders, recovered[0].At})
+	act(true, time.UnixMilli(0).UTC(), func() { r.arm(t, orders, member(8, time.Time{}, 0)) })
+
+	for _, w := range want {
+		select {
+		case got := <-l.heard:
+			require.Equal(t, w, got)
+		case <-time.After(time.Minute):
+			t.Fatalf("no wake-up %v", w)
+		}
+	}
+}
+
+// Listening outlives the server; what cannot be read is not passed on.
+func TestWakesAgain(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	r := openSlots(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, server.Prefix() })
+	l := r.listen(t)
+	for _, garbage := range []string{"", "x", "1", "1 2", "1 2 ", "x 2 topic", "1 x topic"} {
+		require.NoError(t, r.client.Publish(t.Context(), r.WakeChannel(), garbage).Err())
+	}
+	at := ahead(time.Hour)
+	r.arm(t, orders, member(1, at, 0))
+	require.Equal(t, wakeUp{orders, at}, <-l.heard)
+
+	server.Kill()
+	server.Start()
+	r.awaitListener(t, l)
+	r.arm(t, orders, member(2, at.Add(-time.Minute), 0))
+	require.Equal(t, wakeUp{orders, at.Add(-time.Minute)}, <-l.heard)
+}
+
+func TestWakesOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: testrig.Redis(t).Addr()})
+	require.NoError(t, client.Close())
+	err := redistimer.NewSlots(client, "").Wakes(t.Context(), func(redistimer.Slot, time.Time) {})
+	require.ErrorIs(t, err, redis.ErrClosed)
+}
