@@ -18,33 +18,37 @@ import (
 // A center that is stopped and started again and again in the middle of firing
 // runs nothing twice and loses nothing.
 func TestGracefulStopsDoubleNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		fired := newLedger()
-		const n, stops = 3000, 8
-		c := run(t, cfg, app.WithProcessor("ledger", fired))
-		due := make(map[uint64]time.Time, n)
-		requests := make([]intake.Submit, n)
-		start := time.Now().Add(500 * time.Millisecond)
-		for i := range requests {
-			requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
-				When: intake.At(start.Add(time.Duration(rand.Int64N(int64(4 * time.Second)))))}
-		}
-		for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
-			require.NoError(t, s.Err)
-			due[s.Task.JobID] = s.Task.ActionTime
-		}
-		for range stops {
-			// In the middle of firing: some more have fired since the last stop.
-			fired.await(t, min(n, fired.count()+n/20), 30*time.Second)
-			require.NoError(t, c.stop())
-			c = run(t, cfg, app.WithProcessor("ledger", fired))
-		}
-		fired.await(t, n, 60*time.Second)
+	onBoth(t, func(t *testing.T, cfg configs.Config) { gracefulStops(t, cfg, func() {}) })
+}
+
+// gracefulStops calls stopped after each stop.
+func gracefulStops(t *testing.T, cfg configs.Config, stopped func()) {
+	fired := newLedger()
+	const n, stops = 3000, 8
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	due := make(map[uint64]time.Time, n)
+	requests := make([]intake.Submit, n)
+	start := time.Now().Add(500 * time.Millisecond)
+	for i := range requests {
+		requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
+			When: intake.At(start.Add(time.Duration(rand.Int64N(int64(4 * time.Second)))))}
+	}
+	for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
+		require.NoError(t, s.Err)
+		due[s.Task.JobID] = s.Task.ActionTime
+	}
+	for range stops {
+		// In the middle of firing: some more have fired since the last stop.
+		fired.await(t, min(n, fired.count()+n/20), 30*time.Second)
 		require.NoError(t, c.stop())
-		_, twice := fired.lateness(t, due)
-		require.Zero(t, twice)
-		require.Equal(t, n, countStatus(t, cfg, task.Processed))
-	})
+		stopped()
+		c = run(t, cfg, app.WithProcessor("ledger", fired))
+	}
+	fired.await(t, n, 60*time.Second)
+	require.NoError(t, c.stop())
+	_, twice := fired.lateness(t, due)
+	require.Zero(t, twice)
+	require.Equal(t, n, countStatus(t, cfg, task.Processed))
 }
 
 // A running task is waited for; one that does not end in time is told to stop

@@ -92,14 +92,18 @@ func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 		require.Equal(t, task.ConflictRunning, conflict.Conflict)
 	}
 	refuses()
-	require.NoError(t, redisClient(t, r.Addr()).FlushAll(t.Context()).Err()) // its claim is gone, and it is filled in again
-	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) > 0 }, 10*time.Second, 20*time.Millisecond)
+	client := redisClient(t, r.Addr())
+	require.NoError(t, client.FlushAll(t.Context()).Err()) // its claim is gone, and it is filled in again
+	require.Eventually(t, func() bool {
+		waiting, claims := inSlots(t, cfg, client)
+		return waiting+claims > 0
+	}, 10*time.Second, 20*time.Millisecond)
 	refuses()
 	// Its claim expires under it again and again.
 	<-time.After(2500 * time.Millisecond)
 	refuses()
 	close(release)
-	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) == 0 }, 10*time.Second, 20*time.Millisecond)
+	awaitInSlots(t, cfg, client, 0)
 	require.NoError(t, c.stop())
 	require.Len(t, fired.runs(s.Task.JobID), 1)
 	require.Equal(t, 1, countStatus(t, cfg, task.Processed))
@@ -139,14 +143,15 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	near := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
 	near2 := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
 	nearGone := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
-	require.Equal(t, 3*n, inSlots(t, cfg, r.Addr()), "only what is near is in Redis")
+	client := redisClient(t, r.Addr())
+	waiting, _ := inSlots(t, cfg, client)
+	require.Equal(t, 3*n, waiting, "only what is near is in Redis")
 	move(far, 500*time.Millisecond) // in over the horizon
 	move(near, time.Hour)           // out
 	move(near2, 3*time.Second)      // to later, in Redis both times
 	cancel(nearGone)
 	fired.awaitAll(t, far, 20*time.Second)
-	require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) <= len(near2) }, 10*time.Second, 20*time.Millisecond,
-		"what was cancelled or moved out of the horizon stayed in Redis")
+	awaitInSlots(t, cfg, client, len(near2)) // what was cancelled or moved out of the horizon is out of Redis
 	fired.awaitAll(t, near2, 20*time.Second)
 	move(near, 300*time.Millisecond) // in again
 	fired.awaitAll(t, near, 20*time.Second)

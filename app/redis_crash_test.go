@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -23,17 +22,6 @@ func (s *webhookSink) awaitQuiet(t *testing.T, quiet time.Duration) {
 		defer s.mu.Unlock()
 		return time.Since(s.last) > quiet
 	}, 30*time.Second, 5*time.Millisecond, "runs go on")
-}
-
-// inSlots counts what the queues of all slots hold, but for the dead.
-func inSlots(t *testing.T, cfg configs.Config, addr string) (n int) {
-	t.Helper()
-	client := redisClient(t, addr)
-	for p := range cfg.Cluster.Partitions {
-		topic := fmt.Sprintf("%s_%d", cfg.BizTypes[0].Name, p)
-		n += int(client.ZCard(t.Context(), topic).Val() + client.ZCard(t.Context(), "prepare_{"+topic+"}").Val())
-	}
-	return n
 }
 
 // The process is killed in the middle of firing and started again, 20 times in
@@ -87,8 +75,7 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 60*time.Second, 250*time.Millisecond,
 				"tasks stayed behind")
 			took := time.Since(started).Round(time.Millisecond)
-			require.Eventually(t, func() bool { return inSlots(t, cfg, r.Addr()) == 0 }, 30*time.Second, 250*time.Millisecond,
-				"what is over stayed in Redis")
+			awaitInSlots(t, cfg, redisClient(t, r.Addr()), 0) // what is over is out of Redis
 			sink.mu.Lock()
 			defer sink.mu.Unlock()
 			twice := 0

@@ -2,8 +2,12 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,9 +34,71 @@ var noFile = []testrig.Option{"--appendonly", "no"}
 
 // redisClient talks to a server of the test past the center.
 func redisClient(t *testing.T, addr string) *redis.Client {
+	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
+}
+
+// inSlots counts what all slots hold: tasks that wait for their time, and claims.
+func inSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient) (waiting, claims int) {
+	t.Helper()
+	pipe := client.Pipeline()
+	var stored, prepared []*redis.IntCmd
+	for p := range cfg.Cluster.Partitions {
+		topic := fmt.Sprintf("%s_%d", cfg.BizTypes[0].Name, p)
+		stored = append(stored, pipe.ZCard(t.Context(), topic))
+		prepared = append(prepared, pipe.ZCard(t.Context(), "prepare_{"+topic+"}"))
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	for p := range stored {
+		waiting += int(stored[p].Val())
+		claims += int(prepared[p].Val())
+	}
+	return waiting, claims
+}
+
+// awaitInSlots waits until no more than so many tasks are left in all slots.
+func awaitInSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient, most int) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		waiting, claims := inSlots(t, cfg, client)
+		if waiting+claims <= most {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "%d tasks and %d claims stayed in Redis, not %d", waiting, claims, most)
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// readiness asks a center how it is.
+func readiness(t *testing.T, c *center) (code int, degraded string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	answer, err := client.Get("http://" + c.Addr() + "/readyz")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var body struct {
+		Degraded []string `json:"degraded"`
+	}
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&body))
+	return answer.StatusCode, strings.Join(body.Degraded, "; ")
+}
+
+// awaitDegraded waits until a center, ready all the time, says that of itself: all
+// is well if it is empty.
+func awaitDegraded(t *testing.T, c *center, what string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(50 * time.Millisecond) {
+		code, degraded := readiness(t, c)
+		require.Equal(t, http.StatusOK, code, degraded)
+		if (degraded == "") == (what == "") && strings.Contains(degraded, what) {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "degraded is %q, not %q", degraded, what)
+	}
 }
 
 // submitSpread submits tasks that are due at random moments of a span that

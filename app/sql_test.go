@@ -66,70 +66,72 @@ func sqlTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.00
 
 // Everything that an admin does by plain SQL is honoured within a tick.
 func TestSQLByHandIsHonoured(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		cfg.Scan.Lookahead = 5 * time.Second
-		fired := newLedger()
-		c := run(t, cfg, app.WithProcessor("ledger", fired))
-		a := admin{t, cfg}
-		const insert = "INSERT INTO %s (job_id, biz_id, biz_type, action_time) VALUES (?, ?, 1, ?)"
-		tick := time.Second // scan.schedule of the test
-		now := time.Now()
+	onBoth(t, sqlByHand)
+}
 
-		// Inserts: one that is due long since, one due soon.
-		overdue, soon := a.jobID(1001), a.jobID(1002)
-		a.exec(1001, insert, overdue, 1001, sqlTime(now.Add(-time.Hour)))
-		soonAt := now.Add(3 * time.Second).Truncate(time.Millisecond)
-		a.exec(1002, insert, soon, 1002, sqlTime(soonAt))
+func sqlByHand(t *testing.T, cfg configs.Config) {
+	cfg.Scan.Lookahead = 5 * time.Second
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	a := admin{t, cfg}
+	const insert = "INSERT INTO %s (job_id, biz_id, biz_type, action_time) VALUES (?, ?, 1, ?)"
+	tick := time.Second // scan.schedule of the test
+	now := time.Now()
 
-		// Submitted ones, changed by hand: one is cancelled while it waits in
-		// memory, one is moved to much earlier, one is moved to later.
-		submit := func(bizID uint64, in time.Duration) task.Task {
-			s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(in)})
-			require.NoError(t, err)
-			return s.Task
-		}
-		cancelled := submit(1003, 4*time.Second) // within the lookahead: in memory already
-		a.exec(1003, "UPDATE %s SET status = 3 WHERE job_id = ? AND status = 0", cancelled.JobID)
-		earlier := submit(1004, time.Hour)
-		a.exec(1004, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(time.Now()), earlier.JobID)
-		later := submit(1005, 4*time.Second)
-		a.exec(1005, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(now.Add(time.Hour)), later.JobID)
-		edited := submit(1007, 4500*time.Millisecond) // the last one to fire
-		a.exec(1007, "UPDATE %s SET attribute = 'by hand' WHERE job_id = ?", edited.JobID)
+	// Inserts: one that is due long since, one due soon.
+	overdue, soon := a.jobID(1001), a.jobID(1002)
+	a.exec(1001, insert, overdue, 1001, sqlTime(now.Add(-time.Hour)))
+	soonAt := now.Add(3 * time.Second).Truncate(time.Millisecond)
+	a.exec(1002, insert, soon, 1002, sqlTime(soonAt))
 
-		// A dead one is redriven.
-		dead := a.jobID(1006)
-		a.exec(1006, "INSERT INTO %s (job_id, biz_id, biz_type, action_time, status, attempts) VALUES (?, 1006, 1, ?, 4, 17)",
-			dead, sqlTime(now.Add(-time.Hour)))
-		a.exec(1006, "UPDATE %s SET status = 0 WHERE job_id = ? AND status = 4", dead)
+	// Submitted ones, changed by hand: one is cancelled while it waits in
+	// memory, one is moved to much earlier, one is moved to later.
+	submit := func(bizID uint64, in time.Duration) task.Task {
+		s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(in)})
+		require.NoError(t, err)
+		return s.Task
+	}
+	cancelled := submit(1003, 4*time.Second) // within the lookahead: in memory already
+	a.exec(1003, "UPDATE %s SET status = 3 WHERE job_id = ? AND status = 0", cancelled.JobID)
+	earlier := submit(1004, time.Hour)
+	a.exec(1004, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(time.Now()), earlier.JobID)
+	later := submit(1005, 4*time.Second)
+	a.exec(1005, "UPDATE %s SET action_time = ? WHERE job_id = ?", sqlTime(now.Add(time.Hour)), later.JobID)
+	edited := submit(1007, 4500*time.Millisecond) // the last one to fire
+	a.exec(1007, "UPDATE %s SET attribute = 'by hand' WHERE job_id = ?", edited.JobID)
 
-		fired.await(t, 5, 3*tick+10*time.Second)
-		require.Len(t, fired.runs(overdue), 1)
-		require.Len(t, fired.runs(earlier.JobID), 1)
-		require.Len(t, fired.runs(dead), 1)
-		require.Len(t, fired.runs(edited.JobID), 1)
-		require.Len(t, fired.runs(soon), 1)
-		require.False(t, fired.runs(soon)[0].Before(soonAt), "never early")
-		require.Empty(t, fired.runs(cancelled.JobID), "a cancelled task fired")
-		require.Empty(t, fired.runs(later.JobID), "a task that was moved away fired")
+	// A dead one is redriven.
+	dead := a.jobID(1006)
+	a.exec(1006, "INSERT INTO %s (job_id, biz_id, biz_type, action_time, status, attempts) VALUES (?, 1006, 1, ?, 4, 17)",
+		dead, sqlTime(now.Add(-time.Hour)))
+	a.exec(1006, "UPDATE %s SET status = 0 WHERE job_id = ? AND status = 4", dead)
 
-		require.NoError(t, c.stop())
-		get := func(bizID, jobID uint64) (status, attempts int) {
-			list, err := app.Databases(cfg, true)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, app.CloseDatabases(list)) }()
-			d, tables := uint64(cfg.Store.Databases), uint64(cfg.Store.TablesPerDatabase)
-			require.NoError(t, list[bizID%d].DB.QueryRow(fmt.Sprintf("SELECT status, attempts FROM timeout_task_%04d WHERE job_id = %d",
-				bizID/d%tables, jobID)).Scan(&status, &attempts))
-			return
-		}
-		for biz, id := range map[uint64]uint64{1001: overdue, 1002: soon, 1004: earlier.JobID, 1006: dead, 1007: edited.JobID} {
-			status, _ := get(biz, id)
-			require.EqualValues(t, task.Processed, status, "biz_id %d", biz)
-		}
-		status, _ := get(1003, cancelled.JobID)
-		require.EqualValues(t, task.Cancelled, status)
-		status, _ = get(1005, later.JobID)
-		require.EqualValues(t, task.Pending, status)
-	})
+	fired.await(t, 5, 3*tick+10*time.Second)
+	require.Len(t, fired.runs(overdue), 1)
+	require.Len(t, fired.runs(earlier.JobID), 1)
+	require.Len(t, fired.runs(dead), 1)
+	require.Len(t, fired.runs(edited.JobID), 1)
+	require.Len(t, fired.runs(soon), 1)
+	require.False(t, fired.runs(soon)[0].Before(soonAt), "never early")
+	require.Empty(t, fired.runs(cancelled.JobID), "a cancelled task fired")
+	require.Empty(t, fired.runs(later.JobID), "a task that was moved away fired")
+
+	require.NoError(t, c.stop())
+	get := func(bizID, jobID uint64) (status, attempts int) {
+		list, err := app.Databases(cfg, true)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, app.CloseDatabases(list)) }()
+		d, tables := uint64(cfg.Store.Databases), uint64(cfg.Store.TablesPerDatabase)
+		require.NoError(t, list[bizID%d].DB.QueryRow(fmt.Sprintf("SELECT status, attempts FROM timeout_task_%04d WHERE job_id = %d",
+			bizID/d%tables, jobID)).Scan(&status, &attempts))
+		return
+	}
+	for biz, id := range map[uint64]uint64{1001: overdue, 1002: soon, 1004: earlier.JobID, 1006: dead, 1007: edited.JobID} {
+		status, _ := get(biz, id)
+		require.EqualValues(t, task.Processed, status, "biz_id %d", biz)
+	}
+	status, _ := get(1003, cancelled.JobID)
+	require.EqualValues(t, task.Cancelled, status)
+	status, _ = get(1005, later.JobID)
+	require.EqualValues(t, task.Pending, status)
 }

@@ -1,0 +1,101 @@
+package app_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// Redis is away for longer than outage_after: submits go on, the center stays
+// ready and tells, what is due is scanned. When Redis is back tasks go through
+// it again, also those that were submitted meanwhile and are due much later.
+func TestRedisIsAwayForLong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		away, back func(*testrig.PrivateRedis, *testrig.Proxy)
+	}{
+		"killed": {
+			away: func(r *testrig.PrivateRedis, _ *testrig.Proxy) { r.Kill() },
+			back: func(r *testrig.PrivateRedis, _ *testrig.Proxy) { r.Start() },
+		},
+		"cut off": {
+			away: func(_ *testrig.PrivateRedis, line *testrig.Proxy) { line.Cut() },
+			back: func(_ *testrig.PrivateRedis, line *testrig.Proxy) { line.Mend() },
+		},
+		"silent": {
+			away: func(_ *testrig.PrivateRedis, line *testrig.Proxy) { line.Stall() },
+			back: func(_ *testrig.PrivateRedis, line *testrig.Proxy) { line.Mend() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testrig.StartRedis(t)
+			line := testrig.StartProxy(t, r.Addr())
+			cfg := onRedis(embedded(t), line.Addr())
+			cfg.Redis.OutageAfter = 2 * time.Second
+			fired := newLedger()
+			center := run(t, cfg, app.WithProcessor("ledger", fired))
+			end := submitSteadily(t, center, 100, 2*time.Second)
+			<-time.After(2 * time.Second) // some fire through Redis
+			awaitDegraded(t, center, "")
+
+			c.away(r, line)
+			gone := time.Now()
+			awaitDegraded(t, center, "the scanner serves")
+			t.Log("the scanner serves after", time.Since(gone).Round(time.Millisecond))
+			// Farther than what is filled in first when Redis is back.
+			far := submitSpread(t, center, 50, 38*time.Second, 39*time.Second)
+			scanned := submitSpread(t, center, 200, time.Second, 2*time.Second)
+			fired.awaitAll(t, scanned, 30*time.Second) // Redis is still away
+			<-time.After(2 * time.Second)
+
+			c.back(r, line)
+			back := time.Now()
+			awaitDegraded(t, center, "")
+			t.Log("all is well again after", time.Since(back).Round(time.Millisecond))
+			through := submitSpread(t, center, 50, 20*time.Second, 21*time.Second)
+			waiting, _ := inSlots(t, cfg, redisClient(t, r.Addr()))
+			require.GreaterOrEqual(t, waiting, len(through), "new tasks go through Redis again")
+			due := merged(end(), far, scanned, through)
+			fired.awaitAll(t, due, 60*time.Second)
+			for set, list := range map[string]map[uint64]time.Time{"scanned": scanned, "far": far, "through": through} {
+				late, _ := fired.lateness(t, list)
+				t.Log(set, "lateness", percentiles(late))
+			}
+			requireAllOnce(t, center, cfg, fired, due, 0)
+		})
+	}
+}
+
+// The line to Redis is cut at random moments, also between a claim and what
+// becomes of it: claims whose answer is lost are found again.
+func TestLineToRedisIsCutAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	line := testrig.StartProxy(t, r.Addr())
+	cfg := onRedis(embedded(t), line.Addr())
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	end := submitSteadily(t, c, 200, 2*time.Second)
+	cuts := 0
+	for start := time.Now(); time.Since(start) < 12*time.Second; cuts++ {
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
+		if cuts%3 == 2 {
+			line.Stall() // what is on its way arrives, or is cut off as well
+			<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
+		}
+		line.Cut()
+		<-time.After(time.Duration(rand.IntN(100)) * time.Millisecond)
+		line.Mend()
+	}
+	t.Logf("%d cuts", cuts)
+	due := end()
+	fired.awaitAll(t, due, 50*time.Second) // less than visibility: nobody waits for that
+	awaitInSlots(t, cfg, redisClient(t, r.Addr()), 0)
+	requireAllOnce(t, c, cfg, fired, due, 0)
+}

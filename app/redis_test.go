@@ -1,0 +1,66 @@
+package app_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// A center that is stopped and started again and again in the middle of firing
+// leaves no claim behind, runs nothing twice and loses nothing.
+func TestGracefulStopsDoubleNothingOnRedis(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	cfg := onRedis(embedded(t), r.Addr())
+	client := redisClient(t, r.Addr())
+	gracefulStops(t, cfg, func() {
+		_, claims := inSlots(t, cfg, client)
+		require.Zero(t, claims, "claims stayed behind")
+	})
+}
+
+// Everything that an admin does by plain SQL is honoured within sweep_after and
+// a tick.
+func TestSQLByHandIsHonouredOnRedis(t *testing.T) {
+	t.Parallel()
+	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg.Redis.SweepAfter = time.Second
+	sqlByHand(t, cfg)
+}
+
+// Redis holds what is due within the horizon and nothing else; all fire on time.
+func TestRedisHoldsTheNearFuture(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	cfg := onRedis(embedded(t), r.Addr())
+	cfg.BizTypes[0].Horizon = 2 * time.Second
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	const n = 3000
+	due := submitSpread(t, c, n, time.Second, 15*time.Second)
+	client := redisClient(t, r.Addr())
+	most := 0
+	for fired.count() < n {
+		before := fired.count()
+		waiting, claims := inSlots(t, cfg, client)
+		near := -before
+		for _, at := range due {
+			if time.Until(at) <= cfg.BizTypes[0].Horizon {
+				near++
+			}
+		}
+		const settling = 500 // have fired, and Redis is being told
+		require.LessOrEqual(t, waiting+claims, near+settling, "tasks beyond the horizon are in Redis")
+		most = max(most, waiting+claims)
+		select {
+		case <-time.After(100 * time.Millisecond): // the pace of the looks
+		case <-t.Context().Done():
+		}
+	}
+	t.Logf("of %d tasks at most %d were in Redis", n, most)
+	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+}
