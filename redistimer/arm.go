@@ -28,7 +28,6 @@ const armPatience = 100 * time.Millisecond
 func (t *Timer) Arm(tasks ...task.Task) {
 	now := t.cfg.Now()
 	a := &arming{}
-	reachable := true
 	t.mu.Lock()
 	for i := range tasks {
 		l := t.lines[tasks[i].BizType]
@@ -39,7 +38,13 @@ func (t *Timer) Arm(tasks ...task.Task) {
 			continue
 		}
 		shard, _ := t.cfg.Layout.ShardOf(tasks[i].JobID)
-		reachable = reachable && !l.slots[t.cfg.Layout.Partition(shard)].out
+		if s := &l.slots[t.cfg.Layout.Partition(shard)]; s.out {
+			t.missed(s)
+			// The scan engine has it now. Nothing piles up here, and the slot is filled
+			// when Redis is back.
+			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+			continue
+		}
 		a.tasks = append(a.tasks, tasks[i])
 	}
 	t.mu.Unlock()
@@ -48,9 +53,6 @@ func (t *Timer) Arm(tasks ...task.Task) {
 	}
 	a.done.Add(1)
 	t.arms.Add(a)
-	if !reachable {
-		return
-	}
 	armed := make(chan struct{})
 	go func() { a.done.Wait(); close(armed) }()
 	timer := time.NewTimer(armPatience)
@@ -87,6 +89,11 @@ func (t *Timer) flushArms(batch []*arming) {
 				list, lines = append(list, Arming{Slot: l.slots[k.partition].slot}), append(lines, l)
 			}
 			list[n].Members = append(list[n].Members, memberOf(row))
+			if held := l.slots[k.partition].held; held[row.JobID].claims > 0 {
+				h := held[row.JobID]
+				h.changed = true
+				held[row.JobID] = h
+			}
 		}
 	}
 	t.mu.Unlock()
@@ -116,7 +123,10 @@ func memberOf(row *task.Task) Member {
 }
 
 // goneTask is a task that is to leave its slot if it is not to run.
-type goneTask struct{ jobID uint64 }
+type goneTask struct {
+	jobID   uint64
+	changed bool // and to be armed if it is
+}
 
 // Forget takes a task out of its slot, in the background, that is not pending any
 // more or was moved out of the horizon. If that fails, its claim finds it out.
@@ -125,7 +135,7 @@ func (t *Timer) Forget(jobID uint64) {
 	idle := len(t.lines) == 0
 	t.mu.Unlock()
 	if !idle {
-		t.gone.Add(goneTask{jobID})
+		t.gone.Add(goneTask{jobID: jobID})
 	}
 }
 
@@ -133,8 +143,12 @@ func (t *Timer) Forget(jobID uint64) {
 // brought the task back to life meanwhile.
 func (t *Timer) flushGone(batch []goneTask) {
 	ids := make([]uint64, len(batch))
+	changed := make(map[uint64]bool)
 	for i, g := range batch {
 		ids[i] = g.jobID
+		if g.changed {
+			changed[g.jobID] = true
+		}
 	}
 	rows, err := t.cfg.Store.Load(context.Background(), ids)
 	if err != nil {
@@ -145,7 +159,15 @@ func (t *Timer) flushGone(batch []goneTask) {
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
-		if l == nil || (rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now))) {
+		if l == nil {
+			continue
+		}
+		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
+			if changed[rows[i].JobID] {
+				a := &arming{tasks: rows[i : i+1]}
+				a.done.Add(1)
+				t.arms.Add(a)
+			}
 			continue
 		}
 		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -62,7 +63,8 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 	defer t.mu.Unlock()
 	wait = poll
 	for _, l := range t.lines {
-		room := min(maxInHand, t.cfg.Queue.Capacity(l.ID)*3/4) - l.inHand
+		most := min(maxInHand, (t.cfg.Queue.Capacity(l.ID)*3+3)/4)
+		room := most - l.inHand
 		var due []*slotState
 		for p := range l.slots {
 			s := &l.slots[p]
@@ -70,6 +72,9 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 				continue
 			}
 			look := s.seen.Add(poll)
+			if !s.failing.IsZero() {
+				look = s.seen.Add(retry)
+			}
 			if !s.next.IsZero() && s.failing.IsZero() {
 				if at := s.next.Add(-ahead); at.Before(look) {
 					look = at
@@ -81,22 +86,33 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 			}
 			due = append(due, s)
 		}
-		slices.SortFunc(due, func(a, b *slotState) int { return a.next.Compare(b.next) })
-		for _, s := range due {
-			limit := minClaim
-			if s.full {
-				limit = maxClaim // few big batches: their rows share tables
+		slices.SortFunc(due, func(a, b *slotState) int { return a.dueBy(now).Compare(b.dueBy(now)) })
+		// Where there is a backlog, few big batches: their rows share tables. Where
+		// there is none, all slots at once. A crowd is found out by its first slots.
+		size := maxClaim
+		if !l.dense && len(due) > maxInHand/maxClaim {
+			if l.sounded = !l.sounded; l.sounded {
+				due, wait = due[:sounding], 0
+			} else {
+				size = minClaim
 			}
-			if limit > room {
+		}
+		for _, s := range due {
+			limit := size
+			if limit = min(limit, (most+3)/4); limit > room || most == 0 {
+				if most == 0 {
+					wait = min(wait, ahead) // the lane is about to be opened
+				}
 				if now.Sub(s.seen) < poll {
 					continue // a settle rings when there is room
 				}
 				limit = 0 // only look
 			}
 			room -= limit
+			s.heard = time.Time{}
 			asks = append(asks, asked{l, s})
 			claims = append(claims, Claiming{Slot: s.slot, Limit: limit, Ahead: ahead + s.skew, Visibility: l.Visibility})
-			if s.full || (!s.next.IsZero() && s.next.Sub(now) < ahead/2) {
+			if l.dense || (!s.next.IsZero() && s.next.Sub(now) < ahead/2) {
 				wait = 0
 			}
 		}
@@ -117,28 +133,43 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 	t.mu.Lock()
 	for i, a := range answers {
 		l, s := asks[i].line, asks[i].slot
-		s.seen = now
+		// Looks are spread out: one that finds Redis flushed or gone is never far.
+		if s.seen.IsZero() {
+			s.seen = now.Add(-rand.N(poll))
+		} else {
+			s.seen = now
+		}
 		if a.Err != nil {
-			handover = t.failed(s, now, a.Err) || handover
+			handover = t.failed(s, start, now, a.Err) || handover
 			continue
 		}
 		t.reached(s)
 		s.skew = now.Sub(a.Now).Round(time.Millisecond)
-		s.full = claims[i].Limit > 0 && len(a.Members) == claims[i].Limit
-		s.next = time.Time{}
-		if !a.Next.IsZero() {
-			s.next = a.Next
+		if claims[i].Limit > 0 {
+			l.asked++
+			l.got += len(a.Members)
 		}
-		if a.Marker == "" && s.repair == "" && !s.covered.IsZero() {
+		s.next = a.Next
+		if !s.heard.IsZero() && (s.next.IsZero() || s.heard.Before(s.next)) {
+			s.next = s.heard
+		}
+		if a.Marker == "" && s.repair != ReasonLost && !s.covered.IsZero() {
 			t.lost(l)
 		}
-		if !a.Expires.IsZero() && a.Expires.Before(a.Now) && s.orphans.IsZero() {
+		if !a.Expires.IsZero() && a.Expires.Before(a.Now) && s.orphans.IsZero() && now.Sub(s.expired) >= poll {
+			s.expired = now
 			s.orphans = now.Add(-l.Visibility) // claims so old have expired
 		}
 		for _, m := range a.Members {
-			s.held[m.JobID] = struct{}{}
-			l.inHand++
-			loads = append(loads, claim{l, s, m})
+			if t.hold(l, s, m.JobID) {
+				loads = append(loads, claim{l, s, m})
+			}
+		}
+	}
+	for _, l := range t.lines {
+		if l.asked > 0 {
+			l.dense = l.got/l.asked >= minClaim/2
+			l.asked, l.got = 0, 0
 		}
 	}
 	t.mu.Unlock()
@@ -174,12 +205,40 @@ func (t *Timer) lost(l *line) {
 	ring(t.repairs)
 }
 
-// letGo takes a task out of our hands. The lock is held.
-func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
-	if _, ours := s.held[jobID]; !ours {
-		return
+// dueBy is when a slot is to be asked at the latest, for the order in which slots
+// get what room there is.
+func (s *slotState) dueBy(now time.Time) time.Time {
+	if s.next.IsZero() {
+		return now.Add(ahead) // behind those that are known to have something
 	}
-	delete(s.held, jobID)
+	return s.next
+}
+
+// hold takes a claimed task into our hands. It answers false if it was there
+// already: Redis had lost the claim, and the slot was filled again. The lock is
+// held.
+func (t *Timer) hold(l *line, s *slotState, jobID uint64) bool {
+	h := s.held[jobID]
+	if h.claims > h.settling {
+		return false
+	}
+	h.claims++
+	s.held[jobID] = h
+	l.inHand++
+	return true
+}
+
+// letGo takes a settled task out of our hands. The lock is held.
+func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
+	h := s.held[jobID]
+	h.claims--
+	h.settling--
+	if s.held[jobID] = h; h.claims == 0 {
+		delete(s.held, jobID)
+		if h.changed {
+			t.gone.Add(goneTask{jobID: jobID, changed: true})
+		}
+	}
 	l.inHand--
 	if l.inHand < maxInHand*3/4 || l.inHand == 0 {
 		ring(t.ring)

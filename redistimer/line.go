@@ -18,8 +18,13 @@ type BizType struct {
 // line is one business type at work: its slots by partition.
 type line struct {
 	BizType
-	slots  []slotState
-	inHand int  // claimed and not settled
+	slots   []slotState
+	inHand  int  // claimed and not settled
+	dense   bool // the slots asked last had a backlog
+	sounded bool // a few slots of many were asked; the others follow
+	asked   int  // slots of a round, and
+	got     int  // what they gave
+
 	closed bool // not redis any more: what is in hand ends, then its slots are dropped
 }
 
@@ -28,25 +33,35 @@ type slotState struct {
 	slot  Slot
 	owned bool
 	next  time.Time     // when its head is due, as far as known; zero: empty
+	heard time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
 	seen  time.Time     // when Redis was last asked
-	full  bool          // the last claim was a full batch: there is a backlog
 	skew  time.Duration // how far Redis's clock is behind ours: tasks are due by one clock, their owner's
 
 	// The rows up to this time are in Redis; zero: nothing is known.
 	covered time.Time
-	repair  string              // reason why it is to be filled from the store; "" none
-	orphans time.Time           // claims made before then that are not held are nobody's; zero: not to be looked for
-	held    map[uint64]struct{} // claimed by us, not settled
+	repair  string             // reason why it is to be filled from the store; "" none
+	orphans time.Time          // claims made before then that are not held are nobody's; zero: not to be looked for
+	expired time.Time          // when claims that had expired were last looked for
+	held    map[uint64]holding // claimed by us, not settled
 
 	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
 	failing time.Time // since when it is out of reach; zero: it is not
 	out     bool      // and for so long that the scan engine serves it
 }
 
+// holding counts our claims of one task. A second claim comes in while the first
+// is being settled, or because Redis has lost the first one.
+type holding struct {
+	claims   int // known to us
+	settling int // of those, on their way back to Redis
+	// changed: the task was armed meanwhile, which Redis may have left to the claim.
+	changed bool
+}
+
 func newLine(b BizType, partitions int) *line {
 	l := &line{BizType: b, slots: make([]slotState, partitions)}
 	for p := range l.slots {
-		l.slots[p] = slotState{slot: Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]struct{})}
+		l.slots[p] = slotState{slot: Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]holding)}
 	}
 	return l
 }
@@ -83,10 +98,10 @@ func (t *Timer) SetTypes(types []BizType) {
 	t.lines = make(map[uint64]*line, len(types))
 	for _, b := range types {
 		l := old[b.ID]
-		if l == nil {
-			if l = t.closing[b.ID]; l != nil {
-				l.forget()
-			}
+		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (l == nil || l.Topic != b.Topic) {
+			l = c
+			l.forget()
+			delete(t.closing, b.ID)
 		}
 		if l == nil || l.Topic != b.Topic {
 			l = newLine(b, t.cfg.Layout.Partitions)
@@ -148,6 +163,9 @@ func (t *Timer) drop(l *line) {
 	if t.closing[l.ID] == l {
 		delete(t.closing, l.ID)
 	}
+	for p := range l.slots {
+		t.giveUp(&l.slots[p])
+	}
 	stopping := t.stopping
 	t.mu.Unlock()
 	if stopping {
@@ -181,15 +199,25 @@ func (t *Timer) takeOver() {
 			s := &l.slots[p]
 			switch mine := t.cfg.Ownership.Owns(p); {
 			case mine && !s.owned:
+				t.giveUp(s)
 				s.owned, s.next, s.seen, s.covered = true, time.Time{}, time.Time{}, time.Time{}
-				s.failing, s.out = time.Time{}, false
 				s.repair = ReasonLost
 				t.orphaned(s)
 			case !mine:
-				s.owned, s.repair = false, ""
+				t.giveUp(s)
+				s.repair = ""
 			}
 		}
 	}
 	ring(t.ring)
 	ring(t.repairs)
+}
+
+// giveUp makes a slot one that is not ours: whether it is out of reach is another
+// node's to know. The lock is held.
+func (t *Timer) giveUp(s *slotState) {
+	if s.out {
+		t.down--
+	}
+	s.owned, s.failing, s.out = false, time.Time{}, false
 }

@@ -40,9 +40,12 @@ func (t *Timer) flushLoads(batch []claim) {
 	items := make(map[int][]queue.Item, len(reads))
 	receipts := make([]receipt, len(batch))
 	now := t.cfg.Now()
+	mine := t.owned(batch)
 	for i, c := range batch {
 		row := rows[c.member.JobID]
 		switch {
+		case !mine[c.slot]:
+			t.giveBack(c, c.member.At)
 		case row == nil || !isPending(row, c.line):
 			t.settle(settling{claim: c, done: true})
 		case row.ActionTime.Sub(now) > 2*ahead:
@@ -59,6 +62,17 @@ func (t *Timer) flushLoads(batch []claim) {
 	for p, list := range items {
 		t.cfg.Queue.Offer(reads[p], list...)
 	}
+}
+
+// owned tells which slots of claims are still ours.
+func (t *Timer) owned(batch []claim) map[*slotState]bool {
+	mine := make(map[*slotState]bool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range batch {
+		mine[c.slot] = c.slot.owned
+	}
+	return mine
 }
 
 // postpone puts a task back whose row says later than its slot did.

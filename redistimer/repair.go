@@ -37,9 +37,9 @@ func (t *Timer) recover(asks []asked) {
 	for _, a := range asks {
 		l, s := a.line, a.slot
 		t.mu.Lock()
-		before, failing, visibility := s.orphans, !s.failing.IsZero(), l.Visibility
+		before, idle, visibility := s.orphans, !s.owned || !s.failing.IsZero(), l.Visibility
 		t.mu.Unlock()
-		if before.IsZero() || failing {
+		if before.IsZero() || idle {
 			continue
 		}
 		n, err := t.recoverSlot(l, s, before.Add(visibility))
@@ -101,11 +101,12 @@ func (t *Timer) recoverSlot(l *line, s *slotState, until time.Time) (n int, err 
 	}
 }
 
-// failed notes that a slot is out of reach, and tells whether the scan engine is
-// to serve it from now on. The lock is held.
-func (t *Timer) failed(s *slotState, now time.Time, err error) (handover bool) {
+// failed notes that a slot has been out of reach since it was asked, and tells
+// whether the scan engine is to serve it from now on. The lock is held.
+func (t *Timer) failed(s *slotState, asked, now time.Time, err error) (handover bool) {
 	if s.failing.IsZero() {
-		s.failing = now
+		s.failing = asked
+		t.lookAtAll()
 	}
 	if s.out || now.Sub(s.failing) < t.cfg.OutageAfter {
 		return false
@@ -115,6 +116,17 @@ func (t *Timer) failed(s *slotState, now time.Time, err error) (handover bool) {
 		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
 	}
 	return true
+}
+
+// lookAtAll has the slots looked at soon that seemed well until now. The lock is held.
+func (t *Timer) lookAtAll() {
+	for _, l := range t.lines {
+		for p := range l.slots {
+			if s := &l.slots[p]; s.failing.IsZero() {
+				s.seen = time.Time{}
+			}
+		}
+	}
 }
 
 // reached notes that a slot answers. The lock is held.
@@ -195,7 +207,7 @@ func (t *Timer) checkIdentity(ctx context.Context) {
 	t.mu.Lock()
 	idle, at := len(t.lines) == 0, t.identified
 	t.mu.Unlock()
-	if idle || t.cfg.Now().Sub(at) < poll {
+	if idle || t.cfg.Now().Sub(at) < retry {
 		return
 	}
 	id, err := t.slots.Identity(ctx)
@@ -288,7 +300,10 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 			continue
 		}
 		f.slot.missed = f.slot.missed || f.missed
-		if f.slot.repair == "" {
+		switch {
+		case errors.Is(failed[i], errLostAgain):
+			f.slot.covered, f.slot.repair = time.Time{}, ReasonLost
+		case f.slot.repair == "":
 			f.slot.repair = f.reason
 		}
 		if !errors.Is(failed[i], errLostAgain) {
@@ -340,18 +355,17 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 	if err := t.fill(ctx, f, f.from, f.until); err != nil {
 		return err
 	}
-	look := t.slots.Claim(ctx, []Claiming{{Slot: f.slot.slot, Visibility: f.line.Visibility}})[0]
-	if look.Err != nil {
-		return look.Err
-	}
 	t.mu.Lock()
-	again, identity := f.slot.repair != "", t.identity
+	again, identity := f.slot.repair != "" || !f.slot.owned, t.identity
 	t.mu.Unlock()
-	if again || look.Marker == "" {
+	if again {
 		return errLostAgain
 	}
-	if err := t.slots.Mark(ctx, []Slot{f.slot.slot}, writeMarker(identity, f.until))[0]; err != nil {
+	switch marked, err := t.slots.Remark(ctx, f.slot.slot, writeMarker(identity, f.until)); {
+	case err != nil:
 		return err
+	case !marked:
+		return errLostAgain
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -55,7 +55,14 @@ type settling struct {
 	back                Member
 }
 
-func (t *Timer) settle(s settling) { t.settles.Add(s) }
+func (t *Timer) settle(s settling) {
+	t.mu.Lock()
+	h := s.slot.held[s.member.JobID]
+	h.settling++
+	s.slot.held[s.member.JobID] = h
+	t.mu.Unlock()
+	t.settles.Add(s)
+}
 
 // settleTries bounds how often a settle is tried again. What is not settled is
 // found by the repair of its slot once Redis is back: the store has the truth.

@@ -79,11 +79,13 @@ type Config struct {
 const (
 	ahead     = 40 * time.Millisecond  // claimed so long before they are due
 	beat      = 8 * time.Millisecond   // least time between two rounds, but for the urgent
-	poll      = time.Second            // every slot is looked at so often, whatever its head
+	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
+	retry     = time.Second            // and one that is out of reach so often
 	giveBack  = 250 * time.Millisecond // pause of a task that the queue did not take
 	maxInHand = 4096                   // claimed and unsettled tasks of a type, about
-	maxClaim  = 256                    // ids a claim of a slot that has a backlog
-	minClaim  = 16                     // and of one that has none
+	maxClaim  = 256                    // ids a claim of a slot takes
+	minClaim  = 16                     // and when many slots are due and none has a backlog
+	sounding  = 8                      // slots asked first when many are due
 )
 
 // Timer is the slot timer of a node. It is safe for concurrent use.
@@ -142,7 +144,11 @@ func (t *Timer) Run(ctx context.Context) error {
 	g.Go(func() error { return t.watch(ctx) })
 	g.Go(func() error { return t.repair(ctx) })
 	g.Go(func() error { return t.listen(ctx) })
-	return g.Wait()
+	err := g.Wait()
+	t.mu.Lock()
+	t.stopping = true // the AfterFunc may still be on its way
+	t.mu.Unlock()
+	return err
 }
 
 // Close waits until what was settled or given back so far is known to Redis, and
@@ -152,9 +158,9 @@ func (t *Timer) Close() error {
 		g.Wait()
 	}
 	t.background.Wait()
-	t.arms.Wait()
-	t.gone.Wait()
 	t.settles.Wait()
+	t.gone.Wait()
+	t.arms.Wait()
 	return t.cfg.Client.Close()
 }
 
@@ -162,7 +168,7 @@ func (t *Timer) Close() error {
 func (t *Timer) listen(ctx context.Context) error {
 	err := t.slots.Wakes(ctx, func(slot Slot, at time.Time) { t.wake(slot, at) })
 	if ctx.Err() == nil {
-		t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every second", "error", err)
+		t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
 		<-ctx.Done()
 	}
 	return ctx.Err()
@@ -180,7 +186,13 @@ func (t *Timer) wake(slot Slot, at time.Time) {
 
 // sooner notes that a slot has a task due then. The lock is held.
 func (t *Timer) sooner(s *slotState, at time.Time) {
-	if s.owned && (s.next.IsZero() || at.Before(s.next)) {
+	if !s.owned {
+		return
+	}
+	if s.heard.IsZero() || at.Before(s.heard) {
+		s.heard = at
+	}
+	if s.next.IsZero() || at.Before(s.next) {
 		s.next = at
 		ring(t.ring)
 	}
