@@ -1,0 +1,425 @@
+package redistimer_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// layout has two databases with two partitions each.
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
+
+// center is a store and a Redis, the nodes on them, and what their tasks have
+// seen.
+type center struct {
+	t      testing.TB
+	addrs  []string
+	prefix string
+	slots  *redistimer.Slots
+	redis  redis.UniversalClient
+	store  *store.Store
+
+	biz      redistimer.BizType
+	capacity int // of the queues
+
+	// process is what a run does. It may be changed before the first node starts.
+	process func(ctx context.Context, t task.Task) error
+
+	mu       sync.Mutex
+	runs     map[uint64][]run
+	early    []string
+	rearmed  map[string]int
+	expired  int
+	handover int
+}
+
+// run is one run of a task.
+type run struct {
+	at   time.Time
+	task task.Task
+}
+
+const closeOrders = "close_orders"
+
+// open makes a center without nodes.
+func open(t testing.TB, place slotPlace) *center {
+	t.Helper()
+	addrs, prefix := place(t)
+	c := &center{
+		t: t, addrs: addrs, prefix: prefix, runs: map[uint64][]run{}, rearmed: map[string]int{},
+		process: func(context.Context, task.Task) error { return nil },
+		biz: redistimer.BizType{
+			BizType: task.BizType{
+				ID: 7, Name: closeOrders, Mode: task.ModeRedis, Workers: 4, Timeout: time.Minute,
+				MaxRetries: 5, BackoffMin: 30 * time.Millisecond, BackoffMax: time.Second,
+			},
+			Topic: closeOrders, Horizon: time.Hour, Visibility: time.Minute,
+		},
+	}
+	c.redis = dial(t, &redis.UniversalOptions{Addrs: addrs})
+	c.slots = redistimer.NewSlots(c.redis, prefix)
+	dir := testrig.MemoryDir(t)
+	var list []migrations.Database
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer db.Close()
+		list = append(list, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(t.Context(), migrations.Config{Dialect: migrations.SQLite, Layout: layout, Databases: list}))
+	ids, err := sharding.NewIDs(layout, 1, time.Now)
+	require.NoError(t, err)
+	c.store, err = store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.store.Close())
+		require.Empty(t, c.early)
+	})
+	return c
+}
+
+func ownRedis(t testing.TB) ([]string, string) { return []string{miniredis.RunT(t).Addr()}, "" }
+
+// node is a Timer with a queue, a runner and a desk.
+type node struct {
+	*redistimer.Timer
+	c     *center
+	desk  *intake.Desk
+	queue *queue.Queue
+	owned *ownership
+	line  *line
+	store *mortal
+
+	lanes   chan []*processor.Lane
+	stop    context.CancelFunc
+	giveUp  context.CancelFunc
+	stopped chan error // of the timer
+	ran     chan error // of the runner
+	over    bool
+}
+
+// start starts a node that owns these partitions.
+func (c *center) start(partitions ...int) *node {
+	c.t.Helper()
+	n := &node{
+		c: c, owned: newOwnership(partitions), line: &line{}, store: &mortal{Store: c.store},
+		queue: queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions}),
+		lanes: make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
+	}
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: c.addrs, Dialer: n.line.dial, MaxRetries: 1, ContextTimeoutEnabled: true,
+	})
+	n.Timer = redistimer.New(redistimer.Config{
+		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
+		OutageAfter: time.Minute, Handover: c.handedOver, Now: time.Now, Logger: quiet,
+	})
+	types, err := task.NewTypes(c.biz.BizType)
+	require.NoError(c.t, err)
+	never := func(uint64, int, time.Time) bool { return false }
+	n.desk = intake.New(intake.Config{
+		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Near: never, Timer: n.Timer, Now: time.Now,
+	})
+	runner := processor.New(processor.Config{
+		Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
+	})
+	n.SetTypes([]redistimer.BizType{c.biz})
+	n.lanes <- []*processor.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
+
+	ctx, stop := context.WithCancel(context.Background())
+	patience, giveUp := context.WithCancel(context.Background())
+	n.stop, n.giveUp = stop, giveUp
+	go func() { n.ran <- runner.Run(patience, n.lanes) }()
+	go func() { n.stopped <- n.Timer.Run(ctx) }()
+	c.t.Cleanup(n.end)
+	return n
+}
+
+// everything is all partitions.
+var everything = []int{0, 1, 2, 3}
+
+// end stops a node in the order of the program: what runs ends and is recorded.
+func (n *node) end() {
+	if n.over {
+		return
+	}
+	n.over = true
+	n.stop()
+	require.ErrorIs(n.c.t, <-n.stopped, context.Canceled)
+	close(n.lanes)
+	n.queue.Close()
+	err := <-n.ran
+	if !n.store.dead.Load() {
+		require.NoError(n.c.t, err)
+	}
+	n.giveUp()
+	require.NoError(n.c.t, n.Close())
+}
+
+// crash ends a node as if it were killed: neither the store nor Redis hears of it
+// again.
+func (n *node) crash() {
+	n.store.dead.Store(true)
+	n.line.cut()
+	n.giveUp()
+	n.end()
+}
+
+// run is a run of any node's.
+func (c *center) run(ctx context.Context, t task.Task) error {
+	now := time.Now()
+	c.mu.Lock()
+	c.runs[t.JobID] = append(c.runs[t.JobID], run{now, t})
+	if now.Before(t.ActionTime) {
+		c.early = append(c.early, fmt.Sprintf("task %d ran %s early", t.JobID, t.ActionTime.Sub(now)))
+	}
+	c.mu.Unlock()
+	return c.process(ctx, t)
+}
+
+func (c *center) runsOf(id uint64) []run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]run(nil), c.runs[id]...)
+}
+
+// submit takes in a task that is due after a delay.
+func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
+	n.c.t.Helper()
+	got, err := n.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: bizID, When: intake.In(delay)})
+	require.NoError(n.c.t, err)
+	return got.Task
+}
+
+// patience bounds what must happen in a moment; the sweep would come later.
+const patience = 8 * time.Second
+
+func (c *center) eventually(cond func() bool, what string, args ...any) {
+	c.t.Helper()
+	require.Eventually(c.t, cond, patience, 2*time.Millisecond, append([]any{what}, args...)...)
+}
+
+// settled waits until a task stands so in the store, and is in no queue of its
+// slot but the dead one.
+func (c *center) settled(id uint64, status task.Status) task.Task {
+	c.t.Helper()
+	var row task.Task
+	defer func() {
+		if row.Status != status {
+			stored, prepared := c.has(id)
+			c.t.Logf("row %+v stored %v prepared %v dead %v depth %+v runs %+v", row, stored, prepared, c.score(c.slots.DeadKey(c.slot(id)), id), c.depth(), c.runsOf(id))
+		}
+	}()
+	c.eventually(func() bool { row = c.row(id); return row.Status == status }, "task %d is not %s", id, status)
+	if status != task.Pending {
+		c.eventually(func() bool {
+			stored, prepared := c.has(id)
+			return !stored && !prepared
+		}, "task %d is still in its slot", id)
+	}
+	return row
+}
+
+func (c *center) row(id uint64) task.Task {
+	row, err := c.store.Get(context.Background(), id)
+	require.NoError(c.t, err)
+	return row
+}
+
+func (c *center) slot(id uint64) redistimer.Slot {
+	shard, _ := layout.ShardOf(id)
+	return redistimer.Slot{Topic: c.biz.Topic, Partition: layout.Partition(shard)}
+}
+
+// has tells where Redis has a task.
+func (c *center) has(id uint64) (stored, prepared bool) {
+	s := c.slot(id)
+	return c.score(c.slots.StoreKey(s), id) != 0, c.score(c.slots.PrepareKey(s), id) != 0
+}
+
+// score is 0 for what is not there.
+func (c *center) score(key string, id uint64) int64 {
+	score, err := c.redis.ZScore(context.Background(), key, fmt.Sprint(id)).Result()
+	if err == redis.Nil {
+		return 0
+	}
+	require.NoError(c.t, err)
+	return int64(score)
+}
+
+// depth counts the members of all slots.
+func (c *center) depth() (sum redistimer.Depth) {
+	var slots []redistimer.Slot
+	for p := range layout.Partitions {
+		slots = append(slots, redistimer.Slot{Topic: c.biz.Topic, Partition: p})
+	}
+	for _, d := range c.slots.Depths(context.Background(), slots) {
+		require.NoError(c.t, d.Err)
+		sum.Store += d.Store
+		sum.Prepared += d.Prepared
+		sum.Dead += d.Dead
+	}
+	return sum
+}
+
+// filled waits until all slots are marked as complete.
+func (c *center) filled() {
+	c.t.Helper()
+	c.eventually(func() bool {
+		for p := range layout.Partitions {
+			m, err := c.redis.Get(context.Background(), c.slots.MarkerKey(redistimer.Slot{Topic: c.biz.Topic, Partition: p})).Result()
+			if err != nil || m == "" || m == "filling" {
+				return false
+			}
+		}
+		return true
+	}, "slots are not filled")
+}
+
+// The center makes a quiet observer of everything.
+
+func (c *center) Submitted(task.BizType, int)                             {}
+func (c *center) Started(task.BizType, time.Duration)                     {}
+func (c *center) Finished(task.BizType, processor.Outcome, time.Duration) {}
+func (c *center) ArmFailed(task.BizType, int)                             {}
+func (c *center) Died(task.BizType)                                       {}
+func (c *center) RoundTrip(time.Duration)                                 {}
+
+func (c *center) handedOver() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handover++
+}
+
+func (c *center) Rearmed(_ task.BizType, reason string, tasks int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rearmed[reason] += tasks
+}
+
+func (c *center) ClaimsExpired(_ task.BizType, tasks int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expired += tasks
+}
+
+func (c *center) counts() (expired, handover int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.expired, c.handover
+}
+
+// ownership is set by the test.
+type ownership struct {
+	mu    sync.Mutex
+	owned map[int]bool
+	bell  chan struct{}
+}
+
+func newOwnership(partitions []int) *ownership {
+	o := &ownership{owned: map[int]bool{}, bell: make(chan struct{}, 1)}
+	for _, p := range partitions {
+		o.owned[p] = true
+	}
+	return o
+}
+
+func (o *ownership) Owns(p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.owned[p]
+}
+
+func (o *ownership) Watch() <-chan struct{} { return o.bell }
+
+func (o *ownership) set(p int, mine bool) {
+	o.mu.Lock()
+	o.owned[p] = mine
+	o.mu.Unlock()
+	select {
+	case o.bell <- struct{}{}:
+	default:
+	}
+}
+
+// line is a node's way to Redis, which a crash cuts.
+type line struct {
+	mu    sync.Mutex
+	dead  bool
+	conns []net.Conn
+}
+
+var errCrashed = errors.New("the node has crashed")
+
+func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		_ = conn.Close()
+		return nil, errCrashed
+	}
+	l.conns = append(l.conns, conn)
+	return conn, nil
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+}
+
+// mortal is the store as a node sees it, which is gone after a crash.
+type mortal struct {
+	*store.Store
+	dead atomic.Bool
+}
+
+func (m *mortal) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
+	if m.dead.Load() {
+		return nil, errCrashed
+	}
+	return m.Store.Load(ctx, ids)
+}
+
+func (m *mortal) Move(ctx context.Context, move store.Move) (bool, error) {
+	if m.dead.Load() {
+		return false, errCrashed
+	}
+	return m.Store.Move(ctx, move)
+}
+
+func (m *mortal) Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) ([]bool, error) {
+	if m.dead.Load() {
+		return nil, errCrashed
+	}
+	return m.Store.Apply(ctx, database, stamp, moves)
+}

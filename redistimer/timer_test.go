@@ -1,0 +1,501 @@
+package redistimer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestTimerEmbedded(t *testing.T) {
+	t.Parallel()
+	exerciseTimer(t, ownRedis)
+}
+
+func TestTimerServer(t *testing.T) {
+	t.Parallel()
+	exerciseTimer(t, sharedRedis)
+}
+
+// exerciseTimer is what the engine promises on every kind of Redis.
+func exerciseTimer(t *testing.T, place slotPlace) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, c *center)
+	}{
+		{"a task fires once, at its time", firesOnce},
+		{"any node wakes the owner", wakesTheOwner},
+		{"a failed run comes back with its count", comesBack},
+		{"a failed run comes back at its back-off", backsOff},
+		{"the dead are kept, and redriven", diesAndLives},
+		{"what has not started is given back", givesBack},
+		{"claims of a crashed node are rolled back at once", recoversOrphans},
+		{"a held claim does not expire", keepsHeldClaims},
+		{"the horizon moves on", movesTheHorizon},
+		{"what Redis does not know is swept", sweeps},
+		{"a type leaves and comes back", switchesTypes},
+		{"a slow type claims only what it has room for", keepsToItsRoom},
+		{"a lane of one", hasRoomForOne},
+		{"another node takes a partition over", changesHands},
+		{"a change meets a settle on its way", changesWhileSettling},
+		{"a reschedule moves a claimed task", reschedulesClaimed},
+	} {
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, open(t, place)) })
+	}
+}
+
+func firesOnce(t *testing.T, c *center) {
+	n := c.start(everything...)
+	ids := make([]uint64, 60)
+	for i := range ids {
+		ids[i] = n.submit(uint64(i), time.Duration(rand.IntN(700))*time.Millisecond).JobID
+	}
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	}
+	require.Equal(t, redistimer.Depth{}, c.depth())
+}
+
+// Slots are looked at every few seconds even so; a node that does not own the
+// slot must be faster than that, each time.
+func wakesTheOwner(t *testing.T, c *center) {
+	c.start(everything...)
+	c.filled()
+	other := c.start()
+	for i := range 12 {
+		asked := time.Now()
+		id := other.submit(uint64(i), 20*time.Millisecond).JobID
+		c.settled(id, task.Processed)
+		require.Less(t, time.Since(asked), time.Second)
+	}
+}
+
+func comesBack(t *testing.T, c *center) {
+	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
+	c.process = func(context.Context, task.Task) error { return errors.New("the shop is closed") }
+	n := c.start(everything...)
+	id := n.submit(1, 0).JobID
+	var score int64
+	c.eventually(func() bool {
+		score = c.score(c.slots.StoreKey(c.slot(id)), id)
+		return score%1000 == 1
+	}, "no failed run was counted")
+	row := c.row(id)
+	require.Equal(t, 1, row.Attempts)
+	require.Equal(t, row.ActionTime.UnixMilli(), score/1000)
+	require.Greater(t, time.Until(row.ActionTime), 9*time.Minute)
+}
+
+func backsOff(t *testing.T, c *center) {
+	c.process = func(_ context.Context, t task.Task) error {
+		if t.Attempts < 3 {
+			return errors.New("the shop is closed")
+		}
+		return nil
+	}
+	n := c.start(everything...)
+	id := n.submit(1, 0).JobID
+	require.Equal(t, 3, c.settled(id, task.Processed).Attempts)
+	runs := c.runsOf(id)
+	require.Len(t, runs, 4)
+	for i := 1; i < len(runs); i++ {
+		require.GreaterOrEqual(t, runs[i].at.Sub(runs[i-1].at), c.biz.BackoffMin<<(i-1))
+	}
+}
+
+func diesAndLives(t *testing.T, c *center) {
+	c.biz.MaxRetries = 0
+	var open atomic.Bool
+	c.process = func(context.Context, task.Task) error {
+		if open.Load() {
+			return nil
+		}
+		return errors.New("the shop is closed")
+	}
+	n := c.start(everything...)
+	id := n.submit(1, 0).JobID
+	c.settled(id, task.Dead)
+	require.NotZero(t, c.score(c.slots.DeadKey(c.slot(id)), id))
+	open.Store(true)
+	_, err := n.desk.Redrive(t.Context(), id)
+	require.NoError(t, err)
+	c.settled(id, task.Processed)
+	require.Equal(t, redistimer.Depth{}, c.depth())
+}
+
+// gate holds up runs until it is opened.
+type gate struct {
+	opened chan struct{}
+	once   sync.Once
+	inside atomic.Int32
+}
+
+func newGate() *gate { return &gate{opened: make(chan struct{})} }
+
+func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
+
+func (g *gate) process(ctx context.Context, _ task.Task) error {
+	g.inside.Add(1)
+	defer g.inside.Add(-1)
+	select {
+	case <-g.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func givesBack(t *testing.T, c *center) {
+	c.biz.Workers = 1
+	g := newGate()
+	c.process = g.process
+	n := c.start(everything...)
+	rows := map[uint64]task.Task{}
+	for i := range 8 {
+		row := n.submit(uint64(i), 0)
+		rows[row.JobID] = row
+	}
+	c.eventually(func() bool { return c.depth().Prepared == 8 && g.inside.Load() == 1 }, "not all are claimed")
+	n.stop()
+	time.AfterFunc(50*time.Millisecond, g.open)
+	n.end()
+	require.Equal(t, redistimer.Depth{Store: 7}, c.depth(), "what ran was recorded, the rest given back")
+	for id, row := range rows {
+		if len(c.runsOf(id)) == 0 {
+			require.Equal(t, row.ActionTime.UnixMilli()*1000, c.score(c.slots.StoreKey(c.slot(id)), id))
+		}
+	}
+	c.start(everything...)
+	for id := range rows {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+		require.Zero(t, c.runsOf(id)[0].task.Attempts)
+	}
+}
+
+func recoversOrphans(t *testing.T, c *center) {
+	g := newGate()
+	c.process = g.process
+	n := c.start(everything...)
+	var ids []uint64
+	for i := range 12 {
+		ids = append(ids, n.submit(uint64(i), 0).JobID)
+	}
+	c.eventually(func() bool { return c.depth().Prepared == 12 && g.inside.Load() == 4 }, "not all are claimed")
+	n.crash()
+	require.Equal(t, redistimer.Depth{Prepared: 12}, c.depth())
+	g.open()
+	c.start(everything...)
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		runs := c.runsOf(id)
+		require.Equal(t, 1, runs[len(runs)-1].task.Attempts, "a claim without an outcome counts")
+	}
+	expired, _ := c.counts()
+	require.Equal(t, 12, expired)
+}
+
+func keepsHeldClaims(t *testing.T, c *center) {
+	c.biz.Visibility, c.biz.Workers = 100*time.Millisecond, 2
+	g := newGate()
+	c.process = func(ctx context.Context, t task.Task) error {
+		if t.Attribute == "long" {
+			return g.process(ctx, t)
+		}
+		return nil
+	}
+	n := c.start(everything...)
+	got, err := n.desk.Submit(t.Context(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: "long"})
+	require.NoError(t, err)
+	id := got.Task.JobID
+	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
+	// Each of these is a look at the slot, many of them after the claim expired.
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
+		c.settled(n.submit(1, 60*time.Millisecond).JobID, task.Processed)
+	}
+	require.Len(t, c.runsOf(id), 1)
+	g.open()
+	c.settled(id, task.Processed)
+	require.Len(t, c.runsOf(id), 1)
+	expired, _ := c.counts()
+	require.Zero(t, expired)
+}
+
+func movesTheHorizon(t *testing.T, c *center) {
+	c.biz.Horizon = 800 * time.Millisecond
+	n := c.start(everything...)
+	c.filled()
+	var ids []uint64
+	for i := range 8 {
+		ids = append(ids, n.submit(uint64(i), 3*time.Second).JobID)
+	}
+	require.Equal(t, redistimer.Depth{}, c.depth(), "beyond the horizon")
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Equal(t, map[string]int{redistimer.ReasonHorizon: 8}, c.rearmed)
+}
+
+func sweeps(t *testing.T, c *center) {
+	n := c.start(everything...)
+	c.filled()
+	row := n.submit(1, time.Hour)
+	at := time.Now().UTC().Add(-20 * time.Second).Truncate(time.Millisecond)
+	_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
+	require.NoError(t, err)
+	n.Sweep(t.Context(), c.slot(row.JobID).Partition, []task.Task{c.row(row.JobID)})
+	c.settled(row.JobID, task.Processed)
+}
+
+func switchesTypes(t *testing.T, c *center) {
+	n := c.start(everything...)
+	c.filled()
+	var ids []uint64
+	for i := range 8 {
+		ids = append(ids, n.submit(uint64(i), 1500*time.Millisecond).JobID)
+	}
+	require.True(t, n.Serves(c.biz.ID, 0))
+	n.SetTypes(nil)
+	require.False(t, n.Serves(c.biz.ID, 0))
+	c.eventually(func() bool { _, handover := c.counts(); return handover == 1 }, "nothing was handed over")
+	require.Equal(t, redistimer.Depth{}, c.depth())
+	n.SetTypes([]redistimer.BizType{c.biz})
+	c.filled()
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	}
+}
+
+func keepsToItsRoom(t *testing.T, c *center) {
+	c.capacity, c.biz.Workers = 40, 2
+	var most atomic.Int64
+	c.process = func(context.Context, task.Task) error {
+		time.Sleep(3 * time.Millisecond)
+		return nil
+	}
+	n := c.start(everything...)
+	now := time.Now().Add(300 * time.Millisecond)
+	requests := make([]intake.Submit, 300)
+	for i := range requests {
+		requests[i] = intake.Submit{BizType: closeOrders, BizID: uint64(i), When: intake.At(now)}
+	}
+	submitted := n.desk.SubmitBatch(t.Context(), requests)
+	c.eventually(func() bool {
+		d := c.depth()
+		if d.Prepared > most.Load() {
+			most.Store(d.Prepared)
+		}
+		return time.Now().After(now) && d.Prepared+d.Store == 0
+	}, "tasks are left")
+	require.LessOrEqual(t, most.Load(), int64(30), "three quarters of the queue")
+	for _, s := range submitted {
+		require.NoError(t, s.Err)
+		require.Len(t, c.runsOf(s.Task.JobID), 1)
+	}
+}
+
+func hasRoomForOne(t *testing.T, c *center) {
+	c.capacity, c.biz.Workers = 1, 1
+	n := c.start(everything...)
+	var ids []uint64
+	for i := range 20 {
+		ids = append(ids, n.submit(uint64(i), 0).JobID)
+	}
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+	}
+}
+
+// What a node had in hand when it lost a partition ends there; the rest is the
+// new owner's.
+func changesHands(t *testing.T, c *center) {
+	a, b := c.start(everything...), c.start()
+	c.filled()
+	var ids []uint64
+	for i := range 16 {
+		ids = append(ids, a.submit(uint64(i), time.Second).JobID)
+	}
+	for p := range layout.Partitions {
+		a.owned.set(p, false)
+		b.owned.set(p, true)
+	}
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	}
+	require.Equal(t, redistimer.Depth{}, c.depth())
+}
+
+// A redrive may come before Redis was told of the death.
+func changesWhileSettling(t *testing.T, c *center) {
+	c.biz.MaxRetries = 0
+	c.process = func(_ context.Context, t task.Task) error {
+		if len(c.runsOf(t.JobID)) < 2 {
+			return errors.New("the shop is closed")
+		}
+		return nil
+	}
+	n := c.start(everything...)
+	var wg sync.WaitGroup
+	var ids []uint64
+	for i := range 40 {
+		id := n.submit(uint64(i), 0).JobID
+		wg.Go(func() {
+			for c.row(id).Status != task.Dead {
+				time.Sleep(time.Millisecond)
+			}
+			for { // it is running until the death is recorded in memory, too
+				_, err := n.desk.Redrive(context.Background(), id)
+				if err == nil {
+					return
+				}
+				var conflict *task.ConflictError
+				require.ErrorAs(t, err, &conflict)
+			}
+		})
+		ids = append(ids, id)
+	}
+	wg.Wait()
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+	}
+}
+
+func reschedulesClaimed(t *testing.T, c *center) {
+	c.biz.Workers = 1
+	g := newGate()
+	c.process = g.process
+	n := c.start(everything...)
+	first := n.submit(1, 0).JobID
+	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
+	second := n.submit(2, 0).JobID
+	c.eventually(func() bool { _, prepared := c.has(second); return prepared }, "it is not claimed")
+	later := intake.In(time.Second)
+	row, err := n.desk.Reschedule(t.Context(), second, intake.Change{When: &later})
+	require.NoError(t, err)
+	c.eventually(func() bool {
+		return c.score(c.slots.StoreKey(c.slot(second)), second) == row.ActionTime.UnixMilli()*1000
+	}, "it is not where its row says")
+	_, err = n.desk.Reschedule(t.Context(), first, intake.Change{When: &later})
+	var conflict *task.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, task.ConflictRunning, conflict.Conflict)
+	g.open()
+	c.settled(first, task.Processed)
+	c.settled(second, task.Processed)
+	require.Len(t, c.runsOf(second), 1)
+}
+
+// A Redis that loses everything while tasks run, wait for a worker and wait for
+// their time.
+func TestTimerOnARedisThatForgets(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+	c.biz.Workers, c.capacity = 2, 24
+	g := newGate()
+	c.process = g.process
+	n := c.start(everything...)
+	c.filled()
+	var ids []uint64
+	for i := range 10 {
+		ids = append(ids, n.submit(uint64(i), 0).JobID)
+	}
+	for i := range 10 {
+		ids = append(ids, n.submit(uint64(i), 4*time.Second).JobID)
+	}
+	c.eventually(func() bool { return g.inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
+	for range 3 {
+		server.FlushAll()
+		c.filled()
+	}
+	c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
+	g.open()
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+		require.Zero(t, c.runsOf(id)[0].task.Attempts)
+	}
+	// There is as much room as before.
+	for i := range 30 {
+		ids = append(ids, n.submit(uint64(i), 0).JobID)
+	}
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+	}
+	require.Equal(t, redistimer.Depth{}, c.depth())
+}
+
+// A server that was replaced by an older copy of itself has markers, and not all
+// tasks.
+func TestTimerOnARestartedServer(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t, "--appendonly", "no")
+	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+	n := c.start(everything...)
+	c.filled()
+	require.NoError(t, c.redis.Save(t.Context()).Err())
+	var ids []uint64
+	for i := range 12 {
+		ids = append(ids, n.submit(uint64(i), 2*time.Second).JobID)
+	}
+	server.Kill()
+	server.Start()
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.NotZero(t, c.rearmed[redistimer.ReasonLost])
+}
+
+// Without tasks there is next to nothing to do, and with a backlog that has no
+// room as well.
+func TestTimerAtRest(t *testing.T) {
+	t.Parallel()
+	for _, backlog := range []int{0, 100} {
+		t.Run(fmt.Sprintf("backlog of %d", backlog), func(t *testing.T) {
+			t.Parallel()
+			server := miniredis.RunT(t)
+			c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+			c.capacity, c.biz.Workers = 40, 1
+			g := newGate()
+			c.process = g.process
+			n := c.start(everything...)
+			c.filled()
+			for i := range backlog {
+				n.submit(uint64(i), 0)
+			}
+			if backlog > 0 {
+				c.eventually(func() bool { return g.inside.Load() == 1 && c.depth().Prepared >= 20 }, "not claimed")
+			}
+			timer := time.NewTimer(500 * time.Millisecond) // what was under way ends
+			<-timer.C
+			before := server.CommandCount()
+			timer.Reset(2 * time.Second)
+			<-timer.C
+			perSecond := (server.CommandCount() - before) / 2
+			t.Logf("%d commands a second", perSecond)
+			require.Less(t, perSecond, 40)
+			g.open()
+		})
+	}
+}
