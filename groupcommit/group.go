@@ -21,6 +21,8 @@ type Group[T any] struct {
 	flush    func(batch []T)
 	max      int
 	parallel int
+	few      int // so many flushes run before a crowd waits
+	crowd    int
 
 	mu      sync.Mutex
 	pending []T
@@ -32,7 +34,14 @@ type Group[T any] struct {
 // flushes run at the same time; with 1, items are flushed in the order in which
 // they were added. flush must not keep the batch after it returns.
 func New[T any](max, parallel int, flush func(batch []T)) *Group[T] {
-	return &Group[T]{flush: flush, max: max, parallel: parallel}
+	return &Group[T]{flush: flush, max: max, parallel: parallel, few: parallel}
+}
+
+// Gather makes batches bigger: no more than few flushes run at the same time
+// while fewer than crowd items wait. Call it before the first Add.
+func (g *Group[T]) Gather(few, crowd int) *Group[T] {
+	g.few, g.crowd = few, crowd
+	return g
 }
 
 // Add hands items over and returns at once. Items added together stay in order.
@@ -43,7 +52,7 @@ func (g *Group[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
-	if g.running < g.parallel {
+	if g.running < g.few || g.running < g.parallel && len(g.pending) >= g.crowd {
 		g.running++
 		g.idle.Go(g.run)
 	}

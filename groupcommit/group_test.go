@@ -3,6 +3,7 @@ package groupcommit_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -80,5 +81,27 @@ func TestFlushesRunAtTheSameTimeUpToTheBound(t *testing.T) {
 	g.Add(4) // both places are taken: 3 and 4 share the next batch
 	close(release)
 	require.Equal(t, 3, <-entered)
+	g.Wait()
+}
+
+func TestGatheredBatchesAreBigUntilACrowdWaits(t *testing.T) {
+	entered, release := make(chan int), make(chan struct{})
+	g := groupcommit.New(10, 3, func(b []int) {
+		entered <- len(b)
+		<-release
+	}).Gather(1, 4)
+	g.Add(1)
+	require.Equal(t, 1, <-entered)
+	g.Add(2)
+	g.Add(3)
+	g.Add(4)
+	select {
+	case n := <-entered:
+		t.Fatalf("%d items did not wait for the flush under way", n)
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.Add(5) // the crowd
+	require.Equal(t, 4, <-entered)
+	close(release)
 	g.Wait()
 }

@@ -19,6 +19,10 @@ type backend interface {
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
 	// parallel is how many transactions may write to a database at the same time.
 	parallel() int
+	// server numbers the servers: databases with the same number can be written in
+	// one transaction, their tables named by qualified.
+	server(database int) int
+	qualified(database, table int) string
 	// lock takes the exclusive lock of a database; see Store.Lock.
 	lock(ctx context.Context, database int, holder string) (Lock, error)
 
@@ -31,6 +35,7 @@ type backend interface {
 	at(t time.Time) any                  // a time as a parameter
 	isDuplicate(err error) bool          // a unique key was violated
 	isConflict(err error) bool           // deadlock or lock wait: the same transaction may succeed now
+	isRefused(err error) bool            // the server said no: the transaction is undone
 	isData(err error) bool               // a row's own fault: the others of its batch are innocent
 	close() error
 }

@@ -63,7 +63,9 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
 	}
 	if len(reqs) == 1 {
-		s.enqueue(now, s.layout.Database(reqs[0].shard), &reqs[0])
+		d := s.layout.Database(reqs[0].shard)
+		s.dbs[d].stampsAfter(now)
+		s.singles[s.backend.server(d)].Add(&reqs[0])
 	} else {
 		perDB := make([][]*insert, len(s.dbs))
 		for i := range reqs {
@@ -117,6 +119,46 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	s.insertAll(ctx, db, batch)
 }
 
+// flushSingles writes one batch of a server: single tasks of several databases
+// share a commit. If the server refuses it, each database gets its own, so that
+// the others do not suffer from one.
+func (s *Store) flushSingles(batch []*insert) {
+	byDB := make([][]*insert, len(s.dbs))
+	several, keyed := false, false
+	for _, in := range batch {
+		d := s.layout.Database(in.shard)
+		byDB[d] = append(byDB[d], in)
+		several = several || in.shard/s.layout.TablesPerDatabase != batch[0].shard/s.layout.TablesPerDatabase
+		keyed = keyed || in.task.DedupKey != ""
+	}
+	if several && !keyed && s.insertTogether(batch) {
+		return
+	}
+	s.eachDatabase(func(d int) {
+		if len(byDB[d]) > 0 {
+			s.flushInserts(s.dbs[d], byDB[d])
+		}
+	})
+}
+
+// insertTogether stores a batch of several databases in one transaction. It
+// answers false if the server refused it: then nothing is stored.
+func (s *Store) insertTogether(batch []*insert) bool {
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	statements, groups := s.insertStatements(batch, s.backend.qualified)
+	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements)
+	if s.backend.isRefused(err) {
+		return false
+	}
+	for _, group := range groups {
+		for _, in := range group {
+			in.finish(in.task, false, s.wrap(s.layout.Database(in.shard), "insert", err))
+		}
+	}
+	return true
+}
+
 // insertAll stores the batch. When the database refuses it for the fault of a
 // row, the batch is halved until that row stands alone.
 func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
@@ -146,7 +188,7 @@ const insertTries = 8
 func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
-		statements, groups := s.insertStatements(open)
+		statements, groups := s.insertStatements(open, tableName)
 		affected, err := s.backend.transact(ctx, db.index, statements)
 		switch {
 		case s.backend.isConflict(err):
@@ -196,7 +238,7 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) (o
 
 // insertStatements renders one multi-row INSERT per table, and one more for the
 // rows with a dedup_key, which keeps the rows that are there already.
-func (s *Store) insertStatements(batch []*insert) ([]statement, [][]*insert) {
+func (s *Store) insertStatements(batch []*insert, table func(database, table int) string) ([]statement, [][]*insert) {
 	type key struct {
 		shard int
 		dedup bool
@@ -217,18 +259,21 @@ func (s *Store) insertStatements(batch []*insert) ([]statement, [][]*insert) {
 	slices.SortFunc(groups, func(a, b []*insert) int { return a[0].shard - b[0].shard })
 	statements := make([]statement, len(groups))
 	for i, group := range groups {
-		statements[i] = s.insertStatement(group)
+		shard := group[0].shard
+		statements[i] = s.insertStatement(group, table(s.layout.Database(shard), s.layout.Table(shard)))
 	}
 	return statements, groups
 }
 
-func (s *Store) insertStatement(group []*insert) statement {
+func tableName(_, table int) string { return sharding.TableName(table) }
+
+func (s *Store) insertStatement(group []*insert, table string) statement {
 	dedup := group[0].task.DedupKey != ""
 	const head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
 	var b strings.Builder
 	b.Grow(64 + len(head) + len(group)*(len(one)+1))
 	b.WriteString("INSERT INTO ")
-	b.WriteString(s.table(group[0].shard))
+	b.WriteString(table)
 	b.WriteString(head)
 	args := make([]any, 0, len(group)*8)
 	for i, in := range group {

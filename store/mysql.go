@@ -24,6 +24,7 @@ import (
 // A transaction is one round trip; see transact.
 type mysqlBackend struct {
 	names   []string // schema names
+	logins  []string // server, user and settings of the connections
 	pools   []*sql.DB
 	gorms   []*gorm.DB
 	servers []*server
@@ -53,6 +54,9 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		b.names = append(b.names, dsn.DBName)
+		login := dsn.Clone()
+		login.DBName = ""
+		b.logins = append(b.logins, login.FormatDSN())
 		b.pools = append(b.pools, pool)
 		b.gorms = append(b.gorms, g)
 		b.servers = append(b.servers, found)
@@ -137,6 +141,13 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 
 func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
 
+// server: databases that are reached by the same login are on the same server.
+func (b *mysqlBackend) server(database int) int { return slices.Index(b.logins, b.logins[database]) }
+
+func (b *mysqlBackend) qualified(database, table int) string {
+	return "`" + strings.ReplaceAll(b.names[database], "`", "``") + "`." + sharding.TableName(table)
+}
+
 func (b *mysqlBackend) orKeep() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
 
 func (b *mysqlBackend) hint(index string, _ int) string { return " FORCE INDEX (" + index + ")" }
@@ -158,7 +169,13 @@ const (
 	erLockWait      = 1205
 	erDeadlock      = 1213
 	erRecordChanged = 1020 // MariaDB with innodb_snapshot_isolation
+	erDBDenied      = 1044
 	erBadNull       = 1048
+	erUnknownDB     = 1049
+	erReadOnlyTable = 1036
+	erTableDenied   = 1142
+	erNoSuchTable   = 1146
+	erReadOnly      = 1290
 	erOutOfRange    = 1264
 	erWrongValue    = 1292
 	erWrongString   = 1366
@@ -179,6 +196,11 @@ func (b *mysqlBackend) isDuplicate(err error) bool { return mysqlCode(err) == er
 
 func (b *mysqlBackend) isConflict(err error) bool {
 	return slices.Contains([]int{erLockWait, erDeadlock, erRecordChanged}, mysqlCode(err))
+}
+
+func (b *mysqlBackend) isRefused(err error) bool {
+	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) ||
+		slices.Contains([]int{erDBDenied, erUnknownDB, erTableDenied, erNoSuchTable, erReadOnlyTable, erReadOnly}, mysqlCode(err))
 }
 
 func (b *mysqlBackend) isData(err error) bool {

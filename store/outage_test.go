@@ -3,13 +3,16 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -191,4 +194,27 @@ func saysWhatIsMissing(t *testing.T, p place) {
 	}
 	f.migrate(t)
 	requireUp(t, f)
+}
+
+// Single inserts of all databases share commits; what one database refuses is its
+// own affair.
+func singlesSufferNotFromOthers(t *testing.T, p place) {
+	f := p.open(t, small)
+	_, err := f.hands[1].ExecContext(t.Context(), "DROP TABLE "+sharding.TableName(0))
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				shard := rand.IntN(small.Shards())
+				biz := bizIDs(small, shard, 1)[0]
+				r := f.Insert(context.Background(), []task.Task{{BizID: biz, BizType: 1, ActionTime: f.in(0)}})[0]
+				gone := small.Database(shard) == 1 && small.Table(shard) == 0
+				if broken := r.Err != nil; small.Database(shard) == 0 && broken || gone && !broken {
+					t.Errorf("shard %d: %v", shard, r.Err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

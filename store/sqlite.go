@@ -109,6 +109,11 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 
 func (b *sqliteBackend) parallel() int { return 1 }
 
+// server: each file is its own.
+func (b *sqliteBackend) server(database int) int { return database }
+
+func (b *sqliteBackend) qualified(_, table int) string { return sharding.TableName(table) }
+
 func (b *sqliteBackend) orKeep() string { return " ON CONFLICT DO NOTHING" }
 
 // hint names an index of its table; index names are unique in a database here.
@@ -154,6 +159,8 @@ func (b *sqliteBackend) isConflict(err error) bool {
 	}
 	return false
 }
+
+func (b *sqliteBackend) isRefused(err error) bool { return sqliteCode(err) != 0 }
 
 func (b *sqliteBackend) isData(err error) bool {
 	switch sqliteCode(err) & 0xff {

@@ -83,6 +83,7 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
+	singles []*groupcommit.Group[*insert] // inserts of one task, by server
 
 	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
@@ -121,6 +122,7 @@ func Open(cfg Config) (*Store, error) {
 		db.inserts = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*insert) { s.flushInserts(db, b) })
 		db.moves = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
+		s.singles = append(s.singles, groupcommit.New(maxBatch, cfg.Layout.Databases, s.flushSingles).Gather(2, crowd))
 	}
 	return s, nil
 }
@@ -128,13 +130,17 @@ func Open(cfg Config) (*Store, error) {
 // maxBatch is how many rows one transaction writes at most.
 const maxBatch = 1000
 
+// crowd is how many single inserts of a server wait before a third flush is made.
+const crowd = 64
+
 // Layout is the store's shape.
 func (s *Store) Layout() sharding.Layout { return s.layout }
 
 // Close flushes what was accepted and closes all connections. No call may be
 // under way.
 func (s *Store) Close() error {
-	for _, db := range s.dbs {
+	for i, db := range s.dbs {
+		s.singles[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
 	}

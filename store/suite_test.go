@@ -79,6 +79,7 @@ func exercise(t *testing.T, p place) {
 		{"an outage between two rounds of an insert", collisionThenOutage},
 		{"an outage before the look-up", lookUpFails},
 		{"a database without tables says so", saysWhatIsMissing},
+		{"what one database refuses is its own affair", singlesSufferNotFromOthers},
 		// model_test.go
 		{"the columns are those of the migrations", columnsAreTheMigrations},
 		{"the indexes are those of the migrations", indexesAreThere},
