@@ -53,12 +53,17 @@ func endOfProcess(_ context.Context, t task.Task) error {
 	return nil
 }
 
-// startChild starts a center in a process of its own and waits until it works.
-func startChild(t *testing.T, config string) *exec.Cmd {
-	t.Helper()
+func childCommand(config string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+config)
 	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// startChild starts a center in a process of its own and waits until it works.
+func startChild(t *testing.T, config string) *exec.Cmd {
+	t.Helper()
+	cmd := childCommand(config)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
+	// The tests of the redis engine wait for faults and due times, mostly: more of
+	// them than there are cores fit beside each other. -parallel wins over this.
+	_ = flag.Set("test.parallel", "4")
 	testrig.Main(m, testrig.IgnoreServers())
 }
 

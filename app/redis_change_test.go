@@ -77,6 +77,8 @@ func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 	fired := newLedger()
 	fired.answer = func(task.Task) error { close(started); <-release; return nil }
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // also when the test fails
 	s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 7, When: intake.In(100 * time.Millisecond)})
 	require.NoError(t, err)
 	<-started
@@ -97,12 +99,12 @@ func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 	require.Eventually(t, func() bool {
 		waiting, claims := inSlots(t, cfg, client)
 		return waiting+claims > 0
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	refuses()
 	// Its claim expires under it again and again.
 	<-time.After(2500 * time.Millisecond)
 	refuses()
-	close(release)
+	end()
 	awaitInSlots(t, cfg, client, 0)
 	require.NoError(t, c.stop())
 	require.Len(t, fired.runs(s.Task.JobID), 1)
@@ -140,10 +142,11 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	}
 
 	far := submitSpread(t, c, n, time.Hour, 2*time.Hour)
-	near := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
-	near2 := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
-	nearGone := submitSpread(t, c, n, 1500*time.Millisecond, 2500*time.Millisecond)
+	near := submitSpread(t, c, n, 2500*time.Millisecond, 3500*time.Millisecond)
+	near2 := submitSpread(t, c, n, 2500*time.Millisecond, 3500*time.Millisecond)
+	nearGone := submitSpread(t, c, n, 2500*time.Millisecond, 3500*time.Millisecond)
 	client := redisClient(t, r.Addr())
+	awaitWaiting(t, cfg, client, 3*n)
 	waiting, _ := inSlots(t, cfg, client)
 	require.Equal(t, 3*n, waiting, "only what is near is in Redis")
 	move(far, 500*time.Millisecond) // in over the horizon

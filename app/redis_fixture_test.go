@@ -25,6 +25,7 @@ import (
 func onRedis(cfg configs.Config, addrs ...string) configs.Config {
 	cfg.Redis.Addrs = addrs
 	cfg.Redis.SweepAfter = 5 * time.Minute
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 8, 64
 	cfg.BizTypes[0].Mode = configs.ModeRedis
 	return cfg
 }
@@ -57,6 +58,21 @@ func inSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient) (wa
 		claims += int(prepared[p].Val())
 	}
 	return waiting, claims
+}
+
+// awaitWaiting waits until at least so many tasks wait for their time in all
+// slots: a submit does not wait for that.
+func awaitWaiting(t *testing.T, cfg configs.Config, client redis.UniversalClient, least int) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		waiting, _ := inSlots(t, cfg, client)
+		if waiting >= least {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "%d tasks are in Redis, not %d", waiting, least)
+		<-time.After(20 * time.Millisecond)
+	}
 }
 
 // awaitInSlots waits until no more than so many tasks are left in all slots.

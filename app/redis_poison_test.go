@@ -43,7 +43,8 @@ func TestTaskThatEndsTheProcessDies(t *testing.T) {
 	}
 	ends, ended := 0, make(chan struct{})
 	for deadline := time.After(90 * time.Second); !over(); {
-		cmd := startChild(t, file)
+		cmd := childCommand(file)
+		require.NoError(t, cmd.Start()) // it may end before it is ready
 		ended = make(chan struct{})
 		go func() { _ = cmd.Wait(); close(ended) }()
 		check := time.NewTicker(200 * time.Millisecond)
