@@ -13,6 +13,7 @@ import (
 // claim is a task that was claimed and whose row is to be loaded.
 type claim struct {
 	line   *line
+	biz    *BizType // when it was claimed
 	slot   *slotState
 	member Member
 }
@@ -162,7 +163,7 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 		}
 		for _, m := range a.Members {
 			if t.hold(l, s, m.JobID) {
-				loads = append(loads, claim{l, s, m})
+				loads = append(loads, claim{l, l.BizType, s, m})
 			}
 		}
 	}
@@ -246,6 +247,6 @@ func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
 }
 
 // isPending tells whether a row is still to be run by this engine.
-func isPending(row *task.Task, l *line) bool {
-	return row.Status == task.Pending && row.BizType == l.ID
+func isPending(row *task.Task, b *BizType) bool {
+	return row.Status == task.Pending && row.BizType == b.ID
 }

@@ -17,13 +17,13 @@ type BizType struct {
 
 // line is one business type at work: its slots by partition.
 type line struct {
-	BizType
-	slots   []slotState
-	inHand  int  // claimed and not settled
-	dense   bool // the slots asked last had a backlog
-	sounded bool // a few slots of many were asked; the others follow
-	asked   int  // slots of a round, and
-	got     int  // what they gave
+	*BizType // as it is now: replaced, never changed. Who works without the lock takes it along
+	slots    []slotState
+	inHand   int  // claimed and not settled
+	dense    bool // the slots asked last had a backlog
+	sounded  bool // a few slots of many were asked; the others follow
+	asked    int  // slots of a round, and
+	got      int  // what they gave
 
 	closed bool // not redis any more: what is in hand ends, then its slots are dropped
 }
@@ -59,7 +59,7 @@ type holding struct {
 }
 
 func newLine(b BizType, partitions int) *line {
-	l := &line{BizType: b, slots: make([]slotState, partitions)}
+	l := &line{BizType: &b, slots: make([]slotState, partitions)}
 	for p := range l.slots {
 		l.slots[p] = slotState{slot: Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]holding)}
 	}
@@ -122,7 +122,7 @@ func (t *Timer) SetTypes(types []BizType) {
 
 // change puts other policies in force in place; claims go on.
 func (l *line) change(b BizType, now time.Time) {
-	l.BizType, l.closed = b, false
+	l.BizType, l.closed = &b, false
 	for p := range l.slots {
 		// A shorter horizon counts at once.
 		if s := &l.slots[p]; s.covered.After(b.coverUntil(now)) {
@@ -160,8 +160,9 @@ func (t *Timer) drop(l *line) {
 			slots = append(slots, l.slots[p].slot)
 		}
 	}
-	if t.closing[l.ID] == l {
-		delete(t.closing, l.ID)
+	b := l.BizType
+	if t.closing[b.ID] == l {
+		delete(t.closing, b.ID)
 	}
 	for p := range l.slots {
 		t.giveUp(&l.slots[p])
@@ -173,7 +174,7 @@ func (t *Timer) drop(l *line) {
 	}
 	for _, err := range t.slots.Drop(context.Background(), slots) {
 		if err != nil {
-			t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied; they do no harm", "biz_type", l.Name, "error", err)
+			t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied; they do no harm", "biz_type", b.Name, "error", err)
 			break
 		}
 	}

@@ -46,11 +46,11 @@ func (t *Timer) flushLoads(batch []claim) {
 		switch {
 		case !mine[c.slot]:
 			t.giveBack(c, c.member.At)
-		case row == nil || !isPending(row, c.line):
+		case row == nil || !isPending(row, c.biz):
 			t.settle(settling{claim: c, done: true})
 		case row.ActionTime.Sub(now) > 2*ahead:
 			t.postpone(c, row, now) // moved to later by hand
-		case c.member.Attempts > c.line.MaxRetries && c.member.Attempts > row.Attempts:
+		case c.member.Attempts > c.biz.MaxRetries && c.member.Attempts > row.Attempts:
 			t.die(ctx, c, *row)
 		default:
 			row.Attempts = max(row.Attempts, c.member.Attempts)
@@ -77,7 +77,7 @@ func (t *Timer) owned(batch []claim) map[*slotState]bool {
 
 // postpone puts a task back whose row says later than its slot did.
 func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
-	if row.ActionTime.After(c.line.armUntil(now)) {
+	if row.ActionTime.After(c.biz.armUntil(now)) {
 		t.settle(settling{claim: c, done: true})
 		return
 	}
@@ -98,8 +98,8 @@ func (t *Timer) die(ctx context.Context, c claim, row task.Task) {
 			return
 		}
 		if applied {
-			t.cfg.Logger.Warn("task is dead", "biz_type", c.line.Name, "job_id", row.JobID, "attempts", attempts, "error", reason)
-			t.cfg.Observer.Died(c.line.BizType.BizType)
+			t.cfg.Logger.Warn("task is dead", "biz_type", c.biz.Name, "job_id", row.JobID, "attempts", attempts, "error", reason)
+			t.cfg.Observer.Died(c.biz.BizType)
 		}
 		t.settle(settling{claim: c, dead: applied, done: !applied})
 	})

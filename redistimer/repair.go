@@ -35,22 +35,22 @@ func (t *Timer) orphaned(s *slotState) { s.orphans = t.cfg.Now() }
 // on its way to us.
 func (t *Timer) recover(asks []asked) {
 	for _, a := range asks {
-		l, s := a.line, a.slot
+		s := a.slot
 		t.mu.Lock()
-		before, idle, visibility := s.orphans, !s.owned || !s.failing.IsZero(), l.Visibility
+		before, idle, b := s.orphans, !s.owned || !s.failing.IsZero(), a.line.BizType
 		t.mu.Unlock()
 		if before.IsZero() || idle {
 			continue
 		}
-		n, err := t.recoverSlot(l, s, before.Add(visibility))
+		n, err := t.recoverSlot(b, s, before.Add(b.Visibility))
 		t.mu.Lock()
 		if err == nil && s.orphans.Equal(before) {
 			s.orphans = time.Time{}
 		}
 		t.mu.Unlock()
 		if n > 0 {
-			t.cfg.Observer.ClaimsExpired(l.BizType.BizType, n)
-			t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", l.Name, "partition", s.slot.Partition, "tasks", n)
+			t.cfg.Observer.ClaimsExpired(b.BizType, n)
+			t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "partition", s.slot.Partition, "tasks", n)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func (t *Timer) recover(asks []asked) {
 const recoverPage = 500
 
 // recoverSlot rolls back claims that expire before a time and are not held.
-func (t *Timer) recoverSlot(l *line, s *slotState, until time.Time) (n int, err error) {
+func (t *Timer) recoverSlot(b *BizType, s *slotState, until time.Time) (n int, err error) {
 	ctx := context.Background()
 	for skip := 0; ; {
 		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
@@ -83,7 +83,7 @@ func (t *Timer) recoverSlot(l *line, s *slotState, until time.Time) (n int, err 
 		t.mu.Unlock()
 		if len(ids) > 0 {
 			got := t.slots.Recover(ctx, []Recovering{{
-				Slot: s.slot, IDs: ids, Limit: len(ids), SpreadMin: l.BackoffMin, SpreadMax: l.BackoffMax,
+				Slot: s.slot, IDs: ids, Limit: len(ids), SpreadMin: b.BackoffMin, SpreadMax: b.BackoffMax,
 			}})[0]
 			if got.Err != nil {
 				return n, got.Err
@@ -228,7 +228,7 @@ func (t *Timer) checkIdentity(ctx context.Context) {
 
 // filling is one slot to be filled.
 type filling struct {
-	line   *line
+	biz    *BizType // when it was found broken
 	slot   *slotState
 	reason string
 	from   time.Time // the rows up to then are there
@@ -256,7 +256,7 @@ func (t *Timer) broken() []filling {
 				s.repair = ReasonHorizon
 			}
 			if s.repair != "" {
-				list = append(list, filling{l, s, s.repair, s.covered, until, s.missed})
+				list = append(list, filling{l.BizType, s, s.repair, s.covered, until, s.missed})
 				s.repair, s.missed = "", false // who asks again while it is filled is heard
 			}
 		}
@@ -321,7 +321,7 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	if f.reason != ReasonLost {
 		return nil
 	}
-	look := t.slots.Claim(ctx, []Claiming{{Slot: f.slot.slot, Visibility: f.line.Visibility}})[0]
+	look := t.slots.Claim(ctx, []Claiming{{Slot: f.slot.slot, Visibility: f.biz.Visibility}})[0]
 	if look.Err != nil {
 		return look.Err
 	}
@@ -380,7 +380,7 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) err
 	if !from.Before(until) {
 		return nil
 	}
-	q := store.Due{Until: until, Only: &f.line.ID, PerPage: 500}
+	q := store.Due{Until: until, Only: &f.biz.ID, PerPage: 500}
 	if !from.IsZero() {
 		q.From = task.Key{ActionTime: from.Add(time.Millisecond)}
 	}
@@ -390,13 +390,13 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) err
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		if err := t.armMissing(ctx, f.line, f.slot, f.reason, rows); err != nil {
+		if err := t.armMissing(ctx, f.biz, f.slot, f.reason, rows); err != nil {
 			return err
 		}
 	}
 }
 
-func (t *Timer) armMissing(ctx context.Context, l *line, s *slotState, reason string, rows []task.Task) error {
+func (t *Timer) armMissing(ctx context.Context, b *BizType, s *slotState, reason string, rows []task.Task) error {
 	members := make([]Member, len(rows))
 	for i := range rows {
 		members[i] = memberOf(&rows[i])
@@ -406,7 +406,7 @@ func (t *Timer) armMissing(ctx context.Context, l *line, s *slotState, reason st
 		return got.Err
 	}
 	if n := len(members) - got.Known; n > 0 {
-		t.cfg.Observer.Rearmed(l.BizType.BizType, reason, n)
+		t.cfg.Observer.Rearmed(b.BizType, reason, n)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -420,7 +420,11 @@ func (t *Timer) armMissing(ctx context.Context, l *line, s *slotState, reason st
 // safety net under everything else. Rows that this engine does not serve are left
 // alone.
 func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
-	byType := make(map[*line][]task.Task)
+	type sweeping struct {
+		biz  *BizType
+		slot *slotState
+	}
+	bySlot := make(map[sweeping][]task.Task)
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
@@ -428,13 +432,14 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 			continue
 		}
 		if _, held := l.slots[partition].held[rows[i].JobID]; !held {
-			byType[l] = append(byType[l], rows[i])
+			k := sweeping{l.BizType, &l.slots[partition]}
+			bySlot[k] = append(bySlot[k], rows[i])
 		}
 	}
 	t.mu.Unlock()
-	for l, list := range byType {
-		if err := t.armMissing(ctx, l, &l.slots[partition], ReasonSweep, list); err != nil && ctx.Err() == nil {
-			t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "biz_type", l.Name, "partition", partition, "error", err)
+	for k, list := range bySlot {
+		if err := t.armMissing(ctx, k.biz, k.slot, ReasonSweep, list); err != nil && ctx.Err() == nil {
+			t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "biz_type", k.biz.Name, "partition", partition, "error", err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (r *receipt) Settled(row task.Task) {
 	switch {
 	case row.Status == task.Dead:
 		s.dead = true
-	case row.Status == task.Pending && !row.ActionTime.After(c.line.armUntil(r.timer.cfg.Now())):
+	case row.Status == task.Pending && !row.ActionTime.After(c.biz.armUntil(r.timer.cfg.Now())):
 		s.back = Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 	default:
 		s.done = true
