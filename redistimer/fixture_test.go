@@ -34,7 +34,7 @@ var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
 // center is a store and a Redis, the nodes on them, and what their tasks have
 // seen.
 type center struct {
-	t      testing.TB
+	t      judge
 	addrs  []string
 	prefix string
 	slots  *redistimer.Slots
@@ -53,6 +53,12 @@ type center struct {
 	rearmed  map[string]int
 	expired  int
 	handover int
+}
+
+// judge is a test, or one story of it.
+type judge interface {
+	require.TestingT
+	Helper()
 }
 
 // run is one run of a task.
@@ -130,7 +136,7 @@ func (c *center) start(partitions ...int) *node {
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: c.addrs, Dialer: n.line.dial, MaxRetries: 1, ContextTimeoutEnabled: true,
+		Addrs: c.addrs, Dialer: n.line.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
 	})
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
@@ -153,7 +159,9 @@ func (c *center) start(partitions ...int) *node {
 	n.stop, n.giveUp = stop, giveUp
 	go func() { n.ran <- runner.Run(patience, n.lanes) }()
 	go func() { n.stopped <- n.Timer.Run(ctx) }()
-	c.t.Cleanup(n.end)
+	if t, ok := c.t.(testing.TB); ok {
+		t.Cleanup(n.end)
+	}
 	return n
 }
 
@@ -226,12 +234,6 @@ func (c *center) eventually(cond func() bool, what string, args ...any) {
 func (c *center) settled(id uint64, status task.Status) task.Task {
 	c.t.Helper()
 	var row task.Task
-	defer func() {
-		if row.Status != status {
-			stored, prepared := c.has(id)
-			c.t.Logf("row %+v stored %v prepared %v dead %v depth %+v runs %+v", row, stored, prepared, c.score(c.slots.DeadKey(c.slot(id)), id), c.depth(), c.runsOf(id))
-		}
-	}()
 	c.eventually(func() bool { row = c.row(id); return row.Status == status }, "task %d is not %s", id, status)
 	if status != task.Pending {
 		c.eventually(func() bool {

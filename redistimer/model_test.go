@@ -1,0 +1,331 @@
+package redistimer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// TestTimerAgreesWithAModel tells stories of users, crashes and losses. Whatever
+// happens: a run starts only while its row is pending and due, never beside
+// another one of the same task, and in the end each task stands as a plain model
+// says. TOC_MODEL_TIME is for how long stories are told (5s).
+func TestTimerAgreesWithAModel(t *testing.T) {
+	t.Parallel()
+	length := 5 * time.Second
+	if text := os.Getenv("TOC_MODEL_TIME"); text != "" {
+		var err error
+		length, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
+	server := miniredis.RunT(t)
+	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+	c.capacity, c.biz.Workers = 12, 3
+	c.biz.BackoffMin, c.biz.BackoffMax, c.biz.MaxRetries = 5*time.Millisecond, 50*time.Millisecond, 20
+	end := time.Now().Add(length)
+	stories, failed := 0, false
+	rapid.Check(t, func(rt *rapid.T) {
+		if time.Now().After(end) && !failed {
+			return // what is left of the checks; a failure is still made shorter
+		}
+		stories++
+		failed = true
+		// A type of its own: nothing of other stories is in its way.
+		c.biz.ID++
+		c.biz.Topic = fmt.Sprintf("story_%d", stories)
+		c.t = rt
+		s := &story{center: c, server: server, tasks: map[uint64]*modelTask{}, running: map[uint64]bool{}}
+		defer s.close()
+		c.process = s.process
+		s.node = c.start(everything...)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":              s.check,
+			"submit":        s.submit,
+			"submit more":   s.submit,
+			"cancel":        s.cancel,
+			"reschedule":    s.reschedule,
+			"redrive":       s.redrive,
+			"time passes":   s.wait,
+			"Redis forgets": s.flush,
+			"crash":         s.crash,
+			"restart":       s.restart,
+			"ownership":     s.own,
+			"switch":        s.change,
+		})
+		s.finish(rt)
+		failed = false
+	})
+	c.t = t
+	t.Logf("%d stories", stories)
+	require.Greater(t, stories, 1)
+}
+
+// fate is what a task's runs do.
+type fate string
+
+const (
+	succeeds fate = "succeeds"
+	failsTwo fate = "fails twice"
+	unwanted fate = "is not wanted any more"
+	hopeless fate = "fails each time"
+)
+
+var fates = []fate{succeeds, succeeds, succeeds, failsTwo, unwanted, hopeless}
+
+// modelTask is what the model knows of a task.
+type modelTask struct {
+	fate      fate
+	failed    int
+	cancelled bool // a cancel was answered so
+}
+
+// final is how a task stands in the end.
+func (m *modelTask) final() task.Status {
+	switch {
+	case m.cancelled, m.fate == unwanted:
+		return task.Cancelled
+	case m.fate == hopeless:
+		return task.Dead
+	default:
+		return task.Processed
+	}
+}
+
+type story struct {
+	*center
+	server *miniredis.Miniredis
+	node   *node
+
+	ids     []uint64 // in the order of submits
+	rough   bool     // more happened than users and time
+	tasks   map[uint64]*modelTask
+	running map[uint64]bool
+	wrong   []string // guarded, as tasks and running are, by center.mu
+}
+
+// process is a run.
+func (s *story) process(ctx context.Context, t task.Task) error {
+	row, err := s.store.Get(context.Background(), t.JobID)
+	now := time.Now()
+	s.mu.Lock()
+	m := s.tasks[t.JobID]
+	if m == nil { // its submit is not answered yet
+		m = &modelTask{fate: fate(t.Attribute)}
+		s.tasks[t.JobID] = m
+	}
+	switch {
+	case err != nil:
+		s.wrong = append(s.wrong, err.Error())
+	case row.Status != task.Pending:
+		s.wrong = append(s.wrong, fmt.Sprintf("task %d runs while it is %s", t.JobID, row.Status))
+	case row.ActionTime.After(now):
+		s.wrong = append(s.wrong, fmt.Sprintf("task %d runs %s early", t.JobID, row.ActionTime.Sub(now)))
+	case s.running[t.JobID]:
+		s.wrong = append(s.wrong, fmt.Sprintf("task %d runs twice at once", t.JobID))
+	case m.cancelled:
+		s.wrong = append(s.wrong, fmt.Sprintf("task %d runs although it was cancelled", t.JobID))
+	case !s.rough && m.failed == 0 && now.Sub(row.ActionTime) > time.Second:
+		s.wrong = append(s.wrong, fmt.Sprintf("task %d is %s late", t.JobID, now.Sub(row.ActionTime)))
+	}
+	s.running[t.JobID] = true
+	f := m.fate
+	s.mu.Unlock()
+	timer := time.NewTimer(time.Duration(t.JobID>>10%8) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, t.JobID)
+	switch {
+	case f == unwanted:
+		return processor.Discard(errors.New("order paid"))
+	case f == hopeless, f == failsTwo && m.failed < 2:
+		m.failed++
+		return processor.RetryAfter(time.Millisecond, errors.New("the shop is closed"))
+	}
+	return nil
+}
+
+func (s *story) check(rt *rapid.T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(rt, s.wrong)
+}
+
+func someDelay() *rapid.Generator[time.Duration] {
+	return rapid.Map(rapid.SampledFrom([]int{0, 0, 5, 20, 45, 60, 120}), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond })
+}
+
+func (s *story) submit(rt *rapid.T) {
+	f := rapid.SampledFrom(fates).Draw(rt, "fate")
+	bizID := rapid.Uint64Range(0, 7).Draw(rt, "biz_id")
+	delay := someDelay().Draw(rt, "delay")
+	got, err := s.node.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: bizID, When: intake.In(delay), Attribute: string(f)})
+	require.NoError(rt, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := got.Task.JobID
+	if s.ids = append(s.ids, id); s.tasks[id] == nil {
+		s.tasks[id] = &modelTask{fate: f}
+	}
+}
+
+// one picks a task.
+func (s *story) one(rt *rapid.T) uint64 {
+	if len(s.ids) == 0 {
+		rt.Skip("no task")
+	}
+	i := rapid.IntRange(0, len(s.ids)-1).Draw(rt, "task, counted from the last")
+	return s.ids[len(s.ids)-1-i]
+}
+
+// allowed is an answer to a change of a task that is in any state.
+func allowed(rt *rapid.T, err error) bool {
+	var conflict *task.ConflictError
+	if err != nil {
+		require.ErrorAs(rt, err, &conflict)
+	}
+	return err == nil
+}
+
+func (s *story) cancel(rt *rapid.T) {
+	id := s.one(rt)
+	if allowed(rt, s.node.desk.Cancel(context.Background(), id)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.False(rt, s.running[id], "cancelled while it runs")
+		s.tasks[id].cancelled = true
+	}
+}
+
+func (s *story) reschedule(rt *rapid.T) {
+	when := intake.In(someDelay().Draw(rt, "delay"))
+	_, err := s.node.desk.Reschedule(context.Background(), s.one(rt), intake.Change{When: &when})
+	allowed(rt, err)
+}
+
+func (s *story) redrive(rt *rapid.T) {
+	id := s.one(rt)
+	if s.row(id).Status != task.Dead {
+		rt.Skip("not dead")
+	}
+	s.mu.Lock()
+	s.tasks[id].fate = succeeds
+	s.mu.Unlock()
+	for { // it counts as running until its death is known to the queue
+		if _, err := s.node.desk.Redrive(context.Background(), id); allowed(rt, err) {
+			return
+		}
+	}
+}
+
+func (s *story) wait(rt *rapid.T) {
+	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond)
+}
+
+func (s *story) roughly() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rough = true
+}
+
+func (s *story) flush(*rapid.T) {
+	s.roughly()
+	s.server.FlushAll()
+}
+
+func (s *story) crash(*rapid.T) {
+	s.roughly()
+	s.node.crash()
+	s.node = s.start(everything...)
+}
+
+func (s *story) restart(*rapid.T) {
+	s.roughly()
+	s.node.end()
+	s.node = s.start(everything...)
+}
+
+func (s *story) own(rt *rapid.T) {
+	s.roughly()
+	p := rapid.SampledFrom(everything).Draw(rt, "partition")
+	s.node.owned.set(p, !s.node.owned.Owns(p))
+}
+
+// change takes the type out of mode redis, or puts it back.
+func (s *story) change(*rapid.T) {
+	s.roughly()
+	if s.node.Serves(s.biz.ID, 0) {
+		s.node.SetTypes(nil)
+	} else {
+		s.node.SetTypes([]redistimer.BizType{s.biz})
+	}
+}
+
+// finish lets everything come to its end.
+func (s *story) finish(rt *rapid.T) {
+	for _, p := range everything {
+		s.node.owned.set(p, true)
+	}
+	s.node.SetTypes([]redistimer.BizType{s.biz})
+	// A lane that something has filled up for good takes no more of these.
+	for range 2 * s.capacity {
+		got, err := s.node.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: string(succeeds)})
+		require.NoError(rt, err)
+		s.mu.Lock()
+		s.tasks[got.Task.JobID] = &modelTask{fate: succeeds}
+		s.mu.Unlock()
+		s.ids = append(s.ids, got.Task.JobID)
+	}
+	var open []uint64
+	deadline := time.Now().Add(patience)
+	for {
+		rows, err := s.store.Load(context.Background(), s.ids)
+		require.NoError(rt, err)
+		require.Len(rt, rows, len(s.ids))
+		open = open[:0]
+		for _, row := range rows {
+			if row.Status == task.Pending {
+				open = append(open, row.JobID)
+			}
+		}
+		s.check(rt)
+		if len(open) == 0 || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	for _, id := range open {
+		stored, prepared := s.has(id)
+		rt.Errorf("the task of submit %d is still pending; stored: %t, claimed: %t", slices.Index(s.ids, id)+1, stored, prepared)
+	}
+	for _, id := range s.ids {
+		s.mu.Lock()
+		want := s.tasks[id].final()
+		s.mu.Unlock()
+		require.Equal(rt, want, s.row(id).Status, "the task of submit %d", slices.Index(s.ids, id)+1)
+	}
+	s.eventually(func() bool { d := s.depth(); return d.Store == 0 && d.Prepared == 0 }, "something is left in a slot")
+}
+
+func (s *story) close() {
+	if s.node != nil {
+		s.node.end()
+	}
+}
