@@ -29,24 +29,44 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 	case slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded}):
 		e := &embedded{password: rand.Text()}
 		opts.Addrs, opts.Username, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, "", e.password, e.dial
+		e.Client = redis.NewClient(opts.Simple())
+		return e
 	case cfg.Mode == configs.RedisSentinel:
 		opts.MasterName = cfg.Master
 	}
 	return redis.NewUniversalClient(opts)
 }
 
-// embedded is a Redis inside this process, started by the first connection. It
-// listens on loopback and lets in who knows its password: this process.
+// embedded is a Redis inside this process and its client. The first connection
+// starts it, Close ends it. It listens on loopback and lets in who knows its
+// password: this process.
 type embedded struct {
+	*redis.Client
 	password string
 
 	mu     sync.Mutex
 	server *miniredis.Miniredis
+	closed bool
+}
+
+// Close closes the client and ends the Redis.
+func (e *embedded) Close() error {
+	err := e.Client.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	if e.server != nil {
+		e.server.Close()
+	}
+	return err
 }
 
 func (e *embedded) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return nil, redis.ErrClosed
+	}
 	if e.server == nil {
 		s := miniredis.NewMiniRedis()
 		s.RequireAuth(e.password)

@@ -1,14 +1,46 @@
 package app_test
 
 import (
+	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
+
+// The Redis inside the process serves as any other, and ends with the center.
+func TestRedisInsideTheProcess(t *testing.T) {
+	t.Parallel()
+	cfg := onRedis(embedded(t), configs.RedisEmbedded)
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	due := submitSpread(t, c, 1000, 500*time.Millisecond, 3*time.Second)
+	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+}
+
+// A center without types of mode redis calls no Redis, whatever is configured.
+func TestScanModeCallsNoRedis(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	calls := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		calls <- err
+	}()
+	cfg := onRedis(embedded(t), l.Addr().String())
+	cfg.BizTypes[0].Mode = configs.ModeScan
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	due := submitSpread(t, c, 10, time.Second, 2*time.Second)
+	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-calls, net.ErrClosed, "Redis was called")
+}
 
 // A center that is stopped and started again and again in the middle of firing
 // leaves no claim behind, runs nothing twice and loses nothing.

@@ -109,6 +109,13 @@ func (t *Timer) SetTypes(types []BizType) {
 		l.change(b, t.cfg.Now())
 		t.lines[b.ID] = l
 	}
+	if len(types) > 0 {
+		select {
+		case <-t.wanted:
+		default:
+			close(t.wanted)
+		}
+	}
 	for id, l := range old {
 		if t.lines[id] != l {
 			l.closed = true

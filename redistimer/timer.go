@@ -102,6 +102,7 @@ type Timer struct {
 	identified time.Time // when that was
 	down       int       // slots that the scan engine serves
 
+	wanted     chan struct{} // closed once there is a business type to serve
 	ring       chan struct{} // something changed for the next round
 	repairs    chan struct{} // there are slots to repair
 	background sync.WaitGroup
@@ -119,6 +120,7 @@ func New(cfg Config) *Timer {
 		slots:   NewSlots(cfg.Client, cfg.Prefix),
 		lines:   make(map[uint64]*line),
 		closing: make(map[uint64]*line),
+		wanted:  make(chan struct{}),
 		ring:    make(chan struct{}, 1),
 		repairs: make(chan struct{}, 1),
 	}
@@ -164,8 +166,14 @@ func (t *Timer) Close() error {
 	return t.cfg.Client.Close()
 }
 
-// listen hears of heads that became earlier, on any node.
+// listen hears of heads that became earlier, on any node. Without business types
+// nobody needs a Redis.
 func (t *Timer) listen(ctx context.Context) error {
+	select {
+	case <-t.wanted:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	err := t.slots.Wakes(ctx, func(slot Slot, at time.Time) { t.wake(slot, at) })
 	if ctx.Err() == nil {
 		t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
