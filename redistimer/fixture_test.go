@@ -1,6 +1,7 @@
 package redistimer_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -368,6 +369,8 @@ func (o *ownership) set(p int, mine bool) {
 
 // line is a node's way to Redis, which a crash cuts.
 type line struct {
+	slow atomic.Int64 // nanoseconds that answers take longer, but for wake-ups
+
 	mu    sync.Mutex
 	dead  bool
 	conns []net.Conn
@@ -387,7 +390,29 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, errCrashed
 	}
 	l.conns = append(l.conns, conn)
-	return conn, nil
+	return &slowConn{Conn: conn, line: l}, nil
+}
+
+// slowConn is a connection whose answers may be slow.
+type slowConn struct {
+	net.Conn
+	line  *line
+	wakes atomic.Bool
+}
+
+func (c *slowConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("subscribe")) {
+		c.wakes.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *slowConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.wakes.Load() {
+		time.Sleep(time.Duration(c.line.slow.Load()))
+	}
+	return n, err
 }
 
 func (l *line) cut() {

@@ -443,6 +443,25 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	require.Equal(t, redistimer.Depth{}, c.depth())
 }
 
+// What becomes due while a slot is being asked is not in the answer.
+func TestTimerHearsWhileItAsks(t *testing.T) {
+	t.Parallel()
+	c := open(t, ownRedis)
+	owner, other := c.start(everything...), c.start()
+	c.filled()
+	owner.line.slow.Store(int64(20 * time.Millisecond))
+	for i := range uint64(12) {
+		first := other.submit(i, 0).JobID
+		time.Sleep(10 * time.Millisecond) // it is asked for, and the answer is on its way
+		second := other.submit(i, 0).JobID
+		c.settled(first, task.Processed)
+		c.settled(second, task.Processed)
+		for _, r := range append(c.runsOf(first), c.runsOf(second)...) {
+			require.Less(t, r.at.Sub(r.task.ActionTime), time.Second, "it waited for the next look")
+		}
+	}
+}
+
 // A server that was replaced by an older copy of itself has markers, and not all
 // tasks.
 func TestTimerOnARestartedServer(t *testing.T) {
