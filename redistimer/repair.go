@@ -34,6 +34,7 @@ func (t *Timer) orphaned(s *slotState) { s.orphans = t.cfg.Now() }
 // died, or whose settling was lost. It runs between two rounds, when no claim is
 // on its way to us.
 func (t *Timer) recover(asks []asked) {
+	var found map[*BizType]int
 	for _, a := range asks {
 		s := a.slot
 		t.mu.Lock()
@@ -49,9 +50,15 @@ func (t *Timer) recover(asks []asked) {
 		}
 		t.mu.Unlock()
 		if n > 0 {
-			t.cfg.Observer.ClaimsExpired(b.BizType, n)
-			t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "partition", s.slot.Partition, "tasks", n)
+			if found == nil {
+				found = make(map[*BizType]int)
+			}
+			found[b] += n
 		}
+	}
+	for b, n := range found {
+		t.cfg.Observer.ClaimsExpired(b.BizType, n)
+		t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "tasks", n)
 	}
 }
 
