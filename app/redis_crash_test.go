@@ -24,12 +24,13 @@ func (s *webhookSink) awaitQuiet(t *testing.T, quiet time.Duration) {
 	}, 30*time.Second, 5*time.Millisecond, "runs go on")
 }
 
-// The process is killed in the middle of firing and started again, 20 times in
-// all, and its claims stay behind in Redis: every task ends processed.
+// The process is killed in the middle of firing and started again, 10 times at
+// each point, and its claims stay behind in Redis: every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		takes time.Duration // a run
+		store func(t *testing.T, cfg configs.Config) configs.Config // nil: SQLite
+		takes time.Duration                                         // a run
 		die   func(t *testing.T, kill func(), sink *webhookSink, r *testrig.PrivateRedis)
 		twice int // tasks that may run twice, for each kill
 	}{
@@ -37,6 +38,12 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			takes: 50 * time.Millisecond,
 			die:   func(_ *testing.T, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
 			twice: 128, // those whose runs it cuts, one a worker, or whose outcomes wait for their commit
+		},
+		"between claim and store, on MariaDB": {
+			store: onMySQL,
+			takes: 50 * time.Millisecond,
+			die:   func(_ *testing.T, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
+			twice: 128,
 		},
 		"between store and settle": {
 			die: func(t *testing.T, kill func(), sink *webhookSink, r *testrig.PrivateRedis) {
@@ -51,6 +58,9 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			t.Parallel()
 			r := testrig.StartRedis(t)
 			cfg := onRedis(embedded(t), r.Addr())
+			if c.store != nil {
+				cfg = c.store(t, cfg).WithDefaults()
+			}
 			sink := newWebhookSink(t, c.takes)
 			cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 			cfg.BizTypes[0].Webhook.URL = sink.URL
