@@ -108,7 +108,7 @@ func (s slotSuite) open(t testing.TB) *slotRig { return openSlots(t, s.place) }
 func openSlots(t testing.TB, place slotPlace) *slotRig {
 	t.Helper()
 	addrs, prefix := place(t)
-	r := &slotRig{client: dial(t, &redis.UniversalOptions{Addrs: addrs}), addrs: addrs, prefix: prefix}
+	r := &slotRig{client: dial(t, &redis.UniversalOptions{Addrs: addrs, DialerRetries: 1}), addrs: addrs, prefix: prefix}
 	r.Slots = redistimer.NewSlots(r.client, prefix)
 	return r
 }

@@ -1,0 +1,316 @@
+package redistimer_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+// TestCluster is what can happen to a cluster, one thing after the other.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testrig.StartRedisCluster(t)
+	c := &clusterRig{RedisCluster: cluster, slotRig: openSlots(t, func(testing.TB) ([]string, string) { return cluster.Addrs(), "" })}
+	for _, one := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"a slot's keys are on one node", c.keysAreTogether},
+		{"a node that is asked lacks the script", c.asksForAScript},
+		{"a slot on its way is tried again, and given up", c.triesAgain},
+		{"hash slots move under load", c.movesUnderLoad},
+		{"the others serve while one is down", c.losesAMaster},
+	} {
+		if !t.Run(one.name, one.test) {
+			return
+		}
+	}
+}
+
+// movesTo is the node that all hash slots move to: of two nodes that take slots
+// from each other at almost the same time, neither may have them in the end.
+const movesTo = 2
+
+type clusterRig struct {
+	*testrig.RedisCluster
+	*slotRig
+}
+
+// slotsOn gives n slots of a topic whose keys are on a node.
+func (c *clusterRig) slotsOn(topic string, node, n int) []redistimer.Slot {
+	var slots []redistimer.Slot
+	for i := 0; len(slots) < n; i++ {
+		slot := redistimer.Slot{Topic: topic, Partition: i}
+		if c.NodeOf(c.hashSlot(slot)) == node {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+func (c *clusterRig) hashSlot(slot redistimer.Slot) int { return c.SlotOf(c.StoreKey(slot)) }
+
+// node is a client of one node alone.
+func (c *clusterRig) node(t testing.TB, node int) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: c.Addrs()[node]})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func (c *clusterRig) keysAreTogether(t *testing.T) {
+	for _, prefix := range []string{"", "shop:", "a.b-c_d:"} {
+		s := redistimer.NewSlots(c.client, prefix)
+		for i, topic := range []string{"order_close", "a", "A.b:c-d_e", "0", "_", "prepare_"} {
+			slot := redistimer.Slot{Topic: topic, Partition: i * 100}
+			want := c.SlotOf(s.StoreKey(slot))
+			for _, key := range []string{s.PrepareKey(slot), s.DeadKey(slot), s.MarkerKey(slot)} {
+				require.Equal(t, want, c.SlotOf(key), key)
+			}
+		}
+	}
+}
+
+// While a hash slot moves, a node sends clients on with what it has no more. The
+// other node is not yet the slot's owner and may never have seen the script.
+func (c *clusterRig) asksForAScript(t *testing.T) {
+	ctx := t.Context()
+	const from, to = 0, movesTo
+	slot := c.slotsOn("ask", from, 1)[0]
+	at := ago(time.Hour)
+	keys := []string{c.StoreKey(slot), c.PrepareKey(slot), c.MarkerKey(slot), c.DeadKey(slot)}
+	require.Equal(t, []error{nil}, c.Mark(ctx, []redistimer.Slot{slot}, "complete"))
+	c.arm(t, slot, member(1, at, 0))
+	require.Len(t, c.claimAll(t, slot), 1)
+	c.arm(t, slot, member(2, at, 0), member(3, at, 0))
+	c.settle(t, redistimer.Settling{Slot: slot, Dead: []redistimer.Member{member(4, at, 0)}})
+
+	c.OpenMigration(t, c.hashSlot(slot), from, to)
+	host, port, err := net.SplitHostPort(c.Addrs()[to])
+	require.NoError(t, err)
+	migrate := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
+	for _, key := range keys {
+		migrate = append(migrate, key)
+	}
+	require.NoError(t, c.node(t, from).Do(ctx, migrate...).Err())
+	forget := func() { require.NoError(t, c.node(t, to).ScriptFlush(ctx).Err()) }
+
+	forget()
+	got := c.claim(t, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	require.Equal(t, []redistimer.Member{member(2, at, 0)}, got.Members)
+	require.Equal(t, "complete", got.Marker)
+	forget()
+	require.Equal(t, 3, c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0)))
+	forget()
+	c.settle(t, redistimer.Settling{Slot: slot, Done: []uint64{2}})
+
+	c.Migrate(t, c.hashSlot(slot), from, to)
+	c.settle(t, redistimer.Settling{Slot: slot, Done: []uint64{1}})
+	require.Equal(t, []redistimer.Member{member(3, at, 0)}, c.claimAll(t, slot))
+	require.Len(t, c.state(t, slot).Dead, 1)
+}
+
+// A slot of which some keys do not exist cannot be used while it moves. Those
+// that go with it in one pipeline are claimed once, and their claims are told.
+func (c *clusterRig) triesAgain(t *testing.T) {
+	ctx := t.Context()
+	const from, to = 0, movesTo
+	slots := c.slotsOn("again", from, 3)
+	moving := slots[0] // the first: the client would repeat all of the pipeline
+	at := ago(time.Hour)
+	var claims []redistimer.Claiming
+	for _, slot := range slots {
+		c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0), member(4, at, 0))
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	}
+	c.OpenMigration(t, c.hashSlot(moving), from, to)
+
+	got := c.Claim(ctx, claims)
+	require.True(t, redis.IsTryAgainError(got[0].Err), "%v", got[0].Err)
+	require.Len(t, c.state(t, moving).Store, 4)
+	for i, one := range got[1:] {
+		require.NoError(t, one.Err)
+		require.Equal(t, []redistimer.Member{member(1, at, 0)}, one.Members)
+		require.Len(t, c.state(t, slots[i+1]).Prepare, 1, "what was claimed and what was told")
+	}
+	armed := c.Arm(ctx, []redistimer.Arming{{Slot: moving, Members: []redistimer.Member{member(5, at, 0)}}, {Slot: slots[1], Members: []redistimer.Member{member(5, at, 0)}}})
+	require.True(t, redis.IsTryAgainError(armed[0].Err), "%v", armed[0].Err)
+	require.NoError(t, armed[1].Err)
+
+	// A move that comes to its end meanwhile goes unnoticed.
+	done := make(chan []redistimer.Claimed, 1)
+	go func() {
+		for {
+			if got := c.Claim(ctx, claims[:1]); got[0].Err == nil || !redis.IsTryAgainError(got[0].Err) {
+				done <- got
+				return
+			}
+		}
+	}()
+	c.Migrate(t, c.hashSlot(moving), from, to)
+	got = <-done
+	require.NoError(t, got[0].Err)
+	require.Equal(t, []redistimer.Member{member(1, at, 0)}, got[0].Members)
+}
+
+func (c *clusterRig) movesUnderLoad(t *testing.T) {
+	const perSlot = 300
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var slots []redistimer.Slot
+	for node := range 3 {
+		slots = append(slots, c.slotsOn("moving", node, 3)...)
+	}
+	at := ago(time.Hour)
+	var arms []redistimer.Arming
+	var claims []redistimer.Claiming
+	var want []uint64
+	for i, slot := range slots {
+		arm := redistimer.Arming{Slot: slot}
+		for k := range perSlot {
+			id := uint64(i*perSlot + k)
+			arm.Members = append(arm.Members, member(id, at, 0))
+			want = append(want, id)
+		}
+		arms = append(arms, arm)
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 3, Visibility: time.Hour})
+	}
+	require.Equal(t, make([]redistimer.Armed, len(arms)), c.Arm(ctx, arms))
+
+	var moved atomic.Bool
+	got := make([][]uint64, 2)
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				last := moved.Load()
+				settles := make([]redistimer.Settling, 0, len(slots))
+				var errs, claimed int
+				for k, one := range c.Claim(ctx, claims) {
+					if one.Err != nil {
+						errs++ // a hash slot that took its time
+						continue
+					}
+					claimed += len(one.Members)
+					got[i] = append(got[i], idsOf(one.Members)...)
+					settles = append(settles, redistimer.Settling{Slot: slots[k], Done: idsOf(one.Members)})
+				}
+				for len(settles) > 0 && ctx.Err() == nil {
+					var left []redistimer.Settling
+					for k, err := range c.Settle(ctx, settles) {
+						if err != nil {
+							left = append(left, settles[k])
+						}
+					}
+					settles = left
+				}
+				if last && errs+claimed == 0 {
+					return
+				}
+			}
+		})
+	}
+	for _, slot := range slots[:6] {
+		c.Migrate(t, c.hashSlot(slot), c.NodeOf(c.hashSlot(slot)), movesTo)
+	}
+	moved.Store(true)
+	wg.Wait()
+
+	require.Equal(t, want, sorted(slices.Concat(got...)))
+	for i, d := range c.Depths(ctx, slots) {
+		require.Equal(t, redistimer.Depth{}, d, strconv.Itoa(i))
+	}
+}
+
+func (c *clusterRig) losesAMaster(t *testing.T) {
+	ctx := t.Context()
+	const down = movesTo
+	var slots []redistimer.Slot
+	for i := range 4 {
+		for node := range 3 {
+			slots = append(slots, c.slotsOn("down", node, i+1)[i])
+		}
+	}
+	at := ago(time.Hour)
+	var arms []redistimer.Arming
+	var claims []redistimer.Claiming
+	for _, slot := range slots {
+		arms = append(arms, redistimer.Arming{Slot: slot, Members: []redistimer.Member{member(7, at, 0)}})
+		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	}
+	require.Equal(t, make([]redistimer.Armed, len(slots)), c.Arm(ctx, arms))
+	before, err := c.Identity(ctx)
+	require.NoError(t, err)
+	patient := redistimer.NewSlots(dial(t, &redis.UniversalOptions{Addrs: c.Addrs(), DialerRetries: 1000, DialerRetryTimeout: 20 * time.Millisecond}), "")
+	for _, one := range patient.Claim(ctx, []redistimer.Claiming{{Slot: slots[0]}, {Slot: slots[1]}, {Slot: slots[2]}}) {
+		require.NoError(t, one.Err)
+	}
+
+	c.Kill(down)
+	check := func(errs ...error) {
+		t.Helper()
+		require.Len(t, errs, len(slots))
+		for i, err := range errs {
+			if i%3 == down {
+				require.ErrorContains(t, err, c.StoreKey(slots[i]))
+			} else {
+				require.NoError(t, err)
+			}
+		}
+	}
+	var errs []error
+	for i, one := range c.Claim(ctx, claims) {
+		errs = append(errs, one.Err)
+		if i%3 != down {
+			require.Equal(t, []redistimer.Member{member(7, at, 0)}, one.Members)
+		}
+	}
+	check(errs...)
+	check(c.Mark(ctx, slots, "complete")...)
+	check(armErrors(c.Arm(ctx, arms))...)
+	_, err = c.Identity(ctx)
+	require.Error(t, err)
+
+	// Nor does the time that a caller has, when it goes by in waiting for the one.
+	for i := range arms {
+		arms[i].Members[0].JobID = 8
+	}
+	check(armErrors(c.Arm(ctx, arms))...)
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for i, one := range patient.Claim(short, claims) {
+		if i%3 == down {
+			require.Error(t, one.Err)
+			continue
+		}
+		require.NoError(t, one.Err)
+		require.Equal(t, []redistimer.Member{member(8, at, 0)}, one.Members)
+	}
+	require.Error(t, short.Err())
+
+	c.Start(down)
+	require.Eventually(t, func() bool { // until the client knows
+		return !slices.ContainsFunc(c.Mark(context.WithoutCancel(ctx), slots, "complete"), func(err error) bool { return err != nil })
+	}, time.Minute, 10*time.Millisecond)
+	after, err := c.Identity(ctx)
+	require.NoError(t, err)
+	require.NotEqual(t, before, after)
+}
+
+func armErrors(answers []redistimer.Armed) []error {
+	errs := make([]error, len(answers))
+	for i, a := range answers {
+		errs[i] = a.Err
+	}
+	return errs
+}

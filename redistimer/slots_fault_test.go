@@ -1,0 +1,119 @@
+package redistimer_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+)
+
+func private(server *testrig.PrivateRedis) slotPlace {
+	return func(testing.TB) ([]string, string) { return []string{server.Addr()}, server.Prefix() }
+}
+
+func TestSlotsAreLost(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	r := openSlots(t, private(server))
+	ctx := t.Context()
+	slots := []redistimer.Slot{orders, {Topic: "other"}}
+	require.Equal(t, []error{nil, nil}, r.Mark(ctx, slots, "complete"))
+	r.arm(t, orders, member(1, ago(time.Hour), 0))
+	before, err := r.Identity(ctx)
+	require.NoError(t, err)
+
+	require.NoError(t, r.client.FlushAll(ctx).Err())
+	for _, c := range r.Claim(ctx, []redistimer.Claiming{{Slot: slots[0], Limit: 1}, {Slot: slots[1], Limit: 1}}) {
+		require.NoError(t, c.Err)
+		require.Empty(t, c.Marker)
+		require.Empty(t, c.Members)
+	}
+	after, err := r.Identity(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "the server is the same")
+
+	server.Stop()
+	server.Start()
+	after, err = r.Identity(ctx)
+	require.NoError(t, err)
+	require.NotEqual(t, before, after, "the server is another one")
+}
+
+func TestServerIsAway(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	r := openSlots(t, private(server))
+	at := ago(time.Hour)
+	r.arm(t, orders, member(1, at, 0))
+
+	server.Stop()
+	r.failsEverywhere(t, t.Context(), nil)
+	server.Start()
+	require.Equal(t, []redistimer.Member{member(1, at, 0)}, r.claimAll(t, orders))
+}
+
+// deafness makes connections lose answers.
+type deafness struct{ answers atomic.Int64 }
+
+func (d *deafness) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return deafConn{conn, d}, err
+}
+
+type deafConn struct {
+	net.Conn
+	*deafness
+}
+
+func (c deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.answers.Load() > 0 && c.answers.Add(-1) >= 0 {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// A claim whose answer is lost may have been made: another one would be one too
+// many. Other acts are tried again.
+func TestAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	server := testrig.Redis(t)
+	var deaf deafness
+	client := dial(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: deaf.dial})
+	r := &slotRig{Slots: redistimer.NewSlots(client, server.Prefix()), client: client, prefix: server.Prefix()}
+	at := ago(time.Hour)
+	members := []redistimer.Member{member(1, at, 0), member(2, at, 1), member(3, at, 2), member(4, at, 3)}
+	r.arm(t, orders, members...)
+	require.Empty(t, r.claim(t, redistimer.Claiming{Slot: orders}).Members)
+
+	deaf.answers.Store(1)
+	c := r.Claim(t.Context(), []redistimer.Claiming{{Slot: orders, Limit: 2, Visibility: time.Hour}})[0]
+	require.Error(t, c.Err)
+	require.Empty(t, c.Members)
+	claims, err := r.Prepared(t.Context(), orders, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1, 2}, idsOf(claims))
+
+	deaf.answers.Store(1)
+	got := r.Recover(t.Context(), []redistimer.Recovering{{Slot: orders, IDs: []uint64{1}}})[0]
+	require.Error(t, got.Err)
+	require.Len(t, r.state(t, orders).Prepare, 1)
+
+	deaf.answers.Store(1)
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: members[1:2]}}))
+	deaf.answers.Store(1)
+	r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{3}})
+	deaf.answers.Store(1)
+	require.Equal(t, 1, r.arm(t, orders, member(5, at, 0)), "the first try is known to the second")
+	require.Zero(t, deaf.answers.Load())
+	require.ElementsMatch(t, []uint64{2, 4, 5, 1}, idsOf(r.claimAll(t, orders)))
+}
