@@ -19,6 +19,7 @@ import (
 // redisClient makes the client of the redis engine. It connects when it is first
 // used: a center without redis-mode types needs no Redis.
 func redisClient(cfg configs.Redis) redis.UniversalClient {
+	redis.SetLogger(quiet{}) // its errors come back to us, and are told once
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
@@ -36,6 +37,10 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 	}
 	return redis.NewUniversalClient(opts)
 }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // embedded is a Redis inside this process and its client. The first connection
 // starts it, Close ends it. It listens on loopback and lets in who knows its

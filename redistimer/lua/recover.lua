@@ -10,7 +10,7 @@
 -- Returns  {"job_id score …" as they are in the store queue now, "1" if there are more that have expired, else "0"}
 --
 -- The first time a task is due again at once. From the second on it is due within a spread that doubles with each
--- attempt, at a place in it that depends on the id alone: tasks that were claimed together with one that kills the
+-- attempt, at a place in it that depends on the id and the attempt alone: tasks that were claimed together with one that kills the
 -- process part from it, however often they are recovered. Atomic, because a claim that is settled between the look and
 -- the move would come to life again, and because an id must never be in neither queue. What is no job_id (somebody's
 -- hand) is thrown out.
@@ -32,7 +32,7 @@ local function spread(id, attempts)
     return 0
   end
   local window = math.min(widest, least * 2 ^ (math.min(attempts, 50) - 1))
-  local hash = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
+  local hash = tonumber(string.sub(redis.sha1hex(id .. ' ' .. attempts), 1, 8), 16)
   return math.floor(hash / 4294967296 * (window + 1))
 end
 
