@@ -175,16 +175,17 @@ func (n *node) end() {
 		return
 	}
 	n.over = true
+	defer time.AfterFunc(patience, n.giveUp).Stop() // a test that failed may have left runs behind
 	n.stop()
 	require.ErrorIs(n.c.t, <-n.stopped, context.Canceled)
 	close(n.lanes)
 	n.queue.Close()
 	err := <-n.ran
+	n.giveUp()
+	err = errors.Join(err, n.Close())
 	if !n.store.dead.Load() {
 		require.NoError(n.c.t, err)
 	}
-	n.giveUp()
-	require.NoError(n.c.t, n.Close())
 }
 
 // crash ends a node as if it were killed: neither the store nor Redis hears of it

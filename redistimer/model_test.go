@@ -321,7 +321,13 @@ func (s *story) finish(rt *rapid.T) {
 		s.mu.Unlock()
 		require.Equal(rt, want, s.row(id).Status, "the task of submit %d", slices.Index(s.ids, id)+1)
 	}
-	s.eventually(func() bool { d := s.depth(); return d.Store == 0 && d.Prepared == 0 }, "something is left in a slot")
+	for deadline = time.Now().Add(patience); s.depth().Store+s.depth().Prepared > 0 && time.Now().Before(deadline); {
+		time.Sleep(2 * time.Millisecond)
+	}
+	for i, id := range s.ids {
+		stored, prepared := s.has(id)
+		require.False(rt, stored || prepared, "the task of submit %d is left in its slot, stored: %t, claimed: %t", i+1, stored, prepared)
+	}
 }
 
 func (s *story) close() {

@@ -241,7 +241,7 @@ func movesTheHorizon(t *testing.T, c *center) {
 	c.filled()
 	var ids []uint64
 	for i := range 8 {
-		ids = append(ids, n.submit(uint64(i), 3*time.Second).JobID)
+		ids = append(ids, n.submit(uint64(i), 2*time.Second).JobID)
 	}
 	require.Equal(t, redistimer.Depth{}, c.depth(), "beyond the horizon")
 	for _, id := range ids {
@@ -410,8 +410,9 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	server := miniredis.RunT(t)
 	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
 	c.biz.Workers, c.capacity = 2, 24
-	g := newGate()
-	c.process = g.process
+	var g atomic.Pointer[gate]
+	g.Store(newGate())
+	c.process = func(ctx context.Context, t task.Task) error { return g.Load().process(ctx, t) }
 	n := c.start(everything...)
 	c.filled()
 	var ids []uint64
@@ -419,28 +420,33 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 		ids = append(ids, n.submit(uint64(i), 0).JobID)
 	}
 	for i := range 10 {
-		ids = append(ids, n.submit(uint64(i), 4*time.Second).JobID)
+		n.submit(uint64(i), 30*time.Minute)
 	}
-	c.eventually(func() bool { return g.inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
-	for range 3 {
-		server.FlushAll()
-		c.filled()
-	}
+	c.eventually(func() bool { return g.Load().inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
+	server.FlushAll()
+	c.filled()
 	c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
-	g.open()
+	// What is in hand is not taken for something new: its claims are there again.
+	c.eventually(func() bool { return c.depth().Prepared >= 10 }, "not claimed again")
+	g.Load().open()
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 		require.Zero(t, c.runsOf(id)[0].task.Attempts)
 	}
-	// There is as much room as before.
-	for i := range 30 {
+	require.Equal(t, redistimer.Depth{Store: 10}, c.depth())
+
+	// There is as much room as before: three quarters of the queue, in portions of
+	// five.
+	g.Store(newGate())
+	for i := range 40 {
 		ids = append(ids, n.submit(uint64(i), 0).JobID)
 	}
+	c.eventually(func() bool { return c.depth().Prepared >= 14 }, "the room is not used")
+	g.Load().open()
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 	}
-	require.Equal(t, redistimer.Depth{}, c.depth())
 }
 
 // What becomes due while a slot is being asked is not in the answer.
