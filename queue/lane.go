@@ -170,8 +170,8 @@ func (w Lane) Take(ctx context.Context, max int) ([]*Entry, error) {
 	}
 }
 
-// minTaken is how many tasks a batch has before it ends with its partition.
-const minTaken = 16
+// minRun is how many tasks of one partition make a batch end with them.
+const minRun = 16
 
 // maxStale is how many rows are sent to be read again at a time. A lane with a
 // long backlog reads again what it is about to run, not the whole backlog over
@@ -187,11 +187,16 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 		return nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
+	run := 0 // of one partition
 	for stale := 0; len(l.ready) > 0 && len(taken) < max && stale < maxStale; {
 		e := l.ready[0]
-		if n := len(taken); n >= minTaken && n >= max/4 && e.Partition != taken[n-1].Partition {
-			break // what is of one partition shares tables when it is recorded
+		if n := len(taken); n > 0 && e.Partition != taken[n-1].Partition {
+			if run >= minRun && n >= max/4 {
+				break // what is of one partition shares tables when it is recorded
+			}
+			run = 0
 		}
+		run++
 		if e.runAt.After(now) {
 			if len(taken) == 0 {
 				return nil, e.runAt.Sub(now), nil

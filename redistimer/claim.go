@@ -92,7 +92,7 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 		// there is none, all slots at once. A crowd is found out by its first slots.
 		size := maxClaim
 		if !l.dense && len(due) > maxInHand/maxClaim {
-			if l.sounded = !l.sounded; l.sounded {
+			if l.sounded = !l.sounded && now.Sub(l.sparse) > 10*beat; l.sounded {
 				due, wait = due[:sounding], 0
 			} else {
 				size = minClaim
@@ -169,7 +169,9 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 	}
 	for _, l := range t.lines {
 		if l.asked > 0 {
-			l.dense = l.got/l.asked >= minClaim/2
+			if l.dense = l.got/l.asked >= minClaim/2; !l.dense {
+				l.sparse = now
+			}
 			l.asked, l.got = 0, 0
 		}
 	}

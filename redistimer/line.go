@@ -19,11 +19,12 @@ type BizType struct {
 type line struct {
 	*BizType // as it is now: replaced, never changed. Who works without the lock takes it along
 	slots    []slotState
-	inHand   int  // claimed and not settled
-	dense    bool // the slots asked last had a backlog
-	sounded  bool // a few slots of many were asked; the others follow
-	asked    int  // slots of a round, and
-	got      int  // what they gave
+	inHand   int       // claimed and not settled
+	dense    bool      // the slots asked last had a backlog
+	sounded  bool      // a few slots of many were asked; the others follow
+	sparse   time.Time // when slots were last asked that had no backlog
+	asked    int       // slots of a round, and
+	got      int       // what they gave
 
 	closed bool // not redis any more: what is in hand ends, then its slots are dropped
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
+// minCuts is how often a task must have been claimed without an outcome before
+// that alone can make it dead: once or twice may be a crash that it has no part in.
+const minCuts = 3
+
 // flushLoads reads the rows of claimed tasks, all of one database, and offers
 // those that are to run.
 func (t *Timer) flushLoads(batch []claim) {
@@ -50,7 +54,7 @@ func (t *Timer) flushLoads(batch []claim) {
 			t.settle(settling{claim: c, done: true})
 		case row.ActionTime.Sub(now) > 2*ahead:
 			t.postpone(c, row, now) // moved to later by hand
-		case c.member.Attempts > c.biz.MaxRetries && c.member.Attempts > row.Attempts:
+		case c.member.Attempts > c.biz.MaxRetries && c.member.Attempts-row.Attempts >= minCuts:
 			t.die(ctx, c, *row)
 		default:
 			row.Attempts = max(row.Attempts, c.member.Attempts)

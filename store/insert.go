@@ -62,10 +62,12 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		t.ActionTime = task.CeilMilli(t.ActionTime)
 		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
 	}
-	if len(reqs) == 1 {
-		d := s.layout.Database(reqs[0].shard)
-		s.dbs[d].stampsAfter(now)
-		s.singles[s.backend.server(d)].Add(&reqs[0])
+	if len(reqs) <= crowd {
+		for i := range reqs {
+			d := s.layout.Database(reqs[i].shard)
+			s.dbs[d].stampsAfter(now)
+			s.singles[s.backend.server(d)].Add(&reqs[i])
+		}
 	} else {
 		perDB := make([][]*insert, len(s.dbs))
 		for i := range reqs {

@@ -83,7 +83,7 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	singles []*groupcommit.Group[*insert] // inserts of one task, by server
+	singles []*groupcommit.Group[*insert] // inserts of one task or a few, by server
 
 	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
@@ -130,7 +130,8 @@ func Open(cfg Config) (*Store, error) {
 // maxBatch is how many rows one transaction writes at most.
 const maxBatch = 1000
 
-// crowd is how many single inserts of a server wait before a third flush is made.
+// crowd is how many inserts of a server wait before a third flush is made; more
+// tasks than that are inserted per database, where rows share tables.
 const crowd = 64
 
 // Layout is the store's shape.
