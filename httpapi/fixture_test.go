@@ -72,7 +72,7 @@ func newCenter(t testing.TB) *center {
 	c := &center{store: s, log: &bytes.Buffer{}, dir: dir}
 	c.desk = intake.New(intake.Config{
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
-		Near: func(int, time.Time) bool { return false }, Now: time.Now,
+		Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now,
 	})
 	c.Handler = httpapi.New(httpapi.Config{
 		Desk: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
