@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -74,4 +75,36 @@ func TestAppendMembers(t *testing.T) {
 		require.ElementsMatch(t, want, appendMembers(nil, list), list)
 	}
 	require.Equal(t, []Member{{1, at, 0}, {2, at, 0}}, appendMembers([]Member{{1, at, 0}}, "2 1786100000123000"))
+}
+
+// Whatever Redis answers is read without a panic, and times are within bounds.
+func FuzzAppendMembers(f *testing.F) {
+	for _, list := range []string{"", "7 1786100000123004", "7 9e+15 8 -inf", " ", "7", "x nan 7 1e400 "} {
+		f.Add(list)
+	}
+	f.Fuzz(func(t *testing.T, list string) {
+		for _, m := range appendMembers(nil, list) {
+			require.True(t, m.At.UnixMilli() >= 0 && m.At.UnixMilli() <= maxMillis, "%v", m.At)
+			require.True(t, m.Attempts >= 0 && m.Attempts <= maxAttempts, "%d", m.Attempts)
+		}
+	})
+}
+
+// A wake-up comes from a channel that anyone may write to.
+func FuzzParseWake(f *testing.F) {
+	for _, payload := range []string{"", "17 1786100000123 order:close", "1 2 ", "-1 -2 x y", "1  2"} {
+		f.Add(payload)
+	}
+	f.Fuzz(func(t *testing.T, payload string) {
+		slot, at, ok := parseWake(payload)
+		if !ok {
+			require.Zero(t, slot)
+			require.Zero(t, at)
+			return
+		}
+		again, at2, ok := parseWake(fmt.Sprintf("%d %d %s", slot.Partition, at.UnixMilli(), slot.Topic))
+		require.True(t, ok)
+		require.Equal(t, slot, again)
+		require.True(t, at.Equal(at2))
+	})
 }

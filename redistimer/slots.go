@@ -256,9 +256,9 @@ type Recovered struct {
 
 // Recover rolls claims back into the store queue, with one attempt more: their
 // tasks may have run, and nobody told how it ended. The first time a task is due
-// at once; later it is due at a moment of its spread that depends on its id
-// alone, so that tasks that are claimed together with one that kills the process
-// part from it. A wake-up is published for each slot whose head became earlier.
+// at once; later it is due at a moment of its spread that depends on its id and
+// the attempt alone, so that tasks that are claimed together with one that kills
+// the process part from it. A wake-up is published for each slot whose head became earlier.
 func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 	members := 0
 	for i := range list {

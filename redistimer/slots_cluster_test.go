@@ -188,17 +188,18 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 	require.Equal(t, make([]redistimer.Armed, len(arms)), c.Arm(ctx, arms))
 
 	var moved atomic.Bool
-	got := make([][]uint64, 2)
+	got, last := make([][]uint64, 2), make([]error, 2)
 	var wg sync.WaitGroup
 	for i := range got {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				last := moved.Load()
+				end := moved.Load()
 				settles := make([]redistimer.Settling, 0, len(slots))
 				var errs, claimed int
 				for k, one := range c.Claim(ctx, claims) {
 					if one.Err != nil {
 						errs++ // a hash slot that took its time
+						last[i] = one.Err
 						continue
 					}
 					claimed += len(one.Members)
@@ -209,12 +210,13 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 					var left []redistimer.Settling
 					for k, err := range c.Settle(ctx, settles) {
 						if err != nil {
+							last[i] = err
 							left = append(left, settles[k])
 						}
 					}
 					settles = left
 				}
-				if last && errs+claimed == 0 {
+				if end && errs+claimed == 0 {
 					return
 				}
 			}
@@ -226,7 +228,8 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 	moved.Store(true)
 	wg.Wait()
 
-	require.Equal(t, want, sorted(slices.Concat(got...)))
+	all := sorted(slices.Concat(got...))
+	require.True(t, slices.Equal(want, all), "%d tasks were claimed %d times; the last errors: %v", len(want), len(all), last)
 	for i, d := range c.Depths(ctx, slots) {
 		require.Equal(t, redistimer.Depth{}, d, strconv.Itoa(i))
 	}

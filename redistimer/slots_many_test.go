@@ -219,6 +219,15 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 		require.Empty(t, r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
 	}
 	require.Equal(t, kept, r.state(t, slots[2]))
+
+	// A marker is changed where there is one.
+	for i, marked := range []bool{false, false, true} {
+		got, err := r.Remark(ctx, slots[i], "complete 8")
+		require.NoError(t, err)
+		require.Equal(t, marked, got)
+	}
+	require.Empty(t, r.state(t, slots[0]).Marker)
+	require.Equal(t, "complete 8", r.state(t, slots[2]).Marker)
 }
 
 func (s slotSuite) identifies(t *testing.T) {
@@ -332,6 +341,8 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	_, err := r.Cancel(ctx, orders, 1)
 	require.Error(t, err)
 	_, err = r.Reschedule(ctx, orders, members[0])
+	require.Error(t, err)
+	_, err = r.Remark(ctx, orders, "x")
 	require.Error(t, err)
 	_, err = r.Prepared(ctx, orders, 0, 1)
 	require.Error(t, err)

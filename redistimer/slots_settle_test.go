@@ -3,6 +3,7 @@ package redistimer_test
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"strconv"
 	"testing"
@@ -121,7 +122,7 @@ func spread(id uint64, attempts int, least, widest time.Duration) time.Duration 
 		return 0
 	}
 	window := math.Min(float64(widest.Milliseconds()), float64(least.Milliseconds())*math.Pow(2, math.Min(float64(attempts), 50)-1))
-	sum := sha1.Sum([]byte(strconv.FormatUint(id, 10)))
+	sum := sha1.Sum(fmt.Appendf(nil, "%d %d", id, attempts))
 	hash, _ := strconv.ParseUint(hex.EncodeToString(sum[:4]), 16, 32)
 	return time.Duration(math.Floor(float64(hash)/(1<<32)*(window+1))) * time.Millisecond
 }
@@ -195,6 +196,14 @@ func TestRecoverySpread(t *testing.T) {
 			}
 		}
 	}
+
+	near := 0 // where they were the time before
+	for _, id := range ids {
+		if moved := spread(id, 60, least, widest) - spread(id, 61, least, widest); moved.Abs() < widest/100 {
+			near++
+		}
+	}
+	require.Less(t, near, tasks/20)
 }
 
 func (s slotSuite) listsClaims(t *testing.T) {

@@ -114,6 +114,7 @@ func openSlots(t testing.TB, place slotPlace) *slotRig {
 }
 
 func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
+	options.ReadTimeout = time.Minute // a slow machine is no fault
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client

@@ -10,10 +10,10 @@
 -- Returns  {"job_id score …" as they are in the store queue now, "1" if there are more that have expired, else "0"}
 --
 -- The first time a task is due again at once. From the second on it is due within a spread that doubles with each
--- attempt, at a place in it that depends on the id and the attempt alone: tasks that were claimed together with one that kills the
--- process part from it, however often they are recovered. Atomic, because a claim that is settled between the look and
--- the move would come to life again, and because an id must never be in neither queue. What is no job_id (somebody's
--- hand) is thrown out.
+-- attempt, at a place in it that depends on the id and the attempt alone: tasks that were claimed together with one that
+-- kills the process part from it, and those that stayed near it part the next time. Atomic, because a claim that is
+-- settled between the look and the move would come to life again, and because an id must never be in neither queue.
+-- What is no job_id (somebody's hand) is thrown out.
 
 local store, prepare = KEYS[1], KEYS[2]
 local limit = tonumber(ARGV[4])
