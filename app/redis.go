@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/redistimer"
@@ -24,7 +25,8 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 		MaxRetries: 1, PoolSize: 16, ContextTimeoutEnabled: true,
-		IsClusterMode: cfg.Mode == configs.RedisCluster,
+		IsClusterMode:            cfg.Mode == configs.RedisCluster,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	switch {
 	case slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded}):

@@ -118,7 +118,7 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	r := testrig.StartRedis(t)
 	line := testrig.StartProxy(t, r.Addr())
 	cfg := onRedis(embedded(t), line.Addr())
-	cfg.BizTypes[0].Horizon = 8 * time.Second
+	cfg.BizTypes[0].Horizon = 14 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	const n = 20
@@ -142,16 +142,16 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	}
 
 	far := submitSpread(t, c, n, time.Hour, 2*time.Hour)
-	near := submitSpread(t, c, n, 5*time.Second, 6*time.Second)
-	near2 := submitSpread(t, c, n, 5*time.Second, 6*time.Second)
-	nearGone := submitSpread(t, c, n, 5*time.Second, 6*time.Second)
+	near := submitSpread(t, c, n, 10*time.Second, 11*time.Second)
+	near2 := submitSpread(t, c, n, 10*time.Second, 11*time.Second)
+	nearGone := submitSpread(t, c, n, 10*time.Second, 11*time.Second)
 	client := redisClient(t, r.Addr())
 	awaitWaiting(t, cfg, client, 3*n)
 	waiting, _ := inSlots(t, cfg, client)
 	require.Equal(t, 3*n, waiting, "only what is near is in Redis")
 	move(far, 500*time.Millisecond) // in over the horizon
 	move(near, time.Hour)           // out
-	move(near2, 7*time.Second)      // to later, in Redis both times
+	move(near2, 12*time.Second)     // to later, in Redis both times
 	cancel(nearGone)
 	fired.awaitAll(t, far, 20*time.Second)
 	awaitInSlots(t, cfg, client, len(near2)) // what was cancelled or moved out of the horizon is out of Redis
@@ -161,11 +161,11 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 
 	// Without Redis. The outage is over before the scan engine takes over.
 	farDown := submitSpread(t, c, n, time.Hour, 2*time.Hour)
-	nearDown := submitSpread(t, c, n, 5*time.Second, 5100*time.Millisecond)
-	goneDown := submitSpread(t, c, n, 5*time.Second, 5100*time.Millisecond)
+	nearDown := submitSpread(t, c, n, 12*time.Second, 12100*time.Millisecond)
+	goneDown := submitSpread(t, c, n, 12*time.Second, 12100*time.Millisecond)
 	line.Cut()
 	move(farDown, time.Second)
-	move(nearDown, 7*time.Second)
+	move(nearDown, 13*time.Second)
 	cancel(goneDown)
 	newDown := submitSpread(t, c, n, 500*time.Millisecond, 600*time.Millisecond)
 	line.Mend()
