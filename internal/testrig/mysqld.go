@@ -44,6 +44,8 @@ func (m mysqld) prepare(ctx context.Context, dir string) error {
 	}
 	cmd.Args = append(cmd.Args, asRoot()...)
 	cmd.Dir = dir
+	// A server that starts clears its directory of temporary tables, whosoever they are.
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("create an empty database with %s: %w\n%s", cmd.Path, err, out)
 	}
