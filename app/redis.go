@@ -23,7 +23,7 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 	redis.SetLogger(quiet{}) // its errors come back to us, and are told once
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
-		DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 		MaxRetries: 1, PoolSize: 16, ContextTimeoutEnabled: true,
 		IsClusterMode:            cfg.Mode == configs.RedisCluster,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

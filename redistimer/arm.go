@@ -20,8 +20,7 @@ const armPatience = 100 * time.Millisecond
 
 // Arm puts tasks that were just stored, pending, into their slots, those of this
 // engine that are due within the horizon. On whichever node that happens: the
-// owner of the slot is woken. A task that was moved out of the horizon leaves its
-// slot.
+// owner of the slot is woken. (Forget takes out what was moved beyond it.)
 //
 // Arming cannot fail for the caller. What is not armed is counted, and found by
 // the sweep.

@@ -17,8 +17,6 @@ type backend interface {
 	// transact runs statements in one transaction, all or nothing, and tells
 	// how many rows each one changed.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
-	// parallel is how many transactions may write to a database at the same time.
-	parallel() int
 	// server numbers the servers: databases with the same number can be written in
 	// one transaction, their tables named by qualified.
 	server(database int) int

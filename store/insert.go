@@ -62,20 +62,20 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		t.ActionTime = task.CeilMilli(t.ActionTime)
 		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
 	}
-	if len(reqs) <= crowd {
-		for i := range reqs {
-			d := s.layout.Database(reqs[i].shard)
-			s.dbs[d].stampsAfter(now)
-			s.singles[s.backend.server(d)].Add(&reqs[i])
+	lists := make([][]*insert, len(s.dbs)) // by database, or by server for a few
+	for i := range reqs {
+		d := s.layout.Database(reqs[i].shard)
+		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
+		if len(reqs) <= crowd {
+			d = s.backend.server(d)
 		}
-	} else {
-		perDB := make([][]*insert, len(s.dbs))
-		for i := range reqs {
-			d := s.layout.Database(reqs[i].shard)
-			perDB[d] = append(perDB[d], &reqs[i])
-		}
-		for d, list := range perDB {
-			s.enqueue(now, d, list...)
+		lists[d] = append(lists[d], &reqs[i])
+	}
+	for d, list := range lists {
+		if len(reqs) <= crowd {
+			s.few[d].Add(list...)
+		} else {
+			s.dbs[d].inserts.Add(list...)
 		}
 	}
 
@@ -98,15 +98,6 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	}
 }
 
-// enqueue hands requests to a database. Their gmt_modified must not be taken for
-// a move's stamp.
-func (s *Store) enqueue(now time.Time, database int, list ...*insert) {
-	if len(list) > 0 {
-		s.dbs[database].stampsAfter(now)
-		s.dbs[database].inserts.Add(list...)
-	}
-}
-
 // finish answers a request.
 func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
@@ -121,10 +112,10 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	s.insertAll(ctx, db, batch)
 }
 
-// flushSingles writes one batch of a server: single tasks of several databases
-// share a commit. If the server refuses it, each database gets its own, so that
+// flushFew writes one batch of a server: tasks of several databases share a
+// commit. If the server refuses it, each database gets its own, so that
 // the others do not suffer from one.
-func (s *Store) flushSingles(batch []*insert) {
+func (s *Store) flushFew(batch []*insert) {
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
 	for _, in := range batch {

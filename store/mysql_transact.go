@@ -49,10 +49,6 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 	return affected, err
 }
 
-// parallel lets two commits of a database wait for the disk together: the server
-// syncs its log once for both. More of them make smaller batches.
-func (b *mysqlBackend) parallel() int { return 1 }
-
 func runTransaction(ctx context.Context, exec driver.ExecerContext, statements []statement) ([]int64, error) {
 	all := make([]statement, 0, len(statements)+2)
 	all = append(append(append(all, statement{sql: "START TRANSACTION"}), statements...), statement{sql: "COMMIT"})

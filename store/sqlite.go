@@ -107,8 +107,6 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 	return affected, tx.Commit()
 }
 
-func (b *sqliteBackend) parallel() int { return 1 }
-
 // server: each file is its own.
 func (b *sqliteBackend) server(database int) int { return database }
 

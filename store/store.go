@@ -83,7 +83,7 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	singles []*groupcommit.Group[*insert] // inserts of one task or a few, by server
+	few     []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share theirs
 
 	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
@@ -119,10 +119,21 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		db.inserts = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*insert) { s.flushInserts(db, b) })
-		db.moves = groupcommit.New(maxBatch, s.backend.parallel(), func(b []*moveRequest) { s.flushMoves(db, b) })
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, b) })
+		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
-		s.singles = append(s.singles, groupcommit.New(maxBatch, cfg.Layout.Databases, s.flushSingles).Gather(2, crowd))
+	}
+	shared := make(map[int]int) // databases by server
+	for i := range s.dbs {
+		shared[s.backend.server(i)]++
+	}
+	for i := range s.dbs {
+		if server := s.backend.server(i); server < i {
+			s.few = append(s.few, s.few[server])
+			continue
+		}
+		n := shared[i]
+		s.few = append(s.few, groupcommit.New(maxBatch, n, s.flushFew).Gather(min(2, n), crowd))
 	}
 	return s, nil
 }
@@ -141,7 +152,7 @@ func (s *Store) Layout() sharding.Layout { return s.layout }
 // under way.
 func (s *Store) Close() error {
 	for i, db := range s.dbs {
-		s.singles[i].Wait()
+		s.few[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
 	}
