@@ -33,6 +33,7 @@ type rig struct {
 	mu   sync.Mutex
 	rows map[uint64]task.Task
 	told map[uint64][]string // by job_id: what its receipts were told
+	lost int                 // a partition that is another node's; 0: none
 }
 
 // bubble runs a test in a synctest bubble: time passes only when everybody waits.
@@ -40,10 +41,11 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			Queue: queue.New(queue.Config{Capacity: capacity, Partitions: 4}),
-			t:     t, start: time.Now().UTC(),
+			t: t, start: time.Now().UTC(),
 			rows: map[uint64]task.Task{}, told: map[uint64][]string{},
 		}
+		owns := func(partition int) bool { return r.lost == 0 || partition != r.lost }
+		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Owns: owns})
 		r.lane, r.mails = r.SetLane(orders), r.SetLane(mails)
 		f(t, r)
 	})

@@ -55,20 +55,15 @@ func (q *Queue) hold(jobID uint64, partition int, was *Entry) *Hold {
 		q.forget(was)
 	}
 	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held}
-	q.entries[jobID] = e
+	q.keep(e)
 	return &Hold{queue: q, entry: e, was: was}
 }
 
 // release removes the placeholder.
 func (h *Hold) release() {
-	q := h.queue
-	delete(q.entries, h.entry.Task.JobID)
-	h.entry.state = gone
+	h.queue.drop(h.entry)
 	if h.entry.free != nil {
 		close(h.entry.free)
-	}
-	if len(q.entries) == 0 {
-		q.idle.ring()
 	}
 }
 

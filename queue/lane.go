@@ -160,7 +160,8 @@ func (w Lane) Take(ctx context.Context, max int) ([]*Entry, error) {
 	}
 	defer func() { l.leader <- struct{}{} }()
 	for {
-		taken, wait, err := w.queue.take(l, max)
+		taken, lost, wait, err := w.queue.take(l, max)
+		lost.tell()
 		if len(taken) > 0 || err != nil {
 			return taken, err
 		}
@@ -179,12 +180,12 @@ const minRun = 16
 const maxStale = 256
 
 // take takes what is due now, or tells how long until the next one is (−1: there
-// is none).
-func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err error) {
+// is none). lost are tasks of partitions that are another node's by now.
+func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l.closed {
-		return nil, 0, ErrClosed
+		return nil, nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
 	run := 0 // of one partition
@@ -199,9 +200,14 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 		run++
 		if e.runAt.After(now) {
 			if len(taken) == 0 {
-				return nil, e.runAt.Sub(now), nil
+				return nil, lost, e.runAt.Sub(now), nil
 			}
 			break
+		}
+		if !q.cfg.Owns(e.Partition) {
+			q.forget(e)
+			lost = append(lost, e)
+			continue
 		}
 		l.removeReady(e)
 		if now.Sub(e.read) > q.cfg.StaleAfter {
@@ -214,7 +220,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, wait time.Duration, err 
 		l.running++
 		taken = append(taken, e)
 	}
-	return taken, -1, nil
+	return taken, lost, -1, nil
 }
 
 // WaitRoom waits until a lane has room again, for at most patience. It tells

@@ -289,7 +289,7 @@ func (m *model) take(rt *rapid.T) {
 }
 
 func (m *model) takeFrom(bizType uint64, most int) {
-	entries, _, err := m.q.take(m.lanes[bizType].lane, most)
+	entries, _, _, err := m.q.take(m.lanes[bizType].lane, most)
 	require.NoError(m, err)
 	require.LessOrEqual(m, len(entries), most)
 	for _, e := range entries {

@@ -16,6 +16,9 @@ type Config struct {
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
+	// Owns tells whether a partition is still this node's; what is not does not
+	// start. Asked under the queue's lock. Defaults to all.
+	Owns func(partition int) bool
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
 	CheckAhead time.Duration
@@ -37,6 +40,9 @@ func (c Config) WithDefaults() Config {
 	if c.StaleAfter == 0 {
 		c.StaleAfter = time.Second
 	}
+	if c.Owns == nil {
+		c.Owns = func(int) bool { return true }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -51,6 +57,8 @@ type Queue struct {
 	entries map[uint64]*Entry // by job_id: everything that is not gone
 	lanes   map[uint64]*lane  // by biz_type id
 	reads   []reads           // by partition
+	inHand  []int             // entries by partition
+	emptied chan struct{}     // closed when a partition has none left; nil if nobody waits
 	seq     uint64            // see tick
 	closed  bool
 
@@ -67,6 +75,7 @@ func New(cfg Config) *Queue {
 		entries: make(map[uint64]*Entry),
 		lanes:   make(map[uint64]*lane),
 		reads:   make([]reads, cfg.Partitions),
+		inHand:  make([]int, cfg.Partitions),
 		check:   newWake(),
 		refill:  newWake(),
 		idle:    newWake(),
@@ -177,7 +186,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		l.leaveBehind(&farthest.Item)
 		back = append(back, farthest)
 	}
-	q.entries[it.Task.JobID] = e
+	q.keep(e)
 	q.enqueue(e)
 	return back, true
 }
@@ -242,9 +251,26 @@ func (q *Queue) forget(e *Entry) {
 	if e.state != running {
 		e.lane.wake.ring() // the leader may have counted on it
 	}
+	q.drop(e)
+	q.roomIn(e.lane)
+}
+
+// keep and drop are the only places where entries come and go.
+func (q *Queue) keep(e *Entry) {
+	q.entries[e.Task.JobID] = e
+	q.inHand[e.Partition]++
+}
+
+func (q *Queue) drop(e *Entry) {
 	e.state = gone
 	delete(q.entries, e.Task.JobID)
-	q.roomIn(e.lane)
+	if q.inHand[e.Partition]--; q.inHand[e.Partition] == 0 && q.emptied != nil {
+		close(q.emptied)
+		q.emptied = nil
+	}
+	if len(q.entries) == 0 {
+		q.idle.ring()
+	}
 }
 
 // tick gives the next number of an order in which things happened.
@@ -270,9 +296,6 @@ func (q *Queue) roomIn(l *lane) {
 			l.room = nil
 		}
 	}
-	if len(q.entries) == 0 {
-		q.idle.ring()
-	}
 }
 
 // DropPartition gives back all tasks of a partition that have not started: the
@@ -291,6 +314,28 @@ func (q *Queue) DropPartition(partition int) {
 	}
 	q.mu.Unlock()
 	back.tell()
+}
+
+// WaitPartition waits until nothing of a partition is in the queue, running or
+// held, or until ctx ends, whose error it answers.
+func (q *Queue) WaitPartition(ctx context.Context, partition int) error {
+	for {
+		q.mu.Lock()
+		if q.inHand[partition] == 0 {
+			q.mu.Unlock()
+			return nil
+		}
+		if q.emptied == nil {
+			q.emptied = make(chan struct{})
+		}
+		emptied := q.emptied
+		q.mu.Unlock()
+		select {
+		case <-emptied:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Close stops the queue: nothing is taken in any more, what has not started is
