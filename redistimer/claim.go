@@ -27,6 +27,7 @@ func (t *Timer) rounds(ctx context.Context) error {
 		asks, claims, wait := t.plan(now)
 		if len(asks) > 0 && now.Sub(last) < beat && wait > 0 {
 			// A round has just been: let claims gather, there is time.
+			t.rest()
 			asks = nil
 			wait = min(wait, beat-now.Sub(last))
 		}
@@ -85,6 +86,9 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 				wait = min(wait, look.Sub(now))
 				continue
 			}
+			if !t.cfg.Ownership.Owns(p) {
+				continue // lost by our own clock: the ring is on its way
+			}
 			due = append(due, s)
 		}
 		slices.SortFunc(due, func(a, b *slotState) int { return a.dueBy(now).Compare(b.dueBy(now)) })
@@ -118,6 +122,7 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 			}
 		}
 	}
+	t.asking = len(asks) > 0
 	return asks, claims, wait
 }
 
@@ -176,11 +181,20 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 		}
 	}
 	t.mu.Unlock()
+	t.rest()
 	if handover {
 		t.cfg.Handover()
 	}
 	t.load(loads)
 	t.recover(asks)
+}
+
+// rest notes that no claim is on its way to us.
+func (t *Timer) rest() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asking = false
+	t.calmer()
 }
 
 // load has the rows of claimed tasks read: one statement a database.

@@ -130,9 +130,10 @@ type node struct {
 // start starts a node that owns these partitions.
 func (c *center) start(partitions ...int) *node {
 	c.t.Helper()
+	owned := newOwnership(partitions)
 	n := &node{
-		c: c, owned: newOwnership(partitions), line: &line{}, store: &mortal{Store: c.store},
-		queue: queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions}),
+		c: c, owned: owned, line: &line{}, store: &mortal{Store: c.store},
+		queue: queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Owns: owned.Owns}),
 		lanes: make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))

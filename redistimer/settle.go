@@ -146,6 +146,7 @@ func (t *Timer) flushSettles(batch []settling) {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.calmer()
 	for _, o := range bySlot {
 		for _, s := range o.settling {
 			t.letGo(s.line, o.slot, s.member.JobID)

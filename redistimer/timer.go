@@ -102,6 +102,9 @@ type Timer struct {
 	identified time.Time // when that was
 	down       int       // slots that the scan engine serves
 
+	asking bool          // a round is under way
+	calm   chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
+
 	wanted     chan struct{} // closed once there is a business type to serve
 	ring       chan struct{} // something changed for the next round
 	repairs    chan struct{} // there are slots to repair
@@ -164,6 +167,48 @@ func (t *Timer) Close() error {
 	t.gone.Wait()
 	t.arms.Wait()
 	return t.cfg.Client.Close()
+}
+
+// WaitPartition waits until no claim of a partition is in hand, or until ctx ends,
+// whose error it answers. The partition must not be owned any more.
+func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
+	for {
+		t.mu.Lock()
+		if !t.asking && !t.holds(partition) {
+			t.mu.Unlock()
+			return nil
+		}
+		if t.calm == nil {
+			t.calm = make(chan struct{})
+		}
+		calm := t.calm
+		t.mu.Unlock()
+		select {
+		case <-calm:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// holds tells whether claims of a partition are in hand. The lock is held.
+func (t *Timer) holds(partition int) bool {
+	for _, lines := range []map[uint64]*line{t.lines, t.closing} {
+		for _, l := range lines {
+			if len(l.slots[partition].held) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// calmer wakes those who wait for claims to end. The lock is held.
+func (t *Timer) calmer() {
+	if t.calm != nil {
+		close(t.calm)
+		t.calm = nil
+	}
 }
 
 // listen hears of heads that became earlier, on any node. Without business types

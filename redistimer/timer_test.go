@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,6 +51,7 @@ func exerciseTimer(t *testing.T, place slotPlace) {
 		{"a slow type claims only what it has room for", keepsToItsRoom},
 		{"a lane of one", hasRoomForOne},
 		{"another node takes a partition over", changesHands},
+		{"a partition is handed over", handsOver},
 		{"a change meets a settle on its way", changesWhileSettling},
 		{"a reschedule moves a claimed task", reschedulesClaimed},
 	} {
@@ -342,6 +344,45 @@ func changesHands(t *testing.T, c *center) {
 		require.Len(t, c.runsOf(id), 1)
 	}
 	require.Equal(t, redistimer.Depth{}, c.depth())
+}
+
+// A partition that is handed over has nothing in hand when WaitPartition returns:
+// what ran has ended, what had not started is back in its slot.
+func handsOver(t *testing.T, c *center) {
+	g := newGate()
+	c.process = g.process
+	a, b := c.start(everything...), c.start()
+	c.filled()
+	var ids []uint64
+	for i := range 40 {
+		ids = append(ids, a.submit(uint64(i), 0).JobID)
+	}
+	c.eventually(func() bool { return g.inside.Load() == int32(c.biz.Workers) }, "the workers are not busy")
+	runs := slices.IndexFunc(ids, func(id uint64) bool { return len(c.runsOf(id)) == 1 })
+	held := c.slot(ids[runs]).Partition
+	for p := range layout.Partitions {
+		a.owned.set(p, false)
+		a.queue.DropPartition(p)
+	}
+	emptied := make(chan error, layout.Partitions)
+	for p := range layout.Partitions {
+		go func() { emptied <- a.WaitPartition(context.Background(), p) }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, a.WaitPartition(ctx, held), context.DeadlineExceeded, "its task still runs")
+	g.open()
+	for range layout.Partitions {
+		require.NoError(t, <-emptied)
+	}
+	require.Zero(t, c.depth().Prepared, "a claim was left behind")
+	for p := range layout.Partitions {
+		b.owned.set(p, true)
+	}
+	for _, id := range ids {
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	}
 }
 
 // A redrive may come before Redis was told of the death.

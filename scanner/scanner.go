@@ -209,7 +209,13 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 // Near tells whether a task of a business type and partition, due then, belongs
 // into the queue now: the next tick may come too late for it.
 func (s *Scanner) Near(bizType uint64, partition int, due time.Time) bool {
-	return !due.After(s.until()) && s.serves(bizType, partition) && s.cfg.Ownership.Owns(partition)
+	return s.Soon(bizType, partition, due) && s.cfg.Ownership.Owns(partition)
+}
+
+// Soon tells the same of a task whose partition may be another node's, into whose
+// queue it then belongs.
+func (s *Scanner) Soon(bizType uint64, partition int, due time.Time) bool {
+	return !due.After(s.until()) && s.serves(bizType, partition)
 }
 
 // serves tells whether a business type is this engine's in a partition.

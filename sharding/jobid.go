@@ -63,7 +63,7 @@ func compose(ms uint64, shard, worker int) uint64 {
 // duplicate key, calls Advance, and takes a new id.
 type IDs struct {
 	layout Layout
-	worker int
+	worker atomic.Int64
 	now    func() time.Time
 	last   []atomic.Int64 // per shard: the last millisecond used
 }
@@ -71,13 +71,24 @@ type IDs struct {
 // NewIDs makes a generator for a worker number from 0 to MaxWorker. now is the
 // wall clock.
 func NewIDs(layout Layout, worker int, now func() time.Time) (*IDs, error) {
-	if worker < 0 || worker > MaxWorker {
-		return nil, fmt.Errorf("worker number %d is not from 0 to %d", worker, MaxWorker)
-	}
 	if _, err := JobID(now(), 0, worker); err != nil {
 		return nil, err
 	}
-	return &IDs{layout: layout, worker: worker, now: now, last: make([]atomic.Int64, layout.Shards())}, nil
+	g := &IDs{layout: layout, now: now, last: make([]atomic.Int64, layout.Shards())}
+	if err := g.SetWorker(worker); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// SetWorker changes the worker number, from 0 to MaxWorker: a node of a cluster
+// leases it, and may have to lease another.
+func (g *IDs) SetWorker(worker int) error {
+	if worker < 0 || worker > MaxWorker {
+		return fmt.Errorf("worker number %d is not from 0 to %d", worker, MaxWorker)
+	}
+	g.worker.Store(int64(worker))
+	return nil
 }
 
 // Next makes an id in the given shard.
@@ -88,7 +99,7 @@ func (g *IDs) Next(shard int) uint64 {
 		seen := last.Load()
 		ms := max(now, seen+1)
 		if last.CompareAndSwap(seen, ms) {
-			return compose(uint64(ms), shard, g.worker)
+			return compose(uint64(ms), shard, int(g.worker.Load()))
 		}
 	}
 }
