@@ -73,7 +73,8 @@ type HTTP struct {
 	// port 0 any free one. Defaults to 127.0.0.1:8080.
 	Listen string `koanf:"listen"`
 	// Advertise is the host:port that other nodes reach this one at; "" is the
-	// address listened on. Defaults to "".
+	// address listened on, with this machine's name where that is all
+	// interfaces. Defaults to "".
 	Advertise string `koanf:"advertise"`
 	// Tokens are the bearer tokens that are let in; none means that nobody is
 	// asked. Defaults to none.

@@ -24,13 +24,22 @@ func (c Config) check() problems {
 	c.Redis.check(&ps)
 	c.checkEngine(&ps)
 	checkBizTypes(&ps, c.BizTypes)
-	c.notYet(&ps)
+	if c.Cluster.Provider == ProviderConsul {
+		c.checkShared(&ps)
+	}
 	return ps
 }
 
-// notYet refuses what the settings can say already and the program cannot do yet.
-func (c Config) notYet(ps *problems) {
-	ps.require(c.Cluster.Provider != ProviderConsul, "cluster.provider", "consul is not yet supported; write single")
+// checkShared refuses what several nodes cannot share.
+func (c Config) checkShared(ps *problems) {
+	ps.require(c.Store.Driver != DriverSQLite, "store.driver",
+		"sqlite is one process's, and cluster.provider is consul; write mysql")
+	if slices.Contains(c.Redis.Addrs, RedisEmbedded) {
+		for i, b := range c.BizTypes {
+			ps.require(b.Mode != ModeRedis, fmt.Sprintf("biz_types[%d].mode", i),
+				"redis needs a Redis that all nodes reach, and redis.addrs is embedded; write its host:port there")
+		}
+	}
 }
 
 func (c Config) checkNode(ps *problems) {

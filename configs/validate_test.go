@@ -49,6 +49,14 @@ func refused(t *testing.T, tests []refusal) {
 	}
 }
 
+// shared is a change to a configuration whose store and Redis nodes can share.
+func shared(change func(c *Config)) func(c *Config) {
+	return func(c *Config) {
+		c.Cluster.Provider, c.Store.Driver, c.Redis.Addrs = "consul", "mysql", []string{"127.0.0.1:6379"}
+		change(c)
+	}
+}
+
 func TestDefaultIsValid(t *testing.T) {
 	require.NoError(t, Default().Validate())
 	require.NoError(t, base().Validate(), "what follows from other settings need not be said")
@@ -120,7 +128,10 @@ func TestRefusedClusters(t *testing.T) {
 	}
 	refused(t, []refusal{
 		{"provider", func(c *Config) { c.Cluster.Provider = "etcd" }, "cluster.provider", `"etcd" is unknown; write single or consul`},
-		{"consul", func(c *Config) { c.Cluster.Provider = "consul" }, "cluster.provider", "consul is not yet supported; write single"},
+		{"consul on sqlite", shared(func(c *Config) { c.Store.Driver = "sqlite" }), "store.driver", "sqlite is one process's, and cluster.provider is consul; write mysql"},
+		{"consul on an embedded redis", shared(func(c *Config) {
+			c.Redis.Addrs = []string{"embedded"}
+		}), "biz_types[1].mode", "redis needs a Redis that all nodes reach"},
 		{"partitions no power", partitions(100), "cluster.partitions", "100 does not suit 8 databases of 32 tables; write a power of two from 8 to 256"},
 		{"partitions fewer than databases", partitions(4), "cluster.partitions", "4 does not suit"},
 		{"partitions more than tables", partitions(512), "cluster.partitions", "512 does not suit"},
@@ -209,13 +220,20 @@ func TestAccepted(t *testing.T) {
 		"a password with all": func(c *Config) {
 			c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u:p/@:(x)%@tcp(h:1)/toc_%d?loc=Europe%2FBerlin"
 		},
-		"a server each":   func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@tcp(db%d:3306)/toc" },
-		"a socket":        func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@unix(/run/my.sock)/toc_%d" },
-		"consul by https": func(c *Config) { c.Cluster.Consul.Address = "https://consul.local" },
-		"no retries":      func(c *Config) { c.BizTypes[0].MaxRetries = 0 },
-		"mode redis":      func(c *Config) { c.BizTypes[0].Mode = "redis" },
-		"all in Redis":    func(c *Config) { c.BizTypes[0].Mode, c.BizTypes[0].Horizon = "redis", 0 },
-		"a near horizon":  func(c *Config) { c.BizTypes[0].Horizon = time.Second },
+		"a server each": func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@tcp(db%d:3306)/toc" },
+		"a socket":      func(c *Config) { c.Store.Driver, c.Store.MySQL.DSN = "mysql", "u@unix(/run/my.sock)/toc_%d" },
+		"consul":        shared(func(c *Config) { c.BizTypes[0].Mode = "redis" }),
+		"consul, scan only": shared(func(c *Config) {
+			c.Redis.Addrs = []string{"embedded"}
+			c.BizTypes[0].Mode = "scan"
+			c.BizTypes = c.BizTypes[:1]
+		}),
+		"consul behind an address": shared(func(c *Config) { c.HTTP.Listen, c.HTTP.Advertise = ":8080", "10.0.0.5:8080" }),
+		"consul by https":          func(c *Config) { c.Cluster.Consul.Address = "https://consul.local" },
+		"no retries":               func(c *Config) { c.BizTypes[0].MaxRetries = 0 },
+		"mode redis":               func(c *Config) { c.BizTypes[0].Mode = "redis" },
+		"all in Redis":             func(c *Config) { c.BizTypes[0].Mode, c.BizTypes[0].Horizon = "redis", 0 },
+		"a near horizon":           func(c *Config) { c.BizTypes[0].Horizon = time.Second },
 		"sentinels": func(c *Config) {
 			c.Redis.Mode, c.Redis.Addrs, c.Redis.Master, c.Redis.DB = "sentinel", []string{"s1:26379", "s2:26379"}, "toc-master.1", 3
 		},
