@@ -1,13 +1,15 @@
-// Package testrig gives tests real servers: MariaDB (or MySQL 8) and Redis, started from what is installed, on free
-// loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that no
-// other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
+// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis and Consul, started from what is installed, on
+// free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
+// no other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
 //
 // There are two kinds of server:
 //
-//   - Shared: [MySQL] and [Redis]. One of each serves the whole test run, told apart by a prefix per test. The program
-//     with-servers starts them once for `go test ./...` and hands their addresses down by environment ([EnvMySQL],
-//     [EnvRedis]). Without it, each test process starts its own when the first test asks, and [Main] ends them.
-//   - Private: [StartMySQL], [StartRedis] and [StartRedisCluster]. One test's own, to stop, freeze, kill and start again.
+//   - Shared: [MySQL], [Redis] and [Consul]. One of each serves the whole test run, told apart by a prefix per test. The
+//     program with-servers starts them once for `go test ./...` and hands their addresses down by environment
+//     ([EnvMySQL], [EnvRedis], [EnvConsul]). Without it, each test process starts its own when the first test asks, and
+//     [Main] ends them.
+//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster] and [StartConsul]. One test's own, to stop, freeze, kill
+//     and start again.
 //
 // [StartProxy] stands between a client and any of them, to break the line while the server lives.
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 )
 
 // defaultBufferPool keeps several servers on one small machine light. InnoDB takes the memory only as it is used.
@@ -27,14 +28,23 @@ func args(options []Option) []string {
 // ErrNotInstalled is a server program that this machine does not have.
 var ErrNotInstalled = errors.New(`is not installed: run "make deps"`)
 
-// findBinary looks in PATH, and where distributions put servers that are not in every user's PATH.
+// consulDir is where scripts/consul.sh puts Consul, below the user's cache directory.
+const consulDir = "toc/consul-1.8.7/usr/bin"
+
+// findBinary looks in PATH, then where distributions put servers that are not in every user's PATH, and last where make
+// deps puts what no package installs.
 func findBinary(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	for _, dir := range []string{"/usr/sbin/", "/usr/local/sbin/", "/usr/libexec/"} {
-		if info, err := os.Stat(dir + name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return dir + name, nil
+	dirs := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"}
+	if cache, err := os.UserCacheDir(); err == nil {
+		dirs = append(dirs, filepath.Join(cache, consulDir))
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
 		}
 	}
 	return "", fmt.Errorf("%s %w", name, ErrNotInstalled)

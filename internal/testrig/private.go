@@ -34,6 +34,19 @@ func StartRedis(t testing.TB, options ...Option) *PrivateRedis {
 	return &PrivateRedis{RedisServer{addr: c.srv.addr(), prefix: uniquePrefix()}, c}
 }
 
+// ConsulServer is a Consul server that belongs to one test. Keys, sessions and checks outlive Kill and Stop.
+type ConsulServer struct{ Control }
+
+// StartConsul starts a server for this test alone: some two seconds, an election's time. Its data goes when the test ends.
+func StartConsul(t testing.TB, options ...Option) *ConsulServer {
+	t.Helper()
+	e, err := findConsul(options...)
+	return &ConsulServer{startPrivate(t, e, err)}
+}
+
+// Addr is host:port of the HTTP API.
+func (c *ConsulServer) Addr() string { return c.srv.addr() }
+
 func startPrivate(t testing.TB, e engine, err error) Control {
 	t.Helper()
 	var s *server

@@ -32,7 +32,9 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 	require.NoError(t, err)
 	redis, err := findRedis()
 	require.NoError(t, err)
-	for _, e := range []engine{mysql, redis} {
+	consul, err := findConsul()
+	require.NoError(t, err)
+	for _, e := range []engine{mysql, redis, consul} {
 		t.Run(e.name(), func(t *testing.T) {
 			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,20 +50,35 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A cluster node's bus port is taken.
-func TestATakenBusPortIsTriedAgain(t *testing.T) {
+// One of the other ports is taken that a server has besides its first: a cluster node's bus, Consul's two.
+func TestATakenNeighbourIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	redis, err := findRedis()
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	consul, err := findConsul()
 	require.NoError(t, err)
-	defer l.Close()
+	for name, c := range map[string]struct {
+		engine engine
+		first  func(neighbour int) int
+	}{
+		"redis bus":   {redisNode{redis}, busPort},
+		"consul rpc":  {consul, func(p int) int { rpc, _ := consulPorts(p); return rpc }},
+		"consul serf": {consul, func(p int) int { _, serf := consulPorts(p); return serf }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
 
-	u := &unlucky{engine: redisNode{redis}, taken: busPort(l.Addr().(*net.TCPAddr).Port)}
-	s, err := launch(t.Context(), u)
-	require.NoError(t, err)
-	require.Equal(t, 2, u.tries)
-	require.NoError(t, s.discard())
+			// A neighbour's neighbour is the port itself.
+			u := &unlucky{engine: c.engine, taken: c.first(l.Addr().(*net.TCPAddr).Port)}
+			s, err := launch(t.Context(), u)
+			require.NoError(t, err)
+			require.Equal(t, 2, u.tries)
+			require.NoError(t, s.discard())
+		})
+	}
 }
 
 // A stranger that answers on our port is not taken for our server.
@@ -81,6 +98,13 @@ func TestReadyKnowsItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.discard()) }()
 	require.ErrorContains(t, mysql.ready(t.Context(), t.TempDir(), db.port, db.proc.Pid()), "another server")
+
+	consul, err := findConsul()
+	require.NoError(t, err)
+	agent, err := launch(t.Context(), consul)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, agent.discard()) }()
+	require.ErrorContains(t, consul.ready(t.Context(), t.TempDir(), agent.port, agent.proc.Pid()), "another server")
 }
 
 func TestAServerThatCannotStartSaysWhy(t *testing.T) {
@@ -94,10 +118,15 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 func TestServersStartOnceAndAreGoneAfterClose(t *testing.T) {
 	t.Setenv(EnvMySQL, "")
 	t.Setenv(EnvRedis, "")
+	t.Setenv(EnvConsul, "")
 	s := NewServers()
 	t.Cleanup(func() { _ = s.Close() }) // should the test fail half-way
 	require.NoError(t, s.Start(t.Context()))
-	require.Equal(t, []string{EnvMySQL + "=" + s.mysql.own.addr(), EnvRedis + "=" + s.redis.own.addr()}, s.Env())
+	require.Equal(t, []string{
+		EnvMySQL + "=" + s.mysql.own.addr(),
+		EnvRedis + "=" + s.redis.own.addr(),
+		EnvConsul + "=" + s.consul.own.addr(),
+	}, s.Env())
 
 	first := s.mysql.own
 	again, err := s.mysql.addr(t.Context())
@@ -114,9 +143,12 @@ func TestServersStartOnceAndAreGoneAfterClose(t *testing.T) {
 func TestServersOfTheEnvironmentAreTakenAsTheyAre(t *testing.T) {
 	t.Setenv(EnvMySQL, "db.example:3306")
 	t.Setenv(EnvRedis, "redis.example:6379")
+	t.Setenv(EnvConsul, "consul.example:8500")
 	s := NewServers()
 	require.NoError(t, s.Start(t.Context()))
-	require.Equal(t, []string{EnvMySQL + "=db.example:3306", EnvRedis + "=redis.example:6379"}, s.Env())
+	require.Equal(t, []string{
+		EnvMySQL + "=db.example:3306", EnvRedis + "=redis.example:6379", EnvConsul + "=consul.example:8500",
+	}, s.Env())
 	require.NoError(t, s.Close())
 }
 

@@ -19,23 +19,26 @@ const (
 	EnvMySQLAuth = "TOC_TEST_MYSQL_AUTH"
 	// EnvRedis is host:port of a Redis server.
 	EnvRedis = "TOC_TEST_REDIS_ADDR"
+	// EnvConsul is host:port of the HTTP API of a Consul agent.
+	EnvConsul = "TOC_TEST_CONSUL_ADDR"
 )
 
 // Servers are the shared servers of a test run, one of each kind. One whose address stands in the environment is
 // taken as it is: it is neither started nor ended.
 type Servers struct {
-	mysql, redis shared
+	mysql, redis, consul shared
 }
 
 // NewServers describes the servers and starts none; mysql goes to MariaDB's or MySQL's command line.
 func NewServers(mysql ...Option) *Servers {
 	return &Servers{
-		mysql: shared{env: EnvMySQL, find: func() (engine, error) { return findMySQL(mysql...) }},
-		redis: shared{env: EnvRedis, find: func() (engine, error) { return findRedis() }},
+		mysql:  shared{env: EnvMySQL, find: func() (engine, error) { return findMySQL(mysql...) }},
+		redis:  shared{env: EnvRedis, find: func() (engine, error) { return findRedis() }},
+		consul: shared{env: EnvConsul, find: func() (engine, error) { return findConsul() }},
 	}
 }
 
-func (s *Servers) all() []*shared { return []*shared{&s.mysql, &s.redis} }
+func (s *Servers) all() []*shared { return []*shared{&s.mysql, &s.redis, &s.consul} }
 
 // Start starts all of them at the same time. After an error those that did start wait for Close.
 func (s *Servers) Start(ctx context.Context) error {

@@ -31,6 +31,10 @@ func TestPrefixesDiffer(t *testing.T) {
 	c, d := testrig.Redis(t), testrig.Redis(t)
 	require.Equal(t, c.Addr(), d.Addr(), "one server is shared")
 	require.NotEqual(t, c.Prefix(), d.Prefix())
+
+	e, f := testrig.Consul(t), testrig.Consul(t)
+	require.Equal(t, e.Addr(), f.Addr(), "one server is shared")
+	require.NotEqual(t, e.Prefix(), f.Prefix())
 }
 
 func TestDatabasesAreDropped(t *testing.T) {
@@ -147,15 +151,21 @@ func TestIgnoreServersHidesThemFromALeakCheck(t *testing.T) {
 // A machine without the server must turn the test red, with the way out in the message.
 func TestAMissingServerFailsTheTest(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	got := &verdict{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		testrig.StartRedis(got)
-	}()
-	<-done
-	require.False(t, got.skipped)
-	require.Contains(t, got.fatal, `redis-server is not installed: run "make deps"`)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for name, start := range map[string]func(testing.TB){
+		"redis-server": func(t testing.TB) { testrig.StartRedis(t) },
+		"consul":       func(t testing.TB) { testrig.StartConsul(t) },
+	} {
+		got := &verdict{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			start(got)
+		}()
+		<-done
+		require.False(t, got.skipped)
+		require.Contains(t, got.fatal, name+` is not installed: run "make deps"`)
+	}
 }
 
 // verdict is a testing.TB that writes down how a test would have ended.

@@ -2,9 +2,9 @@
 //
 //	go run ./internal/testrig/with-servers -- go test ./...
 //
-// It starts one MariaDB (or MySQL) and one Redis, puts their addresses into the command's environment, forwards signals
-// to it, ends the servers after it and exits with its code. A server whose address is in the environment already is used
-// as it is. Servers and command end with this program, whatever ends it.
+// It starts one MariaDB (or MySQL), one Redis and one Consul, puts their addresses into the command's environment,
+// forwards signals to it, ends the servers after it and exits with its code. A server whose address is in the environment
+// already is used as it is. Servers and command end with this program, whatever ends it.
 package main
 
 import (

@@ -22,6 +22,9 @@ import (
 
 var program string
 
+// addresses are the variables that hand the servers down.
+var addresses = []string{testrig.EnvMySQL, testrig.EnvRedis, testrig.EnvConsul}
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "with-servers-*")
 	if err != nil {
@@ -42,7 +45,8 @@ func withServers(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, testrig.EnvMySQL+"=") || strings.HasPrefix(kv, testrig.EnvRedis+"=")
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(addresses, name)
 	})
 	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
 	return cmd
@@ -56,7 +60,9 @@ func TestExitCodeIsTheCommands(t *testing.T) {
 			dir := t.TempDir()
 			cmd := withServers(t, dir, "--", "sh", "-c", script)
 			// The addresses need not be real: nobody dials them, and no server has to start.
-			cmd.Env = append(cmd.Env, testrig.EnvMySQL+"=127.0.0.1:1", testrig.EnvRedis+"=127.0.0.1:2")
+			for _, name := range addresses {
+				cmd.Env = append(cmd.Env, name+"=127.0.0.1:1")
+			}
 			_ = cmd.Run()
 			require.Equal(t, want, cmd.ProcessState.ExitCode())
 		})
@@ -107,7 +113,7 @@ func TestKilledItTakesServersAndCommandAlong(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// running is the program with a command in it, both servers up, and a connection to each.
+// running is the program with a command in it, all servers up, and a connection to each.
 type running struct {
 	cmd     *exec.Cmd
 	out     *bufio.Reader
@@ -128,7 +134,7 @@ func start(t *testing.T, dir, first, last string) *running {
 	t.Cleanup(func() { _ = release.Close(); _ = out.Close() })
 
 	script := strings.Join([]string{
-		"exec 3<$HOLD", first, "echo $" + testrig.EnvMySQL, "echo $" + testrig.EnvRedis, "read line <&3", last,
+		"exec 3<$HOLD", first, "printenv " + strings.Join(addresses, " "), "read line <&3", last,
 	}, "\n")
 	cmd := withServers(t, dir, "--", "sh", "-c", script)
 	cmd.Env = append(cmd.Env, "HOLD="+hold)
@@ -137,7 +143,7 @@ func start(t *testing.T, dir, first, last string) *running {
 	require.NoError(t, stdout.Close())
 
 	r := &running{cmd: cmd, out: bufio.NewReader(out), release: release}
-	for range 2 {
+	for range addresses {
 		addr, err := r.out.ReadString('\n')
 		require.NoError(t, err)
 		conn, err := net.Dial("tcp", strings.TrimSpace(addr))

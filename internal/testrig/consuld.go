@@ -1,0 +1,114 @@
+package testrig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// consuld is the engine of Consul: a cluster of one server, that keeps keys, sessions and checks over a restart. Needs
+// Consul 1.8.
+type consuld struct {
+	binary string
+	flags  []Option // appended last, so they win
+}
+
+func findConsul(flags ...Option) (consuld, error) {
+	binary, err := findBinary("consul")
+	return consuld{binary: binary, flags: flags}, err
+}
+
+func (consuld) name() string { return "consul" }
+
+func (consuld) prepare(context.Context, string) error { return nil }
+
+func (c consuld) command(dir string, port int) *exec.Cmd {
+	rpc, serf := consulPorts(port)
+	cmd := exec.Command(c.binary, "agent", "-server", "-bootstrap-expect=1",
+		"-node="+consulNode(dir),
+		"-data-dir="+filepath.Join(dir, "data"),
+		"-bind=127.0.0.1",
+		"-client=127.0.0.1",
+		"-http-port="+strconv.Itoa(port),
+		"-server-port="+strconv.Itoa(rpc),
+		"-serf-lan-port="+strconv.Itoa(serf),
+		"-serf-wan-port=-1",
+		"-grpc-port=-1",
+		"-dns-port=-1",
+		"-log-level=warn",
+		"-hcl=performance { raft_multiplier = 1, leave_drain_time = \"10ms\" }",
+		"-hcl=limits { http_max_conns_per_client = 10000 }", // all of a test run's come from one address
+		"-hcl=disable_update_check = true",
+	)
+	cmd.Args = append(cmd.Args, args(c.flags)...)
+	cmd.Dir = dir
+	return cmd
+}
+
+// ready waits until the node's own health is on record: before that nobody can open a session. A consistent read is
+// answered only by a leader that has taken up its work.
+func (consuld) ready(ctx context.Context, dir string, port, _ int) error {
+	node := consulNode(dir)
+	var self struct {
+		Config struct{ NodeName string }
+	}
+	if err := consulGet(ctx, loopback(port), "/v1/agent/self", &self); err != nil {
+		return err
+	}
+	if self.Config.NodeName != node {
+		return errors.New("another server has the port")
+	}
+	var checks []struct{ CheckID, Status string }
+	if err := consulGet(ctx, loopback(port), "/v1/health/node/"+node+"?consistent", &checks); err != nil {
+		return err
+	}
+	for _, check := range checks {
+		if check.CheckID == "serfHealth" && check.Status == "passing" {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s is not healthy yet", node)
+}
+
+// consulNode is a name that no other server has: its directory's.
+func consulNode(dir string) string { return filepath.Base(dir) }
+
+// consulPorts are where a server with this HTTP port talks to its like: the port's neighbours, which are of the rig's
+// range as well. Where one is taken the server does not start, and launch tries other ports.
+func consulPorts(http int) (rpc, serf int) { return http ^ 1, http ^ 2 }
+
+// consulGet reads an answer of the HTTP API, which is JSON. The rig needs few of them, which is no reason to choose a
+// client library for everyone.
+func consulGet(ctx context.Context, addr, path string, answer any) error {
+	body, err := consulCall(ctx, http.MethodGet, addr, path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, answer)
+}
+
+// consulCall sends a request without a body and returns what is answered. No connection stays open.
+func consulCall(ctx context.Context, method, addr, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, res.Status, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}
