@@ -156,7 +156,7 @@ func TestChecksSurviveWhateverHappensMeanwhile(t *testing.T) {
 		do   func(r *rig)
 	}{
 		{"the lane is closed", func(r *rig) { r.CloseLane(orders) }},
-		{"the partition is lost", func(r *rig) { r.DropPartition(1) }},
+		{"the partition is lost", func(r *rig) { r.lose(1) }},
 		{"the queue is closed", func(r *rig) { r.Close() }},
 		{"somebody cancels", func(r *rig) { r.hold(1).Gone() }},
 	} {
@@ -284,7 +284,7 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 			r.Checked(list, rows)
 		}},
 		{"dropped", func(r *rig, list []*queue.Entry) {
-			r.DropPartition(0)
+			r.lose(0)
 			rows := map[uint64]task.Task{}
 			for _, e := range list {
 				if e.ID()%4 != 0 {

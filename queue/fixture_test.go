@@ -57,6 +57,9 @@ func (r *rig) order(id uint64, in time.Duration) queue.Item {
 	return r.stored(task.Task{JobID: id, BizType: orders, ActionTime: time.Now().UTC().Add(in)})
 }
 
+// lose gives a partition to another node.
+func (r *rig) lose(partition int) { r.DropPartitions(func(p int) bool { return p == partition }) }
+
 func (r *rig) mail(id uint64, in time.Duration) queue.Item {
 	return r.stored(task.Task{JobID: id, BizType: mails, ActionTime: time.Now().UTC().Add(in)})
 }

@@ -237,7 +237,7 @@ func TestWaitRoom(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		r.DropPartition(1)
+		r.lose(1)
 		waiters.Wait()
 		require.Equal(t, 2*time.Second, time.Since(r.start))
 	})

@@ -21,6 +21,8 @@ func TestWhatIsNotOwnedDoesNotStart(t *testing.T) {
 		require.Equal(t, []string{"given back"}, r.receipts(1))
 		require.Equal(t, []string{"given back"}, r.receipts(5))
 		require.Equal(t, queue.LaneStats{Running: 2}, r.Stats(orders))
+		r.read(r.order(9, 0))
+		require.Equal(t, []string{"given back"}, r.receipts(9), "nothing is taken in")
 
 		r.lost = 0
 		r.read(r.order(1, 0))

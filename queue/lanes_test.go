@@ -93,7 +93,7 @@ func TestSetLaneGivesTheOpenLane(t *testing.T) {
 	})
 }
 
-func TestDropPartitionGivesItsTasksBack(t *testing.T) {
+func TestDropPartitionsGivesItsTasksBack(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, ahead))
 		require.Len(t, r.checks(), 1)
@@ -102,7 +102,7 @@ func TestDropPartitionGivesItsTasksBack(t *testing.T) {
 		r.read(r.order(5, time.Hour), r.order(9, 0), r.mail(17, 0), r.order(2, 0), r.mail(3, time.Hour))
 		r.LeaveBehind(orders, 1, task.Key{})
 
-		r.DropPartition(1)
+		r.lose(1)
 		for _, id := range []uint64{1, 5, 9, 17} {
 			require.Equal(t, []string{"given back"}, r.receipts(id))
 		}

@@ -413,7 +413,7 @@ func (m *model) drop(rt *rapid.T) {
 		return
 	}
 	p := rapid.IntRange(0, modelPartitions-1).Draw(rt, "partition")
-	m.q.DropPartition(p)
+	m.q.DropPartitions(func(lost int) bool { return lost == p })
 	for id := range m.store {
 		if partitionOf(id) == p {
 			delete(m.known, id)

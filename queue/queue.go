@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +17,8 @@ type Config struct {
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
-	// Owns tells whether a partition is still this node's; what is not does not
-	// start. Asked under the queue's lock. Defaults to all.
+	// Owns tells whether a partition is this node's; of another one nothing is
+	// taken in and nothing starts. Asked under the queue's lock. Defaults to all.
 	Owns func(partition int) bool
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
@@ -146,7 +147,7 @@ func (q *Queue) Offer(r *Read, items ...Item) (turnedAway []uint64) {
 
 func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits bool) {
 	l := q.lanes[it.Task.BizType]
-	if l == nil || q.closed {
+	if l == nil || q.closed || !q.cfg.Owns(it.Partition) {
 		return append(back, &Entry{Item: *it}), true
 	}
 	if r != nil {
@@ -298,19 +299,19 @@ func (q *Queue) roomIn(l *lane) {
 	}
 }
 
-// DropPartition gives back all tasks of a partition that have not started: the
-// partition is another node's now.
-func (q *Queue) DropPartition(partition int) {
+// DropPartitions gives back all tasks that have not started, of partitions that
+// are another node's now.
+func (q *Queue) DropPartitions(lost func(partition int) bool) {
 	var back left
 	q.mu.Lock()
 	for _, e := range q.entries {
-		if e.Partition == partition && (e.state == waiting || e.state == ready || e.state == checking) {
+		if (e.state == waiting || e.state == ready || e.state == checking) && lost(e.Partition) {
 			q.forget(e)
 			back = append(back, e)
 		}
 	}
 	for _, l := range q.lanes {
-		delete(l.behind, partition)
+		maps.DeleteFunc(l.behind, func(p int, _ task.Key) bool { return lost(p) })
 	}
 	q.mu.Unlock()
 	back.tell()

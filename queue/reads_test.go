@@ -33,7 +33,7 @@ func TestAStaleRowIsNoNewTask(t *testing.T) {
 			h.Gone()
 		}},
 		{"cancelled while away", func(r *rig) {
-			r.DropPartition(1)
+			r.lose(1)
 			h, err := r.Hold(r.t.Context(), 1, 1)
 			require.NoError(r.t, err)
 			h.Gone()

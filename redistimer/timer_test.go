@@ -362,8 +362,8 @@ func handsOver(t *testing.T, c *center) {
 	held := c.slot(ids[runs]).Partition
 	for p := range layout.Partitions {
 		a.owned.set(p, false)
-		a.queue.DropPartition(p)
 	}
+	a.queue.DropPartitions(func(int) bool { return true })
 	emptied := make(chan error, layout.Partitions)
 	for p := range layout.Partitions {
 		go func() { emptied <- a.WaitPartition(context.Background(), p) }()

@@ -281,13 +281,13 @@ func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
 	}
 }
 
-// lost tells whether a partition was lost while it was read, and takes its rows
-// out of memory again: they may have been offered after dropLost.
+// lost tells whether a partition was lost while it was read. The queue has taken
+// in nothing of it since, but what to read on is to be forgotten.
 func (s *Scanner) lost(p int) bool {
 	if s.cfg.Ownership.Owns(p) {
 		return false
 	}
-	s.cfg.Queue.DropPartition(p)
+	s.dropLost()
 	return true
 }
 

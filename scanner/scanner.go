@@ -173,11 +173,7 @@ func (s *Scanner) Tick() {
 
 // dropLost takes the tasks of partitions that are not ours any more out of memory.
 func (s *Scanner) dropLost() {
-	for p := range s.cfg.Layout.Partitions {
-		if !s.cfg.Ownership.Owns(p) {
-			s.cfg.Queue.DropPartition(p)
-		}
-	}
+	s.cfg.Queue.DropPartitions(func(p int) bool { return !s.cfg.Ownership.Owns(p) })
 }
 
 // loop makes the passes over one database.
