@@ -24,7 +24,7 @@ demo: build ## watch a few thousand timeouts fire, then their lateness as a hist
 build: ## bin/toc, static
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
 
-deps: ## install what the tests need and this machine lacks: MariaDB, Redis, a C compiler
+deps: ## bring what the tests need and this machine lacks: MariaDB, Redis, Consul, a C compiler
 	@scripts/deps.sh
 
 test: deps ## every test, with the race detector, on real servers

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, and a C compiler for
-# the race detector. Installs packages where there is apt; else runs the servers of docker-compose.yml; else says what
-# is missing. Says nothing when nothing is.
+# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, and a C compiler
+# for the race detector. Installs packages where there is apt (Consul goes to the user's cache, scripts/consul.sh); else
+# runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,7 @@ has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/de
 
 has_mysql() { if has mariadbd; then has mariadb-install-db; else has mysqld; fi; }
 has_redis() { has redis-server; }
+has_consul() { scripts/consul.sh have; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -20,6 +21,7 @@ missing() {
   lacks=() packages=()
   has_mysql || { lacks+=("MariaDB 10.6 or later, or MySQL 8 (mariadbd or mysqld)"); packages+=(mariadb-server); }
   has_redis || { lacks+=("Redis 7 (redis-server)"); packages+=(redis-server); }
+  has_consul || lacks+=("Consul 1.8 or newer (consul in PATH)")
   has_cc || { lacks+=("a C compiler with headers (go test -race)"); packages+=(gcc libc6-dev); }
 }
 
@@ -72,8 +74,8 @@ install_packages() {
 has_docker() { docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; }
 
 start_containers() {
-  echo "make deps: no apt; starting MySQL and Redis of docker-compose.yml"
-  docker compose up --detach --wait mysql redis
+  echo "make deps: no apt; starting MySQL, Redis and Consul of docker-compose.yml"
+  docker compose up --detach --wait mysql redis consul
   local password
   password=$(docker compose exec -T mysql printenv MYSQL_ROOT_PASSWORD || true)
   mkdir -p "$(dirname "$env_file")"
@@ -81,9 +83,10 @@ start_containers() {
     printf 'export TOC_TEST_MYSQL_ADDR=%q\n' "$(docker compose port mysql 3306)"
     printf 'export TOC_TEST_MYSQL_AUTH=%q\n' "root${password:+:$password}"
     printf 'export TOC_TEST_REDIS_ADDR=%q\n' "$(docker compose port redis 6379)"
+    printf 'export TOC_TEST_CONSUL_ADDR=%q\n' "$(docker compose port consul 8500)"
   } >"$env_file"
   echo "make deps: make test finds them by $env_file; for go test alone: source $env_file"
-  has_mysql || echo "make deps: tests that stop and kill a server of their own still need mariadbd or mysqld in PATH, and fail without"
+  echo "make deps: tests that stop and kill a server of their own still need these in PATH, and fail without:$(printf '\n  - %s' "${lacks[@]}")"
 }
 
 has go || fail "Go is missing: install the version that go.mod names, or later"
@@ -94,7 +97,8 @@ if ((${#lacks[@]} == 0)); then
 fi
 
 if has apt-get; then
-  install_packages
+  ((${#packages[@]} == 0)) || install_packages
+  has_consul || scripts/consul.sh fetch || true
   missing
 elif has_cc && has_docker; then
   start_containers
