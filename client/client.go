@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,9 +34,10 @@ type ID = taskjson.ID
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
-	base  string
-	token string
-	http  *http.Client
+	base   string
+	token  string
+	header http.Header
+	http   *http.Client
 }
 
 // Option changes a Client.
@@ -43,6 +45,12 @@ type Option func(*Client)
 
 // WithToken sends a token of http.tokens with each request. Empty: none.
 func WithToken(token string) Option { return func(c *Client) { c.token = token } }
+
+// WithHeader sends a header with each request, besides what the client sends
+// itself. What is not allowed in a header fails each call.
+func WithHeader(key, value string) Option {
+	return func(c *Client) { c.header.Set(key, value) }
+}
 
 // WithHTTPClient sends requests with h. The default one keeps up to 64 idle
 // connections and has no time-out: the context of each call bounds it.
@@ -57,7 +65,7 @@ func New(baseURL string, opts ...Option) *Client {
 	if !strings.Contains(baseURL, "://") {
 		baseURL = "http://" + baseURL
 	}
-	c := &Client{base: strings.TrimRight(baseURL, "/")}
+	c := &Client{base: strings.TrimRight(baseURL, "/"), header: http.Header{}}
 	for _, o := range opts {
 		o(c)
 	}
@@ -90,6 +98,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return 0, err
 	}
+	maps.Copy(r.Header, c.header)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -26,6 +26,22 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	return out, err
 }
 
+// Wake tells a node of up to 1000 tasks in its partitions that are due soon, as
+// nodes do among themselves. It answers how many the node has queued.
+func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err error) {
+	var in struct {
+		JobIDs []ID `json:"job_ids"`
+	}
+	for _, id := range jobIDs {
+		in.JobIDs = append(in.JobIDs, ID(id))
+	}
+	var out struct {
+		Taken int `json:"taken"`
+	}
+	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/wake", nil, in, &out)
+	return out.Taken, err
+}
+
 // BizType is a business type and how much it has to do on the node that
 // answered.
 type BizType struct {

@@ -105,8 +105,13 @@ func (c *Client) Get(ctx context.Context, jobID uint64) (Task, error) {
 // Cancel cancels a pending task. Without an error it never fires. A task that
 // is not pending, or running now, is an *Error with status 409 and an Outcome.
 func (c *Client) Cancel(ctx context.Context, jobID uint64) error {
-	var out struct{}
+	var out struct {
+		Outcome string `json:"outcome"`
+	}
 	_, err := c.do(ctx, http.MethodPost, taskPath(jobID, "/cancel"), nil, nil, &out)
+	if err == nil && out.Outcome != "cancelled" { // whatever answered is no timeout center
+		err = fmt.Errorf("cancel task %d: the answer has the outcome %.64q", jobID, out.Outcome)
+	}
 	return err
 }
 

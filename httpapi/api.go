@@ -30,6 +30,8 @@ type Desk interface {
 	ListDead(ctx context.Context, bizType string, after uint64, limit int) (intake.Page, error)
 	Redrive(ctx context.Context, jobID uint64) (task.Task, error)
 	RedriveDead(ctx context.Context, r intake.RedriveDead) (intake.Redriven, error)
+
+	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
 
 // Status knows how the center and its cluster are.

@@ -23,7 +23,7 @@ func TestTokens(t *testing.T) {
 	guarded := append([][3]string{
 		{"GET", "/metrics", ""}, {"GET", "/docs", ""}, {"GET", "/openapi.json", ""}, {"GET", "/openapi.yaml", ""},
 		{"GET", "/nope", ""}, {"DELETE", "/v1/tasks", ""}, {"GET", "/healthz/", ""}, {"GET", "//healthz", ""},
-		{"POST", "/v1/tasks", "no JSON"}, {"POST", "/v1/tasks/batch", "{}"},
+		{"POST", "/v1/tasks", "no JSON"}, {"POST", "/v1/tasks/batch", "{}"}, {"POST", "/v1/cluster/wake", "{}"},
 	}, calls...)
 	for _, r := range guarded {
 		for _, header := range []string{

@@ -26,7 +26,7 @@ func TestContentTypes(t *testing.T) {
 		"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "application/cbor",
 		"application/json; charset=utf-16", "application/jsonl", "json", "*/*", ";", "application/problem+json", "a/b+json;+", "+;", "\x00",
 	} {
-		for _, target := range []string{"/v1/tasks", "/v1/tasks/batch", "/v1/dead/redrive"} {
+		for _, target := range []string{"/v1/tasks", "/v1/tasks/batch", "/v1/dead/redrive", "/v1/cluster/wake"} {
 			p := call(h, "POST", target, submitBody, "Content-Type", wrong).problem(t, 415)
 			require.Equal(t, []string{"body"}, p.locations())
 		}

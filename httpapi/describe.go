@@ -126,6 +126,15 @@ var descriptions = map[string]description{
 		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`,
 		refusals: []int{422, 503},
 	},
+	"wake-tasks": {
+		tag: "center", summary: "Queue tasks that are due soon",
+		text: "Between nodes: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +
+			"Anything else is ignored: a task of another node, one that is due later, one that is not pending or not there. " +
+			"Cancels, changes and redrives are decided by the owner, too; a node that hands such a request on sends its name in the header Toc-Forwarded, " +
+			"and a request with that header is answered with 503 rather than handed on again.",
+		request: `{"job_ids":["413351953711104","413351953711105","413351953711106"]}`,
+		answer:  `{"taken":2}`, refusals: []int{400, 413, 415, 422, 503},
+	},
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
 		text:     "The configured business types and what this node has to do for each.",

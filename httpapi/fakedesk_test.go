@@ -79,4 +79,9 @@ func (d *fakeDesk) RedriveDead(ctx context.Context, _ intake.RedriveDead) (intak
 	return intake.Redriven{}, d.called(ctx)
 }
 
+func (d *fakeDesk) Wake(ctx context.Context, jobIDs []uint64) int {
+	_ = d.called(ctx) // a wake fails for nobody
+	return len(jobIDs)
+}
+
 var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)

@@ -88,7 +88,7 @@ func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
 			return
 		}
 	}
-	next(ctx)
+	next(fromPeer(ctx))
 }
 
 // ambiguous says what is wrong with a query; nil if nothing is.

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/taskjson"
 )
 
 // submitRequest asks for one task.
@@ -195,4 +196,54 @@ func (r *redriveRequest) missing() []fault {
 		return []fault{{"biz_type", "is empty; leave it out to redrive all"}}
 	}
 	return nil
+}
+
+// wakeRequest names tasks that are due soon.
+type wakeRequest struct {
+	_      struct{} `additionalProperties:"false"`
+	JobIDs ids      `json:"job_ids" minItems:"1" maxItems:"1000" doc:"The tasks' ids."`
+}
+
+func (r *wakeRequest) field(name []byte) field {
+	if string(name) == "job_ids" {
+		return &r.JobIDs
+	}
+	return nil
+}
+
+func (r *wakeRequest) missing() []fault {
+	if !r.JobIDs.given {
+		return []fault{{"job_ids", "is missing; give the ids of the tasks"}}
+	}
+	return nil
+}
+
+// ids is an array of 1 to intake.MaxWake ids.
+type ids struct {
+	given
+	list []uint64
+}
+
+func (l *ids) read(value []byte) error {
+	if value[0] != '[' {
+		return fmt.Errorf("must be an array, not %s", kindOf(value))
+	}
+	for item := range elements(value) {
+		if len(l.list) == intake.MaxWake {
+			return fmt.Errorf("holds more than %d ids; send several requests", intake.MaxWake)
+		}
+		var one taskjson.ID
+		if err := one.UnmarshalJSON(item); err != nil {
+			return fmt.Errorf("at place %d: %w", len(l.list), err)
+		}
+		l.list = append(l.list, uint64(one))
+	}
+	if len(l.list) == 0 {
+		return fmt.Errorf("is empty; give 1 to %d ids", intake.MaxWake)
+	}
+	return nil
+}
+
+func (ids) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeArray, Items: id{}.Schema(r)}
 }

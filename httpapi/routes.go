@@ -22,6 +22,7 @@ func (a *api) routes() {
 	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)
 
 	route(a, "GET    /v1/cluster", "get-cluster", a.cluster)
+	route(a, "POST   /v1/cluster/wake", "wake-tasks", a.wake)
 	route(a, "GET    /v1/biz-types", "list-biz-types", a.bizTypes)
 	route(a, "GET    /healthz", "get-health", a.health)
 	route(a, "GET    /readyz", "get-readiness", a.ready)

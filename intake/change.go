@@ -15,16 +15,27 @@ import (
 // running now), task.ErrNotFound or task.ErrUnavailable; after the last one the
 // task may or may not be cancelled.
 func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
-	h, err := d.hold(ctx, jobID)
+	p, err := d.partition(jobID)
+	if err != nil {
+		return err
+	}
+	if !d.cfg.Cluster.Owns(p) {
+		peer, err := d.owner(ctx, p)
+		if err != nil {
+			return err
+		}
+		return peer.Cancel(ctx, jobID)
+	}
+	h, err := d.hold(ctx, jobID, p)
 	if err != nil {
 		return err
 	}
 	defer h.Gone()
-	err = d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
-	if err == nil {
-		d.cfg.Timer.Forget(jobID)
+	if err = d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled}); err != nil {
+		return err
 	}
-	return err
+	d.cfg.Timer.Forget(jobID)
+	return d.stillOurs(p, jobID)
 }
 
 // Change asks for a new time, a new attribute, or both.
@@ -53,13 +64,13 @@ func (d *Desk) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Tas
 		}
 		m.Attribute = c.Attribute
 	}
-	return d.moveHeld(ctx, m)
+	return d.change(ctx, m, func(p Peer) (task.Task, error) { return p.Reschedule(ctx, jobID, c) })
 }
 
 // Redrive gives a dead task a fresh start: pending, attempts 0, due now. Its
 // errors are those of Cancel.
 func (d *Desk) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
-	return d.moveHeld(ctx, d.redriveMove(jobID))
+	return d.change(ctx, d.redriveMove(jobID), func(p Peer) (task.Task, error) { return p.Redrive(ctx, jobID) })
 }
 
 func (d *Desk) redriveMove(jobID uint64) store.Move {
@@ -67,9 +78,25 @@ func (d *Desk) redriveMove(jobID uint64) store.Move {
 	return store.Move{JobID: jobID, From: task.Dead, To: task.Pending, Set: store.Set{ActionTime: &now, Attempts: &attempts}}
 }
 
+// change makes a move if the task is ours; otherwise its owner is asked.
+func (d *Desk) change(ctx context.Context, m store.Move, ask func(Peer) (task.Task, error)) (task.Task, error) {
+	p, err := d.partition(m.JobID)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if d.cfg.Cluster.Owns(p) {
+		return d.moveHeld(ctx, m, p)
+	}
+	peer, err := d.owner(ctx, p)
+	if err != nil {
+		return task.Task{}, err
+	}
+	return ask(peer)
+}
+
 // moveHeld makes a move while the task is held, and queues it as it stands then.
-func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
-	h, err := d.hold(ctx, m.JobID)
+func (d *Desk) moveHeld(ctx context.Context, m store.Move, partition int) (task.Task, error) {
+	h, err := d.hold(ctx, m.JobID, partition)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -79,8 +106,12 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
 	if err = d.move(ctx, m); err == nil {
 		t, err = d.cfg.Store.Get(ctx, m.JobID)
 	}
-	d.end(h, t, err)
-	if err == nil {
+	changed := err == nil
+	if changed {
+		err = d.stillOurs(partition, m.JobID)
+	}
+	d.end(h, partition, t, err)
+	if changed {
 		d.cfg.Timer.Forget(t.JobID) // should it have moved out of reach
 		d.cfg.Timer.Arm(t)
 	}
@@ -89,10 +120,11 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move) (task.Task, error) {
 
 // end lets go of a task. A pending one that was only asked about goes back to
 // where it was; after another error the scanner finds what there is.
-func (d *Desk) end(h *queue.Hold, t task.Task, err error) {
+func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
 	if errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending {
 		h.Release()
+		d.dropLost(partition)
 		return
 	}
 	if err != nil || t.Status != task.Pending {

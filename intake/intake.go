@@ -8,7 +8,9 @@
 //
 // It refuses to know HTTP and the engines. What makes its answers honest is the
 // queue's Hold: while a cancel or a reschedule is being decided the task cannot
-// be started, and one that has started answers "running".
+// be started, and one that has started answers "running". That queue is the
+// owner's, so in a cluster these questions go to the node that owns the task's
+// partition; everything else any node decides itself.
 package intake
 
 import (
@@ -27,6 +29,7 @@ type Store interface {
 	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
 	ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error)
 	CountDead(ctx context.Context, bizType *uint64) (int, error)
@@ -47,6 +50,11 @@ type Config struct {
 	// Near tells whether a task of this type and partition, due then, belongs
 	// into this node's queue now; a later one is found by the scanner in time.
 	Near func(bizType uint64, partition int, due time.Time) bool
+	// Soon is Near without the ownership: it tells whether the owner of that
+	// partition should be told of such a task at once. Nil: never.
+	Soon func(bizType uint64, partition int, due time.Time) bool
+	// Cluster tells who decides about a partition's tasks; nil: this node, about all.
+	Cluster Cluster
 	// Timer is the engine of redis-mode types; nil if there is none.
 	Timer Timer
 	Now   func() time.Time
@@ -72,28 +80,44 @@ func New(cfg Config) *Desk {
 	if cfg.Timer == nil {
 		cfg.Timer = noTimer{}
 	}
+	if cfg.Cluster == nil {
+		cfg.Cluster = alone{}
+	}
 	return &Desk{cfg: cfg}
 }
 
 // Types gives the business types in force.
 func (d *Desk) Types() *task.Types { return d.cfg.Catalog.Load() }
 
-// hold takes hold of a task so that nobody starts it meanwhile.
-func (d *Desk) hold(ctx context.Context, jobID uint64) (*queue.Hold, error) {
+// partition tells where a task is; task.ErrNotFound if nowhere.
+func (d *Desk) partition(jobID uint64) (int, error) {
 	shard, ok := d.cfg.Layout.ShardOf(jobID)
 	if !ok {
-		return nil, task.ErrNotFound
+		return 0, task.ErrNotFound
 	}
-	return d.cfg.Queue.Hold(ctx, jobID, d.cfg.Layout.Partition(shard))
+	return d.cfg.Layout.Partition(shard), nil
+}
+
+// hold takes hold of a task of ours, so that nobody starts it meanwhile. The
+// partition may be lost before the task is held: then it is let go as it was.
+func (d *Desk) hold(ctx context.Context, jobID uint64, partition int) (*queue.Hold, error) {
+	h, err := d.cfg.Queue.Hold(ctx, jobID, partition)
+	if err != nil || d.cfg.Cluster.Owns(partition) {
+		return h, err
+	}
+	h.Release()
+	d.dropLost(partition)
+	return nil, Unavailable("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
 // letGo ends the hold of a pending task as it stands in the store now, and gives
 // it to its engine.
 func (d *Desk) letGo(h *queue.Hold, t task.Task) {
-	shard, _ := d.cfg.Layout.ShardOf(t.JobID)
-	if p := d.cfg.Layout.Partition(shard); d.cfg.Near(t.BizType, p, t.ActionTime) {
-		h.Put(queue.Item{Task: t, Partition: p})
+	p, _ := d.partition(t.JobID)
+	if !d.cfg.Near(t.BizType, p, t.ActionTime) {
+		h.Gone()
 		return
 	}
-	h.Gone()
+	h.Put(queue.Item{Task: t, Partition: p})
+	d.dropLost(p)
 }

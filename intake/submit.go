@@ -40,6 +40,12 @@ func At(t time.Time) When { return When{at: t, kind: whenAt} }
 // In is a delay from now; 0 is at once.
 func In(d time.Duration) When { return When{delay: d, kind: whenIn} }
 
+// Moment gives the time of At.
+func (w When) Moment() (at time.Time, ok bool) { return w.at, w.kind == whenAt }
+
+// Delay gives the delay of In.
+func (w When) Delay() (d time.Duration, ok bool) { return w.delay, w.kind == whenIn }
+
 // resolve gives the moment in UTC, whole milliseconds, or says what is wrong.
 func (w When) resolve(now time.Time) (time.Time, error) {
 	switch w.kind {
@@ -163,6 +169,7 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 		}
 	}
 	d.cfg.Timer.Arm(stored...)
+	d.offerAway(stored)
 	return results
 }
 

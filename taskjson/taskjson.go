@@ -34,6 +34,24 @@ type Task struct {
 	Modified   Time   `json:"gmt_modified,omitzero" format:"date-time"`
 }
 
+// Task gives what t stands for. bizType is the id that t.BizType stands for.
+func (t Task) Task(bizType uint64) (task.Task, error) {
+	status, err := task.ParseStatus(t.Status)
+	return task.Task{
+		JobID:      uint64(t.JobID),
+		BizID:      uint64(t.BizID),
+		BizType:    bizType,
+		Status:     status,
+		ActionTime: t.ActionTime.Time(),
+		Attribute:  t.Attribute,
+		Attempts:   t.Attempts,
+		LastError:  t.LastError,
+		DedupKey:   t.DedupKey,
+		Created:    t.Created.Time(),
+		Modified:   t.Modified.Time(),
+	}, err
+}
+
 // From gives the JSON form of t. bizType is the name that t.BizType stands for.
 func From(t task.Task, bizType string) Task {
 	return Task{

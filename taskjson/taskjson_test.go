@@ -59,6 +59,20 @@ func TestReadsWhatItWrites(t *testing.T) {
 	require.Equal(t, at.UTC().Truncate(time.Millisecond), read.ActionTime.Time())
 }
 
+func TestATaskComesBack(t *testing.T) {
+	milli := func(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+	for _, want := range []task.Task{full(), {JobID: 5, ActionTime: at}} {
+		var read taskjson.Task
+		require.NoError(t, json.Unmarshal(taskjson.From(want, "order_close").AppendJSON(nil), &read))
+		got, err := read.Task(want.BizType)
+		require.NoError(t, err)
+		want.ActionTime, want.Created, want.Modified = milli(want.ActionTime), milli(want.Created), milli(want.Modified)
+		require.Equal(t, want, got)
+	}
+	_, err := taskjson.Task{Status: "asleep"}.Task(1)
+	require.ErrorContains(t, err, `"asleep" is unknown`)
+}
+
 func TestAppendsToWhatIsThere(t *testing.T) {
 	v := taskjson.From(full(), "order_close")
 	require.Equal(t, "["+reference(t, v), string(v.AppendJSON([]byte("["))))

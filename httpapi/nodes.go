@@ -1,0 +1,36 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/timeoutcenter/toc/intake"
+)
+
+// forwardedHeader marks a request that another node has handed on; its value is
+// that node's name. In the form of http.Header's keys.
+const forwardedHeader = "Toc-Forwarded"
+
+// fromPeer tells the desk that a request was forwarded.
+func fromPeer(ctx huma.Context) huma.Context {
+	r, _ := humago.Unwrap(ctx)
+	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
+		return ctx
+	}
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context()))
+}
+
+type wakeInput struct{ body[wakeRequest] }
+
+// Woken answers a wake.
+type Woken struct {
+	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`
+}
+
+type wakeOutput struct{ Body Woken }
+
+func (a *api) wake(ctx context.Context, in *wakeInput) (*wakeOutput, error) {
+	return &wakeOutput{Woken{Taken: a.desk.Wake(ctx, in.sent.JobIDs.list)}}, nil
+}

@@ -1,0 +1,81 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Cluster tells who decides about the tasks of a partition: the node that owns
+// it, because only that node's queue knows what runs.
+type Cluster interface {
+	// Owns tells whether this node decides.
+	Owns(partition int) bool
+	// Owner gives the desk of the node that does. The error, a
+	// task.ErrUnavailable, means that nobody owns the partition or that it is not
+	// known who does.
+	Owner(partition int) (Peer, error)
+}
+
+// Peer is another node's desk. Its answers are those of Desk.
+type Peer interface {
+	Cancel(ctx context.Context, jobID uint64) error
+	Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error)
+	Redrive(ctx context.Context, jobID uint64) (task.Task, error)
+	// Offer tells the owner of tasks that were just stored and are due soon. It
+	// does not block and may fail silently: the owner's scan finds them.
+	Offer(tasks ...task.Task)
+}
+
+// alone is the cluster of a node that decides everything.
+type alone struct{}
+
+func (alone) Owns(int) bool { return true }
+func (alone) Owner(partition int) (Peer, error) {
+	return nil, Unavailable("there is no other node to ask about partition %d", partition)
+}
+
+// Unavailable makes a task.ErrUnavailable that says why.
+func Unavailable(why string, args ...any) error { return unavailable(fmt.Sprintf(why, args...)) }
+
+type unavailable string
+
+func (u unavailable) Error() string      { return string(u) }
+func (unavailable) Is(target error) bool { return target == task.ErrUnavailable }
+
+type forwardedKey struct{}
+
+// Forwarded marks a request that another node has handed on. It is decided here
+// or not at all, so that it never goes round in a circle.
+func Forwarded(ctx context.Context) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, true)
+}
+
+func isForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
+
+// owner gives the desk that decides about a partition that is not ours.
+func (d *Desk) owner(ctx context.Context, partition int) (Peer, error) {
+	if isForwarded(ctx) {
+		return nil, Unavailable("partition %d is not this node's, and the request was forwarded already", partition)
+	}
+	return d.cfg.Cluster.Owner(partition)
+}
+
+// stillOurs is asked when a move was made. If the partition was lost before (this
+// process was paused, say), its new owner may have started the task meanwhile:
+// the answer can then be neither yes nor no.
+func (d *Desk) stillOurs(partition int, jobID uint64) error {
+	if d.cfg.Cluster.Owns(partition) {
+		return nil
+	}
+	return Unavailable("partition %d was lost while task %d was being changed: it may or may not be changed", partition, jobID)
+}
+
+// dropLost takes what was just put into the queue for a partition out again,
+// should it be lost: its new owner must not have to wait for it.
+func (d *Desk) dropLost(partition int) {
+	if !d.cfg.Cluster.Owns(partition) {
+		d.cfg.Queue.DropPartitions(func(p int) bool { return !d.cfg.Cluster.Owns(p) })
+	}
+}
