@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
@@ -18,9 +19,11 @@ type Locker interface {
 
 // SingleConfig is what a Single works with.
 type SingleConfig struct {
-	Node   string // this node's name, told to whoever is refused
-	Layout sharding.Layout
-	Locker Locker
+	Node string // this node's name, told to whoever is refused
+	// Address is where this node's HTTP API is reached (host:port); see SetAddress.
+	Address string
+	Layout  sharding.Layout
+	Locker  Locker
 	// Prepare makes sure that a database is fit for use, before it is locked.
 	Prepare func(ctx context.Context, database int) error
 	// CheckEvery is how often a held lock is checked. Defaults to 2 s.
@@ -30,9 +33,10 @@ type SingleConfig struct {
 
 // Single is the cluster of one node.
 type Single struct {
-	cfg   SingleConfig
-	owned *Ownership
-	locks []store.Lock // by database; nil: not held
+	cfg     SingleConfig
+	address atomic.Pointer[string]
+	owned   *Ownership
+	locks   []store.Lock // by database; nil: not held
 }
 
 // NewSingle makes the cluster; it owns nothing before Acquire.
@@ -40,11 +44,13 @@ func NewSingle(cfg SingleConfig) *Single {
 	if cfg.CheckEvery == 0 {
 		cfg.CheckEvery = 2 * time.Second
 	}
-	return &Single{
+	s := &Single{
 		cfg:   cfg,
 		owned: NewOwnership(cfg.Layout.Partitions),
 		locks: make([]store.Lock, cfg.Layout.Databases),
 	}
+	s.SetAddress(cfg.Address)
+	return s
 }
 
 // Ownership is what this node owns.
@@ -52,6 +58,30 @@ func (s *Single) Ownership() *Ownership { return s.owned }
 
 // Worker is this node's worker number for job_ids.
 func (s *Single) Worker() int { return 0 }
+
+// SetAddress says where this node's HTTP API is reached.
+func (s *Single) SetAddress(addr string) { s.address.Store(&addr) }
+
+// Members is this node.
+func (s *Single) Members() []Member { return []Member{s.member()} }
+
+func (s *Single) member() Member {
+	return Member{Name: s.cfg.Node, Address: *s.address.Load(), Partitions: s.owned.Owned()}
+}
+
+// Owner is this node if it owns the partition.
+func (s *Single) Owner(partition int) (Member, bool) {
+	if !s.owned.Owns(partition) {
+		return Member{}, false
+	}
+	return s.member(), true
+}
+
+// Lost is always empty: what is wrong with a database, the store tells itself.
+func (s *Single) Lost() string { return "" }
+
+// Leave does nothing: there is nobody to hand partitions over to.
+func (s *Single) Leave(context.Context) error { return nil }
 
 // Acquire takes the locks of all databases that can be reached. A database that
 // cannot is left to Run; if none can, or one is held by another process or unfit

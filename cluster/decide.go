@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// plan is the last assignment and what it was made of.
+type plan struct {
+	nodes  []candidate
+	owners []string
+}
+
+// decideAll decides whenever something has changed, until ctx ends, and then
+// waits for the hand-overs.
+func (c *Consul) decideAll(ctx context.Context) {
+	var handOvers sync.WaitGroup
+	defer handOvers.Wait()
+	for {
+		again := c.decide(ctx, &handOvers)
+		timer := time.NewTimer(again)
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// decision is what is to be done now.
+type decision struct {
+	session string
+	take    []int // to be locked
+	give    []int // held, and another's by the assignment
+	stray   []int // locked by our session, but nothing we know of
+	again   time.Duration
+}
+
+// decide takes what is this node's and free, starts to hand over what is not this
+// node's, and says when to look again if nothing happens.
+func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Duration {
+	d := c.compare()
+	for group := range slices.Chunk(d.give, max(16, (len(d.give)+31)/32)) {
+		c.owned.change(group, false)
+		handOvers.Go(func() { c.handOver(ctx, group, d.session) })
+	}
+	if len(d.stray) > 0 {
+		// An answer to a lock or an unlock was lost.
+		if _, err := c.unlock(ctx, d.stray, d.session); err != nil && ctx.Err() == nil {
+			c.cfg.Logger.Debug("stray locks not released", "error", err)
+		}
+	}
+	if len(d.take) > 0 && !c.take(ctx, d) {
+		return min(d.again, 100*time.Millisecond)
+	}
+	return d.again
+}
+
+// compare holds what this node has against what it should have.
+func (c *Consul) compare() decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := decision{session: c.session, again: time.Second}
+	if c.nodes == nil || c.locks == nil || c.session == "" {
+		return d
+	}
+	owners := c.assignLocked()
+	var regain []int
+	for p := range c.holds {
+		h, l := &c.holds[p], c.locks[p]
+		mine := owners[p] == c.cfg.Node && c.phase == working
+		switch {
+		case h.state == handing:
+		case h.state == held && !mine:
+			h.state = handing
+			d.give = append(d.give, p)
+		case h.state == held:
+			if h.session != c.session { // kept through the loss of a session
+				regain = append(regain, p)
+			}
+		case l.session == c.session && !mine:
+			d.stray = append(d.stray, p)
+		case mine && l.session == c.session, mine && l.session == "":
+			if !c.databases[c.cfg.Layout.PartitionDatabase(p)].fit() {
+				break // nobody else can do it either; when it is fit we are woken
+			}
+			if wait := c.ripeInLocked(l); wait > 0 {
+				d.again = min(d.again, wait)
+				break
+			}
+			d.take = append(d.take, p)
+		}
+	}
+	d.take = append(regain, d.take...)
+	return d
+}
+
+// ripeInLocked says how long a free lock must be left alone. One that was handed
+// over can be had at once, and so can one whose holder has been silent for a TTL:
+// its lease is over. A session may end in other ways (by hand, with its agent's
+// machine, by the agent's leaving); then its holder may not know it yet, and gets
+// a TTL to find out.
+func (c *Consul) ripeInLocked(l lock) time.Duration {
+	if l.session != "" || l.instance == 0 || l.instance == c.instance {
+		return 0
+	}
+	for _, n := range c.nodes {
+		if n.instance == l.instance && n.expired {
+			return 0
+		}
+	}
+	return c.cfg.TTL - time.Duration(c.clock().mono-l.freed.mono)
+}
+
+// assignLocked is the assignment over the ready nodes. This node counts itself by
+// what it knows, not by what it reads.
+func (c *Consul) assignLocked() []string {
+	var nodes []candidate
+	for _, n := range c.newestLocked() {
+		if n.ready && n.name != c.cfg.Node {
+			nodes = append(nodes, candidate{n.name, n.unable})
+		}
+	}
+	if c.phase == working {
+		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unable)})
+	}
+	same := slices.EqualFunc(nodes, c.plan.nodes, func(a, b candidate) bool {
+		return a.name == b.name && slices.Equal(a.unable, b.unable)
+	})
+	if !same || c.plan.owners == nil {
+		c.plan = plan{nodes, assign(nodes, c.cfg.Layout)}
+	}
+	return c.plan.owners
+}
+
+// take locks partitions and owns them. false: some may be had later.
+func (c *Consul) take(ctx context.Context, d decision) bool {
+	got, why, err := c.lockAll(ctx, d.take, d.session)
+	var mine, gone []int
+	c.mu.Lock()
+	if c.session == d.session {
+		for p, index := range got {
+			c.holds[p] = hold{held, d.session, index}
+			mine = append(mine, p)
+		}
+		for p, reason := range why {
+			// Kept through the loss of a session, but another was faster.
+			if c.holds[p].state == held && strings.Contains(reason, "already held") {
+				c.holds[p] = hold{}
+				gone = append(gone, p)
+			}
+		}
+		// Under the mutex, so that a session that is lost now takes them away again.
+		c.owned.change(mine, true)
+		c.owned.change(gone, false)
+	}
+	c.mu.Unlock()
+	if len(mine) > 0 {
+		c.cfg.Logger.Info("partitions taken", "partitions", len(mine))
+	}
+	if len(gone) > 0 {
+		slices.Sort(gone)
+		c.cfg.Logger.Warn("partitions lost: other nodes have taken them", "partitions", gone)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.cfg.Logger.Debug("partitions not taken", "error", err)
+	}
+	return err == nil && len(why) == 0
+}
+
+// handOver waits until nothing of partitions is in hand that are owned no longer,
+// and releases their locks.
+func (c *Consul) handOver(ctx context.Context, partitions []int, session string) {
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, c.cfg.DrainFor)
+	c.cfg.Drain(limited, partitions)
+	if errors.Is(limited.Err(), context.DeadlineExceeded) {
+		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", partitions, "patience", c.cfg.DrainFor)
+	}
+	cancel()
+	for ctx.Err() == nil && c.sessionLives(session) {
+		if _, err := c.unlock(ctx, partitions, session); err == nil {
+			break
+		}
+		sleep(ctx, c.cfg.TTL/30)
+	}
+	if ctx.Err() != nil {
+		return // Release does it
+	}
+	c.mu.Lock()
+	for _, p := range partitions {
+		c.holds[p] = hold{}
+	}
+	c.notifyLocked()
+	c.mu.Unlock()
+	c.cfg.Logger.Info("partitions handed over", "partitions", len(partitions), "took", time.Since(began).Round(time.Millisecond))
+	ring(c.wake)
+}
+
+// sessionLives tells whether locks of a session may still have to be released.
+func (c *Consul) sessionLives(session string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return session == c.session && c.clock().since(c.last) < c.cfg.TTL
+}
+
+// notifyLocked tells Leave that holds have ended.
+func (c *Consul) notifyLocked() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}

@@ -1,0 +1,268 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// The timing of a heartbeat, as shares of the TTL; the package's comment has the
+// argument. A beat that hangs leaves time for another before the lease ends:
+// 1/5 + 1/3 < 2/3.
+func (c *Consul) beatEvery() time.Duration { return c.cfg.TTL / 5 }
+func (c *Consul) beatLimit() time.Duration { return c.cfg.TTL / 3 }
+func (c *Consul) leaseTime() time.Duration { return c.cfg.TTL * 2 / 3 }
+func (c *Consul) trustTime() time.Duration { return c.cfg.TTL * 9 / 10 }
+
+// keep beats until ctx ends.
+func (c *Consul) keep(ctx context.Context) {
+	for {
+		pause := c.beatEvery()
+		if err := c.beat(ctx); err != nil {
+			pause = c.beatEvery() / 2
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.pulse:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// beat is one heartbeat: it tells the agent that this node lives and asks the
+// servers whether its session does. Both count: an agent that is cut off from
+// its servers takes heartbeats for ever. Without a session it opens one.
+func (c *Consul) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.beatLimit())
+	defer cancel()
+	sent := c.clock()
+	c.mu.Lock()
+	session := c.session
+	c.mu.Unlock()
+
+	err := c.signal(ctx)
+	if err == nil && session == "" {
+		// The first beat with it, right away, starts the lease.
+		if err = c.openSession(ctx); err == nil {
+			c.answered(sent)
+			ring(c.pulse)
+			return nil
+		}
+	}
+	if err != nil {
+		c.missed(ctx, err)
+		return err
+	}
+	entry, _, err := c.client.Session().Info(session, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	if err != nil {
+		err = fmt.Errorf("read the session: %w", err)
+		c.missed(ctx, err)
+		return err
+	}
+	gap := c.clock().since(c.last)
+	c.answered(sent)
+	switch {
+	case entry == nil:
+		c.loseSession(ctx, "consul has ended it")
+		ring(c.pulse)
+	case gap > c.trustTime():
+		// Its end may be under way.
+		c.loseSession(ctx, "too long without a heartbeat")
+		ring(c.pulse)
+	default:
+		c.owned.renew(sent.add(c.leaseTime()))
+	}
+	return nil
+}
+
+// answered notes that Consul answered a beat that was sent then.
+func (c *Consul) answered(sent instant) {
+	c.mu.Lock()
+	was, gap := c.lost, c.clock().since(c.last)
+	c.last, c.lost, c.lostWhy = sent, false, nil
+	c.mu.Unlock()
+	if was {
+		c.cfg.Logger.Info("consul is back", "after", gap.Round(time.Millisecond))
+		ring(c.wake)
+	}
+}
+
+// missed judges a beat that failed.
+func (c *Consul) missed(ctx context.Context, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // the heartbeat was told to end
+	}
+	var taken *nameTakenError
+	switch {
+	case errors.As(err, &taken):
+		if !c.nameDenied {
+			c.nameDenied = true
+			c.cfg.Logger.Error("another process has this node's name; waiting for it to end", "error", err)
+		}
+		c.giveUpAll()
+	case c.cfg.KeepOnLoss && unreachable(err):
+		c.owned.renew(c.clock().add(c.leaseTime()))
+	}
+	c.mu.Lock()
+	gap := c.clock().since(c.last)
+	news := !c.lost && c.last != (instant{}) && gap >= c.leaseTime()
+	c.lost = c.lost || news
+	c.lostWhy = err
+	c.mu.Unlock()
+	if news {
+		c.cfg.Logger.Error("lost consul", "since", gap.Round(time.Millisecond), "partitions_kept", c.keeps(err), "error", err)
+	}
+}
+
+// keeps tells whether what is owned stays so after such an error.
+func (c *Consul) keeps(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
+
+// Lost says what users should know about this node's tie to Consul; "" when all
+// is well.
+func (c *Consul) Lost() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.lost {
+		return ""
+	}
+	what := "consul does not answer"
+	if !unreachable(c.lostWhy) {
+		what = "consul refuses this node's heartbeats"
+	}
+	fate := "stopped"
+	if c.keeps(c.lostWhy) {
+		fate = "kept"
+	}
+	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
+}
+
+// registration is what the agent is told of this node. Two checks stand for it:
+// the session hangs on "alive", and only a node that is "ready" is given
+// partitions and found by those who ask for passing instances. So a node that
+// leaves is gone from that list while it still holds locks.
+type registration struct {
+	address string
+	unable  string // databases, by comma
+	ready   bool
+}
+
+func (c *Consul) aliveCheck() string { return c.service + ":alive" }
+func (c *Consul) readyCheck() string { return c.service + ":ready" }
+
+// signal tells the agent that this node lives, and what else it does not know.
+func (c *Consul) signal(ctx context.Context) error {
+	if err := c.publish(ctx); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, (&api.QueryOptions{}).WithContext(ctx))
+	if unknownCheck(err) {
+		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
+		c.published = nil
+		if err := c.publish(ctx); err != nil {
+			return fmt.Errorf("register: %w", err)
+		}
+		return nil // the check starts passing
+	}
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}
+
+// unknownCheck tells whether an agent has no such check. Consul 1.8 calls that an
+// internal error, later ones 404.
+func unknownCheck(err error) bool {
+	var status api.StatusError
+	return errors.As(err, &status) &&
+		(status.Code == http.StatusNotFound || strings.Contains(status.Body, "does not have associated TTL"))
+}
+
+// publish tells the agent what it does not know yet.
+func (c *Consul) publish(ctx context.Context) error {
+	c.mu.Lock()
+	want := registration{c.cfg.Address, joinInts(c.unable), c.phase == working}
+	c.mu.Unlock()
+	if c.published != nil && *c.published == want {
+		return nil
+	}
+	if c.published == nil || c.published.address != want.address || c.published.unable != want.unable {
+		if err := c.register(ctx, want); err != nil {
+			return err
+		}
+	}
+	// Registering again leaves the checks as they are.
+	status := api.HealthCritical
+	if want.ready {
+		status = api.HealthPassing
+	}
+	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", status, (&api.QueryOptions{}).WithContext(ctx)); err != nil {
+		if unknownCheck(err) {
+			c.published = nil
+		}
+		return err
+	}
+	c.published = &want
+	return nil
+}
+
+func (c *Consul) register(ctx context.Context, r registration) error {
+	ready := api.HealthCritical
+	if r.ready {
+		ready = api.HealthPassing
+	}
+	s := &api.AgentServiceRegistration{
+		ID:   c.service,
+		Name: c.cfg.Prefix,
+		Meta: map[string]string{
+			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnable: r.unable,
+		},
+		Checks: api.AgentServiceChecks{
+			{
+				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
+				DeregisterCriticalServiceAfter: "1m",
+			},
+			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: ready},
+		},
+	}
+	// Where the address has a host and a port, others find it in Consul, too.
+	if host, port, err := net.SplitHostPort(r.address); err == nil {
+		if n, err := strconv.Atoi(port); err == nil {
+			s.Address, s.Port = host, n
+		}
+	}
+	return c.client.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{}.WithContext(ctx))
+}
+
+func (c *Consul) deregister(ctx context.Context) error {
+	err := c.client.Agent().ServiceDeregisterOpts(c.service, (&api.QueryOptions{}).WithContext(ctx))
+	var status api.StatusError
+	if errors.As(err, &status) && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "Unknown service")) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("deregister: %w", err)
+	}
+	c.published = nil
+	return nil
+}
+
+func joinInts(list []int) string {
+	text := make([]string, len(list))
+	for i, n := range slices.Sorted(slices.Values(list)) {
+		text[i] = strconv.Itoa(n)
+	}
+	return strings.Join(text, ",")
+}

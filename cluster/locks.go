@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// maxTxn is the most operations that Consul takes in one transaction.
+const maxTxn = 64
+
+// A partition's lock is the key <prefix>/partitions/<p>. While it is held its
+// value is the holder's name and its flags are the holder's instance. A holder
+// that hands over clears both; when a session ends they stay, so that the next
+// one sees that its predecessor did not say good-bye. If you change this, both
+// versions may run side by side in a rolling restart.
+
+// lock is a partition's lock as the watch knows it.
+type lock struct {
+	session  string // "": free
+	instance uint64 // who holds it; free: who did not hand it over, or 0
+	index    uint64 // of its last change
+	freed    instant
+}
+
+// hold is this node's part in a partition.
+type hold struct {
+	state   holdState
+	session string // whose lock it is
+	index   uint64 // of the lock's last change that is ours
+}
+
+type holdState int
+
+const (
+	none holdState = iota
+	held
+	handing // owned no longer, and not released yet
+)
+
+func (c *Consul) lockDir() string { return c.cfg.Prefix + "/partitions/" }
+
+func (c *Consul) lockName(partition int) string { return c.lockDir() + strconv.Itoa(partition) }
+
+// askLocks asks Consul for all locks and gives up what is another's.
+func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
+	pairs, meta, err := c.client.KV().List(c.lockDir(), q)
+	if err != nil {
+		return 0, err
+	}
+	locks := make([]lock, c.cfg.Layout.Partitions)
+	for _, pair := range pairs {
+		p, err := strconv.Atoi(strings.TrimPrefix(pair.Key, c.lockDir()))
+		if err != nil || p < 0 || p >= len(locks) {
+			continue
+		}
+		locks[p] = lock{session: pair.Session, instance: pair.Flags, index: pair.ModifyIndex, freed: c.clock()}
+	}
+	c.seeLocks(locks, meta.LastIndex)
+	return meta.LastIndex, nil
+}
+
+func (c *Consul) seeLocks(locks []lock, at uint64) {
+	c.mu.Lock()
+	back := at < c.locksAt
+	for p := range locks {
+		if c.locks != nil && c.locks[p].session == "" && c.locks[p].index == locks[p].index {
+			locks[p].freed = c.locks[p].freed
+		}
+	}
+	var gone []int
+	for p := range c.holds {
+		h, l := c.holds[p], locks[p]
+		if h.state != held || l.session == h.session {
+			continue
+		}
+		// An answer from before we locked it says nothing, unless time went back. A
+		// key that is not there was deleted by somebody, at the answer's index at most.
+		if told := cmp.Or(l.index, at+1); told <= h.index && !back {
+			continue
+		}
+		if c.cfg.KeepOnLoss && (l.session == "" || l.session == c.session) {
+			continue // nobody else has it: it can be had again
+		}
+		c.holds[p] = hold{}
+		gone = append(gone, p)
+	}
+	c.locks, c.locksAt = locks, at
+	c.owned.change(gone, false)
+	c.mu.Unlock()
+	if len(gone) > 0 {
+		c.cfg.Logger.Warn("locks lost", "partitions", gone)
+	}
+	ring(c.wake)
+}
+
+func partitionsOf(locks []lock, session string) (list []int) {
+	for p, l := range locks {
+		if session != "" && l.session == session {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// lockAll locks partitions, as many as can be had. got has the index of each that
+// was; why says why the others were not.
+func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) (got map[int]uint64, why map[int]string, err error) {
+	return c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
+		return &api.KVTxnOp{Verb: api.KVLock, Key: c.lockName(p), Value: []byte(c.cfg.Node), Flags: c.instance, Session: session}
+	})
+}
+
+// unlock releases partitions; those that the session does not hold are left
+// alone.
+func (c *Consul) unlock(ctx context.Context, partitions []int, session string) (map[int]uint64, error) {
+	got, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
+		return &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
+	})
+	return got, err
+}
+
+// transact does one operation for each partition, in as few transactions as can
+// be. A transaction is all or nothing, so the operations that Consul names as the
+// obstacle are dropped and the others tried again.
+func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp) (done map[int]uint64, why map[int]string, err error) {
+	done, why = make(map[int]uint64), make(map[int]string)
+	for chunk := range slices.Chunk(partitions, maxTxn) {
+		for rest := slices.Clone(chunk); len(rest) > 0; {
+			ops := make(api.TxnOps, len(rest))
+			for i, p := range rest {
+				ops[i] = &api.TxnOp{KV: op(p)}
+			}
+			limited, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+			ok, answer, _, err := c.client.Txn().Txn(ops, (&api.QueryOptions{}).WithContext(limited))
+			cancel()
+			if err != nil {
+				return done, why, fmt.Errorf("transaction on locks: %w", err)
+			}
+			if ok {
+				for i, r := range answer.Results {
+					if i < len(rest) && r.KV != nil {
+						done[rest[i]] = r.KV.ModifyIndex
+					}
+				}
+				break
+			}
+			bad := make(map[int]bool)
+			for _, e := range answer.Errors {
+				if e.OpIndex < 0 || e.OpIndex >= len(rest) {
+					return done, why, fmt.Errorf("transaction on locks: %s", e.What)
+				}
+				bad[rest[e.OpIndex]] = true
+				why[rest[e.OpIndex]] = e.What
+			}
+			if len(bad) == 0 {
+				return done, why, errors.New("transaction on locks: refused without a reason")
+			}
+			rest = slices.DeleteFunc(rest, func(p int) bool { return bad[p] })
+		}
+	}
+	return done, why, nil
+}

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// The service's meta data.
+const (
+	metaNode     = "node"
+	metaInstance = "instance" // hexadecimal
+	metaAddress  = "address"
+	metaUnable   = "unable" // databases, by comma
+)
+
+// peer is one process of the cluster, as the watch knows it.
+type peer struct {
+	name, address string
+	instance      uint64
+	created       uint64 // index of its registration
+	unable        []int
+	healthy       bool // its session may live
+	expired       bool // a TTL has passed since its last heartbeat
+	ready         bool // it may be given partitions
+}
+
+// askNodes asks Consul for the processes of the cluster, healthy or not: that a
+// node's TTL has passed is worth knowing, too.
+func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
+	entries, meta, err := c.client.Health().Service(c.cfg.Prefix, "", false, q)
+	if err != nil {
+		return 0, err
+	}
+	nodes := make([]peer, 0, len(entries))
+	for _, e := range entries {
+		if p, ok := peerOf(e); ok {
+			nodes = append(nodes, p)
+		}
+	}
+	c.mu.Lock()
+	c.nodes = nodes
+	c.mu.Unlock()
+	ring(c.wake)
+	return meta.LastIndex, nil
+}
+
+// peerOf reads an instance of the service; ok is false for what is no node.
+func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
+	instance, err := strconv.ParseUint(e.Service.Meta[metaInstance], 16, 64)
+	if err != nil || e.Service.Meta[metaNode] == "" {
+		return peer{}, false
+	}
+	p = peer{
+		name: e.Service.Meta[metaNode], address: e.Service.Meta[metaAddress], instance: instance,
+		created: e.Service.CreateIndex, healthy: true,
+	}
+	for _, text := range strings.Split(e.Service.Meta[metaUnable], ",") {
+		if d, err := strconv.Atoi(text); err == nil {
+			p.unable = append(p.unable, d)
+		}
+	}
+	for _, check := range e.Checks {
+		passing := check.Status == api.HealthPassing
+		switch check.CheckID {
+		case e.Service.ID + ":ready":
+			p.ready = passing
+		case e.Service.ID + ":alive":
+			p.expired = !passing
+			p.healthy = p.healthy && passing
+		default: // the machine's, above all serfHealth
+			p.healthy = p.healthy && check.Status != api.HealthCritical
+		}
+	}
+	return p, true
+}
+
+// Members lists the nodes that work or still hold partitions, by name. It is
+// what the watches know, and stands still while Consul is away.
+func (c *Consul) Members() []Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holding := make(map[uint64][]int)
+	for p, l := range c.locks {
+		if l.session != "" {
+			holding[l.instance] = append(holding[l.instance], p)
+		}
+	}
+	var list []Member
+	for _, n := range c.newestLocked() {
+		if n.ready || len(holding[n.instance]) > 0 {
+			list = append(list, Member{n.name, n.address, holding[n.instance]})
+		}
+	}
+	return list
+}
+
+// newestLocked lists the healthy nodes by name. Of two processes with one name it
+// has the newer: the other has died without being missed yet.
+func (c *Consul) newestLocked() []peer {
+	var list []peer
+	for _, n := range c.nodes {
+		if n.healthy {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b peer) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
+	})
+	return slices.CompactFunc(list, func(a, b peer) bool { return a.name == b.name })
+}
+
+// Owner is the healthy node that holds a partition's lock, as the watches know
+// it.
+func (c *Consul) Owner(partition int) (Member, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.locks == nil || c.locks[partition].session == "" {
+		return Member{}, false
+	}
+	instance := c.locks[partition].instance
+	at := slices.IndexFunc(c.nodes, func(n peer) bool { return n.instance == instance && n.healthy })
+	if at < 0 {
+		return Member{}, false
+	}
+	m := Member{Name: c.nodes[at].name, Address: c.nodes[at].address}
+	for p, l := range c.locks {
+		if l.session != "" && l.instance == instance {
+			m.Partitions = append(m.Partitions, p)
+		}
+	}
+	return m, true
+}

@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// nameTakenError says that another live process has this node's name.
+type nameTakenError struct{ node, cluster string }
+
+func (e *nameTakenError) Error() string {
+	return fmt.Sprintf("node.name %q is in use: another process of the cluster %q has it; give each node a name of its own",
+		e.node, e.cluster)
+}
+
+// openSession makes a session that holds this node's name and a worker number.
+// What it could not finish it goes on with when it is called again.
+func (c *Consul) openSession(ctx context.Context) error {
+	if c.opening == "" {
+		id, _, err := c.client.Session().Create(&api.SessionEntry{
+			Name:          c.service,
+			Behavior:      api.SessionBehaviorRelease,
+			LockDelay:     time.Millisecond, // 0 would mean the default, 15 s
+			NodeChecks:    []string{"serfHealth"},
+			ServiceChecks: []api.ServiceCheck{{ID: c.aliveCheck()}},
+		}, (&api.WriteOptions{}).WithContext(ctx))
+		if err != nil {
+			return fmt.Errorf("open a session: %w", err)
+		}
+		c.opening = id
+	}
+	had, err := c.lockKey(ctx, c.cfg.Prefix+"/nodes/"+c.cfg.Node, c.service)
+	if err != nil {
+		return c.openFailed(fmt.Errorf("lock the node's name: %w", err))
+	}
+	if !had {
+		return c.whoHasName(ctx)
+	}
+	worker, err := c.leaseWorker(ctx)
+	if err != nil {
+		return c.openFailed(fmt.Errorf("lease a worker number: %w", err))
+	}
+
+	c.mu.Lock()
+	before := c.worker
+	c.session, c.worker, c.opening = c.opening, worker, ""
+	c.mu.Unlock()
+	if worker != before {
+		c.cfg.Worker(worker)
+	}
+	c.cfg.Logger.Info("consul session opened", "session", c.session, "worker", worker)
+	ring(c.wake)
+	return nil
+}
+
+// openFailed starts anew with the next attempt if the session is no more.
+func (c *Consul) openFailed(err error) error {
+	if strings.Contains(err.Error(), "invalid session") {
+		c.opening = ""
+	}
+	return err
+}
+
+func (c *Consul) lockKey(ctx context.Context, key, value string) (bool, error) {
+	had, _, err := c.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: c.opening},
+		(&api.WriteOptions{}).WithContext(ctx))
+	return had, err
+}
+
+// whoHasName explains why this node's name could not be locked.
+func (c *Consul) whoHasName(ctx context.Context) error {
+	pair, _, err := c.client.KV().Get(c.cfg.Prefix+"/nodes/"+c.cfg.Node, (&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock the node's name: %w", err)
+	case pair == nil || pair.Session == "" || string(pair.Value) == c.service:
+		return errors.New("lock the node's name: the session before has not quite ended")
+	}
+	return &nameTakenError{c.cfg.Node, c.cfg.Prefix}
+}
+
+// leaseWorker locks a worker number: the one that this process had, else one
+// that nobody ever had, else the one that has been free for longest. So an id made
+// by a process that does not know yet that it lost its number meets no twin.
+func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
+	dir := c.cfg.Prefix + "/workers/"
+	pairs, _, err := c.client.KV().List(dir, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range workerOrder(pairs, dir, c.worker) {
+		had, err := c.lockKey(ctx, dir+strconv.Itoa(n), c.cfg.Node)
+		if err != nil || had {
+			return n, err
+		}
+	}
+	return 0, fmt.Errorf("all %d are taken", sharding.MaxWorker+1)
+}
+
+// workerOrder lists the worker numbers that are free, best first. own is the one
+// to prefer; negative: none.
+func workerOrder(pairs api.KVPairs, dir string, own int) []int {
+	known := make(map[int]*api.KVPair, len(pairs))
+	for _, p := range pairs {
+		if n, err := strconv.Atoi(strings.TrimPrefix(p.Key, dir)); err == nil {
+			known[n] = p
+		}
+	}
+	var fresh, used []int
+	for n := range sharding.MaxWorker + 1 {
+		switch p := known[n]; {
+		case n == own:
+		case p == nil:
+			fresh = append(fresh, n)
+		case p.Session == "":
+			used = append(used, n)
+		}
+	}
+	slices.SortFunc(used, func(a, b int) int { return cmp.Compare(known[a].ModifyIndex, known[b].ModifyIndex) })
+	order := append(fresh, used...)
+	if own >= 0 {
+		order = slices.Insert(order, 0, own)
+	}
+	return order
+}
+
+// loseSession gives up what hung on the session, and the session itself. With
+// KeepOnLoss what is owned stays so, to be locked again by the next session.
+func (c *Consul) loseSession(ctx context.Context, why string) {
+	c.mu.Lock()
+	session := c.session
+	c.session = ""
+	c.mu.Unlock()
+	c.cfg.Logger.Warn("consul session lost", "session", session, "reason", why, "partitions_kept", c.cfg.KeepOnLoss)
+	if c.cfg.KeepOnLoss {
+		c.owned.renew(c.clock().add(c.leaseTime()))
+	} else {
+		c.giveUpAll()
+	}
+	// Mostly it is no more. What is unlocked by this looks as if its holder had
+	// died, so that others wait until it certainly has stopped.
+	if err := c.destroy(ctx, session); err != nil {
+		c.cfg.Logger.Warn("consul session not ended; consul ends it by itself", "session", session, "error", err)
+	}
+}
+
+// giveUpAll ends the lease and all that is owned.
+func (c *Consul) giveUpAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned.expire()
+	var all []int
+	for p := range c.holds {
+		if c.holds[p].state == held {
+			c.holds[p] = hold{}
+			all = append(all, p)
+		}
+	}
+	c.owned.change(all, false)
+	c.notifyLocked()
+}
+
+func (c *Consul) destroy(ctx context.Context, session string) error {
+	if session == "" {
+		return nil
+	}
+	if _, err := c.client.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		return fmt.Errorf("end the session: %w", err)
+	}
+	return nil
+}
+
+// signOff releases all locks, ends the session and takes the node out of the
+// service.
+func (c *Consul) signOff(ctx context.Context) error {
+	c.giveUpAll()
+	c.mu.Lock()
+	session := cmp.Or(c.session, c.opening)
+	c.session, c.opening = "", ""
+	locked := partitionsOf(c.locks, session)
+	for p := range c.holds {
+		if c.holds[p].state != none && c.holds[p].session == session {
+			locked = append(locked, p)
+		}
+		c.holds[p] = hold{}
+	}
+	c.mu.Unlock()
+	var errs []error
+	if session != "" {
+		// One by one they look as if they had been handed over; with the session they
+		// would look as if their holder had died.
+		slices.Sort(locked)
+		_, err := c.unlock(ctx, slices.Compact(locked), session)
+		errs = append(errs, err, c.destroy(ctx, session))
+	}
+	if c.published != nil {
+		errs = append(errs, c.deregister(ctx))
+	}
+	return errors.Join(errs...)
+}

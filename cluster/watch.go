@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+const (
+	// watchFor is how long Consul may hold a question that nothing new answers. It
+	// bounds how long a broken connection is taken for a quiet one.
+	watchFor = 5 * time.Second
+	// watchGap is the least time between two answers, so that a storm of changes is
+	// read in a few gulps.
+	watchGap = 50 * time.Millisecond
+	// watchRetry is the longest pause after an error.
+	watchRetry = time.Second
+)
+
+// watch asks again and again, each time for what is newer than the answer
+// before, until ctx ends. ask takes an answer in and says its index.
+func (c *Consul) watch(ctx context.Context, ask func(*api.QueryOptions) (uint64, error)) {
+	var index uint64
+	pause := watchGap
+	for ctx.Err() == nil {
+		wait := jitter(watchFor)
+		// Consul adds up to a sixteenth by itself.
+		limited, cancel := context.WithTimeout(ctx, wait+wait/16+c.cfg.TTL)
+		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: wait}).WithContext(limited))
+		cancel()
+		if err != nil {
+			index = 0 // whatever answers next may know less, or more
+			pause = min(2*pause, watchRetry)
+			sleep(ctx, jitter(pause))
+			continue
+		}
+		pause = watchGap
+		if at < index { // restored from a snapshot, for instance
+			at = 0
+		}
+		index = at
+		sleep(ctx, watchGap)
+	}
+}
+
+// jitter is d give or take a fifth.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
