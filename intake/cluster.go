@@ -74,8 +74,10 @@ func (d *Desk) stillOurs(partition int, jobID uint64) error {
 
 // dropLost takes what was just put into the queue for a partition out again,
 // should it be lost: its new owner must not have to wait for it.
-func (d *Desk) dropLost(partition int) {
-	if !d.cfg.Cluster.Owns(partition) {
-		d.cfg.Queue.DropPartitions(func(p int) bool { return !d.cfg.Cluster.Owns(p) })
+func (d *Desk) dropLost(partition int) (lost bool) {
+	if d.cfg.Cluster.Owns(partition) {
+		return false
 	}
+	d.cfg.Queue.DropPartitions(func(p int) bool { return !d.cfg.Cluster.Owns(p) })
+	return true
 }

@@ -209,6 +209,7 @@ type faults struct {
 	move   func(m *store.Move) (applied bool, err error)
 	moved  func(m *store.Move) error // fails after the move is made
 	get    func(id uint64) error
+	loaded func() error // called, and fails, after the rows are read
 }
 
 func (f *faults) Insert(ctx context.Context, tasks []task.Task) []store.Inserted {
@@ -241,6 +242,14 @@ func (f *faults) Get(ctx context.Context, id uint64) (task.Task, error) {
 		}
 	}
 	return f.Store.Get(ctx, id)
+}
+
+func (f *faults) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
+	rows, err := f.Store.Load(ctx, ids)
+	if f.loaded != nil {
+		err = f.loaded()
+	}
+	return rows, err
 }
 
 func scanned(types *task.Types, bizType uint64) bool {

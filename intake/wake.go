@@ -45,8 +45,9 @@ func (d *Desk) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
 	}
 	for p, list := range items {
 		d.cfg.Queue.Offer(reads[p], list...)
-		d.dropLost(p)
-		taken += len(list)
+		if !d.dropLost(p) {
+			taken += len(list)
+		}
 	}
 	return taken
 }

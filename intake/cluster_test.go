@@ -1,0 +1,291 @@
+package intake_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// fleet is a cluster whose partition 3 is another node's, as long as owns is nil.
+type fleet struct {
+	owns   func(partition int) bool
+	peer   *peer
+	nobody error // nobody owns what is not ours
+}
+
+func (f *fleet) Owns(partition int) bool {
+	if f.owns != nil {
+		return f.owns(partition)
+	}
+	return partition != 3
+}
+
+func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.nobody }
+
+// answers makes Owns answer one after the other; the last answer stays.
+func (f *fleet) answers(list ...bool) {
+	var mu sync.Mutex
+	f.owns = func(int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		now := list[0]
+		list = list[min(1, len(list)-1):]
+		return now
+	}
+}
+
+// peer is a desk that takes down what it is asked, and answers err.
+type peer struct {
+	r   *rig
+	err error
+
+	mu      sync.Mutex
+	asked   []string
+	change  intake.Change
+	offered []uint64
+}
+
+func (p *peer) ask(what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, what)
+	return p.err
+}
+
+func (p *peer) Cancel(_ context.Context, _ uint64) error { return p.ask("cancel") }
+
+func (p *peer) Reschedule(_ context.Context, id uint64, c intake.Change) (task.Task, error) {
+	p.change = c
+	return task.Task{JobID: id, Attribute: "theirs"}, p.ask("reschedule")
+}
+
+func (p *peer) Redrive(_ context.Context, id uint64) (task.Task, error) {
+	return task.Task{JobID: id, Attribute: "theirs"}, p.ask("redrive")
+}
+
+func (p *peer) Offer(tasks ...task.Task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range tasks {
+		p.offered = append(p.offered, t.JobID)
+		if _, err := p.r.store.Get(context.Background(), t.JobID); err != nil {
+			p.r.t.Errorf("task %d was offered before it was stored: %v", t.JobID, err)
+		}
+	}
+}
+
+func (p *peer) took() []uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(slices.Values(p.offered))
+}
+
+// clustered is a rig whose desk is one of a cluster's.
+func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, r *rig) {
+		c := &fleet{peer: &peer{r: r}}
+		types := r.Types()
+		soon := func(bizType uint64, _ int, due time.Time) bool {
+			return scanned(types, bizType) && !due.After(now().Add(10*time.Second))
+		}
+		r.Desk = intake.New(intake.Config{
+			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
+			Near: func(bizType uint64, p int, due time.Time) bool { return soon(bizType, p, due) && c.Owns(p) },
+			Soon: soon, Cluster: c, Now: now,
+		})
+		f(t, r, c)
+	})
+}
+
+// changes are the three questions that the owner of a task decides.
+var changes = map[string]func(ctx context.Context, r *rig, id uint64) error{
+	"cancel": func(ctx context.Context, r *rig, id uint64) error { return r.Cancel(ctx, id) },
+	"reschedule": func(ctx context.Context, r *rig, id uint64) error {
+		_, err := r.Reschedule(ctx, id, when(intake.In(3*time.Second)))
+		return err
+	},
+	"redrive": func(ctx context.Context, r *rig, id uint64) error {
+		_, err := r.Redrive(ctx, id)
+		return err
+	},
+}
+
+func TestTheOwnerDecides(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		row := r.order(foreign, time.Hour)
+		change := intake.Change{When: ref(intake.In(time.Minute)), Attribute: ref("new")}
+
+		require.NoError(t, r.Cancel(t.Context(), row.JobID))
+		got, err := r.Reschedule(t.Context(), row.JobID, change)
+		require.NoError(t, err)
+		require.Equal(t, task.Task{JobID: row.JobID, Attribute: "theirs"}, got)
+		require.Equal(t, change, c.peer.change)
+		got, err = r.Redrive(t.Context(), row.JobID)
+		require.NoError(t, err)
+		require.Equal(t, "theirs", got.Attribute)
+		require.Equal(t, []string{"cancel", "reschedule", "redrive"}, c.peer.asked)
+
+		for name, ask := range changes {
+			for _, answer := range []error{&task.ConflictError{JobID: row.JobID, Conflict: task.ConflictRunning}, task.ErrNotFound, task.ErrUnavailable} {
+				c.peer.err = answer
+				require.Equal(t, answer, ask(t.Context(), r, row.JobID), name)
+			}
+		}
+		require.Equal(t, row, r.row(row.JobID), "nothing was changed from here")
+		require.Zero(t, r.queued())
+	})
+}
+
+// What is wrong whoever decides is refused at once, and what is ours is not asked
+// of others.
+func TestTheOwnerIsNotAskedInVain(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		row := r.order(foreign, time.Hour)
+		for _, wrong := range []intake.Change{{}, when(intake.In(-1)), when(intake.When{}), {Attribute: ref("\xff")}} {
+			_, err := r.Reschedule(t.Context(), row.JobID, wrong)
+			require.ErrorAs(t, err, new(*task.FieldError))
+		}
+		noShard, err := sharding.JobID(sharding.Epoch, layout.Shards(), 7)
+		require.NoError(t, err)
+		for _, ask := range changes {
+			require.ErrorIs(t, ask(t.Context(), r, noShard), task.ErrNotFound)
+		}
+		require.NoError(t, r.Cancel(t.Context(), r.order(1, time.Hour).JobID))
+		require.Empty(t, c.peer.asked)
+	})
+}
+
+func TestWithoutAnOwnerNothingIsDecided(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		row := r.order(foreign, time.Hour)
+		c.nobody = intake.Unavailable("nobody owns partition %d", 3)
+		for name, ask := range changes {
+			err := ask(t.Context(), r, row.JobID)
+			require.ErrorIs(t, err, task.ErrUnavailable, name)
+			require.EqualError(t, err, "nobody owns partition 3")
+		}
+		require.Empty(t, c.peer.asked)
+		require.Equal(t, row, r.row(row.JobID))
+	})
+}
+
+func TestAForwardedQuestionIsNotHandedOn(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		ctx := intake.Forwarded(t.Context())
+		row := r.order(foreign, time.Hour)
+		for name, ask := range changes {
+			err := ask(ctx, r, row.JobID)
+			require.ErrorIs(t, err, task.ErrUnavailable, name)
+			require.ErrorContains(t, err, "forwarded already")
+		}
+		require.Empty(t, c.peer.asked)
+		require.NoError(t, r.Cancel(ctx, r.order(1, time.Hour).JobID), "what is ours is decided")
+	})
+}
+
+// A partition that is lost before the task is held: nothing was changed, and the
+// answer does not say so.
+func TestAPartitionThatIsLostBeforeTheTaskIsHeld(t *testing.T) {
+	for name, ask := range changes {
+		t.Run(name, func(t *testing.T) {
+			clustered(t, func(t *testing.T, r *rig, c *fleet) {
+				row := r.order(1, 5*time.Second)
+				c.answers(true, false, true) // back at once
+				require.ErrorIs(t, ask(t.Context(), r, row.JobID), task.ErrUnavailable)
+				require.Equal(t, row, r.row(row.JobID))
+				require.Equal(t, 1, r.queued(), "it is where it was")
+
+				c.answers(true, false)
+				require.ErrorIs(t, ask(t.Context(), r, row.JobID), task.ErrUnavailable)
+				require.Equal(t, row, r.row(row.JobID))
+				require.Zero(t, r.queued(), "nothing of a lost partition stays")
+				require.Empty(t, c.peer.asked)
+			})
+		})
+	}
+}
+
+// This process was paused between its question and the move: another node owned
+// the partition meanwhile and may have run the task. Whatever the store says then,
+// the answer is not that it is done.
+func TestAPartitionThatIsLostBeforeTheMove(t *testing.T) {
+	for name, ask := range changes {
+		t.Run(name, func(t *testing.T) {
+			clustered(t, func(t *testing.T, r *rig, c *fleet) {
+				row := r.order(1, 5*time.Second)
+				if name == "redrive" {
+					row = r.order(1, time.Hour)
+					r.become(row, task.Dead)
+				}
+				paused, resume := make(chan struct{}), make(chan struct{})
+				r.fault.move = func(m *store.Move) (bool, error) {
+					close(paused)
+					<-resume
+					return r.store.Move(context.Background(), *m)
+				}
+				answer := make(chan error, 1)
+				go func() { answer <- ask(t.Context(), r, row.JobID) }()
+				<-paused
+				c.answers(false)
+				close(resume)
+				err := <-answer
+				require.ErrorIs(t, err, task.ErrUnavailable)
+				require.ErrorContains(t, err, "may or may not")
+				require.NoError(t, r.queue.WaitPartition(t.Context(), 0), "nothing is held or queued")
+
+				// Asked again when all is calm, the answer is what the store says.
+				r.fault.move = nil
+				c.answers(true)
+				if name == "cancel" {
+					conflict(t, task.ConflictCancelled, r.Cancel(t.Context(), row.JobID))
+				}
+			})
+		})
+	}
+}
+
+// A task that was only asked about, and one that was moved, must not stay in the
+// queue of a node that lost them at the last moment.
+func TestAPartitionThatIsLostAtTheEnd(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		row := r.order(1, 5*time.Second)
+		c.answers(true, true, false) // first, held; lost when it goes back to the queue
+		_, err := r.Redrive(t.Context(), row.JobID)
+		conflict(t, task.ConflictPending, err)
+		require.Zero(t, r.queued())
+
+		c.answers(true, true, true, true, false) // first, held, moved, near
+		_, err = r.Reschedule(t.Context(), row.JobID, when(intake.In(3*time.Second)))
+		require.NoError(t, err, "it was ours when it was moved")
+		require.Zero(t, r.queued())
+
+		c.answers(true, true, false) // near, near
+		r.order(1, 3*time.Second)
+		require.Zero(t, r.queued())
+	})
+}
+
+func TestRedriveDeadAsksTheOwners(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		r.dead("order_close", 40)
+		got, err := r.RedriveDead(t.Context(), intake.RedriveDead{})
+		require.NoError(t, err)
+		require.Equal(t, intake.Redriven{Matched: 40, Redriven: 40}, got)
+		require.Len(t, c.peer.asked, 10, "a quarter is theirs")
+
+		c.peer.err = task.ErrUnavailable
+		got, err = r.RedriveDead(t.Context(), intake.RedriveDead{})
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		require.Equal(t, intake.Redriven{Matched: 10}, got)
+	})
+}
