@@ -19,10 +19,10 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processors"
 	"github.com/timeoutcenter/toc/queue"
@@ -41,14 +41,17 @@ type App struct {
 	registry *processor.Registry
 
 	layout  sharding.Layout
+	ids     *sharding.IDs
 	catalog *task.Catalog
 	store   *store.Store
-	cluster *cluster.Single
+	health  *health
+	cluster membership
 	queue   *queue.Queue
 	runner  *processor.Runner
 	scanner *scanner.Scanner
 	timer   *redistimer.Timer
 	desk    *intake.Desk
+	peers   *peers.Peers // nil: this node decides everything
 	metrics *metrics.Metrics
 
 	lanes    map[uint64]builtLane // by biz_type id: what runs now
@@ -67,6 +70,7 @@ type options struct {
 	environ    []string
 	processors []namedProcessor
 	noHTTP     bool
+	audit      func(partition int, owned bool)
 	ready      func(addr string)
 }
 
@@ -109,6 +113,13 @@ func WithConfigFile(path string, environ []string) Option {
 // WithoutHTTP runs the center without a listener, for programs that embed it.
 func WithoutHTTP() Option {
 	return func(o *options) error { o.noHTTP = true; return nil }
+}
+
+// WithAudit tells f, each time that a part of this node asks before it works on a
+// partition, whether it may: the answers of all nodes put together show whether a
+// partition ever had two owners. f must be quick; many goroutines call it.
+func WithAudit(f func(partition int, owned bool)) Option {
+	return func(o *options) error { o.audit = f; return nil }
 }
 
 // WithReady calls f once the center works; addr is the real address of the

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
@@ -26,31 +25,30 @@ func (a *App) build() error {
 		return fmt.Errorf("scan.schedule: %w", err)
 	}
 	a.layout = Layout(a.cfg)
-	ids, err := sharding.NewIDs(a.layout, 0, time.Now)
-	if err != nil {
+	if a.ids, err = sharding.NewIDs(a.layout, 0, time.Now); err != nil {
 		return err
 	}
 	storeConfig := StoreConfig(a.cfg)
-	storeConfig.IDs = ids
+	storeConfig.IDs = a.ids
 	storeConfig.Logger = a.room("store")
 	if a.store, err = store.Open(storeConfig); err != nil {
 		return err
 	}
-	a.cluster = cluster.NewSingle(cluster.SingleConfig{
-		Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: a.room("cluster"),
-	})
+	a.health = newHealth(a.store, a.layout.Databases)
+	a.cluster = a.newMembership()
+	owned := a.owners()
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
-	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions})
+	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Owns: owned.Owns})
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
-		Ownership: a.cluster.Ownership(), Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
+		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
 		Handover: func() { a.scanner.Tick() }, Now: time.Now, Logger: a.room("redistimer"),
 	})
 	a.timer.SetTypes(timed(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
 		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter,
-		Store: a.store, Queue: a.queue, Ownership: a.cluster.Ownership(), Catalog: a.catalog, Layout: a.layout,
+		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, Now: time.Now, Logger: a.room("scanner"),
 	})
@@ -58,10 +56,15 @@ func (a *App) build() error {
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
 		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick, Now: time.Now, Logger: a.room("processor"),
 	})
-	a.desk = intake.New(intake.Config{
+	desk := intake.Config{
 		Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: time.Now,
-	})
+	}
+	if a.cfg.Cluster.Provider == configs.ProviderConsul {
+		a.peers = a.newPeers(owned)
+		desk.Cluster, desk.Soon = a.peers, a.scanner.Soon
+	}
+	a.desk = intake.New(desk)
 	a.metrics.Watch(a.gauges, func() int { return len(a.working()) })
 	return nil
 }

@@ -26,13 +26,14 @@ func (a *App) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	listener, taken := a.listen() // the port may be taken, but by whom is told by what follows
+	a.cluster.SetAddress(a.advertised())
 	if err := a.cluster.Acquire(ctx); err != nil { // the store may be another process's
-		return err
+		return errors.Join(err, closeListener(listener))
 	}
 	defer a.cluster.Release()
-	listener, err := a.listen() // the port may be taken
-	if err != nil {
-		return err
+	if taken != nil {
+		return taken
 	}
 	a.lanes = lanes
 
@@ -58,7 +59,10 @@ func (a *App) run(ctx context.Context) error {
 		defer close(runnerDone)
 		return a.runner.Run(ctx, laneSets)
 	}, patience)
-	loop("cluster", a.cluster.Run, work)
+	member, resign := context.WithCancel(patience) // partitions are kept until the last outcome is recorded
+	defer resign()
+	loop("cluster", a.cluster.Run, member)
+	loop("health", a.health.run, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {
@@ -85,13 +89,22 @@ func (a *App) run(ctx context.Context) error {
 		a.draining.Store(true) // /readyz says no: balancers turn away
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, giveUp)
 		defer deadline.Stop()
+		if err := a.cluster.Leave(patience); err != nil && patience.Err() == nil {
+			a.opts.logger.Warn("partitions not handed over one by one; they are free once this node has stopped", "error", err)
+		}
 		stopWork() // no more scans, no more claims, no more reloads
 		<-reloads
 		<-timerDone
 		close(laneSets)
 		a.queue.Close() // what has not started goes back to the store untouched
 		<-runnerDone    // what is running ends and is recorded
-		return errors.Join(a.shutdown(patience, server), a.timer.Close())
+		err := a.shutdown(patience, server)
+		if a.peers != nil {
+			a.peers.Close()
+		}
+		err = errors.Join(err, a.timer.Close())
+		resign()
+		return err
 	})
 	if err := a.wait(g, patience); err != nil {
 		return err
@@ -135,6 +148,13 @@ func (a *App) listen() (net.Listener, error) {
 	}
 	a.addr.Store(l.Addr().String())
 	return l, nil
+}
+
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
 }
 
 // Addr is the real address of the HTTP API, empty before Run listens.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/taskjson"
@@ -39,15 +40,15 @@ type status struct{ *App }
 
 // Cluster tells who owns what.
 func (s status) Cluster(context.Context) (httpapi.Cluster, error) {
-	address := s.cfg.HTTP.Advertise
-	if address == "" {
-		address = s.Addr()
+	c := httpapi.Cluster{Node: s.node, Partitions: s.layout.Partitions}
+	for _, m := range s.cluster.Members() {
+		node := httpapi.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		if m.Name == s.node {
+			node.Partitions = s.working()
+		}
+		c.Nodes = append(c.Nodes, node)
 	}
-	return httpapi.Cluster{
-		Node:       s.node,
-		Partitions: s.layout.Partitions,
-		Nodes:      []httpapi.Node{{Name: s.node, Address: address, Partitions: s.working()}},
-	}, nil
+	return c, nil
 }
 
 // BizTypes tells what each business type has to do on this node.
@@ -64,8 +65,9 @@ func (s status) BizTypes(context.Context) ([]httpapi.BizType, error) {
 	return list, nil
 }
 
-// Ready tells whether this node works: the store answers and partitions are
-// owned. A database that is down leaves it ready and is told.
+// Ready tells whether this node works: the store answers and who owns what is
+// known. A database that is down leaves it ready and is told, and so does a lost
+// Consul: submits are accepted all the same.
 func (s status) Ready(ctx context.Context) httpapi.Readiness {
 	r := httpapi.Readiness{Degraded: []string{}}
 	if s.draining.Load() {
@@ -80,15 +82,17 @@ func (s status) Ready(ctx context.Context) httpapi.Readiness {
 		wg.Go(func() { down[d] = s.store.Ping(ctx, d) })
 	}
 	wg.Wait()
-	if sick := s.timer.Degraded(); sick != "" {
-		r.Degraded = append(r.Degraded, sick)
+	for _, sick := range []string{s.cluster.Lost(), s.timer.Degraded()} {
+		if sick != "" {
+			r.Degraded = append(r.Degraded, sick)
+		}
 	}
 	for d, err := range down {
 		first, _ := s.layout.DatabasePartitions(d)
 		switch {
 		case err != nil:
 			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d does not answer", d))
-		case !s.cluster.Ownership().Owns(first):
+		case s.cfg.Cluster.Provider == configs.ProviderSingle && !s.cluster.Ownership().Owns(first):
 			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d is not owned yet", d))
 		default:
 			r.Ready = true // at least one works

@@ -1,0 +1,133 @@
+package app
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/peers"
+)
+
+// membership gives this node its partitions: cluster.Single or cluster.Consul.
+type membership interface {
+	Ownership() *cluster.Ownership
+	SetAddress(addr string)
+	Acquire(ctx context.Context) error
+	Run(ctx context.Context) error
+	Leave(ctx context.Context) error
+	Release()
+	Members() []cluster.Member
+	Owner(partition int) (cluster.Member, bool)
+	Lost() string
+}
+
+func (a *App) newMembership() membership {
+	log := a.room("cluster")
+	if a.cfg.Cluster.Provider != configs.ProviderConsul {
+		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log})
+	}
+	c := a.cfg.Cluster.Consul
+	consul := api.DefaultConfig()
+	consul.Address, consul.Token = c.Address, c.Token
+	return cluster.NewConsul(cluster.ConsulConfig{
+		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
+		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
+		Prepare:    a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.health.down,
+		Worker: func(n int) {
+			if err := a.ids.SetWorker(n); err != nil {
+				log.Error("worker number refused", "error", err) // cannot be: the cluster leases from the same range
+			}
+		},
+		Logger: log,
+	})
+}
+
+func (a *App) newPeers(owned owners) *peers.Peers {
+	var token string
+	if len(a.cfg.HTTP.Tokens) > 0 {
+		token = a.cfg.HTTP.Tokens[0]
+	}
+	return peers.New(peers.Config{
+		Node: a.node, Token: token, Owns: owned.Owns,
+		Owner: func(partition int) (name, address string, ok bool) {
+			m, ok := a.cluster.Owner(partition)
+			return m.Name, m.Address, ok
+		},
+		Types: a.catalog.Load, Logger: a.room("peers"),
+	})
+}
+
+// handOver returns once nothing of these partitions is in hand, or when ctx ends.
+// They are not owned any more, so nothing is added.
+func (a *App) handOver(ctx context.Context, partitions []int) {
+	lost := make(map[int]bool, len(partitions))
+	for _, p := range partitions {
+		lost[p] = true
+	}
+	a.queue.DropPartitions(func(p int) bool { return lost[p] })
+	for _, p := range partitions {
+		a.waitPartition(ctx, p)
+	}
+}
+
+// cutOff is how long a partition waits for what runs when its database is out of
+// our reach: the outcomes cannot be recorded from here, so nobody gains by more.
+const cutOff = time.Second
+
+func (a *App) waitPartition(ctx context.Context, p int) {
+	if a.health.isDown(a.layout.PartitionDatabase(p)) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cutOff)
+		defer cancel()
+	}
+	if a.queue.WaitPartition(ctx, p) == nil {
+		_ = a.timer.WaitPartition(ctx, p) // ctx says it all
+	}
+}
+
+// advertised is where other nodes reach this one.
+func (a *App) advertised() string {
+	if a.cfg.HTTP.Advertise != "" {
+		return a.cfg.HTTP.Advertise
+	}
+	host, port, err := net.SplitHostPort(a.Addr())
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return a.Addr()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return a.Addr()
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// owners is what the rooms ask before they work on a partition.
+type owners interface {
+	Owns(partition int) bool
+	Watch() <-chan struct{}
+}
+
+// audited tells of each answer.
+type audited struct {
+	*cluster.Ownership
+	tell func(partition int, owned bool)
+}
+
+func (a audited) Owns(partition int) bool {
+	owned := a.Ownership.Owns(partition)
+	a.tell(partition, owned)
+	return owned
+}
+
+func (a *App) owners() owners {
+	o := a.cluster.Ownership()
+	if a.opts.audit == nil {
+		return o
+	}
+	return audited{o, a.opts.audit}
+}
