@@ -1,0 +1,232 @@
+package peers_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peers"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func (s *server) count(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		s.opened.Add(1)
+	}
+}
+
+// refused checks that err is the first node's refusal, and gives it.
+func refused(t *testing.T, err error, status int) *client.Error {
+	t.Helper()
+	var e *client.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, status, e.Status, e)
+	return e
+}
+
+// changes are the questions that the owner decides.
+var changes = map[string]func(t *testing.T, c *client.Client, id uint64) error{
+	"cancel": func(t *testing.T, c *client.Client, id uint64) error { return c.Cancel(t.Context(), id) },
+	"reschedule": func(t *testing.T, c *client.Client, id uint64) error {
+		later := 2 * time.Hour
+		_, err := c.Reschedule(t.Context(), id, client.Change{Delay: &later})
+		return err
+	},
+	"redrive": func(t *testing.T, c *client.Client, id uint64) error {
+		_, err := c.Redrive(t.Context(), id)
+		return err
+	},
+}
+
+func TestAnyNodeServesAnyRequest(t *testing.T) {
+	c := newCluster(t)
+	for _, at := range []*node{c.n1, c.n2} {
+		for _, bizID := range []uint64{ours, theirs} {
+			id := c.stored(bizID, task.Pending)
+			due, attribute := time.Now().Add(5*time.Hour), "é<&>\u2028"
+			got, err := at.Reschedule(t.Context(), id, client.Change{ActionTime: due, Attribute: &attribute})
+			require.NoError(t, err)
+			require.Equal(t, task.CeilMilli(due), got.ActionTime.Time())
+			require.Equal(t, attribute, got.Attribute)
+			require.Equal(t, "order_close", got.BizType)
+			row, err := got.Task(1)
+			require.NoError(t, err)
+			require.Equal(t, c.row(id), row, "all columns come back")
+
+			delay := 3 * time.Hour
+			got, err = at.Reschedule(t.Context(), id, client.Change{Delay: &delay})
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now().Add(delay), got.ActionTime.Time(), time.Minute)
+
+			require.NoError(t, at.Cancel(t.Context(), id))
+			require.Equal(t, task.Cancelled, c.row(id).Status)
+
+			got, err = at.Redrive(t.Context(), c.stored(bizID, task.Dead))
+			require.NoError(t, err)
+			require.Equal(t, "pending", got.Status)
+		}
+	}
+	require.Equal(t, 2, c.n1.queue.Stats(1).Depth, "what was redriven waits at its owner")
+	require.Equal(t, 2, c.n2.queue.Stats(1).Depth)
+}
+
+// Every answer of an owner reaches the caller of another node as it was given.
+func TestAnswersComeBackAsTheyWereGiven(t *testing.T) {
+	c := newCluster(t)
+	running := c.stored(theirs, task.Pending)
+	_, err := c.n2.Reschedule(t.Context(), running, client.Change{Delay: new(time.Duration)})
+	require.NoError(t, err)
+	taken, err := c.n2.lane.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, running, taken[0].ID())
+	defer c.n2.queue.Return(taken[0])
+
+	for name, change := range changes {
+		for _, row := range []struct {
+			id      uint64
+			outcome string
+		}{
+			{c.stored(theirs, task.Processed), "already_processed"},
+			{c.stored(theirs, task.Cancelled), "already_cancelled"},
+			{c.stored(theirs, task.Dead), "dead"},
+			{running, "running"},
+			{c.stored(theirs, task.Pending), "pending"},
+		} {
+			if (name == "redrive") == (row.outcome == "dead") || name != "redrive" && row.outcome == "pending" {
+				continue // that succeeds
+			}
+			before := c.row(row.id)
+			there := refused(t, change(t, c.n2.Client, row.id), 409)
+			here := refused(t, change(t, c.n1.Client, row.id), 409)
+			require.Equal(t, row.outcome, here.Outcome, name)
+			require.Equal(t, there, here, name)
+			require.Equal(t, before, c.row(row.id))
+		}
+		unknown := c.store.NewID(theirs)
+		require.Equal(t, refused(t, change(t, c.n2.Client, unknown), 404), refused(t, change(t, c.n1.Client, unknown), 404))
+	}
+	require.Empty(t, c.n1.log.String(), "a refusal is no trouble")
+}
+
+// Each node takes the other for the owner.
+func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
+	c := newCluster(t)
+	id := c.stored(theirs, task.Pending)
+	c.mu.Lock()
+	c.owners[1] = "n1"
+	c.mu.Unlock()
+	stale, l := one(t, c.address("n2"), func(cfg *peers.Config) { cfg.Node = "n1" })
+	for name, ask := range map[string]func() error{
+		"cancel":     func() error { return the(t, stale).Cancel(t.Context(), id) },
+		"reschedule": func() error { _, err := the(t, stale).Reschedule(t.Context(), id, in(time.Hour)); return err },
+		"redrive":    func() error { _, err := the(t, stale).Redrive(t.Context(), id); return err },
+	} {
+		before := c.n2.requests.Load()
+		require.ErrorIs(t, ask(), task.ErrUnavailable, name)
+		require.Equal(t, before+1, c.n2.requests.Load(), name)
+	}
+	require.Zero(t, c.n1.requests.Load(), "n2 has not asked back")
+	require.Equal(t, task.Pending, c.row(id).Status)
+	require.Empty(t, l.String(), "a node that does not own answers all the same")
+}
+
+func in(d time.Duration) intake.Change {
+	w := intake.In(d)
+	return intake.Change{When: &w}
+}
+
+// A node cannot decide while the owner is not to be had, and says when to try
+// again; everything else it serves.
+func TestTheOwnerIsAway(t *testing.T) {
+	c := newCluster(t)
+	id := c.stored(theirs, task.Pending)
+	c.n2.server.Close()
+	for name, change := range changes {
+		e := refused(t, change(t, c.n1.Client, id), 503)
+		require.Equal(t, time.Second, e.RetryAfter, name)
+		require.NotContains(t, e.Error(), "n2")
+		require.NotContains(t, e.Error(), token)
+	}
+	require.Equal(t, task.Pending, c.row(id).Status)
+	_, err := c.n1.Get(t.Context(), id)
+	require.NoError(t, err)
+	_, err = c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs})
+	require.NoError(t, err)
+	require.NoError(t, c.n1.Cancel(t.Context(), c.stored(ours, task.Pending)))
+
+	require.Equal(t, 1, strings.Count(c.n1.log.String(), "node does not answer"), "the log is told once")
+	require.Contains(t, c.n1.log.String(), "connection refused")
+	require.NotContains(t, c.n1.log.String(), token)
+
+	c.gives("")
+	require.Equal(t, time.Second, refused(t, c.n1.Cancel(t.Context(), id), 503).RetryAfter)
+	c.gives("n1") // took it over
+	require.NoError(t, c.n1.Cancel(t.Context(), id))
+}
+
+// What is stored by one node and due soon runs at the other one, at once.
+func TestWhatIsDueSoonIsQueuedByItsOwner(t *testing.T) {
+	c := newCluster(t)
+	s, err := c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs})
+	require.NoError(t, err)
+	taken, err := c.n2.lane.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, uint64(s.Task.JobID), taken[0].ID())
+	c.n2.queue.Return(taken[0])
+
+	var batch []client.Submit
+	for range 2500 {
+		batch = append(batch, client.Submit{BizType: "order_close", BizID: theirs})
+	}
+	batch = append(batch, client.Submit{BizType: "order_close", BizID: theirs, Delay: time.Hour})
+	results, err := c.n1.SubmitBatch(t.Context(), batch)
+	require.NoError(t, err)
+	want := map[uint64]bool{}
+	for _, r := range results[:2500] {
+		want[uint64(r.JobID)] = true
+	}
+	for len(want) > 0 {
+		taken, err := c.n2.lane.Take(t.Context(), 100)
+		require.NoError(t, err)
+		for _, e := range taken {
+			require.True(t, want[e.ID()], "queued once, and nothing else")
+			delete(want, e.ID())
+			defer c.n2.queue.Return(e)
+		}
+	}
+	require.Zero(t, c.n1.queue.Stats(1).Depth)
+}
+
+func TestAnswersOfTheClusterItself(t *testing.T) {
+	own, _ := one(t, "127.0.0.1:1", func(cfg *peers.Config) { cfg.Node = "n2" })
+	_, err := own.Owner(0)
+	require.ErrorIs(t, err, task.ErrUnavailable)
+	require.ErrorContains(t, err, "not being worked")
+
+	nobody, _ := one(t, "127.0.0.1:1", func(cfg *peers.Config) {
+		cfg.Owner = func(int) (string, string, bool) { return "", "", false }
+		cfg.Owns = func(p int) bool { return p == 1 }
+	})
+	owner, err := nobody.Owner(7)
+	require.ErrorIs(t, err, task.ErrUnavailable)
+	require.EqualError(t, err, "no node owns partition 7 now")
+	require.Nil(t, owner)
+	require.True(t, nobody.Owns(1))
+	require.False(t, nobody.Owns(0))
+
+	for _, address := range []string{"", ":", ":8080", "http://", "ftp://n2", "a b:80", "n2:port", "http://[::1", "\x00"} {
+		bad, _ := one(t, address)
+		owner, err := bad.Owner(0)
+		require.ErrorIs(t, err, task.ErrUnavailable, address)
+		require.ErrorContains(t, err, `node "n2"`)
+		require.Nil(t, owner)
+		require.False(t, errors.Is(err, task.ErrNotFound))
+	}
+}

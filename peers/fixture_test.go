@@ -1,0 +1,231 @@
+package peers_test
+
+import (
+	"bytes"
+	"database/sql"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/peers"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var layout = sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 2}
+
+const token = "the-token-of-the-cluster"
+
+// In the tests' cluster node n1 owns the tasks of even biz_ids, n2 the others.
+const ours, theirs = uint64(2), uint64(3)
+
+func bizTypes(t testing.TB) *task.Types {
+	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan})
+	require.NoError(t, err)
+	return types
+}
+
+// cluster is two nodes on one store: real desks behind real servers.
+type cluster struct {
+	t      *testing.T
+	store  *store.Store
+	n1, n2 *node
+
+	mu        sync.Mutex
+	owners    [2]string
+	addresses map[string]string
+}
+
+// node is one of them.
+type node struct {
+	*client.Client
+	name     string
+	desk     *intake.Desk
+	queue    *queue.Queue
+	lane     queue.Lane
+	peers    *peers.Peers
+	server   *httptest.Server
+	log      *log
+	requests atomic.Int64
+}
+
+func newCluster(t *testing.T) *cluster {
+	dir := testrig.MemoryDir(t)
+	db, err := sql.Open("sqlite", store.SQLiteDSN(dir, 0, false))
+	require.NoError(t, err)
+	require.NoError(t, migrations.Up(t.Context(), migrations.Config{
+		Dialect: migrations.SQLite, Layout: layout, Databases: []migrations.Database{{Index: 0, DB: db}},
+	}))
+	require.NoError(t, db.Close())
+	ids, err := sharding.NewIDs(layout, 1, time.Now)
+	require.NoError(t, err)
+	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+	c := &cluster{t: t, store: s, owners: [2]string{"n1", "n2"}, addresses: map[string]string{}}
+	c.n1, c.n2 = c.node("n1"), c.node("n2")
+	return c
+}
+
+func (c *cluster) node(name string) *node {
+	t := c.t
+	types := bizTypes(t)
+	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions})}
+	n.lane = n.queue.SetLane(1)
+	n.peers = peers.New(peers.Config{
+		Node: name, Token: token, Types: func() *task.Types { return types }, Logger: n.log.logger(),
+		Owns: func(p int) bool { return c.owner(p) == name },
+		Owner: func(p int) (string, string, bool) {
+			owner := c.owner(p)
+			return owner, c.address(owner), owner != ""
+		},
+	})
+	soon := func(_ uint64, _ int, due time.Time) bool { return time.Until(due) < 10*time.Second }
+	n.desk = intake.New(intake.Config{
+		Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
+		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.peers.Owns(p) },
+		Soon:    soon,
+		Cluster: n.peers, Now: time.Now,
+	})
+	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: []string{token}})
+	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.requests.Add(1)
+		handler.ServeHTTP(w, r)
+	}))
+	c.addresses[name] = n.server.Listener.Addr().String()
+	n.Client = client.New(n.server.URL, client.WithToken(token))
+	t.Cleanup(func() {
+		n.CloseIdleConnections()
+		n.peers.Close()
+		n.server.Close()
+		n.queue.Close()
+	})
+	return n
+}
+
+func (c *cluster) owner(p int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owners[p]
+}
+
+func (c *cluster) address(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addresses[name]
+}
+
+// gives hands all partitions to a node; "" to none.
+func (c *cluster) gives(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owners = [2]string{name, name}
+}
+
+// stored is a task that no queue knows yet.
+func (c *cluster) stored(bizID uint64, status task.Status) uint64 {
+	c.t.Helper()
+	row := c.store.Insert(c.t.Context(), []task.Task{{
+		JobID: c.store.NewID(bizID), BizID: bizID, BizType: 1, ActionTime: task.CeilMilli(time.Now().Add(time.Hour)),
+	}})[0]
+	require.NoError(c.t, row.Err)
+	if status != task.Pending {
+		ok, err := c.store.Move(c.t.Context(), store.Move{JobID: row.Task.JobID, From: task.Pending, To: status})
+		require.NoError(c.t, err)
+		require.True(c.t, ok)
+	}
+	return row.Task.JobID
+}
+
+func (c *cluster) row(id uint64) task.Task {
+	c.t.Helper()
+	row, err := c.store.Get(c.t.Context(), id)
+	require.NoError(c.t, err)
+	return row
+}
+
+type observer struct{}
+
+func (observer) Submitted(task.BizType, int) {}
+
+// log keeps what is logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *log) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// one is Peers that know one other node, n2, which owns everything.
+func one(t *testing.T, address string, with ...func(*peers.Config)) (*peers.Peers, *log) {
+	types := bizTypes(t)
+	l := &log{}
+	cfg := peers.Config{
+		Node: "n1", Token: token, Types: func() *task.Types { return types }, Logger: l.logger(),
+		Owns: func(int) bool { return false }, Owner: func(int) (string, string, bool) { return "n2", address, true },
+	}
+	for _, w := range with {
+		w(&cfg)
+	}
+	p := peers.New(cfg)
+	t.Cleanup(p.Close)
+	return p, l
+}
+
+// the is the desk of the node that owns everything.
+func the(t *testing.T, p *peers.Peers) intake.Peer {
+	t.Helper()
+	owner, err := p.Owner(0)
+	require.NoError(t, err)
+	return owner
+}
+
+// server answers as told, and knows how often it was asked.
+type server struct {
+	*httptest.Server
+	asked  atomic.Int64
+	opened atomic.Int64
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) *server {
+	s := &server{}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked.Add(1)
+		answer(w, r)
+	}))
+	s.Config.ConnState = s.count
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
