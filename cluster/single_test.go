@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,15 +13,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The tests on Consul wait for time-outs, mostly: more of them than there are
+	// cores fit beside each other. -parallel wins over this.
+	_ = flag.Set("test.parallel", "8")
+	testrig.Main(m)
+}
 
 // layout has four databases with two partitions each.
 var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}

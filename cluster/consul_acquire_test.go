@@ -1,0 +1,182 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/store"
+)
+
+var down = &store.DatabaseError{Database: 1, Op: "connect", Err: errors.New("connection refused")}
+
+func TestANodeWithAnotherLayoutIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	w.join("a", nil)
+	for _, c := range []struct {
+		change func(*cluster.ConsulConfig)
+		says   string
+	}{
+		{func(c *cluster.ConsulConfig) { c.Layout.TablesPerDatabase = 64 },
+			`store.tables_per_database is 64 here, but the cluster "PREFIX" has 32 (kept in Consul under PREFIX/layout)`},
+		{func(c *cluster.ConsulConfig) { c.Layout.Databases = 4 },
+			`store.databases is 4 here, but the cluster "PREFIX" has 8 (kept in Consul under PREFIX/layout)`},
+		{func(c *cluster.ConsulConfig) { c.Layout.Partitions = 64 },
+			`cluster.partitions is 64 here, but the cluster "PREFIX" has 32 (kept in Consul under PREFIX/layout)`},
+	} {
+		b := w.newNode("b", c.change)
+		err := b.Acquire(t.Context())
+		require.Error(t, err)
+		require.Equal(t, string(bytes.ReplaceAll([]byte(c.says), []byte("PREFIX"), []byte(w.prefix))), err.Error())
+	}
+}
+
+func TestANameIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	twin := w.newNode("a", nil)
+	require.EqualError(t, twin.Acquire(t.Context()),
+		`node.name "a" is in use: another process of the cluster "`+w.prefix+`" has it; give each node a name of its own`)
+	lone := w.newNode("b", nil)
+	require.NoError(t, lone.Acquire(t.Context()))
+	settled(t, a)
+	require.Len(t, a.Members(), 1, "who does not work yet is no member")
+}
+
+func TestBadConfigurations(t *testing.T) {
+	t.Parallel()
+	w := &town{t: t, addr: "127.0.0.1:1", prefix: "toc"}
+	for says, change := range map[string]func(*cluster.ConsulConfig){
+		"node.name":                 func(c *cluster.ConsulConfig) { c.Node = "a/b" },
+		"cluster.consul.prefix":     func(c *cluster.ConsulConfig) { c.Prefix = "a b" },
+		"cluster.consul.ttl":        func(c *cluster.ConsulConfig) { c.TTL = time.Millisecond },
+		"cluster.partitions":        func(c *cluster.ConsulConfig) { c.Layout.Partitions = 3 },
+		"Unknown protocol scheme: ": func(c *cluster.ConsulConfig) { c.Consul = &api.Config{Address: "ftp://x"} },
+	} {
+		require.ErrorContains(t, w.newNode("a", change).Acquire(t.Context()), says)
+	}
+}
+
+// A Consul that does not answer is waited for, but not for ever.
+func TestConsulIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.TTL = time.Second })
+	a.proxy.Cut()
+	err := a.Acquire(t.Context())
+	require.ErrorContains(t, err, "consul has not been of use for 10s; see cluster.consul.address")
+	require.ErrorContains(t, err, "connection refused")
+	require.Positive(t, a.log.count("waiting for consul"))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, a.Acquire(ctx), context.DeadlineExceeded)
+
+	b := w.newNode("b", nil)
+	b.proxy.Stall()
+	acquired := make(chan error, 1)
+	go func() { acquired <- b.Acquire(t.Context()) }()
+	time.Sleep(ttl / 2)
+	b.proxy.Mend()
+	require.NoError(t, <-acquired)
+}
+
+// A refusal is no reason to wait; and nobody tells the token.
+func TestConsulRefuses(t *testing.T) {
+	t.Parallel()
+	const token = "5ec2e700-0000-4000-8000-000000000000"
+	consul := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Consul-Token") != token {
+			t.Errorf("%s without a token", r.URL)
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "Permission denied")
+	}))
+	defer consul.Close()
+	w := &town{t: t, addr: consul.Listener.Addr().String(), prefix: "toc"}
+	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.Consul.Token = token })
+	err := a.Acquire(t.Context())
+	require.ErrorContains(t, err, "Permission denied")
+	require.NotContains(t, err.Error(), token)
+	require.Zero(t, a.log.count(token))
+}
+
+func TestDatabasesAreJudgedAtTheStart(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.newNode("a", nil)
+	for d := range 8 {
+		a.down[d] = down
+	}
+	err := a.Acquire(t.Context())
+	require.ErrorContains(t, err, "none of the databases can be reached")
+	require.ErrorContains(t, err, "connection refused")
+
+	unfit := errors.New("toc_1 was made with another layout")
+	a.set(func(a *node) { a.down = map[int]error{1: unfit, 2: down} })
+	require.ErrorIs(t, a.Acquire(t.Context()), unfit)
+
+	// One that cannot be reached waits, and is taken when it can be.
+	a.set(func(a *node) { a.down = map[int]error{1: down} })
+	require.NoError(t, a.Acquire(t.Context()))
+	a.run()
+	eventually(t, "a takes what is fit", func() bool { return a.owns() == 28 })
+	require.Positive(t, a.log.count("database not reachable"))
+	a.set(func(a *node) { a.down = nil })
+	settled(t, a)
+}
+
+// A database that one node cannot reach is worked by others.
+func TestUnableNodes(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	has := func(n *node, database int) (count int) {
+		first, end := wide.DatabasePartitions(database)
+		for p := first; p < end; p++ {
+			if n.Ownership().Owns(p) {
+				count++
+			}
+		}
+		return count
+	}
+	a.set(func(a *node) { a.unable = []int{3} })
+	eventually(t, "b works database 3", func() bool { return has(a, 3) == 0 && has(b, 3) == 4 })
+	settled(t, a, b)
+
+	// If nobody can, it is as good as anybody's.
+	b.set(func(b *node) { b.unable = []int{3} })
+	eventually(t, "b says so", func() bool { return b.log.count("databases=[3]") > 0 })
+
+	// It is prepared before it is worked again.
+	a.set(func(a *node) { a.unable, a.down = nil, map[int]error{3: errors.New("another layout")} })
+	eventually(t, "a finds it unfit", func() bool { return a.log.count("database not usable") > 0 })
+	require.Zero(t, has(a, 3))
+	a.set(func(a *node) { a.down = nil })
+	b.set(func(b *node) { b.unable = nil })
+	settled(t, a, b)
+}
+
+// The number of a process that has ended goes to the back of the queue.
+func TestWorkerNumbersAreLeasedAgain(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	require.Equal(t, 0, a.Worker())
+	a.leave()
+	b := w.join("b", nil)
+	require.Equal(t, 1, b.Worker(), "one that nobody had, as long as there are")
+}

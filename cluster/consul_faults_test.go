@@ -1,0 +1,205 @@
+package cluster_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// lawful makes sure that a node's partitions never go away while f runs.
+func lawful(t *testing.T, n *node, f func()) {
+	t.Helper()
+	before := n.owns()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if owns := n.owns(); owns != before {
+				t.Errorf("%s owns %d partitions, which were %d", n.name, owns, before)
+				return
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	f()
+	stop()
+	<-done
+}
+
+func TestConsulIsAwayAndComesBack(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{false, true} {
+		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
+			t.Parallel()
+			consul := testrig.StartConsul(t)
+			w := foundTown(t, consul.Addr(), "toc")
+			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
+			a, b := w.join("a", change), w.join("b", change)
+			settled(t, a, b)
+			before := a.Ownership().Owned()
+
+			outage := func() {
+				consul.Kill()
+				eventually(t, "both notice", func() bool { return a.Lost() != "" && b.Lost() != "" })
+				if keep {
+					require.Regexp(t, `^consul does not answer since \d+s: partitions kept$`, a.Lost())
+				} else {
+					require.Empty(t, a.Ownership().Owned())
+					require.Empty(t, b.Ownership().Owned())
+				}
+				time.Sleep(ttl) // until the sessions are past saving
+				consul.Start()
+				eventually(t, "both are back", func() bool { return a.Lost() == "" && b.Lost() == "" })
+				settled(t, a, b)
+			}
+			if keep {
+				// Two nodes that share all: nobody takes what the other kept.
+				lawful(t, a, func() { lawful(t, b, outage) })
+			} else {
+				outage()
+			}
+			require.Equal(t, before, a.Ownership().Owned())
+			require.Equal(t, 1, a.log.count("lost consul"))
+			require.Equal(t, 1, a.log.count("consul is back"))
+		})
+	}
+}
+
+// A node that keeps its partitions may find that they have been taken.
+func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	w.anarchy.Store(true) // that is the price of keeping
+	a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = true })
+	b := w.join("b", nil)
+	settled(t, a, b)
+	a.proxy.Cut()
+	lawful(t, a, func() { eventually(t, "b takes over", func() bool { return b.owns() == 32 }) })
+	require.Regexp(t, `partitions kept$`, a.Lost())
+	b.set(func(b *node) { b.hold = make(chan struct{}) }) // b does not give back
+	a.proxy.Mend()
+	eventually(t, "a gives up", func() bool { return a.owns() == 0 })
+	w.anarchy.Store(false)
+	b.proxy.Cut()
+	b.halt()
+	eventually(t, "a has all", func() bool { return a.owns() == 32 })
+}
+
+// endSession ends a node's session by hand.
+func (w *town) endSession(node string) {
+	w.t.Helper()
+	pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/"+node, nil)
+	require.NoError(w.t, err)
+	_, err = w.direct().Session().Destroy(pair.Session, nil)
+	require.NoError(w.t, err)
+}
+
+// A session may end long before its TTL, by hand or with its agent. Its locks are
+// free then, but their holder need not know.
+func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	a.proxy.Stall()
+	w.endSession("a")
+	settled(t, b) // and never were there two owners
+	require.Empty(t, a.Ownership().Owned())
+}
+
+func TestASessionThatWasEndedByHand(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	w.endSession("a")
+	eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") == 2 })
+	settled(t, a, b)
+	require.Positive(t, a.log.count("consul has ended it")+a.log.count("locks lost"))
+}
+
+// The agent has lost its state, or somebody has tidied up.
+func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
+	require.NoError(t, err)
+	require.Len(t, services, 1)
+	for id := range services {
+		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
+	}
+	eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
+	eventually(t, "it is back", func() bool { return a.log.count("consul session opened") == 2 })
+	settled(t, a)
+}
+
+// What somebody does to a lock by hand is seen at once.
+func TestLocksInOtherHands(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	kv := w.direct().KV()
+	key := w.prefix + "/partitions/5"
+
+	_, err := kv.Delete(key, nil)
+	require.NoError(t, err)
+	eventually(t, "it is noticed", func() bool { return a.log.count("locks lost") == 1 })
+	settled(t, a)
+
+	pair, _, err := kv.Get(key, nil)
+	require.NoError(t, err)
+	session, _, err := w.direct().Session().CreateNoChecks(&api.SessionEntry{LockDelay: time.Millisecond}, nil)
+	require.NoError(t, err)
+	defer func() { _, _ = w.direct().Session().Destroy(session, nil) }()
+	released, _, err := kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
+	require.NoError(t, err)
+	require.True(t, released)
+	eventually(t, "the lock is foreign", func() bool {
+		had, _, err := kv.Acquire(&api.KVPair{Key: key, Session: session}, nil)
+		if err == nil && !had { // the node was faster
+			pair, _, err = kv.Get(key, nil)
+			require.NoError(t, err)
+			_, _, _ = kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
+		}
+		return had
+	})
+	eventually(t, "it is given up", func() bool { return !a.Ownership().Owns(5) })
+	_, ok := a.Owner(5)
+	require.False(t, ok, "no node has it")
+	require.Equal(t, 31, a.owns(), "the others stay")
+	_, err = w.direct().Session().Destroy(session, nil)
+	require.NoError(t, err)
+	eventually(t, "it is taken again", func() bool { return a.Ownership().Owns(5) })
+}
+
+// Leave and Release have an end when Consul is away.
+func TestLeavingWithoutConsul(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	a.proxy.Stall()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, a.Leave(ctx), "the session ends by itself")
+	a.halt()
+	began := time.Now()
+	a.Release()
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Equal(t, 1, a.log.count("not signed off cleanly"))
+
+	// The successor has the same name.
+	b := w.join("a", nil)
+	settled(t, b)
+}

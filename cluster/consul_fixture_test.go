@@ -1,0 +1,256 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+const (
+	ttl = 2 * time.Second
+	// patience is how long a test waits for what should take seconds; the machine
+	// may be busy with other things.
+	patience = 40 * time.Second
+)
+
+// wide has eight databases with four partitions each.
+var wide = sharding.Layout{Databases: 8, TablesPerDatabase: 32, Partitions: 32}
+
+// town is where the nodes of a test meet. It makes sure that no partition ever
+// has two owners.
+type town struct {
+	t            *testing.T
+	addr, prefix string
+	anarchy      atomic.Bool // two owners are allowed now
+
+	mu    sync.Mutex
+	nodes []*node
+}
+
+// newTown is a town on the shared Consul.
+func newTown(t *testing.T) *town {
+	t.Helper()
+	shared := testrig.Consul(t)
+	return foundTown(t, shared.Addr(), shared.Prefix())
+}
+
+func foundTown(t *testing.T, addr, prefix string) *town {
+	w := &town{t: t, addr: addr, prefix: prefix}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			w.police()
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return w
+}
+
+func (w *town) people() []*node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.nodes)
+}
+
+// police looks at all ownerships. A partition has two owners if one of them owns
+// it before and after the other is seen to.
+func (w *town) police() {
+	nodes := w.people()
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			for _, p := range a.Ownership().Owned() {
+				if b.Ownership().Owns(p) && a.Ownership().Owns(p) && !w.anarchy.Load() {
+					w.t.Errorf("partition %d is owned by %s and by %s", p, a.name, b.name)
+					return
+				}
+			}
+		}
+	}
+}
+
+// node is a node of a test, with what it was asked and told.
+type node struct {
+	*cluster.Consul
+	t     *testing.T
+	name  string
+	cfg   cluster.ConsulConfig
+	log   *logbook
+	proxy *testrig.Proxy
+	end   func() // ends Run and waits for it
+
+	mu      sync.Mutex
+	drained []int // in the order of the calls
+	workers []int
+	unable  []int
+	down    map[int]error // what Prepare answers
+	hold    chan struct{} // Drain waits for it; nil: it does not wait
+}
+
+// newNode makes a node that meets the others through a proxy of its own.
+func (w *town) newNode(name string, change func(*cluster.ConsulConfig)) *node {
+	w.t.Helper()
+	n := &node{t: w.t, name: name, log: &logbook{}, proxy: testrig.StartProxy(w.t, w.addr), down: map[int]error{}}
+	n.cfg = cluster.ConsulConfig{
+		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
+		Consul:  &api.Config{Address: n.proxy.Addr()},
+		Prepare: n.prepare, Drain: n.drain, Unable: n.isUnable, Worker: n.setWorker,
+		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if change != nil {
+		change(&n.cfg)
+	}
+	n.Consul = cluster.NewConsul(n.cfg)
+	w.mu.Lock()
+	w.nodes = append(w.nodes, n)
+	w.mu.Unlock()
+	w.t.Cleanup(func() {
+		n.halt()
+		n.Release()
+		if w.t.Failed() {
+			n.log.mu.Lock()
+			w.t.Logf("log of %s:\n%s", name, n.log.text.String())
+			n.log.mu.Unlock()
+		}
+	})
+	return n
+}
+
+// join starts a node.
+func (w *town) join(name string, change func(*cluster.ConsulConfig)) *node {
+	w.t.Helper()
+	n := w.newNode(name, change)
+	require.NoError(w.t, n.Acquire(w.t.Context()))
+	require.Empty(w.t, n.Ownership().Owned(), "nothing before Run")
+	n.run()
+	return n
+}
+
+func (n *node) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	n.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Errorf("run %s: %v", n.name, err)
+		}
+	})
+}
+
+// halt ends Run without leaving.
+func (n *node) halt() {
+	if n.end != nil {
+		n.end()
+	}
+}
+
+// leave stops a node as its operator would.
+func (n *node) leave() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(n.t, n.Leave(ctx))
+	n.halt()
+	n.Release()
+}
+
+func (n *node) prepare(_ context.Context, database int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down[database]
+}
+
+func (n *node) drain(ctx context.Context, partitions []int) {
+	n.mu.Lock()
+	n.drained = append(n.drained, partitions...)
+	hold := n.hold
+	n.mu.Unlock()
+	for _, p := range partitions {
+		if n.Ownership().Owns(p) {
+			n.t.Errorf("%s drains partition %d, which it owns", n.name, p)
+		}
+	}
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (n *node) isUnable() []int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unable
+}
+
+func (n *node) setWorker(worker int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.workers = append(n.workers, worker)
+}
+
+func (n *node) set(change func(*node)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n)
+}
+
+func (n *node) owns() int { return len(n.Ownership().Owned()) }
+
+// eventually waits until ok. A test that fails here says what it waited for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
+}
+
+// settled waits until the nodes own all partitions, in equal shares, and each
+// sees it so.
+func settled(t *testing.T, nodes ...*node) {
+	t.Helper()
+	least, most := wide.Partitions/len(nodes), (wide.Partitions+len(nodes)-1)/len(nodes)
+	eventually(t, fmt.Sprintf("%d nodes settle", len(nodes)), func() bool {
+		all := 0
+		for _, n := range nodes {
+			owns := n.owns()
+			all += owns
+			members := n.Members()
+			if owns < least || owns > most || len(members) != len(nodes) {
+				return false
+			}
+			for _, m := range members {
+				if len(m.Partitions) < least || len(m.Partitions) > most {
+					return false
+				}
+			}
+		}
+		return all == wide.Partitions
+	})
+}
+
+// direct is a client beside the nodes.
+func (w *town) direct() *api.Client {
+	w.t.Helper()
+	client, err := api.NewClient(&api.Config{Address: w.addr, Transport: &http.Transport{DisableKeepAlives: true}})
+	require.NoError(w.t, err)
+	return client
+}

@@ -1,0 +1,187 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/cluster"
+)
+
+func TestNodesComeAndGo(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned()}}, a.Members())
+	before := a.Ownership().Owned()
+
+	b := w.join("b", nil)
+	settled(t, a, b)
+	a.set(func(a *node) { require.Len(t, a.drained, 16, "each was drained once") })
+	members := a.Members()
+	require.Equal(t, "a", members[0].Name)
+	require.Equal(t, a.Ownership().Owned(), members[0].Partitions)
+	require.Equal(t, b.Ownership().Owned(), members[1].Partitions)
+	require.Equal(t, members, b.Members())
+	for _, p := range before {
+		owner, ok := a.Owner(p)
+		require.True(t, ok)
+		require.Equal(t, b.Ownership().Owns(p), owner.Name == "b")
+		require.Equal(t, owner.Name+".test:8080", owner.Address)
+	}
+
+	a.leave()
+	settled(t, b)
+	require.Empty(t, a.Ownership().Owned())
+	a.Release() // nothing is left to release
+	b.leave()
+
+	// A lock that was handed over can be had at once.
+	c := w.join("c", nil)
+	settled(t, c)
+	c.leave()
+	pairs, _, err := w.direct().KV().List(w.prefix+"/partitions/", nil)
+	require.NoError(t, err)
+	require.Len(t, pairs, 32)
+	for _, pair := range pairs {
+		require.Empty(t, pair.Session)
+	}
+	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
+	require.NoError(t, err)
+	require.Empty(t, services)
+}
+
+func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	gate := make(chan struct{})
+	a.set(func(a *node) { a.hold = gate })
+	b := w.join("b", nil)
+	eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
+	eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
+	time.Sleep(300 * time.Millisecond) // time in which b could do what it must not
+	require.Zero(t, b.owns())
+	close(gate)
+	settled(t, a, b)
+}
+
+func TestAHandOverHasAnEnd(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", func(c *cluster.ConsulConfig) { c.DrainFor = 100 * time.Millisecond })
+	settled(t, a)
+	a.set(func(a *node) { a.hold = make(chan struct{}) })
+	b := w.join("b", nil)
+	settled(t, a, b)
+	require.Positive(t, a.log.count("handed over with work in hand"))
+}
+
+// A node that leaves is gone from the list of those who may be given partitions,
+// but is still found as the owner of what it drains.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	hers := a.Ownership().Owned()
+	gate := make(chan struct{})
+	a.set(func(a *node) { a.hold = gate })
+
+	left := make(chan error, 1)
+	go func() { left <- a.Leave(context.Background()) }()
+	eventually(t, "a owns nothing", func() bool { return a.owns() == 0 })
+	eventually(t, "a is off the list", func() bool {
+		entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
+		return err == nil && len(entries) == 1
+	})
+	time.Sleep(200 * time.Millisecond) // time for b to be told
+	require.Equal(t, 16, b.owns())
+	owner, ok := b.Owner(hers[0])
+	require.True(t, ok)
+	require.Equal(t, "a", owner.Name)
+	require.Len(t, b.Members(), 2)
+	select {
+	case err := <-left:
+		require.Fail(t, "left with work in hand", err)
+	default:
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, a.Leave(short), "leave the cluster: 16 partitions not handed over")
+
+	close(gate)
+	require.NoError(t, <-left)
+	settled(t, b)
+}
+
+// A node that is cut off stops by its own clock before another takes over.
+func TestANodeThatIsCutOffStops(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"cut", "stalled"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newTown(t)
+			a, b := w.join("a", nil), w.join("b", nil)
+			settled(t, a, b)
+			rings := a.Ownership().Watch()
+			worker := a.Worker()
+			if how == "cut" {
+				a.proxy.Cut()
+			} else {
+				a.proxy.Stall()
+			}
+			eventually(t, "who works partitions is told", func() bool { return len(rings) == 1 })
+			require.Empty(t, a.Ownership().Owned())
+			eventually(t, "b takes over", func() bool { return b.owns() == 32 })
+			eventually(t, "it is said", func() bool { return a.Lost() != "" })
+			require.Regexp(t, `^consul does not answer since \d+s: partitions stopped$`, a.Lost())
+
+			a.proxy.Mend()
+			settled(t, a, b)
+			require.Empty(t, a.Lost())
+			require.Equal(t, 1, a.log.count("lost consul"))
+			require.Equal(t, 1, a.log.count("consul is back"))
+			require.Equal(t, worker, a.Worker())
+		})
+	}
+}
+
+func TestTheDeadAreReplaced(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b, c := w.join("a", nil), w.join("b", nil), w.join("c", nil)
+	settled(t, a, b, c)
+	b.proxy.Cut()
+	b.halt()
+	settled(t, a, c)
+
+	// Its successor has its name as soon as Consul has missed it.
+	again := w.join("b", nil)
+	settled(t, a, again, c)
+	require.NotEqual(t, a.Worker(), again.Worker())
+	require.NotEqual(t, c.Worker(), again.Worker())
+}
+
+func TestTenNodesSettle(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	var nodes []*node
+	workers := map[int]bool{}
+	for i := range 10 {
+		n := w.join(string(rune('a'+i)), nil)
+		nodes = append(nodes, n)
+		n.set(func(n *node) { require.Equal(t, []int{n.Worker()}, n.workers, "told before Acquire returned") })
+		require.False(t, workers[n.Worker()], "worker numbers are distinct")
+		workers[n.Worker()] = true
+	}
+	settled(t, nodes...)
+	for _, n := range nodes[:3] {
+		n.leave()
+	}
+	settled(t, nodes[3:]...)
+}
