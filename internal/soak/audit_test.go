@@ -1,0 +1,88 @@
+package soak_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reign is a span of time in which a process was told that a partition is its own.
+type reign struct {
+	by         *life
+	from, till int64
+	ended      bool // by a no
+}
+
+// reigns are all of them, by partition, in the order of their beginning.
+type reigns [][]reign
+
+// readReigns reads the records of all processes.
+func readReigns(f *fleet) reigns {
+	all := make(reigns, f.cfg.Cluster.Partitions)
+	for _, n := range f.nodes {
+		for _, l := range n.lives {
+			list, err := readBook(l.dir, tenuresFile)
+			require.NoError(f.t, err)
+			for _, s := range list {
+				all[s.key] = append(all[s.key], reign{l, s.from, s.till, s.note == closed})
+			}
+		}
+	}
+	for _, list := range all {
+		slices.SortFunc(list, func(a, b reign) int { return cmp.Compare(a.from, b.from) })
+	}
+	return all
+}
+
+// conflict is an instant at which a partition had two owners.
+type conflict struct {
+	partition int
+	one, two  reign
+}
+
+func (c conflict) String() string {
+	begin, end := c.two.from, min(c.one.till, c.two.till)
+	return fmt.Sprintf("partition %d: %s and %s both had it from %s for at least %s", c.partition, c.one.by, c.two.by,
+		clock(begin), time.Duration(end-begin))
+}
+
+func clock(ns int64) string { return time.Unix(0, ns).Format("15:04:05.000000") }
+
+// conflicts finds the reigns of different processes that have an instant in common.
+func (all reigns) conflicts() (list []conflict) {
+	for p, of := range all {
+		var longest reign // of those that began before
+		for _, r := range of {
+			if longest.by != nil && longest.by != r.by && r.from <= longest.till {
+				list = append(list, conflict{p, longest, r})
+			}
+			if r.till > longest.till {
+				longest = r
+			}
+		}
+	}
+	return list
+}
+
+// gap gives the longest time that a partition had no owner, among those that touch the given time. Between two reigns of
+// one process that was just not asked there is none.
+func (all reigns) gap(from, till int64) (longest time.Duration, partition int) {
+	for p, of := range all {
+		var last reign
+		for _, r := range of {
+			known := last.by == nil || last.by == r.by && !last.ended
+			if !known && last.till < till && r.from > from {
+				if d := time.Duration(r.from - last.till); d > longest {
+					longest, partition = d, p
+				}
+			}
+			if r.till > last.till {
+				last = r
+			}
+		}
+	}
+	return longest, partition
+}
