@@ -34,6 +34,8 @@ func (c Config) check() problems {
 func (c Config) checkShared(ps *problems) {
 	ps.require(c.Store.Driver != DriverSQLite, "store.driver",
 		"sqlite is one process's, and cluster.provider is consul; write mysql")
+	ps.require(c.Node.Name == "" || !nodeName.MatchString(c.Node.Name) || consulNode.MatchString(c.Node.Name), "node.name",
+		"%s is not a name for Consul; write letters, digits or _ . -", quote(c.Node.Name))
 	if slices.Contains(c.Redis.Addrs, RedisEmbedded) {
 		for i, b := range c.BizTypes {
 			ps.require(b.Mode != ModeRedis, fmt.Sprintf("biz_types[%d].mode", i),
@@ -104,7 +106,7 @@ func (c Cluster) check(ps *problems, store Store) {
 	ps.require(c.Consul.Token == "" || visible.MatchString(c.Consul.Token), "cluster.consul.token",
 		"is not a token; write visible ASCII characters, no spaces")
 	ps.require(consulPrefix.MatchString(c.Consul.Prefix), "cluster.consul.prefix",
-		"%s is not a prefix; write 1 to 64 letters, digits or _ . / -, no / at the ends", quote(c.Consul.Prefix))
+		"%s is not a prefix; write 1 to 64 letters, digits or _ . -", quote(c.Consul.Prefix))
 	within(ps, "cluster.consul.ttl", c.Consul.TTL, time.Second, time.Minute)
 }
 
@@ -112,7 +114,8 @@ var (
 	visible      = regexp.MustCompile(`^[!-~]+$`)
 	keyPart      = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 	masterName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) // as Sentinel has it
-	consulPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]([A-Za-z0-9_./-]{0,62}[A-Za-z0-9_.-])?$`)
+	consulPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	consulNode   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 )
 
 // isHostPort accepts an empty host and port 0.

@@ -129,6 +129,8 @@ func TestRefusedClusters(t *testing.T) {
 	refused(t, []refusal{
 		{"provider", func(c *Config) { c.Cluster.Provider = "etcd" }, "cluster.provider", `"etcd" is unknown; write single or consul`},
 		{"consul on sqlite", shared(func(c *Config) { c.Store.Driver = "sqlite" }), "store.driver", "sqlite is one process's, and cluster.provider is consul; write mysql"},
+		{"consul, node name", shared(func(c *Config) { c.Node.Name = "shop/1" }), "node.name", `"shop/1" is not a name for Consul`},
+		{"consul prefix, a path", func(c *Config) { c.Cluster.Consul.Prefix = "a/b" }, "cluster.consul.prefix", `"a/b" is not a prefix`},
 		{"consul on an embedded redis", shared(func(c *Config) {
 			c.Redis.Addrs = []string{"embedded"}
 		}), "biz_types[1].mode", "redis needs a Redis that all nodes reach"},
