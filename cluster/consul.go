@@ -51,7 +51,7 @@ type ConsulConfig struct {
 	// a second. Defaults to none.
 	Unable func() []int
 	// Worker is told the worker number for job_ids, before Acquire returns and
-	// whenever it changes. Defaults to nobody.
+	// whenever it changes. The heartbeat waits for it. Defaults to nobody.
 	Worker func(n int)
 	Logger *slog.Logger
 }
@@ -101,7 +101,8 @@ type Consul struct {
 	changed   chan struct{} // closed and renewed when a hold ends
 	phase     phase
 	session   string // "": none
-	worker    int    // −1: none yet
+	opened    instant
+	worker    int // −1: none yet
 	last      instant
 	lost      bool // last is too long ago
 	lostWhy   error
@@ -223,7 +224,7 @@ func (c *Consul) Acquire(ctx context.Context) error {
 func (c *Consul) join(ctx context.Context) error {
 	began := time.Now()
 	var denied, warned time.Time
-	for {
+	for attempt := 1; ; attempt++ {
 		err := c.checkLayout(ctx)
 		if err == nil {
 			err = c.beat(ctx)
@@ -245,7 +246,7 @@ func (c *Consul) join(ctx context.Context) error {
 			}
 		case !unreachable(err):
 			return err
-		case time.Since(began) > 10*c.cfg.TTL:
+		case time.Since(began) > 10*c.cfg.TTL && attempt >= 5: // a process may be paused
 			return fmt.Errorf("join the cluster: consul has not been of use for %s; see cluster.consul.address: %w",
 				10*c.cfg.TTL, err)
 		}
@@ -279,8 +280,8 @@ func (c *Consul) Run(ctx context.Context) error {
 	c.setPhase(working)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.probe(ctx) })
-	wg.Go(func() { c.watch(ctx, c.askNodes) })
-	wg.Go(func() { c.watch(ctx, c.askLocks) })
+	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
+	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })
 	wg.Go(func() { c.decideAll(ctx) })
 	wg.Wait()
 	c.setPhase(leaving)

@@ -110,7 +110,11 @@ func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	a.proxy.Stall()
-	w.endSession("a")
+	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
+	require.NoError(t, err)
+	for id := range services { // with a check its session ends
+		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
+	}
 	settled(t, b) // and never were there two owners
 	require.Empty(t, a.Ownership().Owned())
 }

@@ -172,6 +172,9 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	require.LessOrEqual(t, c.ripeInLocked(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
 	require.Equal(t, 2*time.Second, c.ripeInLocked(lock{instance: 8, freed: freed}), "it may not know")
 	require.Equal(t, 2*time.Second, c.ripeInLocked(lock{instance: 9, freed: freed}), "nobody knows of it")
+	c.cfg.KeepOnLoss, c.opened = true, clock.at
+	require.Equal(t, 3*time.Second+comeBack, c.ripeInLocked(lock{instance: 7, freed: freed}), "it may come back, as we did")
+	c.cfg.KeepOnLoss = false
 	clock.pass(2*time.Second, 0)
 	require.LessOrEqual(t, c.ripeInLocked(lock{instance: 8, freed: freed}), time.Duration(0))
 }
@@ -196,6 +199,10 @@ func TestPeerOf(t *testing.T) {
 	require.True(t, !p.healthy && p.expired)
 	p, _ = peerOf(entry(fail, pass, pass))
 	require.True(t, !p.healthy && !p.expired, "its machine is away")
+	resting := entry(pass, pass, pass)
+	resting.Checks = append(resting.Checks, &api.HealthCheck{CheckID: "_service_maintenance:toc-a", Status: fail})
+	p, _ = peerOf(resting)
+	require.True(t, p.healthy && p.resting)
 	_, ok = peerOf(&api.ServiceEntry{Service: &api.AgentService{ID: "another's"}})
 	require.False(t, ok)
 }

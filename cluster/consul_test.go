@@ -119,6 +119,24 @@ func TestLeaving(t *testing.T) {
 	settled(t, b)
 }
 
+// Maintenance mode, which operators know from Consul, drains a node.
+func TestMaintenanceMode(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
+	require.NoError(t, err)
+	require.Len(t, services, 1)
+	for id := range services {
+		require.NoError(t, w.direct().Agent().EnableServiceMaintenance(id, "test"))
+		settled(t, b)
+		require.Empty(t, a.Ownership().Owned())
+		require.NoError(t, w.direct().Agent().DisableServiceMaintenance(id))
+	}
+	settled(t, a, b)
+}
+
 // A node that is cut off stops by its own clock before another takes over.
 func TestANodeThatIsCutOffStops(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// comeBack is how much later than this node another may come back to a Consul
+// that was away: an agent takes up to 3 s to tell a server that is up again of its
+// checks.
+const comeBack = 5 * time.Second
+
 // plan is the last assignment and what it was made of.
 type plan struct {
 	nodes  []candidate
@@ -76,7 +81,7 @@ func (c *Consul) compare() decision {
 	var regain []int
 	for p := range c.holds {
 		h, l := &c.holds[p], c.locks[p]
-		mine := owners[p] == c.cfg.Node && c.phase == working
+		mine := owners[p] == c.cfg.Node
 		switch {
 		case h.state == handing:
 		case h.state == held && !mine:
@@ -107,29 +112,40 @@ func (c *Consul) compare() decision {
 // over can be had at once, and so can one whose holder has been silent for a TTL:
 // its lease is over. A session may end in other ways (by hand, with its agent's
 // machine, by the agent's leaving); then its holder may not know it yet, and gets
-// a TTL to find out.
+// a TTL to find out. With KeepOnLoss a silent holder may work on. If that is so
+// because Consul was away for all, it gets some time from our own return to come
+// back as well.
 func (c *Consul) ripeInLocked(l lock) time.Duration {
 	if l.session != "" || l.instance == 0 || l.instance == c.instance {
 		return 0
 	}
+	since := l.freed
 	for _, n := range c.nodes {
 		if n.instance == l.instance && n.expired {
-			return 0
+			if !c.cfg.KeepOnLoss {
+				return 0
+			}
+			since = c.opened.add(comeBack)
 		}
 	}
-	return c.cfg.TTL - time.Duration(c.clock().mono-l.freed.mono)
+	return c.cfg.TTL - time.Duration(c.clock().mono-since.mono)
 }
 
-// assignLocked is the assignment over the ready nodes. This node counts itself by
-// what it knows, not by what it reads.
+// assignLocked is the assignment over the nodes that are ready and not in
+// maintenance mode. This node counts itself as long as it works: an answer that
+// lacks it is one from before it was registered, or registered again.
 func (c *Consul) assignLocked() []string {
+	works := c.phase == working
+	for _, n := range c.nodes {
+		works = works && !(n.instance == c.instance && n.resting)
+	}
 	var nodes []candidate
 	for _, n := range c.newestLocked() {
-		if n.ready && n.name != c.cfg.Node {
+		if n.ready && !n.resting && n.name != c.cfg.Node {
 			nodes = append(nodes, candidate{n.name, n.unable})
 		}
 	}
-	if c.phase == working {
+	if works {
 		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unable)})
 	}
 	same := slices.EqualFunc(nodes, c.plan.nodes, func(a, b candidate) bool {

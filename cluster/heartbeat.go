@@ -72,23 +72,22 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.missed(ctx, err)
 		return err
 	}
-	gap := c.clock().since(c.last)
-	c.answered(sent)
 	switch {
 	case entry == nil:
 		c.loseSession(ctx, "consul has ended it")
 		ring(c.pulse)
-	case gap > c.trustTime():
+	case c.clock().since(c.last) > c.trustTime():
 		// Its end may be under way.
 		c.loseSession(ctx, "too long without a heartbeat")
 		ring(c.pulse)
 	default:
+		c.answered(sent)
 		c.owned.renew(sent.add(c.leaseTime()))
 	}
 	return nil
 }
 
-// answered notes that Consul answered a beat that was sent then.
+// answered notes that a beat that was sent then found all well.
 func (c *Consul) answered(sent instant) {
 	c.mu.Lock()
 	was, gap := c.lost, c.clock().since(c.last)

@@ -26,6 +26,7 @@ type peer struct {
 	healthy       bool // its session may live
 	expired       bool // a TTL has passed since its last heartbeat
 	ready         bool // it may be given partitions
+	resting       bool // an operator has put it into maintenance mode
 }
 
 // askNodes asks Consul for the processes of the cluster, healthy or not: that a
@@ -65,13 +66,15 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	}
 	for _, check := range e.Checks {
 		passing := check.Status == api.HealthPassing
-		switch check.CheckID {
-		case e.Service.ID + ":ready":
+		switch {
+		case check.CheckID == e.Service.ID+":ready":
 			p.ready = passing
-		case e.Service.ID + ":alive":
+		case check.CheckID == e.Service.ID+":alive":
 			p.expired = !passing
 			p.healthy = p.healthy && passing
-		default: // the machine's, above all serfHealth
+		case check.CheckID == api.NodeMaint, strings.HasPrefix(check.CheckID, api.ServiceMaintPrefix):
+			p.resting = true
+		case check.CheckID == "serfHealth":
 			p.healthy = p.healthy && check.Status != api.HealthCritical
 		}
 	}
@@ -91,7 +94,7 @@ func (c *Consul) Members() []Member {
 	}
 	var list []Member
 	for _, n := range c.newestLocked() {
-		if n.ready || len(holding[n.instance]) > 0 {
+		if n.ready && !n.resting || len(holding[n.instance]) > 0 {
 			list = append(list, Member{n.name, n.address, holding[n.instance]})
 		}
 	}

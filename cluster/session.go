@@ -54,11 +54,13 @@ func (c *Consul) openSession(ctx context.Context) error {
 	c.mu.Lock()
 	before := c.worker
 	c.session, c.worker, c.opening = c.opening, worker, ""
+	c.opened = c.clock()
 	c.mu.Unlock()
 	if worker != before {
 		c.cfg.Worker(worker)
 	}
 	c.cfg.Logger.Info("consul session opened", "session", c.session, "worker", worker)
+	c.nameDenied = false
 	ring(c.wake)
 	return nil
 }

@@ -21,7 +21,7 @@ const (
 
 // watch asks again and again, each time for what is newer than the answer
 // before, until ctx ends. ask takes an answer in and says its index.
-func (c *Consul) watch(ctx context.Context, ask func(*api.QueryOptions) (uint64, error)) {
+func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOptions) (uint64, error)) {
 	var index uint64
 	pause := watchGap
 	for ctx.Err() == nil {
@@ -31,6 +31,9 @@ func (c *Consul) watch(ctx context.Context, ask func(*api.QueryOptions) (uint64,
 		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: wait}).WithContext(limited))
 		cancel()
 		if err != nil {
+			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat tells the rest
+				c.cfg.Logger.Error("consul refuses a watch", "of", what, "error", err)
+			}
 			index = 0 // whatever answers next may know less, or more
 			pause = min(2*pause, watchRetry)
 			sleep(ctx, jitter(pause))

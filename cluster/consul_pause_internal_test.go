@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// A machine that was paused may find its monotonic clock where it was. The wall
+// clock tells, before anybody is asked.
+func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	c := NewConsul(ConsulConfig{
+		Node: "a", Layout: eight, Prefix: consul.Prefix(), TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Consul:  &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
+		Prepare: func(context.Context, int) error { return nil },
+		Drain:   func(context.Context, []int) {},
+	})
+	var paused atomic.Int64
+	c.clock = func() instant {
+		i := now()
+		return instant{i.mono, i.wall + paused.Load()}
+	}
+	c.owned.clock = c.clock
+	require.NoError(t, c.Acquire(t.Context()))
+	defer c.Release()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	ownsAll := func() bool { return len(c.Ownership().Owned()) == 256 }
+	require.Eventually(t, ownsAll, 40*time.Second, time.Millisecond)
+	session := func() string {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.session
+	}
+	before := session()
+	paused.Store(int64(time.Hour))
+	require.Empty(t, c.Ownership().Owned())
+	require.Eventually(t, ownsAll, 40*time.Second, time.Millisecond)
+	require.NotEqual(t, before, session(), "the old one may have been about to end")
+}
