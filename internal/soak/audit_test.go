@@ -69,20 +69,18 @@ func (all reigns) conflicts() (list []conflict) {
 
 // gap gives the longest time that a partition had no owner, among those that touch the given time. Between two reigns of
 // one process that was just not asked there is none.
-func (all reigns) gap(from, till int64) (longest time.Duration, partition int) {
-	for p, of := range all {
+func (all reigns) gap(from, till int64) (longest time.Duration) {
+	for _, of := range all {
 		var last reign
 		for _, r := range of {
 			known := last.by == nil || last.by == r.by && !last.ended
 			if !known && last.till < till && r.from > from {
-				if d := time.Duration(r.from - last.till); d > longest {
-					longest, partition = d, p
-				}
+				longest = max(longest, time.Duration(r.from-last.till))
 			}
 			if r.till > last.till {
 				last = r
 			}
 		}
 	}
-	return longest, partition
+	return longest
 }

@@ -97,6 +97,7 @@ type node struct {
 
 	mu     sync.Mutex
 	client *client.Client // nil while it is down
+	serves *life          // whose API that is
 }
 
 // life is one process of a node.
@@ -153,13 +154,19 @@ func (n *node) life() *life { return n.lives[len(n.lives)-1] }
 func (n *node) setClient(c *client.Client) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.client = c
+	n.client, n.serves = c, n.life()
 }
 
 func (n *node) api() *client.Client {
+	c, _ := n.now()
+	return c
+}
+
+// now is the process that can be asked, and how; nil: there is none.
+func (n *node) now() (*client.Client, *life) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.client
+	return n.client, n.serves
 }
 
 // kill ends the process with SIGKILL.

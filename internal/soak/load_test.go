@@ -20,7 +20,9 @@ type order struct {
 	bizType string
 	bizID   uint64
 	due     time.Time // as stored first
-	answers int       // submits that were needed
+	tries   int       // submits that were needed
+	at      *life     // who took the last of them
+	known   time.Time // when it was answered
 	change  change    // at most one
 }
 
@@ -141,7 +143,7 @@ func (l *load) submit(n int) {
 
 // submitAt gives those that were not taken.
 func (l *load) submitAt(at *node, list []client.Submit, tries int) (rest []client.Submit) {
-	api := at.api()
+	api, by := at.now()
 	if api == nil {
 		return list
 	}
@@ -164,7 +166,7 @@ func (l *load) submitAt(at *node, list []client.Submit, tries int) (rest []clien
 		case r.Err != nil:
 			l.problem("%s refused a task: %v", at.name, r.Err)
 		default:
-			o := &order{jobID: uint64(r.JobID), bizType: s.BizType, bizID: s.BizID, due: s.ActionTime, answers: tries}
+			o := &order{jobID: uint64(r.JobID), bizType: s.BizType, bizID: s.BizID, due: s.ActionTime, tries: tries, at: by, known: time.Now()}
 			if r.Duplicate && !l.learn(o) {
 				continue
 			}

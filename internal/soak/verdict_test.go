@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -72,14 +73,13 @@ func (v *verdict) explain(r run) *fault {
 
 // tally is what became of the tasks of one kind of fault.
 type tally struct {
-	count           int
-	unowned         time.Duration // the longest that a partition had no owner
-	whole           time.Duration // from the fault's end until all was well
-	late            map[string]time.Duration
-	tasks, twice    int
-	unownedWhere    int
-	worstLate       *order
-	worstLateByKind time.Duration
+	count        int
+	unowned      time.Duration // the longest that a partition had no owner
+	whole        time.Duration // from the fault's end until all was well, the longest
+	tasks, twice int
+	late         map[string][]time.Duration // by biz_type
+	latest       *order
+	latestBy     time.Duration
 }
 
 // verdict holds what was promised against what ran.
@@ -105,9 +105,7 @@ func newVerdict(f *fleet, faults []*fault, orders []*order) *verdict {
 	for _, f := range faults {
 		k := v.kind(f)
 		k.count++
-		if gap, p := v.reigns.gap(f.begin.UnixNano(), f.whole.UnixNano()); gap > k.unowned {
-			k.unowned, k.unownedWhere = gap, p
-		}
+		k.unowned = max(k.unowned, v.reigns.gap(f.begin.UnixNano(), f.whole.UnixNano()))
 		k.whole = max(k.whole, f.whole.Sub(f.end))
 	}
 	for _, o := range orders {
@@ -132,7 +130,7 @@ func (v *verdict) kind(f *fault) *tally {
 		name = f.kind
 	}
 	if v.kinds[name] == nil {
-		v.kinds[name] = &tally{late: map[string]time.Duration{}}
+		v.kinds[name] = &tally{late: map[string][]time.Duration{}}
 	}
 	return v.kinds[name]
 }
@@ -216,9 +214,9 @@ func (v *verdict) judgeLateness(o *order, first run) {
 	}
 	k := v.kind(by)
 	k.tasks++
-	k.late[o.bizType] = max(k.late[o.bizType], late)
-	if late > k.worstLateByKind {
-		k.worstLate, k.worstLateByKind = o, late
+	k.late[o.bizType] = append(k.late[o.bizType], late)
+	if late > k.latestBy {
+		k.latest, k.latestBy = o, late
 	}
 }
 
@@ -245,8 +243,8 @@ func (v *verdict) story(o *order) string {
 	var text strings.Builder
 	shard := sharding.Layout{Databases: v.fleet.cfg.Store.Databases, TablesPerDatabase: v.fleet.cfg.Store.TablesPerDatabase,
 		Partitions: v.fleet.cfg.Cluster.Partitions}
-	fmt.Fprintf(&text, "%s task %d (partition %d) due %s, %d submits, now %s", o.bizType, o.jobID,
-		shard.Partition(shard.Shard(o.bizID)), clock(o.due.UnixNano()), o.answers, v.status[o.jobID])
+	fmt.Fprintf(&text, "%s task %d (partition %d) due %s, taken by %s at %s (submit %d), now %s", o.bizType, o.jobID,
+		shard.Partition(shard.Shard(o.bizID)), clock(o.due.UnixNano()), o.at, clock(o.known.UnixNano()), o.tries, v.status[o.jobID])
 	if c := o.change; c.kind != noChange {
 		fmt.Fprintf(&text, "; %s %s to %s, sent %s, answered %s", []string{"", "cancel", "reschedule"}[c.kind],
 			[]string{"refused", "unknown", "made"}[c.done], clock(c.due.UnixNano()), clock(c.sent.UnixNano()), clock(c.answered.UnixNano()))
@@ -264,30 +262,43 @@ func (v *verdict) story(o *order) string {
 func (v *verdict) table() string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "fault\ttimes\tno owner\twhole after\ttasks\tlate, scan\tlate, redis\ttwice\t")
-	names := make([]string, 0, len(v.kinds))
-	for name := range v.kinds {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	fmt.Fprintln(w, "fault\ttimes\tno owner\twhole after\ttasks\tscan p99\tmax\tredis p99\tmax\ttwice\t")
+	names := slices.Sorted(maps.Keys(v.kinds))
 	for _, name := range names {
 		k := v.kinds[name]
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%d\t\n", name, k.count, ms(k.unowned), ms(k.whole), k.tasks,
-			ms(k.late[bizTypes[0]]), ms(k.late[bizTypes[1]]), k.twice)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t", name, k.count, ms(k.unowned), ms(k.whole), k.tasks)
+		for _, b := range bizTypes {
+			slices.Sort(k.late[b])
+			fmt.Fprintf(w, "%s\t%s\t", ms(quantile(k.late[b], .99)), ms(quantile(k.late[b], 1)))
+		}
+		fmt.Fprintf(w, "%d\t\n", k.twice)
 	}
 	_ = w.Flush()
 	fmt.Fprintf(&text, "submitted %d, fired %d, cancelled %d, rescheduled %d, lost %d, early %d, cancelled but ran %d, twice unexplained %d\n",
 		len(v.orders), v.fired, v.cancels, v.reschedules, len(v.lost), len(v.early), len(v.ranCancelled), v.unexplained)
-	for _, limit := range []struct {
-		kind string
-		max  time.Duration
-	}{{rolling, 1500 * time.Millisecond}, {kill, 8 * time.Second}} {
-		if k := v.kinds[limit.kind]; k != nil && k.worstLateByKind > limit.max {
-			fmt.Fprintf(&text, "WARNING: later than %s after %s: %s\n", limit.max, limit.kind, v.story(k.worstLate))
+	for _, name := range names {
+		k := v.kinds[name]
+		if k.latest == nil {
+			continue
 		}
+		goal := map[string]time.Duration{rolling: 1500 * time.Millisecond, kill: 8 * time.Second}[name]
+		warning := ""
+		if goal > 0 && k.latestBy > goal {
+			warning = fmt.Sprintf(", WARNING: more than %s", goal)
+		}
+		fmt.Fprintf(&text, "latest of %s (%s%s): %s\n", name, ms(k.latestBy), warning, v.story(k.latest))
 	}
 	return text.String()
+}
+
+func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// quantile reads a sorted list.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
 // readStatus reads what the store says of each task, by plain SQL.
@@ -319,9 +330,7 @@ func readStatus(f *fleet) map[uint64]task.Status {
 	require.NoError(f.t, g.Wait())
 	all := map[uint64]task.Status{}
 	for _, one := range found {
-		for id, s := range one {
-			all[id] = s
-		}
+		maps.Copy(all, one)
 	}
 	return all
 }
