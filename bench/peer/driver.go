@@ -1,0 +1,197 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/bench/server"
+	"github.com/timeoutcenter/toc/bench/stat"
+)
+
+// Attribute is what each task carries.
+const Attribute = `{"order":"4711","reason":"unpaid"}`
+
+// job is one task to be submitted. A peer that cannot say due exactly rounds it
+// up, and puts into the task what it has asked for: lateness is counted from that.
+type job struct {
+	biz uint64
+	due time.Time
+}
+
+// driver is what all peers have in common whose client is this process: it makes
+// the load and notes what fires.
+type driver struct {
+	// put submits some jobs in one call, or one by one if the system has no batches.
+	// caller is below the number of callers.
+	put func(ctx context.Context, caller int, jobs []job) error
+
+	late  stat.Recorder
+	first atomic.Int64 // Unix nanoseconds; 0: nothing has fired
+
+	servers []*server.Server
+	closers []func() error // run in reverse
+}
+
+// fired is called by processors, first thing.
+func (d *driver) fired(due time.Time) {
+	now := time.Now()
+	d.late.Add(now.Sub(due))
+	d.first.CompareAndSwap(0, now.UnixNano())
+}
+
+func (d *driver) Reset(_ context.Context, n int) error {
+	d.late.Reset(n)
+	d.first.Store(0)
+	return nil
+}
+
+func (d *driver) Fired(context.Context) (Fired, error) {
+	f := Fired{Late: d.late.Sorted()}
+	if ns := d.first.Load(); ns != 0 {
+		f.First = time.Unix(0, ns)
+	}
+	return f, nil
+}
+
+func (d *driver) start(ctx context.Context, k server.Kind, env Env) (*server.Server, error) {
+	s, err := k.Start(ctx, env.Scratch)
+	if errors.Is(err, server.ErrMissing) {
+		return nil, errors.Join(ErrMissing, err)
+	}
+	if err == nil {
+		d.servers = append(d.servers, s)
+	}
+	return s, err
+}
+
+func (d *driver) onDown(f func() error) { d.closers = append(d.closers, f) }
+
+func (d *driver) Down() error {
+	var errs []error
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		errs = append(errs, d.closers[i]())
+	}
+	for _, s := range d.servers {
+		errs = append(errs, s.Stop())
+	}
+	d.closers, d.servers = nil, nil
+	return errors.Join(errs...)
+}
+
+func (d *driver) Processes() []Process {
+	list := []Process{{Name: "client", PID: os.Getpid()}}
+	for _, s := range d.servers {
+		list = append(list, process(s.Name, s))
+	}
+	return list
+}
+
+// step is how often a load with a rate submits what has become due to be submitted.
+const step = 10 * time.Millisecond
+
+func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	calls := make(chan int, l.Callers)
+	var took stat.Recorder
+	took.Reset(l.N/l.Batch + l.Callers)
+	var wg sync.WaitGroup
+	errs := make([]error, l.Callers)
+	start := time.Now()
+	for c := range l.Callers {
+		wg.Go(func() {
+			jobs := make([]job, 0, l.Batch)
+			for n := range calls {
+				jobs = jobs[:0]
+				asked := time.Now()
+				for range n {
+					jobs = append(jobs, job{rand.Uint64(), l.due(asked)})
+				}
+				if errs[c] = d.put(ctx, c, jobs); errs[c] != nil {
+					cancel()
+					return
+				}
+				took.Add(time.Since(asked))
+			}
+		})
+	}
+	l.feed(ctx, start, calls)
+	close(calls)
+	wg.Wait()
+	loaded := Loaded{Took: time.Since(start), Calls: took.Sorted()}
+	return loaded, errors.Join(errs...)
+}
+
+// feed hands out how many tasks each call has.
+func (l Load) feed(ctx context.Context, start time.Time, calls chan<- int) {
+	hand := func(n int) bool {
+		select {
+		case calls <- n:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	ticker := time.NewTicker(step)
+	defer ticker.Stop()
+	for sent := 0; sent < l.N; {
+		until := l.N
+		if l.Rate > 0 {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+			until = min(l.N, int(time.Since(start).Seconds()*float64(l.Rate)))
+		}
+		for sent < until {
+			n := min(l.Batch, until-sent)
+			if !hand(n) {
+				return
+			}
+			sent += n
+		}
+	}
+}
+
+// due is a whole millisecond, so that it is the same moment for all that can tell milliseconds.
+func (l Load) due(now time.Time) time.Time {
+	at := l.At
+	if at.IsZero() {
+		at = now
+	}
+	at = at.Add(l.After)
+	if l.Spread > 0 {
+		at = at.Add(rand.N(l.Spread))
+	}
+	return ceil(at, time.Millisecond)
+}
+
+// ceil rounds up to a whole unit since the epoch.
+func ceil(t time.Time, unit time.Duration) time.Time {
+	ns := t.UnixNano()
+	if over := ns % int64(unit); over != 0 {
+		ns += int64(unit) - over
+	}
+	return time.Unix(0, ns)
+}
+
+// moduleVersion is the version of a library that this program is built with.
+func moduleVersion(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return m.Version
+		}
+	}
+	return ""
+}

@@ -1,0 +1,112 @@
+// Package peer is the systems that are measured: this product in its several
+// forms, the systems that users compare it with, and the floors beneath it. Each
+// is driven by its public API, with the best reasonable settings, and says what
+// they are.
+//
+// The same work comes in for all of them (Load); counts and lateness go out. What
+// is measured, how often and how it is told is not known here.
+package peer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/timeoutcenter/toc/bench/server"
+)
+
+// ErrMissing is a peer that cannot be measured on this machine. It is reported as
+// missing, never as zero.
+var ErrMissing = errors.New("missing")
+
+// Part is something that a peer may or may not do.
+type Part uint8
+
+// What a peer takes part in.
+const (
+	Submits Part = 1 << iota // takes single tasks
+	Batches                  // takes many tasks in one call
+	Fires                    // calls a processor when a task is due, and records the outcome
+	Parks                    // holds tasks that are due much later
+	Grows                    // is this product: it is also measured against itself
+
+	everything = Submits | Batches | Fires | Parks
+)
+
+// Info is what the results say of a peer.
+type Info struct {
+	Name     string // "toc/redis/8x128"
+	Parts    Part
+	Settings string // that were chosen, and why
+	Durable  string // what an answered submit survives
+	Precise  string // how exactly it can be told when a task is due
+	// Gated is a peer that cannot be told one instant for many tasks: they are made
+	// due in the second before it, and the workers start at the instant.
+	Gated bool
+}
+
+// Has tells whether a peer takes part.
+func (i Info) Has(p Part) bool { return i.Parts&p != 0 }
+
+// Env is where a peer is brought up.
+type Env struct {
+	Scratch string // a directory that vanishes with the run
+	Repo    string // the product's sources
+}
+
+// Peer is one system. Up is called once, then Work once; Load any number of times.
+type Peer interface {
+	Info() Info
+	// Version says what is measured: of the library and of the servers.
+	Version(ctx context.Context) (string, error)
+	// Up starts servers and clients, empty. An ErrMissing tells what is not there.
+	Up(ctx context.Context, env Env) error
+	// Work starts the processors. What fires counts for the latest Load.
+	Work(ctx context.Context) error
+	// Load submits tasks, and returns when the last submit was answered.
+	Load(ctx context.Context, l Load) (Loaded, error)
+	// Done is how many outcomes the system itself has recorded since it is up.
+	Done(ctx context.Context) (int, error)
+	// Fired is what the processor heard of since the latest Reset.
+	Fired(ctx context.Context) (Fired, error)
+	// Reset forgets what fired, and makes room for n.
+	Reset(ctx context.Context, n int) error
+	// Processes is what the system consists of, the process that calls it among them.
+	Processes() []Process
+	// Down ends everything that Up started. It may be called after a failed Up.
+	Down() error
+}
+
+// Process is one of those that a peer consists of.
+type Process struct {
+	Name string // "mariadb"; "client" is the one with the library and the processors
+	PID  int
+	Addr string // of a server: host:port
+}
+
+// Load is tasks to be submitted.
+type Load struct {
+	N       int           `json:"n"`
+	Callers int           `json:"callers"` // submit at the same time
+	Batch   int           `json:"batch"`   // tasks a call; 1: the call for one
+	Rate    int           `json:"rate"`    // tasks a second; 0: as fast as it goes
+	At      time.Time     `json:"at"`      // due then; zero: from the moment of the submit
+	After   time.Duration `json:"after"`   // due so much after At
+	Spread  time.Duration `json:"spread"`  // and up to so much more, at random
+}
+
+// Loaded is how a Load went.
+type Loaded struct {
+	Took  time.Duration
+	Calls []time.Duration // each call's time, sorted
+}
+
+// Fired is what the processor heard of.
+type Fired struct {
+	Late  []time.Duration // sorted; a negative one is early
+	First time.Time       // the moment of the first; zero: none
+}
+
+func process(name string, s *server.Server) Process {
+	return Process{Name: name, PID: s.PID(), Addr: s.Addr}
+}
