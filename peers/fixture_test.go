@@ -87,10 +87,10 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) node(name string) *node {
 	t := c.t
 	types := bizTypes(t)
-	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions})}
+	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
 	n.lane = n.queue.SetLane(1)
 	n.peers = peers.New(peers.Config{
-		Node: name, Token: token, Types: func() *task.Types { return types }, Logger: n.log.logger(),
+		Node: name, Token: token, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
 		Owns: func(p int) bool { return c.owner(p) == name },
 		Owner: func(p int) (string, string, bool) {
 			owner := c.owner(p)
