@@ -16,6 +16,7 @@ import (
 const (
 	runsFile    = "runs"
 	tenuresFile = "tenures"
+	stallsFile  = "stalls"
 )
 
 // span is one record, for as long as something lasted. Times are the wall clock's nanoseconds, which all processes of a
@@ -130,5 +131,22 @@ func (t *tenures) tell(partition int, owned bool) {
 	if p.span.till-p.written >= int64(sampleEvery) {
 		t.book.set(p.place, p.span)
 		p.written = p.span.till
+	}
+}
+
+// stalled is for how long a process must have stood still for it to be told. A heartbeat that is late by less is none
+// that was missed.
+const stalled = time.Second
+
+// watchStalls writes down when this process stood still, whoever made it: a busy or a sleeping machine pauses a node as
+// well as a signal does.
+func watchStalls(b *book) {
+	last := time.Now().UnixNano()
+	for range time.Tick(stalled / 20) {
+		at := time.Now().UnixNano()
+		if at-last > int64(stalled) {
+			b.add(span{from: last, till: at})
+		}
+		last = at
 	}
 }

@@ -42,14 +42,13 @@ type vandal struct {
 
 // The kinds of faults.
 const (
-	kill         = "SIGKILL"
-	rolling      = "SIGTERM"
-	pause        = "SIGSTOP"
-	consulCrash  = "Consul killed"
-	consulAway   = "Consul away"
-	cutPrefix    = "cut from "
-	stallPrefix  = "stalled to "
-	wholeAgainIn = time.Minute
+	kill        = "SIGKILL"
+	rolling     = "SIGTERM"
+	pause       = "SIGSTOP"
+	consulCrash = "Consul killed"
+	consulAway  = "Consul away"
+	cutPrefix   = "cut from "
+	stallPrefix = "stalled to "
 )
 
 // Consul's absence and the pauses outlast every time-out that the cluster has.
@@ -162,7 +161,7 @@ func (v *vandal) one(kind string, n *node, act func()) {
 	f.begin = time.Now()
 	act()
 	f.end = time.Now()
-	f.whole = v.fleet.awaitWhole(wholeAgainIn)
+	f.whole = v.fleet.awaitWhole()
 	v.faults = append(v.faults, f)
 	v.fleet.t.Log(f)
 }

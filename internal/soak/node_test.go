@@ -55,6 +55,11 @@ func runNode(dir string) error {
 	if err != nil {
 		return err
 	}
+	stalls, err := newBook(dir, stallsFile)
+	if err != nil {
+		return err
+	}
+	go watchStalls(stalls)
 	a, err := app.New(cfg,
 		app.WithProcessor("ledger", ledger{runs}),
 		app.WithAudit(newTenures(owned, cfg.Cluster.Partitions).tell),

@@ -71,6 +71,24 @@ func (v *verdict) explain(r run) *fault {
 	return nil
 }
 
+// readStalls makes faults of what stood still though nobody was told to.
+func readStalls(f *fleet, known []*fault) (list []*fault) {
+	for _, n := range f.nodes {
+		for _, l := range n.lives {
+			stalls, err := readBook(l.dir, stallsFile)
+			require.NoError(f.t, err)
+			for _, s := range stalls {
+				still := run{by: l, span: s}
+				if !slices.ContainsFunc(known, still.during) {
+					list = append(list, &fault{kind: "stood still", nodes: []*node{n}, life: l, explains: true,
+						begin: time.Unix(0, s.from), end: time.Unix(0, s.till), whole: time.Unix(0, s.till)})
+				}
+			}
+		}
+	}
+	return list
+}
+
 // tally is what became of the tasks of one kind of fault.
 type tally struct {
 	count        int
@@ -102,7 +120,8 @@ const calm = "no fault"
 func newVerdict(f *fleet, faults []*fault, orders []*order) *verdict {
 	v := &verdict{fleet: f, faults: faults, orders: orders, runs: readRuns(f), status: readStatus(f), reigns: readReigns(f),
 		kinds: map[string]*tally{}}
-	for _, f := range faults {
+	v.faults = append(v.faults, readStalls(f, faults)...)
+	for _, f := range v.faults {
 		k := v.kind(f)
 		k.count++
 		k.unowned = max(k.unowned, v.reigns.gap(f.begin.UnixNano(), f.whole.UnixNano()))
