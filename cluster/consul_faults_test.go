@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -36,9 +35,17 @@ func lawful(t *testing.T, n *node, f func()) {
 
 func TestConsulIsAwayAndComesBack(t *testing.T) {
 	t.Parallel()
-	for _, keep := range []bool{false, true} {
-		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		keep, freeze bool
+	}{
+		{name: "killed"},
+		{name: "frozen", freeze: true},
+		{name: "killed, partitions kept", keep: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			keep := c.keep
 			consul := testrig.StartConsul(t)
 			w := foundTown(t, consul.Addr(), "toc")
 			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
@@ -47,7 +54,11 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 			before := a.Ownership().Owned()
 
 			outage := func() {
-				consul.Kill()
+				if c.freeze {
+					consul.Freeze()
+				} else {
+					consul.Kill()
+				}
 				eventually(t, "both notice", func() bool { return a.Lost() != "" && b.Lost() != "" })
 				if keep {
 					require.Regexp(t, `^consul does not answer since \d+s: partitions kept$`, a.Lost())
@@ -56,7 +67,11 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 					require.Empty(t, b.Ownership().Owned())
 				}
 				time.Sleep(ttl) // until the sessions are past saving
-				consul.Start()
+				if c.freeze {
+					consul.Thaw()
+				} else {
+					consul.Start()
+				}
 				eventually(t, "both are back", func() bool { return a.Lost() == "" && b.Lost() == "" })
 				settled(t, a, b)
 			}
@@ -67,8 +82,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 				outage()
 			}
 			require.Equal(t, before, a.Ownership().Owned())
-			require.Equal(t, 1, a.log.count("lost consul"))
-			require.Equal(t, 1, a.log.count("consul is back"))
+			require.Equal(t, a.log.count("lost consul"), a.log.count("consul is back"))
 		})
 	}
 }
@@ -124,10 +138,10 @@ func TestASessionThatWasEndedByHand(t *testing.T) {
 	w := newTown(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
+	opened := a.log.count("consul session opened")
 	w.endSession("a")
-	eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") == 2 })
+	eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
 	settled(t, a, b)
-	require.Positive(t, a.log.count("consul has ended it")+a.log.count("locks lost"))
 }
 
 // The agent has lost its state, or somebody has tidied up.
@@ -143,7 +157,7 @@ func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
 		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
 	}
 	eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
-	eventually(t, "it is back", func() bool { return a.log.count("consul session opened") == 2 })
+	eventually(t, "it is back", func() bool { return a.log.count("consul session opened") > 1 })
 	settled(t, a)
 }
 

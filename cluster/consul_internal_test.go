@@ -90,6 +90,7 @@ func TestTheEndOfALeaseRingsByItself(t *testing.T) {
 
 func TestOwnsDoesNotAllocate(t *testing.T) {
 	o := NewOwnership(4)
+	o.set(2, 3, true)
 	o.renew(now().add(time.Hour))
 	defer o.expire()
 	require.Zero(t, testing.AllocsPerRun(100, func() { o.Owns(2) }))
@@ -97,6 +98,7 @@ func TestOwnsDoesNotAllocate(t *testing.T) {
 
 func BenchmarkOwns(b *testing.B) {
 	o := NewOwnership(4)
+	o.set(2, 3, true)
 	o.renew(now().add(time.Hour))
 	defer o.expire()
 	b.RunParallel(func(pb *testing.PB) {
@@ -112,11 +114,12 @@ func TestWorkerOrder(t *testing.T) {
 		return &api.KVPair{Key: dir + strconv.Itoa(n), ModifyIndex: index, Session: session}
 	}
 	pairs := api.KVPairs{key(0, 10, "s"), key(1, 30, ""), key(2, 20, ""), {Key: dir + "x"}}
-	order := workerOrder(pairs, dir, -1)
+	order := workerOrder(pairs, dir, -1, "x")
 	require.Equal(t, []int{3, 4, 5}, order[:3], "those that nobody had")
 	require.Equal(t, []int{sharding.MaxWorker, 2, 1}, order[len(order)-3:], "then the longest free")
 	require.Len(t, order, sharding.MaxWorker)
-	require.Equal(t, []int{1, 3, 4}, workerOrder(pairs, dir, 1)[:3], "one's own first")
+	require.Equal(t, []int{1, 3, 4}, workerOrder(pairs, dir, 1, "x")[:3], "one's own first")
+	require.Equal(t, []int{0, 3, 4}, workerOrder(pairs, dir, 1, "s")[:3], "what is locked already before all")
 }
 
 func watched() *Consul {
@@ -167,16 +170,16 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	c.nodes = []peer{{instance: 7, expired: true}, {instance: 8}}
 	freed := clock.at
 	clock.pass(time.Second, time.Second)
-	require.LessOrEqual(t, c.ripeInLocked(lock{}), time.Duration(0), "never locked, or handed over")
-	require.LessOrEqual(t, c.ripeInLocked(lock{instance: c.instance, freed: freed}), time.Duration(0), "our own")
-	require.LessOrEqual(t, c.ripeInLocked(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
-	require.Equal(t, 2*time.Second, c.ripeInLocked(lock{instance: 8, freed: freed}), "it may not know")
-	require.Equal(t, 2*time.Second, c.ripeInLocked(lock{instance: 9, freed: freed}), "nobody knows of it")
+	require.LessOrEqual(t, c.ripeIn(lock{}), time.Duration(0), "never locked, or handed over")
+	require.LessOrEqual(t, c.ripeIn(lock{instance: c.instance, freed: freed}), time.Duration(0), "our own")
+	require.LessOrEqual(t, c.ripeIn(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
+	require.Equal(t, 2*time.Second, c.ripeIn(lock{instance: 8, freed: freed}), "it may not know")
+	require.Equal(t, 2*time.Second, c.ripeIn(lock{instance: 9, freed: freed}), "nobody knows of it")
 	c.cfg.KeepOnLoss, c.opened = true, clock.at
-	require.Equal(t, 3*time.Second+comeBack, c.ripeInLocked(lock{instance: 7, freed: freed}), "it may come back, as we did")
+	require.Equal(t, 3*time.Second+comeBack, c.ripeIn(lock{instance: 7, freed: freed}), "it may come back, as we did")
 	c.cfg.KeepOnLoss = false
 	clock.pass(2*time.Second, 0)
-	require.LessOrEqual(t, c.ripeInLocked(lock{instance: 8, freed: freed}), time.Duration(0))
+	require.LessOrEqual(t, c.ripeIn(lock{instance: 8, freed: freed}), time.Duration(0))
 }
 
 func TestPeerOf(t *testing.T) {

@@ -17,6 +17,12 @@ func TestNodesComeAndGo(t *testing.T) {
 	settled(t, a)
 	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned()}}, a.Members())
 	before := a.Ownership().Owned()
+	pair, _, err := w.direct().KV().Get(w.prefix+"/partitions/7", nil)
+	require.NoError(t, err)
+	require.Equal(t, "a", string(pair.Value))
+	session, _, err := w.direct().Session().Info(pair.Session, nil)
+	require.NoError(t, err)
+	require.Equal(t, time.Millisecond, session.LockDelay, "or the next node would wait for 15 s")
 
 	b := w.join("b", nil)
 	settled(t, a, b)

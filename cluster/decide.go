@@ -77,7 +77,7 @@ func (c *Consul) compare() decision {
 	if c.nodes == nil || c.locks == nil || c.session == "" {
 		return d
 	}
-	owners := c.assignLocked()
+	owners := c.assignment()
 	var regain []int
 	for p := range c.holds {
 		h, l := &c.holds[p], c.locks[p]
@@ -97,7 +97,7 @@ func (c *Consul) compare() decision {
 			if !c.databases[c.cfg.Layout.PartitionDatabase(p)].fit() {
 				break // nobody else can do it either; when it is fit we are woken
 			}
-			if wait := c.ripeInLocked(l); wait > 0 {
+			if wait := c.ripeIn(l); wait > 0 {
 				d.again = min(d.again, wait)
 				break
 			}
@@ -108,14 +108,14 @@ func (c *Consul) compare() decision {
 	return d
 }
 
-// ripeInLocked says how long a free lock must be left alone. One that was handed
+// ripeIn says how long a free lock must be left alone; mu is held. One that was handed
 // over can be had at once, and so can one whose holder has been silent for a TTL:
 // its lease is over. A session may end in other ways (by hand, with its agent's
 // machine, by the agent's leaving); then its holder may not know it yet, and gets
 // a TTL to find out. With KeepOnLoss a silent holder may work on. If that is so
 // because Consul was away for all, it gets some time from our own return to come
 // back as well.
-func (c *Consul) ripeInLocked(l lock) time.Duration {
+func (c *Consul) ripeIn(l lock) time.Duration {
 	if l.session != "" || l.instance == 0 || l.instance == c.instance {
 		return 0
 	}
@@ -131,16 +131,17 @@ func (c *Consul) ripeInLocked(l lock) time.Duration {
 	return c.cfg.TTL - time.Duration(c.clock().mono-since.mono)
 }
 
-// assignLocked is the assignment over the nodes that are ready and not in
+// assignment is the assignment over the nodes that are ready and not in
 // maintenance mode. This node counts itself as long as it works: an answer that
-// lacks it is one from before it was registered, or registered again.
-func (c *Consul) assignLocked() []string {
+// lacks it is one from before it was registered, or registered again. The caller
+// holds mu.
+func (c *Consul) assignment() []string {
 	works := c.phase == working
 	for _, n := range c.nodes {
 		works = works && !(n.instance == c.instance && n.resting)
 	}
 	var nodes []candidate
-	for _, n := range c.newestLocked() {
+	for _, n := range c.livePeers() {
 		if n.ready && !n.resting && n.name != c.cfg.Node {
 			nodes = append(nodes, candidate{n.name, n.unable})
 		}
@@ -215,7 +216,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	for _, p := range partitions {
 		c.holds[p] = hold{}
 	}
-	c.notifyLocked()
+	c.notify()
 	c.mu.Unlock()
 	c.cfg.Logger.Info("partitions handed over", "partitions", len(partitions), "took", time.Since(began).Round(time.Millisecond))
 	ring(c.wake)
@@ -228,8 +229,8 @@ func (c *Consul) sessionLives(session string) bool {
 	return session == c.session && c.clock().since(c.last) < c.cfg.TTL
 }
 
-// notifyLocked tells Leave that holds have ended.
-func (c *Consul) notifyLocked() {
+// notify tells Leave that holds have ended. The caller holds mu.
+func (c *Consul) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -93,7 +93,7 @@ func (c *Consul) Members() []Member {
 		}
 	}
 	var list []Member
-	for _, n := range c.newestLocked() {
+	for _, n := range c.livePeers() {
 		if n.ready && !n.resting || len(holding[n.instance]) > 0 {
 			list = append(list, Member{n.name, n.address, holding[n.instance]})
 		}
@@ -101,9 +101,9 @@ func (c *Consul) Members() []Member {
 	return list
 }
 
-// newestLocked lists the healthy nodes by name. Of two processes with one name it
-// has the newer: the other has died without being missed yet.
-func (c *Consul) newestLocked() []peer {
+// livePeers lists the healthy nodes by name. Of two processes with one name it
+// has the newer: the other has died without being missed yet. The caller holds mu.
+func (c *Consul) livePeers() []peer {
 	var list []peer
 	for _, n := range c.nodes {
 		if n.healthy {

@@ -100,7 +100,7 @@ func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, n := range workerOrder(pairs, dir, c.worker) {
+	for _, n := range workerOrder(pairs, dir, c.worker, c.opening) {
 		had, err := c.lockKey(ctx, dir+strconv.Itoa(n), c.cfg.Node)
 		if err != nil || had {
 			return n, err
@@ -109,13 +109,17 @@ func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("all %d are taken", sharding.MaxWorker+1)
 }
 
-// workerOrder lists the worker numbers that are free, best first. own is the one
-// to prefer; negative: none.
-func workerOrder(pairs api.KVPairs, dir string, own int) []int {
+// workerOrder lists the worker numbers that are to be had, best first. own is the
+// one to prefer; negative: none. One that the session holds already, since an
+// answer was lost, comes before all.
+func workerOrder(pairs api.KVPairs, dir string, own int, session string) []int {
 	known := make(map[int]*api.KVPair, len(pairs))
 	for _, p := range pairs {
 		if n, err := strconv.Atoi(strings.TrimPrefix(p.Key, dir)); err == nil {
 			known[n] = p
+			if p.Session == session {
+				own = n
+			}
 		}
 	}
 	var fresh, used []int
@@ -169,7 +173,7 @@ func (c *Consul) giveUpAll() {
 		}
 	}
 	c.owned.change(all, false)
-	c.notifyLocked()
+	c.notify()
 }
 
 func (c *Consul) destroy(ctx context.Context, session string) error {

@@ -28,7 +28,8 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 		wait := jitter(watchFor)
 		// Consul adds up to a sixteenth by itself.
 		limited, cancel := context.WithTimeout(ctx, wait+wait/16+c.cfg.TTL)
-		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: wait}).WithContext(limited))
+		// Consistent, since a server that has just started may answer from its past.
+		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: wait, RequireConsistent: true}).WithContext(limited))
 		cancel()
 		if err != nil {
 			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat tells the rest
