@@ -211,6 +211,47 @@ func TestToken(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestWithHeader(t *testing.T) {
+	var seen http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header.Clone()
+		_, _ = fmt.Fprint(w, `{"outcome":"cancelled"}`)
+	}))
+	defer server.Close()
+	c := client.New(server.URL, client.WithHeader("x-a", "1"), client.WithHeader("X-B", ""), client.WithHeader("X-A", "2"), client.WithToken("secret"))
+	defer c.CloseIdleConnections()
+	for range 2 {
+		require.NoError(t, c.Cancel(t.Context(), 1))
+		require.Equal(t, []string{"2"}, seen["X-A"])
+		require.Equal(t, []string{""}, seen["X-B"])
+		require.Equal(t, "Bearer secret", seen.Get("Authorization"))
+	}
+	wrong := client.New(server.URL, client.WithHeader("X-A", "a\nb"))
+	require.Error(t, wrong.Cancel(t.Context(), 1))
+}
+
+func TestWake(t *testing.T) {
+	c := newCenter(t)
+	taken, err := c.Wake(t.Context(), []uint64{uint64(c.submitted(t, 1)), 1<<64 - 1})
+	require.NoError(t, err)
+	require.Zero(t, taken, "nothing is due soon here")
+	_, err = c.Wake(t.Context(), nil)
+	require.Equal(t, "body.job_ids", refused(t, err, 422).Errors[0].Location)
+	_, err = c.Wake(t.Context(), make([]uint64, 1001))
+	require.Equal(t, "body.job_ids", refused(t, err, 422).Errors[0].Location)
+}
+
+// Without an error a task never fires: what says anything else has not cancelled it.
+func TestACancelThatIsNotConfirmedIsNone(t *testing.T) {
+	for _, body := range []string{`{}`, `{"outcome":"ok"}`, `{"status":"up"}`, `[]`, `"cancelled"`} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, body) }))
+		c := client.New(server.URL)
+		require.Error(t, c.Cancel(t.Context(), 1), body)
+		c.CloseIdleConnections()
+		server.Close()
+	}
+}
+
 // What stands in between may answer anything.
 func TestAnswersOfOthers(t *testing.T) {
 	var answer http.HandlerFunc
