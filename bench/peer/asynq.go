@@ -37,7 +37,7 @@ func (p *asynqPeer) Info() Info {
 	return i
 }
 
-func (p *asynqPeer) Version(ctx context.Context) (string, error) {
+func (p *asynqPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.Redis.Version(ctx)
 	return "asynq " + moduleVersion("github.com/hibiken/asynq") + "; " + v, err
 }

@@ -34,7 +34,7 @@ func (p *beanstalkPeer) Info() Info {
 	}
 }
 
-func (p *beanstalkPeer) Version(ctx context.Context) (string, error) {
+func (p *beanstalkPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.Beanstalkd.Version(ctx)
 	return v + "; go-beanstalk " + moduleVersion("github.com/beanstalkd/go-beanstalk"), err
 }

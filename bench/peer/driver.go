@@ -51,6 +51,8 @@ func (d *driver) Reset(_ context.Context, n int) error {
 	return nil
 }
 
+func (d *driver) Heard(context.Context) (int, error) { return d.late.Len(), nil }
+
 func (d *driver) Fired(context.Context) (Fired, error) {
 	f := Fired{Late: d.late.Sorted()}
 	if ns := d.first.Load(); ns != 0 {

@@ -24,11 +24,13 @@ type Part uint8
 
 // What a peer takes part in.
 const (
-	Submits Part = 1 << iota // takes single tasks
-	Batches                  // takes many tasks in one call
-	Fires                    // calls a processor when a task is due, and records the outcome
-	Parks                    // holds tasks that are due much later
-	Grows                    // is this product: it is also measured against itself
+	Submits  Part = 1 << iota // takes single tasks
+	Batches                   // takes many tasks in one call
+	Fires                     // calls a processor when a task is due, and records the outcome
+	Parks                     // holds tasks that are due much later
+	Grows                     // is the product: it is also measured against itself, with more rows
+	Clusters                  // is the product with several nodes
+	Scripts                   // runs the product's scripts on Redis alone
 
 	everything = Submits | Batches | Fires | Parks
 )
@@ -57,8 +59,9 @@ type Env struct {
 // Peer is one system. Up is called once, then Work once; Load any number of times.
 type Peer interface {
 	Info() Info
-	// Version says what is measured: of the library and of the servers.
-	Version(ctx context.Context) (string, error)
+	// Version says what is measured: of the library and of the servers. An
+	// ErrMissing tells what is not there.
+	Version(ctx context.Context, env Env) (string, error)
 	// Up starts servers and clients, empty. An ErrMissing tells what is not there.
 	Up(ctx context.Context, env Env) error
 	// Work starts the processors. What fires counts for the latest Load.
@@ -67,7 +70,9 @@ type Peer interface {
 	Load(ctx context.Context, l Load) (Loaded, error)
 	// Done is how many outcomes the system itself has recorded since it is up.
 	Done(ctx context.Context) (int, error)
-	// Fired is what the processor heard of since the latest Reset.
+	// Heard is how many the processor heard of since the latest Reset. It is cheap.
+	Heard(ctx context.Context) (int, error)
+	// Fired is what it heard of, in full.
 	Fired(ctx context.Context) (Fired, error)
 	// Reset forgets what fired, and makes room for n.
 	Reset(ctx context.Context, n int) error

@@ -32,7 +32,7 @@ func (p *riverPeer) Info() Info {
 	}
 }
 
-func (p *riverPeer) Version(ctx context.Context) (string, error) {
+func (p *riverPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.PostgreSQL.Version(ctx)
 	return "River " + moduleVersion("github.com/riverqueue/river") + "; " + v, err
 }

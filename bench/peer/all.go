@@ -1,0 +1,36 @@
+package peer
+
+import (
+	"time"
+
+	"github.com/timeoutcenter/toc/configs"
+)
+
+// All makes one of each that is measured, in the order of the tables.
+func All() []Peer {
+	var list []Peer
+	layouts := []Layout{Small, Large, Embedded}
+	modes := []string{configs.ModeRedis, configs.ModeScan}
+	for _, overHTTP := range []bool{false, true} {
+		for _, mode := range modes {
+			for _, l := range layouts {
+				list = append(list, NewToc(mode, l, overHTTP))
+			}
+		}
+	}
+	for _, nodes := range []int{1, 2, 4} {
+		list = append(list, NewNodes(configs.ModeRedis, Small, nodes))
+	}
+	return append(list,
+		newAsynq(0), newAsynq(100*time.Millisecond), &riverPeer{}, &beanstalkPeer{}, &bullmqPeer{},
+		&sqlLoop{layout: Small}, &sqlLoop{layout: Large}, &redisScripts{},
+	)
+}
+
+// Absent are those that were to be measured and cannot be built, and why. They
+// stand in the tables as missing.
+func Absent() map[string]string {
+	return map[string]string{
+		"delayqueue": "github.com/hdt3213/delayqueue v1.0.6 is not in the checksum database of Go modules (404), so its source cannot be verified",
+	}
+}

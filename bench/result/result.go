@@ -1,0 +1,180 @@
+// Package result is what a benchmark leaves behind: the numbers of each run, what
+// was measured on what, and results.json, which keeps them.
+package result
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/bench/stat"
+)
+
+// Format is the version of results.json. If you change what is stored so that
+// older files are read wrong, raise it: they are refused then, and measured anew.
+const Format = 1
+
+// Results is results.json: the latest session of each workload.
+type Results struct {
+	Format   int       `json:"format"`
+	Sessions []Session `json:"sessions"`
+}
+
+// Session is one workload, all peers in turn, on one machine: what can be compared.
+type Session struct {
+	Work    string          `json:"work"`
+	Title   string          `json:"title"`
+	Started time.Time       `json:"started"`
+	Command string          `json:"command"`
+	Commit  string          `json:"commit"`
+	Machine Machine         `json:"machine"`
+	Repeats int             `json:"repeats"`
+	Peers   map[string]Peer `json:"peers"` // by name: those that took part or should have
+	Order   []string        `json:"order"` // of the names, in tables
+	Runs    []Run           `json:"runs"`
+}
+
+// Peer is what is told of a peer beside its numbers.
+type Peer struct {
+	Version  string `json:"version,omitempty"`
+	Settings string `json:"settings,omitempty"`
+	Durable  string `json:"durable,omitempty"`
+	Precise  string `json:"precise,omitempty"`
+	Missing  string `json:"missing,omitempty"` // why it could not be measured
+}
+
+// Machine is what it was measured on.
+type Machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory int64  `json:"memory"` // bytes
+	Kernel string `json:"kernel"`
+	System string `json:"system"`
+	Disk   string `json:"disk"` // file system and device below the servers' data
+	Go     string `json:"go"`
+}
+
+// Run is one peer, measured once.
+type Run struct {
+	Peer    string             `json:"peer"`
+	Repeat  int                `json:"repeat"` // from 1
+	N       int                `json:"n"`      // tasks
+	Values  map[string]float64 `json:"values,omitempty"`
+	Curve   []float64          `json:"curve,omitempty"` // lateness in ms at Quantiles
+	Failed  string             `json:"failed,omitempty"`
+	Seconds float64            `json:"seconds"` // with bringing up and ending
+}
+
+// Quantiles are those of a Run's Curve.
+var Quantiles = []float64{0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1}
+
+// Read reads a file; one that is not there has no sessions.
+func Read(path string) (Results, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Results{Format: Format}, nil
+	}
+	if err != nil {
+		return Results{}, err
+	}
+	var r Results
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Format != Format {
+		return r, fmt.Errorf("%s has format %d, this program writes %d: remove it and measure anew", path, r.Format, Format)
+	}
+	return r, nil
+}
+
+// Write replaces the file in one step.
+func (r Results) Write(path string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	next := path + ".new"
+	if err := os.WriteFile(next, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// Put adds a session in place of an older one of the same workload.
+func (r *Results) Put(s Session) {
+	for i := range r.Sessions {
+		if r.Sessions[i].Work == s.Work {
+			r.Sessions[i] = s
+			return
+		}
+	}
+	r.Sessions = append(r.Sessions, s)
+}
+
+// Of gives the session of a workload.
+func (r Results) Of(work string) (Session, bool) {
+	i := slices.IndexFunc(r.Sessions, func(s Session) bool { return s.Work == work })
+	if i < 0 {
+		return Session{}, false
+	}
+	return r.Sessions[i], true
+}
+
+// Value summarizes a value of a peer over its repeats. Runs without it do not
+// count; without any there is none.
+func (s Session) Value(peer, key string) (stat.Summary, bool) {
+	var values []float64
+	for _, run := range s.Runs {
+		if v, ok := run.Values[key]; ok && run.Peer == peer && run.Failed == "" {
+			values = append(values, v)
+		}
+	}
+	return stat.Of(values), len(values) > 0
+}
+
+// N is how many tasks each run of a peer had.
+func (s Session) N(peer string) int {
+	for _, run := range s.Runs {
+		if run.Peer == peer && run.Failed == "" {
+			return run.N
+		}
+	}
+	return 0
+}
+
+// Curve is a peer's lateness in ms at Quantiles, each the median over the repeats.
+func (s Session) Curve(peer string) []float64 {
+	var curve []float64
+	for q := range Quantiles {
+		var values []float64
+		for _, run := range s.Runs {
+			if run.Peer == peer && run.Failed == "" && len(run.Curve) == len(Quantiles) {
+				values = append(values, run.Curve[q])
+			}
+		}
+		if len(values) == 0 {
+			return nil
+		}
+		curve = append(curve, stat.Of(values).Median)
+	}
+	return curve
+}
+
+// Failure is why a peer's latest failed run failed, empty if none did.
+func (s Session) Failure(peer string) string {
+	why := ""
+	for _, run := range s.Runs {
+		if run.Peer == peer && run.Failed != "" {
+			why = run.Failed
+		}
+	}
+	return why
+}
