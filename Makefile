@@ -8,7 +8,7 @@ PKG     ?= ./...
 NORACE  := -gcflags='modernc.org/sqlite=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false' -gcflags='modernc.org/libc=-race=false'
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build deps test lint bench fuzz
+.PHONY: help run demo build deps test soak lint bench fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  \033[1mmake %-6s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ deps: ## bring what the tests need and this machine lacks: MariaDB, Redis, Consu
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=8m $(PKG)
+
+# TOC_SOAK_SEED repeats a soak's choice of faults; go test's -artifacts keeps what the nodes wrote and logged.
+soak: deps ## break a cluster for TOC_SOAK (10m) in all ways, then measure how it grows
+	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=60m -run=Soak ./internal/soak
+	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
 lint: ## formatting, vet, staticcheck, go.mod, docker-compose.yml
 	@scripts/lint.sh
