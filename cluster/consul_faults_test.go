@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -204,20 +205,27 @@ func TestLocksInOtherHands(t *testing.T) {
 // Leave and Release have an end when Consul is away.
 func TestLeavingWithoutConsul(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	a := w.join("a", nil)
-	settled(t, a)
-	a.proxy.Stall()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, a.Leave(ctx), "the session ends by itself")
-	a.halt()
-	began := time.Now()
-	a.Release()
-	require.Less(t, time.Since(began), 10*time.Second)
-	require.Equal(t, 1, a.log.count("not signed off cleanly"))
+	for _, keep := range []bool{false, true} {
+		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
+			t.Parallel()
+			w := newTown(t)
+			a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
+			settled(t, a)
+			a.proxy.Stall()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			require.NoError(t, a.Leave(ctx), "the session ends by itself")
+			require.Empty(t, a.Ownership().Owned())
+			a.set(func(a *node) { require.Len(t, a.drained, 32) })
+			a.halt()
+			began := time.Now()
+			a.Release()
+			require.Less(t, time.Since(began), 10*time.Second)
+			require.Equal(t, 1, a.log.count("not signed off cleanly"))
 
-	// The successor has the same name.
-	b := w.join("a", nil)
-	settled(t, b)
+			// The successor has the same name.
+			b := w.join("a", nil)
+			settled(t, b)
+		})
+	}
 }

@@ -182,6 +182,28 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	require.LessOrEqual(t, c.ripeIn(lock{instance: 8, freed: freed}), time.Duration(0))
 }
 
+// A keeper that has lost its session locks what it kept before anything else, and
+// hands over afterwards. If it leaves meanwhile, it hands over at once.
+func TestWhatAKeeperDoesWithoutItsSession(t *testing.T) {
+	c := watched()
+	defer c.owned.expire()
+	c.cfg.KeepOnLoss, c.phase = true, working
+	c.session = ""
+	require.Empty(t, c.compare().give)
+
+	c.session = "next"
+	c.databases[0].prepared = true
+	c.nodes = []peer{{name: "b", instance: 8, healthy: true, ready: true}}
+	c.locks = make([]lock, 4)
+	d := c.compare()
+	require.Equal(t, []int{0, 1, 2}, d.take[:3])
+	require.Empty(t, d.give, "though b should have some")
+
+	c.session, c.phase = "", leaving
+	require.Equal(t, []int{0, 1, 2}, c.compare().give)
+	require.Empty(t, c.compare().give, "once")
+}
+
 func TestPeerOf(t *testing.T) {
 	entry := func(status ...string) *api.ServiceEntry {
 		e := &api.ServiceEntry{Service: &api.AgentService{ID: "toc-a", CreateIndex: 4, Meta: map[string]string{

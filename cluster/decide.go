@@ -59,7 +59,7 @@ func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Dur
 	}
 	if len(d.stray) > 0 {
 		// An answer to a lock or an unlock was lost.
-		if _, err := c.unlock(ctx, d.stray, d.session); err != nil && ctx.Err() == nil {
+		if err := c.unlock(ctx, d.stray, d.session); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("stray locks not released", "error", err)
 		}
 	}
@@ -74,6 +74,14 @@ func (c *Consul) compare() decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := decision{session: c.session, again: time.Second}
+	if c.session == "" && c.phase == leaving { // kept, but not for longer than we live
+		for p := range c.holds {
+			if c.holds[p].state == held {
+				c.holds[p].state = handing
+				d.give = append(d.give, p)
+			}
+		}
+	}
 	if c.nodes == nil || c.locks == nil || c.session == "" {
 		return d
 	}
@@ -84,13 +92,12 @@ func (c *Consul) compare() decision {
 		mine := owners[p] == c.cfg.Node
 		switch {
 		case h.state == handing:
+		case h.state == held && h.session != c.session: // kept through the loss of a session
+			regain = append(regain, p)
 		case h.state == held && !mine:
 			h.state = handing
 			d.give = append(d.give, p)
 		case h.state == held:
-			if h.session != c.session { // kept through the loss of a session
-				regain = append(regain, p)
-			}
 		case l.session == c.session && !mine:
 			d.stray = append(d.stray, p)
 		case mine && l.session == c.session, mine && l.session == "":
@@ -108,13 +115,13 @@ func (c *Consul) compare() decision {
 	return d
 }
 
-// ripeIn says how long a free lock must be left alone; mu is held. One that was handed
-// over can be had at once, and so can one whose holder has been silent for a TTL:
-// its lease is over. A session may end in other ways (by hand, with its agent's
+// ripeIn says how long a free lock must be left alone. One that was handed over
+// can be had at once, and so can one whose holder has been silent for a TTL: its
+// lease is over. A session may end in other ways (by hand, with its agent's
 // machine, by the agent's leaving); then its holder may not know it yet, and gets
 // a TTL to find out. With KeepOnLoss a silent holder may work on. If that is so
 // because Consul was away for all, it gets some time from our own return to come
-// back as well.
+// back as well. The caller holds mu.
 func (c *Consul) ripeIn(l lock) time.Duration {
 	if l.session != "" || l.instance == 0 || l.instance == c.instance {
 		return 0
@@ -161,10 +168,14 @@ func (c *Consul) assignment() []string {
 // take locks partitions and owns them. false: some may be had later.
 func (c *Consul) take(ctx context.Context, d decision) bool {
 	got, why, err := c.lockAll(ctx, d.take, d.session)
-	var mine, gone []int
+	var mine, gone, late []int
 	c.mu.Lock()
 	if c.session == d.session {
 		for p, index := range got {
+			if c.phase != working && c.holds[p].state == none { // Leave may have returned
+				late = append(late, p)
+				continue
+			}
 			c.holds[p] = hold{held, d.session, index}
 			mine = append(mine, p)
 		}
@@ -187,6 +198,9 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 		slices.Sort(gone)
 		c.cfg.Logger.Warn("partitions lost: other nodes have taken them", "partitions", gone)
 	}
+	if len(late) > 0 {
+		err = errors.Join(err, c.unlock(ctx, late, d.session))
+	}
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Debug("partitions not taken", "error", err)
 	}
@@ -204,7 +218,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	}
 	cancel()
 	for ctx.Err() == nil && c.sessionLives(session) {
-		if _, err := c.unlock(ctx, partitions, session); err == nil {
+		if err := c.unlock(ctx, partitions, session); err == nil {
 			break
 		}
 		sleep(ctx, c.cfg.TTL/30)
@@ -226,7 +240,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 func (c *Consul) sessionLives(session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return session == c.session && c.clock().since(c.last) < c.cfg.TTL
+	return session != "" && session == c.session && c.clock().since(c.last) < c.cfg.TTL
 }
 
 // notify tells Leave that holds have ended. The caller holds mu.

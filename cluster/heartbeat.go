@@ -138,7 +138,11 @@ func (c *Consul) Lost() string {
 		return ""
 	}
 	what := "consul does not answer"
-	if !unreachable(c.lostWhy) {
+	var taken *nameTakenError
+	switch {
+	case errors.As(c.lostWhy, &taken):
+		what = "another process has this node's name"
+	case !unreachable(c.lostWhy):
 		what = "consul refuses this node's heartbeats"
 	}
 	fate := "stopped"

@@ -66,6 +66,7 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 	return meta.LastIndex, nil
 }
 
+// seeLocks takes in what the locks were at an index.
 func (c *Consul) seeLocks(locks []lock, at uint64) {
 	c.mu.Lock()
 	back := at < c.locksAt
@@ -100,6 +101,7 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 	ring(c.wake)
 }
 
+// partitionsOf lists the partitions that a session holds.
 func partitionsOf(locks []lock, session string) (list []int) {
 	for p, l := range locks {
 		if session != "" && l.session == session {
@@ -119,11 +121,11 @@ func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) 
 
 // unlock releases partitions; those that the session does not hold are left
 // alone.
-func (c *Consul) unlock(ctx context.Context, partitions []int, session string) (map[int]uint64, error) {
-	got, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
+func (c *Consul) unlock(ctx context.Context, partitions []int, session string) error {
+	_, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
 		return &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
 	})
-	return got, err
+	return err
 }
 
 // transact does one operation for each partition, in as few transactions as can

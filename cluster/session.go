@@ -206,8 +206,7 @@ func (c *Consul) signOff(ctx context.Context) error {
 		// One by one they look as if they had been handed over; with the session they
 		// would look as if their holder had died.
 		slices.Sort(locked)
-		_, err := c.unlock(ctx, slices.Compact(locked), session)
-		errs = append(errs, err, c.destroy(ctx, session))
+		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session), c.destroy(ctx, session))
 	}
 	if c.published != nil {
 		errs = append(errs, c.deregister(ctx))
