@@ -27,10 +27,16 @@ func All() []Peer {
 	)
 }
 
-// Absent are those that were to be measured and cannot be built, and why. They
-// stand in the tables as missing.
-func Absent() map[string]string {
-	return map[string]string{
-		"delayqueue": "github.com/hdt3213/delayqueue v1.0.6 is not in the checksum database of Go modules (404), so its source cannot be verified",
-	}
+// Absentee was to be measured and cannot be built.
+type Absentee struct {
+	Info
+	Missing string // why
+}
+
+// Absent stand in the tables as missing.
+func Absent() []Absentee {
+	return []Absentee{{
+		Info{Name: "delayqueue", Parts: everything &^ Batches},
+		"github.com/hdt3213/delayqueue v1.0.6 is not in the checksum database of Go modules (404), so its source cannot be verified",
+	}}
 }

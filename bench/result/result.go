@@ -29,6 +29,7 @@ type Results struct {
 type Session struct {
 	Work    string          `json:"work"`
 	Title   string          `json:"title"`
+	Sum     string          `json:"sum"` // the work in one sentence
 	Started time.Time       `json:"started"`
 	Command string          `json:"command"`
 	Commit  string          `json:"commit"`

@@ -39,9 +39,16 @@ func UsageOf(pid int) (Usage, error) {
 	return sum, nil
 }
 
+// UsageAlone is UsageOf without what descends from the process.
+func UsageAlone(pid int) (Usage, error) {
+	stat, err := readStat(pid)
+	return Usage{CPU: stat.own, Memory: memory(pid)}, err
+}
+
 type procStat struct {
 	parent int
-	cpu    time.Duration
+	own    time.Duration
+	cpu    time.Duration // with that of ended children
 }
 
 // readStat takes the parent (field 4) and times (14 to 17) from proc(5)'s stat.
@@ -68,12 +75,15 @@ func parseStat(line string) (procStat, error) {
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return s, err
 	}
-	for _, f := range fields[11:15] {
+	for i, f := range fields[11:15] {
 		ticks, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			return s, err
 		}
 		s.cpu += time.Duration(ticks) * clockTick
+		if i < 2 {
+			s.own = s.cpu
+		}
 	}
 	return s, nil
 }

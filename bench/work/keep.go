@@ -1,0 +1,194 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/timeoutcenter/toc/bench/peer"
+	"github.com/timeoutcenter/toc/bench/server"
+)
+
+// runIdle: nothing is due.
+func runIdle(ctx context.Context, b *bench) error {
+	if err := b.Work(ctx); err != nil {
+		return err
+	}
+	b.run.N = b.sizes.Parked
+	loaded, err := b.Load(ctx, b.fill(parked(b.sizes.Parked, 0, 0)))
+	if err != nil {
+		return fmt.Errorf("park: %w", err)
+	}
+	b.set("park_per_s", float64(b.sizes.Parked)/loaded.Took.Seconds())
+	quiet()
+	if err := rest(ctx, b.sizes.IdleSettle); err != nil {
+		return err
+	}
+	start := time.Now()
+	used, err := b.cpu(func() error { return rest(ctx, b.sizes.IdleFor) })
+	if err != nil {
+		return err
+	}
+	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / time.Since(start).Seconds() }
+	b.set("cpu_percent", percent(total(used)))
+	b.set("client_percent", percent(used["client"]))
+	b.set("servers_percent", percent(total(used)-used["client"]))
+	return nil
+}
+
+// runMemory: tasks that are due soon enough to be held ready.
+func runMemory(ctx context.Context, b *bench) error {
+	if err := b.Work(ctx); err != nil {
+		return err
+	}
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
+	n := b.sizes.Armed
+	b.run.N = n
+	before, err := b.memory(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Load(ctx, b.fill(peer.Load{N: n, After: 30 * time.Minute, Spread: 20 * time.Minute})); err != nil {
+		return err
+	}
+	if err := rest(ctx, b.sizes.Settle); err != nil {
+		return err
+	}
+	after, err := b.memory(ctx)
+	if err != nil {
+		return err
+	}
+	for key, bytes := range after {
+		b.set(key, float64(bytes-before[key])/float64(n))
+	}
+	return nil
+}
+
+// memory gives the bytes in memory of the client and of its servers, and what
+// Redis says that it uses.
+func (b *bench) memory(ctx context.Context) (map[string]int64, error) {
+	quiet()
+	used, err := b.usage()
+	if err != nil {
+		return nil, err
+	}
+	bytes := map[string]int64{}
+	for _, p := range b.Processes() {
+		key := "servers_bytes"
+		if p.Name == "client" {
+			key = "client_bytes"
+		}
+		bytes[key] += used[p.Name].Memory
+		if p.Name == server.Redis.Name {
+			n, err := server.RedisInfo(ctx, p.Addr, "used_memory")
+			if err != nil {
+				return nil, err
+			}
+			bytes["redis_bytes"] += n
+		}
+	}
+	return bytes, nil
+}
+
+// metered is a peer that tells its own metrics.
+type metered interface {
+	Metric(ctx context.Context, name, label string) (float64, error)
+}
+
+// runGrowth: the same store with more and more parked rows.
+func runGrowth(ctx context.Context, b *bench) error {
+	m, ok := b.Peer.(metered)
+	if !ok {
+		return errors.New("growth is told by the product's metrics, and this peer has none")
+	}
+	if err := b.Work(ctx); err != nil {
+		return err
+	}
+	rows := 0
+	var first string
+	for _, size := range b.sizes.Grown {
+		if _, err := b.Load(ctx, b.fill(parked(max(0, size-rows), 0, 0))); err != nil {
+			return fmt.Errorf("grow to %d: %w", size, err)
+		}
+		rows = max(rows, size)
+		if err := rest(ctx, b.sizes.IdleSettle); err != nil {
+			return err
+		}
+		prefix := fmt.Sprintf("%d_", size)
+		tick, err := scanPass(ctx, m)
+		if err != nil {
+			return err
+		}
+		b.set(prefix+"scan_ms", tick)
+		if err := b.submit(ctx, prefix, parked(b.sizes.Singles, callers, 1)); err != nil {
+			return err
+		}
+		rows += b.sizes.Singles + max(200, b.sizes.Singles/10)
+		if first == "" {
+			first = prefix
+		}
+		b.set("scan_ratio", tick/b.run.Values[first+"scan_ms"])
+		b.set("submit_ratio", b.run.Values[first+"per_s"]/b.run.Values[prefix+"per_s"])
+	}
+	b.run.N = rows
+	return nil
+}
+
+// scanPass is the mean time, in ms, of a scanner's pass over a database, of two ticks.
+func scanPass(ctx context.Context, m metered) (float64, error) {
+	const passes = 2 * 8 // each tick has one for each of the databases
+	read := func() (sum, n float64, err error) {
+		sum, err = m.Metric(ctx, "toc_scan_seconds_sum", "")
+		if err == nil {
+			n, err = m.Metric(ctx, "toc_scan_seconds_count", "")
+		}
+		return sum, n, err
+	}
+	sum, n, err := read()
+	if err != nil {
+		return 0, err
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if err := rest(ctx, 10*lookHow); err != nil {
+			return 0, err
+		}
+		sum2, n2, err := read()
+		if err != nil {
+			return 0, err
+		}
+		if n2-n >= passes {
+			return 1000 * (sum2 - sum) / (n2 - n), nil
+		}
+	}
+	return 0, errors.New("the scanner did not tick twice")
+}
+
+// runNodes: the work of the product's nodes together.
+func runNodes(ctx context.Context, b *bench) error {
+	if err := b.Work(ctx); err != nil {
+		return err
+	}
+	if err := b.submit(ctx, "submit_", parked(b.sizes.Singles, callers, 1)); err != nil {
+		return err
+	}
+	return b.drain(ctx, "drain_")
+}
+
+// runScripts: redis-benchmark calls the product's scripts.
+func runScripts(ctx context.Context, b *bench) error {
+	p, ok := b.Peer.(interface {
+		RedisBenchmark(ctx context.Context, n int) (map[string]float64, error)
+	})
+	if !ok {
+		return errors.New("this peer has no scripts")
+	}
+	b.run.N = b.sizes.Calls
+	values, err := p.RedisBenchmark(ctx, b.sizes.Calls)
+	for key, v := range values {
+		b.set(key, v)
+	}
+	return err
+}
