@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -62,32 +63,40 @@ func (a *App) newPeers(owned owners) *peers.Peers {
 	})
 }
 
-// handOver returns once nothing of these partitions is in hand, or when ctx ends.
-// They are not owned any more, so nothing is added.
-func (a *App) handOver(ctx context.Context, partitions []int) {
+// handOver tells idle of each of these partitions once nothing of it is in hand,
+// until ctx ends. They are not owned any more, so nothing is added.
+func (a *App) handOver(ctx context.Context, partitions []int, idle func(partition int)) {
 	lost := make(map[int]bool, len(partitions))
 	for _, p := range partitions {
 		lost[p] = true
 	}
 	a.queue.DropPartitions(func(p int) bool { return lost[p] })
+	var wg sync.WaitGroup
 	for _, p := range partitions {
-		a.waitPartition(ctx, p)
+		wg.Go(func() {
+			if a.waitPartition(ctx, p) {
+				idle(p)
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // cutOff is how long a partition waits for what runs when its database is out of
 // our reach: the outcomes cannot be recorded from here, so nobody gains by more.
 const cutOff = time.Second
 
-func (a *App) waitPartition(ctx context.Context, p int) {
-	if a.health.isDown(a.layout.PartitionDatabase(p)) {
+// waitPartition tells whether a partition can be another node's now.
+func (a *App) waitPartition(ctx context.Context, p int) bool {
+	down := a.health.isDown(a.layout.PartitionDatabase(p))
+	patience := ctx
+	if down {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cutOff)
+		patience, cancel = context.WithTimeout(ctx, cutOff)
 		defer cancel()
 	}
-	if a.queue.WaitPartition(ctx, p) == nil {
-		_ = a.timer.WaitPartition(ctx, p) // ctx says it all
-	}
+	empty := a.queue.WaitPartition(patience, p) == nil && a.timer.WaitPartition(patience, p) == nil
+	return empty || down && ctx.Err() == nil
 }
 
 // advertised is where other nodes reach this one.

@@ -41,9 +41,10 @@ type ConsulConfig struct {
 	// Prepare makes sure that a database is fit for use. It is asked again after a
 	// database was unable.
 	Prepare func(ctx context.Context, database int) error
-	// Drain returns once nothing of these partitions, which are owned no longer, is
-	// in hand, or when ctx ends.
-	Drain func(ctx context.Context, partitions []int)
+	// Drain tells idle of each of these partitions, which are owned no longer, as soon
+	// as nothing of it is in hand. It returns when it has told of all, or when ctx
+	// ends. idle may be called from many goroutines.
+	Drain func(ctx context.Context, partitions []int, idle func(partition int))
 	// DrainFor is the patience with one hand-over; then the locks are released
 	// anyway. Defaults to 30 s.
 	DrainFor time.Duration

@@ -101,8 +101,9 @@ type node struct {
 	drained []int // in the order of the calls
 	workers []int
 	unable  []int
-	down    map[int]error // what Prepare answers
-	hold    chan struct{} // Drain waits for it; nil: it does not wait
+	down    map[int]error  // what Prepare answers
+	hold    chan struct{}  // Drain waits for it; nil: it does not wait
+	busy    func(int) bool // with these partitions only; nil: with all
 }
 
 // newNode makes a node that meets the others through a proxy of its own.
@@ -179,21 +180,34 @@ func (n *node) prepare(_ context.Context, database int) error {
 	return n.down[database]
 }
 
-func (n *node) drain(ctx context.Context, partitions []int) {
+func (n *node) drain(ctx context.Context, partitions []int, idle func(int)) {
 	n.mu.Lock()
 	n.drained = append(n.drained, partitions...)
-	hold := n.hold
+	hold, busy := n.hold, n.busy
 	n.mu.Unlock()
 	for _, p := range partitions {
 		if n.Ownership().Owns(p) {
 			n.t.Errorf("%s drains partition %d, which it owns", n.name, p)
 		}
 	}
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-ctx.Done():
+	var late []int
+	for _, p := range partitions {
+		if hold != nil && (busy == nil || busy(p)) {
+			late = append(late, p)
+			continue
 		}
+		idle(p)
+	}
+	if len(late) == 0 {
+		return
+	}
+	select {
+	case <-hold:
+	case <-ctx.Done():
+		return
+	}
+	for _, p := range late {
+		idle(p)
 	}
 }
 

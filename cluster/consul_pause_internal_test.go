@@ -23,7 +23,11 @@ func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 		Node: "a", Layout: eight, Prefix: consul.Prefix(), TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Consul:  &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
 		Prepare: func(context.Context, int) error { return nil },
-		Drain:   func(context.Context, []int) {},
+		Drain: func(_ context.Context, partitions []int, idle func(int)) {
+			for _, p := range partitions {
+				idle(p)
+			}
+		},
 	})
 	var paused atomic.Int64
 	c.clock = func() instant {

@@ -76,6 +76,26 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	settled(t, a, b)
 }
 
+// A partition with work in hand holds up no other.
+func TestEachPartitionIsHandedOverByItself(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	b := w.join("b", nil)
+	settled(t, a, b)
+	busy := a.Ownership().Owned()[3]
+	gate := make(chan struct{})
+	a.set(func(a *node) { a.hold, a.busy = gate, func(p int) bool { return p == busy } })
+	left := make(chan error, 1)
+	go func() { left <- a.Leave(context.Background()) }()
+	eventually(t, "b has all but one", func() bool { return b.owns() == 31 })
+	require.False(t, b.Ownership().Owns(busy))
+	close(gate)
+	require.NoError(t, <-left)
+	settled(t, b)
+}
+
 func TestAHandOverHasAnEnd(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)

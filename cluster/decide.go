@@ -3,10 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/groupcommit"
 )
 
 // comeBack is how much later than this node another may come back to a Consul
@@ -53,9 +56,9 @@ type decision struct {
 // node's, and says when to look again if nothing happens.
 func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Duration {
 	d := c.compare()
-	for group := range slices.Chunk(d.give, max(16, (len(d.give)+31)/32)) {
-		c.owned.change(group, false)
-		handOvers.Go(func() { c.handOver(ctx, group, d.session) })
+	if len(d.give) > 0 {
+		c.owned.change(d.give, false)
+		handOvers.Go(func() { c.handOver(ctx, d.give, d.session) })
 	}
 	if len(d.stray) > 0 {
 		// An answer to a lock or an unlock was lost.
@@ -207,16 +210,36 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 	return err == nil && len(why) == 0
 }
 
-// handOver waits until nothing of partitions is in hand that are owned no longer,
-// and releases their locks.
+// handOver releases the locks of partitions that are owned no longer, each as soon
+// as nothing of it is in hand.
 func (c *Consul) handOver(ctx context.Context, partitions []int, session string) {
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, c.cfg.DrainFor)
-	c.cfg.Drain(limited, partitions)
-	if errors.Is(limited.Err(), context.DeadlineExceeded) {
-		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", partitions, "patience", c.cfg.DrainFor)
+	releases := groupcommit.New(maxTxn, 1, func(batch []int) { c.release(ctx, batch, session) })
+	var mu sync.Mutex
+	busy := make(map[int]bool, len(partitions))
+	for _, p := range partitions {
+		busy[p] = true
 	}
+	limited, cancel := context.WithTimeout(ctx, c.cfg.DrainFor)
+	c.cfg.Drain(limited, partitions, func(p int) {
+		mu.Lock()
+		delete(busy, p)
+		mu.Unlock()
+		releases.Add(p)
+	})
 	cancel()
+	if left := slices.Sorted(maps.Keys(busy)); len(left) > 0 && ctx.Err() == nil {
+		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "patience", c.cfg.DrainFor)
+		releases.Add(left...)
+	}
+	releases.Wait()
+	if ctx.Err() == nil {
+		c.cfg.Logger.Info("partitions handed over", "partitions", len(partitions), "took", time.Since(began).Round(time.Millisecond))
+	}
+}
+
+// release releases the locks of partitions of which nothing is in hand.
+func (c *Consul) release(ctx context.Context, partitions []int, session string) {
 	for ctx.Err() == nil && c.sessionLives(session) {
 		if err := c.unlock(ctx, partitions, session); err == nil {
 			break
@@ -232,7 +255,6 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	}
 	c.notify()
 	c.mu.Unlock()
-	c.cfg.Logger.Info("partitions handed over", "partitions", len(partitions), "took", time.Since(began).Round(time.Millisecond))
 	ring(c.wake)
 }
 

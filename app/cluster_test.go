@@ -1,0 +1,265 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// inCluster is a configuration for nodes that meet in Consul.
+func inCluster(t *testing.T, addr, prefix string) configs.Config {
+	cfg := onMySQL(t, embedded(t))
+	cfg.Cluster.Provider = configs.ProviderConsul
+	cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Prefix = addr, prefix
+	cfg.Redis.Addrs = []string{"127.0.0.1:1"} // nothing of mode redis here
+	cfg.HTTP.Tokens = []string{"let-me-in"}
+	return cfg
+}
+
+// runNodes starts nodes one after the other and waits until each has its share.
+func runNodes(t *testing.T, cfg configs.Config, n int, opts ...app.Option) []*center {
+	t.Helper()
+	nodes := make([]*center, n)
+	for i := range nodes {
+		cfg.Node.Name = fmt.Sprintf("node-%d", i)
+		nodes[i] = run(t, cfg, opts...)
+	}
+	awaitShares(t, nodes)
+	return nodes
+}
+
+func askHTTP(c *center) *client.Client {
+	return client.New("http://"+c.Addr(), client.WithToken("let-me-in"),
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}))
+}
+
+// awaitShares waits until every node says that these and no others share all
+// partitions evenly.
+func awaitShares(t *testing.T, nodes []*center) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(20 * time.Millisecond) {
+		var off []string
+		for _, n := range nodes {
+			c, err := askHTTP(n).Cluster(t.Context())
+			require.NoError(t, err)
+			even := len(c.Nodes) == len(nodes)
+			for _, m := range c.Nodes {
+				share := c.Partitions / len(nodes)
+				even = even && (len(m.Partitions) == share || len(m.Partitions) == share+1)
+			}
+			if !even {
+				off = append(off, fmt.Sprintf("%+v", c))
+			}
+		}
+		if len(off) == 0 {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "shares are not even: %s", strings.Join(off, "\n"))
+	}
+}
+
+// Whichever node is asked, the owner of the task decides.
+func TestAnyNodeServesAnyRequest(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg.Scan.Schedule, cfg.Scan.Lookahead = "@every 1m", time.Minute
+	fired := newLedger()
+	open := make(chan struct{})
+	var inside atomic.Int32
+	gate := configs.DefaultBizType()
+	gate.ID, gate.Name, gate.Processor = 2, "gate", "gate"
+	cfg.BizTypes = append(cfg.BizTypes, gate)
+	nodes := runNodes(t, cfg, 3, app.WithProcessor("ledger", fired),
+		app.WithProcessor("gate", processorFunc(func(context.Context, task.Task) error {
+			inside.Add(1)
+			<-open
+			return nil
+		})))
+	ctx := t.Context()
+
+	t.Run("what is due before the next tick fires on its owner", func(t *testing.T) {
+		due := submitSpread(t, nodes[0], 200, 100*time.Millisecond, time.Second)
+		fired.awaitAll(t, due, 20*time.Second) // the tick comes in a minute
+		_, twice := fired.lateness(t, due)
+		require.Zero(t, twice)
+	})
+
+	t.Run("changes", func(t *testing.T) {
+		for i := range 30 {
+			s, err := nodes[i%3].Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Hour)})
+			require.NoError(t, err)
+			id := s.Task.JobID
+			attribute, delay := "changed", 2*time.Hour
+			row, err := askHTTP(nodes[(i+1)%3]).Reschedule(ctx, id, client.Change{Delay: &delay, Attribute: &attribute})
+			require.NoError(t, err)
+			require.Equal(t, attribute, row.Attribute)
+			require.WithinDuration(t, time.Now().Add(delay), row.ActionTime.Time(), time.Minute)
+			require.NoError(t, nodes[(i+2)%3].Desk().Cancel(ctx, id))
+			requireOutcome(t, task.ConflictCancelled, askHTTP(nodes[i%3]).Cancel(ctx, id))
+		}
+	})
+
+	t.Run("what runs", func(t *testing.T) {
+		s, err := nodes[0].Desk().Submit(ctx, intake.Submit{BizType: "gate", BizID: rand.Uint64(), When: intake.In(0)})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return inside.Load() == 1 }, 20*time.Second, time.Millisecond)
+		for _, n := range nodes {
+			requireOutcome(t, task.ConflictRunning, askHTTP(n).Cancel(ctx, s.Task.JobID))
+		}
+		close(open)
+	})
+}
+
+func requireOutcome(t *testing.T, want task.Conflict, err error) {
+	t.Helper()
+	var refused *client.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, http.StatusConflict, refused.Status)
+	require.Equal(t, string(want), refused.Outcome)
+}
+
+// An owner that cannot be reached is no reason to guess.
+func TestOwnerOutOfReach(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	lonely := cfg
+	lonely.HTTP.Advertise = "127.0.0.1:1"
+	lonely.Node.Name = "lonely"
+	far := run(t, lonely, app.WithProcessor("ledger", newLedger()))
+	cfg.Node.Name = "near"
+	near := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	awaitShares(t, []*center{far, near})
+
+	refused, made := 0, 0
+	for range 40 {
+		s, err := near.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Hour)})
+		require.NoError(t, err)
+		path := fmt.Sprintf("http://%s/v1/tasks/%d/cancel", near.Addr(), s.Task.JobID)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer let-me-in")
+		answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		row, err := near.Desk().Get(t.Context(), s.Task.JobID)
+		require.NoError(t, err)
+		switch answer.StatusCode {
+		case http.StatusOK:
+			made++
+			require.Equal(t, task.Cancelled, row.Status)
+		case http.StatusServiceUnavailable:
+			refused++
+			require.NotEmpty(t, answer.Header.Get("Retry-After"))
+			require.Equal(t, task.Pending, row.Status)
+			require.NoError(t, far.Desk().Cancel(t.Context(), s.Task.JobID), "its owner decides")
+		default:
+			require.Failf(t, "unexpected answer", "%s", answer.Status)
+		}
+	}
+	require.NotZero(t, refused)
+	require.NotZero(t, made)
+}
+
+// Without Consul partitions stop or go on, as is configured; submits are accepted
+// all the time, and all is well again once it is back.
+func TestConsulAway(t *testing.T) {
+	t.Parallel()
+	for _, onLoss := range []string{configs.ConsulLossStop, configs.ConsulLossKeep} {
+		t.Run(onLoss, func(t *testing.T) {
+			t.Parallel()
+			consul := testrig.StartConsul(t)
+			cfg := inCluster(t, consul.Addr(), "toc")
+			cfg.Cluster.OnConsulLoss = onLoss
+			fired := newLedger()
+			nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", fired))
+
+			consul.Kill()
+			awaitDegraded(t, nodes[0], "consul")
+			awaitDegraded(t, nodes[1], "consul")
+			due := submitSpread(t, nodes[0], 100, 0, time.Second)
+			switch onLoss {
+			case configs.ConsulLossKeep:
+				fired.awaitAll(t, due, 20*time.Second)
+			case configs.ConsulLossStop:
+				time.Sleep(2 * time.Second) // ticks pass
+				require.Zero(t, fired.count(), "a partition was worked without its lock")
+				s, err := nodes[0].Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 7, When: intake.In(time.Hour)})
+				require.NoError(t, err)
+				require.ErrorIs(t, nodes[0].Desk().Cancel(t.Context(), s.Task.JobID), task.ErrUnavailable)
+			}
+			consul.Start()
+			awaitDegraded(t, nodes[0], "")
+			awaitDegraded(t, nodes[1], "")
+			awaitShares(t, nodes)
+			more := submitSpread(t, nodes[1], 100, 0, time.Second)
+			fired.awaitAll(t, merged(due, more), 30*time.Second)
+			if onLoss == configs.ConsulLossStop {
+				_, twice := fired.lateness(t, merged(due, more))
+				require.Zero(t, twice)
+			}
+		})
+	}
+}
+
+// A node hands its partitions over while it drains, and keeps those whose tasks
+// still run.
+func TestLeavingNodeKeepsWhatRuns(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	open := make(chan struct{})
+	ran := make(chan uint64, 100)
+	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", processorFunc(func(_ context.Context, row task.Task) error {
+		ran <- row.JobID
+		<-open
+		return nil
+	})))
+	mine, err := askHTTP(nodes[0]).Cluster(t.Context())
+	require.NoError(t, err)
+	layout := app.Layout(cfg.WithDefaults())
+	owned := mine.Nodes[slices.IndexFunc(mine.Nodes, func(n client.Node) bool { return n.Name == nodes[0].Node() })].Partitions
+	biz := rand.Uint64()
+	for !slices.Contains(owned, layout.Partition(layout.Shard(biz))) {
+		biz = rand.Uint64()
+	}
+	s, err := nodes[1].Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0)})
+	require.NoError(t, err)
+	require.Equal(t, s.Task.JobID, <-ran)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- nodes[0].stop() }()
+	held := layout.Partition(layout.Shard(biz))
+	require.Eventually(t, func() bool {
+		c, err := askHTTP(nodes[1]).Cluster(t.Context())
+		require.NoError(t, err)
+		for _, n := range c.Nodes {
+			if n.Name == nodes[1].Node() {
+				return len(n.Partitions) == c.Partitions-1 && !slices.Contains(n.Partitions, held)
+			}
+		}
+		return false
+	}, 20*time.Second, 20*time.Millisecond, "all partitions but the one whose task runs")
+	require.Empty(t, stopped)
+	close(open)
+	require.NoError(t, <-stopped)
+	awaitShares(t, nodes[1:])
+	require.Empty(t, ran, "it ran again")
+	require.Equal(t, 1, countStatus(t, cfg, task.Processed))
+}
