@@ -216,19 +216,25 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	began := time.Now()
 	releases := groupcommit.New(maxTxn, 1, func(batch []int) { c.release(ctx, batch, session) })
 	var mu sync.Mutex
-	busy := make(map[int]bool, len(partitions))
+	busy := make(map[int]bool, len(partitions)) // nil: the patience is over
 	for _, p := range partitions {
 		busy[p] = true
 	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.DrainFor)
 	c.cfg.Drain(limited, partitions, func(p int) {
 		mu.Lock()
-		delete(busy, p)
-		mu.Unlock()
-		releases.Add(p)
+		defer mu.Unlock()
+		if busy[p] { // once: it may be owned again when it is told twice
+			delete(busy, p)
+			releases.Add(p)
+		}
 	})
 	cancel()
-	if left := slices.Sorted(maps.Keys(busy)); len(left) > 0 && ctx.Err() == nil {
+	mu.Lock()
+	left := slices.Sorted(maps.Keys(busy))
+	busy = nil
+	mu.Unlock()
+	if len(left) > 0 && ctx.Err() == nil {
 		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "patience", c.cfg.DrainFor)
 		releases.Add(left...)
 	}

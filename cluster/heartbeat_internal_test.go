@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+)
+
+// However many heartbeats are missed, the loss is told once, when the lease is
+// over, and the return once.
+func TestALossIsToldOnce(t *testing.T) {
+	away := errors.New("connection refused")
+	for name, c := range map[string]struct {
+		keep bool
+		err  error
+		owns int
+		says string
+	}{
+		"stop":         {false, away, 0, "consul does not answer since 2s: partitions stopped"},
+		"keep":         {true, away, 3, "consul does not answer since 2s: partitions kept"},
+		"keep, denied": {true, api.StatusError{Code: 403}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped"},
+		"keep, name taken": {true, &nameTakenError{"a", "toc"}, 0,
+			"another process has this node's name since 2s: partitions stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := watched()
+			defer n.owned.expire()
+			var log bytes.Buffer
+			n.cfg.Logger, n.cfg.KeepOnLoss = slog.New(slog.NewTextHandler(&log, nil)), c.keep
+			clock := &tower{instant{int64(time.Hour), int64(1e18)}}
+			n.clock = func() instant { return clock.at }
+			n.owned.clock = n.clock
+			told := func(message string) int { return strings.Count(log.String(), message) }
+
+			n.missed(t.Context(), c.err)
+			require.Empty(t, n.Lost(), "it never had Consul")
+			n.answered(clock.at)
+			n.owned.renew(clock.at.add(n.leaseTime()))
+			clock.pass(n.leaseTime()-1, n.leaseTime()-1)
+			n.missed(t.Context(), c.err)
+			require.Empty(t, n.Lost(), "the lease still runs")
+			clock.pass(1, 1)
+			for range 5 {
+				n.missed(t.Context(), c.err)
+			}
+			require.Equal(t, c.says, n.Lost())
+			require.Len(t, n.owned.Owned(), c.owns)
+			require.Equal(t, 1, told("lost consul"))
+			require.Zero(t, told("consul is back"))
+
+			// A keeper that was paused owns nothing before its first beat.
+			clock.pass(time.Hour, time.Hour)
+			require.Empty(t, n.owned.Owned())
+			n.missed(t.Context(), c.err)
+			require.Len(t, n.owned.Owned(), c.owns)
+			n.answered(clock.at)
+			require.Empty(t, n.Lost())
+			require.Equal(t, 1, told("consul is back"))
+		})
+	}
+}
