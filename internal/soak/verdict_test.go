@@ -46,7 +46,7 @@ func readRuns(f *fleet) map[uint64][]run {
 // What a run has before and after it, that a fault may catch as well.
 const (
 	starting  = 500 * time.Millisecond // the task was found pending, and is on its way to its processor
-	recording = time.Second            // the outcome is on its way to the store
+	recording = 3 * time.Second        // the outcome is on its way to the store: milliseconds, unless the machine is busy
 )
 
 // during tells whether a fault hit a run, or its recording.
