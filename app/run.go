@@ -62,7 +62,9 @@ func (a *App) run(ctx context.Context) error {
 	member, resign := context.WithCancel(patience) // partitions are kept until the last outcome is recorded
 	defer resign()
 	loop("cluster", a.cluster.Run, member)
-	loop("health", a.health.run, work)
+	if a.peers != nil { // nobody else could take a partition over
+		loop("health", a.health.run, work)
+	}
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {
