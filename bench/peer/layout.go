@@ -36,6 +36,9 @@ func (l Layout) config(ctx context.Context, d *driver, env Env) (configs.Config,
 	cfg.Cluster.Partitions = 0 // worked out from the layout
 	if l.Tables == 0 {
 		cfg.Store.SQLite.Dir = filepath.Join(env.Scratch, "store")
+		if err := os.Mkdir(cfg.Store.SQLite.Dir, 0o755); err != nil {
+			return cfg, err
+		}
 	} else {
 		s, err := d.start(ctx, server.MariaDB, env)
 		if err != nil {
