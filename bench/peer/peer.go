@@ -47,8 +47,8 @@ type Info struct {
 	Gated bool
 }
 
-// Has tells whether a peer takes part.
-func (i Info) Has(p Part) bool { return i.Parts&p != 0 }
+// Has tells whether a peer does all of it.
+func (i Info) Has(p Part) bool { return i.Parts&p == p }
 
 // Env is where a peer is brought up.
 type Env struct {
