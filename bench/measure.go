@@ -52,7 +52,7 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 func (o *options) session(ctx context.Context, out io.Writer, w work.Workload) (result.Session, error) {
 	s := result.Session{
 		Work: w.Name, Title: w.Title, Sum: w.Sum, Started: time.Now().UTC().Truncate(time.Second), Command: o.command, Commit: o.commit(ctx),
-		Machine: result.ThisMachine(o.scratch), Repeats: o.repeats, Peers: map[string]result.Peer{},
+		Machine: result.ThisMachine(o.scratch), Repeats: o.repeats, Full: isFull(w), Peers: map[string]result.Peer{},
 	}
 	here, err := o.roll(ctx, w, &s)
 	if err != nil || len(here) == 0 {
@@ -73,6 +73,11 @@ func (o *options) session(ctx context.Context, out io.Writer, w work.Workload) (
 		}
 	}
 	return s, nil
+}
+
+// isFull tells whether a workload has the sizes that the project is judged by.
+func isFull(w work.Workload) bool {
+	return slices.ContainsFunc(work.Full().All(), func(f work.Workload) bool { return f.Name == w.Name && f.Sum == w.Sum })
 }
 
 // roll finds out who takes part and who is missing.

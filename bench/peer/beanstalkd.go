@@ -19,7 +19,8 @@ type beanstalkPeer struct {
 	addr  string
 	conns []*beanstalk.Conn // of callers
 	done  atomic.Int64
-	early bool // delays are rounded down: see Gated
+	early bool          // delays are rounded down: see Gated
+	held  chan struct{} // closed: workers may take jobs; nil: they always may
 }
 
 // beanstalkConns is how many connections put, and how many reserve.
@@ -27,7 +28,7 @@ const beanstalkConns = 32
 
 func (p *beanstalkPeer) Info() Info {
 	return Info{
-		Name: "beanstalkd", Parts: everything &^ Batches, Gated: true,
+		Name: "beanstalkd", Parts: everything &^ Batches,
 		Settings: "binlog on, synced every 50 ms; 32 connections put, 32 reserve",
 		Durable:  "binlog synced every 50 ms: up to that is lost",
 		Precise:  "a delay in whole seconds from when it is put; tasks are made due a whole number of seconds later",
@@ -87,6 +88,12 @@ func (p *beanstalkPeer) Load(ctx context.Context, l Load) (Loaded, error) {
 	return p.driver.Load(ctx, l)
 }
 
+// Hold implements Gated.
+func (p *beanstalkPeer) Hold() { p.held = make(chan struct{}) }
+
+// Release implements Gated.
+func (p *beanstalkPeer) Release() { close(p.held) }
+
 func (p *beanstalkPeer) Work(context.Context) error {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -97,6 +104,12 @@ func (p *beanstalkPeer) Work(context.Context) error {
 		}
 		wg.Go(func() {
 			defer c.Close()
+			if p.held != nil {
+				select {
+				case <-p.held:
+				case <-stop:
+				}
+			}
 			p.consume(c, stop)
 		})
 	}

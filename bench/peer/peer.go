@@ -42,9 +42,6 @@ type Info struct {
 	Settings string // that were chosen, and why
 	Durable  string // what an answered submit survives
 	Precise  string // how exactly it can be told when a task is due
-	// Gated is a peer that cannot be told one instant for many tasks: they are made
-	// due in the second before it, and the workers start at the instant.
-	Gated bool
 }
 
 // Has tells whether a peer does all of it.
@@ -80,6 +77,13 @@ type Peer interface {
 	Processes() []Process
 	// Down ends everything that Up started. It may be called after a failed Up.
 	Down() error
+}
+
+// Gated is a peer that cannot be told one instant for many tasks. They are made
+// due in the second before it, and its connected workers wait for the instant.
+type Gated interface {
+	Hold()    // before Work: workers take nothing yet
+	Release() // they begin
 }
 
 // Process is one of those that a peer consists of.

@@ -44,10 +44,13 @@ func NewNodes(mode string, l Layout, nodes int) *Toc {
 // Info implements Peer.
 func (p *Toc) Info() Info {
 	i := Info{
-		Name: "toc/" + p.mode + "/" + p.layout.Name, Parts: everything | Grows,
+		Name: "toc/" + p.mode + "/" + p.layout.Name, Parts: everything,
 		Settings: "the defaults: 64 workers, 16 connections a database",
 		Durable:  p.layout.durable(),
 		Precise:  "milliseconds",
+	}
+	if p.mode == configs.ModeScan {
+		i.Parts |= Grows
 	}
 	switch {
 	case p.overHTTP:

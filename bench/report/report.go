@@ -1,7 +1,246 @@
-// Package report tells results.
+// Package report tells results: a section of docs/benchmarks.md with tables,
+// ratios and what is not comparable, and the plots beside it. It computes nothing
+// that the results do not say, and what is missing it calls missing.
 package report
 
-import "github.com/timeoutcenter/toc/bench/result"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
-// Write writes.
-func Write(result.Results, string) error { return nil }
+	"github.com/timeoutcenter/toc/bench/result"
+)
+
+// What stands between these lines of benchmarks.md is written anew each time; the
+// rest is written by hand.
+const (
+	begin = "<!-- bench-peers: begin. Written by make bench-peers, not by hand. -->"
+	end   = "<!-- bench-peers: end -->"
+)
+
+// Write writes the section and the plots of the results below docs.
+func Write(r result.Results, docs string) error {
+	plots := filepath.Join(docs, "bench")
+	if err := os.MkdirAll(plots, 0o755); err != nil {
+		return err
+	}
+	for _, s := range r.Sessions {
+		for _, p := range plotsOf(s) {
+			if err := os.WriteFile(filepath.Join(plots, p.file), p.svg, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	path := filepath.Join(docs, "benchmarks.md")
+	old, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		old, err = []byte("# Benchmarks\n"), nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := replace(string(old), Section(r))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// replace puts the section in place of the old one, or at the end.
+func replace(document, section string) (string, error) {
+	from, to := strings.Index(document, begin), strings.Index(document, end)
+	section = begin + "\n\n" + section + "\n" + end
+	switch {
+	case from < 0 && to < 0:
+		return strings.TrimRight(document, "\n") + "\n\n" + section + "\n", nil
+	case from < 0 || to < from:
+		return "", errors.New("of the two lines that enclose the section one is missing: put it back, or remove both")
+	default:
+		return document[:from] + section + document[to+len(end):], nil
+	}
+}
+
+// Section is the document's part, in Markdown.
+func Section(r result.Results) string {
+	var b strings.Builder
+	b.WriteString("## Beside other systems\n\n")
+	if len(r.Sessions) == 0 {
+		b.WriteString("Nothing is measured yet.\n")
+		return b.String()
+	}
+	m := r.Sessions[0].Machine
+	fmt.Fprintf(&b, "The same work on toc and on each peer, side by side in one run: one system at a time, in turns, each measurement a new process with new, empty\n"+
+		"servers on the same machine. A number is the median of the runs, in brackets the least and the most; *n* is the tasks of one run. What is compared is what\n"+
+		"stands in one table. The raw numbers are in [bench/results.json](bench/results.json).\n\n")
+	fmt.Fprintf(&b, "Machine: %s, %d cores, %.0f GiB, %s, kernel %s, data on %s; client, processors and servers share it. %s.\n\n",
+		orUnknown(m.CPU), m.Cores, float64(m.Memory)/(1<<30), orUnknown(m.System), orUnknown(m.Kernel), orUnknown(m.Disk), m.Go)
+	b.WriteString("```sh\nmake bench-peers                # all of it, three times: hours\nmake bench-peers ARGS=--quick   # small sizes, once: for a look\n")
+	b.WriteString("make bench-peers ARGS=\"--only lateness,drain --peers toc/redis,beanstalkd,river\"\n```\n\n")
+	writeGoals(&b, r)
+	writePeers(&b, r)
+	writeIncomparable(&b)
+	for _, s := range slices.SortedStableFunc(slices.Values(r.Sessions), inOrder) {
+		writeSession(&b, s)
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// inOrder is the order of the document: by kind, then by rate.
+func inOrder(a, b result.Session) int {
+	kinds := []string{"submit", "batch", "lateness", "crowd", "drain", "idle", "memory", "growth", "nodes", "scripts"}
+	kindA, rateA, _ := strings.Cut(a.Work, "-")
+	kindB, rateB, _ := strings.Cut(b.Work, "-")
+	byRate := cmp.Or(len(rateA)-len(rateB), strings.Compare(rateA, rateB))
+	return cmp.Or(slices.Index(kinds, kindA)-slices.Index(kinds, kindB), byRate)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// writePeers tells what each peer is, from the sessions in which it stands.
+func writePeers(b *strings.Builder, r result.Results) {
+	b.WriteString("### Who is measured\n\n| | version | settings | an answered submit | due is told in |\n|---|---|---|---|---|\n")
+	seen := map[string]bool{}
+	// The session with the most peers has them in their order.
+	longest := slices.SortedStableFunc(slices.Values(r.Sessions), func(a, b result.Session) int { return len(b.Order) - len(a.Order) })
+	for _, s := range longest {
+		for _, name := range s.Order {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			p := s.Peers[name]
+			if p.Missing != "" {
+				fmt.Fprintf(b, "| %s | **missing**: %s | | | |\n", name, cell(p.Missing))
+				continue
+			}
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", name, cell(p.Version), cell(p.Settings), cell(p.Durable), cell(p.Precise))
+		}
+	}
+	b.WriteString("\nMariaDB, Redis, PostgreSQL and beanstalkd are started with what `bench/server/kinds.go` says: MariaDB `innodb_flush_log_at_trx_commit=1`, buffer pool and\n" +
+		"redo log 2 GB; Redis `appendonly yes`, `appendfsync everysec`, no snapshots; PostgreSQL `fsync` and `synchronous_commit` on, `shared_buffers` 2 GB; beanstalkd `-b DIR -f 50`.\n\n")
+}
+
+// cell keeps a text within a table's cell.
+func cell(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
+}
+
+func writeIncomparable(b *strings.Builder) {
+	b.WriteString(`### What is not comparable
+
+- **Durability.** An answered submit of toc, of River and of the SQL floor is on disk. beanstalkd may lose the last 50 ms, asynq and BullMQ the last second: they do
+  less work for a submit, and the machine's fsync is not in their numbers.
+- **Precision.** asynq and beanstalkd can be told whole seconds only, so for them tasks are made due at whole seconds, or whole seconds after the submit, and lateness is
+  counted from there; those of asynq come in crowds, one a second. That a task could not be due when its user wanted is not in the numbers.
+- **One instant.** beanstalkd cannot be told that many tasks are due at one instant: for the drain they become due in the second before it, and its workers, connected before, start at the instant.
+- **Batches.** asynq and beanstalkd have no call for many tasks: they are not in that table, and fill up by single calls from 32 connections.
+- **Client.** The Go peers and toc share this program's process model; BullMQ runs in Node.js, with its load and its clock in the same Node.js process as its worker.
+  toc over HTTP has client and server in one process.
+- **What is offered.** beanstalkd keeps all tasks in memory, has no query, no dedup and one server. The floors (sql-loop, redis-scripts) have none of what makes a task
+  safe: no owner, no retry, no cancel; they say what the servers alone can do. A batch of sql-loop is of one database, one of toc is spread over all eight.
+- **Outcomes.** "Recorded" is toc's durable status, River's completed row, asynq's processed counter, BullMQ's completed event and beanstalkd's answered delete; a look every
+  5 to 10 ms finds it. Rows of toc and of River stay after that, the others delete theirs.
+
+`)
+}
+
+// writeSession tells one workload.
+func writeSession(b *strings.Builder, s result.Session) {
+	fmt.Fprintf(b, "### %s\n\n%s.\n\n", s.Title, upperFirst(s.Sum))
+	if !s.Full {
+		b.WriteString("Smaller than what the goals are judged by.\n\n")
+	}
+	t := tableOf(s)
+	fmt.Fprintf(b, "| | n | runs |")
+	for _, c := range t {
+		fmt.Fprintf(b, " %s |", c.head)
+	}
+	b.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(t)) + "\n")
+	var notes []string
+	for _, name := range s.Order {
+		fmt.Fprintf(b, "| %s |", name)
+		switch why := s.Failure(name); {
+		case s.Peers[name].Missing != "":
+			b.WriteString(" **missing** | |" + strings.Repeat(" |", len(t)) + "\n")
+			continue
+		case s.N(name) == 0 && why != "":
+			b.WriteString(" **failed** | |" + strings.Repeat(" |", len(t)) + "\n")
+			notes = append(notes, fmt.Sprintf("%s failed: %s", name, cell(firstLine(why))))
+			continue
+		case why != "":
+			notes = append(notes, fmt.Sprintf("%s failed in some runs: %s", name, cell(firstLine(why))))
+		}
+		fmt.Fprintf(b, " %s | %d |", thousands(float64(s.N(name))), runs(s, name))
+		for _, c := range t {
+			b.WriteString(" " + c.show(s, name) + " |")
+		}
+		b.WriteByte('\n')
+		notes = append(notes, wrong(s, name)...)
+	}
+	b.WriteByte('\n')
+	for _, n := range notes {
+		fmt.Fprintf(b, "- %s\n", n)
+	}
+	if len(notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, p := range plotsOf(s) {
+		fmt.Fprintf(b, "![%s](bench/%s)\n\n", p.alt, p.file)
+	}
+	fmt.Fprintf(b, "`%s` at %s, %s.\n\n", s.Command, s.Commit, s.Started.Format("2006-01-02 15:04 MST"))
+}
+
+func runs(s result.Session, peer string) (n int) {
+	for _, r := range s.Runs {
+		if r.Peer == peer && r.Failed == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// wrong tells what should be zero and is not.
+func wrong(s result.Session, peer string) (list []string) {
+	for _, prefix := range []string{"", "empty_", "parked_", "drain_"} {
+		for _, key := range []string{"early", "lost", "twice"} {
+			if v, ok := s.Value(peer, prefix+key); ok && v.Max > 0 {
+				list = append(list, fmt.Sprintf("%s: %s tasks %s in a run", peer, thousands(v.Max), map[string]string{
+					"early": "fired before they were due", "lost": "had not fired after 90 s, and count as that late", "twice": "fired more than once"}[key]))
+			}
+		}
+	}
+	if asked, err := strconv.Atoi(strings.TrimPrefix(s.Work, "lateness-")); err == nil {
+		const kept = 0.95
+		if v, ok := s.Value(peer, "rate_per_s"); ok && v.Min < kept*float64(asked) {
+			list = append(list, fmt.Sprintf("%s did not keep the rate: %s tasks a second were submitted in a run", peer, thousands(v.Min)))
+		}
+	}
+	return list
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	const most = 200
+	if len(line) > most {
+		line = strings.ToValidUTF8(line[:most], "") + "…"
+	}
+	return line
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

@@ -35,6 +35,7 @@ type Session struct {
 	Commit  string          `json:"commit"`
 	Machine Machine         `json:"machine"`
 	Repeats int             `json:"repeats"`
+	Full    bool            `json:"full"`  // of the sizes that goals are judged by
 	Peers   map[string]Peer `json:"peers"` // by name: those that took part or should have
 	Order   []string        `json:"order"` // of the names, in tables
 	Runs    []Run           `json:"runs"`

@@ -21,7 +21,7 @@ import (
 
 // MariaDB has durable commits: one fsync each, as in production.
 var MariaDB = Kind{
-	Name: "mariadb", program: "mariadbd", version: []string{"--version"}, stop: syscall.SIGKILL,
+	Name: "mariadb", title: "MariaDB", program: "mariadbd", version: []string{"--version"}, stop: syscall.SIGKILL,
 	prepare: installMariaDB,
 	args: func(dir string, port int) []string {
 		list := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--tmpdir=" + dir, "--socket=" + filepath.Join(dir, "s"),
@@ -64,7 +64,7 @@ func installMariaDB(ctx context.Context, _ Kind, dir string) error {
 // Redis keeps an append-only file, synced every second. Snapshots are off: they
 // would fork in the middle of a measurement, and add nothing to what is durable.
 var Redis = Kind{
-	Name: "redis", program: "redis-server", version: []string{"--version"}, stop: syscall.SIGKILL,
+	Name: "redis", title: "Redis", program: "redis-server", version: []string{"--version"}, stop: syscall.SIGKILL,
 	args: func(dir string, port int) []string {
 		return []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--appendonly", "yes", "--appendfsync", "everysec", "--save", ""}
 	},
@@ -95,7 +95,7 @@ func RedisInfo(ctx context.Context, addr, field string) (int64, error) {
 
 // PostgreSQL has durable commits.
 var PostgreSQL = Kind{
-	Name: "postgres", program: "postgres", version: []string{"--version"}, unroot: true, stop: syscall.SIGQUIT,
+	Name: "postgres", title: "PostgreSQL", program: "postgres", version: []string{"--version"}, unroot: true, stop: syscall.SIGQUIT,
 	prepare: initPostgreSQL,
 	args: func(dir string, port int) []string {
 		return []string{"-D", filepath.Join(dir, "data"), "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "fsync=on", "-c", "synchronous_commit=on",
@@ -135,7 +135,7 @@ func answersPostgreSQL(ctx context.Context, addr string) error {
 
 // Beanstalkd keeps a binlog, synced at most every 50 ms.
 var Beanstalkd = Kind{
-	Name: "beanstalkd", program: "beanstalkd", version: []string{"-v"}, stop: syscall.SIGKILL,
+	Name: "beanstalkd", title: "beanstalkd", program: "beanstalkd", version: []string{"-v"}, stop: syscall.SIGKILL,
 	args: func(dir string, port int) []string {
 		return []string{"-l", "127.0.0.1", "-p", strconv.Itoa(port), "-b", dir, "-f", "50"}
 	},
@@ -143,7 +143,7 @@ var Beanstalkd = Kind{
 
 // Consul is one server that keeps its state on disk.
 var Consul = Kind{
-	Name: "consul", program: "consul", version: []string{"version"}, stop: syscall.SIGKILL,
+	Name: "consul", title: "Consul", program: "consul", version: []string{"version"}, stop: syscall.SIGKILL,
 	args: func(dir string, port int) []string {
 		return []string{"agent", "-server", "-bootstrap-expect=1", "-node=bench", "-data-dir=" + filepath.Join(dir, "data"), "-bind=127.0.0.1",
 			"-client=127.0.0.1", "-http-port=" + strconv.Itoa(port), "-server-port=" + strconv.Itoa(port^1), "-serf-lan-port=" + strconv.Itoa(port^2),

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ var ErrMissing = errors.New("is not installed: run scripts/bench-deps.sh")
 // Kind is one kind of server.
 type Kind struct {
 	Name    string
+	title   string // as people write it
 	program string
 	args    func(dir string, port int) []string
 	prepare func(ctx context.Context, k Kind, dir string) error // nil: nothing to do
@@ -66,15 +68,16 @@ func (k Kind) Settings() string {
 	return k.program + " " + strings.Join(kept, " ")
 }
 
-// Version is what the program says of itself, or an error that is ErrMissing.
+var number = regexp.MustCompile(`\d+\.\d+[.\d]*`)
+
+// Version is the program's name and number, or an error that is ErrMissing.
 func (k Kind) Version(ctx context.Context) (string, error) {
 	path, err := find(k.program)
 	if err != nil {
 		return "", err
 	}
 	out, err := exec.CommandContext(ctx, path, k.version...).Output()
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return line, err
+	return k.title + " " + string(number.Find(out)), err
 }
 
 // Start starts a server with a new directory below scratch and waits until it answers.

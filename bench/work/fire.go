@@ -48,8 +48,7 @@ func runLateness(ctx context.Context, b *bench, rate int) error {
 	if err != nil {
 		return err
 	}
-	b.setLate("", fired.Late, n)
-	b.run.Curve = curve(fired.Late)
+	b.run.Curve = curve(b.setLate("", fired.Late, n))
 	b.set("rate_per_s", float64(n)/loaded.Took.Seconds())
 	b.set("submit_p99_ms", millis(stat.Percentile(loaded.Calls, .99)))
 	b.set("cpu_percent", 100*total(used).Seconds()/time.Since(start).Seconds())
@@ -123,8 +122,7 @@ func (b *bench) crowd(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	b.setLate(prefix, fired.Late, n)
-	b.run.Curve = curve(fired.Late) // of the later crowd
+	b.run.Curve = curve(b.setLate(prefix, fired.Late, n)) // of the later crowd
 	return nil
 }
 
@@ -141,15 +139,33 @@ func (b *bench) loadBefore(ctx context.Context, l peer.Load) error {
 
 // runDrain: many tasks due at one instant.
 func runDrain(ctx context.Context, b *bench) error {
-	if !b.Info().Gated {
-		if err := b.Work(ctx); err != nil {
-			return err
-		}
+	if g, ok := b.Peer.(peer.Gated); ok {
+		g.Hold()
+	}
+	if err := b.Work(ctx); err != nil {
+		return err
 	}
 	if err := b.warm(ctx); err != nil {
 		return err
 	}
 	return b.drain(ctx, "")
+}
+
+// awaitDone waits until n outcomes are recorded. It is called when they are about
+// to be: asking costs something.
+func (b *bench) awaitDone(ctx context.Context, n int, deadline time.Time) error {
+	for {
+		done, err := b.Done(ctx)
+		if err != nil || done >= n {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d outcomes are not recorded", n-done)
+		}
+		if err := rest(ctx, lookHow/2); err != nil {
+			return err
+		}
+	}
 }
 
 func (b *bench) drain(ctx context.Context, prefix string) error {
@@ -169,33 +185,21 @@ func (b *bench) drain(ctx context.Context, prefix string) error {
 	if err := rest(ctx, time.Until(l.At)); err != nil {
 		return err
 	}
+	var end time.Time
 	used, err := b.cpu(func() error {
-		if b.Info().Gated {
-			if err := b.Work(ctx); err != nil {
-				return err
-			}
+		if g, ok := b.Peer.(peer.Gated); ok {
+			g.Release()
 		}
-		return b.await(ctx, n, l.At.Add(patience))
+		if err := b.await(ctx, n, l.At.Add(patience)); err != nil {
+			return err
+		}
+		err := b.awaitDone(ctx, before+n, l.At.Add(2*patience))
+		end = time.Now()
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for {
-		done, err := b.Done(ctx)
-		if err != nil {
-			return err
-		}
-		if done-before >= n {
-			break
-		}
-		if time.Since(l.At) > 2*patience {
-			return fmt.Errorf("after %s %d of %d outcomes are recorded", 2*patience, done-before, n)
-		}
-		if err := rest(ctx, lookHow/2); err != nil {
-			return err
-		}
-	}
-	end := time.Now()
 	fired, err := b.Fired(ctx)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/bench/peer"
@@ -80,7 +82,7 @@ func (s Sizes) All() []Workload {
 		Workload{"drain", "Drain", peer.Fires, fmt.Sprintf("%s tasks due at one instant, until the last outcome is recorded", count(s.Drain)), runDrain},
 		Workload{"idle", "Idle", peer.Parks | peer.Fires, fmt.Sprintf("CPU for %s with %s tasks parked over 30 days", s.IdleFor, count(s.Parked)), runIdle},
 		Workload{"memory", "Memory", peer.Parks | peer.Fires, fmt.Sprintf("memory of %s tasks due in 30 to 50 minutes", count(s.Armed)), runMemory},
-		Workload{"growth", "Growth", peer.Grows, "scan tick and single submits as parked rows grow", runGrowth},
+		Workload{"growth", "Growth", peer.Grows, fmt.Sprintf("scan tick and %s single submits with %s parked rows", count(s.Singles), counts(s.Grown)), runGrowth},
 		Workload{"nodes", "Nodes", peer.Clusters, fmt.Sprintf("%s single submits, then %s tasks due at one instant", count(s.Singles), count(s.Drain)), runNodes},
 		Workload{"scripts", "Redis scripts", peer.Scripts, fmt.Sprintf("%s calls of each script by redis-benchmark, 32 connections", count(s.Calls)), runScripts},
 	)
@@ -107,6 +109,14 @@ type bench struct {
 }
 
 func (b *bench) set(key string, v float64) { b.run.Values[key] = v }
+
+func counts(list []int) string {
+	parts := make([]string, len(list))
+	for i, n := range list {
+		parts[i] = count(n)
+	}
+	return strings.Join(parts, ", ")
+}
 
 // count writes 1000000 as 1,000,000.
 func count(n int) string {
@@ -220,9 +230,14 @@ func (b *bench) setCalls(prefix string, l peer.Loaded, n int) {
 	b.set(prefix+"p99_ms", millis(stat.Percentile(l.Calls, .99)))
 }
 
-// setLate tells how late tasks were. Those that never fired have no lateness:
-// they are counted as lost.
-func (b *bench) setLate(prefix string, late []time.Duration, sent int) {
+// setLate tells how late tasks were. Those that have not fired count as late as
+// was waited for them, so that losing tasks makes nobody look punctual.
+func (b *bench) setLate(prefix string, fired []time.Duration, sent int) []time.Duration {
+	late := slices.Clone(fired)
+	for len(late) < sent {
+		late = append(late, patience)
+	}
+	slices.Sort(late)
 	for key, p := range map[string]float64{"p50_ms": .5, "p99_ms": .99, "p999_ms": .999, "max_ms": 1} {
 		b.set(prefix+key, millis(stat.Percentile(late, p)))
 	}
@@ -231,8 +246,9 @@ func (b *bench) setLate(prefix string, late []time.Duration, sent int) {
 		early++
 	}
 	b.set(prefix+"early", float64(early))
-	b.set(prefix+"lost", float64(max(0, sent-len(late))))
-	b.set(prefix+"twice", float64(max(0, len(late)-sent)))
+	b.set(prefix+"lost", float64(max(0, sent-len(fired))))
+	b.set(prefix+"twice", float64(max(0, len(fired)-sent)))
+	return late
 }
 
 func curve(late []time.Duration) []float64 {

@@ -1,0 +1,79 @@
+package report
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/timeoutcenter/toc/bench/result"
+)
+
+// shownLate is the least lateness that a plot shows, in ms: less is drawn there.
+const shownLate = 0.1
+
+// latenessOf draws how late tasks were, by percentile: the further right, the
+// rarer. Each line is the medians over the runs.
+func latenessOf(s result.Session, title string) []byte {
+	// The axis is the part that is later: 50 %, 10 %, 1 %… towards the right.
+	x := axis{1, 10_000, linesLeft, linesRight}
+	marks := map[float64]string{1: "0 %", 2: "50 %", 10: "90 %", 100: "99 %", 1000: "99.9 %", 10_000: "99.99 %"}
+	var lines []series
+	var all []float64
+	for i, name := range s.Order {
+		curve := s.Curve(name)
+		if curve == nil {
+			continue
+		}
+		l := series{name: name, colour: colour(i)}
+		for q, late := range curve {
+			rarer := 1 / max(1-result.Quantiles[q], 1/x.high)
+			l.x, l.y = append(l.x, rarer), append(l.y, max(late, shownLate))
+		}
+		all = append(all, l.y...)
+		lines = append(lines, l)
+	}
+	if lines == nil {
+		return nil
+	}
+	return drawLines(title, "lateness, ms", x, spanning(all, linesBottom, linesTop), marks, lines)
+}
+
+// growthOf draws the submit rate over the parked rows.
+func growthOf(s result.Session) []byte {
+	sizes := grownTo(s)
+	marks := map[float64]string{}
+	var xs, ys []float64
+	for _, size := range sizes {
+		marks[float64(size)] = thousands(float64(size))
+		xs = append(xs, float64(size))
+	}
+	var lines []series
+	for i, name := range s.Order {
+		l := series{name: name, colour: colour(i)}
+		for _, size := range sizes {
+			if v, ok := s.Value(name, fmt.Sprintf("%d_per_s", size)); ok {
+				l.x, l.y = append(l.x, float64(size)), append(l.y, v.Median)
+			}
+		}
+		if l.x != nil {
+			lines = append(lines, l)
+			ys = append(ys, l.y...)
+		}
+	}
+	if lines == nil {
+		return nil
+	}
+	return drawLines("Single submits a second as parked rows grow", "submits/s", spanning(xs, linesLeft, linesRight), spanning(ys, linesBottom, linesTop), marks, lines)
+}
+
+// sortedMarks goes from left to right.
+func sortedMarks(marks map[float64]string) iter.Seq2[float64, string] {
+	return func(yield func(float64, string) bool) {
+		for _, v := range slices.Sorted(maps.Keys(marks)) {
+			if !yield(v, marks[v]) {
+				return
+			}
+		}
+	}
+}
