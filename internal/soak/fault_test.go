@@ -87,7 +87,8 @@ func (v *vandal) plan(long bool) []string {
 
 // anything is one more fault, when there is time left.
 func (v *vandal) anything() string {
-	return slices.Concat([]string{kill, kill, kill, rolling, pause, consulCrash}, lines())[v.rng.IntN(12)]
+	kinds := slices.Concat([]string{kill, kill, kill, rolling, pause, consulCrash}, lines())
+	return kinds[v.rng.IntN(len(kinds))]
 }
 
 // do breaks one thing and waits until the cluster is whole again.
