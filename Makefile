@@ -11,8 +11,8 @@ NORACE  := -gcflags='modernc.org/sqlite=-race=false' -gcflags='modernc.org/sqlit
 .PHONY: help run demo build deps test soak lint bench fuzz
 
 help: ## print this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  \033[1mmake %-6s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\n  ARGS="--config FILE" goes to the program (run, demo); PKG=./store/... narrows test, bench and fuzz.\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\n  ARGS="--config FILE" goes to the program (run, demo, bench-peers); PKG=./store/... narrows test, bench and fuzz.\n'
 
 # run and demo start the built program itself: `go run` would not pass SIGTERM on to it.
 run: build ## start a timeout center on 127.0.0.1:8080, its store in data/ (needs only Go)
@@ -41,6 +41,10 @@ lint: ## formatting, vet, staticcheck, go.mod, docker-compose.yml
 
 bench: deps ## every Go benchmark, one package after the other, on servers of their own
 	scripts/with-servers.sh -buffer-pool=2G -- go test -run='^$$' -bench=. -benchmem -count=1 -timeout=60m -p=1 $(PKG)
+
+bench-peers: ## this beside asynq, River, beanstalkd and BullMQ, into docs/benchmarks.md: hours (ARGS=--quick for a look)
+	@scripts/bench-deps.sh
+	@scripts/bench-peers.sh $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(PKG)

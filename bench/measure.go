@@ -60,9 +60,7 @@ func (o *options) session(ctx context.Context, out io.Writer, w work.Workload) (
 	}
 	fmt.Fprintf(out, "%s: %s\n", w.Name, w.Sum)
 	for repeat := range o.repeats {
-		// Each repeat begins with another peer: none has always the same neighbour in time.
-		turn := slices.Concat(here[repeat%len(here):], here[:repeat%len(here)])
-		for _, name := range turn {
+		for _, name := range turn(here, repeat) {
 			r, err := o.do(ctx, w, name)
 			if err != nil {
 				return s, err
@@ -73,6 +71,12 @@ func (o *options) session(ctx context.Context, out io.Writer, w work.Workload) (
 		}
 	}
 	return s, nil
+}
+
+// turn is the order of a repeat. Each begins with another peer.
+func turn(names []string, repeat int) []string {
+	first := repeat % len(names)
+	return slices.Concat(names[first:], names[:first])
 }
 
 // isFull tells whether a workload has the sizes that the project is judged by.

@@ -127,7 +127,10 @@ func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
 	close(calls)
 	wg.Wait()
 	loaded := Loaded{Took: time.Since(start), Calls: took.Sorted()}
-	return loaded, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return loaded, err
+	}
+	return loaded, ctx.Err()
 }
 
 // feed hands out how many tasks each call has.

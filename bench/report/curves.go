@@ -20,12 +20,12 @@ func latenessOf(s result.Session, title string) []byte {
 	marks := map[float64]string{1: "0 %", 2: "50 %", 10: "90 %", 100: "99 %", 1000: "99.9 %", 10_000: "99.99 %"}
 	var lines []series
 	var all []float64
-	for i, name := range s.Order {
+	for _, name := range s.Order {
 		curve := s.Curve(name)
 		if curve == nil {
 			continue
 		}
-		l := series{name: name, colour: colour(i)}
+		l := series{name: name, colour: colour(name)}
 		for q, late := range curve {
 			rarer := 1 / max(1-result.Quantiles[q], 1/x.high)
 			l.x, l.y = append(l.x, rarer), append(l.y, max(late, shownLate))
@@ -49,8 +49,8 @@ func growthOf(s result.Session) []byte {
 		xs = append(xs, float64(size))
 	}
 	var lines []series
-	for i, name := range s.Order {
-		l := series{name: name, colour: colour(i)}
+	for _, name := range s.Order {
+		l := series{name: name, colour: colour(name)}
 		for _, size := range sizes {
 			if v, ok := s.Value(name, fmt.Sprintf("%d_per_s", size)); ok {
 				l.x, l.y = append(l.x, float64(size)), append(l.y, v.Median)

@@ -42,16 +42,29 @@ func plotsOf(s result.Session) []plot {
 	return list
 }
 
-// palette is told apart by most who see colours differently; toc has the first, strong ones.
-var palette = []string{"#0b5fff", "#00a38d", "#7a3ff2", "#0b93d6", "#d9480f", "#f08c00", "#c2255c", "#5c940d", "#795548", "#495057", "#9c36b5", "#868e96"}
+// colours has a peer's in every plot, by the beginning of its name: toc is blue
+// (redis) and green (scan), the floors are grey.
+var colours = []struct{ peer, colour string }{
+	{"toc/redis/8x1024", "#0b93d6"}, {"toc/redis/embedded", "#74a9ff"}, {"toc/redis", "#0b3fd6"},
+	{"toc/scan/8x1024", "#3fae6a"}, {"toc/scan/embedded", "#9bd3ae"}, {"toc/scan", "#0a7a3d"},
+	{"asynq/", "#f4b000"}, {"asynq", "#e8590c"}, {"river", "#c2255c"}, {"beanstalkd", "#7048e8"}, {"bullmq", "#795548"},
+	{"sql-loop/8x1024", "#adb5bd"}, {"sql-loop", "#6c757d"}, {"redis-scripts", "#343a40"},
+}
 
-func colour(i int) string { return palette[i%len(palette)] }
+func colour(peer string) string {
+	for _, c := range colours {
+		if strings.HasPrefix(peer, c.peer) {
+			return c.colour
+		}
+	}
+	return "#000000"
+}
 
 func barsOf(s result.Session, title, key string) []byte {
 	var bars []bar
-	for i, name := range s.Order {
+	for _, name := range s.Order {
 		if v, ok := s.Value(name, key); ok {
-			bars = append(bars, bar{name, v.Min, v.Median, v.Max, colour(i)})
+			bars = append(bars, bar{name, v.Min, v.Median, v.Max, colour(name)})
 		}
 	}
 	return drawBars(title, bars)
@@ -160,7 +173,7 @@ type series struct {
 
 const (
 	linesLeft, linesRight, linesTop, linesBottom = 70.0, 610.0, 50.0, 350.0
-	linesWidth, linesHeight                      = 800, 400
+	linesWidth, linesHeight                      = 840, 400
 )
 
 // drawLines draws lines on two logarithmic axes; marks stand below the x axis.

@@ -90,9 +90,9 @@ func number(v float64) string {
 	case size >= 100 || v == math.Trunc(v):
 		return thousands(v)
 	case size >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
+		return minus(strconv.FormatFloat(v, 'f', 1, 64))
 	default:
-		return strconv.FormatFloat(v, 'f', 2, 64)
+		return minus(strconv.FormatFloat(v, 'f', 2, 64))
 	}
 }
 
@@ -107,3 +107,6 @@ func thousands(v float64) string {
 	}
 	return s
 }
+
+// minus writes a minus sign, not a hyphen.
+func minus(s string) string { return strings.Replace(s, "-", "−", 1) }

@@ -8,6 +8,8 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +92,14 @@ func (k Kind) Start(ctx context.Context, scratch string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := k.startIn(ctx, path, dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+func (k Kind) startIn(ctx context.Context, path, dir string) (*Server, error) {
 	if err := k.give(dir); err != nil {
 		return nil, err
 	}
@@ -104,7 +114,7 @@ func (k Kind) Start(ctx context.Context, scratch string) (*Server, error) {
 			return nil, err
 		}
 		s, err := k.launch(ctx, path, dir, port)
-		if err == nil || attempt == portAttempts || ctx.Err() != nil {
+		if !errors.Is(err, syscall.EADDRINUSE) || attempt == portAttempts {
 			return s, err
 		}
 	}
@@ -127,8 +137,12 @@ func (k Kind) launch(ctx context.Context, path, dir string, port int) (*Server, 
 	}
 	s := &Server{Kind: k, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), proc: proc, dir: dir}
 	if err := s.await(ctx); err != nil {
-		tail, _ := os.ReadFile(log.Name())
-		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", k.Name, err, tail[max(0, len(tail)-2048):]), s.Stop())
+		s.end()
+		said, _ := os.ReadFile(log.Name())
+		if bytes.Contains(said, []byte("ddress already in use")) {
+			err = errors.Join(err, syscall.EADDRINUSE)
+		}
+		return nil, fmt.Errorf("%s: %w\n%s", k.Name, err, said[max(0, len(said)-2048):])
 	}
 	return s, nil
 }
@@ -147,7 +161,7 @@ func (s *Server) await(ctx context.Context) error {
 		}
 		select {
 		case <-s.proc.Done():
-			return fmt.Errorf("ended at once: %w", errors.Join(errors.New("see its log"), s.proc.Wait()))
+			return fmt.Errorf("ended at once: %w", cmp.Or(s.proc.Wait(), errors.New("without an error")))
 		case <-ctx.Done():
 			return fmt.Errorf("does not answer: %w", err)
 		case <-time.After(20 * time.Millisecond):
@@ -160,6 +174,11 @@ func (s *Server) PID() int { return s.proc.Pid() }
 
 // Stop ends the server without ceremony and removes its data.
 func (s *Server) Stop() error {
+	s.end()
+	return os.RemoveAll(s.dir)
+}
+
+func (s *Server) end() {
 	_ = s.proc.Signal(s.stop)
 	select {
 	case <-s.proc.Done():
@@ -167,7 +186,6 @@ func (s *Server) Stop() error {
 		_ = s.proc.Signal(syscall.SIGKILL)
 		<-s.proc.Done()
 	}
-	return os.RemoveAll(s.dir)
 }
 
 func accepts(ctx context.Context, addr string) error {

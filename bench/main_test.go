@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/bench/peer"
+	"github.com/timeoutcenter/toc/bench/work"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParse(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, work.Full(), o.sizes)
+	require.Equal(t, 3, o.repeats)
+	require.True(t, o.peers.match("toc/redis/8x1024"))
+
+	o, err = parse([]string{"--drain=700", "--quick", "--rates", "100,200"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 1, o.repeats)
+	require.Equal(t, 700, o.sizes.Drain, "flags win over the preset, wherever it stands")
+	require.Equal(t, []int{100, 200}, o.sizes.Rates)
+	require.Equal(t, work.Quick().Singles, o.sizes.Singles)
+	require.False(t, o.peers.match("toc/redis/8x1024"))
+	require.True(t, o.peers.match("toc/redis/8x128/http"))
+	require.Equal(t, "bench-peers --drain=700 --quick --rates 100,200", o.command)
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, bad := range []string{"--singles=0", "--steady=1ms", "--settle=-1s", "--rates=0", "--rates=x", "--only=dra", "--peers=nobody", "--grown=", "drain", "--repeats=0"} {
+		_, err := parse([]string{bad}, io.Discard)
+		require.Error(t, err, bad)
+	}
+	_, err := parse([]string{"--help"}, io.Discard)
+	require.ErrorIs(t, err, flag.ErrHelp)
+}
+
+func TestNamesMatchByTheirParts(t *testing.T) {
+	n := names{"lateness", "asynq", "toc/redis"}
+	for _, yes := range []string{"lateness-1000", "asynq", "asynq/100ms", "toc/redis/8x128/http"} {
+		require.True(t, n.match(yes), yes)
+	}
+	for _, no := range []string{"late", "latenesses", "toc/rediscluster", "toc"} {
+		require.False(t, n.match(no), no)
+	}
+	require.True(t, names(nil).match("anything"))
+}
+
+// Each workload has somebody who takes part, and each peer something to do.
+func TestEveryoneTakesPart(t *testing.T) {
+	busy := map[string]bool{}
+	for _, w := range work.Full().All() {
+		taking := 0
+		for _, p := range peer.All() {
+			if w.For(p.Info()) {
+				taking++
+				busy[p.Info().Name] = true
+			}
+		}
+		require.Positive(t, taking, w.Name)
+	}
+	for _, p := range peer.All() {
+		require.True(t, busy[p.Info().Name], p.Info().Name)
+	}
+}
+
+func TestOnlyTheProjectsSizesAreFull(t *testing.T) {
+	for _, w := range work.Full().All() {
+		require.True(t, isFull(w), w.Name)
+	}
+	for _, w := range work.Quick().All() {
+		require.False(t, isFull(w), w.Name)
+	}
+}
+
+func TestListNamesAll(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--list"}, &out))
+	for _, name := range append(peerNames(), workloadNames(work.Full())...) {
+		require.Contains(t, out.String(), name)
+	}
+}
+
+func TestSingleRefusesWhatIsNotThere(t *testing.T) {
+	require.ErrorContains(t, run(t.Context(), []string{singleCommand, `{"work":"drain","peer":"nobody"}`}, io.Discard), "nobody")
+	require.Error(t, run(t.Context(), []string{singleCommand, "{"}, io.Discard))
+	require.Error(t, run(t.Context(), []string{singleCommand}, io.Discard))
+}
+
+func TestTurnsRotate(t *testing.T) {
+	require.Equal(t, "b c a", strings.Join(turn([]string{"a", "b", "c"}, 1), " "))
+	require.Equal(t, "a b c", strings.Join(turn([]string{"a", "b", "c"}, 3), " "))
+}
