@@ -98,6 +98,7 @@ type tally struct {
 	late         map[string][]time.Duration // by biz_type
 	latest       *order
 	latestBy     time.Duration
+	again        *order // one that ran twice
 }
 
 // verdict holds what was promised against what ran.
@@ -242,11 +243,11 @@ func (v *verdict) judgeLateness(o *order, first run) {
 // judgeTwice asks for each run but the last why it was not the last.
 func (v *verdict) judgeTwice(o *order, runs []run) {
 	explained := 0
-	var why *fault
+	var why *fault // of the first that is explained: the last one needs no reason
 	for _, r := range runs {
 		if f := v.explain(r); f != nil {
 			explained++
-			why = f
+			why = cmp.Or(why, f)
 		}
 	}
 	if explained < len(runs)-1 {
@@ -254,7 +255,9 @@ func (v *verdict) judgeTwice(o *order, runs []run) {
 		v.twice = append(v.twice, v.story(o))
 		return
 	}
-	v.kind(why).twice++
+	k := v.kind(why)
+	k.twice++
+	k.again = o
 }
 
 // story tells all that is known of a task.
@@ -306,6 +309,9 @@ func (v *verdict) table() string {
 			warning = fmt.Sprintf(", WARNING: more than %s", goal)
 		}
 		fmt.Fprintf(&text, "latest of %s (%s%s): %s\n", name, ms(k.latestBy), warning, v.story(k.latest))
+		if k.again != nil {
+			fmt.Fprintf(&text, "twice by %s: %s\n", name, v.story(k.again))
+		}
 	}
 	return text.String()
 }
