@@ -43,6 +43,7 @@ func (a *App) build() error {
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
+		Unarmed:  func(tasks []task.Task) { a.desk.HandOn(tasks) },
 		Handover: func() { a.scanner.Tick() }, Now: time.Now, Logger: a.room("redistimer"),
 	})
 	a.timer.SetTypes(timed(a.cfg))

@@ -39,6 +39,7 @@ func (a *App) newMembership() membership {
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Prepare:    a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.health.down,
+		Died: func() { a.timer.Recheck() },
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
 				log.Error("worker number refused", "error", err) // cannot be: the cluster leases from the same range

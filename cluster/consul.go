@@ -51,6 +51,9 @@ type ConsulConfig struct {
 	// Unable lists the databases that this node cannot reach now. It is asked once
 	// a second. Defaults to none.
 	Unable func() []int
+	// Died is called when another node's locks were freed that it did not hand over:
+	// what it was doing may be half done. It must not block. Defaults to nobody.
+	Died func()
 	// Worker is told the worker number for job_ids, before Acquire returns and
 	// whenever it changes. The heartbeat waits for it. Defaults to nobody.
 	Worker func(n int)
@@ -69,6 +72,9 @@ func (c ConsulConfig) withDefaults() ConsulConfig {
 	}
 	if c.Unable == nil {
 		c.Unable = func() []int { return nil }
+	}
+	if c.Died == nil {
+		c.Died = func() {}
 	}
 	if c.Worker == nil {
 		c.Worker = func(int) {}
@@ -109,10 +115,11 @@ type Consul struct {
 	lostWhy   error
 	databases []fitness
 	unable    []int
-	nodes     []peer // by the watch; nil: it has not answered yet
-	locks     []lock // by partition, as the watch knows them; nil: it has not answered yet
-	locksAt   uint64 // the index of that answer
-	holds     []hold // by partition
+	nodes     []peer          // by the watch; nil: it has not answered yet
+	dead      map[uint64]bool // instances whose death was told
+	locks     []lock          // by partition, as the watch knows them; nil: it has not answered yet
+	locksAt   uint64          // the index of that answer
+	holds     []hold          // by partition
 	plan      plan
 }
 

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,6 +75,24 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	require.Zero(t, b.owns())
 	close(gate)
 	settled(t, a, b)
+}
+
+// Those who go on are told of a node that did not say good-bye.
+func TestADeathIsTold(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	var deaths atomic.Int32
+	a := w.join("a", func(c *cluster.ConsulConfig) { c.Died = func() { deaths.Add(1) } })
+	b := w.join("b", nil)
+	settled(t, a, b)
+	b.leave()
+	settled(t, a)
+	require.Zero(t, deaths.Load(), "b has left in order")
+	c := w.join("c", nil)
+	settled(t, a, c)
+	c.proxy.Cut()
+	settled(t, a)
+	require.EqualValues(t, 1, deaths.Load())
 }
 
 // A partition with work in hand holds up no other.

@@ -94,7 +94,11 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 	}
 	c.locks, c.locksAt = locks, at
 	c.owned.change(gone, false)
+	died := c.buryLocked()
 	c.mu.Unlock()
+	if died {
+		c.cfg.Died()
+	}
 	if len(gone) > 0 {
 		c.cfg.Logger.Warn("locks lost", "partitions", gone)
 	}
@@ -102,6 +106,21 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 }
 
 // partitionsOf lists the partitions that a session holds.
+// buryLocked notes whose locks are free and were not handed over, and tells
+// whether there is anybody new among them.
+func (c *Consul) buryLocked() (died bool) {
+	for _, l := range c.locks {
+		if l.session == "" && l.instance != 0 && l.instance != c.instance && !c.dead[l.instance] {
+			if c.dead == nil {
+				c.dead = make(map[uint64]bool)
+			}
+			c.dead[l.instance] = true
+			died = true
+		}
+	}
+	return died
+}
+
 func partitionsOf(locks []lock, session string) (list []int) {
 	for p, l := range locks {
 		if session != "" && l.session == session {

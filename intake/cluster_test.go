@@ -90,6 +90,19 @@ func (p *peer) took() []uint64 {
 }
 
 // clustered is a rig whose desk is one of a cluster's.
+// slots notes what is armed.
+type slots rig
+
+func (s *slots) Arm(tasks ...task.Task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range tasks {
+		s.armed = append(s.armed, t.JobID)
+	}
+}
+
+func (*slots) Forget(uint64) {}
+
 func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -101,7 +114,7 @@ func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 		r.Desk = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Near: func(bizType uint64, p int, due time.Time) bool { return soon(bizType, p, due) && c.Owns(p) },
-			Soon: soon, Cluster: c, Now: now,
+			Soon: soon, Cluster: c, Timer: (*slots)(r), Now: now,
 		})
 		f(t, r, c)
 	})

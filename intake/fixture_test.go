@@ -39,6 +39,7 @@ type rig struct {
 	start time.Time
 
 	mu        sync.Mutex
+	armed     []uint64       // what the timer was given
 	submitted map[string]int // by biz_type
 	ran       map[uint64][]time.Time
 }

@@ -55,6 +55,25 @@ func TestWakeQueuesWhatIsDueSoon(t *testing.T) {
 	})
 }
 
+func TestWakeArmsWhatIsTheTimers(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, _ *fleet) {
+		mine, far := r.insert(3, 1, time.Second), r.insert(1, 1, time.Hour)
+		others, done := r.insert(3, foreign, time.Second), r.insert(3, 1, time.Second)
+		r.become(r.row(done), task.Processed)
+		require.Zero(t, r.Wake(t.Context(), []uint64{mine, far, others, done}))
+		slices.Sort(r.armed)
+		require.Equal(t, []uint64{mine, far}, r.armed, "the timer knows which are its own")
+	})
+}
+
+func TestHandOnTellsTheOwner(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		mine, others := r.insert(3, 1, time.Hour), r.insert(3, foreign, time.Hour)
+		r.HandOn([]task.Task{r.row(mine), r.row(others)})
+		require.Equal(t, []uint64{others}, c.peer.offered)
+	})
+}
+
 // A row that was read before a cancel must not bring the task back.
 func TestACancelDuringAWakeIsHonoured(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, _ *fleet) {

@@ -98,10 +98,12 @@ func (t *Timer) flushArms(batch []*arming) {
 	t.mu.Unlock()
 
 	answers := t.slots.Arm(context.Background(), list)
+	failed := false
 	t.mu.Lock()
 	for i, a := range answers {
 		l, s := lines[i], &lines[i].slots[list[i].Slot.Partition]
 		if a.Err != nil {
+			failed = true
 			t.cfg.Observer.ArmFailed(l.BizType.BizType, len(list[i].Members))
 			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "biz_type", l.Name, "tasks", len(list[i].Members), "error", a.Err)
 			t.missed(s)
@@ -112,6 +114,18 @@ func (t *Timer) flushArms(batch []*arming) {
 		}
 	}
 	t.mu.Unlock()
+	if failed && t.cfg.Unarmed != nil {
+		var unarmed []task.Task
+		for _, a := range batch {
+			for _, row := range a.tasks {
+				shard, _ := t.cfg.Layout.ShardOf(row.JobID)
+				if i, ok := index[bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}]; ok && answers[i].Err != nil {
+					unarmed = append(unarmed, row)
+				}
+			}
+		}
+		t.cfg.Unarmed(unarmed)
+	}
 	for _, a := range batch {
 		a.done.Done()
 	}

@@ -122,8 +122,9 @@ type node struct {
 	lanes   chan []*processor.Lane
 	stop    context.CancelFunc
 	giveUp  context.CancelFunc
-	stopped chan error // of the timer
-	ran     chan error // of the runner
+	unarmed chan task.Task // what the timer could not arm
+	stopped chan error     // of the timer
+	ran     chan error     // of the runner
 	over    bool
 }
 
@@ -133,8 +134,9 @@ func (c *center) start(partitions ...int) *node {
 	owned := newOwnership(partitions)
 	n := &node{
 		c: c, owned: owned, line: &line{}, store: &mortal{Store: c.store},
-		queue: queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Owns: owned.Owns}),
-		lanes: make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
+		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Owns: owned.Owns}),
+		unarmed: make(chan task.Task, 1000),
+		lanes:   make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
@@ -142,7 +144,7 @@ func (c *center) start(partitions ...int) *node {
 	})
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
-		OutageAfter: time.Minute, Handover: c.handedOver, Now: time.Now, Logger: quiet,
+		OutageAfter: time.Minute, Unarmed: n.noteUnarmed, Handover: c.handedOver, Now: time.Now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
@@ -165,6 +167,12 @@ func (c *center) start(partitions ...int) *node {
 		t.Cleanup(n.end)
 	}
 	return n
+}
+
+func (n *node) noteUnarmed(tasks []task.Task) {
+	for _, row := range tasks {
+		n.unarmed <- row
+	}
 }
 
 // everything is all partitions.

@@ -153,6 +153,21 @@ func (t *Timer) reached(s *slotState) {
 	}
 }
 
+// Recheck arms what is due soon and Redis lacks, in all slots: another node died,
+// and what it had stored last it may not have armed.
+func (t *Timer) Recheck() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lines {
+		for p := range l.slots {
+			if s := &l.slots[p]; s.owned && s.repair == "" {
+				s.repair = ReasonLost
+			}
+		}
+	}
+	ring(t.repairs)
+}
+
 // missed notes that tasks of a slot were stored and not armed. The lock is held.
 func (t *Timer) missed(s *slotState) {
 	s.missed = true

@@ -66,6 +66,9 @@ type Config struct {
 	// OutageAfter is how long a slot may be out of reach before the scan engine
 	// serves it.
 	OutageAfter time.Duration
+	// Unarmed is told of tasks that could not be armed, of whichever partition. It
+	// must not block. May be nil.
+	Unarmed func(tasks []task.Task)
 	// Handover is called when tasks of redis-mode types became the scan engine's:
 	// it must look for them. It must not block.
 	Handover func()

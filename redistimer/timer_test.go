@@ -52,6 +52,7 @@ func exerciseTimer(t *testing.T, place slotPlace) {
 		{"a lane of one", hasRoomForOne},
 		{"another node takes a partition over", changesHands},
 		{"a partition is handed over", handsOver},
+		{"what was not armed is told, and found", findsWhatIsNotArmed},
 		{"a change meets a settle on its way", changesWhileSettling},
 		{"a reschedule moves a claimed task", reschedulesClaimed},
 	} {
@@ -383,6 +384,21 @@ func handsOver(t *testing.T, c *center) {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
+}
+
+// A node that cannot reach Redis says which tasks it could not arm, of whichever
+// partition; and the owner finds them when it is told to look.
+func findsWhatIsNotArmed(t *testing.T, c *center) {
+	a, b := c.start(), c.start(everything...)
+	c.filled()
+	a.line.cut()
+	row := a.submit(1, 500*time.Millisecond)
+	require.Equal(t, row.JobID, (<-a.unarmed).JobID)
+	require.Empty(t, c.runsOf(row.JobID))
+	b.Recheck()
+	c.settled(row.JobID, task.Processed)
+	require.Len(t, c.runsOf(row.JobID), 1)
+	require.Empty(t, b.unarmed)
 }
 
 // A redrive may come before Redis was told of the death.
