@@ -2,7 +2,14 @@ package cluster_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,6 +150,43 @@ func TestASessionThatWasEndedByHand(t *testing.T) {
 	w.endSession("a")
 	eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
 	settled(t, a, b)
+}
+
+// A session that was given up and could not be ended then would live for ever:
+// the check that it hangs on passes again.
+func TestASessionThatCouldNotBeEnded(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: w.addr})
+	var mute, refused atomic.Bool
+	lives := func(session string) bool {
+		entry, _, err := w.direct().Session().Info(session, nil)
+		return err == nil && entry != nil
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case mute.Load():
+			rw.WriteHeader(http.StatusInternalServerError)
+		case strings.Contains(r.URL.Path, "/session/destroy") && !refused.Load() && lives(path.Base(r.URL.Path)):
+			refused.Store(true)
+			rw.WriteHeader(http.StatusInternalServerError)
+		default:
+			behind.ServeHTTP(rw, r)
+		}
+	}))
+	t.Cleanup(front.Close)
+	a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = front.Listener.Addr().String() })
+	settled(t, a)
+	// Silent for longer than the session is trusted and less than it lives: that
+	// needs some luck.
+	for try := 0; !refused.Load(); try++ {
+		require.Less(t, try, 40)
+		mute.Store(true)
+		time.Sleep(ttl * 8 / 10)
+		mute.Store(false)
+		eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
+	}
+	settled(t, a)
 }
 
 // The agent has lost its state, or somebody has tidied up.

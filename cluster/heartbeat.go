@@ -109,7 +109,7 @@ func (c *Consul) missed(ctx context.Context, err error) {
 	case errors.As(err, &taken):
 		if !c.nameDenied {
 			c.nameDenied = true
-			c.cfg.Logger.Error("another process has this node's name; waiting for it to end", "error", err)
+			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
 		c.giveUpAll()
 	case c.cfg.KeepOnLoss && unreachable(err):

@@ -23,6 +23,8 @@ func (e *nameTakenError) Error() string {
 		e.node, e.cluster)
 }
 
+var errSessionEnding = errors.New("lock the node's name: the session before has not quite ended")
+
 // openSession makes a session that holds this node's name and a worker number.
 // What it could not finish it goes on with when it is called again.
 func (c *Consul) openSession(ctx context.Context) error {
@@ -85,8 +87,15 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock the node's name: %w", err)
-	case pair == nil || pair.Session == "" || string(pair.Value) == c.service:
-		return errors.New("lock the node's name: the session before has not quite ended")
+	case pair == nil || pair.Session == "":
+		return errSessionEnding
+	case string(pair.Value) == c.service:
+		// It was given up, and could not be ended then. While our check passes it
+		// would live for ever.
+		if pair.Session != c.opening {
+			err = c.destroy(ctx, pair.Session)
+		}
+		return errors.Join(errSessionEnding, err)
 	}
 	return &nameTakenError{c.cfg.Node, c.cfg.Prefix}
 }
