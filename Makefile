@@ -8,7 +8,7 @@ PKG     ?= ./...
 NORACE  := -gcflags='modernc.org/sqlite=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false' -gcflags='modernc.org/libc=-race=false'
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build deps test soak lint bench fuzz
+.PHONY: help run demo build deps test soak lint bench bench-peers fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
