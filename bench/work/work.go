@@ -49,8 +49,8 @@ func Full() Sizes {
 func Quick() Sizes {
 	return Sizes{
 		Singles: 3000, Batched: 20_000, Rates: []int{1000}, Steady: 4 * time.Second,
-		Parked: 20_000, Crowd: 4000, Drain: 10_000, IdleFor: 4 * time.Second, IdleSettle: 2 * time.Second,
-		Settle: 500 * time.Millisecond, Armed: 20_000, Grown: []int{10_000, 40_000}, Calls: 20_000,
+		Parked: 20_000, Crowd: 2000, Drain: 4000, IdleFor: 3 * time.Second, IdleSettle: time.Second,
+		Settle: 500 * time.Millisecond, Armed: 20_000, Grown: []int{5000, 20_000}, Calls: 20_000,
 	}
 }
 

@@ -151,8 +151,8 @@ func TestEarlyTasksAreCounted(t *testing.T) {
 func TestDrainIsTimedFromTheInstant(t *testing.T) {
 	run, err := do(t, "drain", &clockwork{late: 2 * time.Second, parts: peer.Batches})
 	require.NoError(t, err)
-	require.Equal(t, 10_000, run.N)
-	require.InDelta(t, 5000, run.Values["per_s"], 50)
+	require.Equal(t, Quick().Drain, run.N)
+	require.InDelta(t, float64(Quick().Drain)/2, run.Values["per_s"], 50)
 	require.InDelta(t, 2000, run.Values["first_ms"], 1e-6)
 	require.Greater(t, run.Values["flow_per_s"], 10*run.Values["per_s"])
 }
@@ -171,7 +171,7 @@ func TestCrowdComparesWithNothingParked(t *testing.T) {
 	for _, l := range c.loads {
 		sizes = append(sizes, l.N)
 	}
-	require.Equal(t, []int{300, 4000, 20_000, 4000}, sizes, "warm, crowd, park, crowd")
+	require.Equal(t, []int{Quick().Singles / 10, Quick().Crowd, Quick().Parked, Quick().Crowd}, sizes, "warm, crowd, park, crowd")
 }
 
 func TestSubmitStartsNoWorkers(t *testing.T) {
