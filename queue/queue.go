@@ -170,7 +170,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 	switch {
 	case !due.After(now):
 		e.state, e.runAt = ready, now
-	case it.Claimed && !due.After(now.Add(q.cfg.CheckAhead)): // was just read, no need to read it again
+	case it.Claimed && due.Before(now.Add(q.cfg.StaleAfter)): // was just read, no need to read it again
 		e.state, e.runAt = ready, due
 	default:
 		e.state, e.runAt = waiting, due

@@ -80,8 +80,8 @@ type Config struct {
 // for their own millisecond in memory, so the round trips cost no lateness; and
 // as there is that time, claims wait for each other and share their round trips.
 const (
-	ahead     = 45 * time.Millisecond  // claimed so long before they are due
-	beat      = 15 * time.Millisecond  // least time between two rounds, but for the urgent
+	ahead     = 200 * time.Millisecond // claimed so long before they are due
+	beat      = 50 * time.Millisecond  // least time between two rounds, but for the urgent
 	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
 	retry     = time.Second            // and one that is out of reach so often
 	giveBack  = 250 * time.Millisecond // pause of a task that the queue did not take
