@@ -80,6 +80,8 @@ func lock(t *testing.T, consul *api.Client, prefix string) held {
 	require.NoError(t, consul.Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: l.service, Name: prefix, Check: &api.AgentServiceCheck{TTL: "10m", Status: api.HealthPassing},
 	}))
+	// An agent remembers over a restart what it was told, not what a check began with.
+	require.NoError(t, consul.Agent().UpdateTTL("service:"+l.service, "", api.HealthPassing))
 	var err error
 	l.session, _, err = consul.Session().Create(&api.SessionEntry{
 		Name: prefix, ServiceChecks: []api.ServiceCheck{{ID: "service:" + l.service}}, LockDelay: time.Millisecond,
