@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/intake"
@@ -123,19 +124,32 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	const n = 20
 	due, cancelled := make(map[uint64]time.Time), make(map[uint64]time.Time)
+	// All at once: without Redis each change waits a moment for its arming, and the
+	// next ones must not become due meanwhile.
+	each := func(ids map[uint64]time.Time, change func(id uint64) error) {
+		t.Helper()
+		var g errgroup.Group
+		for id := range ids {
+			g.Go(func() error { return change(id) })
+		}
+		require.NoError(t, g.Wait())
+	}
+	var mu sync.Mutex
 	move := func(ids map[uint64]time.Time, in time.Duration) {
 		t.Helper()
-		for id := range ids {
+		each(ids, func(id uint64) error {
 			when := intake.In(in)
 			moved, err := c.Desk().Reschedule(t.Context(), id, intake.Change{When: &when})
-			require.NoError(t, err)
+			mu.Lock()
+			defer mu.Unlock()
 			due[id] = moved.ActionTime
-		}
+			return err
+		})
 	}
 	cancel := func(ids map[uint64]time.Time) {
 		t.Helper()
+		each(ids, func(id uint64) error { return c.Desk().Cancel(t.Context(), id) })
 		for id := range ids {
-			require.NoError(t, c.Desk().Cancel(t.Context(), id))
 			delete(due, id)
 			cancelled[id] = time.Time{}
 		}
