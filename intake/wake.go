@@ -49,13 +49,13 @@ func (d *Desk) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
 			rest = append(rest, t)
 		}
 	}
-	d.cfg.Timer.Arm(rest...)
 	for p, list := range items {
 		d.cfg.Queue.Offer(reads[p], list...)
 		if !d.dropLost(p) {
 			taken += len(list)
 		}
 	}
+	d.cfg.Timer.Arm(rest...) // may wait for Redis, so after what is about to be due
 	return taken
 }
 
