@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -105,8 +106,17 @@ func (p *Proxy) serve(l net.Listener) (hang func()) {
 	})
 	return func() {
 		cancel()
+		deafen(l)
 		_ = l.Close()
 		carriers.Wait()
+	}
+}
+
+// deafen ends the listening of whoever holds the socket: a child that is just being started has every descriptor of
+// ours until its exec, and to close ours alone would leave the port open for that long.
+func deafen(l net.Listener) {
+	if raw, err := l.(*net.TCPListener).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
 	}
 }
 
