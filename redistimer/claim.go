@@ -150,7 +150,7 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 			continue
 		}
 		t.reached(s)
-		s.skew = now.Sub(a.Now).Round(time.Millisecond)
+		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
 		if claims[i].Limit > 0 {
 			l.asked++
 			l.got += len(a.Members)
@@ -162,14 +162,16 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 		if a.Marker == "" && s.repair != ReasonLost && !s.covered.IsZero() {
 			t.lost(l)
 		}
-		if !a.Expires.IsZero() && a.Expires.Before(a.Now) && s.orphans.IsZero() && now.Sub(s.expired) >= poll {
-			s.expired = now
-			s.orphans = now.Add(-l.Visibility) // claims so old have expired
-		}
 		for _, m := range a.Members {
 			if t.hold(l, s, m.JobID) {
 				loads = append(loads, claim{l, l.BizType, s, m})
 			}
+		}
+		// More claims than we know of: the call that made them was given up, and
+		// reached Redis all the same. (Or some were settled since: then none is found.)
+		if a.Claims > len(s.held) && now.Sub(s.counted) >= poll {
+			s.counted = now
+			t.orphaned(s)
 		}
 	}
 	for _, l := range t.lines {

@@ -36,13 +36,13 @@ type slotState struct {
 	next  time.Time     // when its head is due, as far as known; zero: empty
 	heard time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
 	seen  time.Time     // when Redis was last asked
-	skew  time.Duration // how far Redis's clock is behind ours: tasks are due by one clock, their owner's
+	skew  time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
 
 	// The rows up to this time are in Redis; zero: nothing is known.
 	covered time.Time
 	repair  string             // reason why it is to be filled from the store; "" none
 	orphans time.Time          // claims made before then that are not held are nobody's; zero: not to be looked for
-	expired time.Time          // when claims that had expired were last looked for
+	counted time.Time          // when claims that are not held were last found by their number
 	held    map[uint64]holding // claimed by us, not settled
 
 	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
@@ -57,6 +57,13 @@ type holding struct {
 	settling int // of those, on their way back to Redis
 	// changed: the task was armed meanwhile, which Redis may have left to the claim.
 	changed bool
+}
+
+// setSkew learns from an answer that the skew is in these bounds: Redis read its
+// clock at some moment between the question and the answer. A slow answer says
+// little, and must not be taken for a clock that is behind.
+func (s *slotState) setSkew(least, most time.Duration) {
+	s.skew = max(least, min(s.skew, most)).Round(time.Millisecond)
 }
 
 func newLine(b BizType, partitions int) *line {

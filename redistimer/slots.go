@@ -109,7 +109,7 @@ type Claiming struct {
 type Claimed struct {
 	Members []Member  // the claims, earliest first; At: when they were to run
 	Next    time.Time // of the head of the store queue; zero: it is empty
-	Expires time.Time // of the first claim to expire, of anyone; zero: there is none
+	Claims  int       // how many tasks are claimed now, by anyone, these included
 	Marker  string    // "": there is none, the slot was lost
 	Now     time.Time // Redis's clock, to the microsecond
 	Err     error     // nothing is known, and nothing was claimed that is known of
@@ -148,8 +148,8 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 		}
 		c.Members = appendMembers(c.Members, run.reply[0])
 		if now := parseTime(run.reply[4], run.reply[5]); !now.Before(c.Now) {
-			c.Next, c.Expires = parseAt(run.reply[1]), parseAt(run.reply[2])
-			c.Marker, c.Now = run.reply[3], now
+			c.Next, c.Marker, c.Now = parseAt(run.reply[1]), run.reply[3], now
+			c.Claims, _ = strconv.Atoi(run.reply[2])
 		}
 	}
 	for i := range answers {

@@ -26,7 +26,7 @@ func (s slotSuite) roundTrip(t *testing.T) {
 	require.Equal(t, later, c.Next)
 	require.WithinDuration(t, time.Now(), c.Now, time.Minute)
 	expiry := ceilMilli(c.Now.Add(time.Minute))
-	require.Equal(t, expiry, c.Expires)
+	require.Equal(t, 2, c.Claims)
 	require.Empty(t, c.Marker)
 	require.Equal(t, state{
 		Store:   map[string]string{"30": score(later, 0)},
@@ -40,7 +40,7 @@ func (s slotSuite) roundTrip(t *testing.T) {
 	}, r.state(t, orders))
 	c = r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Visibility: time.Minute})
 	require.Empty(t, c.Members)
-	require.Zero(t, c.Expires)
+	require.Zero(t, c.Claims)
 
 	r.settle(t, redistimer.Settling{Slot: orders, Done: []uint64{30}})
 	require.Zero(t, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10}).Next)
@@ -81,10 +81,9 @@ func (s slotSuite) scoresAreExact(t *testing.T) {
 			require.Equal(t, []redistimer.Member{c.want}, claimed.Members)
 			// The claims last longer than a score can tell; they keep the attempts exactly.
 			require.Equal(t, map[string]string{"1": score(time.UnixMilli(9007199254739), c.want.Attempts)}, r.state(t, orders).Prepare)
-			require.Equal(t, time.UnixMilli(9007199254739).UTC(), claimed.Expires)
 			claims, err := r.Prepared(t.Context(), orders, 0, 10)
 			require.NoError(t, err)
-			require.Equal(t, []redistimer.Member{member(1, claimed.Expires, c.want.Attempts)}, claims)
+			require.Equal(t, []redistimer.Member{member(1, time.UnixMilli(9007199254739).UTC(), c.want.Attempts)}, claims)
 		})
 	}
 }
@@ -174,7 +173,8 @@ func TestClaimToTheMillisecond(t *testing.T) {
 	require.Equal(t, []uint64{1}, idsOf(c.Members))
 	require.Equal(t, noon.Add(1999*time.Microsecond), c.Now)
 	require.Equal(t, noon.Add(2*time.Millisecond), c.Next)
-	require.Equal(t, noon.Add(3*time.Millisecond), c.Expires, "2009 µs after noon, rounded up")
+	require.Equal(t, map[string]string{"1": score(noon.Add(3*time.Millisecond), 999)}, r.state(t, orders).Prepare,
+		"2009 µs after noon, rounded up")
 
 	c = r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Ahead: time.Microsecond, Visibility: time.Hour})
 	require.Equal(t, []uint64{2}, idsOf(c.Members))
@@ -196,14 +196,14 @@ func (s slotSuite) looks(t *testing.T) {
 		c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: limit, Visibility: time.Hour})
 		require.Empty(t, c.Members)
 		require.Equal(t, at, c.Next)
-		require.Zero(t, c.Expires)
+		require.Zero(t, c.Claims)
 	}
 	require.Equal(t, before, r.state(t, orders))
 
 	r.claim(t, redistimer.Claiming{Slot: orders, Limit: 1, Visibility: time.Hour})
 	c := r.claim(t, redistimer.Claiming{Slot: orders})
 	require.Zero(t, c.Next)
-	require.WithinDuration(t, c.Now.Add(time.Hour), c.Expires, time.Minute)
+	require.Equal(t, 1, c.Claims)
 }
 
 func (s slotSuite) claimsOnce(t *testing.T) {

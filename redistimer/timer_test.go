@@ -44,6 +44,7 @@ func exerciseTimer(t *testing.T, place slotPlace) {
 		{"the dead are kept, and redriven", diesAndLives},
 		{"what has not started is given back", givesBack},
 		{"claims of a crashed node are rolled back at once", recoversOrphans},
+		{"a claim that arrives after it was given up is rolled back", recoversLateClaims},
 		{"a held claim does not expire", keepsHeldClaims},
 		{"the horizon moves on", movesTheHorizon},
 		{"what Redis does not know is swept", sweeps},
@@ -210,6 +211,21 @@ func recoversOrphans(t *testing.T, c *center) {
 	}
 	expired, _ := c.counts()
 	require.Equal(t, 12, expired)
+}
+
+// A call that timed out for us may be served by Redis long afterwards, when the
+// claims of before are settled or rolled back: no other sign of it is left.
+func recoversLateClaims(t *testing.T, c *center) {
+	n := c.start(everything...)
+	c.filled()
+	id := n.submit(1, time.Second).JobID
+	late := c.slots.Claim(t.Context(), []redistimer.Claiming{
+		{Slot: c.slot(id), Limit: 10, Ahead: time.Hour, Visibility: c.biz.Visibility}})[0]
+	require.NoError(t, late.Err)
+	require.Len(t, late.Members, 1)
+	c.settled(id, task.Processed)
+	require.Len(t, c.runsOf(id), 1)
+	require.Equal(t, 1, c.runsOf(id)[0].task.Attempts, "it might have run")
 }
 
 func keepsHeldClaims(t *testing.T, c *center) {

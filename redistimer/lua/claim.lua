@@ -4,7 +4,7 @@
 -- KEYS     1 store queue, 2 prepare queue, 3 marker
 -- ARGV     1 at most so many, 0 to only look; 2 how much ahead of its time a task may be, 3 how long the claims last,
 --          both in microseconds; 4 the highest millisecond that fits a score
--- Returns  {"job_id score …", score of the next in the store queue, score of the first in the prepare queue, marker,
+-- Returns  {"job_id score …", score of the next in the store queue, how many are in the prepare queue, marker,
 --          seconds, microseconds}; "" where there is none. The scores of the claimed are those they had in the store
 --          queue, the time is Redis's own.
 --
@@ -15,10 +15,6 @@ local store, prepare, marker = KEYS[1], KEYS[2], KEYS[3]
 local limit = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-
-local function head(queue)
-  return redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2] or ''
-end
 
 local claimed = {}
 if limit > 0 then
@@ -52,4 +48,5 @@ if limit > 0 then
     redis.call('ZREMRANGEBYRANK', store, 0, #due / 2 - 1) -- with no lower bound, the due are the first by rank
   end
 end
-return {table.concat(claimed, ' '), head(store), head(prepare), redis.call('GET', marker) or '', time[1], time[2]}
+local next = redis.call('ZRANGE', store, 0, 0, 'WITHSCORES')[2] or ''
+return {table.concat(claimed, ' '), next, redis.call('ZCARD', prepare), redis.call('GET', marker) or '', time[1], time[2]}
