@@ -110,7 +110,7 @@ func (l *ledger) runs(jobID uint64) []time.Time {
 var _ processor.Processor = (*ledger)(nil)
 
 // embedded is a small configuration on SQLite in a directory of the test's.
-func embedded(t *testing.T) configs.Config {
+func embedded(t testing.TB) configs.Config {
 	cfg := configs.Default()
 	cfg.Node.Name = strings.ReplaceAll(t.Name(), "/", "-")
 	cfg.HTTP.Listen = "127.0.0.1:0"
@@ -124,7 +124,7 @@ func embedded(t *testing.T) configs.Config {
 }
 
 // onMySQL moves a configuration to the test run's MariaDB, migrated.
-func onMySQL(t *testing.T, cfg configs.Config) configs.Config {
+func onMySQL(t testing.TB, cfg configs.Config) configs.Config {
 	cfg.Store.Driver = configs.DriverMySQL
 	cfg.Store.TablesPerDatabase = 4
 	cfg.Cluster.Partitions = 0
@@ -147,7 +147,7 @@ type center struct {
 }
 
 // run starts a center and stops it at the end of the test.
-func run(t *testing.T, cfg configs.Config, opts ...app.Option) *center {
+func run(t testing.TB, cfg configs.Config, opts ...app.Option) *center {
 	t.Helper()
 	ready := make(chan string, 1)
 	opts = append(opts, app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr }))
@@ -174,7 +174,7 @@ func run(t *testing.T, cfg configs.Config, opts ...app.Option) *center {
 }
 
 // testLogger shows warnings of the center in the test's output.
-func testLogger(t *testing.T) *slog.Logger {
+func testLogger(t testing.TB) *slog.Logger {
 	level := slog.LevelWarn
 	if os.Getenv("TOC_TEST_VERBOSE") != "" {
 		level = slog.LevelDebug

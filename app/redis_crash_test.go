@@ -29,7 +29,7 @@ func (s *webhookSink) awaitQuiet(t *testing.T, quiet time.Duration) {
 func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		store func(t *testing.T, cfg configs.Config) configs.Config // nil: SQLite
+		store func(t testing.TB, cfg configs.Config) configs.Config // nil: SQLite
 		takes time.Duration                                         // a run
 		die   func(t *testing.T, kill func(), sink *webhookSink, r *testrig.PrivateRedis)
 		twice int // tasks that may run twice, for each kill

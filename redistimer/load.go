@@ -79,13 +79,16 @@ func (t *Timer) owned(batch []claim) map[*slotState]bool {
 	return mine
 }
 
-// postpone puts a task back whose row says later than its slot did.
+// postpone puts a task back whose row says later than its slot did. Claims that
+// came to no outcome stay counted.
 func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
 	if row.ActionTime.After(c.biz.armUntil(now)) {
 		t.settle(settling{claim: c, done: true})
 		return
 	}
-	t.settle(settling{claim: c, back: Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}})
+	t.settle(settling{claim: c, back: Member{
+		JobID: row.JobID, At: row.ActionTime, Attempts: max(row.Attempts, c.member.Attempts),
+	}})
 }
 
 // die makes a task dead that was claimed once more than it may fail and never
