@@ -64,6 +64,10 @@ func (s *Slots) ArmMissing(ctx context.Context, list []Arming) []Armed {
 	return s.arm(ctx, list, &armMissing)
 }
 
+// tooLong is a member that makes a sorted set a skiplist (zset-max-listpack-value
+// is 64 bytes). No script leaves it there.
+var tooLong = "listpack" + strings.Repeat(" ", 64)
+
 // How arm.lua takes members that are in the store queue.
 var armAll, armMissing = "all", "missing"
 
@@ -77,7 +81,7 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, mode)
+			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode)
 			runs.members(chunk)
 		}
 	}
@@ -131,6 +135,7 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 			runs.number(c.Ahead.Microseconds())
 			runs.number(c.Visibility.Microseconds())
 			runs.number(maxMillis)
+			runs.texts(&tooLong)
 			if left -= limit; left == 0 {
 				break
 			}

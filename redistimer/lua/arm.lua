@@ -1,51 +1,64 @@
 -- arm puts tasks into a slot's store queue, so that they run in time.
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
--- ARGV     1 wake-up channel, 2 partition, 3 topic
---          4 "all": members that are stored already get the new score; "missing": those of them that have more attempts
+-- ARGV     1 wake-up channel, 2 partition, 3 topic; 4 a member too long for a listpack
+--          5 "all": members that are stored already get the new score; "missing": those of them that have more attempts
 --          in the slot than given here keep theirs: they were rolled back, and their row does not know it
---          5… score, job_id of each member
+--          6… score, job_id of each member
 -- Returns  {known}: how many were in the store or the prepare queue before
 --
 -- A claimed task is left alone: who claimed it will settle it. Atomic, because a claim between the look at the prepare
 -- queue and the ZADD would leave the id in both queues, to run twice; and because the head must be compared with the
 -- one that this very call replaced, or the wake-up would be lost.
+--
+-- Redis begins a sorted set as a listpack, in which each ZADD searches from the front. A new store queue is to grow: the
+-- long member makes it a skiplist from the start.
 
+local call = redis.call
 local store, prepare, dead = KEYS[1], KEYS[2], KEYS[3]
 
-local function head()
-  local first = redis.call('ZRANGE', store, 0, 0, 'WITHSCORES')
-  return first[2] and math.floor(first[2] / 1000) -- not tonumber: miniredis's cannot read 2e+15
-end
-
 local ids = {}
-for i = 6, #ARGV, 2 do
-  ids[#ids + 1] = ARGV[i]
+local n = 0
+for i = 7, #ARGV, 2 do
+  n = n + 1
+  ids[n] = ARGV[i]
 end
-redis.call('ZREM', dead, unpack(ids))
+call('ZREM', dead, unpack(ids))
 
-local claimed = redis.call('ZMSCORE', prepare, unpack(ids))
-local stored = ARGV[4] == 'missing' and redis.call('ZMSCORE', store, unpack(ids)) or {}
+local claimed = call('ZMSCORE', prepare, unpack(ids))
+local stored = ARGV[5] == 'missing' and call('ZMSCORE', store, unpack(ids)) or {}
 
 local function attempts(score)
-  return math.fmod(score + 0, 1000)
+  return math.fmod(score + 0, 1000) -- not tonumber: miniredis's cannot read 2e+15
 end
 
 local members = {}
-for i, id in ipairs(ids) do
-  if not claimed[i] and not (stored[i] and attempts(stored[i]) > attempts(ARGV[2 * i + 3])) then
-    members[#members + 1] = ARGV[2 * i + 3]
-    members[#members + 1] = id
+local first = math.huge -- the lowest score
+local m = 0
+for i = 1, n do
+  local score = ARGV[2 * i + 4]
+  if not claimed[i] and not (stored[i] and attempts(stored[i]) > attempts(score)) then
+    members[m + 1], members[m + 2] = score, ids[i]
+    m = m + 2
+    if score + 0 < first then
+      first = score + 0
+    end
   end
 end
-if #members == 0 then
-  return {#ids}
+if m == 0 then
+  return {n}
 end
 
-local before = head()
-local added = redis.call('ZADD', store, unpack(members))
-local after = head()
-if not before or after < before then
-  redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])
+local before = call('ZRANGE', store, 0, 0, 'WITHSCORES')[2]
+local added
+if before then
+  added = call('ZADD', store, unpack(members))
+else
+  added = call('ZADD', store, members[1], ARGV[4], unpack(members)) - 1
+  call('ZREM', store, ARGV[4])
 end
-return {#ids - added}
+first = math.floor(first / 1000)
+if not before or first < math.floor(before / 1000) then
+  call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', first) .. ' ' .. ARGV[3])
+end
+return {n - added}
