@@ -14,8 +14,8 @@ import (
 type backend interface {
 	// reader is the GORM handle for queries on a database.
 	reader(database int) *gorm.DB
-	// transact runs statements in one transaction, all or nothing, and tells
-	// how many rows each one changed.
+	// transact runs statements in one transaction, all or nothing, and tells how
+	// many rows each one changed; see unsure.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
 	// server numbers the servers: databases with the same number can be written in
 	// one transaction, their tables named by qualified.
@@ -25,16 +25,17 @@ type backend interface {
 	lock(ctx context.Context, database int, holder string) (Lock, error)
 
 	// Dialect.
-	orKeep() string                      // ends an INSERT: rows that exist already stay as they are
-	hint(index string, table int) string // names the index that a statement reads by
-	member(query string) string          // makes a SELECT with a LIMIT a member of a UNION ALL
-	deleteFrom(table int) string         // DELETE from a table by primary key, up to WHERE
-	id(v uint64) any                     // a 64-bit id as a parameter
-	at(t time.Time) any                  // a time as a parameter
-	isDuplicate(err error) bool          // a unique key was violated
-	isConflict(err error) bool           // deadlock or lock wait: the same transaction may succeed now
-	isRefused(err error) bool            // the server said no: the transaction is undone
-	isData(err error) bool               // a row's own fault: the others of its batch are innocent
+	orKeep() string                            // ends an INSERT: rows that exist already stay as they are
+	hint(index string, table int) string       // names the index that a statement reads by
+	member(query string) string                // makes a SELECT with a LIMIT a member of a UNION ALL
+	deleteFrom(table int) string               // DELETE from a table by primary key, up to WHERE
+	counted(database int, value string) string // a number to set; how many rows were set to it is counted
+	id(v uint64) any                           // a 64-bit id as a parameter
+	at(t time.Time) any                        // a time as a parameter
+	isDuplicate(err error) bool                // a unique key was violated
+	isConflict(err error) bool                 // deadlock or lock wait: the same transaction may succeed now
+	isRefused(err error) bool                  // the server said no: the transaction is undone
+	isData(err error) bool                     // a row's own fault: the others of its batch are innocent
 	close() error
 }
 
@@ -43,7 +44,12 @@ type statement struct {
 	sql  string
 	args []any
 	rows int64 // it changes so many rows or fails; 0: how many is to be found out
+	most int64 // it sets a value that is counted, in so many rows at most
 }
+
+// unsure is told of a statement that sets a counted value when some of the
+// transaction's statements changed less than their most, and it is not known which.
+const unsure = -1
 
 // Names of the indexes that hot statements are told to use; statistics stand
 // still on purpose (see migrations), so nothing is left to the optimizer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -83,7 +84,7 @@ func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves 
 }
 
 func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
-	statements, groups := s.moveStatements(stamp, moves)
+	statements, groups := s.moveStatements(database, stamp, moves)
 	affected, err := s.backend.transact(ctx, database, statements)
 	for s.backend.isConflict(err) {
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
@@ -95,18 +96,17 @@ func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves 
 		return nil, err
 	}
 	applied := make([]bool, len(moves))
+	var unclear []moveGroup
 	for i, group := range groups {
-		if int(affected[i]) == len(group.moves) {
-			for _, m := range group.moves {
-				applied[m] = true
-			}
+		if int(affected[i]) != len(group.moves) {
+			unclear = append(unclear, group)
 			continue
 		}
-		if err := s.findApplied(ctx, database, stamp, moves, group, applied); err != nil {
-			return nil, err
+		for _, m := range group.moves {
+			applied[m] = true
 		}
 	}
-	return applied, nil
+	return applied, s.findApplied(ctx, database, stamp, moves, unclear, applied)
 }
 
 // moveGroup is the moves of one UPDATE: one table, the same change.
@@ -145,8 +145,11 @@ func (s *Store) shape(m *Move) moveShape {
 }
 
 // moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change.
-func (s *Store) moveStatements(stamp time.Time, moves []Move) ([]statement, []moveGroup) {
+// They count their rows unless a task is moved twice: what was done can then not
+// be read off the rows.
+func (s *Store) moveStatements(database int, stamp time.Time, moves []Move) ([]statement, []moveGroup) {
 	index := make(map[moveShape]int, len(moves))
+	seen := make(map[uint64]struct{}, len(moves))
 	var groups []moveGroup
 	for i := range moves {
 		k := s.shape(&moves[i])
@@ -157,24 +160,29 @@ func (s *Store) moveStatements(stamp time.Time, moves []Move) ([]statement, []mo
 			groups = append(groups, moveGroup{shard: k.shard})
 		}
 		groups[g].moves = append(groups[g].moves, i)
+		seen[moves[i].JobID] = struct{}{}
 	}
 	// All writers take their locks in the same order: no deadlock among them.
 	slices.SortStableFunc(groups, func(a, b moveGroup) int { return a.shard - b.shard })
 	statements := make([]statement, len(groups))
 	for i, g := range groups {
-		statements[i] = s.moveStatement(stamp, moves, g)
+		statements[i] = s.moveStatement(database, stamp, moves, g, len(seen) == len(moves))
 	}
 	return statements, groups
 }
 
-func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statement {
+func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g moveGroup, counts bool) statement {
 	m := &moves[g.moves[0]]
 	table := s.layout.Table(g.shard)
 	var b strings.Builder
 	b.Grow(160 + 2*len(g.moves))
 	args := make([]any, 0, 8+len(g.moves))
-	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=?,gmt_modified=?")
-	args = append(args, int64(m.To), s.backend.at(stamp))
+	status := strconv.Itoa(int(m.To))
+	if counts {
+		status = s.backend.counted(database, status)
+	}
+	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
+	args = append(args, s.backend.at(stamp))
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
 		args = append(args, s.backend.at(task.CeilMilli(*m.ActionTime)))
@@ -196,37 +204,56 @@ func (s *Store) moveStatement(stamp time.Time, moves []Move, g moveGroup) statem
 		args = append(args, s.backend.id(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
-	return statement{sql: b.String(), args: args}
+	st := statement{sql: b.String(), args: args}
+	if counts {
+		st.most = int64(len(g.moves))
+	}
+	return st
 }
 
-// findApplied tells which moves of a group took place, when not all did: those
-// whose row has the new status and this batch's stamp. Of several that make the
-// same change of one task, the first one did it.
-func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, g moveGroup, applied []bool) error {
-	ids := make([]uint64, len(g.moves))
-	for i, m := range g.moves {
-		ids[i] = moves[m].JobID
+// findApplied tells which moves of groups took place of which not all did, as far
+// as is known: those whose row has the new status and this batch's stamp. Of
+// several that make the same change of one task, the first one did it.
+func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup, applied []bool) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	var ids []uint64
+	for _, g := range groups {
+		for _, m := range g.moves {
+			ids = append(ids, moves[m].JobID)
+		}
 	}
 	found, err := s.load(ctx, database, ids)
 	if err != nil {
 		return err
 	}
-	done := make(map[uint64]bool, len(found))
+	stamped := make(map[uint64]task.Status, len(found))
 	for _, t := range found {
-		done[t.JobID] = t.Status == moves[g.moves[0]].To && t.Modified.Equal(stamp)
-	}
-	from, to := moves[g.moves[0]].From, moves[g.moves[0]].To
-	if from != to { // a move from a status to itself can be made again
-		for i, was := range applied {
-			if was && moves[i].From == from && moves[i].To == to {
-				done[moves[i].JobID] = false // by a group before
-			}
+		if t.Modified.Equal(stamp) {
+			stamped[t.JobID] = t.Status
 		}
 	}
-	for _, m := range g.moves {
-		id := moves[m].JobID
-		applied[m] = done[id]
-		done[id] = done[id] && from == to
+	for _, g := range groups {
+		from, to := moves[g.moves[0]].From, moves[g.moves[0]].To
+		done := make(map[uint64]bool, len(g.moves))
+		for _, m := range g.moves {
+			id := moves[m].JobID
+			status, ok := stamped[id]
+			done[id] = ok && status == to
+		}
+		if from != to { // a move from a status to itself can be made again
+			for i, was := range applied {
+				if was && moves[i].From == from && moves[i].To == to {
+					done[moves[i].JobID] = false // by a group before
+				}
+			}
+		}
+		for _, m := range g.moves {
+			id := moves[m].JobID
+			applied[m] = done[id]
+			done[id] = done[id] && from == to
+		}
 	}
 	return nil
 }

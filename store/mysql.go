@@ -154,6 +154,16 @@ func (b *mysqlBackend) hint(index string, _ int) string { return " FORCE INDEX (
 
 func (b *mysqlBackend) member(query string) string { return "(" + query + ")" }
 
+// counted counts in a variable of the session, at a third of what it costs to ask
+// for ROW_COUNT after each statement of a block. Until a connection has told what
+// server it is, nothing is counted: then statements are answered one by one.
+func (b *mysqlBackend) counted(database int, value string) string {
+	if !b.servers[database].isMariaDB.Load() {
+		return value
+	}
+	return "IF(" + countRow + "," + value + "," + value + ")"
+}
+
 // deleteFrom uses the multi-table form: the only one that takes an index hint.
 func (b *mysqlBackend) deleteFrom(table int) string {
 	return "DELETE t FROM " + sharding.TableName(table) + " AS t FORCE INDEX (PRIMARY)"

@@ -32,7 +32,7 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 		switch {
 		case len(statements) == 1: // is its own transaction
 			affected, err = runList(ctx, exec, statements)
-		case b.servers[database].isMariaDB.Load():
+		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, uncounted):
 			affected, err = runBlock(ctx, raw.(driver.QueryerContext), statements)
 		default:
 			affected, err = runTransaction(ctx, exec, statements)
@@ -79,37 +79,52 @@ func runList(ctx context.Context, exec driver.ExecerContext, statements []statem
 	return affected, nil
 }
 
+// countRow is true for each row that a statement of a block changes, and counts it.
+const countRow = "@toc_rows:=@toc_rows+1"
+
+// uncounted: the statement was made before the server was known.
+func uncounted(s statement) bool { return s.most > 0 && !strings.Contains(s.sql, countRow) }
+
 // maxBlock is how many statements one block has at most: the server's time for a
 // longer one grows faster than the block.
 const maxBlock = 250
 
 // runBlock makes the transaction with MariaDB's compound statements. They gather
-// how many rows each statement changed.
+// how many rows each statement changed, or all of those together that count their
+// rows themselves.
 func runBlock(ctx context.Context, db driver.QueryerContext, statements []statement) ([]int64, error) {
-	count := slices.ContainsFunc(statements, func(s statement) bool { return s.rows == 0 })
+	ask := func(s statement) bool { return s.rows == 0 && s.most == 0 }
+	asks := slices.ContainsFunc(statements, ask)
+	var most int64 // that can be counted
+	for _, s := range statements {
+		most += s.most
+	}
 	var text strings.Builder
 	text.Grow(textSize(statements) + 64*len(statements))
 	for first := 0; first < len(statements); first += maxBlock {
 		end := min(first+maxBlock, len(statements))
 		text.WriteString("BEGIN NOT ATOMIC ")
-		if count {
+		if asks {
 			text.WriteString("DECLARE changed TEXT DEFAULT '';")
 		}
 		if first == 0 {
-			text.WriteString("START TRANSACTION;")
+			text.WriteString("SET @toc_rows=0;START TRANSACTION;")
 		}
 		for _, s := range statements[first:end] {
 			text.WriteString(s.sql)
 			text.WriteByte(';')
-			if s.rows == 0 {
+			if ask(s) {
 				text.WriteString("SET changed=CONCAT(changed,' ',ROW_COUNT());")
 			}
 		}
 		if end == len(statements) {
 			text.WriteString("COMMIT;")
 		}
-		if count {
+		if asks {
 			text.WriteString("SELECT changed;")
+		}
+		if end == len(statements) && most > 0 {
+			text.WriteString("SELECT CONCAT(' ',@toc_rows);")
 		}
 		text.WriteString("END;")
 	}
@@ -118,18 +133,32 @@ func runBlock(ctx context.Context, db driver.QueryerContext, statements []statem
 		return nil, err
 	}
 	counts := strings.Fields(changed)
+	next := func() (n int64, err error) {
+		if len(counts) == 0 {
+			return 0, errors.New("the server did not answer all statements")
+		}
+		n, err = strconv.ParseInt(counts[0], 10, 64)
+		counts = counts[1:]
+		return n, err
+	}
 	affected := make([]int64, len(statements))
 	for i, s := range statements {
-		if affected[i] = s.rows; s.rows > 0 {
-			continue
+		if affected[i] = max(s.rows, s.most); ask(s) {
+			if affected[i], err = next(); err != nil {
+				return nil, err
+			}
 		}
-		if len(counts) == 0 {
-			return nil, errors.New("the server did not answer all statements")
+	}
+	if most == 0 {
+		return affected, nil
+	}
+	if counted, err := next(); err != nil || counted == most {
+		return affected, err
+	}
+	for i, s := range statements {
+		if s.most > 0 {
+			affected[i] = unsure
 		}
-		if affected[i], err = strconv.ParseInt(counts[0], 10, 64); err != nil {
-			return nil, err
-		}
-		counts = counts[1:]
 	}
 	return affected, nil
 }

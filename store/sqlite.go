@@ -125,6 +125,8 @@ func (b *sqliteBackend) hint(index string, table int) string {
 
 func (b *sqliteBackend) member(query string) string { return "SELECT * FROM (" + query + ")" }
 
+func (b *sqliteBackend) counted(_ int, value string) string { return value }
+
 func (b *sqliteBackend) deleteFrom(table int) string {
 	return "DELETE FROM " + sharding.TableName(table) + " AS t"
 }
