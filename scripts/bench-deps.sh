@@ -4,6 +4,8 @@
 # the benchmark reports what is missing as missing. Says nothing when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/apt.sh
+source scripts/apt.sh
 
 # What the product itself needs is a matter of the tests' script.
 scripts/deps.sh
@@ -12,30 +14,6 @@ has() {
   local path
   path="$PATH:/usr/sbin:/usr/local/sbin$(printf ':%s' /usr/lib/postgresql/*/bin)"
   PATH=$path command -v "$1" >/dev/null
-}
-
-as_root() {
-  if ((EUID == 0)); then
-    env "$@"
-  elif [[ -t 0 ]]; then
-    sudo env "$@"
-  else
-    sudo -n env "$@"
-  fi
-}
-
-apt() {
-  as_root DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
-}
-
-policy=/usr/sbin/policy-rc.d
-
-# The benchmark starts servers of its own, so the packages must not start theirs: a policy that forbids it stands for as
-# long as this script runs, unless the machine has one already.
-forbid_services() {
-  [[ ! -e $policy ]] || return 0
-  trap 'as_root rm -f "$policy"' EXIT
-  as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
 }
 
 # install PROGRAM PACKAGE... installs the packages one by one, so that one that is not to be had spoils no other.

@@ -4,6 +4,8 @@
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/apt.sh
+source scripts/apt.sh
 
 # Where scripts/with-servers.sh finds the servers that run in Docker.
 env_file=bin/test.env
@@ -30,31 +32,7 @@ fail() {
   exit 1
 }
 
-as_root() {
-  if ((EUID == 0)); then
-    env "$@"
-  elif [[ -t 0 ]]; then
-    sudo env "$@"
-  else
-    sudo -n env "$@"
-  fi
-}
-
-apt() {
-  as_root DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@"
-}
-
-policy=/usr/sbin/policy-rc.d
-
 refresh_lists() { apt update -o APT::Update::Error-Mode=any; }
-
-# The tests start servers of their own, so the packages must not start theirs: a policy that forbids it stands for as
-# long as this script runs, unless the machine has one already.
-forbid_services() {
-  [[ ! -e $policy ]] || return 0
-  trap 'as_root rm -f "$policy"' EXIT
-  as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
-}
 
 install_packages() {
   ((EUID == 0)) || has sudo || fail "not root and no sudo; as root run: apt-get install --no-install-recommends ${packages[*]}"

@@ -1,0 +1,310 @@
+package redistimer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Arming is tasks that are to be in a slot's store queue.
+type Arming struct {
+	Slot    Slot
+	Members []Member
+}
+
+// Armed is how an Arming went.
+type Armed struct {
+	Known int // members that were in the slot already, stored or claimed
+	Err   error
+}
+
+// Arm puts tasks into the store queues of their slots; for those that are there
+// it brings up to date when they run and how often they have failed. A claimed
+// task is left alone. A dead one leaves the dead queue. A wake-up is published
+// for each slot whose head became earlier.
+func (s *Slots) Arm(ctx context.Context, list []Arming) []Armed {
+	return s.arm(ctx, list, &armAll)
+}
+
+// ArmMissing is Arm by what rows say: it leaves alone what has more attempts in
+// the store queue than it is given, since that was rolled back and its row does
+// not know it.
+func (s *Slots) ArmMissing(ctx context.Context, list []Arming) []Armed {
+	return s.arm(ctx, list, &armMissing)
+}
+
+// tooLong is a member that makes a sorted set a skiplist (zset-max-listpack-value
+// is 64 bytes). No script leaves it there.
+var tooLong = "listpack" + strings.Repeat(" ", 64)
+
+// How arm.lua takes members that are in the store queue.
+var armAll, armMissing = "all", "missing"
+
+func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
+	members := 0
+	for i := range list {
+		members += len(list[i].Members)
+	}
+	runs := newRuns(armScript, len(list), members)
+	for i := range list {
+		keys := s.keys.of(list[i].Slot)
+		for chunk := range slices.Chunk(list[i].Members, perRun) {
+			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
+			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode)
+			runs.members(chunk)
+		}
+	}
+	runs.exec(ctx, s.client)
+
+	answers := make([]Armed, len(list))
+	for i := range runs.list {
+		run := &runs.list[i]
+		a := &answers[run.of]
+		if run.err != nil {
+			a.Err = cmp.Or(a.Err, s.failed("arm", list[run.of].Slot, run.err))
+			continue
+		}
+		known, _ := strconv.Atoi(run.reply[0])
+		a.Known += known
+	}
+	return answers
+}
+
+// Claiming is a wish for a slot's due tasks.
+type Claiming struct {
+	Slot       Slot
+	Limit      int           // at most so many; 0: only look
+	Ahead      time.Duration // claims tasks as much ahead of their time
+	Visibility time.Duration // how long the claims last, unless settled
+}
+
+// Claimed is a slot after a Claiming.
+type Claimed struct {
+	Members []Member  // the claims, earliest first; At: when they were to run
+	Next    time.Time // of the head of the store queue; zero: it is empty
+	Claims  int       // how many tasks are claimed now, by anyone, these included
+	Marker  string    // "": there is none, the slot was lost
+	Now     time.Time // Redis's clock, to the microsecond
+	Err     error     // nothing is known, and nothing was claimed that is known of
+}
+
+// Claim moves due tasks to the prepare queues of their slots: those whose time is
+// not after Redis's clock + Ahead. Claims whose answer was lost with its
+// connection expire like others.
+func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
+	runs := newRuns(claimScript, len(list), 0)
+	for i := range list {
+		c := &list[i]
+		keys := s.keys.of(c.Slot)
+		left := max(c.Limit, 0)
+		for {
+			limit := min(left, perRun)
+			runs.begin(i, &keys.store, &keys.prepare, &keys.marker)
+			runs.number(int64(limit))
+			runs.number(c.Ahead.Microseconds())
+			runs.number(c.Visibility.Microseconds())
+			runs.number(maxMillis)
+			runs.texts(&tooLong)
+			if left -= limit; left == 0 {
+				break
+			}
+		}
+	}
+	runs.exec(ctx, s.client)
+
+	answers := make([]Claimed, len(list))
+	for i := range runs.list {
+		run := &runs.list[i]
+		c := &answers[run.of]
+		if run.err != nil {
+			c.Err = cmp.Or(c.Err, s.failed("claim", list[run.of].Slot, run.err))
+			continue
+		}
+		c.Members = appendMembers(c.Members, run.reply[0])
+		if now := parseTime(run.reply[4], run.reply[5]); !now.Before(c.Now) {
+			c.Next, c.Marker, c.Now = parseAt(run.reply[1]), run.reply[3], now
+			c.Claims, _ = strconv.Atoi(run.reply[2])
+		}
+	}
+	for i := range answers {
+		if c := &answers[i]; !c.Now.IsZero() {
+			c.Err = nil // of several runs one was made: what the others would have claimed is there for the next call
+		}
+	}
+	return answers
+}
+
+// Settling is what became of a slot's tasks.
+type Settling struct {
+	Slot Slot
+	Done []uint64 // are over
+	Dead []Member // are over, and known as dead; At: time of death
+	Back []Member // are to run again at At, with these Attempts
+}
+
+// Settle ends claims: tasks that are over leave the slot, tasks that are to run
+// again go into the store queue, and out of the dead queue, whether or not they
+// were claimed. A wake-up is published for each slot whose head became earlier.
+func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
+	members := 0
+	for i := range list {
+		members += len(list[i].Done) + len(list[i].Dead) + len(list[i].Back)
+	}
+	runs := newRuns(settleScript, len(list), members)
+	for i := range list {
+		keys := s.keys.of(list[i].Slot)
+		rest := list[i]
+		for len(rest.Done)+len(rest.Dead)+len(rest.Back) > 0 {
+			space := perRun
+			done := cut(&rest.Done, &space)
+			dead := cut(&rest.Dead, &space)
+			back := cut(&rest.Back, &space)
+			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
+			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.number(int64(len(done)))
+			runs.number(int64(len(dead)))
+			runs.ids(done)
+			for k := range dead {
+				runs.number(millis(dead[k].At))
+				runs.args = append(runs.args, &dead[k].JobID)
+			}
+			runs.members(back)
+		}
+	}
+	runs.exec(ctx, s.client)
+	return s.errors("settle", runs, len(list), func(i int) Slot { return list[i].Slot })
+}
+
+// cut takes from the front of a list what there is space for.
+func cut[T any](list *[]T, space *int) []T {
+	n := min(len(*list), *space)
+	front := (*list)[:n]
+	*list = (*list)[n:]
+	*space -= n
+	return front
+}
+
+// Releasing is claims that are to be given back.
+type Releasing struct {
+	Slot    Slot
+	Members []Member
+}
+
+// Release gives claims back: each goes into the store queue with the At and the
+// Attempts given. Those that are claimed no more are left alone. A wake-up is
+// published for each slot whose head became earlier.
+func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
+	members := 0
+	for i := range list {
+		members += len(list[i].Members)
+	}
+	runs := newRuns(releaseScript, len(list), members)
+	for i := range list {
+		keys := s.keys.of(list[i].Slot)
+		for chunk := range slices.Chunk(list[i].Members, perRun) {
+			runs.begin(i, &keys.store, &keys.prepare)
+			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.members(chunk)
+		}
+	}
+	runs.exec(ctx, s.client)
+	return s.errors("release", runs, len(list), func(i int) Slot { return list[i].Slot })
+}
+
+// Recovering is claims that are to be rolled back.
+type Recovering struct {
+	Slot  Slot
+	IDs   []uint64 // these; nil: those that have expired
+	Limit int      // at most so many that have expired; defaults to 1000
+	// A task that is recovered for the second time or later is due within
+	// SpreadMin × 2^(attempts − 1), at most SpreadMax, from now.
+	SpreadMin, SpreadMax time.Duration
+}
+
+// Recovered is how a Recovering went.
+type Recovered struct {
+	Members []Member // as they are in the store queue now
+	More    bool     // other claims have expired
+	Err     error    // what was rolled back all the same is not in Members
+}
+
+// Recover rolls claims back into the store queue, with one attempt more: their
+// tasks may have run, and nobody told how it ended. The first time a task is due
+// at once; later it is due at a moment of its spread that depends on its id and
+// the attempt alone, so that tasks that are claimed together with one that kills
+// the process part from it. A wake-up is published for each slot whose head became earlier.
+func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
+	members := 0
+	for i := range list {
+		members += len(list[i].IDs)
+	}
+	runs := newRuns(recoverScript, len(list), members)
+	for i := range list {
+		r := &list[i]
+		keys := s.keys.of(r.Slot)
+		begin := func(limit int) {
+			runs.begin(i, &keys.store, &keys.prepare)
+			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.number(int64(limit))
+			runs.number(max(r.SpreadMin.Milliseconds(), 0))
+			runs.number(max(r.SpreadMax.Milliseconds(), 0))
+			runs.number(maxAttempts)
+			runs.number(maxMillis)
+		}
+		if r.IDs != nil {
+			for chunk := range slices.Chunk(r.IDs, perRun) {
+				begin(0)
+				runs.ids(chunk)
+			}
+			continue
+		}
+		left := r.Limit
+		if left <= 0 {
+			left = perRun
+		}
+		for ; left > 0; left -= perRun {
+			begin(min(left, perRun))
+		}
+	}
+	runs.exec(ctx, s.client)
+
+	answers := make([]Recovered, len(list))
+	for i := range runs.list {
+		run := &runs.list[i]
+		r := &answers[run.of]
+		if run.err != nil {
+			r.Err = cmp.Or(r.Err, s.failed("recover", list[run.of].Slot, run.err))
+			continue
+		}
+		r.Members = appendMembers(r.Members, run.reply[0])
+		r.More = run.reply[1] == "1"
+	}
+	return answers
+}
+
+// Prepared is a page of a slot's claims, the first to expire first; At: when they
+// expire.
+func (s *Slots) Prepared(ctx context.Context, slot Slot, offset, limit int) ([]Member, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	claims, err := s.client.ZRangeWithScores(ctx, s.PrepareKey(slot), int64(offset), int64(offset+limit-1)).Result()
+	if err != nil {
+		return nil, s.failed("list the claims of", slot, err)
+	}
+	members := make([]Member, 0, len(claims))
+	for _, c := range claims {
+		text, _ := c.Member.(string)
+		jobID, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			continue // somebody's hand
+		}
+		m := Member{JobID: jobID}
+		m.At, m.Attempts = splitScore(wholeScore(c.Score))
+		members = append(members, m)
+	}
+	return members, nil
+}
