@@ -177,12 +177,12 @@ func TestASessionThatCouldNotBeEnded(t *testing.T) {
 	t.Cleanup(front.Close)
 	a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = front.Listener.Addr().String() })
 	settled(t, a)
-	// Silent for longer than the session is trusted and less than it lives: that
-	// needs some luck.
+	// Silent for longer than the session is trusted and less than it lives: where
+	// that lies in a heartbeat's rhythm has to be found.
 	for try := 0; !refused.Load(); try++ {
 		require.Less(t, try, 40)
 		mute.Store(true)
-		time.Sleep(ttl * 8 / 10)
+		time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100)
 		mute.Store(false)
 		eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
 	}

@@ -16,7 +16,7 @@ import (
 // finish is a run that has ended and waits to be recorded.
 type finish struct {
 	entry   *queue.Entry
-	bizType task.BizType
+	bizType *task.BizType
 	outcome Outcome
 	move    store.Move
 	row     task.Task // as it will stand
@@ -125,6 +125,6 @@ func (f *finisher) settle(batch []finish, applied []bool) {
 		if ours && !again {
 			f.kept(d.row)
 		}
-		f.observer.Finished(d.bizType, d.outcome, d.ran)
+		f.observer.Finished(*d.bizType, d.outcome, d.ran)
 	}
 }

@@ -37,7 +37,7 @@ func TestAChangedLaneClosesTheOldProcessorAfterItsLastRun(t *testing.T) {
 		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1), "what had not started is back in the store")
 		r.queue.Offer(nil, queue.Item{Task: r.store.row(waits)}) // where a scan finds it
 		for id := range uint64(20) {
-			r.submit(1, 5+id, time.Duration(id)*time.Second)
+			r.submit(1, 5+id, time.Duration(1+id)*time.Second)
 		}
 		r.after(7 * time.Second)
 		require.Equal(t, []time.Time{start.Add(10 * time.Second)}, old.closings())

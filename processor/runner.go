@@ -191,7 +191,7 @@ func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 		late := max(0, now.Sub(e.Task.ActionTime))
 		if w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
 			move, row := expire(e.Task, late)
-			w.finisher.add(finish{entry: e, bizType: w.bizType, outcome: Dead, move: move, row: row})
+			w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, move: move, row: row})
 			continue
 		}
 		w.cfg.Observer.Started(w.bizType, late)
@@ -218,7 +218,7 @@ func (w *worker) fire(ctx context.Context, entries []*queue.Entry, start time.Ti
 		if outcome == Dead {
 			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "attempts", row.Attempts, "error", row.LastError)
 		}
-		finished = append(finished, finish{entry: e, bizType: w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(start)})
+		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(start)})
 	}
 	w.finisher.add(finished...)
 }

@@ -19,14 +19,22 @@ const minCuts = 3
 func (t *Timer) flushLoads(batch []claim) {
 	ctx := context.Background() // the store bounds the time
 	// A row that changes from now on is told from what is read here.
-	reads := make(map[int]*queue.Read)
+	type reading struct {
+		*queue.Read
+		claims int
+		items  []queue.Item
+	}
+	reads := make(map[int]*reading)
 	ids := make([]uint64, len(batch))
 	for i, c := range batch {
 		ids[i] = c.member.JobID
-		if p := c.slot.slot.Partition; reads[p] == nil {
-			reads[p] = t.cfg.Queue.BeginRead(p)
-			defer reads[p].End()
+		r := reads[c.slot.slot.Partition]
+		if r == nil {
+			r = &reading{Read: t.cfg.Queue.BeginRead(c.slot.slot.Partition)}
+			reads[c.slot.slot.Partition] = r
+			defer r.End()
 		}
+		r.claims++
 	}
 	found, err := t.cfg.Store.Load(ctx, ids)
 	if err != nil {
@@ -41,7 +49,6 @@ func (t *Timer) flushLoads(batch []claim) {
 	for i := range found {
 		rows[found[i].JobID] = &found[i]
 	}
-	items := make(map[int][]queue.Item, len(reads))
 	receipts := make([]receipt, len(batch))
 	now := t.cfg.Now()
 	mine := t.owned(batch)
@@ -60,11 +67,15 @@ func (t *Timer) flushLoads(batch []claim) {
 			row.Attempts = max(row.Attempts, c.member.Attempts)
 			receipts[i] = receipt{t, c}
 			p := c.slot.slot.Partition
-			items[p] = append(items[p], queue.Item{Task: *row, Partition: p, Receipt: &receipts[i], Claimed: true})
+			r := reads[p]
+			if r.items == nil {
+				r.items = make([]queue.Item, 0, r.claims)
+			}
+			r.items = append(r.items, queue.Item{Task: *row, Partition: p, Receipt: &receipts[i], Claimed: true})
 		}
 	}
-	for p, list := range items {
-		t.cfg.Queue.Offer(reads[p], list...)
+	for _, r := range reads {
+		t.cfg.Queue.Offer(r.Read, r.items...)
 	}
 }
 

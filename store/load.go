@@ -28,6 +28,12 @@ func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
+	if len(perDB) == 1 {
+		for d, list := range perDB {
+			found, err := s.load(ctx, d, list)
+			return found, s.wrap(d, "load", err)
+		}
+	}
 	var (
 		mu    sync.Mutex
 		wg    sync.WaitGroup
@@ -56,6 +62,7 @@ const (
 
 // load reads tasks of one database.
 func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
+	found = make([]task.Task, 0, len(ids))
 	for part := range slices.Chunk(ids, maxIDs) {
 		if found, err = s.loadPart(ctx, database, part, found); err != nil {
 			return nil, err
@@ -79,7 +86,7 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 	for len(order) > 0 {
 		n := min(maxMembers, len(order))
 		var q strings.Builder
-		var args []any
+		args := make([]any, 0, len(ids))
 		for i, table := range order[:n] {
 			if i > 0 {
 				q.WriteString(" UNION ALL ")
