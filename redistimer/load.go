@@ -58,7 +58,9 @@ func (t *Timer) flushLoads(batch []claim) {
 		case !mine[c.slot]:
 			t.giveBack(c, c.member.At)
 		case row == nil || !isPending(row, c.biz):
-			t.settle(settling{claim: c, done: true})
+			// Armed once more when it had died already: it belongs to the dead.
+			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
+			t.settle(settling{claim: c, dead: dead, done: !dead})
 		case row.ActionTime.Sub(now) > 2*ahead:
 			t.postpone(c, row, now) // moved to later by hand
 		case c.member.Attempts > c.biz.MaxRetries && c.member.Attempts-row.Attempts >= minCuts:
