@@ -85,7 +85,7 @@ const (
 	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
 	retry     = time.Second            // and one that is out of reach so often
 	giveBack  = 250 * time.Millisecond // pause of a task that the queue did not take
-	maxInHand = 4096                   // claimed and unsettled tasks of a type, about
+	maxInHand = 8192                   // claimed and unsettled tasks of a type, about
 	maxClaim  = 256                    // ids a claim of a slot takes
 	minClaim  = 16                     // and when many slots are due and none has a backlog
 	sounding  = 8                      // slots asked first when many are due
