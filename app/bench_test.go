@@ -22,8 +22,8 @@ type batchCounter struct {
 	over chan struct{} // rung when none is left
 }
 
-func (c *batchCounter) Process(_ context.Context, t task.Task) error {
-	return c.ProcessBatch(nil, []task.Task{t})[0]
+func (c *batchCounter) Process(ctx context.Context, t task.Task) error {
+	return c.ProcessBatch(ctx, []task.Task{t})[0]
 }
 
 func (c *batchCounter) ProcessBatch(_ context.Context, tasks []task.Task) []error {
