@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,9 @@ type driver struct {
 	// put submits some jobs in one call, or one by one if the system has no batches.
 	// caller is below the number of callers.
 	put func(ctx context.Context, caller int, jobs []job) error
+	// place is where a task is stored: those with near numbers lie near each other.
+	// nil: that is not told.
+	place func(biz uint64) int
 
 	late  stat.Recorder
 	first atomic.Int64 // Unix nanoseconds; 0: nothing has fired
@@ -105,6 +109,7 @@ func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
 	took.Reset(l.N/l.Batch + l.Callers)
 	var wg sync.WaitGroup
 	errs := make([]error, l.Callers)
+	ids := d.ids(l)
 	start := time.Now()
 	for c := range l.Callers {
 		wg.Go(func() {
@@ -112,8 +117,8 @@ func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
 			for n := range calls {
 				jobs = jobs[:0]
 				asked := time.Now()
-				for range n {
-					jobs = append(jobs, job{rand.Uint64(), l.due(asked)})
+				for _, biz := range ids(n) {
+					jobs = append(jobs, job{biz, l.due(asked)})
 				}
 				if errs[c] = d.put(ctx, c, jobs); errs[c] != nil {
 					cancel()
@@ -131,6 +136,27 @@ func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
 		return loaded, err
 	}
 	return loaded, ctx.Err()
+}
+
+// ids gives each call n of the load's ids, all of them random.
+func (d *driver) ids(l Load) func(n int) []uint64 {
+	random := func(n int) []uint64 {
+		list := make([]uint64, n)
+		for i := range list {
+			list[i] = rand.Uint64()
+		}
+		return list
+	}
+	if !l.Near || d.place == nil {
+		return random
+	}
+	all := random(l.N)
+	slices.SortFunc(all, func(a, b uint64) int { return d.place(a) - d.place(b) })
+	var given atomic.Int64
+	return func(n int) []uint64 {
+		end := int(given.Add(int64(n)))
+		return all[end-n : end]
+	}
 }
 
 // feed hands out how many tasks each call has.

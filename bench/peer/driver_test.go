@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,30 @@ func TestLoadSubmitsAllInBatches(t *testing.T) {
 	for c := range k.callers {
 		require.Less(t, c, 4)
 	}
+}
+
+func TestLoadKeepsNeighboursTogether(t *testing.T) {
+	const places = 7
+	var calls [][]job
+	d := driver{
+		put: func(_ context.Context, _ int, jobs []job) error {
+			calls = append(calls, slices.Clone(jobs))
+			return nil
+		},
+		place: func(biz uint64) int { return int(biz % places) },
+	}
+	_, err := d.Load(t.Context(), Load{N: 1000, Callers: 1, Batch: 100, Near: true})
+	require.NoError(t, err)
+	require.Len(t, calls, 10)
+	seen, last := map[uint64]bool{}, 0
+	for _, jobs := range calls {
+		for _, j := range jobs {
+			require.GreaterOrEqual(t, d.place(j.biz), last)
+			last = d.place(j.biz)
+			seen[j.biz] = true
+		}
+	}
+	require.Len(t, seen, 1000, "each id once")
 }
 
 func TestLoadKeepsItsRate(t *testing.T) {

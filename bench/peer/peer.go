@@ -102,6 +102,9 @@ type Load struct {
 	At      time.Time     `json:"at"`      // due then; zero: from the moment of the submit
 	After   time.Duration `json:"after"`   // due so much after At
 	Spread  time.Duration `json:"spread"`  // and up to so much more, at random
+	// Near puts into a call tasks that are stored near each other, if the system
+	// tells where: the rows are the same in the end, and there sooner.
+	Near bool `json:"near"`
 }
 
 // Loaded is how a Load went.

@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -120,13 +121,23 @@ func (p *Toc) Up(ctx context.Context, env Env) error {
 			return err
 		}
 	}
-	p.put = p.inProcess
+	p.put, p.place = p.inProcess, placeOf(cfg)
 	if p.overHTTP {
 		c := client.New(p.running[0].Addr())
 		p.onDown(func() error { c.CloseIdleConnections(); return nil })
 		p.put = func(ctx context.Context, _ int, jobs []job) error { return submitHTTP(ctx, c, jobs) }
 	}
 	return p.balanced(ctx)
+}
+
+// placeOf numbers the tables so that neighbours are in different databases: each
+// caller then fills another one.
+func placeOf(cfg configs.Config) func(biz uint64) int {
+	l := sharding.Layout{Databases: cfg.Store.Databases, TablesPerDatabase: cfg.Store.TablesPerDatabase}
+	return func(biz uint64) int {
+		shard := l.Shard(biz)
+		return l.Table(shard)*l.Databases + l.Database(shard)
+	}
 }
 
 func (p *Toc) run(ctx context.Context, cfg configs.Config) error {

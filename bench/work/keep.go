@@ -110,7 +110,9 @@ func runGrowth(ctx context.Context, b *bench) error {
 	rows := 0
 	var first string
 	for _, size := range b.sizes.Grown {
-		if _, err := b.Load(ctx, b.fill(parked(max(0, size-rows), 0, 0))); err != nil {
+		more := b.fill(parked(max(0, size-rows), 0, 0))
+		more.Near = true
+		if _, err := b.Load(ctx, more); err != nil {
 			return fmt.Errorf("grow to %d: %w", size, err)
 		}
 		rows = max(rows, size)

@@ -82,7 +82,7 @@ func (s Sizes) All() []Workload {
 		Workload{"drain", "Drain", peer.Fires, fmt.Sprintf("%s tasks due at one instant, until the last outcome is recorded", count(s.Drain)), runDrain},
 		Workload{"idle", "Idle", peer.Parks | peer.Fires, fmt.Sprintf("CPU for %s with %s tasks parked over 30 days", s.IdleFor, count(s.Parked)), runIdle},
 		Workload{"memory", "Memory", peer.Parks | peer.Fires, fmt.Sprintf("memory of %s tasks due in 30 to 50 minutes", count(s.Armed)), runMemory},
-		Workload{"growth", "Growth", peer.Grows, fmt.Sprintf("scan tick and %s single submits with %s parked rows", count(s.Singles), counts(s.Grown)), runGrowth},
+		Workload{"growth", "Growth", peer.Grows, fmt.Sprintf("scan tick and %s single submits with %s parked rows, put in table by table", count(s.Singles), counts(s.Grown)), runGrowth},
 		Workload{"nodes", "Nodes", peer.Clusters, fmt.Sprintf("%s single submits, then %s tasks due at one instant", count(s.Singles), count(s.Drain)), runNodes},
 		Workload{"scripts", "Redis scripts", peer.Scripts, fmt.Sprintf("%s calls of each script by redis-benchmark, 32 connections", count(s.Calls)), runScripts},
 	)
