@@ -14,6 +14,7 @@ package groupcommit
 import (
 	"runtime"
 	"sync"
+	"time"
 )
 
 // Group collects items and flushes them in batches.
@@ -23,11 +24,19 @@ type Group[T any] struct {
 	parallel int
 	few      int // so many flushes run before a crowd waits
 	crowd    int
+	every    time.Duration // see Pace; 0: nothing waits
+	full     int
+	rate     float64
 
 	mu      sync.Mutex
 	pending []T
 	running int
 	idle    sync.WaitGroup
+
+	began   time.Time // when the last flush did
+	since   time.Time // when counting what arrives began
+	arrived int
+	rush    bool // the last count was of the rate or more
 }
 
 // New makes a group whose batches hold at most max items. At most parallel
@@ -44,6 +53,14 @@ func (g *Group[T]) Gather(few, crowd int) *Group[T] {
 	return g
 }
 
+// Pace makes flushes rarer in a rush, while rate items a second or more
+// arrive: then a flush begins once full items wait, every has passed since the
+// last one began, or nothing more arrives. Call it before the first Add.
+func (g *Group[T]) Pace(every time.Duration, full int, rate float64) *Group[T] {
+	g.every, g.full, g.rate = every, full, rate
+	return g
+}
+
 // Add hands items over and returns at once. Items added together stay in order.
 func (g *Group[T]) Add(items ...T) {
 	if len(items) == 0 {
@@ -52,6 +69,7 @@ func (g *Group[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
+	g.arrived += len(items)
 	if g.running < g.few || g.running < g.parallel && len(g.pending) >= g.crowd {
 		g.running++
 		g.idle.Go(g.run)
@@ -68,6 +86,7 @@ func (g *Group[T]) run() {
 	for {
 		runtime.Gosched() // callers that the last flush answered may be adding already
 		g.mu.Lock()
+		g.hold()
 		if len(g.pending) == 0 {
 			g.running--
 			g.mu.Unlock()
@@ -83,9 +102,42 @@ func (g *Group[T]) run() {
 			clear(g.pending[rest:])
 			g.pending = g.pending[:rest]
 		}
+		g.judge()
 		g.mu.Unlock()
 
 		g.flush(batch)
 		clear(batch)
+	}
+}
+
+// quiet is how long nothing arrives when nothing more is expected to.
+const quiet = 10 * time.Millisecond
+
+// hold waits for more items in a rush. The lock is held, but not while it waits.
+func (g *Group[T]) hold() {
+	for g.rush && len(g.pending) > 0 && len(g.pending) < g.full {
+		wait := min(quiet, g.every-time.Since(g.began))
+		if wait <= 0 {
+			return
+		}
+		seen := len(g.pending)
+		g.mu.Unlock()
+		time.Sleep(wait)
+		g.mu.Lock()
+		if len(g.pending) == seen {
+			return
+		}
+	}
+}
+
+// judge tells by what has arrived whether there is a rush. The lock is held.
+func (g *Group[T]) judge() {
+	if g.every == 0 {
+		return
+	}
+	g.began = time.Now()
+	if passed := g.began.Sub(g.since); passed >= g.every/4 { // a rush is noticed soon
+		g.rush = float64(g.arrived) >= g.rate*passed.Seconds()
+		g.since, g.arrived = g.began, 0
 	}
 }

@@ -3,6 +3,7 @@ package groupcommit_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -104,4 +105,92 @@ func TestGatheredBatchesAreBigUntilACrowdWaits(t *testing.T) {
 	require.Equal(t, 4, <-entered)
 	close(release)
 	g.Wait()
+}
+
+// rushing is a group that was fed 1,000 items a second for a second, and what it has flushed since.
+func rushing(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches *[]int) {
+	batches = new([]int)
+	g = groupcommit.New(1000, 1, func(b []int) {
+		*batches = append(*batches, len(b))
+		time.Sleep(flush)
+	}).Pace(200*time.Millisecond, 500, 300)
+	for range 1000 {
+		g.Add(1)
+		time.Sleep(time.Millisecond)
+	}
+	g.Wait()
+	*batches = (*batches)[:0]
+	return g, batches
+}
+
+func TestNothingWaitsWithoutARush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var flushed int
+		g := groupcommit.New(1000, 1, func(b []int) { flushed += len(b) }).Pace(200*time.Millisecond, 500, 300)
+		for i := range 1000 {
+			g.Add(1)
+			synctest.Wait()
+			require.Equal(t, i+1, flushed)
+			time.Sleep(4 * time.Millisecond) // 250 a second
+		}
+		g.Wait()
+	})
+}
+
+func TestARushIsFlushedByIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, batches := rushing(t, 3*time.Millisecond)
+		for range 1000 {
+			g.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+		g.Wait()
+		require.InDelta(t, 6, len(*batches), 1, "%v", *batches)
+		require.Equal(t, 1000, sum(*batches))
+	})
+}
+
+func TestARushEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, batches := rushing(t, 3*time.Millisecond)
+		for i := range 5 {
+			time.Sleep(time.Second)
+			before := time.Now()
+			g.Add(1)
+			g.Wait()
+			if i > 1 { // it took some to notice
+				require.Equal(t, 3*time.Millisecond, time.Since(before), "the flush alone")
+			}
+		}
+		require.Equal(t, []int{1, 1, 1, 1, 1}, *batches)
+	})
+}
+
+func TestWhatNothingFollowsDoesNotWaitForTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, batches := rushing(t, 3*time.Millisecond)
+		before := time.Now()
+		g.Add(1, 2, 3)
+		g.Wait()
+		require.LessOrEqual(t, time.Since(before), 13*time.Millisecond)
+		require.Equal(t, []int{3}, *batches)
+	})
+}
+
+func TestAFullBatchDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, batches := rushing(t, 3*time.Millisecond)
+		before := time.Now()
+		g.Add(make([]int, 500)...)
+		g.Wait()
+		require.Equal(t, 3*time.Millisecond, time.Since(before))
+		require.Equal(t, []int{500}, *batches)
+	})
+}
+
+func sum(list []int) (n int) {
+	for _, v := range list {
+		n += v
+	}
+	return n
 }

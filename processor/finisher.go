@@ -26,6 +26,14 @@ type finish struct {
 // maxFlush is how many outcomes one transaction records at most.
 const maxFlush = 1000
 
+// Where many outcomes a second are to be recorded, firing goes first: they wait for
+// each other, for a moment. At worst so many tasks more run again after a crash.
+const (
+	paceEvery = 200 * time.Millisecond
+	paceFull  = 250
+	paceRate  = 500 // a second, of a database
+)
+
 // finisher makes outcomes durable: per database, one flush at a time, the next
 // one takes what arrived meanwhile. A task stays in the queue, as running, until
 // its outcome is durable, so nobody can run it again before.
@@ -45,7 +53,8 @@ type finisher struct {
 func (f *finisher) start(ctx context.Context) {
 	f.failing = make([]atomic.Bool, f.layout.Databases)
 	for d := range f.layout.Databases {
-		f.groups = append(f.groups, groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) }))
+		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
+		f.groups = append(f.groups, g.Pace(paceEvery, paceFull, paceRate))
 	}
 }
 

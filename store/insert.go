@@ -22,6 +22,7 @@ type Inserted struct {
 
 // insert is one task on its way through the group commit of its database.
 type insert struct {
+	ctx   context.Context // of the caller
 	task  task.Task
 	shard int
 	out   *Inserted
@@ -39,8 +40,9 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 //
 // The error of one task does not touch the others. After an error of the
 // connection the outcome is not known: a dedup_key makes it safe to ask again.
-// When ctx ends first, all results carry its error, and their tasks may still be
-// stored.
+// When ctx ends first, all results carry its error. Their tasks may still be
+// stored, but no writing of them begins after that: callers that left do not pile
+// up before a database that hangs.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
@@ -60,7 +62,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		}
 		t.Status, t.Created, t.Modified = task.Pending, now, now
 		t.ActionTime = task.CeilMilli(t.ActionTime)
-		reqs[i] = insert{task: t, shard: shard, out: &results[i], done: &done}
+		reqs[i] = insert{ctx: ctx, task: t, shard: shard, out: &results[i], done: &done}
 	}
 	lists := make([][]*insert, len(s.dbs)) // by database, or by server for a few
 	for i := range reqs {
@@ -106,10 +108,24 @@ func (in *insert) finish(t task.Task, duplicate bool, err error) {
 
 // flushInserts writes one batch of a database and answers each of its tasks.
 func (s *Store) flushInserts(db *database, batch []*insert) {
+	if len(batch) == 0 {
+		return
+	}
 	// The batch belongs to many callers: none of their contexts may end it.
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	s.insertAll(ctx, db, batch)
+}
+
+// awaited keeps the inserts whose callers still wait, and answers the others.
+func awaited(batch []*insert) []*insert {
+	return slices.DeleteFunc(batch, func(in *insert) bool {
+		err := in.ctx.Err()
+		if err != nil {
+			in.finish(in.task, false, fmt.Errorf("insert: %w: it was not begun", err))
+		}
+		return err != nil
+	})
 }
 
 // flushFew writes one batch of a server: tasks of several databases share a

@@ -252,31 +252,56 @@ func refusesInsertsWithoutIDs(t *testing.T, p place) {
 	require.Equal(t, stored, got, "it reads all the same")
 }
 
-func insertIsAbandoned(t *testing.T, p place) {
+// watched is a context that tells when its state was asked for the first time.
+type watched struct {
+	context.Context
+	asked func()
+}
+
+func (w watched) Err() error {
+	defer w.asked()
+	return w.Context.Err()
+}
+
+// callersLeave: what is being written when its caller leaves is written, what waits behind it is not.
+func callersLeave(t *testing.T, p place) {
 	f := p.open(t, small)
-	pending := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)})[0]
+	rows := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(1)})
 	s := f.another(t, f.cfg)
 	release := f.block(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan struct{}, 2)
+	tell := func() func() { return sync.OnceFunc(func() { begun <- struct{}{} }) }
 	answers := make(chan []store.Inserted)
 	batch := []task.Task{{BizID: 0, BizType: 2, ActionTime: f.in(0)}, {BizID: 1, BizType: 2, ActionTime: f.in(0)}}
-	go func() { answers <- s.Insert(ctx, batch) }()
+	go func() { answers <- s.Insert(watched{ctx, tell()}, batch) }()
 	moved := make(chan error)
 	go func() {
-		_, err := s.Move(ctx, store.Move{JobID: pending.JobID, To: task.Cancelled})
+		_, err := s.Move(watched{ctx, tell()}, store.Move{JobID: rows[0].JobID, To: task.Cancelled})
 		moved <- err
 	}()
+	<-begun
+	<-begun
 	cancel()
 	for i, r := range <-answers {
 		require.ErrorIs(t, r.Err, context.Canceled)
 		require.Equal(t, batch[i], r.Task)
 	}
 	require.ErrorIs(t, <-moved, context.Canceled)
+	for _, r := range s.Insert(ctx, []task.Task{{BizID: 0, BizType: 3, ActionTime: f.in(0)}}) {
+		require.ErrorIs(t, r.Err, context.Canceled)
+	}
+	_, err := s.Move(ctx, store.Move{JobID: rows[1].JobID, To: task.Cancelled})
+	require.ErrorIs(t, err, context.Canceled)
 	release()
-	require.NoError(t, s.Close(), "it flushes what it accepted")
+	require.NoError(t, s.Close(), "it flushes what it began")
 	all := f.everything(t)
-	require.Len(t, all, 3, "they may be stored, and were")
-	require.Equal(t, task.Cancelled, all[pending.JobID].Status)
+	require.Len(t, all, 4)
+	for _, row := range all {
+		require.NotEqual(t, uint64(3), row.BizType)
+	}
+	require.Equal(t, task.Cancelled, all[rows[0].JobID].Status)
+	require.Equal(t, task.Pending, all[rows[1].JobID].Status)
 }
 
 func insertsShareCommits(t *testing.T, p place) {

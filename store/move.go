@@ -260,6 +260,7 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 
 // moveRequest is a Move on its way through the group commit of its database.
 type moveRequest struct {
+	ctx     context.Context // of the caller
 	move    Move
 	applied bool
 	err     error
@@ -268,7 +269,7 @@ type moveRequest struct {
 
 // Move makes one move durably and tells whether it applied. Moves asked for at
 // the same time share the commit. When ctx ends first, the move may still be
-// made.
+// made, if making it had begun.
 func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if err := m.validate(); err != nil {
 		return false, err
@@ -277,7 +278,7 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	req := &moveRequest{move: m}
+	req := &moveRequest{ctx: ctx, move: m}
 	req.done.Add(1)
 	s.dbs[s.layout.Database(shard)].moves.Add(req)
 	if ctx.Done() == nil {
@@ -295,6 +296,14 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 }
 
 func (s *Store) flushMoves(db *database, batch []*moveRequest) {
+	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
+		err := r.ctx.Err()
+		if err != nil {
+			r.err = fmt.Errorf("update: %w: it was not begun", err)
+			r.done.Done()
+		}
+		return err != nil
+	})
 	moves := make([]Move, len(batch))
 	for i, r := range batch {
 		moves[i] = r.move

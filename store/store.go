@@ -119,7 +119,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, b) })
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, awaited(b)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
@@ -133,7 +133,7 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, s.flushFew).Gather(min(2, n), crowd))
+		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(awaited(b)) }).Gather(min(2, n), crowd))
 	}
 	return s, nil
 }

@@ -20,7 +20,7 @@ func exercise(t *testing.T, p place) {
 		{"the largest batch fits", insertsTheLargestBatch},
 		{"a row's own fault is its own", insertsAllButBadRows},
 		{"without ids nothing is inserted", refusesInsertsWithoutIDs},
-		{"the caller may stop waiting", insertIsAbandoned},
+		{"the caller may stop waiting", callersLeave},
 		{"single inserts share commits", insertsShareCommits},
 		// dedup_test.go
 		{"the same key again gives the first task", dedupGivesTheFirst},
