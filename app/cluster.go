@@ -119,6 +119,7 @@ func (a *App) advertised() string {
 // owners is what the rooms ask before they work on a partition.
 type owners interface {
 	Owns(partition int) bool
+	Term(partition int) uint64
 	Watch() <-chan struct{}
 }
 
@@ -132,6 +133,12 @@ func (a audited) Owns(partition int) bool {
 	owned := a.Ownership.Owns(partition)
 	a.tell(partition, owned)
 	return owned
+}
+
+func (a audited) Term(partition int) uint64 {
+	term := a.Ownership.Term(partition)
+	a.tell(partition, term != 0)
+	return term
 }
 
 func (a *App) owners() owners {

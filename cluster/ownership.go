@@ -14,6 +14,7 @@ import (
 type Ownership struct {
 	mu       sync.RWMutex
 	owned    []bool
+	terms    []uint64 // by partition: how often it was taken
 	watchers []chan struct{}
 
 	leased bool // false: the lease has no end
@@ -26,7 +27,7 @@ type Ownership struct {
 // NewOwnership starts with none of the given number of partitions, and with a
 // lease that has no end.
 func NewOwnership(partitions int) *Ownership {
-	return &Ownership{owned: make([]bool, partitions), clock: now}
+	return &Ownership{owned: make([]bool, partitions), terms: make([]uint64, partitions), clock: now}
 }
 
 // Owns tells whether a partition is this node's.
@@ -34,6 +35,18 @@ func (o *Ownership) Owns(partition int) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.owned[partition] && o.live()
+}
+
+// Term is a number that is another one each time the partition is taken, or 0
+// while it is not this node's. What was known of the partition's tasks in one term
+// says nothing in the next: another node may have fired them.
+func (o *Ownership) Term(partition int) uint64 {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if !o.owned[partition] || !o.live() {
+		return 0
+	}
+	return o.terms[partition]
 }
 
 // Owned lists this node's partitions.
@@ -77,8 +90,13 @@ func (o *Ownership) change(partitions []int, mine bool) {
 	defer o.mu.Unlock()
 	changed := false
 	for _, p := range partitions {
-		changed = changed || o.owned[p] != mine
-		o.owned[p] = mine
+		if o.owned[p] == mine {
+			continue
+		}
+		changed, o.owned[p] = true, mine
+		if mine {
+			o.terms[p]++
+		}
 	}
 	if changed {
 		o.ring()

@@ -3,6 +3,7 @@ package cluster
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,4 +42,24 @@ func TestNoChangeIsMissed(t *testing.T) {
 		o.set(p, p+1, true)
 	}
 	watcher.Wait()
+}
+
+func TestEachTakingIsATermOfItsOwn(t *testing.T) {
+	o := NewOwnership(4)
+	require.Zero(t, o.Term(1), "not ours")
+	o.set(1, 3, true)
+	first := o.Term(1)
+	require.NotZero(t, first)
+	o.set(1, 3, true)
+	require.Equal(t, first, o.Term(1), "nothing has changed")
+	o.renew(now().add(time.Hour))
+	o.expire()
+	require.Zero(t, o.Term(1), "without a lease nothing is ours")
+	o.renew(now().add(time.Hour))
+	require.Equal(t, first, o.Term(1), "the locks were held all the time")
+	o.set(1, 2, false)
+	require.Zero(t, o.Term(1))
+	o.set(1, 2, true)
+	require.NotContains(t, []uint64{0, first}, o.Term(1))
+	require.Equal(t, first, o.Term(2))
 }

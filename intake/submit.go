@@ -85,7 +85,7 @@ type Submit struct {
 type Submitted struct {
 	Task      task.Task // as stored
 	Duplicate bool      // the dedup_key was known: Task is the first task, unchanged
-	Err       error     // nil, task.FieldError or task.ErrUnavailable
+	Err       error     // nil, task.FieldError, task.ErrUnavailable, or that of a ctx that ended before writing began
 }
 
 // check turns a request into a task, or says which field is wrong.
@@ -157,8 +157,7 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	// A task that is due soon is held before its row can be seen by a scan, so
 	// that it is queued once: by us.
 	holds := d.holdNear(ctx, tasks)
-	// From here on the caller may leave: a task that is stored is also queued.
-	ctx = context.WithoutCancel(ctx)
+	// Should the caller leave, a task that is stored is still queued: Insert waits for it.
 	stored := tasks[:0]
 	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}

@@ -10,7 +10,7 @@ func (q *Queue) Done(e *Entry, row task.Task, again bool) {
 	q.mu.Lock()
 	q.bury(e)
 	if again {
-		back, _ = q.offer(nil, &Item{Task: row, Partition: e.Partition}, q.cfg.Now(), nil)
+		back = q.offerOf(e.term, &Item{Task: row, Partition: e.Partition})
 	}
 	q.mu.Unlock()
 	back.tell()

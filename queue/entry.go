@@ -44,6 +44,7 @@ type Entry struct {
 	state state
 	runAt time.Time // when it can first run: the later of action_time and the offer
 	seq   uint64    // order among equals
+	term  uint64    // of the partition, when the row was seen or the hold began
 	read  time.Time // when its row was last seen in the store
 	near  int       // index in lane.waiting by runAt, or in lane.ready
 	far   int       // index in lane.farthest

@@ -34,6 +34,7 @@ type rig struct {
 	rows map[uint64]task.Task
 	told map[uint64][]string // by job_id: what its receipts were told
 	lost int                 // a partition that is another node's; 0: none
+	term uint64              // of the others
 }
 
 // bubble runs a test in a synctest bubble: time passes only when everybody waits.
@@ -42,10 +43,15 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, start: time.Now().UTC(),
-			rows: map[uint64]task.Task{}, told: map[uint64][]string{},
+			rows: map[uint64]task.Task{}, told: map[uint64][]string{}, term: 1,
 		}
-		owns := func(partition int) bool { return r.lost == 0 || partition != r.lost }
-		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Owns: owns})
+		term := func(partition int) uint64 {
+			if r.lost != 0 && partition == r.lost {
+				return 0
+			}
+			return r.term
+		}
+		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Term: term})
 		r.lane, r.mails = r.SetLane(orders), r.SetLane(mails)
 		f(t, r)
 	})

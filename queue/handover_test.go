@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // A partition may be lost while its tasks wait: by a pause of the process, before
@@ -27,6 +28,80 @@ func TestWhatIsNotOwnedDoesNotStart(t *testing.T) {
 		r.lost = 0
 		r.read(r.order(1, 0))
 		require.Equal(t, []uint64{1}, r.ids(r.lane), "ours again")
+	})
+}
+
+// A partition may even be lost and be ours again before anybody looks: then another
+// node may have fired what is in memory.
+func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
+	again := func(r *rig, it queue.Item) {
+		r.t.Helper()
+		require.Empty(r.t, r.ids(r.lane))
+		refill, err := r.NextRefill(r.t.Context())
+		require.NoError(r.t, err)
+		require.Equal(r.t, queue.Refill{BizType: orders, Partition: it.Partition, From: task.KeyOf(&it.Task)}, refill)
+	}
+	t.Run("in the queue", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			r.read(r.order(1, 0), r.order(2, time.Hour))
+			r.term++
+			require.Empty(t, r.ids(r.lane))
+			require.Equal(t, []string{"given back"}, r.receipts(1))
+			r.read(r.order(2, 0))
+			require.Equal(t, []uint64{2}, r.ids(r.lane), "its row was seen again")
+		})
+	})
+	t.Run("while it is checked", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			r.read(r.order(1, time.Second))
+			r.after(950 * time.Millisecond)
+			entries := r.checks()
+			r.term++
+			r.Checked(entries, map[uint64]task.Task{1: r.row(1)})
+			r.after(time.Second)
+			require.Empty(t, r.ids(r.lane))
+			require.Equal(t, []string{"given back"}, r.receipts(1))
+		})
+	})
+	t.Run("being read", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			read := r.BeginRead(1)
+			r.term++
+			r.Offer(read, r.order(1, 0))
+			read.End()
+			require.Empty(t, r.ids(r.lane))
+			require.Equal(t, []string{"given back"}, r.receipts(1))
+		})
+	})
+	t.Run("held and put", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			h := r.hold(1)
+			r.term++
+			it := r.order(1, 0)
+			h.Put(it)
+			again(r, it)
+		})
+	})
+	t.Run("held and released", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			it := r.order(1, 0)
+			r.read(it)
+			h := r.hold(1)
+			r.term++
+			h.Release()
+			require.Equal(t, []string{"given back"}, r.receipts(1))
+			again(r, it)
+		})
+	})
+	t.Run("to run once more", func(t *testing.T) {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			r.read(r.order(1, 0))
+			e := r.due(r.lane, 1)[0]
+			r.term++
+			it := r.order(1, 0)
+			r.Done(e, it.Task, true)
+			again(r, it)
+		})
 	})
 }
 

@@ -54,7 +54,7 @@ func (q *Queue) hold(jobID uint64, partition int, was *Entry) *Hold {
 	if was != nil {
 		q.forget(was)
 	}
-	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held}
+	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held, term: q.cfg.Term(partition)}
 	q.keep(e)
 	return &Hold{queue: q, entry: e, was: was}
 }
@@ -76,12 +76,12 @@ func (h *Hold) Release() {
 	h.release()
 	switch {
 	case h.was != nil:
-		back, _ = q.offer(nil, &h.was.Item, q.cfg.Now(), nil)
+		back = q.offerOf(h.was.term, &h.was.Item)
 		if e := q.entries[h.was.Task.JobID]; e != nil {
 			e.read = h.was.read
 		}
 	case h.entry.missed:
-		back, _ = q.offer(nil, &h.entry.Item, q.cfg.Now(), nil)
+		back = q.offerOf(h.entry.term, &h.entry.Item)
 	}
 	q.mu.Unlock()
 	back.tell()
@@ -98,13 +98,14 @@ func (h *Hold) Gone() {
 	h.giveBack()
 }
 
-// Put lets go of a task and offers it as it stands in the store now.
+// Put lets go of a task and offers it as it stands in the store now. If the
+// partition was another node's meanwhile, the row is read again.
 func (h *Hold) Put(it Item) {
 	q := h.queue
 	q.mu.Lock()
 	h.release()
 	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
-	back, _ := q.offer(nil, &it, q.cfg.Now(), nil)
+	back := q.offerOf(h.entry.term, &it)
 	q.mu.Unlock()
 	back.tell()
 	h.giveBack()

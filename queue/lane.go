@@ -180,7 +180,7 @@ const minRun = 16
 const maxStale = 256
 
 // take takes what is due now, or tells how long until the next one is (−1: there
-// is none). lost are tasks of partitions that are another node's by now.
+// is none). lost are tasks of partitions that are, or were meanwhile, another node's.
 func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,7 +204,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Dur
 			}
 			break
 		}
-		if !q.cfg.Owns(e.Partition) {
+		if q.cfg.Term(e.Partition) != e.term {
 			q.forget(e)
 			lost = append(lost, e)
 			continue

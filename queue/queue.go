@@ -17,9 +17,11 @@ type Config struct {
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
-	// Owns tells whether a partition is this node's; of another one nothing is
-	// taken in and nothing starts. Asked under the queue's lock. Defaults to all.
-	Owns func(partition int) bool
+	// Term is a number that is another one each time this node takes a partition, and
+	// 0 while it is another's; see cluster.Ownership. Then nothing of it is taken in
+	// and nothing starts, and what is known of it from an earlier term is read again.
+	// Asked under the queue's lock. Defaults to 1.
+	Term func(partition int) uint64
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
 	CheckAhead time.Duration
@@ -41,8 +43,8 @@ func (c Config) WithDefaults() Config {
 	if c.StaleAfter == 0 {
 		c.StaleAfter = time.Second
 	}
-	if c.Owns == nil {
-		c.Owns = func(int) bool { return true }
+	if c.Term == nil {
+		c.Term = func(int) uint64 { return 1 }
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -147,25 +149,27 @@ func (q *Queue) Offer(r *Read, items ...Item) (turnedAway []uint64) {
 
 func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits bool) {
 	l := q.lanes[it.Task.BizType]
-	if l == nil || q.closed || !q.cfg.Owns(it.Partition) {
+	term := q.cfg.Term(it.Partition)
+	if l == nil || q.closed || term == 0 {
 		return append(back, &Entry{Item: *it}), true
 	}
-	if r != nil {
-		if q.reads[it.Partition].stale(it.Task.JobID, r.began) {
-			return append(back, &Entry{Item: *it}), true
-		}
+	if r != nil && (r.term != term || q.reads[it.Partition].stale(it.Task.JobID, r.began)) {
+		return append(back, &Entry{Item: *it}), true
 	}
 	if e := q.entries[it.Task.JobID]; e != nil {
 		switch e.state {
 		case waiting, ready:
+			e.term = term
 			q.refresh(e, &it.Task, now)
+		case checking:
+			e.term = term
 		case held:
 			e.Task, e.missed = it.Task, true
 		}
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, lane: l, read: now}
+	e := &Entry{Item: *it, lane: l, read: now, term: term}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):
@@ -207,6 +211,20 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now time.Time) {
 		e.state, e.runAt = ready, now
 	}
 	q.enqueue(e)
+}
+
+// offerOf offers what was known to be so in a term of the partition. If that is
+// over, the row is read again instead.
+func (q *Queue) offerOf(term uint64, it *Item) (back left) {
+	if term == q.cfg.Term(it.Partition) {
+		back, _ = q.offer(nil, it, q.cfg.Now(), nil)
+		return back
+	}
+	if l := q.lanes[it.Task.BizType]; l != nil && !l.closed {
+		l.leaveBehind(it)
+		q.refill.ring()
+	}
+	return left{&Entry{Item: *it}}
 }
 
 // enqueue puts an entry, waiting or ready, into its heap and wakes who may want it.

@@ -47,6 +47,7 @@ func (p *reads) end(began uint64) {
 type Read struct {
 	queue     *Queue
 	partition int
+	term      uint64
 	began     uint64
 }
 
@@ -57,7 +58,7 @@ func (q *Queue) BeginRead(partition int) *Read {
 	defer q.mu.Unlock()
 	p, began := &q.reads[partition], q.tick()
 	p.open = append(p.open, began)
-	return &Read{queue: q, partition: partition, began: began}
+	return &Read{queue: q, partition: partition, term: q.cfg.Term(partition), began: began}
 }
 
 // End ends the read. Rows that were read under it must not be offered any more.

@@ -134,7 +134,7 @@ func (c *center) start(partitions ...int) *node {
 	owned := newOwnership(partitions)
 	n := &node{
 		c: c, owned: owned, line: &line{}, store: &mortal{Store: c.store},
-		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Owns: owned.Owns}),
+		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Term: owned.Term}),
 		unarmed: make(chan task.Task, 1000),
 		lanes:   make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
@@ -348,11 +348,12 @@ func (c *center) counts() (expired, handover int) {
 type ownership struct {
 	mu    sync.Mutex
 	owned map[int]bool
+	terms map[int]uint64
 	bell  chan struct{}
 }
 
 func newOwnership(partitions []int) *ownership {
-	o := &ownership{owned: map[int]bool{}, bell: make(chan struct{}, 1)}
+	o := &ownership{owned: map[int]bool{}, terms: map[int]uint64{}, bell: make(chan struct{}, 1)}
 	for _, p := range partitions {
 		o.owned[p] = true
 	}
@@ -365,10 +366,22 @@ func (o *ownership) Owns(p int) bool {
 	return o.owned[p]
 }
 
+func (o *ownership) Term(p int) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.owned[p] {
+		return 0
+	}
+	return 1 + o.terms[p]
+}
+
 func (o *ownership) Watch() <-chan struct{} { return o.bell }
 
 func (o *ownership) set(p int, mine bool) {
 	o.mu.Lock()
+	if mine && !o.owned[p] {
+		o.terms[p]++
+	}
 	o.owned[p] = mine
 	o.mu.Unlock()
 	select {

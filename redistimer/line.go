@@ -33,6 +33,7 @@ type line struct {
 type slotState struct {
 	slot  Slot
 	owned bool
+	term  uint64        // of the partition, when it became ours
 	next  time.Time     // when its head is due, as far as known; zero: empty
 	heard time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
 	seen  time.Time     // when Redis was last asked
@@ -213,13 +214,13 @@ func (t *Timer) takeOver() {
 	for _, l := range t.lines {
 		for p := range l.slots {
 			s := &l.slots[p]
-			switch mine := t.cfg.Ownership.Owns(p); {
-			case mine && !s.owned:
+			switch term := t.cfg.Ownership.Term(p); {
+			case term != 0 && (!s.owned || s.term != term):
 				t.giveUp(s)
-				s.owned, s.next, s.seen, s.covered = true, time.Time{}, time.Time{}, time.Time{}
+				s.owned, s.term, s.next, s.seen, s.covered = true, term, time.Time{}, time.Time{}, time.Time{}
 				s.repair = ReasonLost
 				t.orphaned(s)
-			case !mine:
+			case term == 0:
 				t.giveUp(s)
 				s.repair = ""
 			}

@@ -265,7 +265,11 @@ func (s *story) restart(*rapid.T) {
 func (s *story) own(rt *rapid.T) {
 	s.roughly()
 	p := rapid.SampledFrom(everything).Draw(rt, "partition")
-	s.node.owned.set(p, !s.node.owned.Owns(p))
+	mine := s.node.owned.Owns(p)
+	s.node.owned.set(p, !mine)
+	if mine && rapid.Bool().Draw(rt, "and back") { // before anybody looks
+		s.node.owned.set(p, true)
+	}
 }
 
 // change takes the type out of mode redis, or puts it back.

@@ -26,6 +26,7 @@ type Store interface {
 // Ownership tells which partitions are this node's; see cluster.Ownership.
 type Ownership interface {
 	Owns(partition int) bool
+	Term(partition int) uint64
 	Watch() <-chan struct{}
 }
 

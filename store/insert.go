@@ -40,9 +40,8 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 //
 // The error of one task does not touch the others. After an error of the
 // connection the outcome is not known: a dedup_key makes it safe to ask again.
-// When ctx ends first, all results carry its error. Their tasks may still be
-// stored, but no writing of them begins after that: callers that left do not pile
-// up before a database that hangs.
+// A task whose writing had not begun when ctx ended is not stored: callers that
+// left do not pile up before a database that hangs. Once begun it is waited for.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
@@ -81,23 +80,8 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		}
 	}
 
-	finished := make(chan struct{})
-	if ctx.Done() == nil {
-		done.Wait()
-		return results
-	}
-	go func() { done.Wait(); close(finished) }()
-	select {
-	case <-finished:
-		return results
-	case <-ctx.Done():
-		// The requests still write into results: answer with a copy of our own.
-		abandoned := make([]Inserted, len(tasks))
-		for i := range abandoned {
-			abandoned[i] = Inserted{Task: tasks[i], Err: fmt.Errorf("insert: %w: the task may still be stored", ctx.Err())}
-		}
-		return abandoned
-	}
+	done.Wait()
+	return results
 }
 
 // finish answers a request.
