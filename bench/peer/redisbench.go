@@ -25,15 +25,16 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 		return nil, errors.Join(ErrMissing, err)
 	}
 	const store, prepare, dead, marker = "bench_0", "prepare_{bench_0}", "dead_{bench_0}", "marker_{bench_0}"
-	const any = "__rand_int__" // redis-benchmark puts 12 digits there
+	const any = "__rand_int__"     // redis-benchmark puts 12 digits there
+	pad := strings.Repeat("x", 72) // the scripts' member that is too long for a listpack
 	score := strconv.FormatInt(time.Now().UnixMilli()*1000, 10)
 	scripts := []struct {
 		name string
 		into string // the queue that is filled beforehand
 		args []string
 	}{
-		{"arm", "", []string{store, prepare, dead, "toc:wake", "0", bizName, "all", score, any}},
-		{"claim", store, []string{store, prepare, marker, "1", "45000", "60000000", "9007199254739"}},
+		{"arm", "", []string{store, prepare, dead, "toc:wake", "0", bizName, pad, "all", score, any}},
+		{"claim", store, []string{store, prepare, marker, "1", "45000", "60000000", "9007199254739", pad}},
 		{"settle", prepare, []string{store, prepare, dead, "toc:wake", "0", bizName, "1", "0", any}},
 	}
 	values := make(map[string]float64)
