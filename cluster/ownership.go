@@ -31,11 +31,7 @@ func NewOwnership(partitions int) *Ownership {
 }
 
 // Owns tells whether a partition is this node's.
-func (o *Ownership) Owns(partition int) bool {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.owned[partition] && o.live()
-}
+func (o *Ownership) Owns(partition int) bool { return o.Term(partition) != 0 }
 
 // Term is a number that is another one each time the partition is taken, or 0
 // while it is not this node's. What was known of the partition's tasks in one term

@@ -70,7 +70,7 @@ func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.
 		var due []*slotState
 		for p := range l.slots {
 			s := &l.slots[p]
-			if !s.owned {
+			if !s.owned() {
 				continue
 			}
 			look := s.seen.Add(poll)
@@ -217,7 +217,7 @@ func (t *Timer) load(claims []claim) {
 // lock is held.
 func (t *Timer) lost(l *line) {
 	for p := range l.slots {
-		if s := &l.slots[p]; s.owned {
+		if s := &l.slots[p]; s.owned() {
 			s.covered, s.repair = time.Time{}, ReasonLost
 		}
 	}

@@ -32,8 +32,7 @@ type line struct {
 // slotState is what this node knows of a slot.
 type slotState struct {
 	slot  Slot
-	owned bool
-	term  uint64        // of the partition, when it became ours
+	term  uint64        // of the partition, when it became ours; 0: it is not
 	next  time.Time     // when its head is due, as far as known; zero: empty
 	heard time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
 	seen  time.Time     // when Redis was last asked
@@ -50,6 +49,8 @@ type slotState struct {
 	failing time.Time // since when it is out of reach; zero: it is not
 	out     bool      // and for so long that the scan engine serves it
 }
+
+func (s *slotState) owned() bool { return s.term != 0 }
 
 // holding counts our claims of one task. A second claim comes in while the first
 // is being settled, or because Redis has lost the first one.
@@ -151,7 +152,7 @@ func (l *line) change(b BizType, now time.Time) {
 // held.
 func (l *line) forget() {
 	for p := range l.slots {
-		l.slots[p].owned = false
+		l.slots[p].term = 0
 	}
 }
 
@@ -172,7 +173,7 @@ func (t *Timer) drop(l *line) {
 	}
 	var slots []Slot
 	for p := range l.slots {
-		if l.slots[p].owned {
+		if l.slots[p].owned() {
 			slots = append(slots, l.slots[p].slot)
 		}
 	}
@@ -215,9 +216,9 @@ func (t *Timer) takeOver() {
 		for p := range l.slots {
 			s := &l.slots[p]
 			switch term := t.cfg.Ownership.Term(p); {
-			case term != 0 && (!s.owned || s.term != term):
+			case term != 0 && s.term != term:
 				t.giveUp(s)
-				s.owned, s.term, s.next, s.seen, s.covered = true, term, time.Time{}, time.Time{}, time.Time{}
+				s.term, s.next, s.seen, s.covered = term, time.Time{}, time.Time{}, time.Time{}
 				s.repair = ReasonLost
 				t.orphaned(s)
 			case term == 0:
@@ -236,5 +237,5 @@ func (t *Timer) giveUp(s *slotState) {
 	if s.out {
 		t.down--
 	}
-	s.owned, s.failing, s.out = false, time.Time{}, false
+	s.term, s.failing, s.out = 0, time.Time{}, false
 }

@@ -87,7 +87,7 @@ func (t *Timer) owned(batch []claim) map[*slotState]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range batch {
-		mine[c.slot] = c.slot.owned && t.cfg.Ownership.Owns(c.slot.slot.Partition)
+		mine[c.slot] = c.slot.owned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
 	return mine
 }

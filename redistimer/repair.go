@@ -38,7 +38,7 @@ func (t *Timer) recover(asks []asked) {
 	for _, a := range asks {
 		s := a.slot
 		t.mu.Lock()
-		before, idle, b := s.orphans, !s.owned || !s.failing.IsZero(), a.line.BizType
+		before, idle, b := s.orphans, !s.owned() || !s.failing.IsZero(), a.line.BizType
 		t.mu.Unlock()
 		if before.IsZero() || idle {
 			continue
@@ -160,7 +160,7 @@ func (t *Timer) Recheck() {
 	defer t.mu.Unlock()
 	for _, l := range t.lines {
 		for p := range l.slots {
-			if s := &l.slots[p]; s.owned && s.repair == "" {
+			if s := &l.slots[p]; s.owned() && s.repair == "" {
 				s.repair = ReasonLost
 			}
 		}
@@ -171,7 +171,7 @@ func (t *Timer) Recheck() {
 // missed notes that tasks of a slot were stored and not armed. The lock is held.
 func (t *Timer) missed(s *slotState) {
 	s.missed = true
-	if s.owned {
+	if s.owned() {
 		s.repair = ReasonLost // once it is in reach
 	}
 }
@@ -183,7 +183,7 @@ func (t *Timer) Degraded() string {
 	failing, out, slots := 0, 0, 0
 	for _, l := range t.lines {
 		for p := range l.slots {
-			if s := &l.slots[p]; s.owned {
+			if s := &l.slots[p]; s.owned() {
 				slots++
 				if !s.failing.IsZero() {
 					failing++
@@ -271,7 +271,7 @@ func (t *Timer) broken() []filling {
 		until := l.coverUntil(now)
 		for p := range l.slots {
 			s := &l.slots[p]
-			if !s.owned || !s.failing.IsZero() {
+			if !s.owned() || !s.failing.IsZero() {
 				continue
 			}
 			if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= l.step() && until.After(s.covered) {
@@ -378,7 +378,7 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 		return err
 	}
 	t.mu.Lock()
-	again, identity := f.slot.repair != "" || !f.slot.owned, t.identity
+	again, identity := f.slot.repair != "" || !f.slot.owned(), t.identity
 	t.mu.Unlock()
 	if again {
 		return errLostAgain

@@ -36,7 +36,7 @@ func (r *receipt) GivenBack(task.Task) {
 	t, c := r.timer, r.claim
 	t.mu.Lock()
 	at := c.member.At
-	if pause := t.cfg.Now().Add(giveBack); !t.stopping && c.slot.owned && !c.line.closed {
+	if pause := t.cfg.Now().Add(giveBack); !t.stopping && c.slot.owned() && !c.line.closed {
 		at = latest(at, pause)
 	}
 	t.mu.Unlock()

@@ -243,7 +243,7 @@ func (t *Timer) wake(slot Slot, at time.Time) {
 
 // sooner notes that a slot has a task due then. The lock is held.
 func (t *Timer) sooner(s *slotState, at time.Time) {
-	if !s.owned {
+	if !s.owned() {
 		return
 	}
 	if s.heard.IsZero() || at.Before(s.heard) {
