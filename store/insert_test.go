@@ -252,7 +252,7 @@ func refusesInsertsWithoutIDs(t *testing.T, p place) {
 	require.Equal(t, stored, got, "it reads all the same")
 }
 
-// watched is a context that tells when its state was asked for the first time.
+// watched is a context that tells each time its state was asked for.
 type watched struct {
 	context.Context
 	asked func()
@@ -270,18 +270,19 @@ func callersLeave(t *testing.T, p place) {
 	s := f.another(t, f.cfg)
 	release := f.block(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	begun := make(chan struct{}, 2)
-	tell := func() func() { return sync.OnceFunc(func() { begun <- struct{}{} }) }
+	begun := make(chan struct{}, 3)
+	tell := func() { begun <- struct{}{} } // each of two inserts and a move is asked once
 	answers := make(chan []store.Inserted)
 	batch := []task.Task{{BizID: 0, BizType: 2, ActionTime: f.in(0)}, {BizID: 1, BizType: 2, ActionTime: f.in(0)}}
-	go func() { answers <- s.Insert(watched{ctx, tell()}, batch) }()
+	go func() { answers <- s.Insert(watched{ctx, tell}, batch) }()
 	moved := make(chan error)
 	go func() {
-		_, err := s.Move(watched{ctx, tell()}, store.Move{JobID: rows[0].JobID, To: task.Cancelled})
+		_, err := s.Move(watched{ctx, tell}, store.Move{JobID: rows[0].JobID, To: task.Cancelled})
 		moved <- err
 	}()
-	<-begun
-	<-begun
+	for range cap(begun) {
+		<-begun
+	}
 	cancel()
 	require.ErrorIs(t, <-moved, context.Canceled)
 	late := make(chan []store.Inserted)
