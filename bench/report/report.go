@@ -127,7 +127,7 @@ func writePeers(b *strings.Builder, r result.Results) {
 			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", name, cell(p.Version), cell(p.Settings), cell(p.Durable), cell(p.Precise))
 		}
 	}
-	b.WriteString("\nMariaDB, Redis, PostgreSQL and beanstalkd are started with what `bench/server/kinds.go` says: MariaDB `innodb_flush_log_at_trx_commit=1`, buffer pool and\n" +
+	b.WriteString("\nMariaDB, Redis, PostgreSQL and beanstalkd are started with what `bench/server/kinds.go` says: MariaDB `innodb_flush_log_at_trx_commit=1`, buffer pool 6 GB,\n" +
 		"redo log 2 GB; Redis `appendonly yes`, `appendfsync everysec`, no snapshots; PostgreSQL `fsync` and `synchronous_commit` on, `shared_buffers` 2 GB; beanstalkd `-b DIR -f 50`.\n\n")
 }
 

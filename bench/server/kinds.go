@@ -19,14 +19,15 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 )
 
-// MariaDB has durable commits: one fsync each, as in production.
+// MariaDB has durable commits: one fsync each, as in production. Its buffer pool
+// holds the ten million rows of growth, which are over 2 GB on 8 × 1024 tables.
 var MariaDB = Kind{
 	Name: "mariadb", title: "MariaDB", program: "mariadbd", version: []string{"--version"}, stop: syscall.SIGKILL,
 	prepare: installMariaDB,
 	args: func(dir string, port int) []string {
 		list := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--tmpdir=" + dir, "--socket=" + filepath.Join(dir, "s"),
 			"--pid-file=" + filepath.Join(dir, "pid"), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port), "--skip-log-bin",
-			"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-log-file-size=2G",
+			"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=6G", "--innodb-log-file-size=2G",
 			"--max-connections=500", "--table-open-cache=20000", "--open-files-limit=65535"}
 		if os.Geteuid() == 0 {
 			list = append(list, "--user=root")
