@@ -30,6 +30,7 @@ deps: ## bring what the tests need and this machine lacks: MariaDB, Redis, Consu
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=8m $(PKG)
+	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=8m)
 
 # TOC_SOAK_SEED repeats a soak's choice of faults; go test's -artifacts keeps what the nodes wrote and logged.
 soak: deps ## break a cluster for TOC_SOAK (10m) in all ways, then measure how it grows
