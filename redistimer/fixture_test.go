@@ -393,6 +393,9 @@ func (o *ownership) set(p int, mine bool) {
 // line is a node's way to Redis, which a crash cuts.
 type line struct {
 	slow atomic.Int64 // nanoseconds that answers take longer, but for wake-ups
+	// silent: nothing that is sent arrives any more, from the first command on that contains silenceAt.
+	silent    atomic.Bool
+	silenceAt atomic.Pointer[string]
 
 	mu    sync.Mutex
 	dead  bool
@@ -426,6 +429,12 @@ type slowConn struct {
 func (c *slowConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("subscribe")) {
 		c.wakes.Store(true)
+	}
+	if at := c.line.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
+		c.line.silent.Store(true)
+	}
+	if c.line.silent.Load() {
+		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }

@@ -32,7 +32,8 @@ func (t *Timer) orphaned(s *slotState) { s.orphans = t.cfg.Now() }
 
 // recover rolls back the claims of slots that are nobody's: of a process that
 // died, or whose settling was lost. It runs between two rounds, when no claim is
-// on its way to us.
+// on its way to us. The first failure ends it: if Redis is silent, the next round
+// must notice soon; the other slots are orphaned still.
 func (t *Timer) recover(asks []asked) {
 	var found map[*BizType]int
 	for _, a := range asks {
@@ -54,6 +55,9 @@ func (t *Timer) recover(asks []asked) {
 				found = make(map[*BizType]int)
 			}
 			found[b] += n
+		}
+		if err != nil {
+			break
 		}
 	}
 	for b, n := range found {
