@@ -25,5 +25,5 @@ func TestSilenceIsNoticedInTheMiddleOfRecovery(t *testing.T) {
 	n.line.silenceAt.Store(nil)
 	n.line.silent.Store(false)
 	t.Log("noticed after", time.Since(began))
-	require.Less(t, time.Since(began), 30*time.Second, "of two slots or more, one after the other")
+	require.Less(t, time.Since(began), 23*time.Second, "two slots or more were waited for, one after the other")
 }
