@@ -203,6 +203,9 @@ func (l *ledger) lateness(t *testing.T, due map[uint64]time.Time) (sorted []time
 
 // percentiles renders a sorted list.
 func percentiles(sorted []time.Duration) string {
+	if len(sorted) == 0 {
+		return "n=0"
+	}
 	at := func(p float64) time.Duration { return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))] }
 	return fmt.Sprintf("n=%d p50=%s p99=%s p99.9=%s max=%s", len(sorted), at(.5), at(.99), at(.999), sorted[len(sorted)-1])
 }
