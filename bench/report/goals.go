@@ -133,9 +133,10 @@ func writeGoals(b *strings.Builder, r result.Results) {
 			bound = "at most"
 		}
 		measured, verdict := "not measured", ""
-		if s, ok := r.Of(g.work); ok {
+		for _, s := range r.Of(g.work) {
 			if v, runs := g.measure(s); runs > 0 {
 				measured, verdict = number(v)+g.unit, g.verdict(s, v, runs)
+				break
 			}
 		}
 		fmt.Fprintf(b, "| %s | %s %s%s | %s | %s |\n", g.text, bound, number(g.target), g.unit, measured, verdict)

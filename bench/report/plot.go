@@ -14,30 +14,35 @@ type plot struct {
 	svg       []byte
 }
 
-// plotsOf draws a session: lateness as curves, what is one number a peer as bars.
-func plotsOf(s result.Session) []plot {
+// plotsOf draws a session, the nth of its workload: lateness as curves, what is
+// one number a peer as bars.
+func plotsOf(s result.Session, nth int) []plot {
 	kind, _, _ := strings.Cut(s.Work, "-")
+	name := s.Work
+	if nth > 1 {
+		name += fmt.Sprintf("_%d", nth)
+	}
 	var list []plot
-	add := func(name, alt string, svg []byte) {
+	add := func(alt string, svg []byte) {
 		if svg != nil {
 			list = append(list, plot{name + ".svg", alt, svg})
 		}
 	}
 	switch kind {
 	case "submit", "batch":
-		add(s.Work, s.Title+": tasks a second", barsOf(s, s.Title+": tasks a second", "per_s"))
+		add(s.Title+": tasks a second", barsOf(s, s.Title+": tasks a second", "per_s"))
 	case "drain":
-		add(s.Work, s.Title+": tasks a second", barsOf(s, "Drain: tasks a second from the instant on", "per_s"))
+		add(s.Title+": tasks a second", barsOf(s, "Drain: tasks a second from the instant on", "per_s"))
 	case "idle":
-		add(s.Work, s.Title+": CPU", barsOf(s, "Idle: percent of one core", "cpu_percent"))
+		add(s.Title+": CPU", barsOf(s, "Idle: percent of one core", "cpu_percent"))
 	case "memory":
-		add(s.Work, s.Title, barsOf(s, "Redis: bytes an armed task", "redis_bytes"))
+		add(s.Title, barsOf(s, "Redis: bytes an armed task", "redis_bytes"))
 	case "lateness":
-		add(s.Work, s.Title+": lateness by percentile", latenessOf(s, s.Title))
+		add(s.Title+": lateness by percentile", latenessOf(s, s.Title))
 	case "crowd":
-		add(s.Work, s.Title+": lateness by percentile", latenessOf(s, "Lateness of a crowd, tasks parked"))
+		add(s.Title+": lateness by percentile", latenessOf(s, "Lateness of a crowd, tasks parked"))
 	case "growth":
-		add(s.Work, "Single submits a second as rows grow", growthOf(s))
+		add("Single submits a second as rows grow", growthOf(s))
 	}
 	return list
 }

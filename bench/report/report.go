@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,12 +31,8 @@ func Write(r result.Results, docs string) error {
 	if err := os.MkdirAll(plots, 0o755); err != nil {
 		return err
 	}
-	for _, s := range r.Sessions {
-		for _, p := range plotsOf(s) {
-			if err := os.WriteFile(filepath.Join(plots, p.file), p.svg, 0o644); err != nil {
-				return err
-			}
-		}
+	if err := writePlots(r, plots); err != nil {
+		return err
 	}
 	path := filepath.Join(docs, "benchmarks.md")
 	old, err := os.ReadFile(path)
@@ -50,6 +47,29 @@ func Write(r result.Results, docs string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// writePlots writes the plots, and removes those of sessions that are no more.
+func writePlots(r result.Results, dir string) error {
+	stale, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil {
+		return err
+	}
+	for s, nth := range inOrder(r) {
+		for _, p := range plotsOf(s, nth) {
+			path := filepath.Join(dir, p.file)
+			if err := os.WriteFile(path, p.svg, 0o644); err != nil {
+				return err
+			}
+			stale = slices.DeleteFunc(stale, func(old string) bool { return old == path })
+		}
+	}
+	for _, path := range stale {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replace puts the section in place of the old one, or at the end.
@@ -85,14 +105,28 @@ func Section(r result.Results) string {
 	writeGoals(&b, r)
 	writePeers(&b, r)
 	writeIncomparable(&b)
-	for _, s := range slices.SortedStableFunc(slices.Values(r.Sessions), inOrder) {
-		writeSession(&b, s)
+	for s, nth := range inOrder(r) {
+		writeSession(&b, s, nth)
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// inOrder is the order of the document: by kind, then by rate.
-func inOrder(a, b result.Session) int {
+// inOrder gives the sessions in the order of the document, and of each the how
+// manyth of its workload it is, from 1.
+func inOrder(r result.Results) iter.Seq2[result.Session, int] {
+	return func(yield func(result.Session, int) bool) {
+		nth := map[string]int{}
+		for _, s := range slices.SortedStableFunc(slices.Values(r.Sessions), byWork) {
+			nth[s.Work]++
+			if !yield(s, nth[s.Work]) {
+				return
+			}
+		}
+	}
+}
+
+// byWork orders by kind, then by rate.
+func byWork(a, b result.Session) int {
 	kinds := []string{"submit", "batch", "lateness", "crowd", "drain", "idle", "memory", "growth", "nodes", "scripts"}
 	kindA, rateA, _ := strings.Cut(a.Work, "-")
 	kindB, rateB, _ := strings.Cut(b.Work, "-")
@@ -155,9 +189,13 @@ func writeIncomparable(b *strings.Builder) {
 `)
 }
 
-// writeSession tells one workload.
-func writeSession(b *strings.Builder, s result.Session) {
-	fmt.Fprintf(b, "### %s\n\n%s.\n\n", s.Title, upperFirst(s.Sum))
+// writeSession tells one session, the nth of its workload.
+func writeSession(b *strings.Builder, s result.Session, nth int) {
+	if nth == 1 {
+		fmt.Fprintf(b, "### %s\n\n%s.\n\n", s.Title, upperFirst(s.Sum))
+	} else {
+		fmt.Fprintf(b, "Others, in another run: %s.\n\n", s.Sum)
+	}
 	if !s.Full {
 		b.WriteString("Smaller than what the goals are judged by.\n\n")
 	}
@@ -195,7 +233,7 @@ func writeSession(b *strings.Builder, s result.Session) {
 	if len(notes) > 0 {
 		b.WriteByte('\n')
 	}
-	for _, p := range plotsOf(s) {
+	for _, p := range plotsOf(s, nth) {
 		fmt.Fprintf(b, "![%s](bench/%s)\n\n", p.alt, p.file)
 	}
 	fmt.Fprintf(b, "`%s` at %s, %s.\n\n", s.Command, s.Commit, s.Started.Format("2006-01-02 15:04 MST"))

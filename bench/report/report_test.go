@@ -80,7 +80,7 @@ func TestWhatIsMissingIsNeverZero(t *testing.T) {
 	require.Contains(t, text, "- bullmq failed: node ended")
 	require.Contains(t, text, "| beanstalkd | 50,000 | 2 | 30,500 (30,000–31,000) |", "a failed run is no number")
 	require.Contains(t, text, "toc/redis/8x128: 7 tasks had not fired")
-	require.NotContains(t, string(plotsOf(drainSession())[0].svg), "bullmq")
+	require.NotContains(t, string(plotsOf(drainSession(), 1)[0].svg), "bullmq")
 }
 
 func TestGoalsCompareMediansOfOneRun(t *testing.T) {
@@ -115,6 +115,29 @@ func TestSessionsStandInTheOrderOfTheDocument(t *testing.T) {
 	}
 	require.IsIncreasing(t, at)
 	require.Positive(t, at[0])
+}
+
+func TestSessionsOfOneWorkloadHaveTablesOfTheirOwn(t *testing.T) {
+	docs := t.TempDir()
+	one, two := drainSession(), drainSession()
+	two.Order, two.Commit = []string{"toc/redis/8x1024", "asynq"}, "def5678"
+	for i := range two.Runs {
+		two.Runs[i].Peer = two.Order[i%2]
+	}
+	r := result.Results{Sessions: []result.Session{one, two}}
+	require.NoError(t, Write(r, docs))
+	text := Section(r)
+	require.Equal(t, 1, strings.Count(text, "### Drain\n"))
+	first, second, last := strings.Index(text, "(bench/drain.svg)"), strings.Index(text, "Others, in another run: "), strings.Index(text, "(bench/drain_2.svg)")
+	require.IsIncreasing(t, []int{0, first, second, strings.LastIndex(text, "| asynq |"), last})
+	require.Contains(t, text, "of beanstalkd's | at least 1.30× | 1.31× |", "a goal finds the session that has all it needs")
+	require.Contains(t, text, "drain on 8×1024, of beanstalkd's | at least 1× | not measured |", "what was not measured in one run is not compared")
+
+	plot := filepath.Join(docs, "bench", "drain_2.svg")
+	require.FileExists(t, plot)
+	r.Put(result.Session{Work: "drain", Order: two.Order})
+	require.NoError(t, Write(r, docs))
+	require.NoFileExists(t, plot, "nothing refers to it any more")
 }
 
 func TestWriteKeepsWhatIsWrittenByHand(t *testing.T) {
@@ -152,7 +175,7 @@ func TestPlotsAreSVG(t *testing.T) {
 	growth := result.Session{Work: "growth", Order: []string{`<a>&"b"`}, Runs: []result.Run{{Peer: `<a>&"b"`, N: 1, Values: map[string]float64{
 		"1000_scan_ms": 1, "1000_per_s": 900, "1000000_scan_ms": 1, "1000000_per_s": 1100}}}}
 	for _, s := range []result.Session{drainSession(), latenessSession(true), growth} {
-		plots := plotsOf(s)
+		plots := plotsOf(s, 1)
 		require.Len(t, plots, 1, s.Work)
 		text := string(plots[0].svg)
 		require.Contains(t, text, `xmlns="http://www.w3.org/2000/svg"`)
@@ -160,7 +183,7 @@ func TestPlotsAreSVG(t *testing.T) {
 		require.NotContains(t, text, "Inf")
 		checkSVG(t, text)
 	}
-	require.Empty(t, plotsOf(result.Session{Work: "drain", Order: []string{"x"}}), "nothing measured, nothing drawn")
+	require.Empty(t, plotsOf(result.Session{Work: "drain", Order: []string{"x"}}, 1), "nothing measured, nothing drawn")
 }
 
 func checkSVG(t *testing.T, text string) {

@@ -19,7 +19,7 @@ import (
 // older files are read wrong, raise it: they are refused then, and measured anew.
 const Format = 1
 
-// Results is results.json: the latest session of each workload.
+// Results is results.json: the latest numbers of each peer in each workload.
 type Results struct {
 	Format   int       `json:"format"`
 	Sessions []Session `json:"sessions"`
@@ -110,24 +110,34 @@ func (r Results) Write(path string) error {
 	return os.Rename(next, path)
 }
 
-// Put adds a session in place of an older one of the same workload.
+// Put adds a session. Older ones of the workload lose the peers that it has; who
+// was not measured anew stays with those it was measured beside.
 func (r *Results) Put(s Session) {
 	for i := range r.Sessions {
-		if r.Sessions[i].Work == s.Work {
-			r.Sessions[i] = s
-			return
+		if old := &r.Sessions[i]; old.Work == s.Work {
+			old.drop(s.Order)
 		}
 	}
+	r.Sessions = slices.DeleteFunc(r.Sessions, func(old Session) bool { return old.Work == s.Work && len(old.Order) == 0 })
 	r.Sessions = append(r.Sessions, s)
 }
 
-// Of gives the session of a workload.
-func (r Results) Of(work string) (Session, bool) {
-	i := slices.IndexFunc(r.Sessions, func(s Session) bool { return s.Work == work })
-	if i < 0 {
-		return Session{}, false
+func (s *Session) drop(peers []string) {
+	s.Order = slices.DeleteFunc(s.Order, func(name string) bool { return slices.Contains(peers, name) })
+	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return slices.Contains(peers, r.Peer) })
+	for _, name := range peers {
+		delete(s.Peers, name)
 	}
-	return r.Sessions[i], true
+}
+
+// Of gives the sessions of a workload, the newest first. No two have a peer in common.
+func (r Results) Of(work string) (list []Session) {
+	for _, s := range slices.Backward(r.Sessions) {
+		if s.Work == work {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // Value summarizes a value of a peer over its repeats. Runs without it do not

@@ -14,19 +14,34 @@ func TestWriteAndRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Results{Format: Format}, r)
 
-	r.Put(Session{Work: "drain", Commit: "a"})
-	r.Put(Session{Work: "idle"})
-	r.Put(Session{Work: "drain", Commit: "b", Runs: []Run{{Peer: "x", N: 3, Values: map[string]float64{"per_s": 1.5}}}})
+	r.Put(Session{Work: "drain", Commit: "b", Order: []string{"x"}, Runs: []Run{{Peer: "x", N: 3, Values: map[string]float64{"per_s": 1.5}}}})
 	require.NoError(t, r.Write(path))
 	back, err := Read(path)
 	require.NoError(t, err)
 	require.Equal(t, r, back)
-	require.Len(t, back.Sessions, 2, "a newer session takes the place of the older")
-	s, ok := back.Of("drain")
-	require.True(t, ok)
-	require.Equal(t, "b", s.Commit)
-	_, ok = back.Of("none")
-	require.False(t, ok)
+}
+
+// What is compared was measured beside each other: newer numbers of a peer take
+// the place of its older ones, and never stand among those of another session.
+func TestPutReplacesPeers(t *testing.T) {
+	session := func(work, commit string, peers ...string) Session {
+		s := Session{Work: work, Commit: commit, Order: peers, Peers: map[string]Peer{}}
+		for _, p := range peers {
+			s.Peers[p] = Peer{Version: commit}
+			s.Runs = append(s.Runs, Run{Peer: p})
+		}
+		return s
+	}
+	var r Results
+	r.Put(session("drain", "1", "a", "b"))
+	r.Put(session("idle", "1", "a"))
+	r.Put(session("drain", "2", "c"))
+	require.Equal(t, []Session{session("drain", "2", "c"), session("drain", "1", "a", "b")}, r.Of("drain"), "the newest first")
+
+	r.Put(session("drain", "3", "b", "c"))
+	require.Equal(t, []Session{session("drain", "3", "b", "c"), session("drain", "1", "a")}, r.Of("drain"))
+	require.Equal(t, []Session{session("idle", "1", "a")}, r.Of("idle"), "of another workload")
+	require.Empty(t, r.Of("none"))
 }
 
 func TestReadRefusesWhatItDoesNotKnow(t *testing.T) {
