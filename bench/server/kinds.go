@@ -48,6 +48,17 @@ var MariaDB = Kind{
 	},
 }
 
+// MariaDBStatus reads one number of SHOW GLOBAL STATUS.
+func MariaDBStatus(ctx context.Context, addr, variable string) (n int64, err error) {
+	db, err := sql.Open("mysql", "root@tcp("+addr+")/")
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?", variable).Scan(&n)
+	return n, err
+}
+
 func installMariaDB(ctx context.Context, _ Kind, dir string) error {
 	path, err := find("mariadb-install-db")
 	if err != nil {

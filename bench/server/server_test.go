@@ -32,6 +32,17 @@ func TestStartUseStop(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestMariaDBTellsItsStatus(t *testing.T) {
+	s, err := MariaDB.Start(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Stop()) }()
+	n, err := MariaDBStatus(t.Context(), s.Addr, "Innodb_buffer_pool_pages_total")
+	require.NoError(t, err)
+	require.Positive(t, n)
+	_, err = MariaDBStatus(t.Context(), s.Addr, "no_such_variable")
+	require.Error(t, err)
+}
+
 func TestWhatIsNotInstalledIsMissing(t *testing.T) {
 	none := Kind{Name: "none", title: "None", program: "no-such-server"}
 	_, err := none.Start(t.Context(), t.TempDir())
