@@ -18,8 +18,10 @@ func All() []Peer {
 			}
 		}
 	}
-	for _, nodes := range []int{1, 2, 4} {
-		list = append(list, NewNodes(configs.ModeRedis, Small, nodes))
+	for _, l := range []Layout{Small, Large} { // SQLite has one node
+		for _, nodes := range []int{1, 2, 4} {
+			list = append(list, NewNodes(configs.ModeRedis, l, nodes))
+		}
 	}
 	return append(list,
 		newAsynq(0), newAsynq(100*time.Millisecond), &riverPeer{}, &beanstalkPeer{}, &bullmqPeer{},
