@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,21 @@ func TestMySQLStatementsUseTheirIndex(t *testing.T) {
 	g.requireStaleStatistics(t)
 	for _, c := range g.cases(rec) {
 		g.look(t, rec, c)
+	}
+}
+
+// TestSQLiteStatementsUseTheirIndex is the same for SQLite, which has no
+// statistics and guesses.
+func TestSQLiteStatementsUseTheirIndex(t *testing.T) {
+	t.Parallel()
+	f := openFixture(t, store.Config{
+		Driver: store.SQLite, Dir: t.TempDir(),
+		Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 1},
+	})
+	g := grow(t, f)
+	rec := store.Record(f.Store)
+	for _, c := range g.cases(rec) {
+		g.plan(t, rec, c)
 	}
 }
 
@@ -174,8 +190,10 @@ func (g *grown) cases(rec *store.Recorder) []look {
 	}
 }
 
-// look runs a call for its statements, and each of these again by hand.
-func (g *grown) look(t *testing.T, rec *store.Recorder, c look) {
+// run makes a call and gives each of its statements, with the index that it is to
+// read by: c's, or the primary key if it deletes. An INSERT has none: what it looks
+// up is unique.
+func (c look) run(t *testing.T, rec *store.Recorder, each func(s store.Statement, index string)) {
 	t.Helper()
 	rec.Clear()
 	c.call(t.Context())
@@ -184,25 +202,65 @@ func (g *grown) look(t *testing.T, rec *store.Recorder, c look) {
 		statements = append(statements, tx...)
 	}
 	require.GreaterOrEqual(t, len(statements), c.statements, c.name)
+	for _, s := range statements {
+		switch {
+		case strings.HasPrefix(s.SQL, "INSERT"):
+			each(s, "")
+		case strings.HasPrefix(s.SQL, "DELETE"):
+			each(s, migrations.IndexPrimary)
+		default:
+			each(s, c.index)
+		}
+	}
+}
 
+// plan looks at how SQLite would read for a call.
+func (g *grown) plan(t *testing.T, rec *store.Recorder, c look) {
+	t.Helper()
+	looksUp := regexp.MustCompile(`^(SEARCH|SCAN) (?:timeout_task_\d+|t)\b(.*)`)
+	c.run(t, rec, func(s store.Statement, index string) {
+		if index == "" {
+			return
+		}
+		rows, err := g.hands[0].QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+s.SQL, s.Args...)
+		require.NoError(t, err)
+		defer rows.Close()
+		by, tables := "INDEX "+index+"_", 0
+		if index == migrations.IndexPrimary {
+			by = "INTEGER PRIMARY KEY"
+		}
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+			if how := looksUp.FindStringSubmatch(detail); how != nil {
+				require.Equal(t, "SEARCH", how[1], "%s: %s: %s", c.name, detail, s.SQL)
+				require.Contains(t, how[2], by, "%s: %s: %s", c.name, detail, s.SQL)
+				tables++
+			}
+		}
+		require.NoError(t, rows.Err())
+		require.Positive(t, tables, "%s: %s", c.name, s.SQL)
+	})
+}
+
+// look runs a call for its statements, and each of these again by hand.
+func (g *grown) look(t *testing.T, rec *store.Recorder, c look) {
+	t.Helper()
 	conn, err := g.hands[0].Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
 	reads := 0
-	for _, s := range statements {
+	c.run(t, rec, func(s store.Statement, index string) {
 		for _, step := range explain(t, conn, s) {
 			if step.table == "" || strings.HasPrefix(step.table, "<") {
 				continue // answered by the optimizer, or made by the statement itself
 			}
-			want := c.index
-			if strings.HasPrefix(s.SQL, "DELETE") {
-				want = migrations.IndexPrimary
-			}
-			require.Equal(t, want, step.index, "%s reads %s by %s: %s", c.name, step.table, step.how, s.SQL)
+			require.Equal(t, index, step.index, "%s reads %s by %s: %s", c.name, step.table, step.how, s.SQL)
 			require.NotContains(t, []string{"ALL", "index"}, step.how, "%s: %s", c.name, s.SQL)
 		}
 		reads += handlerReads(t, conn, s)
-	}
+	})
 	require.LessOrEqual(t, reads, c.most, "%s: rows touched", c.name)
 }
 
@@ -212,7 +270,7 @@ type step struct{ table, how, index string }
 func explain(t *testing.T, conn *sql.Conn, s store.Statement) (steps []step) {
 	t.Helper()
 	if strings.HasPrefix(s.SQL, "INSERT") {
-		return nil // it writes; what it has to look up is unique
+		return nil
 	}
 	rows, err := conn.QueryContext(t.Context(), "EXPLAIN "+s.SQL, s.Args...)
 	require.NoError(t, err)

@@ -115,10 +115,11 @@ func (b *sqliteBackend) qualified(_, table int) string { return sharding.TableNa
 func (b *sqliteBackend) orKeep() string { return " ON CONFLICT DO NOTHING" }
 
 // hint names an index of its table; index names are unique in a database here.
-// A look-up by the primary key needs no hint.
+// The primary key is the row id, which SQLite calls not indexed. Without the hint
+// it would take status = 0 for rarer than a job_id, and read all pending rows.
 func (b *sqliteBackend) hint(index string, table int) string {
 	if index == indexPrimary {
-		return ""
+		return " NOT INDEXED"
 	}
 	return " INDEXED BY " + index + strings.TrimPrefix(sharding.TableName(table), "timeout_task")
 }
@@ -128,7 +129,7 @@ func (b *sqliteBackend) member(query string) string { return "SELECT * FROM (" +
 func (b *sqliteBackend) counted(_ int, value string) string { return value }
 
 func (b *sqliteBackend) deleteFrom(table int) string {
-	return "DELETE FROM " + sharding.TableName(table) + " AS t"
+	return "DELETE FROM " + sharding.TableName(table) + " AS t NOT INDEXED"
 }
 
 // id keeps a uint64 as its two's complement: SQLite's integers are signed.
