@@ -129,7 +129,7 @@ func (b *sqliteBackend) member(query string) string { return "SELECT * FROM (" +
 func (b *sqliteBackend) counted(_ int, value string) string { return value }
 
 func (b *sqliteBackend) deleteFrom(table int) string {
-	return "DELETE FROM " + sharding.TableName(table) + " AS t NOT INDEXED"
+	return "DELETE FROM " + sharding.TableName(table) + " AS t" + b.hint(indexPrimary, table)
 }
 
 // id keeps a uint64 as its two's complement: SQLite's integers are signed.
