@@ -30,10 +30,12 @@ func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
 	if err != nil {
 		return err
 	}
-	defer h.Gone()
-	if err = d.move(context.WithoutCancel(ctx), store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled}); err != nil {
+	err = d.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+	if err != nil {
+		d.end(h, p, task.Task{}, err)
 		return err
 	}
+	h.Gone()
 	d.cfg.Timer.Forget(jobID)
 	return d.stillOurs(p, jobID)
 }
@@ -100,11 +102,10 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move, partition int) (task.
 	if err != nil {
 		return task.Task{}, err
 	}
-	// From here on the caller may leave: a change that is made is also queued.
-	ctx = context.WithoutCancel(ctx)
 	var t task.Task
 	if err = d.move(ctx, m); err == nil {
-		t, err = d.cfg.Store.Get(ctx, m.JobID)
+		// The caller may have left: a change that is made is also queued.
+		t, err = d.cfg.Store.Get(context.WithoutCancel(ctx), m.JobID)
 	}
 	changed := err == nil
 	if changed {
@@ -118,11 +119,11 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move, partition int) (task.
 	return t, err
 }
 
-// end lets go of a task. A pending one that was only asked about goes back to
-// where it was; after another error the scanner finds what there is.
+// end lets go of a task. A pending one that was only asked about, or not even
+// that, goes back to where it was; after another error the scanner finds what there is.
 func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
-	if errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending {
+	if errors.Is(err, store.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending {
 		h.Release()
 		d.dropLost(partition)
 		return
@@ -141,7 +142,7 @@ func (d *Desk) move(ctx context.Context, m store.Move) error {
 		if err != nil || applied {
 			return err
 		}
-		t, err := d.cfg.Store.Get(ctx, m.JobID)
+		t, err := d.cfg.Store.Get(context.WithoutCancel(ctx), m.JobID)
 		if err != nil {
 			return err
 		}

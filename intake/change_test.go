@@ -124,6 +124,26 @@ func TestOfManyCancelsOneWins(t *testing.T) {
 	})
 }
 
+// A caller that left before its change was begun changes nothing: the task runs when it would have.
+func TestAChangeOfACallerThatLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		near, far := r.order(1, 5*time.Second), r.order(1, time.Hour)
+		for _, row := range []task.Task{near, far} {
+			require.ErrorIs(t, r.Cancel(gone, row.JobID), store.ErrNotBegun)
+			when := intake.In(time.Minute)
+			_, err := r.Reschedule(gone, row.JobID, intake.Change{When: &when})
+			require.ErrorIs(t, err, store.ErrNotBegun)
+			require.Equal(t, row, r.row(row.JobID))
+		}
+		time.Sleep(6 * time.Second)
+		require.Len(t, r.runs(near.JobID), 1)
+		require.Less(t, r.runs(near.JobID)[0].Sub(near.ActionTime), 100*time.Millisecond)
+	})
+}
+
 // Whoever wins the race, cancel or run, the answer is the truth.
 func TestACancelThatRacesWithTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

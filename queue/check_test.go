@@ -81,6 +81,38 @@ func TestACheckThatTakesTooLongMakesATaskLateNotLost(t *testing.T) {
 	})
 }
 
+// Rows of a database that hangs are read again for a long time. Those of the others
+// come right after them in the lane and start meanwhile.
+func TestChecksThatHangDoNotStopTheLane(t *testing.T) {
+	bubble(t, 1000, func(t *testing.T, r *rig) {
+		for id := uint64(1); id <= 700; id++ { // older, and their checks are never answered
+			r.read(r.order(4*id, -time.Minute))
+		}
+		fine := r.order(1, -time.Second)
+		r.read(fine)
+		r.after(2 * time.Second) // all are stale
+		go func() {
+			for {
+				list, err := r.NextChecks(t.Context())
+				if err != nil {
+					return
+				}
+				for _, e := range list {
+					if e.ID() == 1 {
+						r.Checked([]*queue.Entry{e}, map[uint64]task.Task{1: r.row(1)})
+					}
+				}
+			}
+		}()
+		start := time.Now()
+		list, err := r.lane.Take(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, uint64(1), list[0].ID())
+		require.Less(t, time.Since(start), time.Second)
+	})
+}
+
 func TestACheckedTaskThatIsNotPendingLeaves(t *testing.T) {
 	for _, status := range []task.Status{task.Processed, task.Cancelled, task.Dead} {
 		t.Run(status.String(), func(t *testing.T) {

@@ -189,7 +189,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Dur
 	}
 	now := q.cfg.Now()
 	run := 0 // of one partition
-	for stale := 0; len(l.ready) > 0 && len(taken) < max && stale < maxStale; {
+	for stale := 0; len(l.ready) > 0 && len(taken) < max; {
 		e := l.ready[0]
 		if n := len(taken); n > 0 && e.Partition != taken[n-1].Partition {
 			if run >= minRun && n >= max/4 {
@@ -213,7 +213,10 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Dur
 		if now.Sub(e.read) > q.cfg.StaleAfter {
 			e.state = waiting // NextChecks takes it at once
 			q.enqueue(e)
-			stale++
+			if stale++; stale == maxStale {
+				// Those may be of a database that hangs, the next ones of another.
+				return taken, lost, q.cfg.CheckAhead, nil
+			}
 			continue
 		}
 		e.state = running

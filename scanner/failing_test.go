@@ -118,6 +118,62 @@ func TestAPassGivesADatabaseThatIsDownUp(t *testing.T) {
 	})
 }
 
+// Partitions side by side that can never be read do not hide those after them.
+func TestAPassThatGaveUpGoesOnBehindWhatFailed(t *testing.T) {
+	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 16}
+	bubble(t, wide, 1000, nil, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.faults.set(func(f *faults) { f.broken = func(p int) bool { return p < 5 } })
+		var fine []uint64
+		for p := 5; p < 16; p++ {
+			fine = append(fine, r.insert(orders, r.bizID(p, 0), 0))
+		}
+		r.run()
+		require.Len(t, r.passes.of(0), 1)
+		require.Empty(t, r.runs(fine[0]), "the first pass gave up")
+		r.after(10 * time.Second)
+		r.ranAll(fine)
+		fresh := r.insert(orders, r.bizID(15, 0), 21*time.Second)
+		r.after(30 * time.Second)
+		require.Zero(t, r.ranAll([]uint64{fresh}))
+	})
+}
+
+// A statement to a database that hangs takes its whole time-out. The two refillers
+// spend that once, not for each partition that has more.
+func TestRefillersLeaveADatabaseThatHangsAlone(t *testing.T) {
+	wide := sharding.Layout{Databases: 2, TablesPerDatabase: 16, Partitions: 32}
+	bubble(t, wide, 20, noTicks, func(t *testing.T, r *rig) {
+		for i := range 200 {
+			r.insert(orders, uint64(i), 0) // more in every partition than the lane holds
+		}
+		r.run()
+		r.after(5 * time.Second) // the passes are over
+		var reads atomic.Int32
+		hangs := func(p int) bool { return wide.PartitionDatabase(p) == 1 }
+		r.faults.set(func(f *faults) {
+			f.reading = func(p int) {
+				if hangs(p) {
+					reads.Add(1)
+					time.Sleep(15 * time.Second)
+				}
+			}
+			f.broken = hangs
+		})
+		r.work(0)
+		r.after(20 * time.Second)
+		require.LessOrEqual(t, reads.Load(), int32(2))
+		require.Positive(t, reads.Load())
+		var healthy []uint64
+		for id := range r.ran {
+			if shard, _ := wide.ShardOf(id); wide.Database(shard) == 0 {
+				healthy = append(healthy, id)
+			}
+		}
+		require.Len(t, healthy, 100, "all of the other database ran")
+	})
+}
+
 // What a refill cannot read now, the next tick finds.
 func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 	bubble(t, layout, 4, nil, func(t *testing.T, r *rig) {

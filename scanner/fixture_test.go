@@ -270,7 +270,7 @@ func (f *faults) reader(p int) *store.Store {
 		reading(p)
 	}
 	if broken != nil && broken(p) {
-		return closedStore()
+		return closedStore(f.Layout())
 	}
 	if s := f.stores[layout.PartitionDatabase(p)]; s != nil {
 		return s
@@ -292,10 +292,10 @@ type timer struct {
 	swept []uint64
 }
 
-func (f *timer) Serves(bizType uint64, _ int) bool {
+func (f *timer) Serves(uint64, int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return bizType == pushes && !f.out
+	return !f.out
 }
 
 func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
@@ -338,7 +338,7 @@ func (f *faults) set(change func(*faults)) {
 }
 
 // closedStore is a store in which every read fails.
-func closedStore() *store.Store {
+func closedStore(layout sharding.Layout) *store.Store {
 	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: "."})
 	if err == nil {
 		err = s.Close()

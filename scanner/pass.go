@@ -33,13 +33,16 @@ type scan struct {
 	waited map[uint64]time.Duration // for room in the lanes, by business type
 }
 
-// pass reads all owned partitions of a database once.
+// pass reads all owned partitions of a database once. After a pass that gave up it
+// begins where that one ended: what fails for good must not hide the rest for good.
 func (s *Scanner) pass(ctx context.Context, db *database) error {
 	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{}}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
 	var failed []error
 	inARow := 0
-	for p := first; p < end && inARow < maxFailures; p++ {
+	for range end - first {
+		p := first + db.next
+		db.next = (db.next + 1) % (end - first)
 		if !s.cfg.Ownership.Owns(p) {
 			continue
 		}
@@ -49,10 +52,13 @@ func (s *Scanner) pass(ctx context.Context, db *database) error {
 		}
 		if err == nil {
 			inARow = 0
+			db.mute.Store(false)
 			continue
 		}
-		inARow++
 		failed = append(failed, fmt.Errorf("partition %d: %w", p, err))
+		if inARow++; inARow == maxFailures {
+			break
+		}
 	}
 	if len(failed) > 0 {
 		return errors.Join(failed...)
@@ -192,12 +198,23 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time)
 	if err != nil {
 		return err
 	}
-	overdue := page[:0]
+	overdue := make([]task.Task, 0, len(page))
 	for i := range page {
 		if _, known := r.types.ByID(page[i].BizType); known {
 			overdue = append(overdue, page[i])
 		} else {
 			r.leaveOut(pages, &page[i])
+		}
+	}
+	if _, more := pages.Rest(); more && (len(timed) > 1 || len(overdue) < len(page)) {
+		// A type whose workers stand still must not hide the others: a page for each.
+		overdue = overdue[:0]
+		for _, id := range timed {
+			own, err := r.next(ctx, r.db.index, r.cfg.Store.DuePages(p, store.Due{Until: until, Only: &id, PerPage: r.cfg.Batch}))
+			if err != nil {
+				return err
+			}
+			overdue = append(overdue, own...)
 		}
 	}
 	if len(overdue) > 0 {
@@ -245,11 +262,14 @@ func (s *Scanner) refill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !s.cfg.Ownership.Owns(r.Partition) {
+		db := s.dbs[s.cfg.Layout.PartitionDatabase(r.Partition)]
+		if !s.cfg.Ownership.Owns(r.Partition) || db.mute.Load() {
 			continue
 		}
 		if err := s.readOn(ctx, r); err != nil && ctx.Err() == nil {
-			// The tick finds the rows again when the database is back.
+			// The tick finds the rows again when the database is back. Until then the
+			// refillers are for the others.
+			db.mute.Store(true)
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
 		}
 	}

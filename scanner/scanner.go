@@ -89,9 +89,11 @@ type database struct {
 	index   int
 	wake    chan struct{}
 	failing atomic.Bool  // its last pass failed
+	mute    atomic.Bool  // a refill failed, and no pass has read anything since
 	took    atomic.Int64 // nanoseconds of the last pass
 	overdue *overdue
 	idle    map[int]bool // partitions in which the last pass found nothing
+	next    int          // of its partitions: where the next pass begins
 }
 
 // New makes a Scanner.

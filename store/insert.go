@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -106,7 +105,7 @@ func awaited(batch []*insert) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		err := in.ctx.Err()
 		if err != nil {
-			in.finish(in.task, false, fmt.Errorf("insert: %w: it was not begun", err))
+			in.finish(in.task, false, notBegun("insert", err))
 		}
 		return err != nil
 	})
@@ -114,8 +113,17 @@ func awaited(batch []*insert) []*insert {
 
 // flushFew writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
-// the others do not suffer from one.
+// the others do not suffer from one. A database that gave no answer the last time
+// is left to its own group, which waits for nobody else's sake.
 func (s *Store) flushFew(batch []*insert) {
+	batch = slices.DeleteFunc(batch, func(in *insert) bool {
+		db := s.dbs[s.layout.Database(in.shard)]
+		mute := db.mute.Load()
+		if mute {
+			db.inserts.Add(in)
+		}
+		return mute
+	})
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
 	for _, in := range batch {
@@ -146,7 +154,11 @@ func (s *Store) insertTogether(batch []*insert) bool {
 	}
 	for _, group := range groups {
 		for _, in := range group {
-			in.finish(in.task, false, s.wrap(s.layout.Database(in.shard), "insert", err))
+			d := s.layout.Database(in.shard)
+			if err != nil { // which of them it was, their next inserts will tell
+				s.dbs[d].mute.Store(true)
+			}
+			in.finish(in.task, false, s.wrap(d, "insert", err))
 		}
 	}
 	return true
@@ -156,6 +168,7 @@ func (s *Store) insertTogether(batch []*insert) bool {
 // row, the batch is halved until that row stands alone.
 func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
 	open, err := s.tryInsert(ctx, db, batch)
+	db.mute.Store(err != nil && !s.backend.isRefused(err))
 	switch {
 	case err == nil:
 	case s.backend.isData(err) && len(open) > 1:

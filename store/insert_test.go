@@ -284,16 +284,21 @@ func callersLeave(t *testing.T, p place) {
 		<-begun
 	}
 	cancel()
-	require.ErrorIs(t, <-moved, context.Canceled)
-	late := make(chan []store.Inserted)
+	late, lateMove := make(chan []store.Inserted), make(chan error)
 	go func() { late <- s.Insert(ctx, []task.Task{{BizID: 0, BizType: 3, ActionTime: f.in(0)}}) }()
-	_, err := s.Move(ctx, store.Move{JobID: rows[1].JobID, To: task.Cancelled})
-	require.ErrorIs(t, err, context.Canceled)
+	go func() {
+		_, err := s.Move(ctx, store.Move{JobID: rows[1].JobID, To: task.Cancelled})
+		lateMove <- err
+	}()
 	release()
+	require.NoError(t, <-moved, "it was made, and its caller is told so")
 	for _, r := range <-answers {
 		require.NoError(t, r.Err)
 	}
-	require.ErrorIs(t, (<-late)[0].Err, context.Canceled)
+	for _, err := range []error{(<-late)[0].Err, <-lateMove} {
+		require.ErrorIs(t, err, store.ErrNotBegun)
+		require.ErrorIs(t, err, context.Canceled)
+	}
 	require.NoError(t, s.Close(), "it flushes what it began")
 	all := f.everything(t)
 	require.Len(t, all, 4)

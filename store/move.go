@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -267,9 +268,15 @@ type moveRequest struct {
 	done    sync.WaitGroup
 }
 
+// ErrNotBegun is the error of a change whose caller left before writing it began:
+// it is not made. Callers that left do not pile up before a database that hangs.
+var ErrNotBegun = errors.New("it was not begun")
+
+func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, ErrNotBegun, why) }
+
 // Move makes one move durably and tells whether it applied. Moves asked for at
-// the same time share the commit. When ctx ends first, the move may still be
-// made, if making it had begun.
+// the same time share the commit. It answers ErrNotBegun if ctx had ended by then;
+// once begun it is waited for.
 func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if err := m.validate(); err != nil {
 		return false, err
@@ -281,25 +288,15 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	req := &moveRequest{ctx: ctx, move: m}
 	req.done.Add(1)
 	s.dbs[s.layout.Database(shard)].moves.Add(req)
-	if ctx.Done() == nil {
-		req.done.Wait()
-		return req.applied, req.err
-	}
-	finished := make(chan struct{})
-	go func() { req.done.Wait(); close(finished) }()
-	select {
-	case <-finished:
-		return req.applied, req.err
-	case <-ctx.Done():
-		return false, fmt.Errorf("update: %w: it may still be made", ctx.Err())
-	}
+	req.done.Wait()
+	return req.applied, req.err
 }
 
 func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
 		err := r.ctx.Err()
 		if err != nil {
-			r.err = fmt.Errorf("update: %w: it was not begun", err)
+			r.err = notBegun("update", err)
 			r.done.Done()
 		}
 		return err != nil

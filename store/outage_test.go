@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,6 +145,54 @@ func TestMySQLDatabaseDown(t *testing.T) {
 	requireDown(t, &impatient, stored[0], stored[1])
 	own.Thaw()
 	requireUp(t, &impatient)
+}
+
+// Databases of one server share the commits of single inserts. One whose tables are
+// locked takes the others with it once, and not as long as it hangs.
+func TestMySQLDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	f := onMySQL().open(t, small)
+	cfg := f.cfg
+	cfg.Timeout = 3 * time.Second
+	s := f.another(t, cfg)
+	insert := func(biz uint64) error {
+		return s.Insert(t.Context(), []task.Task{{BizID: biz, BizType: 1, ActionTime: f.in(0)}})[0].Err
+	}
+	release := f.block(t, 1)
+	var hung sync.WaitGroup
+	for i := range uint64(16) {
+		hung.Go(func() { _ = insert(i % 2) }) // in one transaction they fail together
+	}
+	hung.Wait()
+	require.ErrorIs(t, insert(1), task.ErrUnavailable)
+
+	var stop atomic.Bool
+	for range 8 { // go on asking for what hangs
+		hung.Go(func() {
+			for !stop.Load() {
+				if insert(1) == nil {
+					t.Error("stored behind a lock")
+				}
+			}
+		})
+	}
+	var healthy sync.WaitGroup
+	for range 8 {
+		healthy.Go(func() {
+			for range 50 {
+				if err := insert(0); err != nil {
+					t.Errorf("of a database that works: %v", err)
+					return
+				}
+			}
+		})
+	}
+	healthy.Wait()
+	stop.Store(true)
+	hung.Wait()
+	release()
+	require.NoError(t, insert(1))
+	require.NoError(t, insert(1))
 }
 
 // TestSQLiteDatabaseDown has a directory where a database's file should be.

@@ -95,6 +95,7 @@ type database struct {
 	inserts *groupcommit.Group[*insert]
 	moves   *groupcommit.Group[*moveRequest]
 	stamp   atomic.Int64 // last gmt_modified given out, Unix milliseconds
+	mute    atomic.Bool  // it did not answer the last insert
 }
 
 // Open makes the handles of all databases. It connects to none of them: a
