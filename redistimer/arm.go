@@ -18,6 +18,10 @@ type arming struct {
 // wait: what is not armed is found by the sweep.
 const armPatience = 100 * time.Millisecond
 
+// maxArming bounds the tasks on their way into their slots: what a silent Redis
+// does not take within its time-outs must not pile up in memory.
+const maxArming = 100_000
+
 // Arm puts tasks that were just stored, pending, into their slots, those of this
 // engine that are due within the horizon. On whichever node that happens: the
 // owner of the slot is woken. (Forget takes out what was moved beyond it.)
@@ -50,8 +54,10 @@ func (t *Timer) Arm(tasks ...task.Task) {
 	if len(a.tasks) == 0 {
 		return
 	}
-	a.done.Add(1)
-	t.arms.Add(a)
+	if !t.addArming(a) {
+		t.unarmed(a.tasks)
+		return
+	}
 	armed := make(chan struct{})
 	go func() { a.done.Wait(); close(armed) }()
 	timer := time.NewTimer(armPatience)
@@ -59,6 +65,34 @@ func (t *Timer) Arm(tasks ...task.Task) {
 	select {
 	case <-armed:
 	case <-timer.C:
+	}
+}
+
+// addArming queues tasks to be armed, if there is room.
+func (t *Timer) addArming(a *arming) bool {
+	n := int64(len(a.tasks))
+	if t.arming.Add(n) > maxArming && n < maxArming {
+		t.arming.Add(-n)
+		return false
+	}
+	a.done.Add(1)
+	t.arms.Add(a)
+	return true
+}
+
+// unarmed notes that tasks were stored and not armed, and tells who helps them.
+func (t *Timer) unarmed(tasks []task.Task) {
+	t.mu.Lock()
+	for i := range tasks {
+		if l := t.lines[tasks[i].BizType]; l != nil {
+			shard, _ := t.cfg.Layout.ShardOf(tasks[i].JobID)
+			t.missed(&l.slots[t.cfg.Layout.Partition(shard)])
+			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+		}
+	}
+	t.mu.Unlock()
+	if t.cfg.Unarmed != nil {
+		t.cfg.Unarmed(tasks)
 	}
 }
 
@@ -127,18 +161,13 @@ func (t *Timer) flushArms(batch []*arming) {
 		t.cfg.Unarmed(unarmed)
 	}
 	for _, a := range batch {
+		t.arming.Add(-int64(len(a.tasks)))
 		a.done.Done()
 	}
 }
 
 func memberOf(row *task.Task) Member {
 	return Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
-}
-
-// goneTask is a task that is to leave its slot if it is not to run.
-type goneTask struct {
-	jobID   uint64
-	changed bool // and to be armed if it is
 }
 
 // Forget takes a task out of its slot, in the background, that is not pending any
@@ -148,27 +177,19 @@ func (t *Timer) Forget(jobID uint64) {
 	idle := len(t.lines) == 0
 	t.mu.Unlock()
 	if !idle {
-		t.gone.Add(goneTask{jobID: jobID})
+		t.gone.Add(jobID)
 	}
 }
 
 // flushGone reads the rows first: they say which slot it is, and that nobody
-// brought the task back to life meanwhile.
-func (t *Timer) flushGone(batch []goneTask) {
-	ids := make([]uint64, len(batch))
-	changed := make(map[uint64]bool)
-	for i, g := range batch {
-		ids[i] = g.jobID
-		if g.changed {
-			changed[g.jobID] = true
-		}
-	}
-	rows, err := t.cfg.Store.Load(context.Background(), ids)
-	if err != nil {
-		return
-	}
+// brought the task back to life meanwhile. Who did may have armed it before a flush
+// ahead of this one took it out, so it is armed again.
+func (t *Timer) flushGone(batch []uint64) {
+	// After an error these are the rows of the databases that answered.
+	rows, _ := t.cfg.Store.Load(context.Background(), batch)
 	now := t.cfg.Now()
 	bySlot := make(map[Slot]*Settling)
+	again := &arming{}
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
@@ -176,11 +197,7 @@ func (t *Timer) flushGone(batch []goneTask) {
 			continue
 		}
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
-			if changed[rows[i].JobID] {
-				a := &arming{tasks: rows[i : i+1]}
-				a.done.Add(1)
-				t.arms.Add(a)
-			}
+			again.tasks = append(again.tasks, rows[i])
 			continue
 		}
 		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)
@@ -196,4 +213,7 @@ func (t *Timer) flushGone(batch []goneTask) {
 		list = append(list, *s)
 	}
 	t.slots.Settle(context.Background(), list)
+	if len(again.tasks) > 0 && !t.addArming(again) {
+		t.unarmed(again.tasks)
+	}
 }

@@ -255,7 +255,7 @@ func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
 	if s.held[jobID] = h; h.claims == 0 {
 		delete(s.held, jobID)
 		if h.changed {
-			t.gone.Add(goneTask{jobID: jobID, changed: true})
+			t.gone.Add(jobID)
 		}
 	}
 	l.inHand--

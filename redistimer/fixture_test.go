@@ -459,14 +459,27 @@ func (l *line) cut() {
 // mortal is the store as a node sees it, which is gone after a crash.
 type mortal struct {
 	*store.Store
-	dead atomic.Bool
+	dead    atomic.Bool
+	loaded  atomic.Pointer[func()]                                              // after a Load, once
+	reading func(partition int, q store.Due, real *store.Store) *store.DuePages // nil: the real store's
+}
+
+func (m *mortal) DuePages(partition int, q store.Due) *store.DuePages {
+	if m.reading != nil {
+		return m.reading(partition, q, m.Store)
+	}
+	return m.Store.DuePages(partition, q)
 }
 
 func (m *mortal) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	if m.dead.Load() {
 		return nil, errCrashed
 	}
-	return m.Store.Load(ctx, ids)
+	rows, err := m.Store.Load(ctx, ids)
+	if loaded := m.loaded.Swap(nil); loaded != nil {
+		(*loaded)()
+	}
+	return rows, err
 }
 
 func (m *mortal) Move(ctx context.Context, move store.Move) (bool, error) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/store"
@@ -296,9 +297,12 @@ const soon = 30 * time.Second
 // fillers is how many slots are filled at the same time.
 const fillers = 4
 
-// fillAll fills slots: what is due soon in all of them, then the rest.
+// fillAll fills slots: what is due soon in all of them, then the rest. A database
+// that could not be read is left alone until the next time: if it hangs, each of its
+// slots would take a filler for the whole time-out.
 func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	failed := make([]error, len(list))
+	mute := make([]atomic.Pointer[store.DatabaseError], t.cfg.Layout.Databases)
 	each := func(f func(*filling) error) {
 		var wg sync.WaitGroup
 		places := make(chan struct{}, fillers)
@@ -307,8 +311,17 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 				continue
 			}
 			places <- struct{}{}
+			db := &mute[t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)]
+			if err := db.Load(); err != nil {
+				failed[i] = err
+				<-places
+				continue
+			}
 			wg.Go(func() {
 				failed[i] = f(&list[i])
+				if err, ok := errors.AsType[*store.DatabaseError](failed[i]); ok {
+					db.Store(err)
+				}
 				<-places
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -115,9 +116,10 @@ type Timer struct {
 	background sync.WaitGroup
 
 	arms    *groupcommit.Group[*arming]
+	arming  atomic.Int64 // tasks in them
 	settles *groupcommit.Group[settling]
 	loads   []*groupcommit.Group[claim] // by database
-	gone    *groupcommit.Group[goneTask]
+	gone    *groupcommit.Group[uint64]  // job_ids
 }
 
 // New makes a Timer without business types; see SetTypes.

@@ -17,6 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -56,6 +57,7 @@ func exerciseTimer(t *testing.T, place slotPlace) {
 		{"what was not armed is told, and found", findsWhatIsNotArmed},
 		{"a change meets a settle on its way", changesWhileSettling},
 		{"a reschedule moves a claimed task", reschedulesClaimed},
+		{"a task goes far away and comes back at once", goesAndComesBack},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, open(t, place)) })
 	}
@@ -457,6 +459,27 @@ func changesWhileSettling(t *testing.T, c *center) {
 	}
 }
 
+// The task is read when it is far away, and taken out of its slot when it is near again.
+func goesAndComesBack(t *testing.T, c *center) {
+	n := c.start(everything...)
+	c.filled()
+	id := n.submit(1, 30*time.Minute).JobID
+	read, goOn := make(chan struct{}), make(chan struct{})
+	hold := func() { close(read); <-goOn }
+	n.store.loaded.Store(&hold)
+	move := func(delay time.Duration) {
+		when := intake.In(delay)
+		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
+		require.NoError(t, err)
+	}
+	move(5 * time.Hour)
+	<-read
+	move(2 * time.Second)
+	close(goOn)
+	c.settled(id, task.Processed)
+	require.Len(t, c.runsOf(id), 1)
+}
+
 func reschedulesClaimed(t *testing.T, c *center) {
 	c.biz.Workers = 1
 	g := newGate()
@@ -602,4 +625,85 @@ func TestTimerAtRest(t *testing.T) {
 			g.open()
 		})
 	}
+}
+
+// Tasks that a silent Redis does not take are told and found, and do not pile up.
+func TestArmingIsBounded(t *testing.T) {
+	t.Parallel()
+	c := open(t, ownRedis)
+	n := c.start() // of no partition: Redis is asked for others' slots
+	n.line.silent.Store(true)
+	const many = 60_000
+	batch := func(seq int) (tasks []task.Task) {
+		for i := range many {
+			id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(i)*time.Millisecond), 0, seq)
+			require.NoError(t, err)
+			tasks = append(tasks, task.Task{JobID: id, BizType: c.biz.ID, ActionTime: time.Now()})
+		}
+		return tasks
+	}
+	first, second := batch(1), batch(2)
+	told := make(chan uint64, 1)
+	go func() {
+		for i := range 2 * many {
+			if id := (<-n.unarmed).JobID; i == 0 {
+				told <- id
+			}
+		}
+		close(told)
+	}()
+	n.Arm(first...)
+	n.Arm(second...)
+	require.Equal(t, second[0].JobID, <-told, "there was no room for it, so it did not wait")
+	<-told
+	n.line.silent.Store(false)
+}
+
+// The slots of a database that cannot be read take the fillers once, not one after
+// the other, before the slots of the others are filled to their horizon.
+func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
+	c := open(t, ownRedis)
+	broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
+	require.NoError(t, err)
+	require.NoError(t, broken.Close())
+	type slot struct {
+		partition int
+		bizType   uint64
+	}
+	var mu sync.Mutex
+	seen := make(map[slot]bool)
+	hung := 0
+	filled := make(chan int, 1) // how often the broken one was asked before
+	n := c.start()
+	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+		s := slot{p, *q.Only}
+		mu.Lock()
+		if layout.PartitionDatabase(p) == 1 {
+			hung++
+			mu.Unlock()
+			time.Sleep(300 * time.Millisecond)
+			return broken.DuePages(p, q)
+		}
+		defer mu.Unlock()
+		if seen[s] {
+			select {
+			case filled <- hung:
+			default:
+			}
+		}
+		seen[s] = true
+		return real.DuePages(p, q)
+	}
+	var types []redistimer.BizType
+	for i := range uint64(6) {
+		b := c.biz
+		b.ID, b.Name, b.Topic = 100+i, fmt.Sprint("type", i), fmt.Sprint("topic", i)
+		types = append(types, b)
+	}
+	n.SetTypes(types)
+	for p := range layout.Partitions {
+		n.owned.set(p, true)
+	}
+	require.LessOrEqual(t, <-filled, 4, "of 12 slots")
 }
