@@ -111,6 +111,17 @@ func TestDrainGivesUpWhenPatienceEnds(t *testing.T) {
 	require.Equal(t, 1, countStatus(t, cfg, task.Processed))
 }
 
+// No patience at all is what was asked for, and no failure.
+func TestDrainWithoutPatience(t *testing.T) {
+	cfg := embedded(t)
+	cfg.Shutdown.Drain = 0
+	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 7, When: intake.In(time.Hour)})
+	require.NoError(t, err)
+	require.NoError(t, c.stop())
+	require.Equal(t, 1, countStatus(t, cfg, task.Pending))
+}
+
 // A second center on the same store is refused and told who has it.
 func TestSecondCenterIsRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, cfg configs.Config) {

@@ -14,14 +14,17 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// awaitQuiet waits until no call has come for so long.
-func (s *webhookSink) awaitQuiet(t *testing.T, quiet time.Duration) {
+// awaitRecorded waits until no call has come for a while, from now on, and the
+// outcomes of all that came are in the store.
+func (s *webhookSink) awaitRecorded(t *testing.T, cfg configs.Config) {
 	t.Helper()
+	began := time.Now() // what is claimed by now starts within 200 ms
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		return time.Since(s.last) > quiet
-	}, 30*time.Second, 5*time.Millisecond, "runs go on")
+		quiet, called := time.Since(s.last) > 400*time.Millisecond && time.Since(began) > time.Second, len(s.calls)
+		s.mu.Unlock()
+		return quiet && countStatus(t, cfg, task.Processed) == called
+	}, 30*time.Second, 20*time.Millisecond, "runs go on")
 }
 
 // The process is killed in the middle of firing and started again, 10 times at
@@ -31,24 +34,24 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 	for name, c := range map[string]struct {
 		store func(t testing.TB, cfg configs.Config) configs.Config // nil: SQLite
 		takes time.Duration                                         // a run
-		die   func(t *testing.T, kill func(), sink *webhookSink, r *testrig.PrivateRedis)
+		die   func(t *testing.T, cfg configs.Config, kill func(), sink *webhookSink, r *testrig.PrivateRedis)
 		twice int // tasks that may run twice, for each kill
 	}{
 		"between claim and store": {
 			takes: 50 * time.Millisecond,
-			die:   func(_ *testing.T, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
+			die:   func(_ *testing.T, _ configs.Config, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
 			twice: 128, // those whose runs it cuts, one a worker, or whose outcomes wait for their commit
 		},
 		"between claim and store, on MariaDB": {
 			store: onMySQL,
 			takes: 50 * time.Millisecond,
-			die:   func(_ *testing.T, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
+			die:   func(_ *testing.T, _ configs.Config, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
 			twice: 128,
 		},
 		"between store and settle": {
-			die: func(t *testing.T, kill func(), sink *webhookSink, r *testrig.PrivateRedis) {
+			die: func(t *testing.T, cfg configs.Config, kill func(), sink *webhookSink, r *testrig.PrivateRedis) {
 				r.Freeze() // what is claimed runs and is stored, and Redis never hears of it
-				sink.awaitQuiet(t, 300*time.Millisecond)
+				sink.awaitRecorded(t, cfg)
 				kill()
 				r.Thaw()
 			},
@@ -73,7 +76,7 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			for range kills {
 				cmd := startChild(t, file)
 				<-time.After(time.Duration(100+rand.IntN(400)) * time.Millisecond) // the moment of the crash, not a wait for anything
-				c.die(t, func() {
+				c.die(t, cfg, func() {
 					require.NoError(t, cmd.Process.Kill())
 					_ = cmd.Wait()
 				}, sink, r)

@@ -132,7 +132,7 @@ func (a *App) wait(g *errgroup.Group, patience context.Context) error {
 		case <-time.After(stubborn):
 		}
 	}
-	if err == nil && patience.Err() != nil {
+	if err == nil && patience.Err() != nil && a.cfg.Shutdown.Drain > 0 { // 0 asks for just that
 		err = fmt.Errorf("shutdown.drain of %s was not enough; what had not been recorded will run again", a.cfg.Shutdown.Drain)
 	}
 	return err

@@ -271,8 +271,13 @@ func TestWarnings(t *testing.T) {
 		"loopback, IPv6":      {func(c *Config) { c.HTTP.Listen = "[::1]:8080" }, ""},
 		"short lookahead": {func(c *Config) { c.Scan.Lookahead = 4 * time.Second },
 			"scan.lookahead: 4s is shorter than the 10s between two ticks of scan.schedule, so tasks may be late by 6s"},
-		"uneven ticks": {func(c *Config) { c.Scan.Schedule = "0,50 * * * * *" }, "the 50s between two ticks"},
-		"long enough":  {func(c *Config) { c.Scan.Schedule = "*/10 * * * * *" }, ""},
+		"a run longer than a hand-over": {func(c *Config) {
+			c.Cluster.Provider, c.Store.Driver, c.Redis.Addrs = ProviderConsul, "mysql", []string{"127.0.0.1:6379"}
+			c.BizTypes[0].Timeout = time.Minute
+		}, "may run for 1m0s (timeout), and a partition that is handed over waits 30s"},
+		"a long run on a single node": {func(c *Config) { c.BizTypes[0].Timeout = time.Minute }, ""},
+		"uneven ticks":                {func(c *Config) { c.Scan.Schedule = "0,50 * * * * *" }, "the 50s between two ticks"},
+		"long enough":                 {func(c *Config) { c.Scan.Schedule = "*/10 * * * * *" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

@@ -21,6 +21,15 @@ func (c Config) Warnings() []string {
 				c.Scan.Lookahead, pause, (pause-c.Scan.Lookahead).Round(time.Millisecond)))
 		}
 	}
+	if c.Cluster.Provider == ProviderConsul {
+		for _, b := range c.BizTypes {
+			if b.Timeout > c.Shutdown.Drain {
+				lines = append(lines, fmt.Sprintf(
+					"biz_types: %s may run for %v (timeout), and a partition that is handed over waits %v (shutdown.drain): a longer run is run again by the new owner",
+					b.Name, b.Timeout, c.Shutdown.Drain))
+			}
+		}
+	}
 	return lines
 }
 

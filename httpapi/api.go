@@ -102,7 +102,7 @@ func New(cfg Config) http.Handler {
 	a.serveDocs()
 
 	var h http.Handler = a.router
-	h = sameOrigin(h)
+	h = noDomain(sameOrigin(h), cfg.Tokens)
 	h = authorize(h, cfg.Tokens)
 	return &guard{next: h, log: cfg.Logger}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -19,8 +20,7 @@ func authorize(next http.Handler, tokens []string) http.Handler {
 		known[i] = sha256.Sum256([]byte(t))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
-		if !open && !isKnown(known, bearer(r)) {
+		if !isOpen(r) && !isKnown(known, bearer(r)) {
 			p := newProblem(http.StatusUnauthorized, "send Authorization: Bearer and one of the tokens of http.tokens")
 			p.headers = http.Header{"Www-Authenticate": {`Bearer realm="toc"`}}
 			writeProblem(w, p)
@@ -29,6 +29,9 @@ func authorize(next http.Handler, tokens []string) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// isOpen tells whether a request is a probe's.
+func isOpen(r *http.Request) bool { return r.URL.Path == "/healthz" || r.URL.Path == "/readyz" }
 
 // bearer gives the token of a request; "" if it carries none.
 func bearer(r *http.Request) string {
@@ -58,4 +61,33 @@ func sameOrigin(next http.Handler) http.Handler {
 		writeProblem(w, newProblem(http.StatusForbidden, "a browser sent this from another site"))
 	}))
 	return protection.Handler(next)
+}
+
+// noDomain refuses a request that reached a loopback address under a
+// domain name. A page whose name its owner points at 127.0.0.1 (DNS rebinding) is of
+// one origin with a center there, so a browser lets it read and change everything. With
+// tokens there is no need: a page does not know them.
+func noDomain(next http.Handler, tokens []string) http.Handler {
+	if len(tokens) > 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if local != nil && local.IP.IsLoopback() && !isOpen(r) && isDomain(r.Host) {
+			writeProblem(w, newProblem(http.StatusForbidden,
+				"the Host header is a domain name; ask by localhost or an address, or set http.tokens"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isDomain tells whether a Host header is a name that somebody on the internet may
+// own: no address, and not a single label.
+func isDomain(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(host, ".")
+	return strings.Contains(host, ".") && net.ParseIP(host) == nil
 }

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,4 +70,29 @@ func TestForeignSites(t *testing.T) {
 	d.calls.Store(0)
 	require.Equal(t, 200, call(h, "POST", "/v1/tasks/1/cancel", "", "Origin", "http://example.com", "Sec-Fetch-Site", "same-origin").Code)
 	require.EqualValues(t, 1, d.calls.Load())
+}
+
+// A page whose name was made to mean 127.0.0.1 is of one origin with a center there.
+func TestNamesThatMeanLoopback(t *testing.T) {
+	ask := func(server *httptest.Server, path, host string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		require.NoError(t, err)
+		req.Host = host
+		res, err := server.Client().Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	open := httptest.NewServer(newFake(newFakeDesk(t)))
+	defer open.Close()
+	for host, want := range map[string]int{
+		"": 200, "localhost": 200, "LocalHost:8080": 200, "127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "10.0.0.1": 200, "x": 200, "toc:8080": 200,
+		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "evil.example.": 403,
+	} {
+		require.Equal(t, want, ask(open, "/v1/tasks/1", host), host)
+		require.Equal(t, 200, ask(open, "/healthz", host), host)
+	}
+	guarded := httptest.NewServer(newFake(newFakeDesk(t), withTokens("alpha")))
+	defer guarded.Close()
+	require.Equal(t, 401, ask(guarded, "/v1/tasks/1", "toc.example"))
 }

@@ -30,6 +30,7 @@ type Store interface {
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
+	First(ctx context.Context, bizID, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
 	ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error)
 	CountDead(ctx context.Context, bizType *uint64) (int, error)

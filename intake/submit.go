@@ -2,10 +2,13 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
@@ -144,15 +147,21 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	tasks := make([]task.Task, 0, len(requests))
 	places := make([]int, 0, len(requests)) // of tasks, in results
 	types := make([]task.BizType, 0, len(requests))
+	var replays []replay
 	now := d.cfg.Now()
 	for i := range requests {
 		t, b, err := d.check(&requests[i], now)
 		if err != nil {
 			results[i].Err = err
+			if requests[i].replayed(b, now) {
+				replays = append(replays, replay{&requests[i], b.ID, &results[i]})
+			}
 			continue
 		}
 		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
 	}
+
+	d.answerReplays(ctx, replays)
 
 	// A task that is due soon is held before its row can be seen by a scan, so
 	// that it is queued once: by us.
@@ -170,6 +179,42 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	d.cfg.Timer.Arm(stored...)
 	d.offerAway(stored)
 	return results
+}
+
+// replay is a request whose time has passed, and which may have been answered when
+// it had not.
+type replay struct {
+	*Submit
+	bizType uint64
+	result  *Submitted
+}
+
+// replayed tells whether a refused request may be a replay.
+func (r *Submit) replayed(b task.BizType, now time.Time) bool {
+	late := r.When.kind == whenAt && r.When.at.Before(now.Add(-MaxPast))
+	return late && b.ID != 0 && r.DedupKey != "" && checkText("dedup_key", r.DedupKey, task.MaxDedupKey) == nil
+}
+
+// lookUps is how many first tasks are looked up at the same time.
+const lookUps = 8
+
+// answerReplays answers requests whose dedup_key is known with the first task, as if
+// they had come in time. The others stay refused.
+func (d *Desk) answerReplays(ctx context.Context, replays []replay) {
+	var g errgroup.Group
+	g.SetLimit(lookUps)
+	for _, r := range replays {
+		g.Go(func() error {
+			switch first, err := d.cfg.Store.First(ctx, r.BizID, r.bizType, r.DedupKey); {
+			case err == nil:
+				*r.result = Submitted{Task: first, Duplicate: true}
+			case !errors.Is(err, task.ErrNotFound):
+				r.result.Err = err
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
 }
 
 func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {

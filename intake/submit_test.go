@@ -111,6 +111,31 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// A submit that is repeated after its time is answered as it was: with the first task.
+func TestAReplayAfterItsTime(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		s := good()
+		s.When, s.DedupKey = intake.At(now().Add(time.Second)), "order-42"
+		first, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		r.after(time.Minute)
+		unknown, other, keyless := s, s, s
+		unknown.DedupKey, other.BizType, keyless.DedupKey = "order-43", "mail", ""
+		got := r.SubmitBatch(t.Context(), []intake.Submit{unknown, s, keyless, good(), other})
+		require.NoError(t, got[1].Err)
+		require.True(t, got[1].Duplicate)
+		require.Equal(t, r.row(first.Task.JobID), got[1].Task)
+		require.Equal(t, task.Processed, got[1].Task.Status)
+		require.NoError(t, got[3].Err)
+		for _, i := range []int{0, 2, 4} {
+			var field *task.FieldError
+			require.ErrorAs(t, got[i].Err, &field)
+			require.Equal(t, "action_time", field.Field)
+		}
+	})
+}
+
 func TestWhatIsJustAllowed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for _, change := range []func(*intake.Submit){

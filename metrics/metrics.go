@@ -135,11 +135,9 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		runs:      make(map[processor.Outcome]prometheus.Counter),
 	}
 	m.expired.WithLabelValues(b.Name)
-	if b.Mode == task.ModeRedis {
-		m.unarmed.WithLabelValues(b.Name)
-		for _, reason := range redistimer.Reasons {
-			m.rearmed.WithLabelValues(b.Name, reason)
-		}
+	m.unarmed.WithLabelValues(b.Name)
+	for _, reason := range redistimer.Reasons {
+		m.rearmed.WithLabelValues(b.Name, reason)
 	}
 	for _, o := range processor.Outcomes {
 		s.runs[o] = m.runs.WithLabelValues(b.Name, string(b.Mode), string(o))

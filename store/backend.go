@@ -14,6 +14,8 @@ import (
 type backend interface {
 	// reader is the GORM handle for queries on a database.
 	reader(database int) *gorm.DB
+	// ping tells whether a database answers.
+	ping(ctx context.Context, database int) error
 	// transact runs statements in one transaction, all or nothing, and tells how
 	// many rows each one changed; see unsure.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)

@@ -95,7 +95,7 @@ func ptr[T any](v T) *T { return &v }
 
 func purges(t *testing.T, p place) {
 	f := p.open(t, small)
-	before := f.in(0)
+	before := f.in(100) // later than all job_ids
 	type rowOf struct {
 		status   task.Status
 		due      int // milliseconds from before
@@ -103,15 +103,15 @@ func purges(t *testing.T, p place) {
 	}
 	gone, kept := make(map[uint64]int), make(map[uint64]rowOf)
 	for i, r := range []rowOf{
-		{task.Processed, -1, -1}, {task.Cancelled, -1, -1}, {task.Processed, -1000, -5}, {task.Cancelled, -5, -1000},
-		{task.Processed, 0, -1}, {task.Processed, -1, 0}, {task.Cancelled, 5, -1}, {task.Cancelled, -1, 5},
+		{task.Processed, -1, -1}, {task.Cancelled, -1, -1}, {task.Processed, -1000, -5}, {task.Cancelled, -5, -1000}, {task.Cancelled, 5, -1},
+		{task.Processed, 0, -1}, {task.Processed, -1, 0}, {task.Cancelled, 5, 5}, {task.Cancelled, -1, 5},
 		{task.Dead, -1000, -1000}, {task.Pending, -1000, -1000},
 	} {
 		for biz := range uint64(8) { // one in each table
-			one := f.put(t, task.Task{BizID: biz, BizType: uint64(i), ActionTime: f.in(r.due)})[0]
+			one := f.put(t, task.Task{BizID: biz, BizType: uint64(i), ActionTime: f.in(100 + r.due)})[0]
 			require.EqualValues(t, 1, f.hand(t, f.layout.Shard(biz), "UPDATE %s SET status=?, gmt_modified=? WHERE job_id=?",
-				int(r.status), f.at(f.in(r.modified)), f.id(one.JobID)))
-			if i < 4 {
+				int(r.status), f.at(f.in(100+r.modified)), f.id(one.JobID)))
+			if i < 5 {
 				gone[one.JobID] = f.layout.Partition(f.layout.Shard(biz))
 			} else {
 				kept[one.JobID] = r
@@ -121,7 +121,7 @@ func purges(t *testing.T, p place) {
 	for partition := range f.layout.Partitions {
 		n, err := f.Purge(t.Context(), partition, before)
 		require.NoError(t, err)
-		require.Equal(t, 8, n, "four in each of two tables")
+		require.Equal(t, 10, n, "five in each of two tables")
 		n, err = f.Purge(t.Context(), partition, before)
 		require.NoError(t, err)
 		require.Zero(t, n)

@@ -157,3 +157,18 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	}
 	return list, s.wrap(d, "list", err)
 }
+
+// First reads the task that has a dedup_key; task.ErrNotFound if there is none.
+func (s *Store) First(ctx context.Context, bizID, bizType uint64, dedupKey string) (task.Task, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	shard := s.layout.Shard(bizID)
+	d := s.layout.Database(shard)
+	var r row
+	err := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
+		Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey).Take(&r).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return task.Task{}, task.ErrNotFound
+	}
+	return r.task(), s.wrap(d, "look up dedup_key", err)
+}

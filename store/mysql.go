@@ -26,6 +26,7 @@ type mysqlBackend struct {
 	names   []string // schema names
 	logins  []string // server, user and settings of the connections
 	pools   []*sql.DB
+	pings   []*sql.DB // for Ping alone
 	gorms   []*gorm.DB
 	servers []*server
 }
@@ -49,6 +50,8 @@ func openMySQL(cfg Config) (backend, error) {
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
+		pings := sql.OpenDB(&session{connector, found})
+		pings.SetMaxIdleConns(1)
 		g, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), gormConfig())
 		if err != nil {
 			return nil, errors.Join(err, b.close())
@@ -58,6 +61,7 @@ func openMySQL(cfg Config) (backend, error) {
 		login.DBName = ""
 		b.logins = append(b.logins, login.FormatDSN())
 		b.pools = append(b.pools, pool)
+		b.pings = append(b.pings, pings)
 		b.gorms = append(b.gorms, g)
 		b.servers = append(b.servers, found)
 	}
@@ -137,6 +141,10 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	s.server.isMariaDB.Store(strings.Contains(strings.ToLower(version), "mariadb"))
 	return conn, nil
+}
+
+func (b *mysqlBackend) ping(ctx context.Context, database int) error {
+	return b.pings[database].PingContext(ctx)
 }
 
 func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
@@ -220,7 +228,7 @@ func (b *mysqlBackend) isData(err error) bool {
 
 func (b *mysqlBackend) close() error {
 	var errs []error
-	for _, p := range b.pools {
+	for _, p := range slices.Concat(b.pools, b.pings) {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(errs...)

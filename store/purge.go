@@ -11,9 +11,9 @@ import (
 // purgePerTable is how many rows of one table a Purge takes at most.
 const purgePerTable = 100
 
-// Purge deletes processed and cancelled tasks of a partition whose action_time
-// and last change are both before the given time: a small batch, oldest first.
-// It tells how many it deleted; 0 means that none are left. Dead tasks stay.
+// Purge deletes processed and cancelled tasks of a partition whose last change is
+// before the given time: a small batch, oldest first. It tells how many it deleted;
+// 0 means that none are left. Dead tasks stay.
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -48,8 +48,14 @@ func (s *Store) purge(ctx context.Context, partition, database int, before time.
 func (s *Store) finishedBefore(ctx context.Context, partition, database int, before time.Time) (map[int][]any, error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished := make(map[int][]any)
+	// What was cancelled before its time may be due at any later time. Its job_id,
+	// which the index has as well, tells most of those apart that are too young.
+	created, err := sharding.JobID(before, 0, 0)
+	if err != nil {
+		created = 0 // nothing is so old
+	}
 	for first < end {
-		n := min(first+maxMembers/2, end)
+		n := min(first+maxMembers/3, end)
 		var members []string
 		var args []any
 		for ; first < n; first++ {
@@ -59,6 +65,9 @@ func (s *Store) finishedBefore(ctx context.Context, partition, database int, bef
 					" WHERE status=? AND action_time<? AND gmt_modified<? ORDER BY action_time LIMIT ?"))
 				args = append(args, status, s.backend.at(before), s.backend.at(before), int64(purgePerTable))
 			}
+			members = append(members, s.backend.member("SELECT job_id FROM "+sharding.TableName(table)+s.backend.hint(indexDue, table)+
+				" WHERE status=3 AND action_time>=? AND job_id<? AND gmt_modified<? ORDER BY action_time LIMIT ?"))
+			args = append(args, s.backend.at(before), s.backend.id(created), s.backend.at(before), int64(purgePerTable))
 		}
 		rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, strings.Join(members, " UNION ALL "), args...)
 		if err != nil {

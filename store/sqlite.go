@@ -85,6 +85,10 @@ func SQLiteDSN(dir string, i int, queryOnly bool) string {
 	return "file:" + (&url.URL{Path: SQLiteFile(dir, i)}).EscapedPath() + "?" + q.Encode()
 }
 
+func (b *sqliteBackend) ping(ctx context.Context, database int) error {
+	return b.readers[database].PingContext(ctx)
+}
+
 func (b *sqliteBackend) reader(database int) *gorm.DB { return b.gorms[database] }
 
 func (b *sqliteBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {

@@ -160,15 +160,12 @@ func (s *Store) Close() error {
 	return s.backend.close()
 }
 
-// Ping tells whether a database answers.
+// Ping tells whether a database answers. On MySQL it has a connection of its own: it
+// waits for no statement of the store.
 func (s *Store) Ping(ctx context.Context, database int) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	conn, err := s.dbs[database].read.DB()
-	if err != nil {
-		return s.wrap(database, "ping", err)
-	}
-	return s.wrap(database, "ping", conn.PingContext(ctx))
+	return s.wrap(database, "ping", s.backend.ping(ctx, database))
 }
 
 // bound gives every call to a database its time limit.
