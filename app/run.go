@@ -108,7 +108,7 @@ func (a *App) run(ctx context.Context) error {
 		resign()
 		return err
 	})
-	if err := a.wait(g, patience); err != nil {
+	if err := a.wait(ctx, g, patience); err != nil {
 		return err
 	}
 	a.opts.logger.Info("stopped")
@@ -120,7 +120,7 @@ func (a *App) run(ctx context.Context) error {
 const stubborn = 3 * time.Second
 
 // wait waits for all parts, but not for processors that do not stop when told.
-func (a *App) wait(g *errgroup.Group, patience context.Context) error {
+func (a *App) wait(ctx context.Context, g *errgroup.Group, patience context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
 	var err error
@@ -132,7 +132,8 @@ func (a *App) wait(g *errgroup.Group, patience context.Context) error {
 		case <-time.After(stubborn):
 		}
 	}
-	if err == nil && patience.Err() != nil && a.cfg.Shutdown.Drain > 0 { // 0 asks for just that
+	askedFor := a.cfg.Shutdown.Drain == 0 && ctx.Err() != nil
+	if err == nil && patience.Err() != nil && !askedFor {
 		err = fmt.Errorf("shutdown.drain of %s was not enough; what had not been recorded will run again", a.cfg.Shutdown.Drain)
 	}
 	return err

@@ -89,5 +89,5 @@ func isDomain(host string) bool {
 		host = name
 	}
 	host = strings.TrimSuffix(host, ".")
-	return strings.Contains(host, ".") && net.ParseIP(host) == nil
+	return strings.Contains(host, ".") && !strings.HasSuffix(strings.ToLower(host), ".localhost") && net.ParseIP(host) == nil
 }

@@ -86,7 +86,7 @@ func TestNamesThatMeanLoopback(t *testing.T) {
 	open := httptest.NewServer(newFake(newFakeDesk(t)))
 	defer open.Close()
 	for host, want := range map[string]int{
-		"": 200, "localhost": 200, "LocalHost:8080": 200, "127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "10.0.0.1": 200, "x": 200, "toc:8080": 200,
+		"": 200, "localhost": 200, "LocalHost:8080": 200, "127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "10.0.0.1": 200, "x": 200, "toc.localhost:8080": 200, "toc:8080": 200,
 		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "evil.example.": 403,
 	} {
 		require.Equal(t, want, ask(open, "/v1/tasks/1", host), host)

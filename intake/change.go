@@ -12,8 +12,9 @@ import (
 
 // Cancel makes a pending task cancelled. After a nil error it never fires. It
 // answers task.ConflictError (already processed, already cancelled, dead, or
-// running now), task.ErrNotFound or task.ErrUnavailable; after the last one the
-// task may or may not be cancelled.
+// running now), task.ErrNotFound, store.ErrNotBegun (the caller left before; nothing
+// was changed) or task.ErrUnavailable; after the last one the task may or may not be
+// cancelled.
 func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
 	p, err := d.partition(jobID)
 	if err != nil {

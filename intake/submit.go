@@ -161,8 +161,6 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
 	}
 
-	d.answerReplays(ctx, replays)
-
 	// A task that is due soon is held before its row can be seen by a scan, so
 	// that it is queued once: by us.
 	holds := d.holdNear(ctx, tasks)
@@ -178,6 +176,7 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	}
 	d.cfg.Timer.Arm(stored...)
 	d.offerAway(stored)
+	d.answerReplays(ctx, replays)
 	return results
 }
 
@@ -195,12 +194,18 @@ func (r *Submit) replayed(b task.BizType, now time.Time) bool {
 	return late && b.ID != 0 && r.DedupKey != "" && checkText("dedup_key", r.DedupKey, task.MaxDedupKey) == nil
 }
 
-// lookUps is how many first tasks are looked up at the same time.
-const lookUps = 8
+// Bounds of looking up first tasks: how many at the same time, and how long all
+// those of a batch may take.
+const (
+	lookUps        = 8
+	lookUpPatience = 10 * time.Second
+)
 
 // answerReplays answers requests whose dedup_key is known with the first task, as if
 // they had come in time. The others stay refused.
 func (d *Desk) answerReplays(ctx context.Context, replays []replay) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
+	defer cancel()
 	var g errgroup.Group
 	g.SetLimit(lookUps)
 	for _, r := range replays {

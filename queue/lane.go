@@ -176,7 +176,7 @@ const minRun = 16
 
 // maxStale is how many rows are sent to be read again at a time. A lane with a
 // long backlog reads again what it is about to run, not the whole backlog over
-// and over.
+// and over; the next ones follow when those are back, or do not come back soon.
 const maxStale = 256
 
 // take takes what is due now, or tells how long until the next one is (−1: there
@@ -215,7 +215,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Dur
 			q.enqueue(e)
 			if stale++; stale == maxStale {
 				// Those may be of a database that hangs, the next ones of another.
-				return taken, lost, q.cfg.CheckAhead, nil
+				return taken, lost, 4 * q.cfg.CheckAhead, nil
 			}
 			continue
 		}

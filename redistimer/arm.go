@@ -196,12 +196,15 @@ func (t *Timer) flushGone(batch []uint64) {
 		if l == nil {
 			continue
 		}
+		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)
+		s := &l.slots[t.cfg.Layout.Partition(shard)]
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
-			again.tasks = append(again.tasks, rows[i])
+			if !s.out { // it is filled when Redis is back
+				again.tasks = append(again.tasks, rows[i])
+			}
 			continue
 		}
-		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)
-		slot := l.slots[t.cfg.Layout.Partition(shard)].slot
+		slot := s.slot
 		if bySlot[slot] == nil {
 			bySlot[slot] = &Settling{Slot: slot}
 		}

@@ -297,13 +297,18 @@ const soon = 30 * time.Second
 // fillers is how many slots are filled at the same time.
 const fillers = 4
 
-// fillAll fills slots: what is due soon in all of them, then the rest. A database
-// that could not be read is left alone until the next time: if it hangs, each of its
-// slots would take a filler for the whole time-out.
+// maxUnread is how many slots of a database in a row may fail to be read before it
+// is left alone until the next time: if it hangs, each takes a filler for the whole
+// time-out. A single one must not hide the others.
+const maxUnread = 3
+
+var errNotRead = errors.New("the database could not be read")
+
+// fillAll fills slots: what is due soon in all of them, then the rest.
 func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	failed := make([]error, len(list))
-	mute := make([]atomic.Pointer[store.DatabaseError], t.cfg.Layout.Databases)
 	each := func(f func(*filling) error) {
+		unread := make([]atomic.Int32, t.cfg.Layout.Databases)
 		var wg sync.WaitGroup
 		places := make(chan struct{}, fillers)
 		for i := range list {
@@ -311,16 +316,18 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 				continue
 			}
 			places <- struct{}{}
-			db := &mute[t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)]
-			if err := db.Load(); err != nil {
-				failed[i] = err
+			db := &unread[t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)]
+			if db.Load() >= maxUnread {
+				failed[i] = errNotRead
 				<-places
 				continue
 			}
 			wg.Go(func() {
 				failed[i] = f(&list[i])
-				if err, ok := errors.AsType[*store.DatabaseError](failed[i]); ok {
-					db.Store(err)
+				if _, ok := errors.AsType[*store.DatabaseError](failed[i]); ok {
+					db.Add(1)
+				} else {
+					db.Store(0)
 				}
 				<-places
 			})
@@ -346,7 +353,9 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 			f.slot.repair = f.reason
 		}
 		if !errors.Is(failed[i], errLostAgain) {
-			unfilled, why = unfilled+1, failed[i]
+			if unfilled++; why == nil || failed[i] != errNotRead {
+				why = failed[i]
+			}
 		}
 	}
 	if unfilled > 0 && ctx.Err() == nil {

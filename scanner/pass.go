@@ -52,7 +52,7 @@ func (s *Scanner) pass(ctx context.Context, db *database) error {
 		}
 		if err == nil {
 			inARow = 0
-			db.mute.Store(false)
+			db.unread.Store(0)
 			continue
 		}
 		failed = append(failed, fmt.Errorf("partition %d: %w", p, err))
@@ -198,23 +198,28 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time)
 	if err != nil {
 		return err
 	}
-	overdue := make([]task.Task, 0, len(page))
-	for i := range page {
-		if _, known := r.types.ByID(page[i].BizType); known {
-			overdue = append(overdue, page[i])
-		} else {
-			r.leaveOut(pages, &page[i])
-		}
-	}
-	if _, more := pages.Rest(); more && (len(timed) > 1 || len(overdue) < len(page)) {
-		// A type whose workers stand still must not hide the others: a page for each.
-		overdue = overdue[:0]
-		for _, id := range timed {
-			own, err := r.next(ctx, r.db.index, r.cfg.Store.DuePages(p, store.Due{Until: until, Only: &id, PerPage: r.cfg.Batch}))
-			if err != nil {
-				return err
+	var overdue []task.Task
+	hidden := slices.Clone(timed)
+	for {
+		for i := range page {
+			b := page[i].BizType
+			if _, known := r.types.ByID(b); known {
+				overdue = append(overdue, page[i])
+			} else {
+				r.leaveOut(pages, &page[i])
 			}
-			overdue = append(overdue, own...)
+			if !slices.Contains(due.Except, b) {
+				due.Except = append(due.Except, b)
+			}
+		}
+		hidden = slices.DeleteFunc(hidden, func(b uint64) bool { return slices.Contains(due.Except, b) })
+		if _, more := pages.Rest(); !more || len(hidden) == 0 {
+			break
+		}
+		// A type whose workers stand still must not hide the others: once more without it.
+		pages = r.cfg.Store.DuePages(p, due)
+		if page, err = r.next(ctx, r.db.index, pages); err != nil {
+			return err
 		}
 	}
 	if len(overdue) > 0 {
@@ -263,13 +268,17 @@ func (s *Scanner) refill(ctx context.Context) error {
 			return err
 		}
 		db := s.dbs[s.cfg.Layout.PartitionDatabase(r.Partition)]
-		if !s.cfg.Ownership.Owns(r.Partition) || db.mute.Load() {
+		if !s.cfg.Ownership.Owns(r.Partition) || db.unread.Load() >= maxFailures {
 			continue
 		}
-		if err := s.readOn(ctx, r); err != nil && ctx.Err() == nil {
+		err = s.readOn(ctx, r)
+		switch {
+		case err == nil:
+			db.unread.Store(0)
+		case ctx.Err() == nil:
 			// The tick finds the rows again when the database is back. Until then the
 			// refillers are for the others.
-			db.mute.Store(true)
+			db.unread.Add(1)
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
 		}
 	}

@@ -11,24 +11,36 @@ const purgePause = 50 * time.Millisecond
 
 // purge deletes finished rows that are older than the retention, all the time
 // and slowly, until ctx ends. A round starts every tenth of the retention, at
-// least every hour and at most every ten seconds.
+// least every hour and at most every ten seconds; for what was cancelled before its
+// time, a tenth of the retention after the last one.
 func (s *Scanner) purge(ctx context.Context) error {
 	every := min(max(s.cfg.Retention/10, 10*time.Second), time.Hour)
+	var early time.Time // when what was cancelled before its time was purged last
 	for {
 		if err := pause(ctx, every); err != nil {
 			return err
 		}
+		kinds := []purgeFunc{s.cfg.Store.Purge}
+		if now := s.cfg.Now(); now.Sub(early) >= s.cfg.Retention/10 {
+			early = now
+			kinds = append(kinds, s.cfg.Store.PurgeEarly)
+		}
 		for p := range s.cfg.Layout.Partitions {
-			if err := s.purgePartition(ctx, p); err != nil {
-				return err
+			for _, purge := range kinds {
+				if err := s.purgePartition(ctx, p, purge); err != nil {
+					return err
+				}
 			}
 		}
 	}
 }
 
-func (s *Scanner) purgePartition(ctx context.Context, p int) error {
+// purgeFunc deletes a batch of finished rows; see store.Purge.
+type purgeFunc func(ctx context.Context, partition int, before time.Time) (int, error)
+
+func (s *Scanner) purgePartition(ctx context.Context, p int, purge purgeFunc) error {
 	for s.cfg.Ownership.Owns(p) {
-		n, err := s.cfg.Store.Purge(ctx, p, s.cfg.Now().Add(-s.cfg.Retention))
+		n, err := purge(ctx, p, s.cfg.Now().Add(-s.cfg.Retention))
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

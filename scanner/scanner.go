@@ -34,6 +34,7 @@ type Store interface {
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
+	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
 }
 
 // Ownership tells which partitions are this node's; see cluster.Ownership.
@@ -89,7 +90,7 @@ type database struct {
 	index   int
 	wake    chan struct{}
 	failing atomic.Bool  // its last pass failed
-	mute    atomic.Bool  // a refill failed, and no pass has read anything since
+	unread  atomic.Int32 // refills that failed since something of it was read
 	took    atomic.Int64 // nanoseconds of the last pass
 	overdue *overdue
 	idle    map[int]bool // partitions in which the last pass found nothing

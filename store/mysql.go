@@ -51,6 +51,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
 		pings := sql.OpenDB(&session{connector, found})
+		pings.SetMaxOpenConns(2) // a watch and a probe
 		pings.SetMaxIdleConns(1)
 		g, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), gormConfig())
 		if err != nil {

@@ -11,19 +11,44 @@ import (
 // purgePerTable is how many rows of one table a Purge takes at most.
 const purgePerTable = 100
 
-// Purge deletes processed and cancelled tasks of a partition whose last change is
-// before the given time: a small batch, oldest first. It tells how many it deleted;
-// 0 means that none are left. Dead tasks stay.
+// Purge deletes processed and cancelled tasks of a partition whose action_time
+// and last change are both before the given time: a small batch, oldest first.
+// It tells how many it deleted; 0 means that none are left. Dead tasks stay.
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
+	at := s.backend.at(before)
+	const where = " AND action_time<? AND gmt_modified<?"
+	return s.purge(ctx, partition, []over{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
+}
+
+// PurgeEarly deletes, as Purge does, what was cancelled so long before its time that
+// only its action_time is not before the given time. It looks at the index entries of
+// all cancelled tasks that Purge leaves, so it is for rarer use. (A job_id, which is in
+// the index as well, tells most of those apart that are too young.)
+func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error) {
+	created, err := sharding.JobID(before, 0, 0)
+	if err != nil {
+		return 0, nil // no task is so old
+	}
+	at := s.backend.at(before)
+	return s.purge(ctx, partition, []over{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.id(created), at}}})
+}
+
+// over is a condition that finished rows meet.
+type over struct {
+	where string
+	args  []any
+}
+
+func (s *Store) purge(ctx context.Context, partition int, kinds []over) (int, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	database := s.layout.PartitionDatabase(partition)
-	deleted, err := s.purge(ctx, partition, database, before)
+	deleted, err := s.purgeBatch(ctx, partition, database, kinds)
 	return deleted, s.wrap(database, "purge", err)
 }
 
-func (s *Store) purge(ctx context.Context, partition, database int, before time.Time) (int, error) {
-	finished, err := s.finishedBefore(ctx, partition, database, before)
+func (s *Store) purgeBatch(ctx context.Context, partition, database int, kinds []over) (int, error) {
+	finished, err := s.finished(ctx, partition, database, kinds)
 	if err != nil || len(finished) == 0 {
 		return 0, err
 	}
@@ -45,29 +70,21 @@ func (s *Store) purge(ctx context.Context, partition, database int, before time.
 	return deleted, err
 }
 
-func (s *Store) finishedBefore(ctx context.Context, partition, database int, before time.Time) (map[int][]any, error) {
+// finished gives the job_ids of a small batch by table.
+func (s *Store) finished(ctx context.Context, partition, database int, kinds []over) (map[int][]any, error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished := make(map[int][]any)
-	// What was cancelled before its time may be due at any later time. Its job_id,
-	// which the index has as well, tells most of those apart that are too young.
-	created, err := sharding.JobID(before, 0, 0)
-	if err != nil {
-		created = 0 // nothing is so old
-	}
 	for first < end {
-		n := min(first+maxMembers/3, end)
+		n := min(first+maxMembers/2, end)
 		var members []string
 		var args []any
 		for ; first < n; first++ {
 			table := s.layout.Table(first)
-			for _, status := range []int64{2, 3} {
+			for _, k := range kinds {
 				members = append(members, s.backend.member("SELECT job_id FROM "+sharding.TableName(table)+s.backend.hint(indexDue, table)+
-					" WHERE status=? AND action_time<? AND gmt_modified<? ORDER BY action_time LIMIT ?"))
-				args = append(args, status, s.backend.at(before), s.backend.at(before), int64(purgePerTable))
+					" WHERE "+k.where+" ORDER BY action_time LIMIT ?"))
+				args = append(append(args, k.args...), int64(purgePerTable))
 			}
-			members = append(members, s.backend.member("SELECT job_id FROM "+sharding.TableName(table)+s.backend.hint(indexDue, table)+
-				" WHERE status=3 AND action_time>=? AND job_id<? AND gmt_modified<? ORDER BY action_time LIMIT ?"))
-			args = append(args, s.backend.at(before), s.backend.id(created), s.backend.at(before), int64(purgePerTable))
 		}
 		rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, strings.Join(members, " UNION ALL "), args...)
 		if err != nil {
