@@ -204,6 +204,9 @@ const (
 // answerReplays answers requests whose dedup_key is known with the first task, as if
 // they had come in time. The others stay refused.
 func (d *Desk) answerReplays(ctx context.Context, replays []replay) {
+	if len(replays) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
 	defer cancel()
 	var g errgroup.Group

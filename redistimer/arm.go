@@ -40,8 +40,7 @@ func (t *Timer) Arm(tasks ...task.Task) {
 		if tasks[i].ActionTime.After(l.armUntil(now)) {
 			continue
 		}
-		shard, _ := t.cfg.Layout.ShardOf(tasks[i].JobID)
-		if s := &l.slots[t.cfg.Layout.Partition(shard)]; s.out {
+		if s := t.slotOf(l, tasks[i].JobID); s.out {
 			t.missed(s)
 			// The scan engine has it now. Nothing piles up here, and the slot is filled
 			// when Redis is back.
@@ -68,6 +67,12 @@ func (t *Timer) Arm(tasks ...task.Task) {
 	}
 }
 
+// slotOf is the slot that a task belongs into.
+func (t *Timer) slotOf(l *line, jobID uint64) *slotState {
+	shard, _ := t.cfg.Layout.ShardOf(jobID)
+	return &l.slots[t.cfg.Layout.Partition(shard)]
+}
+
 // addArming queues tasks to be armed, if there is room.
 func (t *Timer) addArming(a *arming) bool {
 	n := int64(len(a.tasks))
@@ -85,8 +90,7 @@ func (t *Timer) unarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
 		if l := t.lines[tasks[i].BizType]; l != nil {
-			shard, _ := t.cfg.Layout.ShardOf(tasks[i].JobID)
-			t.missed(&l.slots[t.cfg.Layout.Partition(shard)])
+			t.missed(t.slotOf(l, tasks[i].JobID))
 			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
 		}
 	}
@@ -102,9 +106,13 @@ func (t *Timer) flushArms(batch []*arming) {
 		bizType   uint64
 		partition int
 	}
+	keyOf := func(row *task.Task) bizSlot {
+		shard, _ := t.cfg.Layout.ShardOf(row.JobID)
+		return bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}
+	}
 	index := make(map[bizSlot]int)
 	var list []Arming
-	var lines []*line
+	var slots []*slotState
 	t.mu.Lock()
 	for _, a := range batch {
 		for i := range a.tasks {
@@ -113,19 +121,18 @@ func (t *Timer) flushArms(batch []*arming) {
 			if l == nil {
 				continue // the type was switched meanwhile: the scan engine finds it
 			}
-			shard, _ := t.cfg.Layout.ShardOf(row.JobID)
-			k := bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}
+			k := keyOf(row)
+			s := &l.slots[k.partition]
 			n, ok := index[k]
 			if !ok {
 				n = len(list)
 				index[k] = n
-				list, lines = append(list, Arming{Slot: l.slots[k.partition].slot}), append(lines, l)
+				list, slots = append(list, Arming{Slot: s.slot}), append(slots, s)
 			}
 			list[n].Members = append(list[n].Members, memberOf(row))
-			if held := l.slots[k.partition].held; held[row.JobID].claims > 0 {
-				h := held[row.JobID]
+			if h := s.held[row.JobID]; h.claims > 0 {
 				h.changed = true
-				held[row.JobID] = h
+				s.held[row.JobID] = h
 			}
 		}
 	}
@@ -135,30 +142,26 @@ func (t *Timer) flushArms(batch []*arming) {
 	failed := false
 	t.mu.Lock()
 	for i, a := range answers {
-		l, s := lines[i], &lines[i].slots[list[i].Slot.Partition]
 		if a.Err != nil {
 			failed = true
-			t.cfg.Observer.ArmFailed(l.BizType.BizType, len(list[i].Members))
-			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "biz_type", l.Name, "tasks", len(list[i].Members), "error", a.Err)
-			t.missed(s)
+			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", list[i].Slot.Topic, "partition", list[i].Slot.Partition, "tasks", len(list[i].Members), "error", a.Err)
 			continue
 		}
 		for _, m := range list[i].Members {
-			t.sooner(s, m.At)
+			t.sooner(slots[i], m.At)
 		}
 	}
 	t.mu.Unlock()
-	if failed && t.cfg.Unarmed != nil {
+	if failed {
 		var unarmed []task.Task
 		for _, a := range batch {
-			for _, row := range a.tasks {
-				shard, _ := t.cfg.Layout.ShardOf(row.JobID)
-				if i, ok := index[bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}]; ok && answers[i].Err != nil {
-					unarmed = append(unarmed, row)
+			for i := range a.tasks {
+				if n, ok := index[keyOf(&a.tasks[i])]; ok && answers[n].Err != nil {
+					unarmed = append(unarmed, a.tasks[i])
 				}
 			}
 		}
-		t.cfg.Unarmed(unarmed)
+		t.unarmed(unarmed)
 	}
 	for _, a := range batch {
 		t.arming.Add(-int64(len(a.tasks)))
@@ -196,8 +199,7 @@ func (t *Timer) flushGone(batch []uint64) {
 		if l == nil {
 			continue
 		}
-		shard, _ := t.cfg.Layout.ShardOf(rows[i].JobID)
-		s := &l.slots[t.cfg.Layout.Partition(shard)]
+		s := t.slotOf(l, rows[i].JobID)
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
 			if !s.out { // it is filled when Redis is back
 				again.tasks = append(again.tasks, rows[i])

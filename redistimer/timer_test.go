@@ -659,8 +659,8 @@ func TestArmingIsBounded(t *testing.T) {
 	n.line.silent.Store(false)
 }
 
-// The slots of a database that cannot be read take the fillers once, not one after
-// the other, before the slots of the others are filled to their horizon.
+// The slots of a database that cannot be read take the fillers for a few time-outs, not
+// for one each, before the slots of the others are filled to their horizon.
 func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)

@@ -114,7 +114,7 @@ func awaited(batch []*insert) []*insert {
 // flushFew writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
 // the others do not suffer from one. A database that gave no answer the last time
-// is left to its own group, which waits for nobody else's sake.
+// is left to its own group, where it holds up nobody else.
 func (s *Store) flushFew(batch []*insert) {
 	batch = slices.DeleteFunc(batch, func(in *insert) bool {
 		db := s.dbs[s.layout.Database(in.shard)]
