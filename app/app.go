@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/timeoutcenter/toc/configs"
@@ -40,11 +41,11 @@ type App struct {
 	opts     options
 	registry *processor.Registry
 
+	clock   *clock
 	layout  sharding.Layout
 	ids     *sharding.IDs
 	catalog *task.Catalog
 	store   *store.Store
-	health  *health
 	cluster membership
 	queue   *queue.Queue
 	runner  *processor.Runner
@@ -54,10 +55,12 @@ type App struct {
 	peers   *peers.Peers // nil: this node decides everything
 	metrics *metrics.Metrics
 
-	lanes    map[uint64]builtLane // by biz_type id: what runs now
-	pokes    chan struct{}        // asks for a look at the configuration file
-	draining atomic.Bool
-	addr     atomic.Value // string: the address listened on
+	lanes     map[uint64]builtLane // by biz_type id: what runs now
+	pokes     chan struct{}        // asks for a look at the configuration file
+	draining  atomic.Bool
+	storeID   atomic.Value // string; see StoreID
+	preparing sync.Mutex   // one prepare of the embedded store at a time
+	addr      atomic.Value // string: the address listened on
 }
 
 // Option changes how an App is built.
@@ -142,7 +145,7 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 			return nil, err
 		}
 	}
-	if err := processors.Register(a.registry, a.room("processors")); err != nil {
+	if err := processors.Register(a.registry, a.component("processors")); err != nil {
 		return nil, err
 	}
 	for _, p := range a.opts.processors {
@@ -174,8 +177,8 @@ func (a *App) Desk() *intake.Desk { return a.desk }
 // Node is this node's name.
 func (a *App) Node() string { return a.node }
 
-// room gives each room a logger of its own.
-func (a *App) room(name string) *slog.Logger { return a.opts.logger.With("room", name) }
+// component gives each part of the center a logger of its own.
+func (a *App) component(name string) *slog.Logger { return a.opts.logger.With("component", name) }
 
 func nodeName(cfg configs.Config) string {
 	if cfg.Node.Name != "" {

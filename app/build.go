@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"reflect"
-	"time"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
@@ -25,48 +24,53 @@ func (a *App) build() error {
 		return fmt.Errorf("scan.schedule: %w", err)
 	}
 	a.layout = Layout(a.cfg)
-	if a.ids, err = sharding.NewIDs(a.layout, 0, time.Now); err != nil {
+	a.clock = newClock(a.component("clock"))
+	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {
 		return err
 	}
 	storeConfig := StoreConfig(a.cfg)
-	storeConfig.IDs = a.ids
-	storeConfig.Logger = a.room("store")
+	storeConfig.IDs, storeConfig.Now = a.ids, a.clock.Now
+	storeConfig.Logger = a.component("store")
 	if a.store, err = store.Open(storeConfig); err != nil {
 		return err
 	}
-	a.health = newHealth(a.store, a.layout.Databases)
 	a.cluster = a.newMembership()
 	owned := a.owners()
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
-	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Term: owned.Term})
+	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Term: owned.Term, Now: a.clock.Now})
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
+		StoreID:  a.StoreID,
 		Unarmed:  func(tasks []task.Task) { a.desk.HandOn(tasks) },
-		Handover: func() { a.scanner.Tick() }, Now: time.Now, Logger: a.room("redistimer"),
+		Handover: func() { a.scanner.Tick() }, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
 	a.timer.SetTypes(timed(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
 		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
-		Retention: a.cfg.Store.Retention, Now: time.Now, Logger: a.room("scanner"),
+		Retention: a.cfg.Store.Retention, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
 	a.runner = processor.New(processor.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
-		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick, Now: time.Now, Logger: a.room("processor"),
+		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick,
+		Term: owned.Term, TakenUncleanly: a.cluster.Ownership().TakenUncleanly, Settled: a.cluster.Ownership().Settled,
+		Now: a.clock.Now, Logger: a.component("processor"),
 	})
 	desk := intake.Config{
-		Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: time.Now,
+		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
+		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: a.clock.Now,
 	}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		a.peers = a.newPeers(owned)
 		desk.Cluster, desk.Soon = a.peers, a.scanner.Soon
+	} else {
+		desk.Cluster = onlyNode{owned}
 	}
 	a.desk = intake.New(desk)
-	a.metrics.Watch(a.gauges, func() int { return len(a.working()) })
+	a.metrics.Watch(a.state)
 	return nil
 }
 
@@ -103,7 +107,7 @@ func bizTypes(cfg configs.Config) (*task.Types, error) {
 func bizType(b configs.BizType) task.BizType {
 	return task.BizType{
 		ID: b.ID, Name: b.Name, Mode: task.Mode(b.Mode), Processor: b.Processor,
-		Workers: b.Workers, Timeout: b.Timeout, MaxRetries: b.MaxRetries,
+		Workers: b.Workers, Timeout: b.Timeout, MaxRetries: b.MaxRetries, Cuts: b.Cuts,
 		BackoffMin: b.Backoff.Min, BackoffMax: b.Backoff.Max, ExpireAfter: b.ExpireAfter,
 	}
 }

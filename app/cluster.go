@@ -11,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peers"
 )
 
@@ -28,7 +29,7 @@ type membership interface {
 }
 
 func (a *App) newMembership() membership {
-	log := a.room("cluster")
+	log := a.component("cluster")
 	if a.cfg.Cluster.Provider != configs.ProviderConsul {
 		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log})
 	}
@@ -38,7 +39,7 @@ func (a *App) newMembership() membership {
 	return cluster.NewConsul(cluster.ConsulConfig{
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
-		Prepare:    a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.health.down,
+		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.unableDatabases,
 		Died: func() { a.timer.Recheck() },
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
@@ -49,18 +50,26 @@ func (a *App) newMembership() membership {
 	})
 }
 
+// onlyNode is the cluster of a node without others, as the desk sees it: about a
+// database that was lost to somebody else it decides nothing.
+type onlyNode struct{ owners }
+
+func (onlyNode) Owner(partition int) (intake.Peer, error) {
+	return nil, intake.Unavailable("partition %d is not worked now: this node does not hold its database", partition)
+}
+
 func (a *App) newPeers(owned owners) *peers.Peers {
 	var token string
 	if len(a.cfg.HTTP.Tokens) > 0 {
 		token = a.cfg.HTTP.Tokens[0]
 	}
 	return peers.New(peers.Config{
-		Node: a.node, Token: token, Owns: owned.Owns,
+		Node: a.node, Token: token, Term: owned.Term,
 		Owner: func(partition int) (name, address string, ok bool) {
 			m, ok := a.cluster.Owner(partition)
 			return m.Name, m.Address, ok
 		},
-		Types: a.catalog.Load, Logger: a.room("peers"),
+		Types: a.catalog.Load, Logger: a.component("peers"),
 	})
 }
 
@@ -77,6 +86,8 @@ func (a *App) handOver(ctx context.Context, partitions []int, idle func(partitio
 		wg.Go(func() {
 			if a.waitPartition(ctx, p) {
 				idle(p)
+			} else {
+				a.runner.Abandon(p)
 			}
 		})
 	}
@@ -89,7 +100,7 @@ const cutOff = time.Second
 
 // waitPartition tells whether a partition can be another node's now.
 func (a *App) waitPartition(ctx context.Context, p int) bool {
-	down := a.health.isDown(a.layout.PartitionDatabase(p))
+	down := a.isUnable(a.layout.PartitionDatabase(p))
 	patience := ctx
 	if down {
 		var cancel context.CancelFunc

@@ -102,9 +102,10 @@ func newWebhookSink(t *testing.T, takes time.Duration) *webhookSink {
 	return s
 }
 
-// The process is killed in the middle of firing and started again, 20 times:
+// The process is killed in the middle of firing and started again, many times:
 // every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
 		sink := newWebhookSink(t, 0)
 		cfg.BizTypes[0].Processor = configs.ProcessorWebhook
@@ -112,7 +113,11 @@ func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "toc.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
 
-		const kills, n = 20, 4000
+		const n = 4000
+		kills := 20
+		if cfg.Store.Driver == configs.DriverMySQL {
+			kills = 6 // each next start waits until the lease of the one before is over
+		}
 		due := submitBefore(t, cfg, n, 12*time.Second)
 		for range kills {
 			cmd := startChild(t, file)

@@ -150,7 +150,7 @@ type center struct {
 func run(t testing.TB, cfg configs.Config, opts ...app.Option) *center {
 	t.Helper()
 	ready := make(chan string, 1)
-	opts = append(opts, app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr }))
+	opts = append([]app.Option{app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr })}, opts...)
 	a, err := app.New(cfg, opts...)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -2,69 +2,44 @@ package app
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/timeoutcenter/toc/store"
 )
 
-// What makes a database count as out of this node's reach, and as back.
-const (
-	pingEvery   = time.Second
-	pingTimeout = time.Second
-	pingsToFail = 2
-)
-
-// health knows which databases this node cannot reach, so that other nodes get
-// their partitions.
-type health struct {
-	store    *store.Store
-	failures []atomic.Int32 // by database: pings in a row
-}
-
-func newHealth(s *store.Store, databases int) *health {
-	return &health{store: s, failures: make([]atomic.Int32, databases)}
-}
-
-// run asks all databases until ctx ends.
-func (h *health) run(ctx context.Context) error {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		var wg sync.WaitGroup
-		for d := range h.failures {
-			wg.Go(func() { h.ping(ctx, d) })
+// watchDatabases tells the log what becomes of the databases, until ctx ends. One that is
+// usable again is scanned at once.
+func (a *App) watchDatabases(ctx context.Context) error {
+	log := a.component("store")
+	return a.store.Watch(ctx, func(database int, before, now store.Condition) {
+		switch {
+		case before.Down == nil && now.Down != nil:
+			log.Warn("database is out of reach, its partitions wait", "database", database, "error", now.Down)
+		case before.Down != nil && now.Down == nil:
+			log.Info("database answers again", "database", database)
 		}
-		wg.Wait()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
+		switch {
+		case before.Refusing == nil && now.Refusing != nil:
+			log.Warn("database refuses writes", "database", database, "error", now.Refusing)
+		case before.Refusing != nil && now.Refusing == nil:
+			log.Info("database takes writes again", "database", database)
 		}
-	}
+		if now.Usable() {
+			a.scanner.TickDatabase(database)
+		}
+	})
 }
 
-func (h *health) ping(ctx context.Context, database int) {
-	patience, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	switch err := h.store.Ping(patience, database); {
-	case err == nil:
-		h.failures[database].Store(0)
-	case ctx.Err() == nil:
-		h.failures[database].Add(1)
-	}
-}
-
-func (h *health) isDown(database int) bool { return h.failures[database].Load() >= pingsToFail }
-
-// down lists the databases that are out of reach.
-func (h *health) down() []int {
-	var list []int
-	for d := range h.failures {
-		if h.isDown(d) {
+// unableDatabases lists those that this node cannot work and another one perhaps can.
+func (a *App) unableDatabases() (list []int) {
+	for d := range a.layout.Databases {
+		if a.isUnable(d) {
 			list = append(list, d)
 		}
 	}
 	return list
+}
+
+func (a *App) isUnable(database int) bool {
+	c := a.store.Condition(database)
+	return c.Down != nil || c.IsReadOnly()
 }

@@ -1,14 +1,22 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/store"
@@ -24,9 +32,17 @@ func Databases(cfg configs.Config, queryOnly bool) ([]migrations.Database, error
 		if err != nil {
 			return nil, errors.Join(err, CloseDatabases(list))
 		}
-		list = append(list, migrations.Database{Index: i, DB: db, Name: name})
+		list = append(list, database(cfg, i, db, name))
 	}
 	return list, nil
+}
+
+func database(cfg configs.Config, i int, db *sql.DB, name string) migrations.Database {
+	d := migrations.Database{Index: i, DB: db, Name: name}
+	if cfg.Store.Driver == configs.DriverSQLite {
+		d.File = name
+	}
+	return d
 }
 
 func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, error) {
@@ -54,10 +70,20 @@ func CloseDatabases(list []migrations.Database) error {
 	return errors.Join(errs...)
 }
 
+// MigrateOption changes what Migrate may do.
+type MigrateOption func(*migrations.Config)
+
+// MakeLostAnew makes databases anew, empty, that were lost from a store in use.
+func MakeLostAnew() MigrateOption { return func(c *migrations.Config) { c.New = true } }
+
+// Repartition puts cluster.partitions in force for a store that worked with another
+// number. It is refused while anybody works on the store.
+func Repartition() MigrateOption { return func(c *migrations.Config) { c.Repartition = true } }
+
 // Migrate creates the databases and tables of a configuration, or brings them
 // up to this program's schema. It may be repeated, and run twice at once.
 // progress, when not nil, is told how many of all tables are there.
-func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int)) error {
+func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver == configs.DriverMySQL {
 		for i := range cfg.Store.Databases {
@@ -74,35 +100,171 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	if err != nil {
 		return err
 	}
-	err = migrations.Up(ctx, migrations.Config{
+	id, err := readIDFile(cfg)
+	if err != nil {
+		return errors.Join(err, CloseDatabases(list))
+	}
+	m := migrations.Config{
 		Dialect: migrations.Dialect(cfg.Store.Driver), Layout: Layout(cfg), Databases: list,
-		Progress: progress, Logger: logger,
-	})
+		StoreID: id, Progress: progress, Logger: logger,
+	}
+	for _, o := range options {
+		o(&m)
+	}
+	if m.Repartition {
+		err = alone(ctx, cfg, func() error { return migrations.Up(ctx, m) })
+	} else {
+		err = migrations.Up(ctx, m)
+	}
+	if err == nil {
+		id, err = migrations.StoreID(ctx, m.Dialect, list[0])
+	}
+	if err == nil {
+		err = writeIDFile(cfg, id)
+	}
 	return errors.Join(err, CloseDatabases(list))
 }
 
-// prepare makes sure that a database has this program's schema and layout. The
-// embedded store is migrated on the way; MySQL waits for `toc migrate`.
+// alone calls f while nobody else can work on the store.
+func alone(ctx context.Context, cfg configs.Config, f func() error) error {
+	s, err := store.Open(StoreConfig(cfg))
+	if err != nil {
+		return err
+	}
+	node := cluster.NewSingle(cluster.SingleConfig{
+		Node: "toc migrate", Layout: Layout(cfg), Locker: s, Logger: slog.New(slog.DiscardHandler),
+		Prepare: func(context.Context, int) error { return nil },
+	})
+	if err = node.Acquire(ctx); err == nil {
+		held, stop := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- node.Run(held) }()
+		err = f()
+		stop()
+		err = errors.Join(err, <-done)
+		node.Release()
+	}
+	return errors.Join(err, s.Close())
+}
+
+// StoreID is the random id of this center's store, 16 hexadecimal digits; "" before
+// its first database was found fit for use.
+func (a *App) StoreID() string {
+	id, _ := a.storeID.Load().(string)
+	return id
+}
+
+// prepare makes sure that a database is the store's and has this program's schema and
+// layout. The embedded store is migrated on the way; MySQL waits for `toc migrate`.
 func (a *App) prepare(ctx context.Context, database int) error {
-	db, name, err := openDatabase(a.cfg, database, false)
+	embedded := a.cfg.Store.Driver == configs.DriverSQLite
+	if embedded { // a database is migrated together with the others, once
+		a.preparing.Lock()
+		defer a.preparing.Unlock()
+	}
+	err := a.verify(ctx, database)
+	var missing *migrations.NotMigratedError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	if missing.Have == 0 {
+		if id := a.storeInUse(ctx); id != "" {
+			return &migrations.EmptyError{Database: missing.Database, StoreID: id}
+		}
+	}
+	if !embedded {
+		return err
+	}
+	if err := Migrate(ctx, a.cfg, a.component("migrations"), nil); err != nil {
+		return err
+	}
+	return a.verify(ctx, database)
+}
+
+// verify tells whether a database is ready, and the store's.
+func (a *App) verify(ctx context.Context, index int) error {
+	db, name, err := openDatabase(a.cfg, index, false)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	d := migrations.Database{Index: database, DB: db, Name: name}
-	if err := db.PingContext(ctx); err != nil {
-		return &store.DatabaseError{Database: database, Op: "connect", Err: err}
+	d, dialect := database(a.cfg, index, db, name), migrations.Dialect(a.cfg.Store.Driver)
+	if d.File != "" {
+		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) { // to open it would make it
+			return &migrations.NotMigratedError{Database: name}
+		}
 	}
-	dialect := migrations.Dialect(a.cfg.Store.Driver)
-	err = migrations.Verify(ctx, dialect, a.layout, d)
-	var missing *migrations.NotMigratedError
-	if a.cfg.Store.Driver != configs.DriverSQLite || !errors.As(err, &missing) {
+	if err := db.PingContext(ctx); err != nil && !migrations.IsUnknownDatabase(err) {
+		return &store.DatabaseError{Database: index, Op: "connect", Err: err}
+	}
+	if err := migrations.Verify(ctx, dialect, a.layout, d); err != nil {
 		return err
 	}
-	if err := migrations.Up(ctx, migrations.Config{
-		Dialect: dialect, Layout: a.layout, Databases: []migrations.Database{d}, Logger: a.room("migrations"),
-	}); err != nil {
+	id, err := migrations.StoreID(ctx, dialect, d)
+	switch {
+	case err != nil:
+		return err
+	case id == "":
+		return &migrations.NotMigratedError{Database: name, NoID: true, Have: 1}
+	}
+	file, err := readIDFile(a.cfg)
+	if err == nil && file == "" {
+		err = writeIDFile(a.cfg, id)
+	}
+	if err != nil {
 		return err
 	}
-	return migrations.Verify(ctx, dialect, a.layout, d)
+	a.storeID.CompareAndSwap(nil, id)
+	for _, known := range []string{file, a.StoreID()} {
+		if known != "" && known != id {
+			return &migrations.StrangerError{Database: name, Have: id, Want: known}
+		}
+	}
+	return nil
+}
+
+// storeInUse gives the id of the store that an empty database was part of; "" if the
+// store is a new one, as far as the databases that answer tell.
+func (a *App) storeInUse(ctx context.Context) string {
+	file, _ := readIDFile(a.cfg)
+	if id := cmp.Or(a.StoreID(), file); id != "" {
+		return id
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	ids := make([]string, a.layout.Databases)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			if db, name, err := openDatabase(a.cfg, i, false); err == nil {
+				ids[i], _ = migrations.StoreID(ctx, migrations.Dialect(a.cfg.Store.Driver), database(a.cfg, i, db, name))
+				_ = db.Close()
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(ids...)
+}
+
+// idFile stands beside the databases of an embedded store and has its id: so it is
+// noticed when all of them are gone.
+func idFile(cfg configs.Config) string { return filepath.Join(cfg.Store.SQLite.Dir, "toc.id") }
+
+// readIDFile gives the id in the file; "" if there is none, or none is needed.
+func readIDFile(cfg configs.Config) (string, error) {
+	if cfg.Store.Driver != configs.DriverSQLite {
+		return "", nil
+	}
+	text, err := os.ReadFile(idFile(cfg))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return strings.TrimSpace(string(text)), err
+}
+
+func writeIDFile(cfg configs.Config, id string) error {
+	if cfg.Store.Driver != configs.DriverSQLite {
+		return nil
+	}
+	return os.WriteFile(idFile(cfg), []byte(id+"\n"), 0o600)
 }

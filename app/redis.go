@@ -29,7 +29,7 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	switch {
-	case slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded}):
+	case isEmbedded(cfg):
 		e := &embedded{password: rand.Text()}
 		opts.Addrs, opts.Username, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, "", e.password, e.dial
 		e.Client = redis.NewClient(opts.Simple())
@@ -38,6 +38,11 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		opts.MasterName = cfg.Master
 	}
 	return redis.NewUniversalClient(opts)
+}
+
+// isEmbedded tells whether the Redis is one inside this process.
+func isEmbedded(cfg configs.Redis) bool {
+	return slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded})
 }
 
 type quiet struct{}

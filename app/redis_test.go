@@ -69,11 +69,11 @@ func TestRedisHoldsTheNearFuture(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
 	cfg := onRedis(embedded(t), r.Addr())
-	cfg.BizTypes[0].Horizon = 2 * time.Second
+	cfg.BizTypes[0].Horizon = 10 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	const n = 3000
-	due := submitSpread(t, c, n, time.Second, 15*time.Second)
+	due := submitSpread(t, c, n, time.Second, 25*time.Second)
 	client := redisClient(t, r.Addr())
 	most := 0
 	for fired.count() < n {

@@ -36,6 +36,7 @@ func (a *App) run(ctx context.Context) error {
 		return taken
 	}
 	a.lanes = lanes
+	a.compareClocks() // nothing starts by a clock that is ahead: to take a database reads its clock
 
 	// Running tasks outlive ctx for as long as the drain may take.
 	patience, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -62,9 +63,8 @@ func (a *App) run(ctx context.Context) error {
 	member, resign := context.WithCancel(patience) // partitions are kept until the last outcome is recorded
 	defer resign()
 	loop("cluster", a.cluster.Run, member)
-	if a.peers != nil { // nobody else could take a partition over
-		loop("health", a.health.run, work)
-	}
+	loop("store", a.watchDatabases, work)
+	loop("clock", a.watchClock, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {
@@ -234,7 +234,7 @@ func (a *App) Reload() {
 
 // reload puts the biz_types of a new configuration in force, all or nothing.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*processor.Lane) {
-	log := a.room("configs")
+	log := a.component("configs")
 	if err != nil {
 		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -134,4 +135,29 @@ func sqlByHand(t *testing.T, cfg configs.Config) {
 	require.EqualValues(t, task.Cancelled, status)
 	status, _ = get(1005, later.JobID)
 	require.EqualValues(t, task.Pending, status)
+}
+
+// The expressions of docs/sql.md make job_ids of the shard that they name, and of no process's worker number.
+func TestJobIDExpressionsOfTheDocs(t *testing.T) {
+	docs, err := os.ReadFile("../docs/sql.md")
+	require.NoError(t, err)
+	expressions := map[string]string{
+		configs.DriverSQLite: "((CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - 1735689600000) << 23) | (2053 << 10) | 1023",
+		configs.DriverMySQL:  "(CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) - 1735689600000) << 23 | 2053 << 10 | 1023",
+	}
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		t.Parallel()
+		c := run(t, cfg, app.WithProcessor("ledger", newLedger())) // makes the databases
+		require.NoError(t, c.stop())
+		expression := expressions[cfg.Store.Driver]
+		require.Contains(t, string(docs), expression)
+		list, err := app.Databases(cfg, true)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, app.CloseDatabases(list)) }()
+		var id uint64
+		require.NoError(t, list[0].DB.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&id))
+		require.EqualValues(t, 2053, id>>10&8191)
+		require.EqualValues(t, sharding.HandWorker, id&1023)
+		require.WithinDuration(t, time.Now(), sharding.Epoch.Add(time.Duration(id>>23)*time.Millisecond), time.Minute)
+	})
 }

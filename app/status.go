@@ -3,28 +3,86 @@ package app
 import (
 	"context"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
-// gauges reads what the lanes hold and what the last scans found overdue.
-func (a *App) gauges() []metrics.Gauge {
+// state reads what the metrics show of this moment.
+func (a *App) state() metrics.State {
 	overdue := a.scanner.Overdue()
-	var list []metrics.Gauge
+	stuck := make(map[string]int)
+	for _, s := range a.runner.Stuck() {
+		stuck[s.BizType] = s.Runs
+	}
+	s := metrics.State{PartitionsOwned: len(a.working()), UnknownPending: a.unknownPending(overdue)}
+	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
-		g := metrics.Gauge{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Overdue: late.Count}
+		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count}
 		if late.Count > 0 {
-			g.OldestOverdue = time.Since(late.Oldest).Seconds()
+			t.OldestOverdue = now.Sub(late.Oldest).Seconds()
 		}
-		list = append(list, g)
+		if !unread.IsZero() {
+			t.OldestOverdue = max(t.OldestOverdue, now.Sub(unread).Seconds())
+		}
+		s.Types = append(s.Types, t)
 	}
-	return list
+	for d := range a.layout.Databases {
+		s.DatabaseUp = append(s.DatabaseUp, a.store.Writable(d))
+	}
+	if a.timer.InUse() {
+		s.RedisUp = new(a.timer.Degraded() == "")
+	}
+	if a.cfg.Cluster.Provider == configs.ProviderConsul {
+		s.ConsulUp = new(a.cluster.Lost() == "")
+	}
+	list, _ := a.troubles()
+	for _, t := range list {
+		s.Degraded = append(s.Degraded, t.Trouble)
+	}
+	return s
+}
+
+// unreadSince tells since when a database cannot be read whole whose tasks are this
+// node's, or nobody's; zero: there is none. Another node that has its partitions tells
+// itself how it is.
+func (a *App) unreadSince() (since time.Time) {
+	mine, theirs := make(map[int]bool), make(map[int]bool)
+	for _, p := range a.cluster.Ownership().Owned() {
+		mine[a.layout.PartitionDatabase(p)] = true
+	}
+	for _, m := range a.cluster.Members() {
+		for _, p := range m.Partitions {
+			theirs[a.layout.PartitionDatabase(p)] = theirs[a.layout.PartitionDatabase(p)] || m.Name != a.node
+		}
+	}
+	for d := range a.layout.Databases {
+		at := a.scanner.UnreadSince(d)
+		if !at.IsZero() && (mine[d] || !theirs[d]) && (since.IsZero() || at.Before(since)) {
+			since = at
+		}
+	}
+	return since
+}
+
+// unknownPending counts the overdue tasks of business types that are not configured.
+func (a *App) unknownPending(overdue map[uint64]store.Overdue) map[uint64]int {
+	unknown := make(map[uint64]int)
+	types := a.catalog.Load()
+	for id, late := range overdue {
+		if _, known := types.ByID(id); !known {
+			unknown[id] = late.Count
+		}
+	}
+	return unknown
 }
 
 // working lists the partitions that this node works on: none while it drains.
@@ -65,38 +123,91 @@ func (s status) BizTypes(context.Context) ([]httpapi.BizType, error) {
 	return list, nil
 }
 
-// Ready tells whether this node works: the store answers and who owns what is
-// known. A database that is down leaves it ready and is told, and so does a lost
-// Consul: submits are accepted all the same.
-func (s status) Ready(ctx context.Context) httpapi.Readiness {
-	r := httpapi.Readiness{Degraded: []string{}}
-	if s.draining.Load() {
-		r.Degraded = append(r.Degraded, "draining: this node is about to stop")
-		return r
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	down := make([]error, s.layout.Databases)
-	var wg sync.WaitGroup
-	for d := range down {
-		wg.Go(func() { down[d] = s.store.Ping(ctx, d) })
-	}
-	wg.Wait()
-	for _, sick := range []string{s.cluster.Lost(), s.timer.Degraded()} {
-		if sick != "" {
-			r.Degraded = append(r.Degraded, sick)
-		}
-	}
-	for d, err := range down {
-		first, _ := s.layout.DatabasePartitions(d)
-		switch {
-		case err != nil:
-			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d does not answer", d))
-		case s.cfg.Cluster.Provider == configs.ProviderSingle && !s.cluster.Ownership().Owns(first):
-			r.Degraded = append(r.Degraded, fmt.Sprintf("database %d is not owned yet", d))
-		default:
-			r.Ready = true // at least one works
-		}
+// Ready tells whether this node works: the store answers, takes writes, and who owns
+// what is known. A database that is down leaves it ready and is told, and so does a lost
+// Consul: submits are accepted all the same. It asks nobody: what it says is a second
+// old.
+func (s status) Ready(context.Context) httpapi.Readiness {
+	list, ready := s.troubles()
+	r := httpapi.Readiness{Ready: ready, Degraded: []string{}}
+	for _, t := range list {
+		r.Degraded = append(r.Degraded, t.text)
 	}
 	return r
+}
+
+// The reasons of toc_degraded.
+const (
+	reasonDraining    = "draining"
+	reasonConsul      = "consul"
+	reasonRedis       = "redis"
+	reasonClock       = "clock"
+	reasonLocked      = "row_locked"
+	reasonStuck       = "runs_stuck"
+	reasonUnknownType = "unknown_type"
+	reasonDown        = "database_down"
+	reasonReadOnly    = "database_read_only"
+	reasonRefusing    = "database_refuses_writes"
+	reasonNotOwned    = "database_not_owned"
+)
+
+// trouble is something that users should know: /readyz says it, toc_degraded counts it.
+type trouble struct {
+	metrics.Trouble
+	text string
+}
+
+// troubles lists all there are. ready tells whether at least one database works.
+func (a *App) troubles() (list []trouble, ready bool) {
+	add := func(reason string, database int, format string, args ...any) {
+		list = append(list, trouble{metrics.Trouble{Reason: reason, Database: database}, fmt.Sprintf(format, args...)})
+	}
+	const none = -1
+	if a.draining.Load() {
+		add(reasonDraining, none, "draining: this node is about to stop")
+		return list, false
+	}
+	if text := a.cluster.Lost(); text != "" {
+		add(reasonConsul, none, "%s", text)
+	}
+	if text := a.timer.Degraded(); text != "" {
+		add(reasonRedis, none, "%s", text)
+	}
+	if text := a.clock.Degraded(); text != "" {
+		add(reasonClock, none, "%s", text)
+	}
+	for _, text := range a.runner.Degraded() {
+		add(reasonLocked, none, "%s", text)
+	}
+	for _, s := range a.runner.Stuck() {
+		add(reasonStuck, none, "%s", ignoredTimeout(s))
+	}
+	unknown := a.unknownPending(a.scanner.Overdue())
+	for _, id := range slices.Sorted(maps.Keys(unknown)) {
+		add(reasonUnknownType, none, "%d overdue tasks have biz_type %d, which is not configured: they stay pending", unknown[id], id)
+	}
+	for d := range a.layout.Databases {
+		first, _ := a.layout.DatabasePartitions(d)
+		switch now := a.store.Condition(d); {
+		case now.Down != nil:
+			add(reasonDown, d, "database %d is out of reach: %v", d, now.Down)
+		case now.IsReadOnly():
+			add(reasonReadOnly, d, "database %d is read-only", d)
+		case now.Refusing != nil:
+			add(reasonRefusing, d, "database %d refuses writes: %v", d, now.Refusing)
+		case a.cfg.Cluster.Provider == configs.ProviderSingle && !a.cluster.Ownership().Owns(first):
+			add(reasonNotOwned, d, "database %d is not owned yet", d)
+		default:
+			ready = true
+		}
+	}
+	return list, ready
+}
+
+// ignoredTimeout is what /readyz says of runs that do not end.
+func ignoredTimeout(s processor.Stuck) string {
+	if s.Runs > 1 {
+		return fmt.Sprintf("%d runs of %s have ignored their time-out for %s", s.Runs, s.BizType, s.For.Round(time.Second))
+	}
+	return fmt.Sprintf("1 run of %s has ignored its time-out for %s", s.BizType, s.For.Round(time.Second))
 }

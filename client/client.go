@@ -29,8 +29,11 @@ import (
 // Task is a task as the API answers it.
 type Task = taskjson.Task
 
-// ID is a 64-bit id: a job_id or a biz_id.
+// ID is a 64-bit id, such as a job_id.
 type ID = taskjson.ID
+
+// BizID is a business's own id: a number, or a text.
+type BizID = taskjson.BizID
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
@@ -53,8 +56,12 @@ func WithHeader(key, value string) Option {
 }
 
 // WithHTTPClient sends requests with h. The default one keeps up to 64 idle
-// connections and has no time-out: the context of each call bounds it.
+// connections, follows no redirect, which would take the token elsewhere, and has no
+// time-out: the context of each call bounds it.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 64 << 20
 
 // idleConns is how many connections are kept for the next requests.
 const idleConns = 64
@@ -72,7 +79,8 @@ func New(baseURL string, opts ...Option) *Client {
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = idleConns
-		c.http = &http.Client{Transport: transport}
+		transport.DisableCompression = true // a small answer could become a huge one
+		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return c
 }
@@ -80,8 +88,8 @@ func New(baseURL string, opts ...Option) *Client {
 // CloseIdleConnections closes the connections that no call uses now.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// do sends a request and reads the answer into out. body may be nil.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any) (status int, err error) {
+// do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any, opts ...ChangeOption) (status int, err error) {
 	var sent io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -99,6 +107,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return 0, err
 	}
 	maps.Copy(r.Header, c.header)
+	for _, o := range opts {
+		o(r.Header)
+	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -116,8 +127,11 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return answer.StatusCode, refusal(answer)
 	}
-	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil {
 		return answer.StatusCode, fmt.Errorf("%s %s: read answer: %w", method, path, err)
+	}
+	if t, ok := out.(*Task); ok {
+		t.ETag = answer.Header.Get("ETag")
 	}
 	return answer.StatusCode, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +33,8 @@ func TestSubmitAndGet(t *testing.T) {
 	s, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1<<64 - 1, ActionTime: due, Attribute: "é<&>\x00\u2028😀", DedupKey: "k"})
 	require.NoError(t, err)
 	require.False(t, s.Duplicate)
-	require.EqualValues(t, uint64(1<<64-1), s.Task.BizID)
+	require.Equal(t, client.BizID{Number: 1<<64 - 1}, s.Task.BizID)
+	require.NotEmpty(t, s.Task.ETag)
 	require.Equal(t, "pending", s.Task.Status)
 	require.Equal(t, "é<&>\x00\u2028😀", s.Task.Attribute)
 	require.Equal(t, due.UTC().Add(999_999), s.Task.ActionTime.Time())
@@ -50,6 +52,81 @@ func TestSubmitAndGet(t *testing.T) {
 	at, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1})
 	require.NoError(t, err)
 	require.WithinRange(t, at.Task.ActionTime.Time(), before, time.Now().Add(time.Millisecond), "no time is now")
+}
+
+// A biz_id may be a text, and a task may be called by the key of its submit.
+func TestTextsAndKeys(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	const uuid = "6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d"
+	key := client.Key{BizType: "order_close", BizKey: uuid, DedupKey: "a key&more"}
+	s, err := c.Submit(ctx, client.Submit{BizType: "order_close", BizKey: uuid, Delay: time.Hour, DedupKey: key.DedupKey, Timeout: 1500 * time.Millisecond})
+	require.NoError(t, err)
+	require.Equal(t, uuid, s.Task.BizID.String())
+	require.EqualValues(t, 1500*time.Millisecond, s.Task.Timeout)
+	require.Equal(t, s.Task.ActionTime, s.Task.DueTime)
+	page, err := c.List(ctx, client.List{BizKey: uuid})
+	require.NoError(t, err)
+	require.Len(t, page.Tasks, 1)
+	require.Empty(t, page.Tasks[0].ETag)
+
+	got, err := c.GetByKey(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, s.Task, got)
+	moved, err := c.RescheduleByKey(ctx, key, client.Change{Timeout: time.Second})
+	require.NoError(t, err)
+	require.EqualValues(t, time.Second, moved.Timeout)
+	due := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+	again := client.Submit{BizType: "order_close", BizKey: uuid, ActionTime: due, DedupKey: key.DedupKey, OnDuplicate: client.Move}
+	first, err := c.Submit(ctx, again)
+	require.NoError(t, err)
+	require.True(t, first.Duplicate)
+	require.Equal(t, []any{s.Task.JobID, due}, []any{first.Task.JobID, first.Task.ActionTime.Time()})
+	require.NoError(t, c.CancelByKey(ctx, key))
+	require.Equal(t, "already_cancelled", refused(t, c.CancelByKey(ctx, key), 409).Outcome)
+	_, err = c.Submit(ctx, again)
+	require.Equal(t, "already_cancelled", refused(t, err, 409).Outcome)
+	results, err := c.SubmitBatch(ctx, []client.Submit{again})
+	require.NoError(t, err)
+	require.Equal(t, "already_cancelled", results[0].Err.Outcome)
+
+	key.BizKey, key.BizID = "", 7
+	_, err = c.GetByKey(ctx, key)
+	refused(t, err, 404)
+	key.BizKey = uuid
+	_, err = c.GetByKey(ctx, key)
+	require.Equal(t, "query.biz_id", refused(t, err, 422).Errors[0].Location, "a number and a text")
+	_, err = c.Submit(ctx, client.Submit{BizType: "order_close", BizKey: "\xff"})
+	require.Equal(t, "body.biz_id", refused(t, err, 422).Errors[0].Location)
+}
+
+// A change that names a state of the task is made of that state or not at all.
+func TestIfMatch(t *testing.T) {
+	c, ctx := newCenter(t), t.Context()
+	id := uint64(c.submitted(t, 1))
+	seen, err := c.Get(ctx, id)
+	require.NoError(t, err)
+	mine := "mine"
+	changed, err := c.Reschedule(ctx, id, client.Change{Attribute: &mine}, client.IfMatch(`"x"`, seen.ETag))
+	require.NoError(t, err)
+	for name, change := range map[string]func(opts ...client.ChangeOption) error{
+		"reschedule": func(opts ...client.ChangeOption) error {
+			_, err := c.Reschedule(ctx, id, client.Change{Attribute: &mine}, opts...)
+			return err
+		},
+		"cancel":  func(opts ...client.ChangeOption) error { return c.Cancel(ctx, id, opts...) },
+		"redrive": func(opts ...client.ChangeOption) error { _, err := c.Redrive(ctx, id, opts...); return err },
+	} {
+		for _, tags := range [][]string{{seen.ETag}, {}, {""}, {`"`}, {"x", seen.ETag}} {
+			err := change(client.IfMatch(tags...))
+			if len(tags) == 1 && tags[0] == `"` {
+				refused(t, err, 422)
+				continue
+			}
+			require.Equal(t, &changed, refused(t, err, 412).Task, "%s %q", name, tags)
+		}
+	}
+	require.NoError(t, c.Cancel(ctx, id, client.IfMatch(strings.Trim(changed.ETag, `"`))), "without its quotes, too")
+	require.Equal(t, "already_cancelled", refused(t, c.Cancel(ctx, id, client.IfMatch("*")), 409).Outcome)
 }
 
 func TestRefusals(t *testing.T) {
@@ -311,4 +388,21 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
+}
+
+// A redirect would take the token to another host, or from https to http.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(elsewhere.Close)
+	center := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(center.Close)
+	c := client.New(center.URL, client.WithToken("secret"))
+	t.Cleanup(c.CloseIdleConnections)
+	_, err := c.Get(t.Context(), 1)
+	var refusal *client.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, http.StatusTemporaryRedirect, refusal.Status)
+	require.Zero(t, asked.Load())
 }

@@ -16,6 +16,7 @@ type Error struct {
 	Title   string       `json:"title"`   // the status in words
 	Detail  string       `json:"detail"`  // what is wrong
 	Outcome string       `json:"outcome"` // with 409: already_processed, already_cancelled, dead, running or pending
+	Task    *Task        `json:"task"`    // with 412: the task as it stands, its ETag too
 	Errors  []FieldError `json:"errors"`  // with 422 (and 400, 413, 415): which fields are wrong
 
 	// RetryAfter is how long the server asks to wait, with 503. 0: it does not say.
@@ -40,10 +41,13 @@ func (e *Error) Error() string {
 }
 
 // notText is what a server would answer to a text that is none.
-func notText(field string) error {
+func notText(field string) error { return invalid("body."+field, "is not valid UTF-8") }
+
+// invalid is what a server would answer to a field that is wrong.
+func invalid(location, message string) error {
 	return &Error{
 		Status: http.StatusUnprocessableEntity, Title: http.StatusText(http.StatusUnprocessableEntity), Detail: "validation failed",
-		Errors: []FieldError{{Location: "body." + field, Message: "is not valid UTF-8"}},
+		Errors: []FieldError{{Location: location, Message: message}},
 	}
 }
 
@@ -60,6 +64,9 @@ func refusal(answer *http.Response) error {
 		*e = Error{Detail: fmt.Sprintf("%.200q", text)}
 	}
 	e.Status = answer.StatusCode
+	if e.Task != nil {
+		e.Task.ETag = answer.Header.Get("ETag")
+	}
 	if e.Title == "" {
 		e.Title = http.StatusText(answer.StatusCode)
 	}
@@ -73,7 +80,8 @@ func refusal(answer *http.Response) error {
 type TaskError struct {
 	Field   string `json:"field"` // the field that is wrong; empty if none is
 	Message string `json:"message"`
-	Retry   bool   `json:"retry"` // nothing is wrong with the task: submit it again
+	Outcome string `json:"outcome"` // why the first task could not be moved: already_processed, already_cancelled, dead or running
+	Retry   bool   `json:"retry"`   // nothing is wrong with the task: submit it again
 }
 
 func (e *TaskError) Error() string {

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
 )
 
 // Member is a node of the cluster.
@@ -38,6 +39,9 @@ type ConsulConfig struct {
 	// KeepOnLoss keeps this node's partitions while Consul does not answer. Two
 	// nodes may then work one partition; without it none does.
 	KeepOnLoss bool
+	// Locker keeps others than this cluster away from its databases: a single node, and
+	// another cluster. Nil: nothing does.
+	Locker Locker
 	// Prepare makes sure that a database is fit for use. It is asked again after a
 	// database was unable.
 	Prepare func(ctx context.Context, database int) error
@@ -104,7 +108,10 @@ type Consul struct {
 	opening    string        // a session that has not all it needs yet
 	nameDenied bool          // that another process has our name was logged
 
+	claims []store.Lock // by database; each of the goroutine that looks after it
+
 	mu        sync.Mutex
+	clusterID string        // random, kept in Consul
 	changed   chan struct{} // closed and renewed when a hold ends
 	phase     phase
 	session   string // "": none
@@ -145,9 +152,10 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		changed:   make(chan struct{}),
 		worker:    -1,
 		databases: make([]fitness, cfg.Layout.Databases),
+		claims:    make([]store.Lock, cfg.Layout.Databases),
 		holds:     make([]hold, cfg.Layout.Partitions),
 	}
-	c.owned.expire()
+	c.owned.expire(0)
 	c.service = fmt.Sprintf("%s-%s-%016x", cfg.Prefix, cfg.Node, c.instance)
 	if cfg.Consul == nil {
 		cfg.Consul = &api.Config{}
@@ -167,6 +175,9 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	c.web = conf.HttpClient
 	return c
 }
+
+// randomID is a name that nothing else has.
+func randomID() string { return fmt.Sprintf("%016x", newInstance()) }
 
 func newInstance() uint64 {
 	var b [8]byte
@@ -235,9 +246,13 @@ func (c *Consul) join(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := c.checkLayout(ctx)
 		if err == nil {
+			err = c.findID(ctx)
+		}
+		if err == nil {
 			err = c.beat(ctx)
 		}
 		if err == nil {
+			c.sweepNames(ctx)
 			return nil
 		}
 		var taken *nameTakenError
@@ -290,6 +305,7 @@ func (c *Consul) Run(ctx context.Context) error {
 	wg.Go(func() { c.probe(ctx) })
 	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
 	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })
+	wg.Go(func() { c.watch(ctx, "id", c.askID) })
 	wg.Go(func() { c.decideAll(ctx) })
 	wg.Wait()
 	c.setPhase(leaving)

@@ -26,8 +26,8 @@ func leasedOwnership() (*Ownership, *tower) {
 	w := &tower{instant{int64(time.Hour), int64(1e18)}}
 	o := NewOwnership(4)
 	o.clock = func() instant { return w.at }
-	o.set(1, 3, true)
-	o.renew(w.at.add(2 * time.Second))
+	set(o, 1, 3, true)
+	o.renew(0, w.at.add(2*time.Second))
 	return o, w
 }
 
@@ -44,15 +44,15 @@ func TestNothingIsOwnedOnceTheLeaseIsOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, w := leasedOwnership()
-			defer o.expire()
+			defer o.expire(0)
 			rings := o.Watch()
 			w.pass(c.mono, c.wall)
 			require.Equal(t, c.owned, o.Owns(1))
 			require.Equal(t, c.owned, len(o.Owned()) == 2)
 			require.False(t, o.Owns(0))
-			o.lapse()
+			o.lapse(0)
 			require.Equal(t, c.owned, len(rings) == 0, "the end is told")
-			o.renew(w.at.add(time.Second))
+			o.renew(0, w.at.add(time.Second))
 			require.Equal(t, []int{1, 2}, o.Owned(), "renewed, all is as before")
 		})
 	}
@@ -61,25 +61,25 @@ func TestNothingIsOwnedOnceTheLeaseIsOver(t *testing.T) {
 func TestARenewedLeaseRings(t *testing.T) {
 	o, w := leasedOwnership()
 	rings := o.Watch()
-	o.renew(w.at.add(3 * time.Second))
+	o.renew(0, w.at.add(3*time.Second))
 	require.Empty(t, rings, "nothing changed")
-	o.expire()
+	o.expire(0)
 	require.Len(t, rings, 1)
 	<-rings
 	require.Empty(t, o.Owned())
-	o.renew(w.at.add(-time.Second))
+	o.renew(0, w.at.add(-time.Second))
 	require.Empty(t, rings, "over before it began")
-	o.renew(w.at.add(time.Second))
+	o.renew(0, w.at.add(time.Second))
 	require.Len(t, rings, 1)
 	require.Equal(t, []int{1, 2}, o.Owned())
-	o.expire()
+	o.expire(0)
 }
 
 func TestTheEndOfALeaseRingsByItself(t *testing.T) {
 	o := NewOwnership(1)
-	o.set(0, 1, true)
+	set(o, 0, 1, true)
 	rings := o.Watch()
-	o.renew(now().add(20 * time.Millisecond))
+	o.renew(0, now().add(20*time.Millisecond))
 	select {
 	case <-rings:
 	case <-time.After(10 * time.Second):
@@ -90,17 +90,17 @@ func TestTheEndOfALeaseRingsByItself(t *testing.T) {
 
 func TestOwnsDoesNotAllocate(t *testing.T) {
 	o := NewOwnership(4)
-	o.set(2, 3, true)
-	o.renew(now().add(time.Hour))
-	defer o.expire()
+	set(o, 2, 3, true)
+	o.renew(0, now().add(time.Hour))
+	defer o.expire(0)
 	require.Zero(t, testing.AllocsPerRun(100, func() { o.Owns(2) }))
 }
 
 func BenchmarkOwns(b *testing.B) {
 	o := NewOwnership(4)
-	o.set(2, 3, true)
-	o.renew(now().add(time.Hour))
-	defer o.expire()
+	set(o, 2, 3, true)
+	o.renew(0, now().add(time.Hour))
+	defer o.expire(0)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			o.Owns(2)
@@ -130,15 +130,15 @@ func watched() *Consul {
 	for p := range 3 {
 		c.holds[p] = hold{held, "mine", 20}
 	}
-	c.owned.set(0, 3, true)
-	c.owned.renew(now().add(time.Hour))
+	set(c.owned, 0, 3, true)
+	c.owned.renew(0, now().add(time.Hour))
 	return c
 }
 
 // What the watch says of a lock counts only if it is newer than the locking.
 func TestOldAnswersTakeNothingAway(t *testing.T) {
 	c := watched()
-	defer c.owned.expire()
+	defer c.owned.expire(0)
 	mine := lock{session: "mine", instance: c.instance, index: 20}
 	c.seeLocks([]lock{{index: 15}, {session: "theirs", index: 19}, {}, {}}, 19)
 	require.Equal(t, []int{0, 1, 2}, c.owned.Owned())
@@ -150,21 +150,21 @@ func TestOldAnswersTakeNothingAway(t *testing.T) {
 	require.Empty(t, c.owned.Owned(), "another's")
 
 	c = watched()
-	defer c.owned.expire()
+	defer c.owned.expire(0)
 	c.seeLocks([]lock{mine, mine, mine, {}}, 20)
 	c.seeLocks([]lock{{index: 5}, mine, mine, {}}, 10)
 	require.Equal(t, []int{1, 2}, c.owned.Owned(), "time went back: nothing is sure")
 
 	c = watched()
 	c.cfg.KeepOnLoss = true
-	defer c.owned.expire()
+	defer c.owned.expire(0)
 	c.seeLocks([]lock{{index: 21}, {session: "theirs", index: 22}, mine, {}}, 22)
 	require.Equal(t, []int{0, 2}, c.owned.Owned(), "what is free can be kept")
 }
 
 func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	c := watched()
-	defer c.owned.expire()
+	defer c.owned.expire(0)
 	clock := &tower{instant{int64(time.Hour), int64(1e18)}}
 	c.clock = func() instant { return clock.at }
 	c.nodes = []peer{{instance: 7, expired: true}, {instance: 8}}
@@ -186,7 +186,7 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 // hands over afterwards. If it leaves meanwhile, it hands over at once.
 func TestWhatAKeeperDoesWithoutItsSession(t *testing.T) {
 	c := watched()
-	defer c.owned.expire()
+	defer c.owned.expire(0)
 	c.cfg.KeepOnLoss, c.phase = true, working
 	c.session = ""
 	require.Empty(t, c.compare().give)

@@ -50,6 +50,8 @@ type decision struct {
 	give    []int // held, and another's by the assignment
 	stray   []int // locked by our session, but nothing we know of
 	again   time.Duration
+
+	abandoned map[int]bool // of take: who held it before did not hand it over, or passed it on unsettled
 }
 
 // decide takes what is this node's and free, starts to hand over what is not this
@@ -57,12 +59,12 @@ type decision struct {
 func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Duration {
 	d := c.compare()
 	if len(d.give) > 0 {
-		c.owned.change(d.give, false)
+		c.owned.drop(d.give)
 		handOvers.Go(func() { c.handOver(ctx, d.give, d.session) })
 	}
 	if len(d.stray) > 0 {
-		// An answer to a lock or an unlock was lost.
-		if err := c.unlock(ctx, d.stray, d.session); err != nil && ctx.Err() == nil {
+		// An answer to a lock or an unlock was lost, and with it who had it before.
+		if err := c.unlock(ctx, d.stray, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("stray locks not released", "error", err)
 		}
 	}
@@ -76,7 +78,7 @@ func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Dur
 func (c *Consul) compare() decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := decision{session: c.session, again: time.Second}
+	d := decision{session: c.session, again: time.Second, abandoned: make(map[int]bool)}
 	if c.session == "" && c.phase == leaving { // kept, but not for longer than we live
 		for p := range c.holds {
 			if c.holds[p].state == held {
@@ -92,7 +94,7 @@ func (c *Consul) compare() decision {
 	var regain []int
 	for p := range c.holds {
 		h, l := &c.holds[p], c.locks[p]
-		mine := owners[p] == c.cfg.Node
+		mine := owners[p] == c.cfg.Node && !c.databases[c.cfg.Layout.PartitionDatabase(p)].foreign
 		switch {
 		case h.state == handing:
 		case h.state == held && h.session != c.session: // kept through the loss of a session
@@ -112,6 +114,8 @@ func (c *Consul) compare() decision {
 				break
 			}
 			d.take = append(d.take, p)
+			d.abandoned[p] = l.instance != 0 && l.instance != c.instance || l.unsettled || l.session == c.session || // that answer was lost
+				c.databases[c.cfg.Layout.PartitionDatabase(p)].abandoned
 		}
 	}
 	d.take = append(regain, d.take...)
@@ -190,8 +194,8 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 			}
 		}
 		// Under the mutex, so that a session that is lost now takes them away again.
-		c.owned.change(mine, true)
-		c.owned.change(gone, false)
+		c.owned.take(mine, func(p int) bool { return d.abandoned[p] })
+		c.owned.drop(gone)
 	}
 	c.mu.Unlock()
 	if len(mine) > 0 {
@@ -202,7 +206,7 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 		c.cfg.Logger.Warn("partitions lost: other nodes have taken them", "partitions", gone)
 	}
 	if len(late) > 0 {
-		err = errors.Join(err, c.unlock(ctx, late, d.session))
+		err = errors.Join(err, c.unlock(ctx, late, d.session, func(p int) bool { return d.abandoned[p] }))
 	}
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Debug("partitions not taken", "error", err)
@@ -236,6 +240,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	mu.Unlock()
 	if len(left) > 0 && ctx.Err() == nil {
 		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "patience", c.cfg.DrainFor)
+		c.owned.unsettle(left)
 		releases.Add(left...)
 	}
 	releases.Wait()
@@ -247,7 +252,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 // release releases the locks of partitions of which nothing is in hand.
 func (c *Consul) release(ctx context.Context, partitions []int, session string) {
 	for ctx.Err() == nil && c.sessionLives(session) {
-		if err := c.unlock(ctx, partitions, session); err == nil {
+		if err := c.unlock(ctx, partitions, session, c.owned.isUnsettled); err == nil {
 			break
 		}
 		sleep(ctx, c.cfg.TTL/30)

@@ -3,9 +3,10 @@
 // Locks come in, ownership goes out: a set of partitions that changes now and
 // then. It refuses to know what is done with a partition.
 //
-// Single is the cluster of one node: it owns every partition of each database
-// whose exclusive lock it holds, so that a second process on the same store is
-// refused. Consul is a node among others that meet in Consul.
+// Single is the cluster of one node: it owns every partition of each database that
+// it holds (store.Lock), by a lease per database, so that a second process on the same
+// store is refused. Consul is a node among others that meet in Consul; together they
+// hold the databases against single nodes and other clusters.
 //
 // # Who shall have what
 //
@@ -52,9 +53,10 @@
 // # What is in Consul
 //
 //	<prefix>/layout          the layout, written once
+//	<prefix>/id              the cluster's random id, by which it holds the databases
 //	<prefix>/partitions/<p>  lock; value: the node's name, flags: its process
 //	<prefix>/workers/<n>     lock on a worker number of job_ids
-//	<prefix>/nodes/<name>    lock on a node's name
+//	<prefix>/nodes/<name>    lock on a node's name; deleted by who leaves or, later, joins
 //	service <prefix>         one instance a process, with the checks "alive" (the TTL)
 //	                         and "ready" (it may be given partitions)
 package cluster

@@ -82,7 +82,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		ring(c.pulse)
 	default:
 		c.answered(sent)
-		c.owned.renew(sent.add(c.leaseTime()))
+		c.owned.renew(0, sent.add(c.leaseTime()))
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (c *Consul) missed(ctx context.Context, err error) {
 		}
 		c.giveUpAll()
 	case c.cfg.KeepOnLoss && unreachable(err):
-		c.owned.renew(c.clock().add(c.leaseTime()))
+		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
 	c.mu.Lock()
 	gap := c.clock().since(c.last)

@@ -30,7 +30,7 @@ func TestALossIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := watched()
-			defer n.owned.expire()
+			defer n.owned.expire(0)
 			var log bytes.Buffer
 			n.cfg.Logger, n.cfg.KeepOnLoss = slog.New(slog.NewTextHandler(&log, nil)), c.keep
 			clock := &tower{instant{int64(time.Hour), int64(1e18)}}
@@ -41,7 +41,7 @@ func TestALossIsToldOnce(t *testing.T) {
 			n.missed(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "it never had Consul")
 			n.answered(clock.at)
-			n.owned.renew(clock.at.add(n.leaseTime()))
+			n.owned.renew(0, clock.at.add(n.leaseTime()))
 			clock.pass(n.leaseTime()-1, n.leaseTime()-1)
 			n.missed(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "the lease still runs")

@@ -61,3 +61,47 @@ func (c *Consul) checkLayout(ctx context.Context) error {
 	}
 	return nil
 }
+
+// The cluster's id tells clusters apart that have one prefix in two Consuls. The first
+// node makes it up; those that work keep it in Consul, should it be deleted there.
+func (c *Consul) idKey() string { return c.cfg.Prefix + "/id" }
+
+// findID takes the cluster's id over, or makes it up.
+func (c *Consul) findID(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+	defer cancel()
+	pair := &api.KVPair{Key: c.idKey(), Value: []byte(randomID())}
+	if _, _, err := c.client.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		return fmt.Errorf("write the cluster's id: %w", err)
+	}
+	pair, _, err := c.client.KV().Get(c.idKey(), (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the cluster's id: %w", err)
+	case pair == nil:
+		return fmt.Errorf("read the cluster's id: the key %s is gone again", c.idKey())
+	}
+	c.mu.Lock()
+	c.clusterID = string(pair.Value)
+	c.mu.Unlock()
+	return nil
+}
+
+// askID asks Consul for the cluster's id and puts it right: the databases are claimed
+// with the one that this node knows.
+func (c *Consul) askID(q *api.QueryOptions) (uint64, error) {
+	pair, meta, err := c.client.KV().Get(c.idKey(), q)
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	id := c.clusterID
+	c.mu.Unlock()
+	if pair == nil || string(pair.Value) != id {
+		c.cfg.Logger.Warn("the cluster's id was changed in consul; putting it back", "key", c.idKey(), "id", id)
+		if _, err := c.client.KV().Put(&api.KVPair{Key: c.idKey(), Value: []byte(id)}, (&api.WriteOptions{}).WithContext(q.Context())); err != nil {
+			return 0, err
+		}
+	}
+	return meta.LastIndex, nil
+}

@@ -17,16 +17,22 @@ const maxTxn = 64
 
 // A partition's lock is the key <prefix>/partitions/<p>. While it is held its
 // value is the holder's name and its flags are the holder's instance. A holder
-// that hands over clears both; when a session ends they stay, so that the next
-// one sees that its predecessor did not say good-bye. If you change this, both
-// versions may run side by side in a rolling restart.
+// that hands over clears both, or leaves the value "unsettled" if it had taken the
+// partition uncleanly; when a session ends they stay, so that the next one sees that
+// its predecessor did not say good-bye. If you change this, both versions may run
+// side by side in a rolling restart.
+
+// unsettled is the value of a lock whose last holder handed the partition over before
+// all was settled that may have been started before it.
+const unsettled = "unsettled"
 
 // lock is a partition's lock as the watch knows it.
 type lock struct {
-	session  string // "": free
-	instance uint64 // who holds it; free: who did not hand it over, or 0
-	index    uint64 // of its last change
-	freed    instant
+	session   string // "": free
+	instance  uint64 // who holds it; free: who did not hand it over, or 0
+	unsettled bool   // free, and handed over so
+	index     uint64 // of its last change
+	freed     instant
 }
 
 // hold is this node's part in a partition.
@@ -60,7 +66,8 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 		if err != nil || p < 0 || p >= len(locks) {
 			continue
 		}
-		locks[p] = lock{session: pair.Session, instance: pair.Flags, index: pair.ModifyIndex, freed: c.clock()}
+		locks[p] = lock{session: pair.Session, instance: pair.Flags, unsettled: pair.Session == "" && string(pair.Value) == unsettled,
+			index: pair.ModifyIndex, freed: c.clock()}
 	}
 	c.seeLocks(locks, meta.LastIndex)
 	return meta.LastIndex, nil
@@ -93,7 +100,7 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 		gone = append(gone, p)
 	}
 	c.locks, c.locksAt = locks, at
-	c.owned.change(gone, false)
+	c.owned.drop(gone)
 	died := c.buryLocked()
 	c.mu.Unlock()
 	if died {
@@ -105,7 +112,6 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 	ring(c.wake)
 }
 
-// partitionsOf lists the partitions that a session holds.
 // buryLocked notes whose locks are free and were not handed over, and tells
 // whether there is anybody new among them.
 func (c *Consul) buryLocked() (died bool) {
@@ -121,6 +127,7 @@ func (c *Consul) buryLocked() (died bool) {
 	return died
 }
 
+// partitionsOf lists the partitions that a session holds.
 func partitionsOf(locks []lock, session string) (list []int) {
 	for p, l := range locks {
 		if session != "" && l.session == session {
@@ -139,10 +146,14 @@ func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) 
 }
 
 // unlock releases partitions; those that the session does not hold are left
-// alone.
-func (c *Consul) unlock(ctx context.Context, partitions []int, session string) error {
+// alone. isUnsettled tells which are passed on as such.
+func (c *Consul) unlock(ctx context.Context, partitions []int, session string, isUnsettled func(partition int) bool) error {
 	_, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
-		return &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
+		op := &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
+		if isUnsettled(p) {
+			op.Value = []byte(unsettled)
+		}
+		return op
 	})
 	return err
 }

@@ -8,26 +8,45 @@ import (
 // Ownership is the set of partitions that this node owns now. It is safe for
 // concurrent use.
 //
-// It may hang on a lease, which is renewed while the locks behind it are known
-// to be held. Once that has run out nothing is owned, whoever renews or does not;
-// when it is renewed all is as before.
+// It may hang on leases, each of some partitions, which are renewed while the locks
+// behind them are known to be held. Once a lease has run out none of its partitions
+// is owned, whoever renews or does not; when it is renewed all is as before.
 type Ownership struct {
 	mu       sync.RWMutex
 	owned    []bool
-	terms    []uint64 // by partition: how often it was taken
+	terms    []uint64    // by partition: how often it was taken
+	unclean  []time.Time // by partition: when its last term began, if what an owner before had started is not known to be settled
 	watchers []chan struct{}
 
-	leased bool // false: the lease has no end
-	end    instant
-	over   bool // the watchers know that the lease has run out
-	timer  *time.Timer
-	clock  func() instant
+	leases  []lease
+	leaseOf []int // by partition
+	clock   func() instant
+}
+
+// lease is what some partitions hang on.
+type lease struct {
+	limited bool // false: it has no end
+	end     instant
+	over    bool // the watchers know that it has run out
+	timer   *time.Timer
 }
 
 // NewOwnership starts with none of the given number of partitions, and with a
 // lease that has no end.
 func NewOwnership(partitions int) *Ownership {
-	return &Ownership{owned: make([]bool, partitions), terms: make([]uint64, partitions), clock: now}
+	return newOwnership(partitions, 1, func(int) int { return 0 })
+}
+
+// newOwnership starts with none of the partitions; leaseOf says which lease each hangs on.
+func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
+	o := &Ownership{
+		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions),
+		leases: make([]lease, leases), leaseOf: make([]int, partitions), clock: now,
+	}
+	for p := range o.leaseOf {
+		o.leaseOf[p] = leaseOf(p)
+	}
+	return o
 }
 
 // Owns tells whether a partition is this node's.
@@ -39,10 +58,53 @@ func (o *Ownership) Owns(partition int) bool { return o.Term(partition) != 0 }
 func (o *Ownership) Term(partition int) uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] || !o.live() {
+	if !o.owned[partition] || !o.live(o.leaseOf[partition]) {
 		return 0
 	}
 	return o.terms[partition]
+}
+
+// TakenUncleanly tells whether what an owner before had started in the partition may
+// not be recorded: this node took it, in its present term, from one that neither
+// released it nor handed it over, or that had taken it so itself and passed it on
+// before it was Settled. at is the moment of the taking. It answers no for a partition
+// that is not this node's.
+func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if !o.owned[partition] {
+		return time.Time{}, false
+	}
+	at = o.unclean[partition]
+	return at, !at.IsZero()
+}
+
+// Settled notes, in the term in which a partition was taken uncleanly, that nothing is
+// pending any more that was due by then.
+func (o *Ownership) Settled(partition int, term uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.owned[partition] && o.terms[partition] == term {
+		o.unclean[partition] = time.Time{}
+	}
+}
+
+// unsettle notes that what runs of partitions, which are this node's no longer, may go on
+// after they were passed on.
+func (o *Ownership) unsettle(partitions []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range partitions {
+		o.unclean[p] = time.Now()
+	}
+}
+
+// isUnsettled tells whether a partition that this node has, or had last, is one to be
+// passed on as taken uncleanly.
+func (o *Ownership) isUnsettled(partition int) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return !o.unclean[partition].IsZero()
 }
 
 // Owned lists this node's partitions.
@@ -50,11 +112,12 @@ func (o *Ownership) Owned() []int {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	list := make([]int, 0, len(o.owned))
-	if !o.live() {
-		return list
+	live := make([]bool, len(o.leases))
+	for l := range live {
+		live[l] = o.live(l)
 	}
 	for p, mine := range o.owned {
-		if mine {
+		if mine && live[o.leaseOf[p]] {
 			list = append(list, p)
 		}
 	}
@@ -71,28 +134,36 @@ func (o *Ownership) Watch() <-chan struct{} {
 	return w
 }
 
-// set changes partitions first to end−1.
-func (o *Ownership) set(first, end int, mine bool) {
-	list := make([]int, 0, end-first)
-	for p := first; p < end; p++ {
-		list = append(list, p)
-	}
-	o.change(list, mine)
-}
-
-// change makes the partitions this node's, or no longer so.
-func (o *Ownership) change(partitions []int, mine bool) {
+// take makes the partitions this node's, in a new term. unclean tells of each whether the owner
+// before gave it back in order; nil: all did.
+func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	changed := false
 	for _, p := range partitions {
-		if o.owned[p] == mine {
+		if o.owned[p] {
 			continue
 		}
-		changed, o.owned[p] = true, mine
-		if mine {
-			o.terms[p]++
+		changed, o.owned[p] = true, true
+		o.terms[p]++
+		// What was unsettled when we lost it is so still, unless another node has settled it, of which we do not know.
+		if !o.unclean[p].IsZero() || unclean != nil && unclean(p) {
+			o.unclean[p] = time.Now()
 		}
+	}
+	if changed {
+		o.ring()
+	}
+}
+
+// drop makes the partitions this node's no longer.
+func (o *Ownership) drop(partitions []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	changed := false
+	for _, p := range partitions {
+		changed = changed || o.owned[p]
+		o.owned[p] = false
 	}
 	if changed {
 		o.ring()
@@ -127,61 +198,70 @@ func (i instant) since(earlier instant) time.Duration {
 	return time.Duration(max(i.mono-earlier.mono, i.wall-earlier.wall))
 }
 
-// live tells whether the lease runs. The wall clock counts as well: a step
+// live tells whether a lease runs. The wall clock counts as well: a step
 // forward ends the lease before its time, until the next renewal; a step back
-// changes nothing.
-func (o *Ownership) live() bool {
-	if !o.leased {
+// changes nothing. The caller holds mu.
+func (o *Ownership) live(l int) bool {
+	if !o.leases[l].limited {
 		return true
 	}
-	at := o.clock()
-	return at.mono < o.end.mono && at.wall < o.end.wall
+	at, end := o.clock(), o.leases[l].end
+	return at.mono < end.mono && at.wall < end.wall
 }
 
-// renew lets the lease run until the given instant.
-func (o *Ownership) renew(end instant) {
+// isLive tells whether a lease runs.
+func (o *Ownership) isLive(l int) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.live(l)
+}
+
+// renew lets a lease run until the given instant.
+func (o *Ownership) renew(l int, end instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.leased, o.end = true, end
-	if !o.live() {
-		o.runOut()
+	lease := &o.leases[l]
+	lease.limited, lease.end = true, end
+	if !o.live(l) {
+		o.runOut(l)
 		return
 	}
 	left := time.Duration(end.mono - o.clock().mono)
-	if o.timer == nil {
-		o.timer = time.AfterFunc(left, o.lapse)
+	if lease.timer == nil {
+		lease.timer = time.AfterFunc(left, func() { o.lapse(l) })
 	} else {
-		o.timer.Reset(left)
+		lease.timer.Reset(left)
 	}
-	if o.over {
-		o.over = false
+	if lease.over {
+		lease.over = false
 		o.ring()
 	}
 }
 
-// expire ends the lease now.
-func (o *Ownership) expire() {
+// expire ends a lease now.
+func (o *Ownership) expire(l int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.timer != nil {
-		o.timer.Stop()
+	lease := &o.leases[l]
+	if lease.timer != nil {
+		lease.timer.Stop()
 	}
-	o.leased, o.end = true, instant{}
-	o.runOut()
+	lease.limited, lease.end = true, instant{}
+	o.runOut(l)
 }
 
-// lapse tells the watchers when the lease runs out by itself.
-func (o *Ownership) lapse() {
+// lapse tells the watchers when a lease runs out by itself.
+func (o *Ownership) lapse(l int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.live() {
-		o.runOut()
+	if !o.live(l) {
+		o.runOut(l)
 	}
 }
 
-func (o *Ownership) runOut() {
-	if !o.over {
-		o.over = true
+func (o *Ownership) runOut(l int) {
+	if !o.leases[l].over {
+		o.leases[l].over = true
 		o.ring()
 	}
 }

@@ -8,21 +8,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// set makes partitions first to end−1 this node's, or no longer so.
+func set(o *Ownership, first, end int, mine bool) {
+	for p := first; p < end; p++ {
+		if mine {
+			o.take([]int{p}, nil)
+		} else {
+			o.drop([]int{p})
+		}
+	}
+}
+
 func TestOwnership(t *testing.T) {
 	o := NewOwnership(8)
 	require.Empty(t, o.Owned())
 	first, second := o.Watch(), o.Watch()
-	o.set(2, 4, true)
+	set(o, 2, 4, true)
 	require.Equal(t, []int{2, 3}, o.Owned())
 	require.True(t, o.Owns(2))
 	require.False(t, o.Owns(4))
 	require.Len(t, first, 1)
 	require.Len(t, second, 1)
 	<-first
-	o.set(2, 4, true)
+	set(o, 2, 4, true)
 	require.Empty(t, first, "nothing changed")
-	o.set(3, 6, true)
-	o.set(2, 3, false)
+	set(o, 3, 6, true)
+	set(o, 2, 3, false)
 	require.Equal(t, []int{3, 4, 5}, o.Owned())
 	require.Len(t, first, 1, "several changes share a ring")
 	require.Len(t, second, 1)
@@ -39,7 +50,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 		}
 	})
 	for p := range 4 {
-		o.set(p, p+1, true)
+		set(o, p, p+1, true)
 	}
 	watcher.Wait()
 }
@@ -47,19 +58,36 @@ func TestNoChangeIsMissed(t *testing.T) {
 func TestEachTakingIsATermOfItsOwn(t *testing.T) {
 	o := NewOwnership(4)
 	require.Zero(t, o.Term(1), "not ours")
-	o.set(1, 3, true)
+	set(o, 1, 3, true)
 	first := o.Term(1)
 	require.NotZero(t, first)
-	o.set(1, 3, true)
+	set(o, 1, 3, true)
 	require.Equal(t, first, o.Term(1), "nothing has changed")
-	o.renew(now().add(time.Hour))
-	o.expire()
+	o.renew(0, now().add(time.Hour))
+	o.expire(0)
 	require.Zero(t, o.Term(1), "without a lease nothing is ours")
-	o.renew(now().add(time.Hour))
+	o.renew(0, now().add(time.Hour))
 	require.Equal(t, first, o.Term(1), "the locks were held all the time")
-	o.set(1, 2, false)
+	set(o, 1, 2, false)
 	require.Zero(t, o.Term(1))
-	o.set(1, 2, true)
+	set(o, 1, 2, true)
 	require.NotContains(t, []uint64{0, first}, o.Term(1))
 	require.Equal(t, first, o.Term(2))
+}
+
+// Before, a partition that was lost and taken again by the same node was settled by that, so a task that ended the process soon
+// after a hiccup of the database ended it for ever.
+func TestWhatIsUnsettledStaysSoThroughALoss(t *testing.T) {
+	o := NewOwnership(3)
+	o.take([]int{0, 1, 2}, func(p int) bool { return p < 2 })
+	o.Settled(1, o.Term(1))
+	o.drop([]int{0, 1, 2})
+	o.take([]int{0, 1, 2}, nil)
+	for p, want := range []bool{true, false, false} {
+		_, unclean := o.TakenUncleanly(p)
+		require.Equal(t, want, unclean, "partition %d", p)
+	}
+	o.drop([]int{2})
+	o.unsettle([]int{2}) // handed over with work in hand
+	require.True(t, o.isUnsettled(2))
 }

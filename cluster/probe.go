@@ -12,19 +12,22 @@ import (
 
 // fitness is what this node knows of a database.
 type fitness struct {
-	prepared bool // since it was last unable
+	prepared bool // and claimed, since it was last unable
 	unable   bool // as ConsulConfig.Unable says
+
+	abandoned bool // it was claimed from a holder that had not released it
+	foreign   bool // somebody else holds it, so nothing of it is ours
 }
 
 func (f fitness) fit() bool { return f.prepared && !f.unable }
 
-// prepareAll prepares all databases. One that cannot be reached is left to Run; if
-// none can, or one is unfit for use, that is an error.
+// prepareAll prepares and claims all databases. One that cannot be reached is left to
+// Run; if none can, or one is unfit for use or held by somebody else, that is an error.
 func (c *Consul) prepareAll(ctx context.Context) error {
 	errs := make([]error, len(c.databases))
 	var wg sync.WaitGroup
 	for d := range errs {
-		wg.Go(func() { errs[d] = c.cfg.Prepare(ctx, d) })
+		wg.Go(func() { errs[d] = c.prepare(ctx, d) })
 	}
 	wg.Wait()
 
@@ -34,7 +37,6 @@ func (c *Consul) prepareAll(ctx context.Context) error {
 		var down *store.DatabaseError
 		switch {
 		case err == nil:
-			c.setFitness(d, func(f *fitness) { f.prepared = true })
 		case errors.As(err, &down):
 			unreachable = err
 			missing++
@@ -50,70 +52,97 @@ func (c *Consul) prepareAll(ctx context.Context) error {
 	return nil
 }
 
+// prepare makes a database fit for use and claims it for this cluster.
+func (c *Consul) prepare(ctx context.Context, database int) error {
+	if err := c.cfg.Prepare(ctx, database); err != nil {
+		return err
+	}
+	abandoned := false
+	if c.cfg.Locker != nil {
+		c.mu.Lock()
+		id := c.clusterID
+		c.mu.Unlock()
+		claim, err := c.cfg.Locker.Lock(ctx, database, store.Holder{Kind: store.HolderCluster, ID: id, Name: c.cfg.Prefix})
+		if err != nil {
+			return err
+		}
+		c.claims[database] = claim
+		abandoned = claim.TakenUncleanly()
+	}
+	c.setFitness(database, func(f *fitness) { f.prepared, f.foreign, f.abandoned = true, false, f.abandoned || abandoned })
+	return nil
+}
+
 func (c *Consul) setFitness(database int, change func(*fitness)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.databases[database])
 }
 
-// probe asks once a second which databases cannot be reached, and prepares those
-// that can be again, until ctx ends.
+// probe looks after all databases until ctx ends, after each by itself.
 func (c *Consul) probe(ctx context.Context) {
-	var mending sync.WaitGroup
-	defer mending.Wait()
-	busy := make([]chan struct{}, len(c.databases)) // closed when done
-	for {
-		unable := c.cfg.Unable()
-		for d := range c.databases {
-			bad := slices.Contains(unable, d)
-			mend := false
-			c.setFitness(d, func(f *fitness) {
-				f.unable = bad
-				f.prepared = f.prepared && !bad
-				mend = !f.prepared && !bad
-			})
-			if !mend || busy[d] != nil && !isClosed(busy[d]) {
+	var wg sync.WaitGroup
+	for d := range c.databases {
+		wg.Go(func() { c.tend(ctx, d) })
+	}
+	wg.Wait()
+}
+
+// tend looks after one database: once a second it asks whether this node reaches it,
+// and keeps the cluster's claim on it alive. One that was unable is prepared again,
+// with growing pauses of up to 3 s.
+func (c *Consul) tend(ctx context.Context, database int) {
+	claimed, told := time.Now(), time.Time{}
+	for pause := time.Second; ctx.Err() == nil; sleep(ctx, pause) {
+		unable := slices.Contains(c.cfg.Unable(), database)
+		prepared := false
+		c.setFitness(database, func(f *fitness) {
+			f.unable, f.prepared = unable, f.prepared && !unable
+			prepared = f.prepared
+		})
+		c.judge()
+		switch {
+		case unable:
+			pause = time.Second
+		case prepared:
+			pause = time.Second
+			err := c.renewClaim(ctx, database)
+			if err == nil {
+				claimed = time.Now()
+			} else if foreign := errors.Is(err, store.ErrLockLost); foreign || time.Since(claimed) > store.Lease && ctx.Err() == nil {
+				c.setFitness(database, func(f *fitness) { f.prepared, f.foreign = false, foreign })
+				c.judge()
+				c.cfg.Logger.Error("the cluster's claim on a database is lost", "database", database, "partitions_stop", foreign, "error", err)
+			}
+		default:
+			err := c.prepare(ctx, database)
+			if err == nil {
+				pause, claimed, told = time.Second, time.Now(), time.Time{}
+				c.cfg.Logger.Info("database is fit for use", "database", database)
+				c.judge()
 				continue
 			}
-			busy[d] = make(chan struct{})
-			mending.Go(func() {
-				defer close(busy[d])
-				c.mend(ctx, d)
-			})
-		}
-		c.judge()
-		sleep(ctx, time.Second)
-		if ctx.Err() != nil {
-			return
+			if errors.As(err, new(*store.OccupiedError)) {
+				c.setFitness(database, func(f *fitness) { f.foreign = true })
+				c.judge()
+			}
+			pause = min(2*pause, maxPause)
+			if ctx.Err() == nil && time.Since(told) >= tellEvery {
+				told = time.Now()
+				c.cfg.Logger.Warn("database not usable", "database", database, "retry_in", pause, "error", err)
+			}
 		}
 	}
 }
 
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// renewClaim shows everybody that this cluster works on a database.
+func (c *Consul) renewClaim(ctx context.Context, database int) error {
+	if c.claims[database] == nil {
+		return nil
 	}
-}
-
-// mend prepares a database with growing pauses, up to 30 s, until it is fit for
-// use or unable again.
-func (c *Consul) mend(ctx context.Context, database int) {
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, 30*time.Second) {
-		err := c.cfg.Prepare(ctx, database)
-		if err == nil {
-			c.setFitness(database, func(f *fitness) { f.prepared = true })
-			c.cfg.Logger.Info("database is fit for use", "database", database)
-			c.judge()
-			return
-		}
-		if ctx.Err() == nil {
-			c.cfg.Logger.Warn("database not usable", "database", database, "retry_in", pause, "error", err)
-		}
-		sleep(ctx, pause)
-	}
+	ctx, cancel := context.WithTimeout(ctx, store.Lease/2)
+	defer cancel()
+	return c.claims[database].Check(ctx)
 }
 
 // judge tells the cluster when the databases that this node is able to work have
@@ -121,14 +150,19 @@ func (c *Consul) mend(ctx context.Context, database int) {
 func (c *Consul) judge() {
 	var unable []int
 	c.mu.Lock()
+	foreign := false
 	for d, f := range c.databases {
 		if !f.fit() {
 			unable = append(unable, d)
 		}
+		foreign = foreign || f.foreign
 	}
 	same := slices.Equal(unable, c.unable)
 	c.unable = unable
 	c.mu.Unlock()
+	if foreign {
+		ring(c.wake) // it may have been unable before, and only that
+	}
 	if !same {
 		c.cfg.Logger.Info("databases that this node cannot work", "databases", unable)
 		ring(c.pulse)

@@ -41,7 +41,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 		}
 		c.opening = id
 	}
-	had, err := c.lockKey(ctx, c.cfg.Prefix+"/nodes/"+c.cfg.Node, c.service)
+	had, err := c.lockKey(ctx, c.nameKey(), c.service)
 	if err != nil {
 		return c.openFailed(fmt.Errorf("lock the node's name: %w", err))
 	}
@@ -81,9 +81,40 @@ func (c *Consul) lockKey(ctx context.Context, key, value string) (bool, error) {
 	return had, err
 }
 
+func (c *Consul) nameDir() string { return c.cfg.Prefix + "/nodes/" }
+func (c *Consul) nameKey() string { return c.nameDir() + c.cfg.Node }
+
+// dropName deletes the key of this node's name, if the session holds it: names that
+// are made up for each process would fill Consul.
+func (c *Consul) dropName(ctx context.Context, session string) error {
+	_, _, _, err := c.client.Txn().Txn(api.TxnOps{
+		{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: c.nameKey(), Session: session}},
+		{KV: &api.KVTxnOp{Verb: api.KVDelete, Key: c.nameKey()}},
+	}, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("give the node's name back: %w", err)
+	}
+	return nil
+}
+
+// sweepNames deletes names that no living process has. Nothing depends on it.
+func (c *Consul) sweepNames(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+	defer cancel()
+	pairs, _, err := c.client.KV().List(c.nameDir(), (&api.QueryOptions{}).WithContext(ctx))
+	for _, pair := range pairs {
+		if pair.Session == "" && err == nil { // who locks it meanwhile changes its index
+			_, _, err = c.client.KV().DeleteCAS(pair, (&api.WriteOptions{}).WithContext(ctx))
+		}
+	}
+	if err != nil {
+		c.cfg.Logger.Debug("names of dead nodes not swept", "error", err)
+	}
+}
+
 // whoHasName explains why this node's name could not be locked.
 func (c *Consul) whoHasName(ctx context.Context) error {
-	pair, _, err := c.client.KV().Get(c.cfg.Prefix+"/nodes/"+c.cfg.Node, (&api.QueryOptions{}).WithContext(ctx))
+	pair, _, err := c.client.KV().Get(c.nameKey(), (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock the node's name: %w", err)
@@ -158,7 +189,7 @@ func (c *Consul) loseSession(ctx context.Context, why string) {
 	c.mu.Unlock()
 	c.cfg.Logger.Warn("consul session lost", "session", session, "reason", why, "partitions_kept", c.cfg.KeepOnLoss)
 	if c.cfg.KeepOnLoss {
-		c.owned.renew(c.clock().add(c.leaseTime()))
+		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	} else {
 		c.giveUpAll()
 	}
@@ -173,7 +204,7 @@ func (c *Consul) loseSession(ctx context.Context, why string) {
 func (c *Consul) giveUpAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned.expire()
+	c.owned.expire(0)
 	var all []int
 	for p := range c.holds {
 		if c.holds[p].state == held {
@@ -181,7 +212,7 @@ func (c *Consul) giveUpAll() {
 			all = append(all, p)
 		}
 	}
-	c.owned.change(all, false)
+	c.owned.drop(all)
 	c.notify()
 }
 
@@ -215,7 +246,7 @@ func (c *Consul) signOff(ctx context.Context) error {
 		// One by one they look as if they had been handed over; with the session they
 		// would look as if their holder had died.
 		slices.Sort(locked)
-		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session), c.destroy(ctx, session))
+		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session, c.owned.isUnsettled), c.dropName(ctx, session), c.destroy(ctx, session))
 	}
 	if c.published != nil {
 		errs = append(errs, c.deregister(ctx))

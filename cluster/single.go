@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,9 +13,9 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// Locker gives out the exclusive lock of a database; see store.Store.Lock.
+// Locker gives out the holds on databases; see store.Store.Lock.
 type Locker interface {
-	Lock(ctx context.Context, database int, holder string) (store.Lock, error)
+	Lock(ctx context.Context, database int, holder store.Holder) (store.Lock, error)
 }
 
 // SingleConfig is what a Single works with.
@@ -26,14 +27,16 @@ type SingleConfig struct {
 	Locker  Locker
 	// Prepare makes sure that a database is fit for use, before it is locked.
 	Prepare func(ctx context.Context, database int) error
-	// CheckEvery is how often a held lock is checked. Defaults to 2 s.
+	// CheckEvery is how often a hold is proven anew. Defaults to 1 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
 }
 
-// Single is the cluster of one node.
+// Single is the cluster of one node. Each database is a matter of its own: its
+// partitions hang on a lease that each good check of its lock renews.
 type Single struct {
 	cfg     SingleConfig
+	id      string // this process among all
 	address atomic.Pointer[string]
 	owned   *Ownership
 	locks   []store.Lock // by database; nil: not held
@@ -42,12 +45,16 @@ type Single struct {
 // NewSingle makes the cluster; it owns nothing before Acquire.
 func NewSingle(cfg SingleConfig) *Single {
 	if cfg.CheckEvery == 0 {
-		cfg.CheckEvery = 2 * time.Second
+		cfg.CheckEvery = time.Second
 	}
 	s := &Single{
 		cfg:   cfg,
-		owned: NewOwnership(cfg.Layout.Partitions),
+		id:    randomID(),
+		owned: newOwnership(cfg.Layout.Partitions, cfg.Layout.Databases, cfg.Layout.PartitionDatabase),
 		locks: make([]store.Lock, cfg.Layout.Databases),
+	}
+	for d := range s.locks {
+		s.owned.expire(d)
 	}
 	s.SetAddress(cfg.Address)
 	return s
@@ -120,17 +127,40 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 	if err := s.cfg.Prepare(ctx, database); err != nil {
 		return err
 	}
-	lock, err := s.cfg.Locker.Lock(ctx, database, s.cfg.Node)
+	lock, err := s.cfg.Locker.Lock(ctx, database, store.Holder{Kind: store.HolderSingle, ID: s.id, Name: s.cfg.Node})
 	if err != nil {
 		return err
 	}
 	s.locks[database] = lock
-	first, end := s.cfg.Layout.DatabasePartitions(database)
-	s.owned.set(first, end, true)
+	if err := s.prove(ctx, database); err != nil {
+		s.locks[database] = nil
+		return &store.DatabaseError{Database: database, Op: "check the lock", Err: err}
+	}
+	s.owned.take(s.partitions(database), func(int) bool { return lock.TakenUncleanly() })
 	return nil
 }
 
-// Run checks the locks and takes those again that were lost, until ctx ends.
+// prove checks a lock. If it is held, it is so for a lease from now.
+func (s *Single) prove(ctx context.Context, database int) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Lease/2)
+	defer cancel()
+	sent := s.owned.clock()
+	err := s.locks[database].Check(ctx)
+	if err == nil {
+		s.owned.renew(database, sent.add(store.Lease))
+	}
+	return err
+}
+
+func (s *Single) partitions(database int) (list []int) {
+	first, end := s.cfg.Layout.DatabasePartitions(database)
+	for p := first; p < end; p++ {
+		list = append(list, p)
+	}
+	return list
+}
+
+// Run proves the holds and takes those again that were lost, until ctx ends.
 // Each database is looked after by itself.
 func (s *Single) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -141,61 +171,66 @@ func (s *Single) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep looks after the lock of one database. A lost one gives up the database's
-// partitions first; then it is asked for with growing pauses, up to 30 s.
+const (
+	checkAgain = 200 * time.Millisecond // after a check that failed
+	maxPause   = 3 * time.Second        // between two attempts to get a database back
+	tellEvery  = 30 * time.Second       // how often such an attempt is logged
+)
+
+// keep looks after one database. A lost one gives up its partitions first; then it
+// is asked for with growing pauses.
 func (s *Single) keep(ctx context.Context, database int) {
-	pause := s.cfg.CheckEvery
-	for {
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+	var told time.Time
+	for pause := s.cfg.CheckEvery; ; {
+		sleep(ctx, pause)
+		if ctx.Err() != nil {
 			return
 		}
 		if s.locks[database] != nil {
-			s.check(ctx, database)
-			pause = s.cfg.CheckEvery
-			if s.locks[database] == nil {
-				pause = time.Second
-			}
+			pause = s.check(ctx, database)
 			continue
 		}
 		switch err := s.acquire(ctx, database); {
 		case err == nil:
 			s.cfg.Logger.Info("database is back; its partitions go on", "database", database)
-			pause = s.cfg.CheckEvery
+			pause, told = s.cfg.CheckEvery, time.Time{}
 		case ctx.Err() == nil:
-			pause = min(max(time.Second, 2*pause), 30*time.Second)
-			s.cfg.Logger.Warn("database still not usable", "database", database, "retry_in", pause, "error", err)
+			pause = min(max(time.Second, 2*pause), maxPause)
+			if time.Since(told) >= tellEvery {
+				told = time.Now()
+				s.cfg.Logger.Warn("database still not usable", "database", database, "retry_in", pause, "error", err)
+			}
 		}
 	}
 }
 
-func (s *Single) check(ctx context.Context, database int) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	err := s.locks[database].Check(ctx)
-	if err == nil || errors.Is(ctx.Err(), context.Canceled) {
-		return
+// check proves a hold and says when to do so again. The hold is lost when the
+// database says so, or when it has said nothing for a lease.
+func (s *Single) check(ctx context.Context, database int) (again time.Duration) {
+	err := s.prove(ctx, database)
+	switch {
+	case err == nil:
+		return s.cfg.CheckEvery
+	case ctx.Err() != nil:
+	case errors.Is(err, store.ErrLockLost) || !s.owned.isLive(database):
+		s.owned.drop(s.partitions(database))
+		s.owned.expire(database)
+		s.locks[database] = nil
+		s.cfg.Logger.Error("lost a database; its partitions stop", "database", database, "error", err)
 	}
-	first, end := s.cfg.Layout.DatabasePartitions(database)
-	s.owned.set(first, end, false)
-	s.cfg.Logger.Error("lost a database; its partitions stop", "database", database, "error", err)
-	_ = s.locks[database].Release() // it is gone already
-	s.locks[database] = nil
+	return checkAgain
 }
 
-// Release gives all partitions up and all locks back. Run must have ended.
+// Release gives all partitions up and all holds back. Run must have ended.
 func (s *Single) Release() {
 	for d, lock := range s.locks {
 		if lock == nil {
 			continue
 		}
-		first, end := s.cfg.Layout.DatabasePartitions(d)
-		s.owned.set(first, end, false)
-		if err := lock.Release(); err != nil {
-			s.cfg.Logger.Warn("lock not released cleanly; the server frees it", "database", d, "error", err)
+		s.owned.drop(s.partitions(d))
+		s.owned.expire(d)
+		if err := lock.Release(!slices.ContainsFunc(s.partitions(d), s.owned.isUnsettled)); err != nil {
+			s.cfg.Logger.Warn("lock not released cleanly; it is free when its lease is over", "database", d, "error", err)
 		}
 		s.locks[d] = nil
 	}

@@ -79,6 +79,9 @@ type HTTP struct {
 	// Tokens are the bearer tokens that are let in; none means that nobody is
 	// asked. Defaults to none.
 	Tokens []string `koanf:"tokens"`
+	// MaxConnections is how many connections there are at most; 0 is half of what
+	// the process may have open (RLIMIT_NOFILE), 10,000 at most. Defaults to 0.
+	MaxConnections int `koanf:"max_connections"`
 }
 
 // Store is where the tasks are.
@@ -232,6 +235,9 @@ type BizType struct {
 	// MaxRetries is how many failed runs are tried again: 0 to 250; 0 runs a
 	// task once. Defaults to 16.
 	MaxRetries int `koanf:"max_retries"`
+	// Cuts is how many starts of a task may have no end, because the process
+	// died: 1 to 250; then the task is dead without one more start. Defaults to 3.
+	Cuts int `koanf:"cuts"`
 	// Backoff is the pause after a failed run.
 	Backoff Backoff `koanf:"backoff"`
 	// ExpireAfter is how late a task may start; a later one is dead without
@@ -240,7 +246,7 @@ type BizType struct {
 	// Topic names its slots in Redis: letters, digits, _ . : -, at most 64,
 	// unique. Defaults to the name ("" means the same).
 	Topic string `koanf:"topic"`
-	// Horizon is how far ahead tasks are held in Redis: 1s or more; 0 is all of
+	// Horizon is how far ahead tasks are held in Redis: 10s or more; 0 is all of
 	// them. Defaults to 1h.
 	Horizon time.Duration `koanf:"horizon"`
 	// Visibility is how long a claimed task may stay unsettled before Redis

@@ -62,6 +62,7 @@ func DefaultBizType() BizType {
 		Workers:    64,
 		Timeout:    30 * time.Second,
 		MaxRetries: 16,
+		Cuts:       3,
 		Backoff:    Backoff{Min: time.Second, Max: 10 * time.Minute},
 		Horizon:    time.Hour,
 	}

@@ -14,7 +14,7 @@ import (
 // Every setting has an environment variable of its own, and that one sets it and
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
-	require.Len(t, settings(), 33)
+	require.Len(t, settings(), 34)
 	seen := map[string]string{}
 	for _, s := range settings() {
 		require.NotContains(t, seen, s.env(), "two keys would share it")
@@ -72,6 +72,7 @@ func TestTreeRoundTripsThroughYAML(t *testing.T) {
 			b.ID = rapid.Uint64().Draw(t, "id")
 			b.Name = rapid.StringMatching(`[!-~]*`).Draw(t, "name")
 			b.MaxRetries = rapid.Int().Draw(t, "max_retries")
+			b.Cuts = rapid.Int().Draw(t, "cuts")
 			b.Backoff.Min = time.Duration(rapid.Int64().Draw(t, "backoff.min"))
 			b.Webhook.Secret = rapid.StringMatching(`[ -~]*`).Draw(t, "secret")
 			return b

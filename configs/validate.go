@@ -56,6 +56,7 @@ func (c Config) checkNode(ps *problems) {
 		ps.require(visible.MatchString(token), fmt.Sprintf("http.tokens[%d]", i),
 			"is not a token; write visible ASCII characters, at least one, no spaces")
 	}
+	atLeast(ps, "http.max_connections", c.HTTP.MaxConnections, 0)
 }
 
 // checkEngine checks what lies between the store and the processors.

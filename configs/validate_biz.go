@@ -51,13 +51,15 @@ func (b BizType) check(ps *problems, at string) {
 	within(ps, at+"workers", b.Workers, 1, 10000)
 	ps.require(b.Timeout > 0, at+"timeout", "%v is too little; write 30s", b.Timeout)
 	within(ps, at+"max_retries", b.MaxRetries, 0, 250)
+	within(ps, at+"cuts", b.Cuts, 1, 250)
 	ps.require(b.Backoff.Min > 0, at+"backoff.min", "%v is too little; write 1s", b.Backoff.Min)
 	ps.require(b.Backoff.Max >= b.Backoff.Min, at+"backoff.max",
 		"%v is less than backoff.min (%v); write as much or more", b.Backoff.Max, b.Backoff.Min)
 	atLeast(ps, at+"expire_after", b.ExpireAfter, 0)
 	ps.require(keyPart.MatchString(b.Topic) || b.Topic == b.Name, at+"topic",
 		"%s is not a topic; write 1 to 64 letters, digits or _ . : -", quote(b.Topic))
-	ps.require(b.Horizon == 0 || b.Horizon >= time.Second, at+"horizon", "%v is too little; write 1s or more, or 0 for all", b.Horizon)
+	// Slots are filled twice a second at most: a nearer horizon would pass them by.
+	ps.require(b.Horizon == 0 || b.Horizon >= 10*time.Second, at+"horizon", "%v is too little; write 10s or more, or 0 for all", b.Horizon)
 	ps.require(b.Visibility >= b.Timeout, at+"visibility",
 		"%v is less than timeout (%v); write as much or more", b.Visibility, b.Timeout)
 }

@@ -195,14 +195,15 @@ func TestRefusedBizTypes(t *testing.T) {
 		{"too many workers", biz(func(b *BizType) { b.Workers = 10001 }), "biz_types[1].workers", "10001 is out of range"},
 		{"timeout", biz(func(b *BizType) { b.Timeout = 0 }), "biz_types[1].timeout", "0s is too little"},
 		{"retries below 0", biz(func(b *BizType) { b.MaxRetries = -1 }), "biz_types[1].max_retries", "-1 is out of range; write 0 to 250"},
+		{"no start", biz(func(b *BizType) { b.Cuts = 0 }), "biz_types[1].cuts", "0 is out of range; write 1 to 250"},
 		{"retries beyond the column", biz(func(b *BizType) { b.MaxRetries = 251 }), "biz_types[1].max_retries", "251 is out of range"},
 		{"backoff 0", biz(func(b *BizType) { b.Backoff.Min = 0 }), "biz_types[1].backoff.min", "0s is too little"},
 		{"backoff upside down", biz(func(b *BizType) { b.Backoff.Min = time.Hour }), "biz_types[1].backoff.max", "10m0s is less than backoff.min (1h0m0s)"},
 		{"expire", biz(func(b *BizType) { b.ExpireAfter = -1 }), "biz_types[1].expire_after", "-1ns is too little"},
 		{"topic", biz(func(b *BizType) { b.Topic = "a{b}" }), "biz_types[1].topic", `"a{b}" is not a topic`},
 		{"topic taken", biz(func(b *BizType) { b.Topic = "order_close" }), "biz_types[1].topic", "order_close is taken by biz_types[0]"},
-		{"horizon below 0", biz(func(b *BizType) { b.Horizon = -1 }), "biz_types[1].horizon", "-1ns is too little; write 1s or more, or 0 for all"},
-		{"horizon too near", biz(func(b *BizType) { b.Horizon = 999 * time.Millisecond }), "biz_types[1].horizon", "999ms is too little"},
+		{"horizon below 0", biz(func(b *BizType) { b.Horizon = -1 }), "biz_types[1].horizon", "-1ns is too little; write 10s or more, or 0 for all"},
+		{"horizon too near", biz(func(b *BizType) { b.Horizon = 9999 * time.Millisecond }), "biz_types[1].horizon", "9.999s is too little"},
 		{"visibility", biz(func(b *BizType) { b.Visibility = 29 * time.Second }), "biz_types[1].visibility", "29s is less than timeout (30s)"},
 	})
 }
@@ -235,7 +236,7 @@ func TestAccepted(t *testing.T) {
 		"no retries":               func(c *Config) { c.BizTypes[0].MaxRetries = 0 },
 		"mode redis":               func(c *Config) { c.BizTypes[0].Mode = "redis" },
 		"all in Redis":             func(c *Config) { c.BizTypes[0].Mode, c.BizTypes[0].Horizon = "redis", 0 },
-		"a near horizon":           func(c *Config) { c.BizTypes[0].Horizon = time.Second },
+		"a near horizon":           func(c *Config) { c.BizTypes[0].Horizon = 10 * time.Second },
 		"sentinels": func(c *Config) {
 			c.Redis.Mode, c.Redis.Addrs, c.Redis.Master, c.Redis.DB = "sentinel", []string{"s1:26379", "s2:26379"}, "toc-master.1", 3
 		},

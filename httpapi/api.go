@@ -13,8 +13,8 @@ import (
 )
 
 // Desk takes tasks in and changes them; see intake.Desk. Its errors are
-// task.FieldError, task.ConflictError, task.ErrNotFound and task.ErrUnavailable;
-// anything else is answered with 500.
+// task.FieldError, task.ConflictError, task.ChangedError, task.ErrNotFound and
+// task.ErrUnavailable; anything else is answered with 500.
 type Desk interface {
 	Types() *task.Types
 
@@ -22,13 +22,15 @@ type Desk interface {
 	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
 
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
+	Running(ctx context.Context, t task.Task) (intake.Running, bool)
 	List(ctx context.Context, q intake.List) (intake.Page, error)
 
-	Cancel(ctx context.Context, jobID uint64) error
+	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
 
 	ListDead(ctx context.Context, bizType string, after uint64, limit int) (intake.Page, error)
-	Redrive(ctx context.Context, jobID uint64) (task.Task, error)
+	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
 	RedriveDead(ctx context.Context, r intake.RedriveDead) (intake.Redriven, error)
 
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
@@ -41,6 +43,16 @@ type Status interface {
 	Ready(ctx context.Context) Readiness
 }
 
+// Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there
+// is none), how it was answered and how long that took.
+type Observer interface {
+	Answered(route string, status int, took time.Duration)
+}
+
+type noObserver struct{}
+
+func (noObserver) Answered(string, int, time.Duration) {}
+
 // Config is what the API works with.
 type Config struct {
 	Desk   Desk
@@ -51,12 +63,15 @@ type Config struct {
 	Tokens []string
 	// Metrics serves GET /metrics. Nil: there is no such route.
 	Metrics http.Handler
+	// Observer is told of every request. Defaults to none.
+	Observer Observer
 	// Logger gets panics and internal errors, and each request at debug level.
 	// Defaults to none.
 	Logger *slog.Logger
 	// Version is shown in the documentation. Defaults to "dev".
 	Version string
-	// MaxBody is the largest body in bytes; a larger one is answered with 413.
+	// MaxBody is the largest body in bytes, that of a batch; a larger one is answered
+	// with 413. Other routes take less, 32 or 64 KiB.
 	// Defaults to 8 MiB.
 	MaxBody int64
 	// Timeout bounds the work on one request; then it is answered with 503.
@@ -68,6 +83,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
 	}
 	if c.Version == "" {
 		c.Version = "dev"
@@ -104,5 +122,5 @@ func New(cfg Config) http.Handler {
 	var h http.Handler = a.router
 	h = noDomain(sameOrigin(h), cfg.Tokens)
 	h = authorize(h, cfg.Tokens)
-	return &guard{next: h, log: cfg.Logger}
+	return &guard{next: h, log: cfg.Logger, observer: cfg.Observer, routes: a.router.routes}
 }

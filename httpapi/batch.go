@@ -19,7 +19,7 @@ type BatchAnswer struct {
 // BatchResult is what became of one task: a job_id, or an error.
 type BatchResult struct {
 	JobID     *taskjson.ID `json:"job_id,omitempty" doc:"Id of the task." example:"413351953711104"`
-	Duplicate bool         `json:"duplicate,omitempty" doc:"The dedup_key was known: job_id is the first task's."`
+	Duplicate bool         `json:"duplicate,omitempty" doc:"The dedup_key was known: job_id is the first task's, which is unchanged, or moved if the task asked for that."`
 	Error     *BatchError  `json:"error,omitempty" doc:"Why this task was not stored."`
 }
 
@@ -27,6 +27,7 @@ type BatchResult struct {
 type BatchError struct {
 	Field   string `json:"field" doc:"The field that is wrong; empty if none is." example:"biz_type"`
 	Message string `json:"message" doc:"What would be right."`
+	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running" doc:"Why the first task could not be moved."`
 	Retry   bool   `json:"retry,omitempty" doc:"Nothing is wrong with the task: submit it again."`
 }
 
@@ -56,11 +57,17 @@ func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, er
 			continue
 		}
 		var field *task.FieldError
+		var conflict *task.ConflictError
 		switch {
 		case errors.As(s.Err, &field):
 			r.Error = &BatchError{Field: field.Field, Message: field.Message}
+		case errors.As(s.Err, &conflict):
+			r.Error = &BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict)}
 		case unavailable(s.Err):
-			r.Error = &BatchError{Message: detailUnavailable, Retry: true}
+			r.Error = &BatchError{Message: detailUnavailable + detailRepeat, Retry: true}
+			if errors.Is(s.Err, task.ErrLocked) {
+				r.Error.Message = detailLocked
+			}
 		default:
 			r.Error = &BatchError{Message: detailInternal}
 			internal = s.Err

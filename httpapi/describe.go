@@ -31,9 +31,13 @@ type description struct {
 	also     map[int]string // further statuses with the same answer
 	refusals []int
 
-	open      bool // asks for no token
-	unbounded bool // may take as long as its caller waits
+	maxBody   int64 // of a body in bytes; 0: smallBody
+	open      bool  // asks for no token
+	unbounded bool  // may take as long as its caller waits
 }
+
+// smallBody holds any task, whatever of it is escaped, with room to spare.
+const smallBody = 32 << 10
 
 func (d description) status() int {
 	if d.success == 0 {
@@ -46,8 +50,9 @@ func (d description) status() int {
 var refusalTexts = map[int]string{
 	400: "The body is not JSON.",
 	401: "No token, or an unknown one.",
-	404: "No task has this job_id.",
+	404: "There is no such task.",
 	409: "The task's state does not allow it; outcome says which state that is.",
+	412: "The task is not in a state that If-Match names; task and the header ETag tell how it stands. Nothing was changed.",
 	413: "The body is larger than 8 MiB.",
 	415: "The body is not application/json.",
 	422: "A field is wrong; errors[].location names it.",
@@ -56,25 +61,34 @@ var refusalTexts = map[int]string{
 
 const (
 	pendingTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
-		"attribute":"{\"shop\":7}","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T14:34:05.123Z"}`
-	deadTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"dead","action_time":"2026-01-02T15:04:05.000Z",
-		"attempts":17,"last_error":"webhook answered 500","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T18:10:44.901Z"}`
+		"due_time":"2026-01-02T15:04:05.000Z","attribute":"{\"shop\":7}","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T14:34:05.123Z"}`
+	deadTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"dead","action_time":"2026-01-02T18:10:44.870Z",
+		"due_time":"2026-01-02T15:04:05.000Z","attempts":17,"last_error":"webhook answered 500","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T18:10:44.901Z"}`
+	runningTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"6f1c0b6e-9a53","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
+		"due_time":"2026-01-02T15:04:05.000Z","timeout":"1.5s","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z",
+		"gmt_modified":"2026-01-02T14:34:05.123Z","running":{"node":"node-1","since":"2026-01-02T15:04:05.001Z"}}`
 )
+
+// conditional ends the text of a route that takes If-Match.
+const conditional = " With If-Match it is done only to the state that the caller has seen."
 
 // descriptions of the routes, by operation id.
 var descriptions = map[string]description{
 	"submit-task": {
 		tag: "tasks", summary: "Submit a task",
 		text: "Stores a task durably: it is committed when the answer arrives. With a dedup_key the submit is safe to repeat: " +
-			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it.",
+			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it. " +
+			"With on_duplicate move that first task gets this action_time and attribute, and this timeout where there is one; " +
+			"if it is not pending any more, or running, the answer is 409.",
 		request: `{"biz_type":"order_close","biz_id":"42","delay":"30m","attribute":"{\"shop\":7}","dedup_key":"order-42-unpaid"}`,
 		answer:  pendingTask,
 		success: 201, also: map[int]string{200: "The dedup_key was known: this is the first task."},
-		refusals: []int{400, 413, 415, 422, 503},
+		refusals: []int{400, 409, 413, 415, 422, 503},
 	},
 	"submit-batch": {
-		tag: "tasks", summary: "Submit many tasks",
-		text:    "Stores up to 10,000 tasks and answers for each of them, in order. One that is refused does not spoil the rest.",
+		tag: "tasks", summary: "Submit many tasks", maxBody: 8 << 20,
+		text: "Stores up to 10,000 tasks, of 8 MiB together, and answers for each of them, in order. One that is refused does not spoil the rest. " +
+			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome.",
 		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_clos","biz_id":43,"delay":"30m"}]}`,
 		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_type",` +
 			`"message":"\"order_clos\" is not configured; there are: order_close"}}]}`,
@@ -88,25 +102,43 @@ var descriptions = map[string]description{
 	},
 	"get-task": {
 		tag: "tasks", summary: "Look a task up",
-		text:   "All of its columns; empty ones are left out.",
-		answer: pendingTask, refusals: []int{404, 422, 503},
+		text: "All of its columns; empty ones are left out. A task that runs has running: since when, and on which node. " +
+			"The header ETag names the state that was answered; running is no part of it.",
+		answer: runningTask, refusals: []int{404, 422, 503},
 	},
 	"change-task": {
 		tag: "tasks", summary: "Reschedule a task",
-		text:    "Gives a pending task another time, another attribute, or both, in one step.",
+		text: "Gives a pending task another time, another attribute, another timeout, or several of them, in one step. A new time is a new promise: " +
+			"due_time becomes action_time." + conditional,
 		request: `{"delay":"45m"}`, answer: pendingTask,
-		refusals: []int{400, 404, 409, 413, 415, 422, 503},
+		refusals: []int{400, 404, 409, 412, 413, 415, 422, 503},
 	},
 	"cancel-task": {
 		tag: "tasks", summary: "Cancel a task",
 		text: "A task that was answered with cancelled never fires. Otherwise outcome says why not: " +
-			"already_processed, already_cancelled, dead or running.",
-		answer: `{"outcome":"cancelled"}`, refusals: []int{404, 409, 422, 503},
+			"already_processed, already_cancelled, dead or running." + conditional,
+		answer: `{"outcome":"cancelled"}`, refusals: []int{404, 409, 412, 422, 503},
 	},
 	"redrive-task": {
 		tag: "tasks", summary: "Redrive a dead task",
-		text:   "A fresh start: pending, attempts 0, due now.",
-		answer: pendingTask, refusals: []int{404, 409, 422, 503},
+		text:   "A fresh start: pending, attempts 0, due now and promised for now." + conditional,
+		answer: pendingTask, refusals: []int{404, 409, 412, 422, 503},
+	},
+	"get-task-by-key": {
+		tag: "tasks", summary: "Look a task up by your own key",
+		text:   "The task of this biz_type, biz_id and dedup_key, as GET /v1/tasks/{job_id} answers it.",
+		answer: runningTask, refusals: []int{404, 422, 503},
+	},
+	"change-task-by-key": {
+		tag: "tasks", summary: "Reschedule a task by your own key",
+		text:    "As PATCH /v1/tasks/{job_id}, for the task of this biz_type, biz_id and dedup_key.",
+		request: `{"delay":"45m"}`, answer: pendingTask,
+		refusals: []int{400, 404, 409, 412, 413, 415, 422, 503},
+	},
+	"cancel-task-by-key": {
+		tag: "tasks", summary: "Cancel a task by your own key",
+		text:   "As POST /v1/tasks/{job_id}/cancel, for the task of this biz_type, biz_id and dedup_key.",
+		answer: `{"outcome":"cancelled"}`, refusals: []int{404, 409, 412, 422, 503},
 	},
 	"list-dead": {
 		tag: "dead", summary: "List dead tasks",
@@ -127,7 +159,7 @@ var descriptions = map[string]description{
 		refusals: []int{422, 503},
 	},
 	"wake-tasks": {
-		tag: "center", summary: "Queue tasks that are due soon",
+		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
 		text: "Between nodes: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +
 			"Anything else is ignored: a task of another node, one that is due later, one that is not pending or not there. " +
 			"Cancels, changes and redrives are decided by the owner, too; a node that hands such a request on sends its name in the header Toc-Forwarded, " +

@@ -8,9 +8,10 @@
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
-//	tasks.go batch.go dead.go status.go   the handlers and the shapes of their answers
+//	tasks.go bykey.go batch.go dead.go status.go   the handlers and the shapes of their answers
 //	nodes.go     what nodes say to each other
 //	requests.go  the shapes of bodies, params.go of paths and queries
+//	ifmatch.go   ETag and If-Match
 //	body.go      a body's limits and content type
 //	object.go    strict reading of JSON objects, values.go of single values
 //	problem.go   errors → RFC 9457 problems

@@ -19,7 +19,7 @@ import (
 var documented = []string{
 	"POST /v1/tasks", "POST /v1/tasks/batch", "GET /v1/tasks/{job_id}", "GET /v1/tasks", "POST /v1/tasks/{job_id}/cancel",
 	"PATCH /v1/tasks/{job_id}", "POST /v1/tasks/{job_id}/redrive", "GET /v1/dead", "POST /v1/dead/redrive", "GET /v1/cluster",
-	"POST /v1/cluster/wake", "GET /v1/biz-types", "GET /healthz", "GET /readyz", "GET /metrics",
+	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "POST /v1/cluster/wake", "GET /v1/biz-types", "GET /healthz", "GET /readyz", "GET /metrics",
 }
 
 type operation struct {
@@ -124,6 +124,9 @@ func TestOpenAPIBodiesAreRead(t *testing.T) {
 			continue
 		}
 		method, target, _ := strings.Cut(strings.Replace(route, "{job_id}", "1", 1), " ")
+		if strings.Contains(route, "by-key") {
+			target += "?biz_type=order_close&biz_id=42&dedup_key=k"
+		}
 		require.True(t, op.RequestBody.Required)
 		require.Less(t, call(h, method, target, string(body.Example)).Code, 300, route)
 

@@ -39,7 +39,7 @@ func (d *fakeDesk) Types() *task.Types { return d.types }
 
 func (d *fakeDesk) Submit(ctx context.Context, s intake.Submit) (intake.Submitted, error) {
 	r := intake.Submitted{Task: task.Task{
-		JobID: 1 << 60, BizID: s.BizID, BizType: 1, ActionTime: now, Attribute: s.Attribute, DedupKey: s.DedupKey, Created: now, Modified: now,
+		JobID: 1 << 60, BizID: s.BizID, BizKey: s.BizKey, BizType: 1, ActionTime: now, Attribute: s.Attribute, DedupKey: s.DedupKey, Created: now, Modified: now,
 	}}
 	r.Err = d.called(ctx)
 	return r, r.Err
@@ -61,13 +61,19 @@ func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error)
 	return intake.Page{}, d.called(ctx)
 }
 
-func (d *fakeDesk) Cancel(ctx context.Context, _ uint64) error { return d.called(ctx) }
+func (d *fakeDesk) ByKey(ctx context.Context, _ intake.Key) (task.Task, error) { return d.Get(ctx, 1) }
+
+func (d *fakeDesk) Running(context.Context, task.Task) (intake.Running, bool) {
+	return intake.Running{Node: "n1", Since: now}, true
+}
+
+func (d *fakeDesk) CancelIf(ctx context.Context, _ uint64, _ []string) error { return d.called(ctx) }
 
 func (d *fakeDesk) Reschedule(ctx context.Context, jobID uint64, _ intake.Change) (task.Task, error) {
 	return d.Get(ctx, jobID)
 }
 
-func (d *fakeDesk) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
+func (d *fakeDesk) RedriveIf(ctx context.Context, jobID uint64, _ []string) (task.Task, error) {
 	return d.Get(ctx, jobID)
 }
 

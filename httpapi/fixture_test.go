@@ -48,6 +48,7 @@ type center struct {
 	http.Handler
 	desk  *intake.Desk
 	store *store.Store
+	queue *queue.Queue
 	log   *bytes.Buffer
 	dir   string
 }
@@ -69,9 +70,9 @@ func newCenter(t testing.TB) *center {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
-	c := &center{store: s, log: &bytes.Buffer{}, dir: dir}
+	c := &center{store: s, queue: queue.New(queue.Config{Partitions: layout.Partitions}), log: &bytes.Buffer{}, dir: dir}
 	c.desk = intake.New(intake.Config{
-		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
+		Node: "n1", Store: s, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{},
 		Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now,
 	})
 	c.Handler = httpapi.New(httpapi.Config{
@@ -145,6 +146,7 @@ type problem struct {
 	Title   string
 	Detail  string
 	Outcome string
+	Task    json.RawMessage
 	Errors  []struct{ Location, Message string }
 }
 
@@ -173,6 +175,19 @@ func (c *center) moved(t testing.TB, jobID string, to task.Status) {
 	require.True(t, ok)
 }
 
+// byHand runs a statement on each task table, whose name stands for %s.
+func (c *center) byHand(t testing.TB, statement string) {
+	for d := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(c.dir, d, false))
+		require.NoError(t, err)
+		for table := range layout.TablesPerDatabase {
+			_, err := db.Exec(fmt.Sprintf(statement, sharding.TableName(table)))
+			require.NoError(t, err)
+		}
+		require.NoError(t, db.Close())
+	}
+}
+
 // rows counts all tasks that the store holds.
 func (c *center) rows(t testing.TB) (n int) {
 	for d := range layout.Databases {
@@ -186,4 +201,14 @@ func (c *center) rows(t testing.TB) (n int) {
 		require.NoError(t, db.Close())
 	}
 	return n
+}
+
+func jsonOf(t testing.TB, v any) string {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func keyOf(bizID, dedupKey string) intake.Key {
+	return intake.Key{BizType: "order_close", BizKey: bizID, DedupKey: dedupKey}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +26,10 @@ import (
 func FuzzSubmit(f *testing.F) {
 	f.Add([]byte(submitBody))
 	f.Add([]byte(badID(`"00\u0037"`)))
+	f.Add([]byte(bad(`"timeout":"1.0005s","dedup_key":"k","on_duplicate":"move"`)))
+	for _, text := range []string{"-1", "+1", " 42", "abc", "0x2a", "18446744073709551616", "6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d", `\u00e9\"`} {
+		f.Add([]byte(badID(`"` + text + `"`)))
+	}
 	f.Add([]byte(`{"biz_type":"coupon","biz_id":18446744073709551615,"action_time":"2030-01-02T05:04:05.067+02:00","attribute":"\ud83d\ude00"}`))
 	for _, r := range submitRefusals() {
 		if len(r.body) < 1000 {
@@ -46,7 +49,11 @@ func FuzzSubmit(f *testing.F) {
 			require.Len(t, s.tasks, 1)
 			got := a.read(t, 201)
 			requireSame(t, body, got)
-			require.EqualValues(t, got["biz_id"], strconv.FormatUint(s.tasks[0].BizID, 10))
+			stored := taskjson.BizID{Number: s.tasks[0].BizID, Key: s.tasks[0].BizKey}
+			require.Equal(t, got["biz_id"], stored.String())
+			again, err := taskjson.ParseBizID(stored.String())
+			require.NoError(t, err)
+			require.Equal(t, stored, again)
 			require.Equal(t, got["action_time"], taskjson.Time(s.tasks[0].ActionTime).String())
 		case 400, 422:
 			require.Empty(t, s.tasks)
@@ -83,6 +90,9 @@ func requireSame(t *testing.T, body []byte, got map[string]any) {
 		Attribute  string          `json:"attribute"`
 		DedupKey   string          `json:"dedup_key"`
 		Delay      *string         `json:"delay"`
+		Timeout    string          `json:"timeout"`
+
+		OnDuplicate string `json:"on_duplicate"`
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
@@ -96,6 +106,14 @@ func requireSame(t *testing.T, body []byte, got map[string]any) {
 		due, err := time.Parse(time.RFC3339, text("action_time"))
 		require.NoError(t, err)
 		require.WithinRange(t, due, *sent.ActionTime, sent.ActionTime.Add(time.Millisecond))
+	}
+	if timeout := text("timeout"); timeout+sent.Timeout != "" {
+		want, err := time.ParseDuration(sent.Timeout)
+		require.NoError(t, err)
+		got, err := time.ParseDuration(timeout)
+		require.NoError(t, err)
+		require.Less(t, got-want, time.Millisecond)
+		require.GreaterOrEqual(t, got, want)
 	}
 	digits := string(sent.BizID)
 	if digits[0] == '"' {
@@ -158,6 +176,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add("PATCH", "/v1/tasks/18446744073709551615", "application/json;charset=utf-8", "", `{"delay":"1h"}`)
 	f.Add("POST", "/v1/tasks/1%2f/cancel?%zz", "+;", ";;", "")
 	f.Add("GET", "/v1/dead?limit=1&limit=2&status;", ";", ",", "")
+	f.Add("PATCH", "/v1/tasks/by-key?biz_type=order_close&biz_id=a%20b&dedup_key=k", "", "", `{"timeout":"1s"}`)
 	h := newFake(newFakeDesk(f))
 	f.Fuzz(func(t *testing.T, method, target, contentType, accept, body string) {
 		r, err := http.NewRequest(method, target, bytes.NewReader([]byte(body)))
@@ -166,6 +185,7 @@ func FuzzRequests(f *testing.F) {
 		}
 		r.Header.Set("Content-Type", contentType)
 		r.Header.Set("Accept", accept)
+		r.Header.Set("If-Match", accept)
 		a := record(h, r)
 		if a.Code == 503 && r.URL.Path == "/readyz" {
 			return

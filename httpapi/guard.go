@@ -1,17 +1,20 @@
 package httpapi
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 )
 
-// guard is outermost: a panic below it is logged and answered with 500, and
-// costs neither the process nor the connection.
+// guard is outermost: it tells of every request, and a panic below it is logged and
+// answered with 500, and costs neither the process nor the connection.
 type guard struct {
-	next http.Handler
-	log  *slog.Logger
+	next     http.Handler
+	log      *slog.Logger
+	observer Observer
+	routes   *http.ServeMux
 }
 
 // nosniff is shared by all answers, which do not change it.
@@ -25,11 +28,24 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p := recover(); p != nil {
 			g.panicked(answer, r, p)
 		}
+		g.observer.Answered(g.route(r), cmp.Or(answer.status, http.StatusOK), time.Since(start))
 		if g.log.Enabled(r.Context(), slog.LevelDebug) {
 			g.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", time.Since(start))
 		}
 	}()
 	g.next.ServeHTTP(answer, r)
+}
+
+// route is the route that a request has taken, or would have.
+func (g *guard) route(r *http.Request) string {
+	pattern := r.Pattern
+	if pattern == "" { // it was refused before
+		_, pattern = g.routes.Handler(r)
+	}
+	if pattern == "" || pattern == "/" {
+		return "unknown"
+	}
+	return pattern
 }
 
 // panicked answers 500. If an answer has begun already there is no way but to

@@ -87,7 +87,7 @@ func FuzzWake(f *testing.F) {
 // somebody asks for it.
 type asked struct{ times *atomic.Int64 }
 
-func (asked) Owns(int) bool { return false }
+func (asked) Term(int) uint64 { return 0 }
 
 func (a asked) Owner(int) (intake.Peer, error) {
 	a.times.Add(1)

@@ -36,14 +36,20 @@ func (g *given) take() (again bool) {
 	return again
 }
 
+// maxFaults bounds what is told of one request: refusing must cost less than asking.
+const maxFaults = 20
+
 // fill reads valid JSON into o, strictly: an unknown name, a name that comes
-// twice and a value of the wrong type are faults. All of them are told at once.
+// twice and a value of the wrong type are faults. They are told at once, up to maxFaults.
 func fill(o object, value []byte) []fault {
 	if value[0] != '{' {
 		return []fault{{"", "must be an object, not " + kindOf(value)}}
 	}
 	var faults []fault
 	for name, value := range members(value) {
+		if len(faults) == maxFaults {
+			return append(faults[:maxFaults-1], fault{"", "has more faults than these"})
+		}
 		f := o.field(name)
 		switch {
 		case f == nil:

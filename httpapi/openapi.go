@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -80,7 +81,7 @@ func (a *api) operation(pattern, name string) huma.Operation {
 	op := huma.Operation{
 		Method: method, Path: strings.TrimSpace(path), OperationID: name,
 		Tags: []string{d.tag}, Summary: d.summary, Description: d.text,
-		DefaultStatus: d.status(), MaxBodyBytes: a.cfg.MaxBody,
+		DefaultStatus: d.status(), MaxBodyBytes: min(a.cfg.MaxBody, cmp.Or(d.maxBody, smallBody)),
 	}
 	if d.open {
 		op.Security = []map[string][]string{}

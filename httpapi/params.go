@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
@@ -31,6 +32,17 @@ func (p *idParam) UnmarshalText(digits []byte) error {
 // Schema tells what is read.
 func (idParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: idPattern}
+}
+
+// bizIDParam is a biz_id in a query: a number or a text.
+type bizIDParam struct{ taskjson.BizID }
+
+// Schema tells what is read.
+func (bizIDParam) Schema(huma.Registry) *huma.Schema { return bizIDSchema() }
+
+func bizIDSchema() *huma.Schema {
+	least, most := 1, task.MaxBizKey
+	return &huma.Schema{Type: huma.TypeString, MinLength: &least, MaxLength: &most}
 }
 
 // The lists that have cursors. A cursor of one is none of the other.
@@ -96,6 +108,9 @@ func ambiguous(rawQuery string) error {
 	values, err := url.ParseQuery(rawQuery)
 	if err != nil {
 		return located("query", "", err.Error())
+	}
+	if len(values) > maxFaults {
+		return located("query", "", fmt.Sprintf("has %d parameters; no route takes more than %d", len(values), maxFaults))
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if n := len(values[name]); n > 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/taskjson"
 )
 
 // problem is an RFC 9457 problem, in huma's form.
@@ -16,6 +17,8 @@ type problem struct {
 	huma.ErrorModel
 	// Outcome says in a word why a change did not apply. Only with status 409.
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running,pending" doc:"Why the change did not apply."`
+	// Task is the task as it stands. Only with status 412.
+	Task *taskjson.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
 
 	headers http.Header
 }
@@ -37,7 +40,9 @@ func located(where, field, message string) *huma.ErrorDetail {
 
 // What is answered when nobody did anything wrong.
 const (
-	detailUnavailable = "the center cannot decide this now; try again. A submit with a dedup_key is safe to repeat."
+	detailUnavailable = "the center cannot decide this now, and what was asked may or may not be done; try again"
+	detailRepeat      = ". A submit with a dedup_key is safe to repeat."
+	detailLocked      = "another transaction has locked the task's row or its table: nothing was changed; try again"
 	detailInternal    = "the center failed; its log says why"
 )
 
@@ -45,19 +50,25 @@ const (
 func (a *api) problem(op huma.Operation, err error) error {
 	var field *task.FieldError
 	var conflict *task.ConflictError
+	var changed *task.ChangedError
 	switch {
 	case errors.As(err, &field):
 		p := newProblem(http.StatusUnprocessableEntity, "validation failed")
-		p.Errors = []*huma.ErrorDetail{located(inputOf(op), field.Field, field.Message)}
+		p.Errors = []*huma.ErrorDetail{located(inputOf(op, field.Field), field.Field, field.Message)}
+		return p
+	case errors.As(err, &changed):
+		p := newProblem(http.StatusPreconditionFailed, changed.Error())
+		shown := a.shape(changed.Task)
+		p.Task, p.headers = &shown, http.Header{"ETag": {formatTag(&changed.Task)}}
 		return p
 	case errors.As(err, &conflict):
 		p := newProblem(http.StatusConflict, conflict.Error())
 		p.Outcome = string(conflict.Conflict)
 		return p
 	case errors.Is(err, task.ErrNotFound):
-		return newProblem(http.StatusNotFound, "no task has this job_id")
+		return newProblem(http.StatusNotFound, notFoundText(op))
 	case unavailable(err):
-		p := newProblem(http.StatusServiceUnavailable, detailUnavailable)
+		p := newProblem(http.StatusServiceUnavailable, unavailableText(op, err))
 		p.headers = http.Header{"Retry-After": {"1"}}
 		return p
 	default:
@@ -66,14 +77,34 @@ func (a *api) problem(op huma.Operation, err error) error {
 	}
 }
 
+// unavailableText says what is known of a request that cannot be decided now.
+func unavailableText(op huma.Operation, err error) string {
+	switch {
+	case errors.Is(err, task.ErrLocked):
+		return detailLocked
+	case op.Method == http.MethodGet:
+		return "the store cannot be read now; try again"
+	case op.OperationID == "submit-task":
+		return detailUnavailable + detailRepeat
+	}
+	return detailUnavailable
+}
+
 // unavailable tells whether the caller may simply try again.
 func unavailable(err error) bool {
 	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// inputOf is where an operation's fields come from.
-func inputOf(op huma.Operation) string {
-	if op.Method == http.MethodGet {
+func notFoundText(op huma.Operation) string {
+	if isOfKey(op, "dedup_key") {
+		return "no task has this biz_type, biz_id and dedup_key"
+	}
+	return "no task has this job_id"
+}
+
+// inputOf is where a field of an operation comes from.
+func inputOf(op huma.Operation, field string) string {
+	if op.Method == http.MethodGet || isOfKey(op, field) {
 		return "query"
 	}
 	return "body"

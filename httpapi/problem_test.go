@@ -30,6 +30,9 @@ var calls = [][3]string{
 	{"POST", "/v1/tasks/1/cancel", ""},
 	{"PATCH", "/v1/tasks/1", `{"delay":"1h"}`},
 	{"POST", "/v1/tasks/1/redrive", ""},
+	{"GET", "/v1/tasks/by-key?biz_type=order_close&biz_id=a&dedup_key=k", ""},
+	{"PATCH", "/v1/tasks/by-key?biz_type=order_close&biz_id=a&dedup_key=k", `{"delay":"1h"}`},
+	{"POST", "/v1/tasks/by-key/cancel?biz_type=order_close&biz_id=a&dedup_key=k", ""},
 	{"GET", "/v1/dead", ""},
 	{"POST", "/v1/dead/redrive", "{}"},
 	{"GET", "/v1/cluster", ""},
@@ -112,7 +115,7 @@ func TestBatchItemsThatFail(t *testing.T) {
 		want string
 	}{
 		{&task.FieldError{Field: "biz_type", Message: "is wrong"}, `{"results":[{"error":{"field":"biz_type","message":"is wrong"}}]}`},
-		{task.ErrUnavailable, `{"results":[{"error":{"field":"","message":"the center cannot decide this now; try again. ` +
+		{task.ErrUnavailable, `{"results":[{"error":{"field":"","message":"the center cannot decide this now, and what was asked may or may not be done; try again. ` +
 			`A submit with a dedup_key is safe to repeat.","retry":true}}]}`},
 		{errors.New("secret"), `{"results":[{"error":{"field":"","message":"the center failed; its log says why"}}]}`},
 	} {

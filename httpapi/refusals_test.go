@@ -58,8 +58,8 @@ func submitRefusals() []refusal {
 		is("byte order mark", "\ufeff"+bad(`"attribute":""`), 400, "body"),
 		is("raw control character in a string", bad("\"attribute\":\"a\nb\""), 400, "body"),
 		is("NUL byte", "\x00", 400, "body"),
-		is("very deep", strings.Repeat("[", 100_000), 400, "body"),
-		is("very deep, closed", strings.Repeat(`{"a":`, 20_000)+"1"+strings.Repeat("}", 20_000), 400, "body"),
+		is("very deep", strings.Repeat("[", 30_000), 400, "body"),
+		is("very deep, closed", `{"a":`+strings.Repeat("[", 10_001)+strings.Repeat("]", 10_001)+"}", 400, "body"),
 
 		// JSON, but no object.
 		is("null", "null", 422, "body"),
@@ -89,7 +89,7 @@ func submitRefusals() []refusal {
 		is("biz_type in capitals", `{"biz_type":"ORDER_CLOSE","biz_id":"42","delay":"1h"}`, 422, "body.biz_type"),
 		is("biz_type with a blank", `{"biz_type":"order_close ","biz_id":"42","delay":"1h"}`, 422, "body.biz_type"),
 		is("biz_type no UTF-8", "{\"biz_type\":\"\xff\",\"biz_id\":\"42\",\"delay\":\"1h\"}", 422, "body.biz_type"),
-		is("biz_type huge", `{"biz_type":"`+strings.Repeat("x", 100_000)+`","biz_id":"42","delay":"1h"}`, 422, "body.biz_type"),
+		is("biz_type huge", `{"biz_type":"`+strings.Repeat("x", 30_000)+`","biz_id":"42","delay":"1h"}`, 422, "body.biz_type"),
 
 		// biz_id.
 		is("biz_id missing", `{"biz_type":"order_close","delay":"1h"}`, 422, "body.biz_id"),
@@ -98,18 +98,15 @@ func submitRefusals() []refusal {
 		is("biz_id exponent", badID(`1e3`), 422, "body.biz_id"),
 		is("biz_id negative", badID(`-1`), 422, "body.biz_id"),
 		is("biz_id negative zero", badID(`-0`), 422, "body.biz_id"),
-		is("biz_id negative string", badID(`"-1"`), 422, "body.biz_id"),
-		is("biz_id with a sign", badID(`"+1"`), 422, "body.biz_id"),
 		is("biz_id empty", badID(`""`), 422, "body.biz_id"),
-		is("biz_id blank", badID(`" 42"`), 422, "body.biz_id"),
-		is("biz_id letters", badID(`"abc"`), 422, "body.biz_id"),
-		is("biz_id hexadecimal", badID(`"0x2a"`), 422, "body.biz_id"),
 		is("biz_id null", badID(`null`), 422, "body.biz_id"),
 		is("biz_id boolean", badID(`true`), 422, "body.biz_id"),
 		is("biz_id object", badID(`{}`), 422, "body.biz_id"),
 		is("biz_id array", badID(`["42"]`), 422, "body.biz_id"),
 		is("biz_id over 64 bits", badID(`18446744073709551616`), 422, "body.biz_id"),
-		is("biz_id over 64 bits, string", badID(`"18446744073709551616"`), 422, "body.biz_id"),
+		is("biz_id text over 128 bytes", badID(`"`+strings.Repeat("é", 64)+`x"`), 422, "body.biz_id"),
+		is("biz_id text no UTF-8", badID("\"a\xff\""), 422, "body.biz_id"),
+		is("biz_id text half a surrogate pair", badID(`"\ud83d"`), 422, "body.biz_id"),
 		is("biz_id of a thousand digits", badID(strings.Repeat("9", 1000)), 422, "body.biz_id"),
 
 		// action_time and delay.
@@ -157,6 +154,20 @@ func submitRefusals() []refusal {
 		is("dedup_key null", bad(`"dedup_key":null`), 422, "body.dedup_key"),
 		is("dedup_key no UTF-8", bad("\"dedup_key\":\"\xff\""), 422, "body.dedup_key"),
 
+		// timeout and on_duplicate.
+		is("timeout 0", bad(`"timeout":"0s"`), 422, "body.timeout"),
+		is("timeout under 1ms", bad(`"timeout":"999us"`), 422, "body.timeout"),
+		is("timeout over 24h", bad(`"timeout":"24h0m0.001s"`), 422, "body.timeout"),
+		is("timeout negative", bad(`"timeout":"-1s"`), 422, "body.timeout"),
+		is("timeout number", bad(`"timeout":30`), 422, "body.timeout"),
+		is("timeout null", bad(`"timeout":null`), 422, "body.timeout"),
+		is("timeout that is none", bad(`"timeout":"long"`), 422, "body.timeout"),
+		is("on_duplicate without a dedup_key", bad(`"on_duplicate":"keep"`), 422, "body.on_duplicate"),
+		is("on_duplicate with an empty dedup_key", bad(`"on_duplicate":"move","dedup_key":""`), 422, "body.on_duplicate"),
+		is("on_duplicate unknown", bad(`"on_duplicate":"Move","dedup_key":"k"`), 422, "body.on_duplicate"),
+		is("on_duplicate empty", bad(`"on_duplicate":"","dedup_key":"k"`), 422, "body.on_duplicate"),
+		is("on_duplicate null", bad(`"on_duplicate":null,"dedup_key":"k"`), 422, "body.on_duplicate"),
+
 		{"query on a submit", "POST", "/v1/tasks?biz_id=42", bad(`"attribute":""`), 422, []string{"query.biz_id"}},
 	}
 }
@@ -179,9 +190,8 @@ func otherRefusals(jobID string) []refusal {
 
 		{"list without biz_id", "GET", "/v1/tasks", "", 422, []string{"query.biz_id"}},
 		{"list with an empty biz_id", "GET", "/v1/tasks?biz_id=", "", 422, []string{"query.biz_id"}},
-		{"list with a wrong biz_id", "GET", "/v1/tasks?biz_id=abc", "", 422, []string{"query.biz_id"}},
-		{"list with a negative biz_id", "GET", "/v1/tasks?biz_id=-1", "", 422, []string{"query.biz_id"}},
-		{"list with a huge biz_id", "GET", "/v1/tasks?biz_id=18446744073709551616", "", 422, []string{"query.biz_id"}},
+		{"list with a long biz_id", "GET", "/v1/tasks?biz_id=" + strings.Repeat("x", 129), "", 422, []string{"query.biz_id"}},
+		{"list with a biz_id that is no text", "GET", "/v1/tasks?biz_id=%ff", "", 422, []string{"query.biz_id"}},
 		{"list with two biz_ids", "GET", "/v1/tasks?biz_id=1&biz_id=2", "", 422, []string{"query.biz_id"}},
 		{"list with an unknown biz_type", "GET", "/v1/tasks?biz_id=42&biz_type=nope", "", 422, []string{"query.biz_type"}},
 		{"list with an unknown status", "GET", "/v1/tasks?biz_id=42&status=done", "", 422, []string{"query.status"}},
@@ -244,9 +254,30 @@ func otherRefusals(jobID string) []refusal {
 		{"change to a large attribute", "PATCH", one, `{"attribute":"` + strings.Repeat("x", 4097) + `"}`, 422, []string{"body.attribute"}},
 		{"change of the status", "PATCH", one, `{"status":"cancelled"}`, 422, []string{"body.status", "body.action_time"}},
 		{"change of the biz_id", "PATCH", one, `{"biz_id":"1","delay":"1h"}`, 422, []string{"body.biz_id"}},
+		{"change to a timeout of 0", "PATCH", one, `{"timeout":"0s"}`, 422, []string{"body.timeout"}},
+		{"change to a long timeout", "PATCH", one, `{"timeout":"25h"}`, 422, []string{"body.timeout"}},
+		{"change of the dedup_key", "PATCH", one, `{"delay":"1h","on_duplicate":"move"}`, 422, []string{"body.on_duplicate"}},
 		{"change of null", "PATCH", one, `null`, 422, []string{"body"}},
 		{"wrong job_id and body", "PATCH", "/v1/tasks/abc", `{"delay":1}`, 422, []string{"path.job_id", "body.delay"}},
 	}
+	for _, r := range []refusal{{method: "GET"}, {method: "PATCH", body: `{"delay":"1h"}`}, {method: "POST", target: "/cancel"}} {
+		key := "/v1/tasks/by-key" + r.target
+		is := func(name, query string, status int, locations ...string) {
+			list = append(list, refusal{"key " + name, r.method, key + query, r.body, status, locations})
+		}
+		is("missing", "", 422, "query.biz_type", "query.biz_id", "query.dedup_key")
+		is("empty", "?biz_type=&biz_id=&dedup_key=", 422, "query.biz_type", "query.biz_id", "query.dedup_key")
+		is("without dedup_key", "?biz_type=order_close&biz_id=7", 422, "query.dedup_key")
+		is("without biz_type", "?biz_id=7&dedup_key=k", 422, "query.biz_type")
+		is("with an unknown biz_type", "?biz_type=nope&biz_id=7&dedup_key=k", 422, "query.biz_type")
+		is("with a long dedup_key", "?biz_type=order_close&biz_id=7&dedup_key="+strings.Repeat("x", 65), 422, "query.dedup_key")
+		is("with a long biz_id", "?biz_type=order_close&dedup_key=k&biz_id="+strings.Repeat("x", 129), 422, "query.biz_id")
+		is("with a job_id", "?biz_type=order_close&biz_id=7&dedup_key=k&job_id=1", 422, "query.job_id")
+		is("that is no task's", "?biz_type=order_close&biz_id=7&dedup_key=k", 404)
+		is("that is a text's", "?biz_type=order_close&biz_id=seven&dedup_key=k", 404)
+	}
+	list = append(list, refusal{"key and body", "PATCH", "/v1/tasks/by-key?biz_type=order_close&biz_id=7", `{"delay":1}`, 422,
+		[]string{"query.dedup_key", "body.delay"}})
 	for _, action := range []refusal{{method: "GET"}, {method: "PATCH", body: `{"delay":"1h"}`}, {method: "POST", target: "/cancel"}, {method: "POST", target: "/redrive"}} {
 		for _, id := range []string{"abc", "-1", "1.5", "1e3", "0x10", "18446744073709551616", "%20", "a%2f1", "1%00", "٤"} {
 			list = append(list, refusal{"job_id " + id, action.method, "/v1/tasks/" + id + action.target, action.body, 422, []string{"path.job_id"}})
@@ -347,11 +378,44 @@ func TestMethodsThatAreAllowed(t *testing.T) {
 		"/v1/tasks/batch":     "GET, HEAD, PATCH, POST", // GET and PATCH mean a task
 		"/v1/tasks/42":        "GET, HEAD, PATCH",
 		"/v1/tasks/42/cancel": "POST",
+		"/v1/tasks/by-key":    "GET, HEAD, PATCH",
 		"/v1/dead":            "GET, HEAD",
 		"/docs":               "GET, HEAD",
 	} {
 		a := call(c, "DELETE", target, "")
 		a.problem(t, 405)
 		require.Equal(t, allow, a.Header().Get("Allow"), target)
+	}
+}
+
+// Whatever is wrong with a request, its answer is small. Before, 8 MB of unknown keys were answered with 95 MB.
+func TestRefusalsAreSmall(t *testing.T) {
+	t.Parallel()
+	var keys, nested, query strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&keys, `,"k%d":1`, i)
+		fmt.Fprintf(&query, "&k%d=%d", i, i)
+	}
+	for range 500 {
+		nested.WriteString(`,{"biz_type":1` + keys.String()[:strings.LastIndex(keys.String()[:1000], ",")] + `}`)
+	}
+	h := newFake(newFakeDesk(t))
+	for _, r := range []struct{ method, target, body string }{
+		{"POST", "/v1/tasks", submitBody[:len(submitBody)-1] + keys.String()[:15_000] + `"}`},
+		{"POST", "/v1/tasks", submitBody[:len(submitBody)-1] + keys.String()[:strings.LastIndex(keys.String()[:15_000], ",")] + `}`},
+		{"PATCH", "/v1/tasks/1", `{"x":1` + keys.String()[:strings.LastIndex(keys.String()[:15_000], ",")] + `}`},
+		{"POST", "/v1/tasks/batch", `{"x":1` + keys.String() + `}`},
+		{"POST", "/v1/tasks/batch", `{"tasks":[{}` + nested.String() + `]}`},
+		{"POST", "/v1/dead/redrive", `{"x":1` + keys.String()[:strings.LastIndex(keys.String()[:15_000], ",")] + `}`},
+		{"GET", "/v1/tasks?biz_id=1" + query.String(), ""},
+		{"GET", "/v1/dead?x=1" + query.String(), ""},
+		{"GET", "/healthz?x=1" + query.String(), ""},
+	} {
+		a := call(h, r.method, r.target, r.body, "Content-Type", "application/json")
+		require.NotContains(t, []int{201, 500, 503}, a.Code, r.target)
+		require.Less(t, a.Body.Len(), 64<<10+400*501, r.target)
+		if !strings.Contains(r.body, "tasks") {
+			require.Less(t, a.Body.Len(), 16<<10, "%s: %s", r.target, a.Body)
+		}
 	}
 }

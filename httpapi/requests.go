@@ -14,11 +14,14 @@ import (
 type submitRequest struct {
 	_          struct{} `additionalProperties:"false"`
 	BizType    text     `json:"biz_type" doc:"Name of a configured business type." example:"order_close"`
-	BizID      id       `json:"biz_id" doc:"The business's own id, like an order's: any unsigned 64-bit number, as a string or a number. Tasks of one biz_id lie in one table." example:"\"42\""`
+	BizID      bizID    `json:"biz_id" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"\"42\""`
 	ActionTime moment   `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
 	Delay      span     `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
 	Attribute  text     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`
 	DedupKey   text     `json:"dedup_key,omitempty" maxLength:"64" doc:"Makes the submit safe to repeat: the first task of the same biz_type, biz_id and dedup_key is answered, unchanged. At most 64 bytes of UTF-8." example:"order-42-unpaid"`
+	Timeout    timeout  `json:"timeout,omitempty" doc:"How long one run may take, instead of its business type's timeout: a Go duration of 1ms to 24h, rounded up to a millisecond." example:"1.5s"`
+
+	OnDuplicate onDuplicate `json:"on_duplicate,omitempty" enum:"keep,move" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default) or move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending)." example:"move"`
 }
 
 func (r *submitRequest) field(name []byte) field {
@@ -35,6 +38,10 @@ func (r *submitRequest) field(name []byte) field {
 		return &r.Attribute
 	case "dedup_key":
 		return &r.DedupKey
+	case "timeout":
+		return &r.Timeout
+	case "on_duplicate":
+		return &r.OnDuplicate
 	}
 	return nil
 }
@@ -49,13 +56,17 @@ func (r *submitRequest) missing() (faults []fault) {
 	if !r.ActionTime.given && !r.Delay.given {
 		faults = append(faults, fault{"action_time", "is missing; give action_time (RFC 3339) or delay (like 30m)"})
 	}
+	if r.OnDuplicate.given && !r.DedupKey.given {
+		faults = append(faults, fault{"on_duplicate", "needs a dedup_key; without one there are no duplicates"})
+	}
 	return append(faults, bothTimes(&r.ActionTime, &r.Delay)...)
 }
 
 func (r *submitRequest) submit() intake.Submit {
 	return intake.Submit{
-		BizType: r.BizType.value, BizID: uint64(r.BizID.value), When: when(&r.ActionTime, &r.Delay),
-		Attribute: r.Attribute.value, DedupKey: r.DedupKey.value,
+		BizType: r.BizType.value, BizID: r.BizID.value.Number, BizKey: r.BizID.value.Key, When: when(&r.ActionTime, &r.Delay),
+		Attribute: r.Attribute.value, DedupKey: r.DedupKey.value, Timeout: r.Timeout.value,
+		OnDuplicate: intake.OnDuplicate(r.OnDuplicate.value),
 	}
 }
 
@@ -131,12 +142,13 @@ func (batch) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeArray, Items: r.Schema(reflect.TypeFor[submitRequest](), true, "")}
 }
 
-// changeRequest asks for another time, another attribute, or both.
+// changeRequest asks for another time, another attribute, another time-out, or several of them.
 type changeRequest struct {
 	_          struct{} `additionalProperties:"false"`
 	ActionTime moment   `json:"action_time,omitempty" doc:"When to fire, RFC 3339. Give either this or delay." example:"2026-01-02T16:00:00Z"`
 	Delay      span     `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration. Give either this or action_time." example:"45m"`
 	Attribute  text     `json:"attribute,omitempty" maxLength:"4096" doc:"Replaces the attribute. At most 4096 bytes of UTF-8." example:"{\"shop\":8}"`
+	Timeout    timeout  `json:"timeout,omitempty" doc:"How long one run may take: a Go duration of 1ms to 24h." example:"1.5s"`
 }
 
 func (r *changeRequest) field(name []byte) field {
@@ -147,24 +159,30 @@ func (r *changeRequest) field(name []byte) field {
 		return &r.Delay
 	case "attribute":
 		return &r.Attribute
+	case "timeout":
+		return &r.Timeout
 	}
 	return nil
 }
 
 func (r *changeRequest) missing() []fault {
-	if !r.ActionTime.given && !r.Delay.given && !r.Attribute.given {
-		return []fault{{"action_time", "nothing to change; give action_time or delay, or attribute"}}
+	if !r.ActionTime.given && !r.Delay.given && !r.Attribute.given && !r.Timeout.given {
+		return []fault{{"action_time", "nothing to change; give action_time or delay, attribute, or timeout"}}
 	}
 	return bothTimes(&r.ActionTime, &r.Delay)
 }
 
-func (r *changeRequest) change() (c intake.Change) {
+func (r *changeRequest) change(ifMatch []string) intake.Change {
+	c := intake.Change{IfMatch: ifMatch}
 	if r.ActionTime.given || r.Delay.given {
 		w := when(&r.ActionTime, &r.Delay)
 		c.When = &w
 	}
 	if r.Attribute.given {
 		c.Attribute = &r.Attribute.value
+	}
+	if r.Timeout.given {
+		c.Timeout = &r.Timeout.value
 	}
 	return c
 }
@@ -245,5 +263,5 @@ func (l *ids) read(value []byte) error {
 }
 
 func (ids) Schema(r huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeArray, Items: id{}.Schema(r)}
+	return &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{OneOf: []*huma.Schema{idParam{}.Schema(r), idNumberSchema()}}}
 }

@@ -18,6 +18,10 @@ func (a *api) routes() {
 	route(a, "POST   /v1/tasks/{job_id}/cancel", "cancel-task", a.cancel)
 	route(a, "POST   /v1/tasks/{job_id}/redrive", "redrive-task", a.redrive)
 
+	route(a, "GET    /v1/tasks/by-key", "get-task-by-key", a.getByKey)
+	route(a, "PATCH  /v1/tasks/by-key", "change-task-by-key", a.changeByKey)
+	route(a, "POST   /v1/tasks/by-key/cancel", "cancel-task-by-key", a.cancelByKey)
+
 	route(a, "GET    /v1/dead", "list-dead", a.listDead)
 	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)
 

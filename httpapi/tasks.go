@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/taskjson"
@@ -15,6 +17,7 @@ type submitInput struct{ body[submitRequest] }
 type submitOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"Where the task can be read."`
+	ETag     string `header:"ETag" doc:"Names this state of the task; for If-Match."`
 	Body     taskjson.Task
 }
 
@@ -25,7 +28,7 @@ func (a *api) submit(ctx context.Context, in *submitInput) (*submitOutput, error
 	if err != nil {
 		return nil, err
 	}
-	out := &submitOutput{Status: http.StatusCreated, Body: a.shape(s.Task)}
+	out := &submitOutput{Status: http.StatusCreated, ETag: formatTag(&s.Task), Body: a.shape(s.Task)}
 	out.Location = "/v1/tasks/" + out.Body.JobID.String()
 	if s.Duplicate {
 		out.Status = http.StatusOK
@@ -47,30 +50,57 @@ type taskInput struct {
 	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
 }
 
-type taskOutput struct{ Body taskjson.Task }
+type taskOutput struct {
+	ETag string `header:"ETag" doc:"Names this state of the task; for If-Match."`
+	Body taskjson.Task
+}
 
 func (a *api) one(t task.Task, err error) (*taskOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &taskOutput{a.shape(t)}, nil
+	return &taskOutput{formatTag(&t), a.shape(t)}, nil
+}
+
+// found is one with what the owner knows: whether the task runs.
+func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, error) {
+	out, err := a.one(t, err)
+	if err != nil {
+		return nil, err
+	}
+	if r, runs := a.desk.Running(ctx, t); runs {
+		out.Body.Running = &taskjson.Running{Node: r.Node, Since: taskjson.Time(r.Since)}
+	}
+	return out, nil
 }
 
 func (a *api) get(ctx context.Context, in *taskInput) (*taskOutput, error) {
-	return a.one(a.desk.Get(ctx, in.JobID.value))
+	t, err := a.desk.Get(ctx, in.JobID.value)
+	return a.found(ctx, t, err)
 }
 
 type changeInput struct {
 	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+	Condition
 	body[changeRequest]
 }
 
-func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
-	return a.one(a.desk.Reschedule(ctx, in.JobID.value, in.sent.change()))
+// Resolve reads the header and the body.
+func (in *changeInput) Resolve(ctx huma.Context) []error {
+	return append(in.Condition.Resolve(ctx), in.body.Resolve(ctx)...)
 }
 
-func (a *api) redrive(ctx context.Context, in *taskInput) (*taskOutput, error) {
-	return a.one(a.desk.Redrive(ctx, in.JobID.value))
+func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
+	return a.one(a.desk.Reschedule(ctx, in.JobID.value, in.sent.change(in.tags)))
+}
+
+type conditionalInput struct {
+	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+	Condition
+}
+
+func (a *api) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, error) {
+	return a.one(a.desk.RedriveIf(ctx, in.JobID.value, in.tags))
 }
 
 // Cancelled answers a cancel.
@@ -80,15 +110,19 @@ type Cancelled struct {
 
 type cancelOutput struct{ Body Cancelled }
 
-func (a *api) cancel(ctx context.Context, in *taskInput) (*cancelOutput, error) {
-	if err := a.desk.Cancel(ctx, in.JobID.value); err != nil {
+func (a *api) cancel(ctx context.Context, in *conditionalInput) (*cancelOutput, error) {
+	return a.cancelled(a.desk.CancelIf(ctx, in.JobID.value, in.tags))
+}
+
+func (a *api) cancelled(err error) (*cancelOutput, error) {
+	if err != nil {
 		return nil, err
 	}
 	return &cancelOutput{Cancelled{Outcome: "cancelled"}}, nil
 }
 
 type listInput struct {
-	BizID   idParam    `query:"biz_id" required:"true" doc:"Tasks of this biz_id; they lie in one table." example:"42"`
+	BizID   bizIDParam `query:"biz_id" required:"true" doc:"Tasks of this biz_id, a number or a text; they lie in one table." example:"42"`
 	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
 	Status  string     `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status."`
 	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
@@ -104,7 +138,7 @@ type Page struct {
 type pageOutput struct{ Body Page }
 
 func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
-	q := intake.List{BizID: in.BizID.value, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
+	q := intake.List{BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
 	if in.Status != "" {
 		s, err := task.ParseStatus(in.Status)
 		if err != nil {

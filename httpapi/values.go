@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
@@ -32,20 +33,30 @@ func (t *text) read(value []byte) (err error) {
 
 func (text) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 
-// id is a 64-bit id, as a string or a number.
-type id struct {
+// bizID is a biz_id: a number, as a string or a number, or a text.
+type bizID struct {
 	given
-	value taskjson.ID
+	value taskjson.BizID
 }
 
-func (i *id) read(value []byte) error { return i.value.UnmarshalJSON(value) }
+func (b *bizID) read(value []byte) error {
+	if value[0] != '"' {
+		return b.value.UnmarshalJSON(value)
+	}
+	s, err := unquote(value)
+	if err != nil {
+		return err
+	}
+	return b.value.UnmarshalText([]byte(s))
+}
 
-func (id) Schema(huma.Registry) *huma.Schema {
+func (bizID) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{bizIDSchema(), idNumberSchema()}}
+}
+
+func idNumberSchema() *huma.Schema {
 	least, most := 0.0, float64(1<<64)
-	return &huma.Schema{OneOf: []*huma.Schema{
-		{Type: huma.TypeString, Pattern: idPattern},
-		{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most},
-	}}
+	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}
 }
 
 // moment is an RFC 3339 time.
@@ -88,6 +99,28 @@ func (d *span) read(value []byte) error {
 }
 
 func (span) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+
+// timeout is how long a run may take. The desk knows the bounds; to it 0s is none.
+type timeout struct{ span }
+
+func (t *timeout) read(value []byte) error {
+	err := t.span.read(value)
+	if err == nil && t.value == 0 {
+		err = errors.New("0s is out of range; give 1ms to 24h")
+	}
+	return err
+}
+
+// onDuplicate is keep or move.
+type onDuplicate struct{ text }
+
+func (o *onDuplicate) read(value []byte) error {
+	err := o.text.read(value)
+	if err == nil && o.value != string(intake.Keep) && o.value != string(intake.Move) {
+		err = fmt.Errorf("%.64q is neither keep nor move", o.value)
+	}
+	return err
+}
 
 // count is a whole number, 1 or more.
 type count struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
@@ -15,51 +16,59 @@ import (
 // running now), task.ErrNotFound, store.ErrNotBegun (the caller left before; nothing
 // was changed) or task.ErrUnavailable; after the last one the task may or may not be
 // cancelled.
-func (d *Desk) Cancel(ctx context.Context, jobID uint64) error {
+func (d *Desk) Cancel(ctx context.Context, jobID uint64) error { return d.CancelIf(ctx, jobID, nil) }
+
+// CancelIf is Cancel if one of the tags is the task's (task.Task.Tag) or
+// task.MatchAny; otherwise it answers task.ChangedError. No tags ask for nothing.
+func (d *Desk) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error {
 	p, err := d.partition(jobID)
 	if err != nil {
 		return err
 	}
-	if !d.cfg.Cluster.Owns(p) {
+	term := d.cfg.Cluster.Term(p)
+	if term == 0 {
 		peer, err := d.owner(ctx, p)
 		if err != nil {
 			return err
 		}
-		return peer.Cancel(ctx, jobID)
+		return peer.CancelIf(ctx, jobID, ifMatch)
 	}
-	h, err := d.hold(ctx, jobID, p)
+	h, err := d.hold(ctx, jobID, p, term, ifMatch)
 	if err != nil {
 		return err
 	}
-	err = d.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled})
+	err = d.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled}, ifMatch)
 	if err != nil {
 		d.end(h, p, task.Task{}, err)
 		return err
 	}
 	h.Gone()
 	d.cfg.Timer.Forget(jobID)
-	return d.stillOurs(p, jobID)
+	return d.stillOurs(p, term, jobID)
 }
 
-// Change asks for a new time, a new attribute, or both.
+// Change asks for a new time, a new attribute, a new time-out, or several of them.
 type Change struct {
 	When      *When
 	Attribute *string
+	Timeout   *time.Duration // task.MinTimeout to task.MaxTimeout
+	IfMatch   []string       // tags; see CancelIf
 }
 
 // Reschedule changes a pending task in one step and gives it as it stands
-// then. Its errors are those of Cancel, and task.FieldError.
+// then. A new time is a new promise. Its errors are those of CancelIf, and
+// task.FieldError.
 func (d *Desk) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error) {
 	m := store.Move{JobID: jobID, From: task.Pending, To: task.Pending}
-	if c.When == nil && c.Attribute == nil {
-		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, or attribute"}
+	if c.When == nil && c.Attribute == nil && c.Timeout == nil {
+		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
 	}
 	if c.When != nil {
 		due, err := c.When.resolve(d.cfg.Now())
 		if err != nil {
 			return task.Task{}, err
 		}
-		m.ActionTime = &due
+		m.ActionTime, m.NewPromise = &due, true
 	}
 	if c.Attribute != nil {
 		if err := checkText("attribute", *c.Attribute, task.MaxAttribute); err != nil {
@@ -67,28 +76,38 @@ func (d *Desk) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Tas
 		}
 		m.Attribute = c.Attribute
 	}
-	return d.change(ctx, m, func(p Peer) (task.Task, error) { return p.Reschedule(ctx, jobID, c) })
+	if c.Timeout != nil {
+		timeout, err := checkTimeout(*c.Timeout)
+		if err != nil {
+			return task.Task{}, err
+		}
+		m.Timeout = &timeout
+	}
+	return d.change(ctx, m, c.IfMatch, func(p Peer) (task.Task, error) { return p.Reschedule(ctx, jobID, c) })
 }
 
-// Redrive gives a dead task a fresh start: pending, attempts 0, due now. Its
-// errors are those of Cancel.
+// Redrive gives a dead task a fresh start: pending, attempts 0, due now, and
+// promised for now. Its errors are those of Cancel.
 func (d *Desk) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
-	return d.change(ctx, d.redriveMove(jobID), func(p Peer) (task.Task, error) { return p.Redrive(ctx, jobID) })
+	return d.RedriveIf(ctx, jobID, nil)
 }
 
-func (d *Desk) redriveMove(jobID uint64) store.Move {
+// RedriveIf is Redrive if one of the tags matches; see CancelIf.
+func (d *Desk) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
 	now, attempts := task.CeilMilli(d.cfg.Now()), 0
-	return store.Move{JobID: jobID, From: task.Dead, To: task.Pending, Set: store.Set{ActionTime: &now, Attempts: &attempts}}
+	m := store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
+		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
+	return d.change(ctx, m, ifMatch, func(p Peer) (task.Task, error) { return p.RedriveIf(ctx, jobID, ifMatch) })
 }
 
 // change makes a move if the task is ours; otherwise its owner is asked.
-func (d *Desk) change(ctx context.Context, m store.Move, ask func(Peer) (task.Task, error)) (task.Task, error) {
+func (d *Desk) change(ctx context.Context, m store.Move, ifMatch []string, ask func(Peer) (task.Task, error)) (task.Task, error) {
 	p, err := d.partition(m.JobID)
 	if err != nil {
 		return task.Task{}, err
 	}
-	if d.cfg.Cluster.Owns(p) {
-		return d.moveHeld(ctx, m, p)
+	if term := d.cfg.Cluster.Term(p); term != 0 {
+		return d.moveHeld(ctx, m, ifMatch, p, term)
 	}
 	peer, err := d.owner(ctx, p)
 	if err != nil {
@@ -98,19 +117,19 @@ func (d *Desk) change(ctx context.Context, m store.Move, ask func(Peer) (task.Ta
 }
 
 // moveHeld makes a move while the task is held, and queues it as it stands then.
-func (d *Desk) moveHeld(ctx context.Context, m store.Move, partition int) (task.Task, error) {
-	h, err := d.hold(ctx, m.JobID, partition)
+func (d *Desk) moveHeld(ctx context.Context, m store.Move, ifMatch []string, partition int, term uint64) (task.Task, error) {
+	h, err := d.hold(ctx, m.JobID, partition, term, ifMatch)
 	if err != nil {
 		return task.Task{}, err
 	}
 	var t task.Task
-	if err = d.move(ctx, m); err == nil {
+	if err = d.move(ctx, m, ifMatch); err == nil {
 		// The caller may have left: a change that is made is also queued.
 		t, err = d.cfg.Store.Get(context.WithoutCancel(ctx), m.JobID)
 	}
 	changed := err == nil
 	if changed {
-		err = d.stillOurs(partition, m.JobID)
+		err = d.stillOurs(partition, term, m.JobID)
 	}
 	d.end(h, partition, t, err)
 	if changed {
@@ -124,7 +143,9 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move, partition int) (task.
 // that, goes back to where it was; after another error the scanner finds what there is.
 func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
-	if errors.Is(err, store.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending {
+	var changed *task.ChangedError
+	if errors.Is(err, store.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending ||
+		errors.As(err, &changed) && changed.Task.Status == task.Pending {
 		h.Release()
 		d.dropLost(partition)
 		return
@@ -136,9 +157,17 @@ func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	d.letGo(h, t)
 }
 
-// move makes a compare-and-set, or says why it did not apply.
-func (d *Desk) move(ctx context.Context, m store.Move) error {
+// move makes a compare-and-set, or says why it did not apply. With tags it applies
+// only to a row that has one of them, and that nobody has changed in between.
+func (d *Desk) move(ctx context.Context, m store.Move, ifMatch []string) error {
 	for range 3 {
+		if len(ifMatch) > 0 {
+			t, err := d.matching(ctx, m.JobID, ifMatch)
+			if err != nil {
+				return err
+			}
+			m.Read, m.Whole = &t, true
+		}
 		applied, err := d.cfg.Store.Move(ctx, m)
 		if err != nil || applied {
 			return err
@@ -147,12 +176,25 @@ func (d *Desk) move(ctx context.Context, m store.Move) error {
 		if err != nil {
 			return err
 		}
-		if t.Status != m.From {
+		if t.Status != m.From && t.Matches(ifMatch) {
 			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictOf(t.Status)}
 		}
-		// It came back to where it was in between: once more.
+		// It came back to where it was in between, or was changed: once more.
 	}
 	return fmt.Errorf("%w: task %d keeps changing", task.ErrUnavailable, m.JobID)
+}
+
+// matching reads a task that must have one of the tags. If it cannot be read the
+// change is not begun.
+func (d *Desk) matching(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
+	t, err := d.cfg.Store.Get(ctx, jobID)
+	switch {
+	case err != nil && !errors.Is(err, task.ErrNotFound):
+		err = fmt.Errorf("%w: %w", store.ErrNotBegun, err)
+	case err == nil && !t.Matches(ifMatch):
+		err = &task.ChangedError{Task: t}
+	}
+	return t, err
 }
 
 // RedriveDead asks to redrive many dead tasks.

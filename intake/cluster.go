@@ -10,8 +10,9 @@ import (
 // Cluster tells who decides about the tasks of a partition: the node that owns
 // it, because only that node's queue knows what runs.
 type Cluster interface {
-	// Owns tells whether this node decides.
-	Owns(partition int) bool
+	// Term is 0 while another node decides. While this one does it is a number that is
+	// another one each time the partition comes back to this node.
+	Term(partition int) uint64
 	// Owner gives the desk of the node that does. The error, a
 	// task.ErrUnavailable, means that nobody owns the partition or that it is not
 	// known who does.
@@ -20,9 +21,11 @@ type Cluster interface {
 
 // Peer is another node's desk. Its answers are those of Desk.
 type Peer interface {
-	Cancel(ctx context.Context, jobID uint64) error
+	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error)
-	Redrive(ctx context.Context, jobID uint64) (task.Task, error)
+	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
+	// Running asks the owner whether a task runs. After an error it is not known.
+	Running(ctx context.Context, jobID uint64) (Running, bool, error)
 	// Offer tells the owner of tasks that were just stored and are due soon. It
 	// does not block and may fail silently: the owner's scan finds them.
 	Offer(tasks ...task.Task)
@@ -31,7 +34,7 @@ type Peer interface {
 // alone is the cluster of a node that decides everything.
 type alone struct{}
 
-func (alone) Owns(int) bool { return true }
+func (alone) Term(int) uint64 { return 1 }
 func (alone) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }
@@ -62,11 +65,14 @@ func (d *Desk) owner(ctx context.Context, partition int) (Peer, error) {
 	return d.cfg.Cluster.Owner(partition)
 }
 
-// stillOurs is asked when a move was made. If the partition was lost before (this
-// process was paused, say), its new owner may have started the task meanwhile:
-// the answer can then be neither yes nor no.
-func (d *Desk) stillOurs(partition int, jobID uint64) error {
-	if d.cfg.Cluster.Owns(partition) {
+// owns tells whether this node decides about a partition's tasks.
+func (d *Desk) owns(partition int) bool { return d.cfg.Cluster.Term(partition) != 0 }
+
+// stillOurs is asked when a move was made that was begun in a term. If the partition
+// was lost since (this process was paused, say), even if it has come back, another
+// owner may have started the task: the answer can then be neither yes nor no.
+func (d *Desk) stillOurs(partition int, term uint64, jobID uint64) error {
+	if d.cfg.Cluster.Term(partition) == term {
 		return nil
 	}
 	return Unavailable("partition %d was lost while task %d was being changed: it may or may not be changed", partition, jobID)
@@ -75,9 +81,9 @@ func (d *Desk) stillOurs(partition int, jobID uint64) error {
 // dropLost takes what was just put into the queue for a partition out again,
 // should it be lost: its new owner must not have to wait for it.
 func (d *Desk) dropLost(partition int) (lost bool) {
-	if d.cfg.Cluster.Owns(partition) {
+	if d.owns(partition) {
 		return false
 	}
-	d.cfg.Queue.DropPartitions(func(p int) bool { return !d.cfg.Cluster.Owns(p) })
+	d.cfg.Queue.DropPartitions(func(p int) bool { return !d.owns(p) })
 	return true
 }

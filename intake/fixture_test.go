@@ -32,6 +32,7 @@ const foreign = uint64(5) // a biz_id in partition 3
 type rig struct {
 	*intake.Desk
 	t     *testing.T
+	dir   string // of the store
 	store *store.Store
 	fault *faults
 	queue *queue.Queue
@@ -65,7 +66,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		)
 		require.NoError(t, err)
 		r := &rig{
-			t: t, store: s, fault: &faults{Store: s}, start: now(),
+			t: t, dir: dir, store: s, fault: &faults{Store: s}, start: now(),
 			queue:     queue.New(queue.Config{Partitions: layout.Partitions, Now: now}),
 			submitted: map[string]int{}, ran: map[uint64][]time.Time{},
 		}
@@ -73,7 +74,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		r.queue.SetLane(2)
 		r.queue.SetLane(3)
 		r.Desk = intake.New(intake.Config{
-			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
+			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Near: func(bizType uint64, p int, due time.Time) bool {
 				return scanned(types, bizType) && p != 3 && !due.After(now().Add(10*time.Second))
 			},

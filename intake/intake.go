@@ -3,8 +3,8 @@
 //
 // Requests come in, checked; they go out as rows and moves to the store, and
 // what is due soon goes straight into the queue. Every refusal is a typed
-// answer: task.FieldError (bad input), task.ConflictError, task.ErrNotFound,
-// task.ErrUnavailable.
+// answer: task.FieldError (bad input), task.ConflictError, task.ChangedError,
+// task.ErrNotFound, task.ErrUnavailable.
 //
 // It refuses to know HTTP and the engines. What makes its answers honest is the
 // queue's Hold: while a cancel or a reschedule is being decided the task cannot
@@ -15,6 +15,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/timeoutcenter/toc/queue"
@@ -30,7 +31,7 @@ type Store interface {
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
-	First(ctx context.Context, bizID, bizType uint64, dedupKey string) (task.Task, error)
+	First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
 	ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error)
 	CountDead(ctx context.Context, bizType *uint64) (int, error)
@@ -43,6 +44,7 @@ type Observer interface {
 
 // Config is what a Desk works with.
 type Config struct {
+	Node     string // this node's name, as answers show it
 	Store    Store
 	Queue    *queue.Queue
 	Layout   sharding.Layout
@@ -101,9 +103,17 @@ func (d *Desk) partition(jobID uint64) (int, error) {
 
 // hold takes hold of a task of ours, so that nobody starts it meanwhile. The
 // partition may be lost before the task is held: then it is let go as it was.
-func (d *Desk) hold(ctx context.Context, jobID uint64, partition int) (*queue.Hold, error) {
+// That a task is not as its caller has seen it says more than that it runs.
+func (d *Desk) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
 	h, err := d.cfg.Queue.Hold(ctx, jobID, partition)
-	if err != nil || d.cfg.Cluster.Owns(partition) {
+	var runs *task.ConflictError
+	if errors.As(err, &runs) && len(ifMatch) > 0 {
+		var changed *task.ChangedError
+		if _, unlike := d.matching(ctx, jobID, ifMatch); errors.As(unlike, &changed) {
+			return nil, changed
+		}
+	}
+	if err != nil || d.cfg.Cluster.Term(partition) == term {
 		return h, err
 	}
 	h.Release()

@@ -1,7 +1,9 @@
 package intake
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -15,9 +17,68 @@ func (d *Desk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	return d.cfg.Store.Get(ctx, jobID)
 }
 
+// Key is the caller's own name for a task.
+type Key struct {
+	BizType  string // name of the business type
+	BizID    uint64
+	BizKey   string // the biz_id where it is a text; BizID is then not needed
+	DedupKey string // of the submit
+}
+
+// ByKey reads the task that was submitted under a key; task.ErrNotFound if there
+// is none.
+func (d *Desk) ByKey(ctx context.Context, k Key) (task.Task, error) {
+	bizType, err := d.typeFilter(k.BizType)
+	if bizType == nil {
+		return task.Task{}, cmp.Or(err, d.unknownType(""))
+	}
+	bizID, bizKey, err := task.BizIDOf(k.BizID, k.BizKey)
+	if err != nil {
+		return task.Task{}, err
+	}
+	if k.DedupKey == "" {
+		return task.Task{}, &task.FieldError{Field: "dedup_key", Message: "is missing; give the dedup_key of the submit"}
+	}
+	if err := checkText("dedup_key", k.DedupKey, task.MaxDedupKey); err != nil {
+		return task.Task{}, err
+	}
+	return d.cfg.Store.First(ctx, bizID, bizKey, *bizType, k.DedupKey)
+}
+
+// Running says where a task runs, and since when.
+type Running struct {
+	Node  string
+	Since time.Time
+}
+
+// askRunning is how long a look-up waits for a task's owner to say whether it runs.
+const askRunning = time.Second
+
+// Running tells whether a task runs now, as its owner knows. If the owner is not
+// known or does not answer, the task is taken for one that does not run.
+func (d *Desk) Running(ctx context.Context, t task.Task) (Running, bool) {
+	p, err := d.partition(t.JobID)
+	if err != nil || t.Status != task.Pending {
+		return Running{}, false
+	}
+	if d.cfg.Cluster.Term(p) != 0 {
+		since, runs := d.cfg.Queue.RunsSince(t.JobID)
+		return Running{Node: d.cfg.Node, Since: since}, runs
+	}
+	peer, err := d.owner(ctx, p)
+	if err != nil {
+		return Running{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askRunning)
+	defer cancel()
+	r, runs, err := peer.Running(ctx, t.JobID)
+	return r, runs && err == nil
+}
+
 // List narrows a look-up by biz_id.
 type List struct {
 	BizID   uint64
+	BizKey  string       // the biz_id where it is a text; BizID is then not needed
 	BizType string       // name; empty: all
 	Status  *task.Status // nil: all
 	After   uint64       // the Next of the page before; 0: the first page
@@ -36,7 +97,11 @@ func (d *Desk) List(ctx context.Context, q List) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	list, err := d.cfg.Store.List(ctx, q.BizID, store.Filter{BizType: bizType, Status: q.Status, After: q.After, Limit: q.Limit + 1})
+	bizID, bizKey, err := task.BizIDOf(q.BizID, q.BizKey)
+	if err != nil {
+		return Page{}, err
+	}
+	list, err := d.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: q.Limit + 1})
 	return page(list, q.Limit), err
 }
 

@@ -2,13 +2,11 @@ package intake
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
@@ -79,16 +77,23 @@ func (w When) resolve(now time.Time) (time.Time, error) {
 type Submit struct {
 	BizType   string // name of the business type
 	BizID     uint64
+	BizKey    string // the biz_id where it is a text; BizID is then not needed. At most task.MaxBizKey bytes of UTF-8
 	When      When
-	Attribute string // at most task.MaxAttribute bytes of UTF-8
-	DedupKey  string // at most task.MaxDedupKey bytes of UTF-8; empty: none
+	Attribute string        // at most task.MaxAttribute bytes of UTF-8
+	DedupKey  string        // at most task.MaxDedupKey bytes of UTF-8; empty: none
+	Timeout   time.Duration // of one run: task.MinTimeout to task.MaxTimeout, rounded up to a millisecond; 0: the business type's
+
+	// OnDuplicate says what becomes of the first task if DedupKey is known. Defaults to Keep.
+	OnDuplicate OnDuplicate
 }
 
 // Submitted answers a Submit.
 type Submitted struct {
 	Task      task.Task // as stored
-	Duplicate bool      // the dedup_key was known: Task is the first task, unchanged
-	Err       error     // nil, task.FieldError, task.ErrUnavailable, or that of a ctx that ended before writing began
+	Duplicate bool      // the dedup_key was known: Task is the first task, unchanged or moved (see OnDuplicate)
+	// Err is nil, task.FieldError, task.ErrUnavailable, that of a ctx that ended before writing began or, of a first
+	// task that was to be moved, task.ConflictError.
+	Err error
 }
 
 // check turns a request into a task, or says which field is wrong.
@@ -104,13 +109,31 @@ func (d *Desk) check(r *Submit, now time.Time) (task.Task, task.BizType, error) 
 	if err := checkText("attribute", r.Attribute, task.MaxAttribute); err != nil {
 		return task.Task{}, b, err
 	}
-	if err := checkText("dedup_key", r.DedupKey, task.MaxDedupKey); err != nil {
+	if err := r.checkDuplicate(); err != nil {
+		return task.Task{}, b, err
+	}
+	timeout := r.Timeout
+	if timeout != 0 {
+		if timeout, err = checkTimeout(timeout); err != nil {
+			return task.Task{}, b, err
+		}
+	}
+	bizID, bizKey, err := task.BizIDOf(r.BizID, r.BizKey)
+	if err != nil {
 		return task.Task{}, b, err
 	}
 	return task.Task{
-		JobID: d.cfg.Store.NewID(r.BizID), BizID: r.BizID, BizType: b.ID,
-		ActionTime: due, Attribute: r.Attribute, DedupKey: r.DedupKey,
+		JobID: d.cfg.Store.NewID(bizID), BizID: bizID, BizKey: bizKey, BizType: b.ID,
+		ActionTime: due, Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: timeout,
 	}, b, nil
+}
+
+// checkTimeout rounds a time-out up to what is stored.
+func checkTimeout(d time.Duration) (time.Duration, error) {
+	if d < task.MinTimeout || d > task.MaxTimeout {
+		return 0, &task.FieldError{Field: "timeout", Message: fmt.Sprintf("%s is out of range; give 1ms to 24h", d)}
+	}
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
 }
 
 func (d *Desk) unknownType(name string) error {
@@ -120,6 +143,10 @@ func (d *Desk) unknownType(name string) error {
 	var known []string
 	for _, b := range d.Types().All() {
 		known = append(known, b.Name)
+	}
+	const most = 10
+	if more := len(known) - most; more > 0 {
+		known = append(known[:most], fmt.Sprintf("%d more", more))
 	}
 	return &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%.64q is not configured; there are: %s", name, strings.Join(known, ", "))}
 }
@@ -166,63 +193,38 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	holds := d.holdNear(ctx, tasks)
 	// Should the caller leave, a task that is stored is still queued: Insert waits for it.
 	stored := tasks[:0]
+	var late []uint64
 	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
-		d.letGoSubmitted(holds[tasks[i].JobID], tasks[i].JobID, in)
+		id := tasks[i].JobID
+		queued := d.letGoSubmitted(holds[id], id, in)
 		if in.Err == nil && !in.Duplicate {
 			d.cfg.Observer.Submitted(types[i], 1)
 			stored = append(stored, in.Task)
+			if p, _ := d.partition(in.Task.JobID); !queued && d.cfg.Near(in.Task.BizType, p, in.Task.ActionTime) {
+				late = append(late, in.Task.JobID)
+			}
 		}
 	}
+	d.wakeLate(ctx, late)
 	d.cfg.Timer.Arm(stored...)
 	d.offerAway(stored)
+	d.moveDuplicates(ctx, requests, results)
 	d.answerReplays(ctx, replays)
 	return results
 }
 
-// replay is a request whose time has passed, and which may have been answered when
-// it had not.
-type replay struct {
-	*Submit
-	bizType uint64
-	result  *Submitted
-}
-
-// replayed tells whether a refused request may be a replay.
-func (r *Submit) replayed(b task.BizType, now time.Time) bool {
-	late := r.When.kind == whenAt && r.When.at.Before(now.Add(-MaxPast))
-	return late && b.ID != 0 && r.DedupKey != "" && checkText("dedup_key", r.DedupKey, task.MaxDedupKey) == nil
-}
-
-// Bounds of looking up first tasks: how many at the same time, and how long all
-// those of a batch may take.
-const (
-	lookUps        = 8
-	lookUpPatience = 10 * time.Second
-)
-
-// answerReplays answers requests whose dedup_key is known with the first task, as if
-// they had come in time. The others stay refused.
-func (d *Desk) answerReplays(ctx context.Context, replays []replay) {
-	if len(replays) == 0 {
+// wakeLate queues tasks that were not due soon when they were handed to the store, and
+// are now: the tick that would have found them was while they were being inserted.
+func (d *Desk) wakeLate(ctx context.Context, jobIDs []uint64) {
+	if len(jobIDs) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpPatience)
 	defer cancel()
-	var g errgroup.Group
-	g.SetLimit(lookUps)
-	for _, r := range replays {
-		g.Go(func() error {
-			switch first, err := d.cfg.Store.First(ctx, r.BizID, r.bizType, r.DedupKey); {
-			case err == nil:
-				*r.result = Submitted{Task: first, Duplicate: true}
-			case !errors.Is(err, task.ErrNotFound):
-				r.result.Err = err
-			}
-			return nil
-		})
+	for part := range slices.Chunk(jobIDs, MaxWake) {
+		d.Wake(ctx, part)
 	}
-	_ = g.Wait()
 }
 
 func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
@@ -243,15 +245,18 @@ func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queu
 	return holds
 }
 
-// letGoSubmitted ends the hold of a task that was just inserted. If its row is
-// not ours, or took another job_id, or may or may not be there, the scanner
-// finds what there is.
-func (d *Desk) letGoSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) {
+// letGoSubmitted ends the hold of a task that was just inserted, and tells whether the
+// hold was of its row. If that is not ours, took another job_id, or may or may not be
+// there, the scanner finds what there is.
+func (d *Desk) letGoSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) bool {
 	switch {
 	case h == nil:
+		return false
 	case in.Err == nil && !in.Duplicate && in.Task.JobID == jobID:
 		d.letGo(h, in.Task)
+		return true
 	default:
 		h.Gone()
+		return false
 	}
 }

@@ -347,3 +347,91 @@ func TestManyAtOnce(t *testing.T) {
 		require.Equal(t, callers*each, r.counts("order_close"))
 	})
 }
+
+// The insert takes so long that the tick which would have found the task is over before the row is there. Before, it waited for the next
+// one, late by up to as long as the insert took. (Here nobody scans: it never ran.)
+func TestASlowInsertDoesNotMakeATaskLate(t *testing.T) {
+	for _, takes := range []time.Duration{3 * time.Second, 14 * time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.work(0)
+				r.fault.insert = func(*task.Task) error { time.Sleep(takes); return nil }
+				one := r.order(1, 12*time.Second)
+				far := r.order(2, time.Hour)
+				r.after(time.Minute)
+				at := one.ActionTime
+				if answered := r.start.Add(takes); answered.After(at) {
+					at = answered
+				}
+				require.Len(t, r.runs(one.JobID), 1)
+				require.WithinDuration(t, at, r.runs(one.JobID)[0], 2*time.Millisecond, "the clock of the bubble stands still but for this")
+				require.Empty(t, r.runs(far.JobID))
+			})
+		})
+	}
+}
+
+// It was found by others, and is over, while its submit still waits for the answer.
+func TestASlowInsertDoesNotRunATaskTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		r.fault.insert = func(one *task.Task) error {
+			time.Sleep(11 * time.Second)
+			require.Equal(t, 1, r.Wake(t.Context(), []uint64{one.JobID}))
+			time.Sleep(3 * time.Second)
+			return nil
+		}
+		one := r.order(1, 12*time.Second)
+		r.after(time.Minute)
+		require.Equal(t, []time.Time{one.ActionTime}, ceil(r.runs(one.JobID)))
+	})
+}
+
+// Of several submits that move one task the last one of a batch decides, also where another one is stored first:
+// those with a time-out are written apart.
+func TestTheLastMoveOfABatchDecides(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		one := func(key, attribute string, timeout time.Duration) intake.Submit {
+			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: key, Attribute: attribute,
+				Timeout: timeout, OnDuplicate: intake.Move}
+		}
+		got := r.SubmitBatch(t.Context(), []intake.Submit{one("other", "", 0), one("k", "first", time.Second), one("k", "second", 0), one("k", "third", 0)})
+		for _, s := range got {
+			require.NoError(t, s.Err)
+		}
+		require.Equal(t, got[1].Task.JobID, got[3].Task.JobID)
+		require.Equal(t, "third", r.row(got[3].Task.JobID).Attribute)
+		require.Equal(t, time.Second, r.row(got[3].Task.JobID).Timeout)
+		require.Equal(t, r.row(got[3].Task.JobID), got[3].Task)
+
+		// It is processed before it is moved.
+		r.fault.move = func(m *store.Move) (bool, error) {
+			r.byHand(m.JobID, "status = 2")
+			r.fault.move = nil
+			return false, nil
+		}
+		s, err := r.Submit(t.Context(), one("k", "fourth", 0))
+		var conflict *task.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, task.ConflictProcessed, conflict.Conflict)
+		require.Zero(t, s.Task)
+	})
+}
+
+// A replay that would move the task to a time that has passed is refused; one that keeps it is answered.
+func TestAReplayOfAMove(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := intake.Submit{BizType: "order_close", BizKey: "a text", When: intake.At(now().Add(time.Second)), DedupKey: "k", OnDuplicate: intake.Move}
+		first, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		r.after(time.Minute)
+		var wrong *task.FieldError
+		_, err = r.Submit(t.Context(), s)
+		require.ErrorAs(t, err, &wrong)
+		require.Equal(t, "action_time", wrong.Field)
+		s.OnDuplicate = intake.Keep
+		again, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, first.Task, again.Task)
+	})
+}

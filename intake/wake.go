@@ -25,7 +25,7 @@ func (d *Desk) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
 	ours := make([]uint64, 0, len(jobIDs))
 	for _, id := range jobIDs {
 		p, err := d.partition(id)
-		if err != nil || !d.cfg.Cluster.Owns(p) {
+		if err != nil || !d.owns(p) {
 			continue
 		}
 		if reads[p] == nil {
@@ -77,7 +77,7 @@ func (d *Desk) offer(tasks []task.Task, want func(bizType uint64, partition int,
 	var away map[int][]task.Task // by partition
 	for _, t := range tasks {
 		p := d.cfg.Layout.Partition(d.cfg.Layout.Shard(t.BizID))
-		if d.cfg.Cluster.Owns(p) || !want(t.BizType, p, t.ActionTime) {
+		if d.owns(p) || !want(t.BizType, p, t.ActionTime) {
 			continue
 		}
 		if away == nil {

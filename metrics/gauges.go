@@ -1,51 +1,105 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
 
-// Gauge is a value read at the time of a scrape, by business type.
-type Gauge struct {
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// State is what is read at the time of a scrape.
+type State struct {
+	Types           []TypeState
+	PartitionsOwned int
+	DatabaseUp      []bool // by database: it can be read and takes writes
+	RedisUp         *bool  // nil: no business type needs it
+	ConsulUp        *bool  // nil: there is none
+	Degraded        []Trouble
+	UnknownPending  map[uint64]int // by a biz_type that is not configured: overdue rows
+}
+
+// TypeState is the state of a business type.
+type TypeState struct {
 	BizType       string
 	QueueDepth    int
 	Running       int
+	Stuck         int // runs that have ignored their time-out
 	Overdue       int
 	OldestOverdue float64 // seconds
 }
 
-// Watch registers the values that are read when they are asked for.
-func (m *Metrics) Watch(gauges func() []Gauge, partitionsOwned func() int) {
-	m.registry.MustRegister(&gaugeCollector{gauges: gauges, owned: partitionsOwned})
+// Trouble is something that /readyz lists.
+type Trouble struct {
+	Reason   string // one of a few words
+	Database int    // −1: it concerns none alone
 }
 
-type gaugeCollector struct {
-	gauges func() []Gauge
-	owned  func() int
-}
+// Watch registers the values that are read when they are asked for.
+func (m *Metrics) Watch(state func() State) { m.registry.MustRegister(stateCollector(state)) }
+
+type stateCollector func() State
 
 var (
-	depthDesc   = prometheus.NewDesc("toc_queue_depth", "Tasks in memory that have not started.", []string{"biz_type"}, nil)
-	runningDesc = prometheus.NewDesc("toc_running", "Tasks that have started and whose outcome is not durable yet.", []string{"biz_type"}, nil)
-	overdueDesc = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
-	oldestDesc  = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue; 0 if none is.", []string{"biz_type"}, nil)
-	ownedDesc   = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
+	depthDesc    = prometheus.NewDesc("toc_queue_depth", "Tasks in memory that have not started.", []string{"biz_type"}, nil)
+	runningDesc  = prometheus.NewDesc("toc_running", "Tasks that have started and whose outcome is not durable yet.", []string{"biz_type"}, nil)
+	stuckDesc    = prometheus.NewDesc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", []string{"biz_type"}, nil)
+	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
+	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
+	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
+	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
+	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
+	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
+	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
+	degradedDesc = prometheus.NewDesc("toc_degraded", "What /readyz lists: how many of each reason.", []string{"reason", "database"}, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (c *gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, overdueDesc, oldestDesc, ownedDesc} {
+func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, degradedDesc} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *gaugeCollector) Collect(ch chan<- prometheus.Metric) {
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(ownedDesc, float64(c.owned()))
-	for _, g := range c.gauges() {
-		gauge(depthDesc, float64(g.QueueDepth), g.BizType)
-		gauge(runningDesc, float64(g.Running), g.BizType)
-		gauge(overdueDesc, float64(g.Overdue), g.BizType)
-		gauge(oldestDesc, g.OldestOverdue, g.BizType)
+	up := func(is bool) float64 {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	s := c()
+	gauge(ownedDesc, float64(s.PartitionsOwned))
+	for _, t := range s.Types {
+		gauge(depthDesc, float64(t.QueueDepth), t.BizType)
+		gauge(runningDesc, float64(t.Running), t.BizType)
+		gauge(stuckDesc, float64(t.Stuck), t.BizType)
+		gauge(overdueDesc, float64(t.Overdue), t.BizType)
+		gauge(oldestDesc, t.OldestOverdue, t.BizType)
+	}
+	for id, rows := range s.UnknownPending {
+		gauge(unknownDesc, float64(rows), strconv.FormatUint(id, 10))
+	}
+	for d, is := range s.DatabaseUp {
+		gauge(databaseDesc, up(is), strconv.Itoa(d))
+	}
+	if s.RedisUp != nil {
+		gauge(redisDesc, up(*s.RedisUp))
+	}
+	if s.ConsulUp != nil {
+		gauge(consulDesc, up(*s.ConsulUp))
+	}
+	count := make(map[Trouble]int)
+	for _, t := range s.Degraded {
+		count[t]++
+	}
+	for t, n := range count {
+		database := ""
+		if t.Database >= 0 {
+			database = strconv.Itoa(t.Database)
+		}
+		gauge(degradedDesc, float64(n), t.Reason, database)
 	}
 }

@@ -42,6 +42,9 @@ type Metrics struct {
 	unarmed   *prometheus.CounterVec
 	expired   *prometheus.CounterVec
 	roundTrip prometheus.Histogram
+	requests  *prometheus.CounterVec
+	refused   *prometheus.CounterVec
+	answering *prometheus.HistogramVec
 
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
@@ -54,7 +57,7 @@ type series struct {
 	submitted prometheus.Counter
 	lateness  prometheus.Observer
 	run       prometheus.Observer
-	fenced    prometheus.Counter
+	fenced    map[processor.Fence]prometheus.Counter
 	runs      map[processor.Outcome]prometheus.Counter
 }
 
@@ -76,8 +79,8 @@ func New() *Metrics {
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
 		}, []string{"biz_type"}),
 		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_finish_fenced_total", Help: "Runs whose row was not pending any more when they ended.",
-		}, []string{"biz_type"}),
+			Name: "toc_finish_fenced_total", Help: "Outcomes of which something was not written, because it had been edited while the task ran: its status, its attempts, or its action_time (moved).",
+		}, []string{"biz_type", "reason"}),
 		scans: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "toc_scan_seconds", Help: "Time of one pass of the scanner over the owned partitions of one database.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
@@ -98,13 +101,23 @@ func New() *Metrics {
 			Name: "toc_claims_expired_total", Help: "Claims that nobody settled and that were rolled back.",
 		}, []string{"biz_type"}),
 		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "toc_redis_round_trip_seconds", Help: "Time of one claim of all slots that were due.",
+			Name: "toc_redis_round_trip_seconds", Help: "Time of one claim of all slots of a Redis server that were due.",
 			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .05, .1, .5, 1, 5},
 		}),
 	}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "toc_http_requests_total", Help: "Requests to the HTTP API by route and the status that they were answered with.",
+	}, []string{"route", "status"})
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "toc_refused_total", Help: "Requests to the HTTP API that were answered with 4xx or 5xx.",
+	}, []string{"route", "reason"})
+	m.answering = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "toc_http_request_seconds", Help: "Time from a request's headers to the end of its answer.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
+	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip,
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -131,13 +144,16 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  m.lateness.WithLabelValues(b.Name, string(b.Mode)),
 		run:       m.run.WithLabelValues(b.Name),
-		fenced:    m.fenced.WithLabelValues(b.Name),
+		fenced:    make(map[processor.Fence]prometheus.Counter),
 		runs:      make(map[processor.Outcome]prometheus.Counter),
 	}
 	m.expired.WithLabelValues(b.Name)
 	m.unarmed.WithLabelValues(b.Name)
 	for _, reason := range redistimer.Reasons {
 		m.rearmed.WithLabelValues(b.Name, reason)
+	}
+	for _, why := range processor.Fences {
+		s.fenced[why] = m.fenced.WithLabelValues(b.Name, string(why))
 	}
 	for _, o := range processor.Outcomes {
 		s.runs[o] = m.runs.WithLabelValues(b.Name, string(b.Mode), string(o))
@@ -167,10 +183,10 @@ func (m *Metrics) Finished(b task.BizType, o processor.Outcome, ran time.Duratio
 	s := m.of(b)
 	s.runs[o].Inc()
 	s.run.Observe(ran.Seconds())
-	if o == processor.Fenced {
-		s.fenced.Inc()
-	}
 }
+
+// Fenced implements processor.Observer.
+func (m *Metrics) Fenced(b task.BizType, why processor.Fence) { m.of(b).fenced[why].Inc() }
 
 // Scanned implements scanner.Observer.
 func (m *Metrics) Scanned(database int, took time.Duration, err error) {
@@ -198,8 +214,37 @@ func (m *Metrics) ClaimsExpired(b task.BizType, tasks int) {
 	m.expired.WithLabelValues(b.Name).Add(float64(tasks))
 }
 
-// Died implements redistimer.Observer.
-func (m *Metrics) Died(b task.BizType) { m.of(b).runs[processor.Dead].Inc() }
+// Answered implements httpapi.Observer.
+func (m *Metrics) Answered(route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+	m.answering.WithLabelValues(route).Observe(took.Seconds())
+	if status >= 400 {
+		m.refused.WithLabelValues(route, reasonOf(status)).Inc()
+	}
+}
+
+// reasonOf is a status in a word.
+func reasonOf(status int) string {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return "invalid"
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
+		return "not_allowed"
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return "not_found"
+	case http.StatusConflict:
+		return "conflict"
+	case http.StatusPreconditionFailed:
+		return "changed"
+	case http.StatusRequestEntityTooLarge:
+		return "too_large"
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return "unavailable"
+	case http.StatusInternalServerError:
+		return "internal"
+	}
+	return strconv.Itoa(status)
+}
 
 // RoundTrip implements redistimer.Observer.
 func (m *Metrics) RoundTrip(took time.Duration) { m.roundTrip.Observe(took.Seconds()) }

@@ -12,16 +12,19 @@ type NotMigratedError struct {
 
 	Missing int    // task tables that were there once, but are gone
 	Example string // the first of them
+	NoID    bool   // all tables are there, but not the store's id
 }
 
 func (e *NotMigratedError) Error() string {
 	switch {
 	case e.Have == 0:
-		return e.Database + " has no tables yet: run `toc migrate`"
+		return e.Database + " has no tables yet: run `toc migrate` with the same --config"
+	case e.NoID:
+		return e.Database + " has no store id yet: run `toc migrate` with the same --config"
 	case e.Have < e.Want:
-		return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate`", e.Database, e.Have, e.Want)
+		return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate` with the same --config", e.Database, e.Have, e.Want)
 	default:
-		return fmt.Sprintf("%s has lost %d of its task tables, the first is %s: restore from a backup, or run `toc migrate` to make them anew, empty",
+		return fmt.Sprintf("%s has lost %d of its task tables, the first is %s: restore from a backup, or run `toc migrate` with the same --config to make them anew, empty",
 			e.Database, e.Missing, e.Example)
 	}
 }
@@ -41,7 +44,7 @@ func (e *NewerSchemaError) Error() string {
 // program that went on would look for tasks where they are not.
 type LayoutError struct {
 	Database   string
-	Key        string // layout_version, databases, tables_per_database or database
+	Key        string // layout_version, databases, tables_per_database, database or partitions
 	Have, Want string // what the database was made with, "" if it does not say any more; what this program has
 }
 
@@ -57,6 +60,9 @@ func (e *LayoutError) Error() string {
 	case keyLayoutVersion:
 		return fmt.Sprintf("%s was made with layout version %s, but this program maps ids to tables by version %s: use the program that made it",
 			e.Database, e.Have, e.Want)
+	case keyPartitions:
+		return fmt.Sprintf("cluster.partitions is %s, but the store of %s works with %s: set cluster.partitions back to %s, "+
+			"or stop everything and run `toc migrate --repartition` with the same --config", e.Want, e.Database, e.Have, e.Have)
 	default:
 		return fmt.Sprintf("store.%s is %s, but %s was made with %s: tasks would be looked for in the wrong place; set store.%s back to %s",
 			e.Key, e.Want, e.Database, e.Have, e.Key, e.Have)
@@ -81,5 +87,7 @@ func (e *DatabaseError) Unwrap() error { return e.Err }
 func isRefusal(err error) bool {
 	var layout *LayoutError
 	var newer *NewerSchemaError
-	return errors.As(err, &layout) || errors.As(err, &newer)
+	var stranger *StrangerError
+	var empty *EmptyError
+	return errors.As(err, &layout) || errors.As(err, &newer) || errors.As(err, &stranger) || errors.As(err, &empty)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strconv"
 
 	"github.com/go-sql-driver/mysql"
@@ -22,6 +24,10 @@ const (
 	keyDatabases     = "databases"
 	keyTables        = "tables_per_database"
 	keyDatabase      = "database" // this database's own number
+
+	// Written by identify when all databases are ready.
+	keyStoreID    = "store_id"   // 16 hexadecimal digits, the same in all databases of a store
+	keyPartitions = "partitions" // what cluster.partitions must be
 )
 
 // layoutVersion changes when package sharding maps ids in another way.
@@ -31,14 +37,14 @@ const layoutVersion = "1"
 // or NotMigratedError, LayoutError, NewerSchemaError, or what the server said.
 // It changes nothing.
 func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Database) error {
-	have, err := inspect(ctx, dialect, d.DB)
-	if unknown := (*mysql.MySQLError)(nil); errors.As(err, &unknown) && unknown.Number == errUnknownDatabase {
+	have, err := inspect(ctx, dialect, d)
+	if IsUnknownDatabase(err) {
 		return &NotMigratedError{Database: d.String(), Want: newest}
 	}
 	if err != nil {
 		return fmt.Errorf("read the schema version of %s: %w", d, err)
 	}
-	if err := have.accept(layout, d); err != nil {
+	if err := have.accept(layout, d, false); err != nil {
 		return err
 	}
 	if have.version < newest {
@@ -54,15 +60,19 @@ func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Data
 	return nil
 }
 
-const errUnknownDatabase = 1049 // MySQL's ER_BAD_DB_ERROR
+// IsUnknownDatabase tells whether a MySQL server answered that it has no such database.
+func IsUnknownDatabase(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == 1049 // ER_BAD_DB_ERROR
+}
 
 // check tells whether a database may be migrated: it is new, or it is ours.
-func check(ctx context.Context, dialect Dialect, layout sharding.Layout, d Database) error {
-	have, err := inspect(ctx, dialect, d.DB)
+func (cfg Config) check(ctx context.Context, d Database) (schema, error) {
+	have, err := inspect(ctx, cfg.Dialect, d)
 	if err != nil {
-		return fmt.Errorf("read the schema version: %w", err)
+		return have, fmt.Errorf("read the schema version: %w", err)
 	}
-	return have.accept(layout, d)
+	return have, have.accept(cfg.Layout, d, cfg.Repartition)
 }
 
 // schema is what a database says about itself.
@@ -71,8 +81,12 @@ type schema struct {
 	meta    map[string]string // toc_meta; empty before step 1
 }
 
-// accept refuses a database of another layout or of a newer program.
-func (s schema) accept(layout sharding.Layout, d Database) error {
+// isEmpty tells whether nothing of a store is there.
+func (s schema) isEmpty() bool { return s.version == 0 && len(s.meta) == 0 }
+
+// accept refuses a database of another layout or of a newer program. The number of
+// partitions may differ if it is to be changed.
+func (s schema) accept(layout sharding.Layout, d Database, repartition bool) error {
 	if s.version > newest {
 		return &NewerSchemaError{Database: d.String(), Have: s.version, Known: newest}
 	}
@@ -87,12 +101,22 @@ func (s schema) accept(layout sharding.Layout, d Database) error {
 			return &LayoutError{Database: d.String(), Key: want.key, Have: have, Want: want.value}
 		}
 	}
+	partitions := strconv.Itoa(layout.Partitions)
+	if have, written := s.meta[keyPartitions]; written && have != partitions && !repartition {
+		return &LayoutError{Database: d.String(), Key: keyPartitions, Have: have, Want: partitions}
+	}
 	return nil
 }
 
 // inspect reads it. No table at all is an answer, too.
-func inspect(ctx context.Context, dialect Dialect, db *sql.DB) (schema, error) {
+func inspect(ctx context.Context, dialect Dialect, d Database) (schema, error) {
 	s := schema{meta: make(map[string]string)}
+	if d.File != "" {
+		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) {
+			return s, nil // to open it would make it
+		}
+	}
+	db := d.DB
 	if there, err := exists(ctx, dialect, db, versionTable); err != nil {
 		return s, err
 	} else if there {

@@ -11,6 +11,7 @@
 //	run.go           one database: lock, check, goose
 //	lost.go          task tables that somebody dropped
 //	meta.go          what a database says it is; Verify
+//	identity.go      the store's id, by which a lost database is noticed
 //	mysql.go         what only MySQL has: databases to create, a lock, collations
 package migrations
 
@@ -56,6 +57,9 @@ type Database struct {
 	DB *sql.DB
 	// Name stands in messages. Defaults to "database <Index>".
 	Name string
+	// File is the path of a SQLite database, so that a look at one that is not there
+	// does not make it. May be empty.
+	File string
 }
 
 func (d Database) String() string {
@@ -71,6 +75,14 @@ type Config struct {
 	Layout    sharding.Layout
 	Databases []Database
 
+	// StoreID is the store's id if it is known from elsewhere. May be empty.
+	StoreID string
+	// New makes databases anew, empty, that were lost from a store that has been in use.
+	New bool
+	// Repartition puts the layout's number of partitions in force, whatever the store
+	// worked with. Nothing else may work on the store meanwhile.
+	Repartition bool
+
 	// Progress is told after each table how many of all tables are there. It is
 	// called from several goroutines, one call at a time, and must not block.
 	// May be nil.
@@ -85,12 +97,14 @@ const parallel = 8
 
 // Up brings all databases to this program's schema. It may be repeated, also
 // after a failure, and two processes may do it at once. Task tables that were
-// lost since are made anew, empty.
+// lost since are made anew, empty. When all databases of the store are ready, they
+// get the store's id.
 //
-// A database that was made with another layout or by a newer program
-// (LayoutError, NewerSchemaError) stops everything before anything is changed. Any
-// other failure is one database's own: the rest go on, and the answer joins a
-// DatabaseError for each that failed.
+// A database that was made with another layout, by a newer program or for another
+// store, or that was lost from a store in use (LayoutError, NewerSchemaError,
+// StrangerError, EmptyError) stops everything before anything is changed. Any other
+// failure is one database's own: the rest go on, and the answer joins a DatabaseError
+// for each that failed.
 func Up(ctx context.Context, cfg Config) error { return cfg.run(ctx, up) }
 
 // Down drops everything that Up made, tasks included. It is for tests.
@@ -113,12 +127,23 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 	var (
 		progress = newProgress(cfg)
 		failed   = make([]error, len(cfg.Databases))
+		schemas  = make([]schema, len(cfg.Databases))
 	)
 	cfg.each(func(i int, d Database) {
-		failed[i] = patiently(ctx, func() error { return check(ctx, cfg.Dialect, cfg.Layout, d) })
+		failed[i] = patiently(ctx, func() (err error) {
+			schemas[i], err = cfg.check(ctx, d)
+			return err
+		})
 	})
 	if err := errors.Join(failed...); isRefusal(err) {
 		return err
+	}
+	var id string
+	if dir == up {
+		var err error
+		if id, err = cfg.judge(schemas, failed); err != nil {
+			return err
+		}
 	}
 	cfg.each(func(i int, d Database) {
 		if failed[i] == nil {
@@ -134,7 +159,10 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 			failed[i] = &DatabaseError{Database: cfg.Databases[i].String(), Done: done, Total: total, Err: err}
 		}
 	}
-	return errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil || dir == down {
+		return err
+	}
+	return patiently(ctx, func() error { return cfg.identify(ctx, id) })
 }
 
 // each calls f for every database, several at once, and waits for all.

@@ -2,19 +2,27 @@ package migrations
 
 import "sync"
 
-// progress counts tables over all databases.
+// progress counts tables over all databases. A table that needs several steps is done by parts.
 type progress struct {
 	mu     sync.Mutex
 	report func(done, total int)
 	tables int         // of one database
 	total  int         // of all
-	done   int         // of all
-	perDB  map[int]int // database → its tables that are done
+	done   int         // of all, times steps
+	perDB  map[int]int // database → the same of its tables
+	steps  int         // that each table needs
 }
 
 func newProgress(cfg Config) *progress {
 	tables := cfg.Layout.TablesPerDatabase
+	perTable := 0
+	for _, s := range steps {
+		if s.perTable {
+			perTable++
+		}
+	}
 	return &progress{
+		steps:  perTable,
 		report: cfg.Progress,
 		tables: tables,
 		total:  tables * len(cfg.Databases),
@@ -22,23 +30,25 @@ func newProgress(cfg Config) *progress {
 	}
 }
 
-// reach says how many tables of a database are done. A repeated attempt starts
-// again at one; what was reported stays.
-func (p *progress) reach(database, tables int) {
+// reach records how many tables of a database have been through how many of their steps, the one under way
+// included. A repeated attempt starts again at one; what was reported stays.
+func (p *progress) reach(database, step, tables int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if tables <= p.perDB[database] {
+	parts := (step-1)*p.tables + tables
+	if parts <= p.perDB[database] {
 		return
 	}
-	p.done += tables - p.perDB[database]
-	p.perDB[database] = tables
-	if p.report != nil {
-		p.report(p.done, p.total)
+	before := p.done / p.steps
+	p.done += parts - p.perDB[database]
+	p.perDB[database] = parts
+	if p.report != nil && p.done/p.steps > before {
+		p.report(p.done/p.steps, p.total)
 	}
 }
 
 func (p *progress) of(database int) (done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.perDB[database], p.tables
+	return p.perDB[database] / p.steps, p.tables
 }

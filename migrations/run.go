@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/timeoutcenter/toc/sharding"
 )
 
 // versionTable is where goose keeps which steps a database has.
@@ -46,7 +50,7 @@ func (r *run) do(ctx context.Context, dir direction) error {
 	began, applied := time.Now(), 0
 	err := patiently(ctx, func() error {
 		// What was true before we waited need not be true now.
-		err := check(ctx, r.Dialect, r.Layout, r.database)
+		_, err := r.check(ctx, r.database)
 		if err == nil {
 			applied, err = r.attempt(ctx, dir)
 		}
@@ -55,7 +59,7 @@ func (r *run) do(ctx context.Context, dir direction) error {
 	if err != nil {
 		return err
 	}
-	r.progress.reach(r.database.Index, r.Layout.TablesPerDatabase)
+	r.progress.reach(r.database.Index, r.progress.steps, r.Layout.TablesPerDatabase)
 	if applied > 0 {
 		r.Logger.Info("database migrated", "database", r.database.String(), "steps", applied, "took", time.Since(began))
 	}
@@ -155,14 +159,60 @@ func (r *run) body(s step, dir direction, v vars) (func(context.Context, *sql.Tx
 		if !script.perTable {
 			return execute(ctx, tx, script, v)
 		}
+		done, err := r.tablesDone(ctx, tx, s, dir)
+		if err != nil {
+			return err
+		}
 		for table := range r.Layout.TablesPerDatabase {
-			if err := execute(ctx, tx, script, v.forTable(table)); err != nil {
-				return err
+			if v := v.forTable(table); !done[v.Table] {
+				err := execute(ctx, tx, script, v)
+				if r.Dialect == MySQL && s.adds != "" && isMadeAlready(err) {
+					err = nil // by the run before, on its way still when it was stopped
+				}
+				if err != nil {
+					return err
+				}
 			}
-			r.progress.reach(r.database.Index, table+1)
+			r.progress.reach(r.database.Index, s.ofTable(), table+1)
 		}
 		return nil
 	}, nil
+}
+
+// tablesDone names the tables on which a step that was stopped half way has been done already, where it cannot be
+// repeated: an ALTER TABLE on MySQL, which commits each of them.
+func (r *run) tablesDone(ctx context.Context, tx *sql.Tx, s step, dir direction) (map[string]bool, error) {
+	if s.adds == "" || r.Dialect != MySQL {
+		return nil, nil
+	}
+	rows, err := tx.QueryContext(ctx,
+		"SELECT table_name FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = ?", s.adds)
+	if err != nil {
+		return nil, fmt.Errorf("look for column %s: %w", s.adds, err)
+	}
+	defer rows.Close()
+	done := make(map[string]bool)
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		done[name] = true
+	}
+	if dir == down {
+		for table := range r.Layout.TablesPerDatabase {
+			name := sharding.TableName(table)
+			done[name] = !done[name]
+		}
+	}
+	return done, rows.Err()
+}
+
+// isMadeAlready tells that a column was there (up) or gone (down) before.
+func isMadeAlready(err error) bool {
+	var refused *mysql.MySQLError
+	const duplicateColumn, cantDropColumn = 1060, 1091
+	return errors.As(err, &refused) && (refused.Number == duplicateColumn || refused.Number == cantDropColumn)
 }
 
 func execute(ctx context.Context, tx *sql.Tx, script script, v vars) error {

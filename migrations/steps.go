@@ -17,13 +17,26 @@ import (
 type step struct {
 	number   int64
 	name     string
-	perTable bool // rendered and run once per table, else once per database
+	perTable bool   // rendered and run once per table, else once per database
+	adds     string // the last column that it adds: a table that has it is done
 }
 
 // steps are all migrations, in order. Released ones never change.
 var steps = []step{
 	{number: 1, name: "toc_meta"},
 	{number: 2, name: "timeout_task", perTable: true},
+	{number: 3, name: "task_columns", perTable: true, adds: "biz_key"},
+	{number: 4, name: "toc_running"},
+}
+
+// ofTable is which of the steps of a table this is, from 1.
+func (s step) ofTable() (n int) {
+	for _, other := range steps {
+		if other.perTable && other.number <= s.number {
+			n++
+		}
+	}
+	return n
 }
 
 // newest is the schema version that this program speaks.

@@ -78,7 +78,7 @@ func TestDefaultsAreUTCWhateverTheSessionSays(t *testing.T) {
 func TestChecks(t *testing.T) {
 	good := map[string]string{
 		"job_id": "", "biz_id": "30", "biz_type": "1", "action_time": "'2030-01-02 03:04:05.678'",
-		"status": "0", "attempts": "0", "attribute": "'a'", "last_error": "''", "dedup_key": "NULL",
+		"status": "0", "attempts": "0", "attribute": "'a'", "last_error": "''", "dedup_key": "NULL", "due_time": "NULL",
 	}
 	both := []migrations.Dialect{migrations.MySQL, migrations.SQLite}
 	lite := []migrations.Dialect{migrations.SQLite}
@@ -109,6 +109,10 @@ func TestChecks(t *testing.T) {
 		{"action_time", "'2030-01-02 24:00:00'", lite, badTime},
 		{"action_time", "''", lite, badTime},
 		{"action_time", "1893553445", lite, badTime},
+		{"due_time", "'2030-01-02 03:04:05Z'", lite, "due_time must be UTC as YYYY-MM-DD HH:MM:SS.mmm"},
+		{"due_time", "'2030-01-02 03:04:05+02:00'", lite, "due_time must be UTC as YYYY-MM-DD HH:MM:SS.mmm"},
+		{"due_time", "'2030-01-02 24:00:00'", lite, "due_time must be UTC as YYYY-MM-DD HH:MM:SS.mmm"},
+		{"due_time", "''", lite, "due_time must be UTC as YYYY-MM-DD HH:MM:SS.mmm"},
 		{"attempts", "256", lite, "attempts_must_be_0_to_255"},
 		{"attempts", "-1", lite, "attempts_must_be_0_to_255"},
 		{"attempts", "256", both[:1], "attempts"},
@@ -212,7 +216,8 @@ func TestColumnsAreTheSameOnBothDialects(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		db := p.migrated(t, small).Databases[testDatabase].DB
 		require.Equal(t, []string{"job_id", "gmt_create", "gmt_modified", "biz_id", "biz_type", "status", "action_time",
-			"attribute", "attempts", "last_error", "dedup_key"}, texts(t, db, columns[p.dialect]))
+			"attribute", "attempts", "last_error", "dedup_key",
+			"due_time", "timeout_ms", "lease", "trace", "biz_key"}, texts(t, db, columns[p.dialect]))
 	})
 }
 

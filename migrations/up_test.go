@@ -30,7 +30,7 @@ func TestUpMakesAllTablesAndMayBeRepeated(t *testing.T) {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
 			first[i] = contents(t, p.dialect, d.DB)
 			require.Subset(t, first[i], []string{
-				"timeout_task_0000", "timeout_task_0007", "version 1", "version 2",
+				"timeout_task_0000", "timeout_task_0007", "toc_running", "version 1", "version 2", "version 3", "version 4",
 				"databases=4", "tables_per_database=8", "layout_version=1", fmt.Sprintf("database=%d", i)})
 			require.NotContains(t, first[i], "timeout_task_0008")
 		}
@@ -68,30 +68,34 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 		require.NoError(t, failed[1])
 		for _, d := range a.Databases {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			require.Equal(t, []string{"0", "1", "2"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
+			require.Equal(t, []string{"0", "1", "2", "3", "4"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
 				"each step was run once")
 		}
 	})
 }
 
+// TestStoppedHalfWayGoesOn stops while tables are made, and while columns are added to them, which MySQL cannot repeat.
 func TestStoppedHalfWayGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
-		cfg := p.config(t, small)
-		ctx, stop := context.WithCancel(t.Context())
-		cfg.Progress = func(done, _ int) {
-			if done == small.Shards()/2 {
-				stop()
+		for _, at := range []int{small.Shards() / 4, small.Shards() / 2, small.Shards() * 7 / 8} {
+			cfg := p.config(t, small)
+			ctx, stop := context.WithCancel(t.Context())
+			cfg.Progress = func(done, _ int) {
+				if done == at {
+					stop()
+				}
 			}
-		}
-		err := migrations.Up(ctx, cfg)
-		require.ErrorIs(t, err, context.Canceled)
-		var failed *migrations.DatabaseError
-		require.ErrorAs(t, err, &failed)
-		require.Equal(t, small.TablesPerDatabase, failed.Total)
+			err := migrations.Up(ctx, cfg)
+			require.ErrorIs(t, err, context.Canceled)
+			var failed *migrations.DatabaseError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, small.TablesPerDatabase, failed.Total)
 
-		require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
-		for _, d := range cfg.Databases {
-			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
+			require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
+			for _, d := range cfg.Databases {
+				require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
+			}
+			require.NoError(t, migrations.Down(t.Context(), p.config(t, small)))
 		}
 	})
 }

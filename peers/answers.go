@@ -37,6 +37,15 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 			if c, known := conflicts[refused.Outcome]; known {
 				return true, &task.ConflictError{JobID: jobID, Conflict: c}
 			}
+		case http.StatusPreconditionFailed:
+			if refused.Task == nil {
+				break
+			}
+			t, err := n.peers.row(*refused.Task, jobID)
+			if err != nil {
+				return false, n.unavailable(reason(err))
+			}
+			return true, &task.ChangedError{Task: t}
 		case http.StatusNotFound:
 			return true, task.ErrNotFound
 		case http.StatusUnprocessableEntity:

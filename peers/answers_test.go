@@ -53,8 +53,8 @@ func raw(bytes string) http.HandlerFunc {
 // ask asks each question once.
 func ask(ctx context.Context, owner intake.Peer) map[string]error {
 	_, reschedule := owner.Reschedule(ctx, id, in(time.Hour))
-	_, redrive := owner.Redrive(ctx, id)
-	return map[string]error{"cancel": owner.Cancel(ctx, id), "reschedule": reschedule, "redrive": redrive}
+	_, redrive := owner.RedriveIf(ctx, id, nil)
+	return map[string]error{"cancel": owner.CancelIf(ctx, id, nil), "reschedule": reschedule, "redrive": redrive}
 }
 
 func TestTableOfAnswers(t *testing.T) {
@@ -93,6 +93,8 @@ func TestWhateverElseIsUnavailable(t *testing.T) {
 		"a conflict of another":  {says(409, `,"outcome":"`+secret+`"`), "status 409"},
 		"a conflict without one": {says(409, ""), "status 409"},
 		"a refusal of nothing":   {says(422, ""), "status 422"},
+		"changed, but how":       {says(412, ""), "status 412"},
+		"another one is changed": {says(412, `,"task":{"job_id":"1","status":"pending"}`), "it is another task"},
 		"wrong token":            {says(401, ""), "status 401"},
 		"failed":                 {says(500, ""), "status 500"},
 		"not of ours":            {plain(502, "<h1>"+secret+"</h1>"), "status 502"},
@@ -137,17 +139,17 @@ func TestAYesToSomethingElseIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, _ := one(t, serve(t, plain(200, row.body)).URL)
 			owner := the(t, p)
-			require.ErrorIs(t, owner.Cancel(t.Context(), id), task.ErrUnavailable)
+			require.ErrorIs(t, owner.CancelIf(t.Context(), id, nil), task.ErrUnavailable)
 			_, err := owner.Reschedule(t.Context(), id, in(time.Hour))
 			require.ErrorIs(t, err, task.ErrUnavailable)
 			require.ErrorContains(t, err, row.reason)
-			_, err = owner.Redrive(t.Context(), id)
+			_, err = owner.RedriveIf(t.Context(), id, nil)
 			require.ErrorContains(t, err, row.reason)
 		})
 	}
 	t.Run("a type that was taken out of the configuration", func(t *testing.T) {
 		p, _ := one(t, serve(t, plain(200, strings.Replace(answered(""), "order_close", "77", 1))).URL)
-		got, err := the(t, p).Redrive(t.Context(), id)
+		got, err := the(t, p).RedriveIf(t.Context(), id, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, 77, got.BizType)
 	})
@@ -161,7 +163,7 @@ func TestWhatIsSent(t *testing.T) {
 	})
 	for _, row := range [][3]string{{"n1", token, "n1"}, {"a b\r\nX: y\x00é", "", "a%20b%0D%0AX:%20y%00%C3%A9"}, {"", token, ""}} {
 		p, _ := one(t, strings.TrimPrefix(s.URL, "http://"), func(cfg *peers.Config) { cfg.Node, cfg.Token = row[0], row[1] })
-		require.NoError(t, the(t, p).Cancel(t.Context(), id))
+		require.NoError(t, the(t, p).CancelIf(t.Context(), id, nil))
 		require.Equal(t, "POST", seen.Method)
 		require.Equal(t, "/v1/tasks/413351953711104/cancel", seen.URL.Path)
 		require.Equal(t, []string{row[2]}, seen.Header["Toc-Forwarded"])
@@ -180,7 +182,7 @@ func TestARedirectGetsNoToken(t *testing.T) {
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 	})
 	p, _ := one(t, s.URL)
-	require.ErrorIs(t, the(t, p).Cancel(t.Context(), id), task.ErrUnavailable)
+	require.ErrorIs(t, the(t, p).CancelIf(t.Context(), id, nil), task.ErrUnavailable)
 	require.Zero(t, elsewhere.asked.Load())
 }
 
@@ -195,7 +197,7 @@ func TestAnOwnerThatHangsIsNotWaitedForLong(t *testing.T) {
 	defer close(leave)
 	p, l := one(t, s.URL, func(cfg *peers.Config) { cfg.Timeout = time.Second })
 	owner := the(t, p)
-	err := owner.Cancel(t.Context(), id)
+	err := owner.CancelIf(t.Context(), id, nil)
 	require.ErrorIs(t, err, task.ErrUnavailable)
 	require.ErrorContains(t, err, "did not answer in time")
 	require.EqualValues(t, 1, s.asked.Load(), "it may have been done: it is not tried again")
@@ -232,7 +234,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	s := serve(t, says(404, ""))
 	p, _ := one(t, s.URL)
 	for range 50 {
-		require.ErrorIs(t, the(t, p).Cancel(t.Context(), id), task.ErrNotFound)
+		require.ErrorIs(t, the(t, p).CancelIf(t.Context(), id, nil), task.ErrNotFound)
 	}
 	require.EqualValues(t, 1, s.opened.Load())
 }
@@ -245,10 +247,10 @@ func TestANodeThatHasMoved(t *testing.T) {
 		cfg.Owner = func(int) (string, string, bool) { return "n2", address, true }
 	})
 	first := the(t, p)
-	require.ErrorIs(t, first.Cancel(t.Context(), id), task.ErrNotFound)
+	require.ErrorIs(t, first.CancelIf(t.Context(), id, nil), task.ErrNotFound)
 	address = anew.URL
 	require.Equal(t, first, the(t, p), "it is the same node")
-	require.ErrorIs(t, first.Cancel(t.Context(), id), task.ErrNotFound)
+	require.ErrorIs(t, first.CancelIf(t.Context(), id, nil), task.ErrNotFound)
 	require.EqualValues(t, 1, old.asked.Load())
 	require.EqualValues(t, 1, anew.asked.Load())
 }
@@ -258,12 +260,12 @@ func TestHTTPS(t *testing.T) {
 	defer s.Close()
 	s.Config.ErrorLog = nil
 	p, _ := one(t, s.URL)
-	err := the(t, p).Cancel(t.Context(), id)
+	err := the(t, p).CancelIf(t.Context(), id, nil)
 	require.ErrorIs(t, err, task.ErrUnavailable, "nobody vouches for its certificate")
 
 	// And plain HTTP where TLS is spoken.
 	p, _ = one(t, strings.TrimPrefix(s.URL, "https://"))
-	require.ErrorIs(t, the(t, p).Cancel(t.Context(), id), task.ErrUnavailable)
+	require.ErrorIs(t, the(t, p).CancelIf(t.Context(), id, nil), task.ErrUnavailable)
 }
 
 func TestNobodyListens(t *testing.T) {
@@ -271,7 +273,7 @@ func TestNobodyListens(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	p, _ := one(t, l.Addr().String())
-	err = the(t, p).Cancel(t.Context(), id)
+	err = the(t, p).CancelIf(t.Context(), id, nil)
 	require.ErrorIs(t, err, task.ErrUnavailable)
 	require.ErrorContains(t, err, "connection refused")
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +48,105 @@ var changes = map[string]func(t *testing.T, c *client.Client, id uint64) error{
 	},
 }
 
+// What a change asks for comes to the owner whole, and so does why it is refused.
+func TestAConditionIsDecidedByTheOwner(t *testing.T) {
+	c := newCluster(t)
+	for _, at := range []*node{c.n1, c.n2} {
+		id := c.stored(theirs, task.Pending)
+		seen, err := at.Get(t.Context(), id)
+		require.NoError(t, err)
+		mine := "mine"
+		changed, err := at.Reschedule(t.Context(), id, client.Change{Attribute: &mine, Timeout: 1500 * time.Millisecond}, client.IfMatch("x", seen.ETag))
+		require.NoError(t, err)
+		require.Equal(t, 1500*time.Millisecond, c.row(id).Timeout)
+
+		before := c.row(id)
+		_, err = at.Reschedule(t.Context(), id, client.Change{Attribute: &mine}, client.IfMatch(seen.ETag))
+		require.Equal(t, &changed, refused(t, err, 412).Task)
+		require.Equal(t, &changed, refused(t, at.Cancel(t.Context(), id, client.IfMatch("", `W/"x"`)), 412).Task)
+		_, err = at.Redrive(t.Context(), id, client.IfMatch(seen.ETag))
+		require.Equal(t, &changed, refused(t, err, 412).Task)
+		require.Equal(t, before, c.row(id))
+		require.NoError(t, at.Cancel(t.Context(), id, client.IfMatch("*")))
+		dead, err := at.Get(t.Context(), c.stored(theirs, task.Dead))
+		require.NoError(t, err)
+		_, err = at.Redrive(t.Context(), uint64(dead.JobID), client.IfMatch(dead.ETag))
+		require.NoError(t, err)
+	}
+	require.Empty(t, c.n1.log.String(), "a refusal is no trouble")
+}
+
+// Of two nodes that are asked with one tag, one changes the task.
+func TestOneWinsWithOneTag(t *testing.T) {
+	c := newCluster(t)
+	id := c.stored(theirs, task.Pending)
+	for range 5 {
+		seen, err := c.n1.Get(t.Context(), id)
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		var won atomic.Int64
+		for i := range 8 {
+			all.Go(func() {
+				mine := strconv.Itoa(i)
+				_, err := []*node{c.n1, c.n2}[i%2].Reschedule(t.Context(), id, client.Change{Attribute: &mine}, client.IfMatch(seen.ETag))
+				if err == nil {
+					won.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, won.Load())
+	}
+}
+
+// A text as biz_id, its own time-out and what was promised come through an owner unharmed.
+func TestAMoveOfADuplicateIsDecidedByTheOwner(t *testing.T) {
+	c := newCluster(t)
+	for _, key := range []string{"a", "b", "c", "d"} { // of both owners
+		var due time.Time
+		for i, at := range []*node{c.n1, c.n2} {
+			due = task.CeilMilli(time.Now().Add(time.Duration(i+1) * time.Hour))
+			s, err := at.Submit(t.Context(), client.Submit{
+				BizType: "order_close", BizKey: "order " + key, DedupKey: "k", ActionTime: due, OnDuplicate: client.Move, Timeout: time.Duration(i+1) * time.Second,
+			})
+			require.NoError(t, err)
+			require.Equal(t, i == 1, s.Duplicate)
+			require.Equal(t, []any{due, due, "order " + key}, []any{s.Task.ActionTime.Time(), s.Task.DueTime.Time(), s.Task.BizID.String()})
+			got, err := c.n1.GetByKey(t.Context(), client.Key{BizType: "order_close", BizKey: "order " + key, DedupKey: "k"})
+			require.NoError(t, err)
+			require.Equal(t, s.Task, got)
+		}
+		require.NoError(t, c.n2.CancelByKey(t.Context(), client.Key{BizType: "order_close", BizKey: "order " + key, DedupKey: "k"}))
+	}
+}
+
+// Any node says whether a task runs, as its owner knows; without the owner the row is answered.
+func TestAnyNodeSaysWhatRuns(t *testing.T) {
+	c := newCluster(t)
+	id := c.stored(theirs, task.Pending)
+	_, err := c.n2.Reschedule(t.Context(), id, client.Change{Delay: new(time.Duration)})
+	require.NoError(t, err)
+	taken, err := c.n2.lane.Take(t.Context(), 1)
+	require.NoError(t, err)
+	there, err := c.n2.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.NotNil(t, there.Running)
+	require.Equal(t, "n2", there.Running.Node)
+	require.WithinDuration(t, time.Now(), there.Running.Since.Time(), time.Minute)
+	here, err := c.n1.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, there, here)
+
+	c.n2.queue.Return(taken[0])
+	here, err = c.n1.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Nil(t, here.Running)
+	c.n2.server.Close()
+	alone, err := c.n1.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, here, alone)
+}
+
 func TestAnyNodeServesAnyRequest(t *testing.T) {
 	c := newCluster(t)
 	for _, at := range []*node{c.n1, c.n2} {
@@ -81,7 +183,8 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 func TestAnswersComeBackAsTheyWereGiven(t *testing.T) {
 	c := newCluster(t)
 	running := c.stored(theirs, task.Pending)
-	_, err := c.n2.Reschedule(t.Context(), running, client.Change{Delay: new(time.Duration)})
+	// In the past, or nobody here would look at it again before it is due.
+	_, err := c.n2.Reschedule(t.Context(), running, client.Change{ActionTime: time.Now().Add(-time.Second)})
 	require.NoError(t, err)
 	taken, err := c.n2.lane.Take(t.Context(), 1)
 	require.NoError(t, err)
@@ -124,9 +227,9 @@ func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
 	c.mu.Unlock()
 	stale, l := one(t, c.address("n2"), func(cfg *peers.Config) { cfg.Node = "n1" })
 	for name, ask := range map[string]func() error{
-		"cancel":     func() error { return the(t, stale).Cancel(t.Context(), id) },
+		"cancel":     func() error { return the(t, stale).CancelIf(t.Context(), id, nil) },
 		"reschedule": func() error { _, err := the(t, stale).Reschedule(t.Context(), id, in(time.Hour)); return err },
-		"redrive":    func() error { _, err := the(t, stale).Redrive(t.Context(), id); return err },
+		"redrive":    func() error { _, err := the(t, stale).RedriveIf(t.Context(), id, nil); return err },
 	} {
 		before := c.n2.requests.Load()
 		require.ErrorIs(t, ask(), task.ErrUnavailable, name)
@@ -212,14 +315,14 @@ func TestAnswersOfTheClusterItself(t *testing.T) {
 
 	nobody, _ := one(t, "127.0.0.1:1", func(cfg *peers.Config) {
 		cfg.Owner = func(int) (string, string, bool) { return "", "", false }
-		cfg.Owns = func(p int) bool { return p == 1 }
+		cfg.Term = func(p int) uint64 { return uint64(p) }
 	})
 	owner, err := nobody.Owner(7)
 	require.ErrorIs(t, err, task.ErrUnavailable)
 	require.EqualError(t, err, "no node owns partition 7 now")
 	require.Nil(t, owner)
-	require.True(t, nobody.Owns(1))
-	require.False(t, nobody.Owns(0))
+	require.NotZero(t, nobody.Term(1))
+	require.Zero(t, nobody.Term(0))
 
 	for _, address := range []string{"", ":", ":8080", "http://", "ftp://n2", "a b:80", "n2:port", "http://[::1", "\x00"} {
 		bad, _ := one(t, address)

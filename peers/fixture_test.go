@@ -91,7 +91,12 @@ func (c *cluster) node(name string) *node {
 	n.lane = n.queue.SetLane(1)
 	n.peers = peers.New(peers.Config{
 		Node: name, Token: token, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
-		Owns: func(p int) bool { return c.owner(p) == name },
+		Term: func(p int) uint64 {
+			if c.owner(p) == name {
+				return 1
+			}
+			return 0
+		},
 		Owner: func(p int) (string, string, bool) {
 			owner := c.owner(p)
 			return owner, c.address(owner), owner != ""
@@ -99,8 +104,8 @@ func (c *cluster) node(name string) *node {
 	})
 	soon := func(_ uint64, _ int, due time.Time) bool { return time.Until(due) < 10*time.Second }
 	n.desk = intake.New(intake.Config{
-		Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.peers.Owns(p) },
+		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
+		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.peers.Term(p) != 0 },
 		Soon:    soon,
 		Cluster: n.peers, Now: time.Now,
 	})
@@ -193,7 +198,7 @@ func one(t *testing.T, address string, with ...func(*peers.Config)) (*peers.Peer
 	l := &log{}
 	cfg := peers.Config{
 		Node: "n1", Token: token, Types: func() *task.Types { return types }, Logger: l.logger(),
-		Owns: func(int) bool { return false }, Owner: func(int) (string, string, bool) { return "n2", address, true },
+		Term: func(int) uint64 { return 0 }, Owner: func(int) (string, string, bool) { return "n2", address, true },
 	}
 	for _, w := range with {
 		w(&cfg)

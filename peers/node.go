@@ -28,9 +28,11 @@ func newNode(p *Peers, name string) *node {
 	return n
 }
 
-// Cancel asks the owner to cancel a task.
-func (n *node) Cancel(ctx context.Context, jobID uint64) error {
-	return n.ask(ctx, jobID, func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, jobID) })
+// CancelIf asks the owner to cancel a task.
+func (n *node) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error {
+	return n.ask(ctx, jobID, func(ctx context.Context, c *client.Client) error {
+		return c.Cancel(ctx, jobID, conditions(ifMatch)...)
+	})
 }
 
 // Reschedule asks the owner to change a task.
@@ -42,16 +44,38 @@ func (n *node) Reschedule(ctx context.Context, jobID uint64, c intake.Change) (t
 			asked.Delay = &d
 		}
 	}
-	return n.askForTask(ctx, jobID, func(ctx context.Context, c *client.Client) (client.Task, error) {
-		return c.Reschedule(ctx, jobID, asked)
+	if c.Timeout != nil {
+		asked.Timeout = *c.Timeout
+	}
+	return n.askForTask(ctx, jobID, func(ctx context.Context, cl *client.Client) (client.Task, error) {
+		return cl.Reschedule(ctx, jobID, asked, conditions(c.IfMatch)...)
 	})
 }
 
-// Redrive asks the owner to redrive a dead task.
-func (n *node) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
+// RedriveIf asks the owner to redrive a dead task.
+func (n *node) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
 	return n.askForTask(ctx, jobID, func(ctx context.Context, c *client.Client) (client.Task, error) {
-		return c.Redrive(ctx, jobID)
+		return c.Redrive(ctx, jobID, conditions(ifMatch)...)
 	})
+}
+
+func conditions(ifMatch []string) []client.ChangeOption {
+	if len(ifMatch) == 0 {
+		return nil
+	}
+	return []client.ChangeOption{client.IfMatch(ifMatch...)}
+}
+
+// Running asks the owner whether a task runs.
+func (n *node) Running(ctx context.Context, jobID uint64) (r intake.Running, runs bool, err error) {
+	err = n.ask(ctx, jobID, func(ctx context.Context, c *client.Client) error {
+		t, err := c.Get(ctx, jobID)
+		if runs = t.Running != nil; runs {
+			r = intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time()}
+		}
+		return err
+	})
+	return r, runs, err
 }
 
 func (n *node) askForTask(ctx context.Context, jobID uint64, call func(context.Context, *client.Client) (client.Task, error)) (t task.Task, err error) {

@@ -32,8 +32,8 @@ import (
 type Config struct {
 	Node  string // this node's name, which others are told
 	Token string // one of their http.tokens; empty: none
-	// Owns tells whether this node decides about a partition.
-	Owns func(partition int) bool
+	// Term is not 0 while this node decides about a partition; see intake.Cluster.
+	Term func(partition int) uint64
 	// Owner gives the node that works a partition, and the address of its HTTP API
 	// (host:port, or a URL with http or https); ok is false if nobody does.
 	Owner func(partition int) (name, address string, ok bool)
@@ -87,8 +87,8 @@ func New(cfg Config) *Peers {
 	}}
 }
 
-// Owns tells whether this node decides about a partition.
-func (p *Peers) Owns(partition int) bool { return p.cfg.Owns(partition) }
+// Term is not 0 while this node decides about a partition; see intake.Cluster.
+func (p *Peers) Term(partition int) uint64 { return p.cfg.Term(partition) }
 
 // Owner gives the desk of the node that does. The error is a task.ErrUnavailable.
 func (p *Peers) Owner(partition int) (intake.Peer, error) {

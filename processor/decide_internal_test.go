@@ -46,6 +46,10 @@ func TestDecide(t *testing.T) {
 			store.Set{Attempts: ref(1), LastError: ref("out of paper"), ActionTime: at(0)}},
 		{"rounded up", 0, RetryAfter(time.Microsecond, errOut), Failed, task.Pending,
 			store.Set{Attempts: ref(1), LastError: ref("out of paper"), ActionTime: at(time.Millisecond)}},
+		{"not tried", 1, NoAttempt(time.Second, errOut), Failed, task.Pending,
+			store.Set{LastError: ref("not tried: out of paper"), ActionTime: at(time.Second)}},
+		{"not tried, deep inside, with its retries used up", 3, fmt.Errorf("fire: %w", NoAttempt(-time.Second, nil)), Failed, task.Pending,
+			store.Set{LastError: ref("fire: not tried"), ActionTime: at(0)}},
 		{"the last retry", 2, RetryAfter(0, errOut), Failed, task.Pending,
 			store.Set{Attempts: ref(3), LastError: ref("out of paper"), ActionTime: at(0)}},
 		{"retries used up", 3, errOut, Dead, task.Dead, store.Set{Attempts: ref(4), LastError: ref("out of paper")}},
@@ -57,7 +61,14 @@ func TestDecide(t *testing.T) {
 			before.Attempts = c.attempts
 			outcome, move, row := decide(&b, before, c.err, noon)
 			require.Equal(t, c.outcome, outcome)
-			require.Equal(t, store.Move{JobID: 7, From: task.Pending, To: c.to, Set: c.set}, move)
+			want := store.Move{JobID: 7, From: task.Pending, To: c.to, Set: c.set}
+			if c.outcome == Failed || c.outcome == Dead {
+				want.Read = &before // what it writes depends on what was read
+			}
+			if c.outcome == Failed {
+				want.Promised = &before.ActionTime
+			}
+			require.Equal(t, want, move)
 			require.Equal(t, applied(before, move), row, "the task as it will stand")
 		})
 	}
@@ -74,6 +85,9 @@ func applied(t task.Task, m store.Move) task.Task {
 	}
 	if m.LastError != nil {
 		t.LastError = *m.LastError
+	}
+	if m.Promised != nil && t.DueTime.IsZero() {
+		t.DueTime = *m.Promised
 	}
 	return t
 }
@@ -122,7 +136,7 @@ func TestBackoffIsWithinItsBounds(t *testing.T) {
 func TestExpire(t *testing.T) {
 	before := task.Task{JobID: 7, ActionTime: noon, Attempts: 2, LastError: "older"}
 	move, row := expire(before, 90*time.Second+1200*time.Microsecond)
-	require.Equal(t, store.Move{JobID: 7, From: task.Pending, To: task.Dead, Set: store.Set{LastError: ref("expired: 1m30.001s late")}}, move)
+	require.Equal(t, store.Move{JobID: 7, From: task.Pending, To: task.Dead, Read: &before, Set: store.Set{LastError: ref("expired: 1m30.001s late")}}, move)
 	require.Equal(t, applied(before, move), row)
 }
 

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -44,10 +45,13 @@ type finisher struct {
 	observer Observer
 	near     func(bizType uint64, partition int, due time.Time) bool
 	kept     func(...task.Task)
+	ended    func(jobID uint64) // told of each outcome that is durable
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
-	failing  []atomic.Bool // by database: its last flush failed
-	back     func()        // called when a database records again
+	failing  []atomic.Bool // by database: its last flush failed, and is tried again
+	locked   *lockedRows
+	back     func() // called when outcomes can be recorded again
+	now      func() time.Time
 }
 
 func (f *finisher) start(ctx context.Context) {
@@ -74,66 +78,177 @@ func (f *finisher) add(list ...finish) {
 // writable tells whether outcomes of a partition's tasks can be recorded now, as
 // far as is known.
 func (f *finisher) writable(partition int) bool {
-	return !f.failing[f.layout.PartitionDatabase(partition)].Load()
+	d := f.layout.PartitionDatabase(partition)
+	return f.store.Writable(d) && !f.failing[d].Load() && !f.locked.areMany(partition)
 }
 
 func (f *finisher) wait() {
 	for _, g := range f.groups {
 		g.Wait()
 	}
+	f.locked.loops.Wait()
 }
 
-// flush records a batch, trying until it is durable or ctx, the program's own
-// patience, ends. Without a record the tasks are still pending and run again.
+// flush records a batch. What waits for the lock of a row is set aside.
 func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
+	f.setAside(ctx, database, f.record(ctx, database, batch))
+}
+
+// record tries until a batch is durable or ctx, the program's own patience, ends.
+// Without a record the tasks are still pending and run again. It gives back the
+// outcomes whose rows another transaction has locked.
+func (f *finisher) record(ctx context.Context, database int, batch []finish) (locked []finish) {
 	moves := make([]store.Move, len(batch))
 	for i := range batch {
 		moves[i] = batch[i].move
 	}
-	stamp := f.store.Stamp(database)
+	applied, isLocked, ok := f.apply(ctx, database, moves)
+	if !ok {
+		return nil
+	}
+	var edited []finish
+	for i := range batch {
+		switch {
+		case applied[i]:
+			f.done(&batch[i])
+		case isLocked(i):
+			locked = append(locked, batch[i])
+		default:
+			edited = append(edited, batch[i])
+		}
+	}
+	for try := 0; len(edited) > 0 && try < amendTries; try++ {
+		var held []finish
+		edited, held = f.settleEdited(ctx, database, edited)
+		locked = append(locked, held...)
+	}
+	for i := range edited { // they keep changing under our hands: whoever does it wins
+		f.fence(&edited[i], edited[i].entry.Task, FencedMoved)
+	}
+	return locked
+}
+
+// amendTries bounds how often an outcome is written anew because its row was edited once more.
+const amendTries = 5
+
+// patiently calls record with growing pauses until the database takes it. It answers
+// false when ctx ended before.
+func (f *finisher) patiently(ctx context.Context, database, tasks int, record func(context.Context) error) bool {
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
 		// A record on its way is not cut off: the store bounds its time.
-		applied, err := f.store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
+		err := record(context.WithoutCancel(ctx))
 		if err == nil {
-			f.settle(batch, applied)
 			if f.failing[database].Swap(false) {
 				f.back()
 			}
 			if try > 1 {
-				f.logger.Info("outcomes recorded after all", "database", database, "tasks", len(batch), "tries", try)
+				f.logger.Info("outcomes recorded after all", "database", database, "tasks", tasks, "tries", try)
 			}
-			return
+			return true
 		}
-		f.failing[database].Store(true)
+		f.failing[database].Store(true) // of one table perhaps, but its outcomes would pile up
 		if ctx.Err() != nil {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(batch), "error", err)
-			return
+			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", tasks, "error", err)
+			return false
 		}
-		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(batch), "retry_in", pause, "error", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		pause = min(2*pause, 5*time.Second)
+		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", tasks, "retry_in", pause, "error", err)
+		wait(ctx, pause)
+		pause = min(2*pause, 2*time.Second)
 	}
 }
 
-func (f *finisher) settle(batch []finish, applied []bool) {
+// settleEdited settles outcomes whose rows are not as they were read: by hand, or by
+// a newer owner. What was edited stays; the rest of an outcome is written. It gives
+// back those whose row has changed once more, and those whose row is locked.
+func (f *finisher) settleEdited(ctx context.Context, database int, batch []finish) (again, locked []finish) {
+	ids := make([]uint64, len(batch))
+	for i := range batch {
+		ids[i] = batch[i].entry.Task.JobID
+	}
+	rows := make(map[uint64]task.Task, len(batch))
+	unread := false // some, because another transaction has locked their table
+	if !f.patiently(ctx, database, len(batch), func(ctx context.Context) error {
+		found, err := f.store.Load(ctx, ids)
+		for _, row := range found {
+			rows[row.JobID] = row
+		}
+		if unread = errors.Is(err, task.ErrLocked); unread {
+			return nil
+		}
+		return err
+	}) {
+		return nil, nil
+	}
+	var moves []store.Move
+	var open []finish
+	var fences [][]Fence
 	for i := range batch {
 		d := &batch[i]
-		// A claimed task goes back to its engine.
-		ours := d.outcome == Failed && applied[i] && !d.entry.Claimed
-		again := ours && f.near(d.bizType.ID, d.entry.Partition, d.row.ActionTime)
-		if !applied[i] {
-			d.outcome = Fenced
+		row, there := rows[d.entry.Task.JobID]
+		switch {
+		case !there && unread:
+			locked = append(locked, *d)
+			continue
+		case !there:
+			row = d.entry.Task
+			row.Status = task.Cancelled // as good as
+			f.fence(d, row, FencedStatus)
+			continue
+		case row.Status != task.Pending:
+			f.fence(d, row, FencedStatus)
+			continue
+		case d.outcome == Dead && d.move.Attempts == nil: // it expired, and somebody wants it to run
+			f.fence(d, row, FencedMoved)
+			continue
 		}
-		f.queue.Done(d.entry, d.row, again)
-		if ours && !again {
-			f.kept(d.row)
-		}
-		f.observer.Finished(*d.bizType, d.outcome, d.ran)
+		m, fenced := d.move, []Fence(nil)
+		if d.outcome == Failed || d.outcome == Dead {
+			m, d.row, fenced = d.amend(row, f.now())
+			d.outcome = Failed
+		} // else it came back to pending in between: once more
+		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)
 	}
+	if len(moves) == 0 {
+		return nil, locked
+	}
+	applied, isLocked, ok := f.apply(ctx, database, moves)
+	if !ok {
+		return nil, nil
+	}
+	for i := range open {
+		if isLocked(i) {
+			locked = append(locked, open[i])
+			continue
+		}
+		if !applied[i] {
+			again = append(again, open[i])
+			continue
+		}
+		for _, why := range fences[i] {
+			f.observer.Fenced(*open[i].bizType, why)
+		}
+		f.done(&open[i])
+	}
+	return again, locked
+}
+
+// fence ends a run of which nothing is written; row is the task as it stands.
+func (f *finisher) fence(d *finish, row task.Task, why Fence) {
+	f.observer.Fenced(*d.bizType, why)
+	d.outcome, d.row = Fenced, row
+	f.done(d)
+}
+
+// done tells everybody of an outcome that is durable. A task that is to run again goes where it is found in time; a
+// claimed one goes back to its engine.
+func (f *finisher) done(d *finish) {
+	ours := d.row.Status == task.Pending && !d.entry.Claimed
+	again := ours && f.near(d.bizType.ID, d.entry.Partition, d.row.ActionTime)
+	f.ended(d.entry.ID()) // first: after that it may be started again
+	f.queue.Done(d.entry, d.row, again)
+	if ours && !again {
+		f.kept(d.row)
+	}
+	f.observer.Finished(*d.bizType, d.outcome, d.ran)
 }

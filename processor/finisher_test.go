@@ -41,9 +41,9 @@ func TestAnOutcomeIsTriedUntilItIsDurable(t *testing.T) {
 		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
 
 		// Every try is the same batch under the same stamp, so that the store can tell
-		// what an earlier try has done. The pauses grow from 50 ms to 5 s.
+		// what an earlier try has done. The pauses grow from 50 ms to 2 s: a database that is back is used soon.
 		require.Len(t, r.store.calls, 13)
-		want := []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000, 5000}
+		want := []time.Duration{50, 100, 200, 400, 800, 1600, 2000, 2000, 2000, 2000, 2000, 2000}
 		at := start
 		for i, call := range r.store.calls {
 			require.Equal(t, at, call.at)
@@ -154,6 +154,94 @@ func TestARunWhoseRowWasChangedMeanwhileIsFenced(t *testing.T) {
 			require.Equal(t, 1, p.runs())
 		}, lane(p))
 	}
+}
+
+// TestAnEditDuringARunWins: a hand, or the node that took the partition over meanwhile, changes a task while it runs, and
+// the run fails. Before, the failed run wrote its own attempts and pause over the edit.
+func TestAnEditDuringARunWins(t *testing.T) {
+	in2030 := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	move := func(t *task.Task) { t.ActionTime = in2030 }
+	attempts := func(t *task.Task) { t.Attempts = 7 }
+	for name, c := range map[string]struct {
+		retries int
+		edit    func(*task.Task)
+		want    func(t *testing.T, row task.Task, pause time.Duration)
+		fences  map[processor.Fence]int
+	}{
+		"moved": {3, move, func(t *testing.T, row task.Task, _ time.Duration) {
+			require.Equal(t, in2030, row.ActionTime)
+			require.Equal(t, 1, row.Attempts)
+		}, map[processor.Fence]int{processor.FencedMoved: 1}},
+		"attempts": {3, attempts, func(t *testing.T, row task.Task, pause time.Duration) {
+			require.Equal(t, 7, row.Attempts)
+			require.GreaterOrEqual(t, pause, time.Second, "it waits for its pause all the same")
+		}, map[processor.Fence]int{processor.FencedAttempts: 1}},
+		"both": {3, func(t *task.Task) { move(t); attempts(t) }, func(t *testing.T, row task.Task, _ time.Duration) {
+			require.Equal(t, in2030, row.ActionTime)
+			require.Equal(t, 7, row.Attempts)
+		}, map[processor.Fence]int{processor.FencedMoved: 1, processor.FencedAttempts: 1}},
+		"moved in its last run": {0, move, func(t *testing.T, row task.Task, _ time.Duration) {
+			require.Equal(t, in2030, row.ActionTime)
+			require.Equal(t, 1, row.Attempts)
+		}, map[processor.Fence]int{processor.FencedMoved: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &script{f: func(context.Context, task.Task) error { time.Sleep(100 * time.Millisecond); return errDown }}
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.submit(1, 42, 0)
+				r.settle()
+				r.store.byHand(id, c.edit)
+				ends := time.Now().Add(100 * time.Millisecond)
+				r.after(100 * time.Millisecond)
+				row := r.store.row(id)
+				require.Equal(t, task.Pending, row.Status)
+				require.Equal(t, errDown.Error(), row.LastError)
+				c.want(t, row, row.ActionTime.Sub(ends))
+				require.Equal(t, c.fences, r.tally.fences)
+				require.Equal(t, map[processor.Outcome]int{processor.Failed: 1}, r.tally.counts())
+				r.store.byHand(id, func(t *task.Task) { t.Status = task.Cancelled })
+			}, lane(p, func(b *task.BizType) { b.MaxRetries, b.BackoffMin, b.BackoffMax = c.retries, time.Second, time.Minute }))
+		})
+	}
+}
+
+// TestARetrySeesWhatWasEditedDuringTheRun: a retry that is due at once starts with the row as it stands. Before, it started
+// with what the failed run had read.
+func TestARetrySeesWhatWasEditedDuringTheRun(t *testing.T) {
+	var seen []string
+	p := &script{f: func(_ context.Context, t task.Task) error {
+		seen = append(seen, t.Attribute)
+		time.Sleep(3 * time.Second)
+		if len(seen) == 1 {
+			return processor.RetryAfter(0, errDown)
+		}
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		r.settle()
+		r.store.byHand(id, func(t *task.Task) { t.Attribute = "by hand" })
+		r.after(10 * time.Second)
+		require.Equal(t, task.Processed, r.store.row(id).Status)
+		require.Equal(t, []string{"", "by hand"}, seen)
+	}, lane(p))
+}
+
+// TestWhatWasPromisedOutlivesRetries: a task that fails for long expires. Before, each retry moved the time that its
+// lateness was counted from, so it never did.
+func TestWhatWasPromisedOutlivesRetries(t *testing.T) {
+	p := answer(errDown)
+	bubble(t, func(t *testing.T, r *rig) {
+		due := time.Now()
+		id := r.submit(1, 42, 0)
+		r.after(10 * time.Second)
+		row := r.store.row(id)
+		require.Equal(t, task.Dead, row.Status)
+		require.Contains(t, row.LastError, "expired: ")
+		require.WithinDuration(t, due, row.Promised(), time.Millisecond)
+	}, lane(p, func(b *task.BizType) {
+		b.MaxRetries, b.BackoffMin, b.BackoffMax, b.ExpireAfter = 100, time.Second, time.Second, 3*time.Second
+	}))
 }
 
 func TestTheReceiptIsToldOnceTheOutcomeIsDurable(t *testing.T) {

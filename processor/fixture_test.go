@@ -3,9 +3,11 @@ package processor_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,6 +35,15 @@ type memory struct {
 	rows  map[uint64]task.Task
 	stamp int64
 	calls []applyCall
+	began []store.Running // the journal
+	down  map[int]bool    // databases whose last Apply failed
+
+	// beforeJournal may fail a call, or hold it up. May be nil.
+	beforeJournal func(ctx context.Context, database int) error
+
+	locked       map[uint64]bool // rows that a hand has locked
+	lockedTables bool            // and their tables, so that they cannot be read either
+	lockNext     uint64          // is locked with its table once it was to be moved
 
 	// beforeApply and beforeLoad may fail a call, or hold it up. May be nil.
 	beforeApply func(ctx context.Context, database int) error
@@ -59,18 +70,27 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	s.mu.Unlock()
 	if s.beforeApply != nil {
 		if err := s.beforeApply(ctx, database); err != nil {
+			s.setDown(database, true)
 			return nil, err
 		}
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	s.setDown(database, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	applied := make([]bool, len(moves))
+	var names store.LockedError
 	for i, m := range moves {
+		if s.locked[m.JobID] {
+			names.JobIDs = append(names.JobIDs, m.JobID)
+			continue
+		}
 		row, ok := s.rows[m.JobID]
-		if applied[i] = ok && row.Status == m.From; !applied[i] {
+		applied[i] = ok && row.Status == m.From &&
+			(m.Read == nil || row.ActionTime.Equal(m.Read.ActionTime) && row.Attempts == m.Read.Attempts)
+		if !applied[i] {
 			continue
 		}
 		row.Status = m.To
@@ -83,12 +103,97 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 		if m.LastError != nil {
 			row.LastError = *m.LastError
 		}
+		if m.Promised != nil && row.DueTime.IsZero() {
+			row.DueTime = *m.Promised
+		}
 		s.rows[m.JobID] = row
+	}
+	if s.lockNext != 0 && slices.ContainsFunc(moves, func(m store.Move) bool { return m.JobID == s.lockNext }) {
+		s.locked, s.lockedTables = map[uint64]bool{s.lockNext: true}, true
+	}
+	if names.JobIDs != nil {
+		return applied, &store.DatabaseError{Database: database, Op: "update", Err: &names}
 	}
 	return applied, nil
 }
 
+func (s *memory) setDown(database int, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down == nil {
+		s.down = make(map[int]bool)
+	}
+	s.down[database] = down
+}
+
+func (s *memory) Writable(database int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.down[database]
+}
+
+// all is a copy of all rows.
+func (s *memory) all() map[uint64]task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.rows)
+}
+
+// lock locks rows as a forgotten COMMIT does; unlock frees all.
+func (s *memory) lock(ids ...uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.locked == nil {
+		s.locked = make(map[uint64]bool)
+	}
+	for _, id := range ids {
+		s.locked[id] = true
+	}
+}
+
+func (s *memory) unlock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked, s.lockedTables, s.lockNext = nil, false, 0
+}
+
+// lockTables locks the tables of rows: they cannot be read either.
+func (s *memory) lockTables(ids ...uint64) {
+	s.lock(ids...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lockedTables = true
+}
+
+// lockLater locks the table of a row once it was to be moved.
+func (s *memory) lockLater(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lockNext = id
+}
+
+func (s *memory) NextDue(_ context.Context, partition int) (at time.Time, none bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	none = true
+	for _, row := range s.rows {
+		if layout.Partition(layout.Shard(row.BizID)) == partition && row.Status == task.Pending && (none || row.ActionTime.Before(at)) {
+			at, none = row.ActionTime, false
+		}
+	}
+	return at, none, nil
+}
+
 func (s *memory) Load(ctx context.Context, ids []uint64) (found []task.Task, err error) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		all := len(found)
+		found = slices.DeleteFunc(found, func(t task.Task) bool { return s.lockedTables && s.locked[t.JobID] })
+		if len(found) < all {
+			err = fmt.Errorf("load: %w", task.ErrLocked)
+		}
+	}()
 	if s.beforeLoad != nil {
 		shard, _ := layout.ShardOf(ids[0])
 		if err := s.beforeLoad(ctx, layout.Database(shard)); err != nil {
@@ -103,6 +208,44 @@ func (s *memory) Load(ctx context.Context, ids []uint64) (found []task.Task, err
 		}
 	}
 	return found, nil
+}
+
+func (s *memory) Journal(ctx context.Context, database int, started, ended []store.Running) error {
+	if s.beforeJournal != nil {
+		if err := s.beforeJournal(ctx, database); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = slices.DeleteFunc(s.began, func(r store.Running) bool {
+		same := func(o store.Running) bool { return o.JobID == r.JobID }
+		return slices.ContainsFunc(started, same) ||
+			slices.ContainsFunc(ended, func(o store.Running) bool { return same(o) && o.Instance == r.Instance })
+	})
+	s.began = append(s.began, started...)
+	return nil
+}
+
+func (s *memory) Journaled(ctx context.Context, database int) (list []store.Running, err error) {
+	if s.beforeJournal != nil {
+		if err := s.beforeJournal(ctx, database); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.journaled() {
+		if shard, _ := layout.ShardOf(r.JobID); layout.Database(shard) == database {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+// journaled is the whole journal.
+func (s *memory) journaled() []store.Running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.began)
 }
 
 func (s *memory) row(id uint64) task.Task {
@@ -126,7 +269,17 @@ type tally struct {
 	started  int
 	lateness []time.Duration
 	outcomes map[processor.Outcome]int
+	fences   map[processor.Fence]int
 	ran      []time.Duration
+}
+
+func (c *tally) Fenced(_ task.BizType, why processor.Fence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fences == nil {
+		c.fences = make(map[processor.Fence]int)
+	}
+	c.fences[why]++
 }
 
 func (c *tally) Started(_ task.BizType, late time.Duration) {
@@ -179,6 +332,8 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
+func (l *logbook) count(text string) int { return strings.Count(l.String(), text) }
+
 // rig is a Runner at work on a queue and a store in memory, in a bubble.
 type rig struct {
 	t     *testing.T
@@ -186,11 +341,16 @@ type rig struct {
 	store *memory
 	tally *tally
 	log   *logbook
+	*processor.Runner
 
+	own     time.Duration // time-out of tasks submitted
 	near    time.Duration // what is due within it belongs into the queue
 	lanes   chan []*processor.Lane
-	changes atomic.Int32 // calls of LanesChanged
-	giveUp  func()       // ends the program's patience
+	term    atomic.Uint64             // of all partitions
+	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
+	settled sync.Map                  // by partition, which are told to be
+	changes atomic.Int32              // calls of LanesChanged
+	giveUp  func()                    // ends the program's patience
 	stopped func() error
 	ids     int64
 }
@@ -199,23 +359,43 @@ type rig struct {
 // of the given business types.
 func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*processor.Lane) {
 	t.Helper()
+	bubbleOf(t, func() []*processor.Lane { return lanes }, f)
+}
+
+// bubbleOf makes the lanes in the bubble: their channels belong to it.
+func bubbleOf(t *testing.T, lanesOf func() []*processor.Lane, f func(t *testing.T, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t:     t,
-			queue: queue.New(queue.Config{Partitions: layout.Partitions, Capacity: 1000}),
 			store: &memory{rows: map[uint64]task.Task{}},
 			tally: &tally{outcomes: map[processor.Outcome]int{}},
 			log:   &logbook{},
 			near:  10 * time.Second,
 			lanes: make(chan []*processor.Lane),
 		}
+		r.term.Store(1)
+		r.queue = queue.New(queue.Config{
+			Partitions: layout.Partitions, Capacity: 1000, Term: func(int) uint64 { return r.term.Load() },
+		})
 		runner := processor.New(processor.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
 			Near:         func(_ uint64, _ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
 			LanesChanged: func() { r.changes.Add(1) },
-			Now:          time.Now,
-			Logger:       slog.New(slog.NewTextHandler(r.log, nil)),
+			Term:         func(int) uint64 { return r.term.Load() },
+			TakenUncleanly: func(p int) (time.Time, bool) {
+				at := r.unclean.Load()
+				if _, settled := r.settled.Load(p); settled || at == nil {
+					return time.Time{}, false
+				}
+				return *at, true
+			},
+			Settled:  func(p int, _ uint64) { r.settled.Store(p, true) },
+			Instance: "this",
+			Now:      time.Now,
+			Logger:   slog.New(slog.NewTextHandler(r.log, nil)),
 		})
+		r.Runner = runner
 		ctx, giveUp := context.WithCancel(context.Background())
 		r.giveUp = giveUp
 		ended := make(chan error, 1)
@@ -232,7 +412,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*processor.Lane
 			}
 			giveUp()
 		})
-		r.set(lanes...)
+		r.set(lanesOf()...)
 		f(t, r)
 	})
 }
@@ -253,10 +433,23 @@ func (r *rig) submit(bizType, bizID uint64, in time.Duration) uint64 {
 	shard := layout.Shard(bizID)
 	id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(r.ids)*time.Millisecond), shard, 1)
 	require.NoError(r.t, err)
-	row := task.Task{JobID: id, BizID: bizID, BizType: bizType, ActionTime: time.Now().UTC().Add(in)}
+	row := task.Task{JobID: id, BizID: bizID, BizType: bizType, ActionTime: time.Now().UTC().Add(in), Timeout: r.own}
 	r.store.byHand(id, func(t *task.Task) { *t = row })
 	r.queue.Offer(nil, queue.Item{Task: row, Partition: layout.Partition(shard)})
 	return id
+}
+
+// killed says that the process before was killed this moment.
+func (r *rig) killed() {
+	now := time.Now()
+	r.unclean.Store(&now)
+}
+
+// cutOff puts a start into the journal that another process did not end.
+func (r *rig) cutOff(id uint64, cuts int) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.store.began = append(r.store.began, store.Running{JobID: id, Instance: "killed", Attempts: r.store.rows[id].Attempts, Cuts: cuts})
 }
 
 // settle waits until everything that can happen now has happened.
@@ -272,7 +465,7 @@ func (r *rig) after(d time.Duration) {
 func orders() task.BizType {
 	return task.BizType{
 		ID: 1, Name: "order_close", Workers: 4, Timeout: 30 * time.Second,
-		MaxRetries: 3, BackoffMin: time.Second, BackoffMax: time.Minute,
+		MaxRetries: 3, Cuts: 3, BackoffMin: time.Second, BackoffMax: time.Minute,
 	}
 }
 

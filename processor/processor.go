@@ -15,7 +15,8 @@ import (
 // Processor fires the tasks of a business type. It is called from many
 // goroutines. ctx ends when the business type's timeout is over or when the
 // program gives up on a graceful stop; a run that ends with an error is tried
-// again after a back-off. A panic is a failed run.
+// again after a back-off. A panic is a failed run, and so is runtime.Goexit. A run
+// that does not end when ctx does keeps its worker; another one takes its place.
 //
 // At least once: after a crash a task that had already run may run again, so
 // Process should be idempotent by t.JobID.
@@ -30,7 +31,8 @@ type Processor interface {
 
 // Batch is the optional batch form: a Processor that also has it is handed many
 // due tasks at once. The answer has one error a task, in order; nil means that
-// all were processed. tasks must not be kept after the call.
+// all were processed. tasks must not be kept after the call. Where it panics, or
+// answers another number of errors, each of the tasks is run by Process.
 type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }

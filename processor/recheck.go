@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"slices"
 
 	"github.com/timeoutcenter/toc/groupcommit"
 	"github.com/timeoutcenter/toc/queue"
@@ -15,7 +16,7 @@ import (
 func (r *Runner) recheck(ctx context.Context) error {
 	groups := make([]*groupcommit.Group[*queue.Entry], r.cfg.Layout.Databases)
 	for d := range groups {
-		groups[d] = groupcommit.New(maxFlush, 1, func(batch []*queue.Entry) { r.recheckBatch(ctx, batch) })
+		groups[d] = groupcommit.New(maxFlush, 1, func(batch []*queue.Entry) { r.recheckBatch(ctx, d, batch) })
 		defer groups[d].Wait()
 	}
 	for {
@@ -29,22 +30,23 @@ func (r *Runner) recheck(ctx context.Context) error {
 	}
 }
 
-func (r *Runner) recheckBatch(ctx context.Context, batch []*queue.Entry) {
+func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.Entry) {
 	ids := make([]uint64, len(batch))
 	for i, e := range batch {
 		ids[i] = e.ID()
 	}
 	found, err := r.cfg.Store.Load(ctx, ids)
-	if err != nil {
-		if ctx.Err() == nil {
-			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(batch), "error", err)
-		}
-		r.cfg.Queue.Unchecked(batch)
-		return
-	}
 	rows := make(map[uint64]task.Task, len(found))
 	for _, t := range found {
 		rows[t.JobID] = t
+	}
+	if err != nil {
+		unread := slices.DeleteFunc(slices.Clone(batch), func(e *queue.Entry) bool { _, read := rows[e.ID()]; return read })
+		batch = slices.DeleteFunc(batch, func(e *queue.Entry) bool { _, read := rows[e.ID()]; return !read })
+		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
+			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
+		}
+		r.cfg.Queue.Unchecked(unread)
 	}
 	r.cfg.Queue.Checked(batch, rows)
 }

@@ -2,11 +2,10 @@ package processor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,9 +17,13 @@ import (
 
 // Store records outcomes; see store.Store.
 type Store interface {
+	Writable(database int) bool
 	Stamp(database int) time.Time
 	Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) (applied []bool, err error)
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
+	Journal(ctx context.Context, database int, started, ended []store.Running) error
+	Journaled(ctx context.Context, database int) ([]store.Running, error)
+	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 }
 
 // Observer is told what happens, for the metrics. Finished is called when the
@@ -28,6 +31,8 @@ type Store interface {
 type Observer interface {
 	Started(b task.BizType, lateness time.Duration)
 	Finished(b task.BizType, o Outcome, ran time.Duration)
+	// Fenced: a part of an outcome was not written, because it was edited while the task ran.
+	Fenced(b task.BizType, why Fence)
 }
 
 // Config is what a Runner works with.
@@ -41,11 +46,27 @@ type Config struct {
 	// Kept is told of other tasks that will run again: their engine is to find
 	// them. May be nil.
 	Kept func(tasks ...task.Task)
-	// LanesChanged is called when lanes were opened or closed, or when a database
-	// records outcomes again: there may be tasks for them in the store.
+	// LanesChanged is called when lanes were opened or closed, or when outcomes can be
+	// recorded again that could not: there may be tasks for them in the store.
 	LanesChanged func()
-	Now          func() time.Time
-	Logger       *slog.Logger
+	// Term is a number that is another one each time this node takes a partition, 0
+	// while it is another's; see cluster.Ownership. Defaults to 1.
+	Term func(partition int) uint64
+	// TakenUncleanly tells, of the term that a partition is in, whether it was taken
+	// from a process that did not hand it over, and when: tasks that were due by then
+	// may have been started, and may have ended that process. Defaults to no.
+	TakenUncleanly func(partition int) (at time.Time, ok bool)
+	// Settled is told of such a term once nothing is pending any more that was due by
+	// then. May be nil.
+	Settled func(partition int, term uint64)
+	// Instance is another one each time a process starts; at most 64 bytes. Defaults
+	// to a random text.
+	Instance string
+	// Grace is how long a run may go on after its time-out before it counts as stuck.
+	// Defaults to 10 s.
+	Grace  time.Duration
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Lane is a business type with the processor that fires its tasks. A lane that
@@ -59,6 +80,10 @@ type Lane struct {
 type Runner struct {
 	cfg      Config
 	finisher *finisher
+	watch    watch
+	failures failures
+	journal  *journal
+	alone    chan struct{} // holds one token while runAlone runs a task
 
 	lanes   map[uint64]*Lane
 	workers sync.WaitGroup // of lanes open and closing
@@ -69,12 +94,34 @@ func New(cfg Config) *Runner {
 	if cfg.Kept == nil {
 		cfg.Kept = func(...task.Task) {}
 	}
+	if cfg.Term == nil {
+		cfg.Term = func(int) uint64 { return 1 }
+	}
+	if cfg.TakenUncleanly == nil {
+		cfg.TakenUncleanly = func(int) (time.Time, bool) { return time.Time{}, false }
+	}
+	if cfg.Settled == nil {
+		cfg.Settled = func(int, uint64) {}
+	}
+	if cfg.Instance == "" {
+		cfg.Instance = rand.Text()
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	j := &journal{
+		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, term: cfg.Term, unclean: cfg.TakenUncleanly,
+		settled: cfg.Settled, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+	}
 	return &Runner{
-		cfg:   cfg,
-		lanes: make(map[uint64]*Lane),
+		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
+		watch:    watch{workers: make(map[*worker]struct{})},
+		failures: failures{logger: cfg.Logger},
+		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, logger: cfg.Logger,
+			ended: j.ended, observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger,
+			locked: newLockedRows(cfg.Layout.Databases, cfg.Layout.Partitions),
 		},
 	}
 }
@@ -84,22 +131,43 @@ func New(cfg Config) *Runner {
 // stop, and what is not recorded by then will run again.
 func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	r.finisher.start(ctx)
+	r.journal.start(ctx)
+	abandoned := make(chan struct{})
+	patient := context.AfterFunc(ctx, func() {
+		r.journal.abandon(func(int) bool { return true })
+		close(abandoned)
+	})
 	checks, stopChecks := context.WithCancel(ctx)
 	checked := make(chan error, 1)
 	go func() { checked <- r.recheck(checks) }()
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() { r.watchRuns(ended); close(watched) }()
 
 	for set := range lanes {
 		r.reconcile(ctx, set)
 		r.cfg.LanesChanged()
 	}
 	r.workers.Wait()
+	close(ended)
+	<-watched
 	stopChecks()
 	err := <-checked
+	if !patient() {
+		<-abandoned
+	}
 	r.finisher.wait()
+	r.journal.wait()
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	return err
+}
+
+// Abandon says that a partition goes to another node although tasks of it still
+// run here: that they are cut off is not their fault. It returns when the journal
+// says so, or cannot be reached.
+func (r *Runner) Abandon(partition int) {
+	r.journal.abandon(func(p int) bool { return p == partition })
 }
 
 // reconcile opens the lanes that are new, closes those that are gone, and does
@@ -125,141 +193,25 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 
 // open starts the workers of a lane. The last one to end closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	lane := r.cfg.Queue.SetLane(l.BizType.ID)
-	var group sync.WaitGroup
-	batch, batched := l.Processor.(Batch)
-	for range l.BizType.Workers {
-		group.Go(func() {
-			w := worker{Runner: r, lane: lane, bizType: l.BizType, processor: l.Processor}
-			if batched {
-				w.batch = batch
-			}
-			w.run(ctx)
-		})
+	c := &crew{Runner: r, lane: r.cfg.Queue.SetLane(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c.batch, _ = l.Processor.(Batch)
+	c.hire = func() {
+		w := &worker{crew: c, run: run{instead: c.hire}}
+		r.watch.addLocked(w)
+		c.alive.Add(1)
+		c.group.Go(func() { w.work(ctx) })
 	}
+	r.watch.mu.Lock()
+	for range l.BizType.Workers {
+		c.hire()
+	}
+	r.watch.mu.Unlock()
 	r.workers.Go(func() {
-		group.Wait()
-		if c, ok := l.Processor.(io.Closer); ok {
-			if err := c.Close(); err != nil {
+		c.group.Wait()
+		if p, ok := l.Processor.(io.Closer); ok {
+			if err := p.Close(); err != nil {
 				r.cfg.Logger.Warn("processor not closed cleanly", "biz_type", l.BizType.Name, "error", err)
 			}
 		}
 	})
-}
-
-// maxRun is how many tasks the batch form is handed at most.
-const maxRun = 256
-
-// worker is one goroutine of a lane.
-type worker struct {
-	*Runner
-	lane      queue.Lane
-	bizType   task.BizType
-	processor Processor
-	batch     Batch
-	tasks     []task.Task // reused
-}
-
-func (w *worker) run(ctx context.Context) {
-	most := 1
-	if w.batch != nil {
-		most = maxRun
-	}
-	for {
-		entries, err := w.lane.Take(ctx, most)
-		if err != nil {
-			return // closed, or out of patience
-		}
-		start := w.cfg.Now()
-		entries = w.admit(entries, start)
-		if len(entries) > 0 {
-			w.fire(ctx, entries, start)
-		}
-	}
-}
-
-// admit tells the observer that tasks start, and lets those that are too late
-// die instead. Tasks whose outcome could not be recorded now do not start: they
-// would pile up, and run again after a restart.
-func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
-	admitted := entries[:0]
-	for _, e := range entries {
-		if !w.finisher.writable(e.Partition) {
-			w.cfg.Queue.Return(e)
-			continue
-		}
-		late := max(0, now.Sub(e.Task.ActionTime))
-		if w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
-			move, row := expire(e.Task, late)
-			w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, move: move, row: row})
-			continue
-		}
-		w.cfg.Observer.Started(w.bizType, late)
-		admitted = append(admitted, e)
-	}
-	return admitted
-}
-
-func (w *worker) fire(ctx context.Context, entries []*queue.Entry, start time.Time) {
-	var errs []error
-	if w.batch != nil {
-		errs = w.processBatch(ctx, entries)
-	} else {
-		errs = []error{w.process(ctx, entries[0].Task)}
-	}
-	end := w.cfg.Now()
-	finished := make([]finish, 0, len(entries))
-	for i, e := range entries {
-		if errs[i] != nil && ctx.Err() != nil {
-			w.cfg.Queue.Return(e) // told to stop: not the task's fault, it runs again
-			continue
-		}
-		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
-		if outcome == Dead {
-			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "attempts", row.Attempts, "error", row.LastError)
-		}
-		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(start)})
-	}
-	w.finisher.add(finished...)
-}
-
-func (w *worker) process(ctx context.Context, t task.Task) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, w.bizType.Timeout)
-	defer cancel()
-	defer w.recoverPanic(&err)
-	return w.processor.Process(ctx, t)
-}
-
-func (w *worker) processBatch(ctx context.Context, entries []*queue.Entry) []error {
-	w.tasks = w.tasks[:0]
-	for _, e := range entries {
-		w.tasks = append(w.tasks, e.Task)
-	}
-	errs, err := func() (errs []error, err error) {
-		ctx, cancel := context.WithTimeout(ctx, w.bizType.Timeout)
-		defer cancel()
-		defer w.recoverPanic(&err)
-		return w.batch.ProcessBatch(ctx, w.tasks), nil
-	}()
-	if err == nil && errs == nil {
-		return make([]error, len(entries))
-	}
-	if err == nil && len(errs) != len(entries) {
-		err = fmt.Errorf("the processor answered %d results for %d tasks", len(errs), len(entries))
-	}
-	if err != nil {
-		errs = make([]error, len(entries))
-		for i := range errs {
-			errs[i] = err
-		}
-	}
-	return errs
-}
-
-// recoverPanic makes a panic a failed run.
-func (w *worker) recoverPanic(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("panic: %v", p)
-		w.cfg.Logger.Error("processor panicked", "biz_type", w.bizType.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	}
 }

@@ -3,7 +3,6 @@ package processor_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -209,105 +208,4 @@ func TestASlowTypeDoesNotDelayAnother(t *testing.T) {
 		require.Equal(t, task.Processed, r.store.row(id).Status)
 		require.Equal(t, 4, slow.runs())
 	}, lane(slow), lane(quick, func(b *task.BizType) { b.ID, b.Name = 2, "mail" }))
-}
-
-// pack is a processor with the batch form.
-type pack struct {
-	script
-	sizes []int
-	batch func(ctx context.Context, tasks []task.Task) []error
-}
-
-func (p *pack) ProcessBatch(ctx context.Context, tasks []task.Task) []error {
-	p.mu.Lock()
-	p.sizes = append(p.sizes, len(tasks))
-	p.mu.Unlock()
-	return p.batch(ctx, tasks)
-}
-
-// calls are the sizes of the batches.
-func (p *pack) calls() []int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.sizes)
-}
-
-func one(b *task.BizType) { b.Workers = 1 }
-
-func TestTheBatchFormTakesManyTasksAtOnce(t *testing.T) {
-	p := &pack{batch: func(_ context.Context, tasks []task.Task) []error {
-		time.Sleep(100 * time.Millisecond)
-		errs := make([]error, len(tasks))
-		for i, t := range tasks {
-			switch t.BizID % 4 {
-			case 1:
-				errs[i] = errDown
-			case 2:
-				errs[i] = processor.Discard(errDown)
-			}
-		}
-		return errs
-	}}
-	bubble(t, func(t *testing.T, r *rig) {
-		r.near = 0
-		var ids []uint64
-		for id := range uint64(400) {
-			ids = append(ids, r.submit(1, id, 0))
-			if id == 0 {
-				r.settle()
-			}
-		}
-		r.after(time.Minute)
-		require.Equal(t, []int{1, 256, 143}, p.calls(), "what came while the first was running, up to the maximum")
-		for bizID, id := range ids {
-			require.Equal(t, []task.Status{task.Processed, task.Pending, task.Cancelled, task.Processed}[bizID%4], r.store.row(id).Status)
-		}
-		require.Equal(t, map[processor.Outcome]int{processor.Processed: 200, processor.Failed: 100, processor.Discarded: 100}, r.tally.counts())
-	}, lane(p, one))
-}
-
-func TestBatchAnswers(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		batch func(ctx context.Context, tasks []task.Task) []error
-		want  map[processor.Outcome]int
-		text  string
-	}{
-		{"nil is all processed", func(context.Context, []task.Task) []error { return nil }, map[processor.Outcome]int{processor.Processed: 3}, ""},
-		{"too few", func(context.Context, []task.Task) []error { return []error{nil} }, map[processor.Outcome]int{processor.Failed: 3}, "the processor answered 1 results for 3 tasks"},
-		{"none but not nil", func(context.Context, []task.Task) []error { return []error{} }, map[processor.Outcome]int{processor.Failed: 3}, "the processor answered 0 results for 3 tasks"},
-		{"too many", func(context.Context, []task.Task) []error { return make([]error, 4) }, map[processor.Outcome]int{processor.Failed: 3}, "the processor answered 4 results for 3 tasks"},
-		{"a panic", func(context.Context, []task.Task) []error { panic("out of cheese") }, map[processor.Outcome]int{processor.Failed: 3}, "panic: out of cheese"},
-		{"a time-out", func(ctx context.Context, tasks []task.Task) []error {
-			<-ctx.Done()
-			return []error{ctx.Err(), ctx.Err(), ctx.Err()}
-		}, map[processor.Outcome]int{processor.Failed: 3}, context.DeadlineExceeded.Error()},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := &pack{batch: c.batch}
-			bubble(t, func(t *testing.T, r *rig) {
-				r.near = 0
-				var ids []uint64
-				for id := range uint64(3) { // due together, so taken together
-					ids = append(ids, r.submit(1, id, time.Second))
-				}
-				r.after(time.Minute)
-				require.Equal(t, []int{3}, p.calls())
-				require.Equal(t, c.want, r.tally.counts())
-				for _, id := range ids {
-					require.Equal(t, c.text, r.store.row(id).LastError)
-				}
-			}, lane(p, one))
-		})
-	}
-}
-
-func TestTheBatchFormGetsNoTaskThatIsTooLate(t *testing.T) {
-	p := &pack{batch: func(context.Context, []task.Task) []error { return nil }}
-	bubble(t, func(t *testing.T, r *rig) {
-		late := r.submit(1, 1, -time.Hour)
-		r.settle()
-		require.Empty(t, p.calls())
-		require.Equal(t, task.Dead, r.store.row(late).Status)
-	}, lane(p, one, func(b *task.BizType) { b.ExpireAfter = time.Minute }))
 }

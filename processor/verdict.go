@@ -11,6 +11,11 @@ func RetryAfter(d time.Duration, cause error) error {
 	return &retryAfterError{after: d, cause: cause}
 }
 
+// NoAttempt answers that the task was not tried at all, for a reason that is this
+// machine's own (no descriptor was free, say): it runs again after d, and no attempt
+// is counted.
+func NoAttempt(d time.Duration, cause error) error { return &noAttemptError{d, cause} }
+
 // Discard answers that the task is not wanted any more: it becomes cancelled,
 // with the reason as its last error, and never runs again.
 func Discard(reason error) error { return &discardError{reason: reason} }
@@ -29,6 +34,20 @@ func (e *retryAfterError) Error() string {
 
 func (e *retryAfterError) Unwrap() error { return e.cause }
 
+type noAttemptError struct {
+	after time.Duration
+	cause error
+}
+
+func (e *noAttemptError) Error() string {
+	if e.cause == nil {
+		return "not tried"
+	}
+	return "not tried: " + e.cause.Error()
+}
+
+func (e *noAttemptError) Unwrap() error { return e.cause }
+
 type discardError struct{ reason error }
 
 func (e *discardError) Error() string {
@@ -45,6 +64,15 @@ func RetryPause(err error) (time.Duration, bool) {
 	var r *retryAfterError
 	if errors.As(err, &r) {
 		return max(0, r.after), true
+	}
+	return 0, false
+}
+
+// IsNoAttempt tells whether err says that the task was not tried, and when it is to be.
+func IsNoAttempt(err error) (time.Duration, bool) {
+	var n *noAttemptError
+	if errors.As(err, &n) {
+		return max(0, n.after), true
 	}
 	return 0, false
 }

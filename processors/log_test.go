@@ -37,6 +37,8 @@ func TestLogTellsOfATask(t *testing.T) {
 		require.Equal(t, `level=INFO msg="task fired" biz_type=order_close job_id=5 biz_id=42 action_time=1999-12-31T23:59:59.998Z lateness_ms=1 attempt=3
 level=INFO msg="task fired" biz_type=order_close job_id=6 biz_id=43 action_time=2000-01-01T00:00:01.000Z lateness_ms=0 attempt=1
 `, out.String())
+		require.NoError(t, l.Process(t.Context(), task.Task{JobID: 7, BizID: 44, BizKey: "6f1c-9a53", ActionTime: now}))
+		require.Contains(t, out.String(), "job_id=7 biz_id=6f1c-9a53 ")
 	})
 }
 

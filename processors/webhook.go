@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -34,6 +38,9 @@ type WebhookConfig struct {
 //	410                          discarded
 //	429, 503 with Retry-After    failed run, tried again then
 //	all else, redirects too      failed run, tried again after the back-off
+//
+// Where this machine had no descriptor or port for the call nothing was tried:
+// it is made again after a second, and no attempt is counted.
 //
 // The header webhook-id is the job_id and the same in every attempt: receivers
 // should be idempotent by it. toc-attempt counts from 1.
@@ -118,7 +125,22 @@ func (w *Webhook) unanswered(ctx context.Context, err error, after time.Duration
 	case context.Canceled:
 		said = fmt.Sprintf("stopped after %s", after.Round(time.Millisecond))
 	}
-	return &callError{message: w.target + ": " + said, cause: err}
+	failed := &callError{message: w.target + ": " + said, cause: err}
+	if isOurs(err) {
+		return processor.NoAttempt(time.Second, failed)
+	}
+	return failed
+}
+
+// isOurs tells whether a call failed before it had a connection, for want of something
+// on this machine: its receiver was never asked.
+func isOurs(err error) bool {
+	ours := []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok { // it has the error as a text
+		return slices.ContainsFunc(ours, func(e error) bool { return strings.Contains(lookup.Err, e.Error()) })
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial" && slices.ContainsFunc(ours, func(e error) bool { return errors.Is(op, e) })
 }
 
 // callError is a failed call: a message that may be shown, and its cause, which

@@ -1,6 +1,7 @@
 package processors_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/processors"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
@@ -34,6 +36,19 @@ func record(t testing.TB) (*receiver, <-chan call) {
 		w.WriteHeader(http.StatusNoContent)
 		calls <- call{r, body}
 	}), calls
+}
+
+// A biz_id that is a text is sent as it is, and so are the promised time and the task's own time-out.
+func TestCallOfATextAndAPromise(t *testing.T) {
+	r, calls := record(t)
+	o := order()
+	o.BizKey, o.Timeout, o.DueTime = "6f1c-é", 1500*time.Millisecond, o.ActionTime.Add(-time.Minute)
+	o.BizID = task.HashBizKey(o.BizKey)
+	require.NoError(t, webhook(t, processors.WebhookConfig{URL: r.URL}).Process(t.Context(), o))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal((<-calls).body, &got))
+	require.Equal(t, []any{"6f1c-é", "1.5s", "2026-01-02T15:03:05.000Z"}, []any{got["biz_id"], got["timeout"], got["due_time"]})
+	require.NotContains(t, got, "running")
 }
 
 func TestCallIsTheTaskAsJSON(t *testing.T) {

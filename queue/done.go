@@ -11,6 +11,9 @@ func (q *Queue) Done(e *Entry, row task.Task, again bool) {
 	q.bury(e)
 	if again {
 		back = q.offerOf(e.term, &Item{Task: row, Partition: e.Partition})
+		if next := q.entries[e.Task.JobID]; next != nil {
+			next.read = e.read // a hand may have edited the row since: row knows only what the run changed
+		}
 	}
 	q.mu.Unlock()
 	back.tell()
@@ -25,4 +28,47 @@ func (q *Queue) Return(e *Entry) {
 	q.forget(e)
 	q.mu.Unlock()
 	left{e}.tell()
+}
+
+// MayStart tells of an entry that was taken whether it is to start still: its lane is
+// open, and its partition was not another node's meanwhile.
+func (q *Queue) MayStart(e *Entry) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mayStart(e)
+}
+
+// IsStale tells of an entry that was taken whether its row is to be read again before it
+// starts (Start): what came before that took its time.
+func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.read) > q.cfg.StaleAfter }
+
+func (q *Queue) mayStart(e *Entry) bool { return !e.lane.closed && q.cfg.Term(e.Partition) == e.term }
+
+// Postpone says of an entry that was taken that it does not start yet. Until Start it
+// does not count as running: wanted is closed when somebody asks for a Hold of the task,
+// who waits until it is given back (Return).
+func (q *Queue) Postpone(e *Entry) (wanted <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.wanted = make(chan struct{})
+	return e.wanted
+}
+
+// Start says that an entry that was taken starts now, with the row as it was read just
+// before. It answers false if it must not: it is wanted, or may not start.
+func (q *Queue) Start(e *Entry, row task.Task) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-e.wanted:
+		return false
+	default:
+	}
+	if !q.mayStart(e) {
+		return false
+	}
+	e.Task, e.wanted = row, nil
+	e.began = q.cfg.Now()
+	e.read = e.began
+	return true
 }

@@ -46,12 +46,13 @@ type Entry struct {
 	seq   uint64    // order among equals
 	term  uint64    // of the partition, when the row was seen or the hold began
 	read  time.Time // when its row was last seen in the store
+	began time.Time // when it was taken by a worker
 	near  int       // index in lane.waiting by runAt, or in lane.ready
 	far   int       // index in lane.farthest
 
-	// While held:
-	free   chan struct{} // closed when it is free again
-	missed bool          // Task was offered meanwhile
+	missed bool          // while held: Task was offered meanwhile
+	wanted chan struct{} // while postponed: closed when somebody wants to change the task
+	free   chan struct{} // of held and postponed: closed when it leaves the queue
 }
 
 func (e *Entry) before(f *Entry) bool {
@@ -113,3 +114,6 @@ func (h *farHeap) Pop() any {
 
 // ID is the task's job_id. Unlike the other fields it may be read by anyone.
 func (e *Entry) ID() uint64 { return e.Task.JobID }
+
+// Term is the term of the task's partition in which it was seen last.
+func (e *Entry) Term() uint64 { return e.term }

@@ -27,10 +27,13 @@ func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, e
 			h := q.hold(jobID, partition, nil)
 			q.mu.Unlock()
 			return h, nil
-		case e.state == running:
+		case e.state == running && e.wanted == nil:
 			q.mu.Unlock()
 			return nil, &task.ConflictError{JobID: jobID, Conflict: task.ConflictRunning}
-		case e.state == held:
+		case e.state == held, e.state == running:
+			if e.wanted != nil && e.free == nil {
+				close(e.wanted)
+			}
 			if e.free == nil {
 				e.free = make(chan struct{})
 			}
@@ -62,9 +65,6 @@ func (q *Queue) hold(jobID uint64, partition int, was *Entry) *Hold {
 // release removes the placeholder.
 func (h *Hold) release() {
 	h.queue.drop(h.entry)
-	if h.entry.free != nil {
-		close(h.entry.free)
-	}
 }
 
 // Release gives the task back as it was: nothing was changed. A row that was

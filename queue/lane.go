@@ -219,7 +219,7 @@ func (q *Queue) take(l *lane, max int) (taken []*Entry, lost left, wait time.Dur
 			}
 			continue
 		}
-		e.state = running
+		e.state, e.began = running, now
 		l.running++
 		taken = append(taken, e)
 	}

@@ -282,6 +282,9 @@ func (q *Queue) keep(e *Entry) {
 
 func (q *Queue) drop(e *Entry) {
 	e.state = gone
+	if e.free != nil {
+		close(e.free)
+	}
 	delete(q.entries, e.Task.JobID)
 	if q.inHand[e.Partition]--; q.inHand[e.Partition] == 0 && q.emptied != nil {
 		close(q.emptied)

@@ -32,3 +32,14 @@ func (q *Queue) OldestDue(bizType uint64) time.Time {
 	}
 	return oldest
 }
+
+// RunsSince tells since when a worker has a task: it runs, or its outcome is not durable yet.
+func (q *Queue) RunsSince(jobID uint64) (since time.Time, runs bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.entries[jobID]
+	if e == nil || e.state != running || e.wanted != nil {
+		return time.Time{}, false
+	}
+	return e.began, true
+}

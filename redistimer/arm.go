@@ -2,24 +2,26 @@ package redistimer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
 
-// arming is tasks of one call on their way into their slots.
+// arming is tasks of one call on their way into their slots at one server.
 type arming struct {
-	tasks []task.Task
-	done  sync.WaitGroup
+	server *server
+	tasks  []task.Task
+	done   *sync.WaitGroup // of the call
 }
 
 // armPatience is how long a caller waits until its tasks are armed. It needs not
 // wait: what is not armed is found by the sweep.
 const armPatience = 100 * time.Millisecond
 
-// maxArming bounds the tasks on their way into their slots: what a silent Redis
-// does not take within its time-outs must not pile up in memory.
+// maxArming bounds the tasks on their way into the slots of a server: what it does
+// not take must not pile up in memory.
 const maxArming = 100_000
 
 // Arm puts tasks that were just stored, pending, into their slots, those of this
@@ -30,35 +32,35 @@ const maxArming = 100_000
 // the sweep.
 func (t *Timer) Arm(tasks ...task.Task) {
 	now := t.cfg.Now()
-	a := &arming{}
+	var parts []*arming
+	var silent []task.Task
 	t.mu.Lock()
 	for i := range tasks {
 		l := t.lines[tasks[i].BizType]
-		if l == nil {
+		if l == nil || tasks[i].ActionTime.After(l.armUntil(now)) {
 			continue
 		}
-		if tasks[i].ActionTime.After(l.armUntil(now)) {
-			continue
-		}
-		if s := t.slotOf(l, tasks[i].JobID); s.out {
+		switch s := t.slotOf(l, tasks[i].JobID); {
+		case !s.served():
+			// The scan engine has it now, and the slot is filled when Redis is back.
 			t.missed(s)
-			// The scan engine has it now. Nothing piles up here, and the slot is filled
-			// when Redis is back.
 			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
-			continue
+		case s.server.isSilent(now):
+			silent = append(silent, tasks[i])
+		default:
+			parts = addPart(parts, s.server, tasks[i])
 		}
-		a.tasks = append(a.tasks, tasks[i])
 	}
 	t.mu.Unlock()
-	if len(a.tasks) == 0 {
-		return
+	if len(silent) > 0 {
+		t.unarmed(silent)
 	}
-	if !t.addArming(a) {
-		t.unarmed(a.tasks)
+	done := t.addArming(parts)
+	if done == nil {
 		return
 	}
 	armed := make(chan struct{})
-	go func() { a.done.Wait(); close(armed) }()
+	go func() { done.Wait(); close(armed) }()
 	timer := time.NewTimer(armPatience)
 	defer timer.Stop()
 	select {
@@ -73,16 +75,34 @@ func (t *Timer) slotOf(l *line, jobID uint64) *slotState {
 	return &l.slots[t.cfg.Layout.Partition(shard)]
 }
 
-// addArming queues tasks to be armed, if there is room.
-func (t *Timer) addArming(a *arming) bool {
-	n := int64(len(a.tasks))
-	if t.arming.Add(n) > maxArming && n < maxArming {
-		t.arming.Add(-n)
-		return false
+// addPart adds a task to the arming at its server.
+func addPart(parts []*arming, srv *server, row task.Task) []*arming {
+	i := slices.IndexFunc(parts, func(a *arming) bool { return a.server == srv })
+	if i < 0 {
+		i, parts = len(parts), append(parts, &arming{server: srv})
 	}
-	a.done.Add(1)
-	t.arms.Add(a)
-	return true
+	parts[i].tasks = append(parts[i].tasks, row)
+	return parts
+}
+
+// addArming queues tasks to be armed, as far as there is room at their servers. It
+// answers what is done when they are; nil: there is nothing to wait for.
+func (t *Timer) addArming(parts []*arming) (done *sync.WaitGroup) {
+	for _, a := range parts {
+		n := int64(len(a.tasks))
+		if a.server.arming.Add(n) > maxArming && n < maxArming {
+			a.server.arming.Add(-n)
+			t.unarmed(a.tasks)
+			continue
+		}
+		if done == nil {
+			done = new(sync.WaitGroup)
+		}
+		a.done = done
+		done.Add(1)
+		a.server.arms.Add(a)
+	}
+	return done
 }
 
 // unarmed notes that tasks were stored and not armed, and tells who helps them.
@@ -101,7 +121,7 @@ func (t *Timer) unarmed(tasks []task.Task) {
 }
 
 // flushArms arms the tasks of many callers in one pipeline.
-func (t *Timer) flushArms(batch []*arming) {
+func (t *Timer) flushArms(srv *server, batch []*arming) {
 	type bizSlot struct {
 		bizType   uint64
 		partition int
@@ -138,12 +158,14 @@ func (t *Timer) flushArms(batch []*arming) {
 	}
 	t.mu.Unlock()
 
+	began := t.cfg.Now()
 	answers := t.slots.Arm(context.Background(), list)
-	failed := false
+	answered, failed := len(list) == 0, error(nil)
 	t.mu.Lock()
 	for i, a := range answers {
+		answered = answered || isAnswer(a.Err)
 		if a.Err != nil {
-			failed = true
+			failed = a.Err
 			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", list[i].Slot.Topic, "partition", list[i].Slot.Partition, "tasks", len(list[i].Members), "error", a.Err)
 			continue
 		}
@@ -151,8 +173,9 @@ func (t *Timer) flushArms(batch []*arming) {
 			t.sooner(slots[i], m.At)
 		}
 	}
+	t.judge(srv, began, answered, failed)
 	t.mu.Unlock()
-	if failed {
+	if failed != nil {
 		var unarmed []task.Task
 		for _, a := range batch {
 			for i := range a.tasks {
@@ -164,7 +187,7 @@ func (t *Timer) flushArms(batch []*arming) {
 		t.unarmed(unarmed)
 	}
 	for _, a := range batch {
-		t.arming.Add(-int64(len(a.tasks)))
+		srv.arming.Add(-int64(len(a.tasks)))
 		a.done.Done()
 	}
 }
@@ -192,7 +215,7 @@ func (t *Timer) flushGone(batch []uint64) {
 	rows, _ := t.cfg.Store.Load(context.Background(), batch)
 	now := t.cfg.Now()
 	bySlot := make(map[Slot]*Settling)
-	again := &arming{}
+	var again []*arming
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
@@ -201,10 +224,13 @@ func (t *Timer) flushGone(batch []uint64) {
 		}
 		s := t.slotOf(l, rows[i].JobID)
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
-			if !s.out { // it is filled when Redis is back
-				again.tasks = append(again.tasks, rows[i])
+			if s.served() { // else it is filled when it is
+				again = addPart(again, s.server, rows[i])
 			}
 			continue
+		}
+		if s.server.isSilent(now) {
+			continue // its claim finds it out
 		}
 		slot := s.slot
 		if bySlot[slot] == nil {
@@ -218,7 +244,5 @@ func (t *Timer) flushGone(batch []uint64) {
 		list = append(list, *s)
 	}
 	t.slots.Settle(context.Background(), list)
-	if len(again.tasks) > 0 && !t.addArming(again) {
-		t.unarmed(again.tasks)
-	}
+	t.addArming(again)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -18,26 +19,18 @@ type claim struct {
 	member Member
 }
 
-// rounds claims whatever is about to be due, in one pipeline for all slots, and
-// sleeps until the nearest head.
+// rounds claims whatever is about to be due, in one pipeline for all slots of a
+// server, and sleeps until the nearest head.
 func (t *Timer) rounds(ctx context.Context) error {
-	last := time.Time{}
-	for {
-		now := t.cfg.Now()
-		asks, claims, wait := t.plan(now)
-		if len(asks) > 0 && now.Sub(last) < beat && wait > 0 {
-			// A round has just been: let claims gather, there is time.
-			t.rest()
-			asks = nil
-			wait = min(wait, beat-now.Sub(last))
+	var underWay sync.WaitGroup
+	defer underWay.Wait()
+	for ctx.Err() == nil {
+		rounds, wait, handover := t.plan(t.cfg.Now())
+		if handover {
+			t.cfg.Handover()
 		}
-		if len(asks) > 0 {
-			last = now
-			t.round(ctx, asks, claims)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			continue
+		for _, r := range rounds {
+			underWay.Go(func() { t.round(ctx, r) })
 		}
 		timer := time.NewTimer(max(wait, 100*time.Microsecond))
 		select {
@@ -46,125 +39,93 @@ func (t *Timer) rounds(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 	}
+	return ctx.Err()
 }
 
-// asked is a slot that a round asks.
-type asked struct {
-	line *line
-	slot *slotState
-}
-
-// plan lists the slots to ask now. With urgent ones among them wait is 0; else it
-// is how long the round, or the next one, may wait.
-func (t *Timer) plan(now time.Time) (asks []asked, claims []Claiming, wait time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	wait = poll
-	for _, l := range t.lines {
-		most := min(maxInHand, (t.cfg.Queue.Capacity(l.ID)*3+3)/4)
-		room := most - l.inHand
-		var due []*slotState
-		for p := range l.slots {
-			s := &l.slots[p]
-			if !s.owned() {
-				continue
-			}
-			look := s.seen.Add(poll)
-			if !s.failing.IsZero() {
-				look = s.seen.Add(retry)
-			}
-			if !s.next.IsZero() && s.failing.IsZero() {
-				if at := s.next.Add(-ahead); at.Before(look) {
-					look = at
-				}
-			}
-			if look.After(now) {
-				wait = min(wait, look.Sub(now))
-				continue
-			}
-			if !t.cfg.Ownership.Owns(p) {
-				continue // lost by our own clock: the ring is on its way
-			}
-			due = append(due, s)
-		}
-		slices.SortFunc(due, func(a, b *slotState) int { return a.dueBy(now).Compare(b.dueBy(now)) })
-		// Where there is a backlog, few big batches: their rows share tables. Where
-		// there is none, all slots at once. A crowd is found out by its first slots.
-		size := maxClaim
-		if !l.dense && len(due) > maxInHand/maxClaim {
-			if l.sounded = !l.sounded && now.Sub(l.sparse) > 10*beat; l.sounded {
-				due, wait = due[:sounding], 0
-			} else {
-				size = minClaim
-			}
-		}
-		for _, s := range due {
-			limit := size
-			if limit = min(limit, (most+3)/4); limit > room || most == 0 {
-				if most == 0 {
-					wait = min(wait, ahead) // the lane is about to be opened
-				}
-				if now.Sub(s.seen) < poll {
-					continue // a settle rings when there is room
-				}
-				limit = 0 // only look
-			}
-			room -= limit
-			s.heard = time.Time{}
-			asks = append(asks, asked{l, s})
-			claims = append(claims, Claiming{Slot: s.slot, Limit: limit, Ahead: ahead + s.skew, Visibility: l.Visibility})
-			if l.dense || (!s.next.IsZero() && s.next.Sub(now) < ahead/2) {
-				wait = 0
-			}
-		}
-	}
-	t.asking = len(asks) > 0
-	return asks, claims, wait
-}
-
-// round asks the slots and hands on what it got.
-func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
+// round asks the slots of one server and hands on what it got.
+func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
-	// A claim on its way is not cut off: what it takes must be known.
-	answers := t.slots.Claim(context.WithoutCancel(ctx), claims)
+	// The end of ctx does not cut off a claim on its way: what it takes must be known.
+	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
+	loads, handover := t.take(r, answers, start, now)
+	if handover {
+		t.cfg.Handover()
+	}
+	t.load(loads)
+	t.recover(r.asks)
 
-	var loads []claim
-	var handover bool
 	t.mu.Lock()
-	for i, a := range answers {
-		l, s := asks[i].line, asks[i].slot
+	t.end(r)
+	t.mu.Unlock()
+	ring(t.ring)
+}
+
+// end notes that a round is over, its recovery as well: its slots may be asked again. The lock is held.
+func (t *Timer) end(r round) {
+	r.server.asking = false
+	for _, a := range r.asks {
+		a.slot.asking = false
+	}
+	t.calmer()
+}
+
+// take notes what the slots of a round have answered, and lists the tasks whose
+// rows are to be loaded. handover tells that slots became the scan engine's.
+func (t *Timer) take(r round, answers []Claimed, start, now time.Time) (loads []claim, handover bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.noticeNew(r.server, answers)
+	answered, failure := false, error(nil)
+	var tally struct {
+		group      *group
+		asked, got int
+	}
+	count := func() {
+		if g := tally.group; tally.asked > 0 {
+			if g.dense = tally.got/tally.asked >= minClaim/2; !g.dense {
+				g.sparse = now
+			}
+		}
+	}
+	for i := range answers {
+		a, g, s := &answers[i], r.asks[i].group, r.asks[i].slot
+		if tally.group != g {
+			count()
+			tally.group, tally.asked, tally.got = g, 0, 0
+		}
 		// Looks are spread out: one that finds Redis flushed or gone is never far.
 		if s.seen.IsZero() {
 			s.seen = now.Add(-rand.N(poll))
 		} else {
 			s.seen = now
 		}
+		answered = answered || isAnswer(a.Err)
 		if a.Err != nil {
-			handover = t.failed(s, start, now, a.Err) || handover
+			failure = a.Err
+			t.failed(s, start)
 			continue
 		}
 		t.reached(s)
 		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-		if claims[i].Limit > 0 {
-			l.asked++
-			l.got += len(a.Members)
+		if r.claims[i].Limit > 0 {
+			tally.asked++
+			tally.got += len(a.Members)
+		}
+		handover = t.looked(g.line, s, r.claims[i], a, now) || handover
+		if s.foreign {
+			s.next = time.Time{} // what is due there is not ours
+			continue
 		}
 		s.next = a.Next
 		if !s.heard.IsZero() && (s.next.IsZero() || s.heard.Before(s.next)) {
 			s.next = s.heard
 		}
-		if a.Marker == "" && s.repair != ReasonLost && !s.covered.IsZero() {
-			t.lost(l)
-		}
 		for _, m := range a.Members {
-			if t.hold(l, s, m.JobID) {
-				loads = append(loads, claim{l, l.BizType, s, m})
+			if t.hold(g.line, s, m.JobID) {
+				loads = append(loads, claim{g.line, g.line.BizType, s, m})
 			}
 		}
 		// More claims than we know of: the call that made them was given up, and
@@ -174,29 +135,9 @@ func (t *Timer) round(ctx context.Context, asks []asked, claims []Claiming) {
 			t.orphaned(s)
 		}
 	}
-	for _, l := range t.lines {
-		if l.asked > 0 {
-			if l.dense = l.got/l.asked >= minClaim/2; !l.dense {
-				l.sparse = now
-			}
-			l.asked, l.got = 0, 0
-		}
-	}
-	t.mu.Unlock()
-	t.rest()
-	if handover {
-		t.cfg.Handover()
-	}
-	t.load(loads)
-	t.recover(asks)
-}
-
-// rest notes that no claim is on its way to us.
-func (t *Timer) rest() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.asking = false
-	t.calmer()
+	count()
+	t.judge(r.server, start, answered, failure)
+	return loads, handover
 }
 
 // load has the rows of claimed tasks read: one statement a database.
@@ -217,20 +158,16 @@ func (t *Timer) load(claims []claim) {
 // lock is held.
 func (t *Timer) lost(l *line) {
 	for p := range l.slots {
-		if s := &l.slots[p]; s.owned() {
-			s.covered, s.repair = time.Time{}, ReasonLost
-		}
+		l.slots[p].lose()
 	}
 	ring(t.repairs)
 }
 
-// dueBy is when a slot is to be asked at the latest, for the order in which slots
-// get what room there is.
-func (s *slotState) dueBy(now time.Time) time.Time {
-	if s.next.IsZero() {
-		return now.Add(ahead) // behind those that are known to have something
+// lose notes that Redis may lack anything of a slot. The lock is held.
+func (s *slotState) lose() {
+	if s.owned() && !s.foreign {
+		s.marker, s.covered, s.repair = "", time.Time{}, ReasonLost
 	}
-	return s.next
 }
 
 // hold takes a claimed task into our hands. It answers false if it was there
@@ -243,6 +180,7 @@ func (t *Timer) hold(l *line, s *slotState, jobID uint64) bool {
 	}
 	h.claims++
 	s.held[jobID] = h
+	s.inHand++
 	l.inHand++
 	return true
 }
@@ -258,6 +196,7 @@ func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
 			t.gone.Add(jobID)
 		}
 	}
+	s.inHand--
 	l.inHand--
 	if l.inHand < maxInHand*3/4 || l.inHand == 0 {
 		ring(t.ring)

@@ -11,15 +11,16 @@
 //	             └──── release, recover ┘          settle ◄── outcome durable ◄─┘
 //
 // The consumption has two phases, as in every queue that survives its consumers
-// (claim, then settle). A claim that nobody settles is rolled back with one more
-// attempt, so a task whose run kills the process dies in the end instead of
-// killing it for ever.
+// (claim, then settle). A claim that nobody settles is rolled back, untouched.
 //
 // Redis is an index, never the truth: it may lose everything at any moment. Each
-// slot has a marker that says up to which time it is complete; a slot without
-// one is armed again from the store. While Redis is away, Serves says no, and the
-// scan engine fires the tasks.
+// slot has a marker, a lease that says up to which time it is complete; a slot
+// without our own is armed again from the store. While Redis is away, or a slot is
+// another store's, Serves says no, and the scan engine fires the tasks.
 //
-// It refuses to know what a run is, and never writes to the store but for tasks
-// that used up their attempts without an outcome.
+// In a cluster each master has its own rounds of claims, arms and settles
+// (servers.go), so that nobody waits for the socket of another. A master that is
+// silent is left alone, and asked each second whether it answers.
+//
+// It refuses to know what a run is, and never writes to the store.
 package redistimer

@@ -3,10 +3,7 @@ package redistimer
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/store"
@@ -15,40 +12,66 @@ import (
 
 // filling is one slot to be filled.
 type filling struct {
-	biz    *BizType // when it was found broken
+	biz    *BizType // when it was found to lack something
 	slot   *slotState
 	reason string
 	from   time.Time // the rows up to then are there
 	until  time.Time
 	missed bool // tasks were not armed since the marker was written
+	check  bool // only the head that vanished is looked for, in from and until
 }
+
+const (
+	// maxChecks is how many vanished heads are looked for at a time: most were cancelled.
+	maxChecks = 4
+	// clockSlack is how far clocks of nodes may differ without a word.
+	clockSlack = time.Second
+)
 
 // broken lists the slots to fill now.
 func (t *Timer) broken() []filling {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.identity == "" {
-		return nil // never reached yet
-	}
 	now := t.cfg.Now()
 	var list []filling
+	checks := 0
 	for _, l := range t.lines {
 		until := l.coverUntil(now)
 		for p := range l.slots {
 			s := &l.slots[p]
-			if !s.owned() || !s.failing.IsZero() {
+			if !s.owned() || !s.answered || s.foreign || !s.failing.IsZero() {
 				continue
 			}
+			t.clamp(s, until)
 			if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= l.step() && until.After(s.covered) {
 				s.repair = ReasonHorizon
 			}
-			if s.repair != "" {
-				list = append(list, filling{l.BizType, s, s.repair, s.covered, until, s.missed})
-				s.repair, s.missed = "", false // who asks again while it is filled is heard
+			switch {
+			case s.repair != "":
+				list = append(list, filling{l.BizType, s, s.repair, s.covered, until, s.missed, false})
+				s.repair, s.missed, s.vanished = "", false, time.Time{} // who asks again while it is filled is heard
+			case !s.vanished.IsZero() && checks < maxChecks:
+				checks++
+				list = append(list, filling{l.BizType, s, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
+				s.vanished = time.Time{}
 			}
 		}
 	}
 	return list
+}
+
+// clamp forgets what was covered beyond the horizon: the clock was ahead, here or on the
+// node before us, and nothing would be filled until it gets there again. The lock is held.
+func (t *Timer) clamp(s *slotState, until time.Time) {
+	ahead := s.covered.Sub(until)
+	if ahead <= 0 {
+		return
+	}
+	s.covered = until
+	if ahead > clockSlack && !t.clockTold {
+		t.clockTold = true
+		t.cfg.Logger.Warn("the clock was ahead, here or on another node; check its time service", "ahead", ahead.Round(time.Millisecond))
+	}
 }
 
 // soon is the part of a lost slot that is filled first, in all slots.
@@ -57,38 +80,38 @@ const soon = 30 * time.Second
 // fillers is how many slots are filled at the same time.
 const fillers = 4
 
-// maxUnread is how many slots of a database in a row may fail to be read before it
-// is left alone until the next time: if it hangs, each takes a filler for the whole
-// time-out. A single one must not hide the others.
-const maxUnread = 3
-
-var errNotRead = errors.New("the database could not be read")
+var (
+	errNotRead    = errors.New("the database could not be read")
+	errNotReached = errors.New("redis does not answer")
+)
 
 // fillAll fills slots: what is due soon in all of them, then the rest.
 func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	failed := make([]error, len(list))
+	isFailing := func(s *slotState) bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return !s.failing.IsZero()
+	}
 	each := func(f func(*filling) error) {
-		unread := make([]atomic.Int32, t.cfg.Layout.Databases)
 		var wg sync.WaitGroup
 		places := make(chan struct{}, fillers)
 		for i := range list {
 			if failed[i] != nil {
 				continue
 			}
+			if isFailing(list[i].slot) {
+				failed[i] = errNotReached
+				continue
+			}
 			places <- struct{}{}
-			db := &unread[t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)]
-			if db.Load() >= maxUnread {
+			if !t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)) { // if it hangs, each would take a filler for the whole time-out
 				failed[i] = errNotRead
 				<-places
 				continue
 			}
 			wg.Go(func() {
 				failed[i] = f(&list[i])
-				if _, ok := errors.AsType[*store.DatabaseError](failed[i]); ok {
-					db.Add(1)
-				} else {
-					db.Store(0)
-				}
 				<-places
 			})
 		}
@@ -108,7 +131,7 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 		f.slot.missed = f.slot.missed || f.missed
 		switch {
 		case errors.Is(failed[i], errLostAgain):
-			f.slot.covered, f.slot.repair = time.Time{}, ReasonLost
+			f.slot.lose()
 		case f.slot.repair == "":
 			f.slot.repair = f.reason
 		}
@@ -123,32 +146,36 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	}
 }
 
-// fillSoon fills a lost slot with what is due soon. A slot that still has the
-// marker of this Redis, from the process before us, has the rest.
+// fillSoon fills a lost slot with what is due soon. A slot that still is as we left it,
+// or that its owner has just handed over, has the rest.
 func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error {
-	if f.reason != ReasonLost {
+	if f.reason != ReasonLost || f.check {
 		return nil
 	}
-	look := t.slots.Claim(ctx, []Claiming{{Slot: f.slot.slot, Visibility: f.biz.Visibility}})[0]
-	if look.Err != nil {
-		return look.Err
+	text, err := t.slots.Marker(ctx, f.slot.slot)
+	if err != nil {
+		return err
 	}
-	covered, complete := t.readMarker(look.Marker)
-	if complete = complete && !f.missed; !complete {
-		if err := t.slots.Mark(ctx, []Slot{f.slot.slot}, markerFilling)[0]; err != nil {
-			return err
-		}
+	m, complete := t.believes(f.slot, text)
+	switch complete = complete && !f.missed; {
+	case !complete:
+		err = t.mark(ctx, f.slot, "", t.marker(stateFilling, time.Time{}))
+	case m.state == stateHanded:
+		err = t.mark(ctx, f.slot, text, t.marker(stateServing, m.covered))
+	}
+	if err != nil {
+		return err
 	}
 	until := f.until
 	if near.Before(until) {
 		until = near
 	}
-	if err := t.fill(ctx, f, time.Time{}, until); err != nil {
+	if _, err := t.fill(ctx, f, time.Time{}, until); err != nil {
 		return err
 	}
 	f.from = until
-	if complete && covered.After(until) {
-		f.from = covered
+	if complete && m.covered.After(until) {
+		f.from = m.covered
 	}
 	if f.from.After(f.until) {
 		f.from = f.until
@@ -160,20 +187,20 @@ var errLostAgain = errors.New("the slot was lost again while it was filled")
 
 // fillRest fills a slot up to its horizon, and marks it.
 func (t *Timer) fillRest(ctx context.Context, f *filling) error {
-	if err := t.fill(ctx, f, f.from, f.until); err != nil {
+	if f.check {
+		return t.checkHead(ctx, f)
+	}
+	if _, err := t.fill(ctx, f, f.from, f.until); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	again, identity := f.slot.repair != "" || !f.slot.owned(), t.identity
+	again, over := f.slot.repair != "" || !f.slot.owned() || f.slot.marker == "", f.slot.marker
 	t.mu.Unlock()
 	if again {
 		return errLostAgain
 	}
-	switch marked, err := t.slots.Remark(ctx, f.slot.slot, writeMarker(identity, f.until)); {
-	case err != nil:
+	if err := t.mark(ctx, f.slot, over, t.marker(stateServing, f.until)); err != nil {
 		return err
-	case !marked:
-		return errLostAgain
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,10 +210,23 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 	return nil
 }
 
-// fill arms the rows of a slot that are due after from, up to until.
-func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) error {
+// checkHead looks for the task that was at the head of a slot and vanished. If it is
+// pending still, and was not in the slot, Redis has lost the queue: it was evicted, say.
+func (t *Timer) checkHead(ctx context.Context, f *filling) error {
+	n, err := t.fill(ctx, f, f.from, f.until)
+	if err != nil || n == 0 {
+		return err
+	}
+	t.cfg.Logger.Warn("Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
+		"biz_type", f.biz.Name, "partition", f.slot.slot.Partition)
+	return errLostAgain
+}
+
+// fill arms the rows of a slot that are due after from, up to until, and counts those
+// that were not there.
+func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n int, err error) {
 	if !from.Before(until) {
-		return nil
+		return 0, nil
 	}
 	q := store.Due{Until: until, Only: &f.biz.ID, PerPage: 500}
 	if !from.IsZero() {
@@ -196,24 +236,26 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) err
 	for {
 		rows, err := pages.Next(ctx)
 		if err != nil || len(rows) == 0 {
-			return err
+			return n, err
 		}
-		if err := t.armMissing(ctx, f.biz, f.slot, f.reason, rows); err != nil {
-			return err
+		added, err := t.armRows(ctx, t.slots.ArmNew, f.biz, f.slot, f.reason, rows)
+		if n += added; err != nil {
+			return n, err
 		}
 	}
 }
 
-func (t *Timer) armMissing(ctx context.Context, b *BizType, s *slotState, reason string, rows []task.Task) error {
+// armRows arms rows of a slot, and counts those that were not there.
+func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []Arming) []Armed, b *BizType, s *slotState, reason string, rows []task.Task) (n int, err error) {
 	members := make([]Member, len(rows))
 	for i := range rows {
 		members[i] = memberOf(&rows[i])
 	}
-	got := t.slots.ArmMissing(ctx, []Arming{{Slot: s.slot, Members: members}})[0]
+	got := arm(ctx, []Arming{{Slot: s.slot, Members: members}})[0]
 	if got.Err != nil {
-		return got.Err
+		return 0, got.Err
 	}
-	if n := len(members) - got.Known; n > 0 {
+	if n = len(members) - got.Known; n > 0 {
 		t.cfg.Observer.Rearmed(b.BizType, reason, n)
 	}
 	t.mu.Lock()
@@ -221,12 +263,12 @@ func (t *Timer) armMissing(ctx context.Context, b *BizType, s *slotState, reason
 	for _, m := range members {
 		t.sooner(s, m.At)
 	}
-	return nil
+	return n, nil
 }
 
-// Sweep arms rows of a partition that are overdue, should Redis not know them: the
-// safety net under everything else. Rows that this engine does not serve are left
-// alone.
+// Sweep arms rows of a partition that are overdue: the safety net under everything
+// else. Redis may not know them, or may have them at a later time than a hand has given
+// the row. Rows that this engine does not serve are left alone.
 func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	type sweeping struct {
 		biz  *BizType
@@ -236,8 +278,8 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
-		if l == nil || l.slots[partition].out {
-			continue
+		if l == nil || !l.slots[partition].served() || !l.slots[partition].failing.IsZero() {
+			continue // it is filled, or scanned
 		}
 		if _, held := l.slots[partition].held[rows[i].JobID]; !held {
 			k := sweeping{l.BizType, &l.slots[partition]}
@@ -246,29 +288,8 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	}
 	t.mu.Unlock()
 	for k, list := range bySlot {
-		if err := t.armMissing(ctx, k.biz, k.slot, ReasonSweep, list); err != nil && ctx.Err() == nil {
+		if _, err := t.armRows(ctx, t.slots.Arm, k.biz, k.slot, ReasonSweep, list); err != nil && ctx.Err() == nil {
 			t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "biz_type", k.biz.Name, "partition", partition, "error", err)
 		}
 	}
-}
-
-// A marker says which servers it was written to, and up to which time the slot is
-// complete. A server that was restarted has another identity: its last second may
-// be missing.
-const markerFilling = "filling"
-
-func writeMarker(identity string, covered time.Time) string {
-	return identity + " " + strconv.FormatInt(covered.UnixMilli(), 10)
-}
-
-func (t *Timer) readMarker(text string) (covered time.Time, complete bool) {
-	identity, ms, ok := strings.Cut(text, " ")
-	t.mu.Lock()
-	ok = ok && identity == t.identity
-	t.mu.Unlock()
-	n, err := strconv.ParseInt(ms, 10, 64)
-	if !ok || err != nil {
-		return time.Time{}, false
-	}
-	return time.UnixMilli(n).UTC(), true
 }

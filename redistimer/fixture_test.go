@@ -2,6 +2,7 @@ package redistimer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,7 +45,11 @@ type center struct {
 	store  *store.Store
 
 	biz      redistimer.BizType
-	capacity int // of the queues
+	capacity int          // of the queues
+	storeID  string       // of all nodes
+	modeScan bool         // nodes have no type of mode redis
+	username string       // of their connections, without a password
+	ahead    atomic.Int64 // nanoseconds that the clock of their timers is ahead
 
 	// process is what a run does. It may be changed before the first node starts.
 	process func(ctx context.Context, t task.Task) error
@@ -140,11 +146,12 @@ func (c *center) start(partitions ...int) *node {
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: c.addrs, Dialer: n.line.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
+		Addrs: c.addrs, Username: c.username, Password: c.username, Dialer: n.line.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
 	})
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
-		OutageAfter: time.Minute, Unarmed: n.noteUnarmed, Handover: c.handedOver, Now: time.Now, Logger: quiet,
+		StoreID:     func() string { return c.storeID },
+		OutageAfter: time.Minute, Unarmed: n.noteUnarmed, Handover: c.handedOver, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
@@ -153,9 +160,11 @@ func (c *center) start(partitions ...int) *node {
 		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Near: never, Timer: n.Timer, Now: time.Now,
 	})
 	runner := processor.New(processor.Config{
-		Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
+		Term: owned.Term, Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
 	})
-	n.SetTypes([]redistimer.BizType{c.biz})
+	if !c.modeScan {
+		n.SetTypes([]redistimer.BizType{c.biz})
+	}
 	n.lanes <- []*processor.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -168,6 +177,8 @@ func (c *center) start(partitions ...int) *node {
 	}
 	return n
 }
+
+func (c *center) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (n *node) noteUnarmed(tasks []task.Task) {
 	for _, row := range tasks {
@@ -282,14 +293,33 @@ func (c *center) score(key string, id uint64) int64 {
 	return int64(score)
 }
 
+// depth is how many members the queues of a slot have.
+type depth struct{ Store, Prepared, Dead int64 }
+
+// depthsOf counts in one pipeline.
+func depthsOf(t require.TestingT, client redis.UniversalClient, s *redistimer.Slots, slots ...redistimer.Slot) []depth {
+	ctx := context.Background()
+	pipe := client.Pipeline()
+	var counts []*redis.IntCmd
+	for _, slot := range slots {
+		counts = append(counts, pipe.ZCard(ctx, s.StoreKey(slot)), pipe.ZCard(ctx, s.PrepareKey(slot)), pipe.ZCard(ctx, s.DeadKey(slot)))
+	}
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
+	var list []depth
+	for i := range slots {
+		list = append(list, depth{counts[3*i].Val(), counts[3*i+1].Val(), counts[3*i+2].Val()})
+	}
+	return list
+}
+
 // depth counts the members of all slots.
-func (c *center) depth() (sum redistimer.Depth) {
+func (c *center) depth() (sum depth) {
 	var slots []redistimer.Slot
 	for p := range layout.Partitions {
 		slots = append(slots, redistimer.Slot{Topic: c.biz.Topic, Partition: p})
 	}
-	for _, d := range c.slots.Depths(context.Background(), slots) {
-		require.NoError(c.t, d.Err)
+	for _, d := range depthsOf(c.t, c.redis, c.slots, slots...) {
 		sum.Store += d.Store
 		sum.Prepared += d.Prepared
 		sum.Dead += d.Dead
@@ -297,18 +327,22 @@ func (c *center) depth() (sum redistimer.Depth) {
 	return sum
 }
 
+// serving waits until a slot is marked as complete.
+func (c *center) serving(partition int) {
+	c.t.Helper()
+	key := c.slots.MarkerKey(redistimer.Slot{Topic: c.biz.Topic, Partition: partition})
+	c.eventually(func() bool {
+		m, err := c.redis.Get(context.Background(), key).Result()
+		return err == nil && strings.Contains(m, " serving ")
+	}, "slot %d is not filled", partition)
+}
+
 // filled waits until all slots are marked as complete.
 func (c *center) filled() {
 	c.t.Helper()
-	c.eventually(func() bool {
-		for p := range layout.Partitions {
-			m, err := c.redis.Get(context.Background(), c.slots.MarkerKey(redistimer.Slot{Topic: c.biz.Topic, Partition: p})).Result()
-			if err != nil || m == "" || m == "filling" {
-				return false
-			}
-		}
-		return true
-	}, "slots are not filled")
+	for p := range layout.Partitions {
+		c.serving(p)
+	}
 }
 
 // The center makes a quiet observer of everything.
@@ -316,8 +350,8 @@ func (c *center) filled() {
 func (c *center) Submitted(task.BizType, int)                             {}
 func (c *center) Started(task.BizType, time.Duration)                     {}
 func (c *center) Finished(task.BizType, processor.Outcome, time.Duration) {}
+func (c *center) Fenced(task.BizType, processor.Fence)                    {}
 func (c *center) ArmFailed(task.BizType, int)                             {}
-func (c *center) Died(task.BizType)                                       {}
 func (c *center) RoundTrip(time.Duration)                                 {}
 
 func (c *center) handedOver() {
@@ -397,14 +431,44 @@ type line struct {
 	silent    atomic.Bool
 	silenceAt atomic.Pointer[string]
 
+	held atomic.Pointer[heldBack]
+
 	mu    sync.Mutex
 	dead  bool
+	to    string // "": where it is asked to
 	conns []net.Conn
+}
+
+// heldBack is the first command with a text, on its way until it may go on.
+type heldBack struct {
+	text          string
+	reached, goOn chan struct{}
+}
+
+// hold holds back the next command that contains a text.
+func (l *line) hold(text string) *heldBack {
+	h := &heldBack{text, make(chan struct{}), make(chan struct{})}
+	l.held.Store(h)
+	return h
 }
 
 var errCrashed = errors.New("the node has crashed")
 
+// turn leads to another server from now on.
+func (l *line) turn(addr string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = addr
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+}
+
 func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	l.mu.Lock()
+	addr = cmp.Or(l.to, addr)
+	l.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
@@ -429,6 +493,10 @@ type slowConn struct {
 func (c *slowConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("subscribe")) {
 		c.wakes.Store(true)
+	}
+	if h := c.line.held.Load(); h != nil && bytes.Contains(p, []byte(h.text)) && c.line.held.CompareAndSwap(h, nil) {
+		close(h.reached)
+		<-h.goOn
 	}
 	if at := c.line.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
 		c.line.silent.Store(true)
@@ -462,7 +530,10 @@ type mortal struct {
 	dead    atomic.Bool
 	loaded  atomic.Pointer[func()]                                              // after a Load, once
 	reading func(partition int, q store.Due, real *store.Store) *store.DuePages // nil: the real store's
+	down    func(database int) bool                                             // nil: none is
 }
+
+func (m *mortal) Readable(database int) bool { return m.down == nil || !m.down(database) }
 
 func (m *mortal) DuePages(partition int, q store.Due) *store.DuePages {
 	if m.reading != nil {

@@ -19,24 +19,22 @@ type BizType struct {
 type line struct {
 	*BizType // as it is now: replaced, never changed. Who works without the lock takes it along
 	slots    []slotState
-	inHand   int       // claimed and not settled
-	dense    bool      // the slots asked last had a backlog
-	sounded  bool      // a few slots of many were asked; the others follow
-	sparse   time.Time // when slots were last asked that had no backlog
-	asked    int       // slots of a round, and
-	got      int       // what they gave
+	servers  int // that have slots of it
+	inHand   int // claimed and not settled
 
 	closed bool // not redis any more: what is in hand ends, then its slots are dropped
 }
 
 // slotState is what this node knows of a slot.
 type slotState struct {
-	slot  Slot
-	term  uint64        // of the partition, when it became ours; 0: it is not
-	next  time.Time     // when its head is due, as far as known; zero: empty
-	heard time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
-	seen  time.Time     // when Redis was last asked
-	skew  time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
+	slot   Slot
+	server *server       // that it is at, as far as known
+	asking bool          // a round asks it: its claims and their recovery would be taken for another's
+	term   uint64        // of the partition, when it became ours; 0: it is not
+	next   time.Time     // when its head is due, as far as known; zero: empty
+	heard  time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
+	seen   time.Time     // when Redis was last asked
+	skew   time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
 
 	// The rows up to this time are in Redis; zero: nothing is known.
 	covered time.Time
@@ -44,11 +42,21 @@ type slotState struct {
 	orphans time.Time          // claims made before then that are not held are nobody's; zero: not to be looked for
 	counted time.Time          // when claims that are not held were last found by their number
 	held    map[uint64]holding // claimed by us, not settled
+	inHand  int                // claims in held
+
+	marker   string    // the one that we have set; "": none
+	renewed  time.Time // when that was, or when Redis was last seen to renew it
+	answered bool      // Redis was reached since it is ours
+	foreign  bool      // it has another store's marker: the scan engine serves ours
+	vanished time.Time // when the task was due that was its head and is gone; zero: none
 
 	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
 	failing time.Time // since when it is out of reach; zero: it is not
 	out     bool      // and for so long that the scan engine serves it
 }
+
+// served tells whether this engine serves a slot.
+func (s *slotState) served() bool { return !s.out && !s.foreign }
 
 func (s *slotState) owned() bool { return s.term != 0 }
 
@@ -133,6 +141,7 @@ func (t *Timer) SetTypes(types []BizType) {
 			t.background.Go(func() { t.drop(l) })
 		}
 	}
+	t.place(t.cfg.Now())
 	t.mu.Unlock()
 	t.takeOver()
 }
@@ -173,7 +182,7 @@ func (t *Timer) drop(l *line) {
 	}
 	var slots []Slot
 	for p := range l.slots {
-		if l.slots[p].owned() {
+		if l.slots[p].owned() && !l.slots[p].foreign {
 			slots = append(slots, l.slots[p].slot)
 		}
 	}
@@ -189,13 +198,44 @@ func (t *Timer) drop(l *line) {
 	if stopping {
 		return // the next owner of the slots finds out
 	}
-	for _, err := range t.slots.Drop(context.Background(), slots) {
-		if err != nil {
-			t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied; they do no harm", "biz_type", b.Name, "error", err)
-			break
+	slots, err := t.dropSlots(slots)
+	t.cfg.Handover()
+	if err == nil {
+		return
+	}
+	t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied yet", "biz_type", b.Name, "slots", len(slots), "error", err)
+	for try := 0; err != nil && try < dropTries && !t.wants(b); try++ {
+		time.Sleep(dropPause)
+		slots, err = t.dropSlots(slots)
+	}
+}
+
+// dropTries bounds how often, after a pause each, slots are emptied that Redis did not
+// empty at once. What stays is not believed, and Redis lets it go after queueKept.
+const (
+	dropTries = 300
+	dropPause = time.Second
+)
+
+// dropSlots empties slots, and lists those that are left.
+func (t *Timer) dropSlots(slots []Slot) (left []Slot, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for i, e := range t.slots.Drop(ctx, slots) {
+		if e != nil {
+			left, err = append(left, slots[i]), e
 		}
 	}
-	t.cfg.Handover()
+	return left, err
+}
+
+// wants tells whether the slots of a type are in use again, or nobody's business any
+// more because we stop.
+func (t *Timer) wants(b *BizType) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[b.ID]
+	return t.stopping || l != nil && l.Topic == b.Topic
 }
 
 // Serves tells whether this engine, and not the scan engine, fires the tasks of
@@ -204,7 +244,7 @@ func (t *Timer) Serves(bizType uint64, partition int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[bizType]
-	return l != nil && !l.slots[partition].out
+	return l != nil && l.slots[partition].served()
 }
 
 // takeOver looks at the partitions that became ours, and forgets what it knew of
@@ -218,12 +258,14 @@ func (t *Timer) takeOver() {
 			switch term := t.cfg.Ownership.Term(p); {
 			case term != 0 && s.term != term:
 				t.giveUp(s)
-				s.term, s.next, s.seen, s.covered = term, time.Time{}, time.Time{}, time.Time{}
-				s.repair = ReasonLost
+				s.term, s.next, s.seen = term, time.Time{}, time.Time{}
+				s.lose()
 				t.orphaned(s)
 			case term == 0:
 				t.giveUp(s)
-				s.repair = ""
+				if s.repair != "" || s.missed {
+					s.marker, s.repair = "", "" // not to be handed over as complete
+				}
 			}
 		}
 	}
@@ -237,5 +279,5 @@ func (t *Timer) giveUp(s *slotState) {
 	if s.out {
 		t.down--
 	}
-	s.term, s.failing, s.out = 0, time.Time{}, false
+	s.term, s.failing, s.out, s.answered, s.foreign, s.vanished = 0, time.Time{}, false, false, false, time.Time{}
 }

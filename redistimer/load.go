@@ -2,17 +2,11 @@ package redistimer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
-
-// minCuts is how often a task must have been claimed without an outcome before
-// that alone can make it dead: once or twice may be a crash that it has no part in.
-const minCuts = 3
 
 // flushLoads reads the rows of claimed tasks, all of one database, and offers
 // those that are to run.
@@ -38,35 +32,36 @@ func (t *Timer) flushLoads(batch []claim) {
 	}
 	found, err := t.cfg.Store.Load(ctx, ids)
 	if err != nil {
-		t.cfg.Logger.Warn("claimed tasks not read; they are claimed again soon", "tasks", len(batch), "error", err)
-		later := t.cfg.Now().Add(giveBack)
-		for _, c := range batch {
-			t.giveBack(c, latest(c.member.At, later))
-		}
-		return
+		t.cfg.Logger.Warn("claimed tasks not read; they are claimed again soon", "tasks", len(batch)-len(found), "error", err)
 	}
 	rows := make(map[uint64]*task.Task, len(found))
 	for i := range found {
 		rows[found[i].JobID] = &found[i]
 	}
 	receipts := make([]receipt, len(batch))
+	var misplaced []task.Task
 	now := t.cfg.Now()
 	mine := t.owned(batch)
 	for i, c := range batch {
 		row := rows[c.member.JobID]
 		switch {
+		case row == nil && err != nil:
+			t.giveBack(c, latest(c.member.At, now.Add(giveBack)))
 		case !mine[c.slot]:
 			t.giveBack(c, c.member.At)
+		case t.misplaced(c):
+			// The partitions were other ones when it was armed, or a hand did it.
+			t.settle(settling{claim: c, done: true})
+			if row != nil && row.Status == task.Pending {
+				misplaced = append(misplaced, *row)
+			}
 		case row == nil || !isPending(row, c.biz):
 			// Armed once more when it had died already: it belongs to the dead.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
 			t.settle(settling{claim: c, dead: dead, done: !dead})
 		case row.ActionTime.Sub(now) > 2*ahead:
 			t.postpone(c, row, now) // moved to later by hand
-		case c.member.Attempts > c.biz.MaxRetries && c.member.Attempts-row.Attempts >= minCuts:
-			t.die(ctx, c, *row)
 		default:
-			row.Attempts = max(row.Attempts, c.member.Attempts)
 			receipts[i] = receipt{t, c}
 			p := c.slot.slot.Partition
 			r := reads[p]
@@ -79,6 +74,13 @@ func (t *Timer) flushLoads(batch []claim) {
 	for _, r := range reads {
 		t.cfg.Queue.Offer(r.Read, r.items...)
 	}
+	t.Arm(misplaced...)
+}
+
+// misplaced tells whether a task was claimed from a slot that is not its own.
+func (t *Timer) misplaced(c claim) bool {
+	shard, ok := t.cfg.Layout.ShardOf(c.member.JobID)
+	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
 
 // owned tells which slots of claims are still ours.
@@ -92,37 +94,13 @@ func (t *Timer) owned(batch []claim) map[*slotState]bool {
 	return mine
 }
 
-// postpone puts a task back whose row says later than its slot did. Claims that
-// came to no outcome stay counted.
+// postpone puts a task back whose row says later than its slot did.
 func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
 	if row.ActionTime.After(c.biz.armUntil(now)) {
 		t.settle(settling{claim: c, done: true})
 		return
 	}
-	t.settle(settling{claim: c, back: Member{
-		JobID: row.JobID, At: row.ActionTime, Attempts: max(row.Attempts, c.member.Attempts),
-	}})
-}
-
-// die makes a task dead that was claimed once more than it may fail and never
-// came to an outcome: most likely its run ends the process.
-func (t *Timer) die(ctx context.Context, c claim, row task.Task) {
-	t.background.Go(func() {
-		attempts := c.member.Attempts
-		reason := fmt.Sprintf("claimed %d times without an outcome: its run may end the process", attempts)
-		applied, err := t.cfg.Store.Move(ctx, store.Move{
-			JobID: row.JobID, From: task.Pending, To: task.Dead, Set: store.Set{Attempts: &attempts, LastError: &reason},
-		})
-		if err != nil {
-			t.giveBack(c, t.cfg.Now().Add(giveBack))
-			return
-		}
-		if applied {
-			t.cfg.Logger.Warn("task is dead", "biz_type", c.biz.Name, "job_id", row.JobID, "attempts", attempts, "error", reason)
-			t.cfg.Observer.Died(c.biz.BizType)
-		}
-		t.settle(settling{claim: c, dead: applied, done: !applied})
-	})
+	t.settle(settling{claim: c, back: memberOf(row)})
 }
 
 func latest(a, b time.Time) time.Time {

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,25 +24,35 @@ type Armed struct {
 
 // Arm puts tasks into the store queues of their slots; for those that are there
 // it brings up to date when they run and how often they have failed. A claimed
-// task is left alone. A dead one leaves the dead queue. A wake-up is published
+// task is left alone. In a slot that is another store's nothing is armed. A dead one leaves the dead queue. A wake-up is published
 // for each slot whose head became earlier.
 func (s *Slots) Arm(ctx context.Context, list []Arming) []Armed {
 	return s.arm(ctx, list, &armAll)
 }
 
-// ArmMissing is Arm by what rows say: it leaves alone what has more attempts in
-// the store queue than it is given, since that was rolled back and its row does
-// not know it.
-func (s *Slots) ArmMissing(ctx context.Context, list []Arming) []Armed {
-	return s.arm(ctx, list, &armMissing)
+// ArmNew is Arm that leaves alone what is in the store queue: that was armed after
+// its commit, and is fresher than rows that were read some time ago.
+func (s *Slots) ArmNew(ctx context.Context, list []Arming) []Armed {
+	return s.arm(ctx, list, &armNew)
 }
+
+// errForeign is the answer of a slot whose marker names another store.
+var errForeign = errors.New("another center has the slot; give each its own redis.prefix")
+
+// Queues that nobody uses are gone after a while: those of a topic that was renamed,
+// say. The dead queue keeps the newest.
+var (
+	queueKept = "86400"  // seconds since its slot was last served
+	deadKept  = "604800" // seconds since the last death
+	mostDead  = "10000"
+)
 
 // tooLong is a member that makes a sorted set a skiplist (zset-max-listpack-value
 // is 64 bytes). No script leaves it there.
 var tooLong = "listpack" + strings.Repeat(" ", 64)
 
 // How arm.lua takes members that are in the store queue.
-var armAll, armMissing = "all", "missing"
+var armAll, armNew = "all", "new"
 
 func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 	members := 0
@@ -49,15 +60,16 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		members += len(list[i].Members)
 	}
 	runs := newRuns(armScript, len(list), members)
+	store := s.store()
 	for i := range list {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
-			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode)
+			runs.begin(i, &keys.store, &keys.prepare, &keys.dead, &keys.marker)
+			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode, &store, &queueKept)
 			runs.members(chunk)
 		}
 	}
-	runs.exec(ctx, s.client)
+	s.exec(ctx, runs)
 
 	answers := make([]Armed, len(list))
 	for i := range runs.list {
@@ -68,6 +80,10 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 			continue
 		}
 		known, _ := strconv.Atoi(run.reply[0])
+		if known < 0 {
+			a.Err = s.failed("arm", list[run.of].Slot, errForeign)
+			continue
+		}
 		a.Known += known
 	}
 	return answers
@@ -79,6 +95,8 @@ type Claiming struct {
 	Limit      int           // at most so many; 0: only look
 	Ahead      time.Duration // claims tasks as much ahead of their time
 	Visibility time.Duration // how long the claims last, unless settled
+	Marker     string        // the marker that we have set; "": none
+	Renew      time.Duration // for so long it is renewed, if it is there still; 0: it is not
 }
 
 // Claimed is a slot after a Claiming.
@@ -86,16 +104,20 @@ type Claimed struct {
 	Members []Member  // the claims, earliest first; At: when they were to run
 	Next    time.Time // of the head of the store queue; zero: it is empty
 	Claims  int       // how many tasks are claimed now, by anyone, these included
-	Marker  string    // "": there is none, the slot was lost
+	Marker  string    // "": there is none, the slot was lost or nobody serves it
 	Now     time.Time // Redis's clock, to the microsecond
-	Err     error     // nothing is known, and nothing was claimed that is known of
+	// NewServer: the server does not know these Slots. It was never asked before, or
+	// it was started again or replaced, and may lack what was written last.
+	NewServer bool
+	Err       error // nothing is known, and nothing was claimed that is known of
 }
 
 // Claim moves due tasks to the prepare queues of their slots: those whose time is
-// not after Redis's clock + Ahead. Claims whose answer was lost with its
-// connection expire like others.
+// not after Redis's clock + Ahead. Of a slot whose marker names another store
+// nothing is claimed.
 func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
-	runs := newRuns(claimScript, len(list), 0)
+	runs := newRuns(s.claims.Load(), len(list), 0)
+	store := s.store()
 	for i := range list {
 		c := &list[i]
 		keys := s.keys.of(c.Slot)
@@ -107,18 +129,21 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 			runs.number(c.Ahead.Microseconds())
 			runs.number(c.Visibility.Microseconds())
 			runs.number(maxMillis)
-			runs.texts(&tooLong)
+			runs.texts(&tooLong, &c.Marker, &store)
+			runs.number(c.Renew.Milliseconds())
+			runs.texts(&queueKept)
 			if left -= limit; left == 0 {
 				break
 			}
 		}
 	}
-	runs.exec(ctx, s.client)
+	s.exec(ctx, runs)
 
 	answers := make([]Claimed, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
 		c := &answers[run.of]
+		c.NewServer = c.NewServer || run.isNew
 		if run.err != nil {
 			c.Err = cmp.Or(c.Err, s.failed("claim", list[run.of].Slot, run.err))
 			continue
@@ -166,6 +191,7 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 			runs.texts(&s.wake, &keys.partition, &keys.topic)
 			runs.number(int64(len(done)))
 			runs.number(int64(len(dead)))
+			runs.texts(&queueKept, &deadKept, &mostDead)
 			runs.ids(done)
 			for k := range dead {
 				runs.number(millis(dead[k].At))
@@ -174,7 +200,7 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 			runs.members(back)
 		}
 	}
-	runs.exec(ctx, s.client)
+	s.exec(ctx, runs)
 	return s.errors("settle", runs, len(list), func(i int) Slot { return list[i].Slot })
 }
 
@@ -206,36 +232,29 @@ func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
 			runs.members(chunk)
 		}
 	}
-	runs.exec(ctx, s.client)
+	s.exec(ctx, runs)
 	return s.errors("release", runs, len(list), func(i int) Slot { return list[i].Slot })
 }
 
 // Recovering is claims that are to be rolled back.
 type Recovering struct {
-	Slot  Slot
-	IDs   []uint64 // these; nil: those that have expired
-	Limit int      // at most so many that have expired; defaults to 1000
-	// A task that is recovered for the second time or later is due within
-	// SpreadMin × 2^(attempts − 1), at most SpreadMax, from now.
-	SpreadMin, SpreadMax time.Duration
+	Slot Slot
+	IDs  []uint64
 }
 
 // Recovered is how a Recovering went.
 type Recovered struct {
 	Members []Member // as they are in the store queue now
-	More    bool     // other claims have expired
 	Err     error    // what was rolled back all the same is not in Members
 }
 
-// Recover rolls claims back into the store queue, with one attempt more: their
-// tasks may have run, and nobody told how it ended. The first time a task is due
-// at once; later it is due at a moment of its spread that depends on its id and
-// the attempt alone, so that tasks that are claimed together with one that kills
-// the process part from it. A wake-up is published for each slot whose head became earlier.
+// Recover rolls claims back into the store queue: nobody settled them. Each task is
+// due at once and keeps its attempts. What is not claimed is left alone. A wake-up is
+// published for each slot whose head became earlier.
 func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 	members := 0
 	for i := range list {
@@ -243,33 +262,14 @@ func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 	}
 	runs := newRuns(recoverScript, len(list), members)
 	for i := range list {
-		r := &list[i]
-		keys := s.keys.of(r.Slot)
-		begin := func(limit int) {
+		keys := s.keys.of(list[i].Slot)
+		for chunk := range slices.Chunk(list[i].IDs, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic)
-			runs.number(int64(limit))
-			runs.number(max(r.SpreadMin.Milliseconds(), 0))
-			runs.number(max(r.SpreadMax.Milliseconds(), 0))
-			runs.number(maxAttempts)
-			runs.number(maxMillis)
-		}
-		if r.IDs != nil {
-			for chunk := range slices.Chunk(r.IDs, perRun) {
-				begin(0)
-				runs.ids(chunk)
-			}
-			continue
-		}
-		left := r.Limit
-		if left <= 0 {
-			left = perRun
-		}
-		for ; left > 0; left -= perRun {
-			begin(min(left, perRun))
+			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
+			runs.ids(chunk)
 		}
 	}
-	runs.exec(ctx, s.client)
+	s.exec(ctx, runs)
 
 	answers := make([]Recovered, len(list))
 	for i := range runs.list {
@@ -280,7 +280,6 @@ func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 			continue
 		}
 		r.Members = appendMembers(r.Members, run.reply[0])
-		r.More = run.reply[1] == "1"
 	}
 	return answers
 }
@@ -291,6 +290,8 @@ func (s *Slots) Prepared(ctx context.Context, slot Slot, offset, limit int) ([]M
 	if limit <= 0 {
 		return nil, nil
 	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	claims, err := s.client.ZRangeWithScores(ctx, s.PrepareKey(slot), int64(offset), int64(offset+limit-1)).Result()
 	if err != nil {
 		return nil, s.failed("list the claims of", slot, err)

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -32,12 +33,12 @@ func (t *Timer) recover(asks []asked) {
 	for _, a := range asks {
 		s := a.slot
 		t.mu.Lock()
-		before, idle, b := s.orphans, !s.owned() || !s.failing.IsZero(), a.line.BizType
+		before, idle, b := s.orphans, !s.owned() || s.foreign || !s.failing.IsZero(), a.group.line.BizType
 		t.mu.Unlock()
 		if before.IsZero() || idle {
 			continue
 		}
-		n, err := t.recoverSlot(b, s, before.Add(b.Visibility))
+		n, err := t.recoverSlot(s, before.Add(b.Visibility))
 		t.mu.Lock()
 		if err == nil && s.orphans.Equal(before) {
 			s.orphans = time.Time{}
@@ -63,7 +64,7 @@ func (t *Timer) recover(asks []asked) {
 const recoverPage = 500
 
 // recoverSlot rolls back claims that expire before a time and are not held.
-func (t *Timer) recoverSlot(b *BizType, s *slotState, until time.Time) (n int, err error) {
+func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 	ctx := context.Background()
 	for skip := 0; ; {
 		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
@@ -86,9 +87,7 @@ func (t *Timer) recoverSlot(b *BizType, s *slotState, until time.Time) (n int, e
 		}
 		t.mu.Unlock()
 		if len(ids) > 0 {
-			got := t.slots.Recover(ctx, []Recovering{{
-				Slot: s.slot, IDs: ids, Limit: len(ids), SpreadMin: b.BackoffMin, SpreadMax: b.BackoffMax,
-			}})[0]
+			got := t.slots.Recover(ctx, []Recovering{{Slot: s.slot, IDs: ids}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}
@@ -105,31 +104,20 @@ func (t *Timer) recoverSlot(b *BizType, s *slotState, until time.Time) (n int, e
 	}
 }
 
-// failed notes that a slot has been out of reach since it was asked, and tells
-// whether the scan engine is to serve it from now on. The lock is held.
-func (t *Timer) failed(s *slotState, asked, now time.Time, err error) (handover bool) {
+// failed notes that a slot has been out of reach since it was asked. The lock is
+// held.
+func (t *Timer) failed(s *slotState, asked time.Time) {
 	if s.failing.IsZero() {
 		s.failing = asked
-		t.lookAtAll()
 	}
-	if s.out || now.Sub(s.failing) < t.cfg.OutageAfter {
-		return false
-	}
-	s.out = true
-	if t.down++; t.down == 1 {
-		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
-	}
-	return true
 }
 
-// lookAtAll has the slots looked at soon that seemed well until now. The lock is held.
-func (t *Timer) lookAtAll() {
-	for _, l := range t.lines {
-		for p := range l.slots {
-			if s := &l.slots[p]; s.failing.IsZero() {
-				s.seen = time.Time{}
-			}
-		}
+// giveToScan has the scan engine serve a slot until it is in reach again. The lock
+// is held.
+func (t *Timer) giveToScan(s *slotState) {
+	s.out = true
+	if t.down++; t.down == 1 {
+		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", s.server.err)
 	}
 }
 
@@ -139,10 +127,10 @@ func (t *Timer) reached(s *slotState) {
 		return
 	}
 	s.failing = time.Time{}
-	t.orphaned(s)
+	s.counted = time.Time{} // claims that were cut off show in their number
 	if s.out {
 		s.out = false
-		s.covered, s.repair = time.Time{}, ReasonLost
+		s.lose()
 		ring(t.repairs)
 		if t.down--; t.down == 0 {
 			t.cfg.Logger.Info("Redis is back: its tasks are armed again from the store")
@@ -157,7 +145,7 @@ func (t *Timer) Recheck() {
 	defer t.mu.Unlock()
 	for _, l := range t.lines {
 		for p := range l.slots {
-			if s := &l.slots[p]; s.owned() && s.repair == "" {
+			if s := &l.slots[p]; s.owned() && !s.foreign && s.repair == "" {
 				s.repair = ReasonLost
 			}
 		}
@@ -168,37 +156,52 @@ func (t *Timer) Recheck() {
 // missed notes that tasks of a slot were stored and not armed. The lock is held.
 func (t *Timer) missed(s *slotState) {
 	s.missed = true
-	if s.owned() {
+	if s.owned() && !s.foreign {
 		s.repair = ReasonLost // once it is in reach
 	}
+}
+
+// InUse tells whether a business type has this engine.
+func (t *Timer) InUse() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lines) > 0
 }
 
 // Degraded says what users should know, "" if all is well.
 func (t *Timer) Degraded() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failing, out, slots := 0, 0, 0
+	failing, out, foreign, slots := 0, 0, 0, 0
 	for _, l := range t.lines {
 		for p := range l.slots {
-			if s := &l.slots[p]; s.owned() {
-				slots++
-				if !s.failing.IsZero() {
-					failing++
-				}
-				if s.out {
-					out++
-				}
+			s := &l.slots[p]
+			if !s.owned() {
+				continue
+			}
+			slots++
+			if !s.failing.IsZero() {
+				failing++
+			}
+			if s.out {
+				out++
+			}
+			if s.foreign {
+				foreign++
 			}
 		}
 	}
-	switch {
-	case failing == 0:
-		return ""
-	case out == 0:
-		return fmt.Sprintf("redis does not answer for %d of %d slots", failing, slots)
-	default:
-		return fmt.Sprintf("redis does not answer for %d of %d slots; the scanner serves %d of them", failing, slots, out)
+	var said []string
+	if failing > 0 {
+		said = append(said, fmt.Sprintf("redis does not answer for %d of %d slots", failing, slots))
 	}
+	if out > 0 {
+		said = append(said, fmt.Sprintf("the scanner serves %d of them", out))
+	}
+	if foreign > 0 {
+		said = append(said, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, slots))
+	}
+	return strings.Join(said, "; ")
 }
 
 // repair fills slots from the store: those that lost what they had, and those
@@ -207,7 +210,7 @@ func (t *Timer) repair(ctx context.Context) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		t.checkIdentity(ctx)
+		t.checkPolicy(ctx)
 		if slots := t.broken(); len(slots) > 0 {
 			t.fillAll(ctx, slots)
 		}
@@ -220,27 +223,35 @@ func (t *Timer) repair(ctx context.Context) error {
 	}
 }
 
-// checkIdentity finds out that a server was restarted or replaced: what it had
-// written last may be lost, although its slots have their markers.
-func (t *Timer) checkIdentity(ctx context.Context) {
+// checkPolicy warns, once, of servers that may throw away what we keep there.
+func (t *Timer) checkPolicy(ctx context.Context) {
 	t.mu.Lock()
-	idle, at := len(t.lines) == 0, t.identified
+	due := !t.policed && t.anyAnswered()
+	t.policed = t.policed || due
 	t.mu.Unlock()
-	if idle || t.cfg.Now().Sub(at) < retry {
+	if !due {
 		return
 	}
-	id, err := t.slots.Identity(ctx)
-	if err != nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.identified = t.cfg.Now()
-	if t.identity != "" && t.identity != id {
-		t.cfg.Logger.Warn("Redis was restarted or replaced: its slots are armed again from the store")
-		for _, l := range t.lines {
-			t.lost(l)
+	t.background.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		for _, policy := range t.slots.EvictionPolicies(ctx) {
+			if policy != "noeviction" {
+				t.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", policy)
+				return
+			}
+		}
+	})
+}
+
+// anyAnswered tells whether Redis was reached. The lock is held.
+func (t *Timer) anyAnswered() bool {
+	for _, l := range t.lines {
+		for p := range l.slots {
+			if l.slots[p].answered {
+				return true
+			}
 		}
 	}
-	t.identity = id
+	return false
 }

@@ -37,18 +37,14 @@ var (
 	releaseText string
 	//go:embed lua/recover.lua
 	recoverText string
-	//go:embed lua/cancel.lua
-	cancelText string
-	//go:embed lua/reschedule.lua
-	rescheduleText string
+	//go:embed lua/mark.lua
+	markText string
 
-	armScript        = newScript(armText, 1, false)
-	claimScript      = newScript(claimText, 6, true)
-	settleScript     = newScript(settleText, 1, false)
-	releaseScript    = newScript(releaseText, 1, false)
-	recoverScript    = newScript(recoverText, 2, true)
-	cancelScript     = newScript(cancelText, 1, false)
-	rescheduleScript = newScript(rescheduleText, 1, false)
+	armScript     = newScript(armText, 1, false)
+	settleScript  = newScript(settleText, 1, false)
+	releaseScript = newScript(releaseText, 1, false)
+	recoverScript = newScript(recoverText, 2, true)
+	markScript    = newScript(markText, 1, false)
 )
 
 // perRun is how many members a run takes at most: Redis does nothing else
@@ -72,6 +68,7 @@ type run struct {
 	from  int // in runs.args
 	args  []any
 	ended bool
+	isNew bool // the server did not know the script
 	reply []string
 	err   error
 }
@@ -95,7 +92,7 @@ const (
 
 var (
 	evalsha, eval = "evalsha", "eval"
-	keyCounts     = [...]string{2: "2", 3: "3"}
+	keyCounts     = [...]string{1: "1", 2: "2", 3: "3", 4: "4"}
 )
 
 // begin starts a run; what is added from here on are its arguments.
@@ -189,7 +186,7 @@ func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unkn
 		return false, false
 	case redis.HasErrorPrefix(err, "NOSCRIPT") && one.args[0] == any(&evalsha):
 		one.args[0], one.args[1] = &eval, &sc.text
-		unknown = true
+		one.isNew, unknown = true, true
 	case redis.IsTryAgainError(err):
 		moving = true
 	default:

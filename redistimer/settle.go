@@ -1,9 +1,8 @@
 package redistimer
 
 import (
+	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -29,6 +28,9 @@ func (r *receipt) Settled(row task.Task) {
 	}
 	r.timer.settle(s)
 }
+
+// giveBack is the pause of a task that the queue did not take.
+const giveBack = 250 * time.Millisecond
 
 // GivenBack implements queue.Receipt: the task did not start. It is claimed again
 // when it is due, or after a pause if the queue does not want it now.
@@ -60,28 +62,30 @@ func (t *Timer) settle(s settling) {
 	h := s.slot.held[s.member.JobID]
 	h.settling++
 	s.slot.held[s.member.JobID] = h
+	settles := s.slot.server.settles
 	t.mu.Unlock()
-	t.settles.Add(s)
+	settles.Add(s)
 }
 
-// settleTries bounds how often a settle is tried again. What is not settled is
-// found by the repair of its slot once Redis is back: the store has the truth.
-const settleTries = 3
+// telling is what Redis is to be told of one slot.
+type telling struct {
+	slot     *slotState
+	settle   Settling
+	release  Releasing
+	settling []settling
+}
 
-// flushSettles tells Redis, in one pipeline.
-func (t *Timer) flushSettles(batch []settling) {
-	type open struct {
-		slot     *slotState
-		settle   Settling
-		release  Releasing
-		settling []settling
-	}
-	bySlot := make(map[*slotState]*open)
+// flushSettles tells a server what became of claims. What fails is tried again
+// apart: the next outcomes need not wait for it.
+func (t *Timer) flushSettles(srv *server, batch []settling) {
+	bySlot := make(map[*slotState]*telling)
+	list := make([]*telling, 0, 16)
 	for _, s := range batch {
 		o := bySlot[s.slot]
 		if o == nil {
-			o = &open{slot: s.slot, settle: Settling{Slot: s.slot.slot}, release: Releasing{Slot: s.slot.slot}}
+			o = &telling{slot: s.slot, settle: Settling{Slot: s.slot.slot}, release: Releasing{Slot: s.slot.slot}}
 			bySlot[s.slot] = o
+			list = append(list, o)
 		}
 		o.settling = append(o.settling, s)
 		switch {
@@ -95,64 +99,99 @@ func (t *Timer) flushSettles(batch []settling) {
 			o.settle.Back = append(o.settle.Back, s.back)
 		}
 	}
-	left := make([]*open, 0, len(bySlot))
-	for _, o := range bySlot {
-		left = append(left, o)
+	if left, _ := t.tell(srv, list); len(left) > 0 {
+		t.background.Go(func() { t.tellAgain(srv, left) })
 	}
+}
+
+// settleTries bounds how often a settle is tried. What is not settled is found by
+// its slot once Redis is back: the store has the truth.
+const settleTries = 3
+
+// tellAgain tries what failed a few times more.
+func (t *Timer) tellAgain(srv *server, left []*telling) {
+	var err error
 	pause := 20 * time.Millisecond
-	for try := 1; len(left) > 0; try++ {
-		var settles []Settling
-		var releases []Releasing
-		var settling, releasing []*open
-		for _, o := range left {
-			if n := len(o.settle.Done) + len(o.settle.Dead) + len(o.settle.Back); n > 0 {
-				settles, settling = append(settles, o.settle), append(settling, o)
-			}
-			if len(o.release.Members) > 0 {
-				releases, releasing = append(releases, o.release), append(releasing, o)
-			}
-		}
-		failed := make(map[*open]error)
-		note := func(list []*open, errs []error) {
-			for i, err := range errs {
-				if err != nil {
-					failed[list[i]] = err
-				}
-			}
-		}
-		if len(settles) > 0 {
-			note(settling, t.slots.Settle(context.Background(), settles))
-		}
-		if len(releases) > 0 {
-			note(releasing, t.slots.Release(context.Background(), releases))
-		}
-		if len(failed) == 0 {
-			break
-		}
-		left = slices.Collect(maps.Keys(failed))
-		if try == settleTries {
-			t.cfg.Logger.Warn("outcomes not told to Redis; the store has them, and the slots are put right when it is back",
-				"slots", len(left), "partition", left[0].slot.slot.Partition, "error", failed[left[0]])
-			t.mu.Lock()
-			for _, o := range left {
-				t.orphaned(o.slot)
-			}
-			t.mu.Unlock()
+	for try := 2; try <= settleTries; try++ {
+		t.mu.Lock()
+		silent := srv.isSilent(t.cfg.Now())
+		t.mu.Unlock()
+		if silent {
 			break
 		}
 		time.Sleep(pause)
 		pause *= 4
+		if left, err = t.tell(srv, left); len(left) == 0 {
+			return
+		}
 	}
-
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.calmer()
-	for _, o := range bySlot {
+	t.cfg.Logger.Warn("outcomes not told to Redis; the store has them, and the slots are put right when it is back",
+		"slots", len(left), "partition", left[0].slot.slot.Partition, "error", cmp.Or(err, srv.err))
+	for _, o := range left {
+		t.orphaned(o.slot)
+	}
+	t.told(left)
+}
+
+// tell tells a server, in one pipeline, and answers what it did not take.
+func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) {
+	var settles []Settling
+	var releases []Releasing
+	var settling, releasing []*telling
+	for _, o := range list {
+		if n := len(o.settle.Done) + len(o.settle.Dead) + len(o.settle.Back); n > 0 {
+			settles, settling = append(settles, o.settle), append(settling, o)
+		}
+		if len(o.release.Members) > 0 {
+			releases, releasing = append(releases, o.release), append(releasing, o)
+		}
+	}
+	began, answered := t.cfg.Now(), false
+	failed := make(map[*telling]bool)
+	note := func(list []*telling, errs []error) {
+		for i, one := range errs {
+			answered = answered || isAnswer(one)
+			if one != nil {
+				failed[list[i]], err = true, one
+			}
+		}
+	}
+	if len(settles) > 0 {
+		note(settling, t.slots.Settle(context.Background(), settles))
+	}
+	if len(releases) > 0 {
+		note(releasing, t.slots.Release(context.Background(), releases))
+	}
+	var over []*telling
+	for _, o := range list {
+		if failed[o] {
+			left = append(left, o)
+		} else {
+			over = append(over, o)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.judge(srv, began, answered, err)
+	t.told(over)
+	return left, err
+}
+
+// told lets claims go of which Redis was told, or that it will not be told of. The
+// lock is held.
+func (t *Timer) told(list []*telling) {
+	for _, o := range list {
 		for _, s := range o.settling {
 			t.letGo(s.line, o.slot, s.member.JobID)
 		}
-		for _, m := range append(o.settle.Back, o.release.Members...) {
+		for _, m := range o.settle.Back {
+			t.sooner(o.slot, m.At)
+		}
+		for _, m := range o.release.Members {
 			t.sooner(o.slot, m.At)
 		}
 	}
+	t.calmer()
 }

@@ -3,11 +3,13 @@ package redistimer
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,77 +23,90 @@ import (
 // Redis is an index that may be lost at any time; nothing here knows the store.
 // All methods may be called from many goroutines, also for one slot.
 type Slots struct {
-	client redis.UniversalClient
-	keys   keyring
-	wake   string
+	client  redis.UniversalClient
+	keys    keyring
+	wake    string
+	within  time.Duration          // bounds each call; 0: only its context does
+	claims  atomic.Pointer[script] // claim.lua as nobody else sends it: a server that lacks it is new to us
+	storeID func() string          // "": not known yet
 }
 
 // NewSlots makes the slots of a Redis server, a Sentinel group or a cluster. The
 // prefix stands before each topic in the names of the keys; it must not have
 // braces. The client remains the caller's, to close.
 func NewSlots(client redis.UniversalClient, prefix string) *Slots {
-	return &Slots{
-		client: client,
-		keys:   keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
-		wake:   prefix + "toc:wake",
+	s := &Slots{
+		client:  client,
+		keys:    keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
+		wake:    prefix + "toc:wake",
+		storeID: func() string { return "" },
+	}
+	s.claims.Store(nameClaims())
+	return s
+}
+
+func nameClaims() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
+
+// rename makes every server new to us but the one that is asked now: the server before
+// it may come back, and lack what was written meanwhile.
+func (s *Slots) rename() {
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	if sc := nameClaims(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
+		s.claims.Store(sc)
 	}
 }
 
-// Found is where a slot had a task.
-type Found int
+// store is the id of our task store, as markers have it.
+func (s *Slots) store() string { return cmp.Or(s.storeID(), unknownStore) }
 
-const (
-	Absent   Found = iota // nowhere
-	Stored                // in the store queue
-	Prepared              // in the prepare queue: it is claimed, and may be running
-)
-
-// Cancel takes a task out of the store queue. A claimed one is left alone.
-func (s *Slots) Cancel(ctx context.Context, slot Slot, id uint64) (Found, error) {
-	keys := s.keys.of(slot)
-	runs := newRuns(cancelScript, 1, 1)
-	runs.begin(0, &keys.store, &keys.prepare)
-	runs.ids([]uint64{id})
-	runs.exec(ctx, s.client)
-	return s.found("cancel a task of", slot, runs)
+// Marking is a change of a slot's marker.
+type Marking struct {
+	Slot  Slot
+	Over  string // the marker that must be there; "": any but another store's, or none
+	Value string
+	Lasts time.Duration
 }
 
-// Reschedule puts a task into the store queue, or moves it there. A claimed one
-// is left alone. A wake-up is published if the slot's head became earlier.
-func (s *Slots) Reschedule(ctx context.Context, slot Slot, m Member) (Found, error) {
-	keys := s.keys.of(slot)
-	runs := newRuns(rescheduleScript, 1, 1)
-	runs.begin(0, &keys.store, &keys.prepare)
-	runs.texts(&s.wake, &keys.partition, &keys.topic)
-	runs.members([]Member{m})
-	runs.exec(ctx, s.client)
-	return s.found("reschedule a task of", slot, runs)
+// Marked is how a Marking went.
+type Marked struct {
+	Set bool // false: another marker is there, or none that had to be
+	Err error
 }
 
-func (s *Slots) found(act string, slot Slot, runs *runs) (Found, error) {
-	run := &runs.list[0]
-	if run.err != nil {
-		return Absent, s.failed(act, slot, run.err)
+// Mark changes the markers of slots.
+func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
+	runs := newRuns(markScript, len(list), 0)
+	store := s.store()
+	for i := range list {
+		m := &list[i]
+		runs.begin(i, &s.keys.of(m.Slot).marker)
+		runs.texts(&m.Over, &store, &m.Value)
+		runs.number(m.Lasts.Milliseconds())
 	}
-	found, _ := strconv.Atoi(run.reply[0])
-	return Found(found), nil
-}
+	s.exec(ctx, runs)
 
-// Mark sets the markers of slots: they are complete.
-func (s *Slots) Mark(ctx context.Context, slots []Slot, value string) []error {
-	return s.each(ctx, "mark", slots, func(pipe redis.Pipeliner, keys *slotKeys) {
-		pipe.Set(ctx, keys.marker, value, 0)
-	})
-}
-
-// Remark changes the marker of a slot, and tells whether there was one: a slot
-// that has been lost meanwhile must not look complete.
-func (s *Slots) Remark(ctx context.Context, slot Slot, value string) (marked bool, err error) {
-	marked, err = s.client.SetXX(ctx, s.MarkerKey(slot), value, 0).Result()
-	if err != nil {
-		return false, s.failed("mark", slot, err)
+	answers := make([]Marked, len(list))
+	for i := range runs.list {
+		run := &runs.list[i]
+		if a := &answers[run.of]; run.err != nil {
+			a.Err = s.failed("mark", list[run.of].Slot, run.err)
+		} else {
+			a.Set = run.reply[0] == "1"
+		}
 	}
-	return marked, nil
+	return answers
+}
+
+// Marker is the marker of a slot; "": it has none.
+func (s *Slots) Marker(ctx context.Context, slot Slot) (string, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	marker, err := s.client.Get(ctx, s.MarkerKey(slot)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", s.failed("read the marker of", slot, err)
+	}
+	return marker, nil
 }
 
 // Drop removes slots, but for their dead queues. The marker goes first, so that a
@@ -104,33 +119,14 @@ func (s *Slots) Drop(ctx context.Context, slots []Slot) []error {
 	})
 }
 
-// Depth is how many members the queues of a slot have.
-type Depth struct {
-	Store, Prepared, Dead int64
-	Err                   error
-}
-
-// Depths counts the members of slots.
-func (s *Slots) Depths(ctx context.Context, slots []Slot) []Depth {
-	depths := make([]Depth, len(slots))
-	cards := make([]*redis.IntCmd, 0, 3*len(slots))
-	errs := s.each(ctx, "count", slots, func(pipe redis.Pipeliner, keys *slotKeys) {
-		cards = append(cards, pipe.ZCard(ctx, keys.store), pipe.ZCard(ctx, keys.prepare), pipe.ZCard(ctx, keys.dead))
-	})
-	for i := range slots {
-		if depths[i].Err = errs[i]; errs[i] == nil {
-			depths[i].Store, depths[i].Prepared, depths[i].Dead = cards[3*i].Val(), cards[3*i+1].Val(), cards[3*i+2].Val()
-		}
-	}
-	return depths
-}
-
 // each sends the same commands for every slot in one pipeline.
 func (s *Slots) each(ctx context.Context, act string, slots []Slot, commands func(redis.Pipeliner, *slotKeys)) []error {
 	errs := make([]error, len(slots))
 	if len(slots) == 0 {
 		return errs
 	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	pipe := s.client.Pipeline()
 	for _, slot := range slots {
 		commands(pipe, s.keys.of(slot))
@@ -161,45 +157,34 @@ func (s *Slots) failed(act string, slot Slot, err error) error {
 	return fmt.Errorf("%s slot %s: %w", act, s.StoreKey(slot), err)
 }
 
-// Identity names the servers that hold the slots at this moment: it is another
-// one when a server was started again or replaced, and may have lost something.
-// A Redis inside this process is "embedded".
-func (s *Slots) Identity(ctx context.Context) (string, error) {
+// EvictionPolicies are the maxmemory-policies of the servers that tell theirs.
+func (s *Slots) EvictionPolicies(ctx context.Context) []string {
 	var mu sync.Mutex
-	var ids []string
+	var policies []string
 	ask := func(ctx context.Context, server redis.Cmdable) error {
-		id, err := runID(ctx, server)
-		if err != nil {
-			return err
-		}
+		policy := evictionPolicy(ctx, server)
 		mu.Lock()
 		defer mu.Unlock()
-		ids = append(ids, id)
+		policies = append(policies, policy)
 		return nil
 	}
-	var err error
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return ask(ctx, master) })
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return ask(ctx, master) })
 	} else {
-		err = ask(ctx, s.client)
+		_ = ask(ctx, s.client)
 	}
-	if err != nil {
-		return "", fmt.Errorf("identify redis: %w", err)
-	}
-	slices.Sort(ids)
-	return strings.Join(ids, " "), nil
+	return slices.DeleteFunc(policies, func(p string) bool { return p == "" })
 }
 
-func runID(ctx context.Context, server redis.Cmdable) (string, error) {
-	info, err := server.Info(ctx, "server").Result()
-	if err != nil && !strings.Contains(err.Error(), "is not supported") { // miniredis's words
-		return "", err
+// evictionPolicy is "" where the user may not know it.
+func evictionPolicy(ctx context.Context, server redis.Cmdable) string {
+	if config, err := server.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
+		return config["maxmemory-policy"]
 	}
-	if _, rest, ok := strings.Cut(info, "\nrun_id:"); ok {
-		id, _, _ := strings.Cut(rest, "\r\n")
-		return id, nil
-	}
-	return "embedded", nil
+	info, _ := server.Info(ctx, "memory").Result()
+	_, rest, _ := strings.Cut(info, "\nmaxmemory_policy:")
+	policy, _, _ := strings.Cut(rest, "\r\n")
+	return policy
 }
 
 // Wakes calls f for every wake-up of any slot until ctx ends, whose error it
@@ -207,8 +192,22 @@ func runID(ctx context.Context, server redis.Cmdable) (string, error) {
 // and must be quick. After a lost connection the client subscribes again by
 // itself; what is published meanwhile is lost.
 func (s *Slots) Wakes(ctx context.Context, f func(slot Slot, at time.Time)) error {
-	sub := s.client.Subscribe(ctx, s.wake)
-	messages := sub.Channel(redis.WithChannelSize(1000))
+	return s.hear(ctx, nil, f, func() {})
+}
+
+// hear is Wakes by the server of a slot, nil: any. It calls begun whenever it is
+// subscribed, for the first time or again.
+func (s *Slots) hear(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
+	subscribe := s.client.Subscribe
+	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {
+		master, err := cluster.MasterForKey(ctx, s.StoreKey(*via))
+		if err != nil {
+			return fmt.Errorf("hear wake-ups: %w", err)
+		}
+		subscribe = master.Subscribe
+	}
+	sub := subscribe(ctx, s.wake)
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1000))
 	defer func() {
 		_ = sub.Close()
 		for range messages { // until its goroutine is gone
@@ -222,8 +221,13 @@ func (s *Slots) Wakes(ctx context.Context, f func(slot Slot, at time.Time)) erro
 			if !ok {
 				return redis.ErrClosed
 			}
-			if slot, at, ok := parseWake(m.Payload); ok {
-				f(slot, at)
+			switch m := m.(type) {
+			case *redis.Subscription:
+				begun()
+			case *redis.Message:
+				if slot, at, ok := parseWake(m.Payload); ok {
+					f(slot, at)
+				}
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 			return r.Arm(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(1, at, 0), member(2, at, 1)}}})
 		},
 		func() []redistimer.Armed {
-			return r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(1, at, 0), member(3, at, 1)}}})
+			return r.ArmNew(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(1, at, 0), member(3, at, 1)}}})
 		},
 	} {
 		require.Equal(t, []redistimer.Armed{{Known: 1}}, arm())
@@ -43,19 +43,45 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 	require.Equal(t, before, r.state(t, orders))
 }
 
-// A row knows less than the slot of a task that was rolled back, and more of one
-// that an admin moved.
-func (s slotSuite) armsMissing(t *testing.T) {
+// What is stored was armed after its commit, and is fresher than a row read before.
+func (s slotSuite) armsNew(t *testing.T) {
 	r := s.open(t)
 	early, late := ago(time.Hour), ahead(time.Hour)
-	r.arm(t, orders, member(1, late, 5), member(2, late, 5), member(3, late, 5))
-
-	answers := r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{
-		member(1, early, 4), member(2, early, 5), member(3, early, 6), member(4, early, 0),
+	r.arm(t, orders, member(1, late, 5), member(2, early, 0))
+	answers := r.ArmNew(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{
+		member(1, early, 6), member(2, late, 0), member(3, early, 1),
 	}}})
-	require.Equal(t, []redistimer.Armed{{Known: 3}}, answers)
-	require.Equal(t, map[string]string{"1": score(late, 5), "2": score(early, 5), "3": score(early, 6), "4": score(early, 0)}, r.state(t, orders).Store)
-	require.Equal(t, []redistimer.Armed{{Known: 1}}, r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(1, early, 0)}}}))
+	require.Equal(t, []redistimer.Armed{{Known: 2}}, answers)
+	require.Equal(t, map[string]string{"1": score(late, 5), "2": score(early, 0), "3": score(early, 1)}, r.state(t, orders).Store)
+}
+
+// Of a slot that has another store's marker nothing is claimed, nothing is armed
+// there, and the marker stays.
+func (s slotSuite) leavesStrangersAlone(t *testing.T) {
+	ctx := t.Context()
+	r := s.open(t)
+	at := ago(time.Hour)
+	const theirs = "toc/2 theirs 1x1x1 serving host:1:a 0"
+	require.Equal(t, []error{nil}, r.mark(ctx, []redistimer.Slot{orders}, theirs))
+	r.arm(t, orders, member(1, at, 0)) // a center that does not know its store yet is nobody's stranger
+	before := r.state(t, orders)
+
+	redistimer.SetStoreID(r.Slots, "ours")
+	armed := r.Arm(ctx, []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(1, at, 1), member(2, at, 0)}}})
+	require.ErrorContains(t, armed[0].Err, "redis.prefix")
+	got := r.claim(t, redistimer.Claiming{Slot: orders, Limit: 10, Visibility: time.Hour})
+	require.Empty(t, got.Members)
+	require.Equal(t, theirs, got.Marker)
+	require.Equal(t, []redistimer.Marked{{}}, r.Mark(ctx, []redistimer.Marking{{Slot: orders, Value: "x", Lasts: time.Hour}}))
+	require.Equal(t, before, r.state(t, orders))
+
+	redistimer.SetStoreID(r.Slots, "theirs")
+	require.Equal(t, []uint64{1}, idsOf(r.claimAll(t, orders)))
+	// What a version before this one wrote is nobody's.
+	require.Equal(t, []error{nil}, r.mark(ctx, []redistimer.Slot{orders}, "6f7f1e 1786100000000"))
+	redistimer.SetStoreID(r.Slots, "ours")
+	r.arm(t, orders, member(3, at, 0))
+	require.Equal(t, []uint64{3}, idsOf(r.claimAll(t, orders)))
 }
 
 func (s slotSuite) armsTheDead(t *testing.T) {
@@ -64,53 +90,9 @@ func (s slotSuite) armsTheDead(t *testing.T) {
 	r.settle(t, redistimer.Settling{Slot: orders, Dead: []redistimer.Member{member(1, at, 0), member(2, at, 0), member(3, at, 0)}})
 
 	r.arm(t, orders, member(1, at, 0))
-	require.Equal(t, []redistimer.Armed{{}}, r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(2, at, 0)}}}))
+	require.Equal(t, []redistimer.Armed{{}}, r.ArmNew(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{member(2, at, 0)}}}))
 	after := r.state(t, orders)
 	require.Equal(t, map[string]string{"1": score(at, 0), "2": score(at, 0)}, after.Store)
 	require.Len(t, after.Dead, 1)
 	require.Contains(t, after.Dead, "3")
-}
-
-func (s slotSuite) cancels(t *testing.T) {
-	r := s.open(t)
-	at := ago(time.Hour)
-	r.arm(t, orders, member(1, at, 0))
-	r.claimAll(t, orders)
-	r.arm(t, orders, member(2, at, 0), member(3, at, 0))
-	want := r.state(t, orders)
-	delete(want.Store, "2")
-
-	for _, c := range []struct {
-		id    uint64
-		found redistimer.Found
-	}{{1, redistimer.Prepared}, {2, redistimer.Stored}, {2, redistimer.Absent}, {4, redistimer.Absent}} {
-		found, err := r.Cancel(t.Context(), orders, c.id)
-		require.NoError(t, err)
-		require.Equal(t, c.found, found, "task %d", c.id)
-	}
-	require.Equal(t, want, r.state(t, orders))
-}
-
-func (s slotSuite) reschedules(t *testing.T) {
-	r := s.open(t)
-	at, later := ago(time.Hour), ahead(time.Hour)
-	r.arm(t, orders, member(1, at, 0))
-	r.claimAll(t, orders)
-	r.arm(t, orders, member(2, at, 0))
-	want := r.state(t, orders)
-	want.Store = map[string]string{"2": score(later, 7), "3": score(later, 1)}
-
-	for _, c := range []struct {
-		member redistimer.Member
-		found  redistimer.Found
-	}{
-		{member(1, later, 0), redistimer.Prepared},
-		{member(2, later, 7), redistimer.Stored},
-		{member(3, later, 1), redistimer.Absent},
-	} {
-		found, err := r.Reschedule(t.Context(), orders, c.member)
-		require.NoError(t, err)
-		require.Equal(t, c.found, found, "task %d", c.member.JobID)
-	}
-	require.Equal(t, want, r.state(t, orders))
 }

@@ -27,26 +27,30 @@ func TestSlotsAreLost(t *testing.T) {
 	r := openSlots(t, private(server))
 	ctx := t.Context()
 	slots := []redistimer.Slot{orders, {Topic: "other"}}
-	require.Equal(t, []error{nil, nil}, r.Mark(ctx, slots, "complete"))
+	require.Equal(t, []error{nil, nil}, r.mark(ctx, slots, "complete"))
 	r.arm(t, orders, member(1, ago(time.Hour), 0))
-	before, err := r.Identity(ctx)
-	require.NoError(t, err)
+	require.True(t, r.claim(t, redistimer.Claiming{Slot: orders}).NewServer)
 
 	require.NoError(t, r.client.FlushAll(ctx).Err())
 	for _, c := range r.Claim(ctx, []redistimer.Claiming{{Slot: slots[0], Limit: 1}, {Slot: slots[1], Limit: 1}}) {
 		require.NoError(t, c.Err)
 		require.Empty(t, c.Marker)
 		require.Empty(t, c.Members)
+		require.False(t, c.NewServer, "the server is the same")
 	}
-	after, err := r.Identity(ctx)
-	require.NoError(t, err)
-	require.Equal(t, before, after, "the server is the same")
+	other := redistimer.NewSlots(r.client, r.prefix)
+	look := []redistimer.Claiming{{Slot: orders}}
+	require.True(t, other.Claim(ctx, look)[0].NewServer)
+	require.False(t, other.Claim(ctx, look)[0].NewServer)
 
 	server.Stop()
 	server.Start()
-	after, err = r.Identity(ctx)
-	require.NoError(t, err)
-	require.NotEqual(t, before, after, "the server is another one")
+	require.Eventually(t, func() bool { // the client's pool may have to be filled anew
+		c := r.Claim(ctx, []redistimer.Claiming{{Slot: orders}})[0]
+		return c.Err == nil && c.NewServer
+	}, time.Minute, 10*time.Millisecond, "the server is another one")
+	require.False(t, r.claim(t, redistimer.Claiming{Slot: orders}).NewServer)
+	require.True(t, other.Claim(ctx, look)[0].NewServer, "whoever else has asked it")
 }
 
 func TestServerIsAway(t *testing.T) {
@@ -108,7 +112,7 @@ func TestAnswerIsLost(t *testing.T) {
 	members := []redistimer.Member{member(1, at, 0), member(2, at, 1), member(3, at, 2), member(4, at, 3)}
 	r.arm(t, orders, members...)
 	require.Empty(t, r.claim(t, redistimer.Claiming{Slot: orders}).Members) // from here on the server knows the scripts
-	require.Empty(t, r.recover(t, redistimer.Recovering{Slot: orders}).Members)
+	require.Empty(t, r.recover(t, redistimer.Recovering{Slot: orders, IDs: []uint64{9}}).Members)
 
 	deaf.pipelines.Store(1)
 	c := r.Claim(t.Context(), []redistimer.Claiming{{Slot: orders, Limit: 2, Visibility: time.Hour}})[0]

@@ -35,8 +35,8 @@ func (s slotSuite) manySlots(t *testing.T) {
 		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
 	}
 	require.Equal(t, make([]redistimer.Armed, n), r.Arm(t.Context(), arms))
-	for i, d := range r.Depths(t.Context(), slots) {
-		require.Equal(t, redistimer.Depth{Store: int64(i % 4)}, d)
+	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+		require.Equal(t, depth{Store: int64(i % 4)}, d)
 	}
 
 	got := make([][]uint64, n)
@@ -50,8 +50,8 @@ func (s slotSuite) manySlots(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, got)
-	for i, d := range r.Depths(t.Context(), slots) {
-		require.Equal(t, redistimer.Depth{Prepared: int64(i % 4)}, d)
+	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+		require.Equal(t, depth{Prepared: int64(i % 4)}, d)
 	}
 
 	// Of each slot one task is done, one is dead, one goes back, and the last is recovered.
@@ -76,8 +76,8 @@ func (s slotSuite) manySlots(t *testing.T) {
 		require.NoError(t, a.Err)
 		require.Equal(t, recovers[i].IDs, idsOf(a.Members))
 	}
-	for i, d := range r.Depths(t.Context(), slots) {
-		require.Equal(t, redistimer.Depth{Store: int64(max(i%4-1, 0)), Dead: int64(min(i%4, 1))}, d)
+	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+		require.Equal(t, depth{Store: int64(max(i%4-1, 0)), Dead: int64(min(i%4, 1))}, d)
 	}
 }
 
@@ -97,23 +97,14 @@ func (s slotSuite) manyMembers(t *testing.T) {
 	require.Equal(t, members[n-1].At, c.Next)
 	require.Equal(t, members[n-1:], r.claimAll(t, orders))
 	require.Equal(t, n, r.arm(t, orders, members...))
-	require.Equal(t, []redistimer.Depth{{Prepared: n}}, r.Depths(t.Context(), []redistimer.Slot{orders}))
+	require.Equal(t, []depth{{Prepared: n}}, depthsOf(t, r.client, r.Slots, orders))
 
 	require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: members}}))
 	require.Equal(t, members, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
 
 	require.ElementsMatch(t, ids, idsOf(r.recover(t, redistimer.Recovering{Slot: orders, IDs: ids}).Members))
-	require.Len(t, r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: 0}).Members, n)
-	r.awaitExpiry(t, orders)
-	first := r.recover(t, redistimer.Recovering{Slot: orders})
-	require.Len(t, first.Members, 1000)
-	require.True(t, first.More)
-	rest := r.recover(t, redistimer.Recovering{Slot: orders, Limit: n})
-	require.False(t, rest.More)
-	require.ElementsMatch(t, ids, idsOf(append(first.Members, rest.Members...)))
-
 	r.settle(t, redistimer.Settling{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
-	require.Equal(t, []redistimer.Depth{{Store: n - 3100, Dead: 1400}}, r.Depths(t.Context(), []redistimer.Slot{orders}))
+	require.Equal(t, []depth{{Store: n - 3100, Dead: 1400}}, depthsOf(t, r.client, r.Slots, orders))
 	require.Equal(t, members[3100:], r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
 }
 
@@ -121,14 +112,13 @@ func (s slotSuite) nothing(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	require.Empty(t, r.Arm(ctx, nil))
-	require.Empty(t, r.ArmMissing(ctx, nil))
+	require.Empty(t, r.ArmNew(ctx, nil))
 	require.Empty(t, r.Claim(ctx, nil))
 	require.Empty(t, r.Settle(ctx, nil))
 	require.Empty(t, r.Release(ctx, nil))
 	require.Empty(t, r.Recover(ctx, nil))
-	require.Empty(t, r.Mark(ctx, nil, "x"))
+	require.Empty(t, r.Mark(ctx, nil))
 	require.Empty(t, r.Drop(ctx, nil))
-	require.Empty(t, r.Depths(ctx, nil))
 	require.Equal(t, []redistimer.Armed{{}}, r.Arm(ctx, []redistimer.Arming{{Slot: orders}}))
 	require.Equal(t, []error{nil}, r.Settle(ctx, []redistimer.Settling{{Slot: orders}}))
 	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: orders}}))
@@ -187,14 +177,8 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	recovered := r.Recover(ctx, recovers)
 	check(errs(len(recovered), func(i int) error { return recovered[i].Err })...)
 	require.Len(t, recovered[2].Members, 1)
-	depths := r.Depths(ctx, slots)
-	check(errs(len(depths), func(i int) error { return depths[i].Err })...)
-	require.Equal(t, redistimer.Depth{Store: 1}, depths[2])
-	_, err := r.Cancel(ctx, broken, 1)
-	require.ErrorContains(t, err, "WRONGTYPE")
-	_, err = r.Reschedule(ctx, broken, members[0])
-	require.ErrorContains(t, err, "WRONGTYPE")
-	_, err = r.Prepared(ctx, broken, 0, 1)
+	require.Equal(t, []depth{{Store: 1}}, depthsOf(t, r.client, r.Slots, slots[2]))
+	_, err := r.Prepared(ctx, broken, 0, 1)
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
 
@@ -203,7 +187,7 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	ctx := t.Context()
 	at := ago(time.Hour)
 	slots := []redistimer.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
-	require.Equal(t, make([]error, 3), r.Mark(ctx, slots, "complete 7"))
+	require.Equal(t, make([]error, 3), r.mark(ctx, slots, "complete 7"))
 	for _, slot := range slots {
 		require.Equal(t, "complete 7", r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
 		r.arm(t, slot, member(1, at, 0))
@@ -220,24 +204,41 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	}
 	require.Equal(t, kept, r.state(t, slots[2]))
 
-	// A marker is changed where there is one.
-	for i, marked := range []bool{false, false, true} {
-		got, err := r.Remark(ctx, slots[i], "complete 8")
-		require.NoError(t, err)
-		require.Equal(t, marked, got)
+	// A marker is changed where it is the one that is known.
+	for i, c := range []struct {
+		slot  redistimer.Slot
+		over  string
+		set   bool
+		after string
+	}{
+		{slots[0], "complete 7", false, ""}, {slots[2], "complete 6", false, "complete 7"}, {slots[2], "complete 7", true, "complete 8"},
+		{slots[2], "complete 7", true, "complete 8"}, // asked again, since the answer was lost
+	} {
+		got := r.Mark(ctx, []redistimer.Marking{{Slot: c.slot, Over: c.over, Value: "complete 8", Lasts: time.Hour}})
+		require.Equal(t, []redistimer.Marked{{Set: c.set}}, got, i)
+		require.Equal(t, c.after, r.state(t, c.slot).Marker, i)
 	}
-	require.Empty(t, r.state(t, slots[0]).Marker)
-	require.Equal(t, "complete 8", r.state(t, slots[2]).Marker)
 }
 
-func (s slotSuite) identifies(t *testing.T) {
+func (s slotSuite) renews(t *testing.T) {
 	r := s.open(t)
-	first, err := r.Identity(t.Context())
-	require.NoError(t, err)
-	require.NotEmpty(t, first)
-	again, err := r.Identity(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, first, again)
+	ctx := t.Context()
+	left := func() time.Duration {
+		d, err := r.client.PTTL(ctx, r.MarkerKey(orders)).Result()
+		require.NoError(t, err)
+		return d
+	}
+	require.True(t, r.Mark(ctx, []redistimer.Marking{{Slot: orders, Value: "ours", Lasts: time.Hour}})[0].Set)
+	require.InDelta(t, time.Hour, left(), float64(time.Minute))
+	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours"})
+	require.LessOrEqual(t, left(), time.Hour, "not asked for")
+	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
+	require.LessOrEqual(t, left(), time.Hour, "it is not theirs")
+	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
+	require.InDelta(t, 2*time.Hour, left(), float64(time.Minute))
+	require.NoError(t, r.client.Del(ctx, r.MarkerKey(orders)).Err())
+	require.Empty(t, r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
+	require.Empty(t, r.state(t, orders).Marker, "what is gone is not brought back")
 }
 
 func (s slotSuite) reloadsScripts(t *testing.T) {
@@ -270,14 +271,6 @@ func (s slotSuite) reloadsScripts(t *testing.T) {
 	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: slots[1], Members: []redistimer.Member{member(1, at, 0)}}}))
 	forget()
 	require.Len(t, r.recover(t, redistimer.Recovering{Slot: slots[2], IDs: []uint64{1}}).Members, 1)
-	forget()
-	found, err := r.Cancel(ctx, slots[3], 1)
-	require.NoError(t, err)
-	require.Equal(t, redistimer.Prepared, found)
-	forget()
-	found, err = r.Reschedule(ctx, slots[3], member(2, at, 0))
-	require.NoError(t, err)
-	require.Equal(t, redistimer.Stored, found)
 }
 
 func (s slotSuite) isCancelled(t *testing.T) {
@@ -307,13 +300,13 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1})
 		settles = append(settles, redistimer.Settling{Slot: slot, Done: []uint64{1}})
 		releases = append(releases, redistimer.Releasing{Slot: slot, Members: members})
-		recovers = append(recovers, redistimer.Recovering{Slot: slot})
+		recovers = append(recovers, redistimer.Recovering{Slot: slot, IDs: []uint64{1}})
 	}
 	for _, a := range r.Arm(ctx, arms) {
 		note("arm", a.Err)
 	}
-	for _, a := range r.ArmMissing(ctx, arms) {
-		note("arm missing", a.Err)
+	for _, a := range r.ArmNew(ctx, arms) {
+		note("arm new", a.Err)
 	}
 	for _, c := range r.Claim(ctx, claims) {
 		note("claim", c.Err)
@@ -322,12 +315,9 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	for _, a := range r.Recover(ctx, recovers) {
 		note("recover", a.Err)
 	}
-	for _, d := range r.Depths(ctx, slots) {
-		note("depths", d.Err)
-	}
 	errs["settle"] = r.Settle(ctx, settles)
 	errs["release"] = r.Release(ctx, releases)
-	errs["mark"] = r.Mark(ctx, slots, "x")
+	errs["mark"] = r.mark(ctx, slots, "x")
 	errs["drop"] = r.Drop(ctx, slots)
 	for call, list := range errs {
 		require.Len(t, list, len(slots), call)
@@ -338,14 +328,8 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 			}
 		}
 	}
-	_, err := r.Cancel(ctx, orders, 1)
-	require.Error(t, err)
-	_, err = r.Reschedule(ctx, orders, members[0])
-	require.Error(t, err)
-	_, err = r.Remark(ctx, orders, "x")
+	_, err := r.Marker(ctx, orders)
 	require.Error(t, err)
 	_, err = r.Prepared(ctx, orders, 0, 1)
-	require.Error(t, err)
-	_, err = r.Identity(ctx)
 	require.Error(t, err)
 }

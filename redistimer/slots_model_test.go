@@ -27,15 +27,13 @@ func (s slotSuite) agreesWithAModel(t *testing.T) {
 			store: map[uint64]redistimer.Member{}, claimed: map[uint64]int{}, dead: map[uint64]time.Time{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"arm":         m.arm,
-			"arm missing": m.armMissing,
-			"claim":       m.claim,
-			"settle":      m.settle,
-			"release":     m.release,
-			"recover":     m.recover,
-			"cancel":      m.cancel,
-			"reschedule":  m.reschedule,
-			"":            m.check,
+			"arm":     m.arm,
+			"arm new": m.armNew,
+			"claim":   m.claim,
+			"settle":  m.settle,
+			"release": m.release,
+			"recover": m.recover,
+			"":        m.check,
 		})
 	})
 }
@@ -74,24 +72,21 @@ func (m *slotModel) drawMembers(label string) []redistimer.Member {
 	return members
 }
 
-func (m *slotModel) arm(*rapid.T)        { m.arms(m.r.Arm, true) }
-func (m *slotModel) armMissing(*rapid.T) { m.arms(m.r.ArmMissing, false) }
+func (m *slotModel) arm(*rapid.T)    { m.arms(m.r.Arm, true) }
+func (m *slotModel) armNew(*rapid.T) { m.arms(m.r.ArmNew, false) }
 
 func (m *slotModel) arms(arm func(ctx context.Context, list []redistimer.Arming) []redistimer.Armed, update bool) {
 	members := m.drawMembers("members")
 	got := arm(m.Context(), []redistimer.Arming{{Slot: m.slot, Members: members}})
 	known := 0
 	for _, one := range members {
-		switch m.where(one.JobID) {
-		case redistimer.Absent:
+		_, claimed := m.claimed[one.JobID]
+		_, stored := m.store[one.JobID]
+		if claimed || stored {
+			known++
+		}
+		if !claimed && (update || !stored) {
 			m.store[one.JobID] = one
-		case redistimer.Stored:
-			known++
-			if update || m.store[one.JobID].Attempts <= one.Attempts {
-				m.store[one.JobID] = one
-			}
-		case redistimer.Prepared:
-			known++
 		}
 		delete(m.dead, one.JobID)
 	}
@@ -168,10 +163,9 @@ func (m *slotModel) release(*rapid.T) {
 }
 
 func (m *slotModel) recover(*rapid.T) {
-	require.Empty(m, m.r.recover(m, redistimer.Recovering{Slot: m.slot}).Members, "nothing has expired")
 	ids := slices.Concat([]uint64{}, m.drawIDs("recovered"))
 	start := time.Now()
-	got := m.r.recover(m, redistimer.Recovering{Slot: m.slot, IDs: ids, SpreadMin: time.Second, SpreadMax: time.Minute})
+	got := m.r.recover(m, redistimer.Recovering{Slot: m.slot, IDs: ids})
 	want := []uint64{}
 	for _, id := range ids {
 		if _, claimed := m.claimed[id]; claimed {
@@ -180,43 +174,14 @@ func (m *slotModel) recover(*rapid.T) {
 	}
 	require.Equal(m, want, idsOf(got.Members))
 	for _, one := range got.Members {
-		require.Equal(m, m.claimed[one.JobID]+1, one.Attempts)
+		require.Equal(m, m.claimed[one.JobID], one.Attempts)
 		require.WithinRange(m, one.At, start.Add(-time.Hour), start.Add(time.Hour))
 		delete(m.claimed, one.JobID)
 		// Out of the way of the model's times, and due at a time that it knows.
 		one.At = modelPast
 		m.store[one.JobID] = one
-		_, err := m.r.Reschedule(m.Context(), m.slot, one)
-		require.NoError(m, err)
+		m.r.arm(m, m.slot, one)
 	}
-}
-
-func (m *slotModel) cancel(*rapid.T) {
-	id := rapid.SampledFrom(modelIDs).Draw(m.T, "id")
-	got, err := m.r.Cancel(m.Context(), m.slot, id)
-	require.NoError(m, err)
-	require.Equal(m, m.where(id), got)
-	delete(m.store, id)
-}
-
-func (m *slotModel) reschedule(*rapid.T) {
-	one := m.drawMember(rapid.SampledFrom(modelIDs).Draw(m.T, "id"))
-	got, err := m.r.Reschedule(m.Context(), m.slot, one)
-	require.NoError(m, err)
-	require.Equal(m, m.where(one.JobID), got)
-	if got != redistimer.Prepared {
-		m.store[one.JobID] = one
-	}
-}
-
-func (m *slotModel) where(id uint64) redistimer.Found {
-	if _, claimed := m.claimed[id]; claimed {
-		return redistimer.Prepared
-	}
-	if _, stored := m.store[id]; stored {
-		return redistimer.Stored
-	}
-	return redistimer.Absent
 }
 
 func (m *slotModel) check(*rapid.T) {

@@ -2,6 +2,7 @@ package redistimer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,10 +52,9 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		// slots_arming_test.go
 		{"arming again brings up to date", s.armsAgain},
 		{"a claimed task is not armed", s.armsNoClaimed},
-		{"arming what is missing spares what was rolled back", s.armsMissing},
+		{"arming what is new leaves the rest alone", s.armsNew},
+		{"another store's slot is left alone", s.leavesStrangersAlone},
 		{"what is armed is not dead", s.armsTheDead},
-		{"a cancel takes what is not claimed", s.cancels},
-		{"a reschedule moves what is not claimed", s.reschedules},
 		// slots_claim_test.go
 		{"armed, claimed, settled", s.roundTrip},
 		{"scores are exact", s.scoresAreExact},
@@ -67,9 +67,9 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		// slots_settle_test.go
 		{"settling speaks of tasks, not of claims", s.settles},
 		{"a release gives back what is still claimed", s.releases},
-		{"expired claims are recovered", s.recoversTheExpired},
-		{"named claims are recovered", s.recoversTheNamed},
-		{"recovered tasks are spread", s.spreads},
+		{"claims are recovered untouched", s.recovers},
+		{"the dead are bounded", s.boundsTheDead},
+		{"queues that nobody uses expire", s.expires},
 		{"claims are listed in pages", s.listsClaims},
 		// slots_wake_test.go
 		{"an earlier head is a wake-up", s.wakes},
@@ -79,7 +79,7 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"nothing to do", s.nothing},
 		{"a slot's own error", s.oneSlotFails},
 		{"markers and drops", s.marksAndDrops},
-		{"the servers' identity", s.identifies},
+		{"a marker is renewed by its owner", s.renews},
 		{"scripts that Redis forgot", s.reloadsScripts},
 		{"a call whose context is over", s.isCancelled},
 		// slots_model_test.go
@@ -200,6 +200,21 @@ func (r *slotRig) recover(t tester, what redistimer.Recovering) redistimer.Recov
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
+}
+
+// mark sets markers that last.
+func (r *slotRig) mark(ctx context.Context, slots []redistimer.Slot, value string) []error {
+	var list []redistimer.Marking
+	for _, slot := range slots {
+		list = append(list, redistimer.Marking{Slot: slot, Value: value, Lasts: time.Hour})
+	}
+	errs := make([]error, len(slots))
+	for i, m := range r.Mark(ctx, list) {
+		if errs[i] = m.Err; m.Err == nil && !m.Set {
+			errs[i] = errors.New("not set")
+		}
+	}
+	return errs
 }
 
 // now is Redis's clock.

@@ -75,12 +75,8 @@ func (s slotSuite) wakes(t *testing.T) {
 			want = append(want, wakeUp{orders, head})
 		}
 	}
-	armMissing := func(m redistimer.Member) {
-		require.NoError(t, r.ArmMissing(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{m}}})[0].Err)
-	}
-	reschedule := func(m redistimer.Member) {
-		_, err := r.Reschedule(t.Context(), orders, m)
-		require.NoError(t, err)
+	armNew := func(m redistimer.Member) {
+		require.NoError(t, r.ArmNew(t.Context(), []redistimer.Arming{{Slot: orders, Members: []redistimer.Member{m}}})[0].Err)
 	}
 	release := func(m redistimer.Member) {
 		require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: []redistimer.Member{m}}}))
@@ -98,12 +94,12 @@ func (s slotSuite) wakes(t *testing.T) {
 	act(false, at(50), func() { r.arm(t, orders, member(4, at(50), 9)) })
 	act(false, at(50), func() { r.arm(t, orders, member(2, at(70), 0)) })
 	act(true, at(49), func() { r.arm(t, orders, member(2, at(49), 0)) })
-	act(false, at(49), func() { armMissing(member(1, at(1), 0)) }) // keeps its place
-	act(true, at(48), func() { armMissing(member(5, at(48), 0)) })
-	act(false, at(48), func() { reschedule(member(6, at(48), 1)) })
-	act(true, at(47), func() { reschedule(member(6, at(47), 1)) })
+	act(false, at(49), func() { armNew(member(1, at(1), 0)) }) // keeps its place
+	act(true, at(48), func() { armNew(member(5, at(48), 0)) })
+	act(false, at(48), func() { r.arm(t, orders, member(6, at(48), 1)) })
+	act(true, at(47), func() { r.arm(t, orders, member(6, at(47), 1)) })
 	act(false, at(48), func() { claim() }) // 6
-	act(false, at(48), func() { reschedule(member(6, at(1), 1)) })
+	act(false, at(48), func() { r.arm(t, orders, member(6, at(1), 1)) })
 	act(true, at(47), func() { release(member(6, at(47), 1)) })
 	act(false, at(48), func() { claim() })
 	act(false, at(48), func() { release(member(6, at(90), 1)) })

@@ -3,8 +3,9 @@ package redistimer
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +20,8 @@ import (
 
 // Store is what the timer needs of the task store; see store.Store.
 type Store interface {
+	Readable(database int) bool
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
-	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	DuePages(partition int, q store.Due) *store.DuePages
 }
 
@@ -39,15 +40,13 @@ type Observer interface {
 	ArmFailed(b task.BizType, tasks int)
 	// ClaimsExpired: claims that nobody settled were rolled back.
 	ClaimsExpired(b task.BizType, tasks int)
-	// Died: a task used up its attempts without an outcome.
-	Died(b task.BizType)
-	// RoundTrip: how long a claim of all slots that were due took.
+	// RoundTrip: how long a claim of all slots of a server that were due took.
 	RoundTrip(took time.Duration)
 }
 
 // Reasons why tasks are armed from the store.
 const (
-	ReasonLost    = "lost"    // the slot had no marker, or Redis was replaced
+	ReasonLost    = "lost"    // Redis lost the slot, or nobody served it
 	ReasonHorizon = "horizon" // their time has come near enough
 	ReasonSweep   = "sweep"   // overdue, and Redis did not know them
 )
@@ -65,6 +64,11 @@ type Config struct {
 	Layout    sharding.Layout
 	Observer  Observer
 
+	// StoreID names the task store, in the markers of slots: another store's slots are
+	// left alone. It is "" until that is known: then nobody is told from anybody, and
+	// slots are filled at each hand-over. nil: it is never known. No spaces.
+	StoreID func() string
+
 	// OutageAfter is how long a slot may be out of reach before the scan engine
 	// serves it.
 	OutageAfter time.Duration
@@ -78,21 +82,6 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// What paces the claims. Tasks are claimed and loaded a little ahead and wait
-// for their own millisecond in memory, so the round trips cost no lateness; and
-// as there is that time, claims wait for each other and share their round trips.
-const (
-	ahead     = 200 * time.Millisecond // claimed so long before they are due
-	beat      = 50 * time.Millisecond  // least time between two rounds, but for the urgent
-	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
-	retry     = time.Second            // and one that is out of reach so often
-	giveBack  = 250 * time.Millisecond // pause of a task that the queue did not take
-	maxInHand = 8192                   // claimed and unsettled tasks of a type, about
-	maxClaim  = 256                    // ids a claim of a slot takes
-	minClaim  = 16                     // and when many slots are due and none has a backlog
-	sounding  = 8                      // slots asked first when many are due
-)
-
 // Timer is the slot timer of a node. It is safe for concurrent use.
 type Timer struct {
 	cfg   Config
@@ -103,23 +92,27 @@ type Timer struct {
 	closing  map[uint64]*line // not wanted any more; something of them is in hand
 	stopping bool
 
-	identity   string    // of the Redis servers, as last seen
-	identified time.Time // when that was
-	down       int       // slots that the scan engine serves
+	name      string    // of this process
+	down      int       // slots that the scan engine serves because Redis is away
+	strangers time.Time // when slots of another store were last told of
+	clockTold bool      // that the clock was ahead is told
+	policed   bool      // the servers' maxmemory-policy was looked at
 
-	asking bool          // a round is under way
-	calm   chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
+	servers map[string]*server // by address
+	placeAt time.Time          // when the slots are placed on them again
+	hearing *server            // where wake-ups are heard
+	deaf    context.CancelFunc // ends that
+
+	calm chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
 
 	wanted     chan struct{} // closed once there is a business type to serve
 	ring       chan struct{} // something changed for the next round
 	repairs    chan struct{} // there are slots to repair
+	silences   chan struct{} // a server fell silent
 	background sync.WaitGroup
 
-	arms    *groupcommit.Group[*arming]
-	arming  atomic.Int64 // tasks in them
-	settles *groupcommit.Group[settling]
-	loads   []*groupcommit.Group[claim] // by database
-	gone    *groupcommit.Group[uint64]  // job_ids
+	loads []*groupcommit.Group[claim] // by database
+	gone  *groupcommit.Group[uint64]  // job_ids
 }
 
 // New makes a Timer without business types; see SetTypes.
@@ -127,14 +120,20 @@ func New(cfg Config) *Timer {
 	t := &Timer{
 		cfg:     cfg,
 		slots:   NewSlots(cfg.Client, cfg.Prefix),
+		name:    processName(),
 		lines:   make(map[uint64]*line),
 		closing: make(map[uint64]*line),
-		wanted:  make(chan struct{}),
-		ring:    make(chan struct{}, 1),
-		repairs: make(chan struct{}, 1),
+		servers: make(map[string]*server),
+
+		wanted:   make(chan struct{}),
+		ring:     make(chan struct{}, 1),
+		repairs:  make(chan struct{}, 1),
+		silences: make(chan struct{}, 1),
 	}
-	t.arms = groupcommit.New(2000, 2, t.flushArms)
-	t.settles = groupcommit.New(2000, 1, t.flushSettles)
+	t.slots.within = answerWithin
+	if cfg.StoreID != nil {
+		t.slots.storeID = cfg.StoreID
+	}
 	t.gone = groupcommit.New(1000, 1, t.flushGone)
 	for range cfg.Layout.Databases {
 		t.loads = append(t.loads, groupcommit.New(1000, 2, t.flushLoads))
@@ -155,6 +154,7 @@ func (t *Timer) Run(ctx context.Context) error {
 	g.Go(func() error { return t.watch(ctx) })
 	g.Go(func() error { return t.repair(ctx) })
 	g.Go(func() error { return t.listen(ctx) })
+	g.Go(func() error { return t.probe(ctx) })
 	err := g.Wait()
 	t.mu.Lock()
 	t.stopping = true // the AfterFunc may still be on its way
@@ -169,19 +169,29 @@ func (t *Timer) Close() error {
 		g.Wait()
 	}
 	t.background.Wait()
-	t.settles.Wait()
+	t.mu.Lock()
+	servers := slices.Collect(maps.Values(t.servers))
+	t.mu.Unlock()
+	for _, srv := range servers {
+		srv.settles.Wait()
+	}
+	t.background.Wait() // what was not settled at once
 	t.gone.Wait()
-	t.arms.Wait()
+	for _, srv := range servers {
+		srv.arms.Wait()
+	}
 	return t.cfg.Client.Close()
 }
 
 // WaitPartition waits until no claim of a partition is in hand, or until ctx ends,
-// whose error it answers. The partition must not be owned any more.
+// whose error it answers. Then it hands the slots over, so that the next owner need not
+// fill them. The partition must not be owned any more.
 func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		t.mu.Lock()
-		if !t.asking && !t.holds(partition) {
+		if !t.holds(partition) {
 			t.mu.Unlock()
+			t.handOver(ctx, partition)
 			return nil
 		}
 		if t.calm == nil {
@@ -197,11 +207,11 @@ func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	}
 }
 
-// holds tells whether claims of a partition are in hand. The lock is held.
+// holds tells whether claims of a partition are in hand or on their way. The lock is held.
 func (t *Timer) holds(partition int) bool {
 	for _, lines := range []map[uint64]*line{t.lines, t.closing} {
 		for _, l := range lines {
-			if len(l.slots[partition].held) > 0 {
+			if s := &l.slots[partition]; s.asking || len(s.held) > 0 {
 				return true
 			}
 		}
@@ -217,49 +227,28 @@ func (t *Timer) calmer() {
 	}
 }
 
-// listen hears of heads that became earlier, on any node. Without business types
-// nobody needs a Redis.
-func (t *Timer) listen(ctx context.Context) error {
-	select {
-	case <-t.wanted:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	err := t.slots.Wakes(ctx, func(slot Slot, at time.Time) { t.wake(slot, at) })
-	if ctx.Err() == nil {
-		t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
-		<-ctx.Done()
-	}
-	return ctx.Err()
-}
-
-func (t *Timer) wake(slot Slot, at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, l := range t.lines {
-		if l.Topic == slot.Topic && slot.Partition >= 0 && slot.Partition < len(l.slots) {
-			t.sooner(&l.slots[slot.Partition], at)
-		}
-	}
-}
-
-// sooner notes that a slot has a task due then. The lock is held.
-func (t *Timer) sooner(s *slotState, at time.Time) {
-	if !s.owned() {
-		return
-	}
-	if s.heard.IsZero() || at.Before(s.heard) {
-		s.heard = at
-	}
-	if s.next.IsZero() || at.Before(s.next) {
-		s.next = at
-		ring(t.ring)
-	}
-}
-
 func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
 	}
+}
+
+// Skew is by how much this node's clock is ahead of Redis's, the median over the slots that answer; false if none does.
+func (t *Timer) Skew() (ahead time.Duration, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []time.Duration
+	for _, l := range t.lines {
+		for p := range l.slots {
+			if s := &l.slots[p]; s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
+				list = append(list, s.skew)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return 0, false
+	}
+	slices.Sort(list)
+	return list[len(list)/2], true
 }

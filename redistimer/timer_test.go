@@ -73,7 +73,7 @@ func firesOnce(t *testing.T, c *center) {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
-	require.Equal(t, redistimer.Depth{}, c.depth())
+	require.Equal(t, depth{}, c.depth())
 }
 
 // Slots are looked at every few seconds even so; a node that does not own the
@@ -145,7 +145,7 @@ func diesAndLives(t *testing.T, c *center) {
 	_, err := n.desk.Redrive(t.Context(), id)
 	require.NoError(t, err)
 	c.settled(id, task.Processed)
-	require.Equal(t, redistimer.Depth{}, c.depth())
+	require.Equal(t, depth{}, c.depth())
 }
 
 // gate holds up runs until it is opened.
@@ -184,7 +184,7 @@ func givesBack(t *testing.T, c *center) {
 	n.stop()
 	time.AfterFunc(50*time.Millisecond, g.open)
 	n.end()
-	require.Equal(t, redistimer.Depth{Store: 7}, c.depth(), "what ran was recorded, the rest given back")
+	require.Equal(t, depth{Store: 7}, c.depth(), "what ran was recorded, the rest given back")
 	for id, row := range rows {
 		if len(c.runsOf(id)) == 0 {
 			require.Equal(t, row.ActionTime.UnixMilli()*1000, c.score(c.slots.StoreKey(c.slot(id)), id))
@@ -208,16 +208,18 @@ func recoversOrphans(t *testing.T, c *center) {
 	}
 	c.eventually(func() bool { return c.depth().Prepared == 12 && g.inside.Load() == 4 }, "not all are claimed")
 	n.crash()
-	require.Equal(t, redistimer.Depth{Prepared: 12}, c.depth())
+	left := c.depth()
+	require.EqualValues(t, 12, left.Prepared+left.Store) // some may just have been given back: the lane was not open yet
+	require.NotZero(t, left.Prepared)
 	g.open()
 	c.start(everything...)
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 		runs := c.runsOf(id)
-		require.Equal(t, 1, runs[len(runs)-1].task.Attempts, "a claim without an outcome counts")
+		require.Zero(t, runs[len(runs)-1].task.Attempts, "a claim is no failed run")
 	}
 	expired, _ := c.counts()
-	require.Equal(t, 12, expired)
+	require.GreaterOrEqual(t, expired, int(left.Prepared)) // a claim that a busy machine gave up is rolled back, too
 }
 
 // A call that timed out for us may be served by Redis long afterwards, when the
@@ -232,7 +234,7 @@ func recoversLateClaims(t *testing.T, c *center) {
 	require.Len(t, late.Members, 1)
 	c.settled(id, task.Processed)
 	require.Len(t, c.runsOf(id), 1)
-	require.Equal(t, 1, c.runsOf(id)[0].task.Attempts, "it might have run")
+	require.Zero(t, c.runsOf(id)[0].task.Attempts)
 }
 
 func keepsHeldClaims(t *testing.T, c *center) {
@@ -269,7 +271,7 @@ func movesTheHorizon(t *testing.T, c *center) {
 	for i := range 8 {
 		ids = append(ids, n.submit(uint64(i), 2*time.Second).JobID)
 	}
-	require.Equal(t, redistimer.Depth{}, c.depth(), "beyond the horizon")
+	require.Equal(t, depth{}, c.depth(), "beyond the horizon")
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 	}
@@ -300,7 +302,7 @@ func switchesTypes(t *testing.T, c *center) {
 	n.SetTypes(nil)
 	require.False(t, n.Serves(c.biz.ID, 0))
 	c.eventually(func() bool { _, handover := c.counts(); return handover == 1 }, "nothing was handed over")
-	require.Equal(t, redistimer.Depth{}, c.depth())
+	require.Equal(t, depth{}, c.depth())
 	n.SetTypes([]redistimer.BizType{c.biz})
 	c.filled()
 	for _, id := range ids {
@@ -367,7 +369,7 @@ func changesHands(t *testing.T, c *center) {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
-	require.Equal(t, redistimer.Depth{}, c.depth())
+	require.Equal(t, depth{}, c.depth())
 }
 
 // A partition that is handed over has nothing in hand when WaitPartition returns:
@@ -536,7 +538,7 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 		require.Len(t, c.runsOf(id), 1)
 		require.Zero(t, c.runsOf(id)[0].task.Attempts)
 	}
-	require.Equal(t, redistimer.Depth{Store: 10}, c.depth())
+	require.Equal(t, depth{Store: 10}, c.depth())
 
 	// There is as much room as before: three quarters of the queue, in portions of
 	// five.
@@ -659,7 +661,7 @@ func TestArmingIsBounded(t *testing.T) {
 	n.line.silent.Store(false)
 }
 
-// The slots of a database that cannot be read take the fillers for a few time-outs, not
+// The slots of a database that cannot be read take the fillers for a time-out, not
 // for one each, before the slots of the others are filled to their horizon.
 func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
@@ -695,6 +697,11 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 		seen[s] = true
 		return real.DuePages(p, q)
 	}
+	n.store.down = func(database int) bool { // as the watch of the databases finds out
+		mu.Lock()
+		defer mu.Unlock()
+		return database == 1 && hung >= 4
+	}
 	var types []redistimer.BizType
 	for i := range uint64(6) {
 		b := c.biz
@@ -706,5 +713,5 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 		n.owned.set(p, true)
 	}
 	n.SetTypes(types)
-	require.LessOrEqual(t, <-filled, 6, "of 12 slots: four at a time, and two more before three have failed")
+	require.LessOrEqual(t, <-filled, 6, "of 12 slots: four at a time, and no more once it is known to be down")
 }

@@ -254,9 +254,11 @@ func (r *rig) after(d time.Duration) {
 type faults struct {
 	*store.Store
 	mu      sync.Mutex
+	due     func(p int, q store.Due) // when rows that are due are about to be read
 	reading func(partition int)
 	broken  func(partition int) bool // reads fail
 	stores  map[int]*store.Store     // reads of a database go there
+	failed  map[int]int              // reads of a database in a row, while all of it is broken
 	overdue func(partition int) error
 	purge   func(partition int) error
 }
@@ -270,6 +272,12 @@ func (f *faults) reader(p int) *store.Store {
 		reading(p)
 	}
 	if broken != nil && broken(p) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.failed == nil {
+			f.failed = make(map[int]int)
+		}
+		f.failed[f.Layout().PartitionDatabase(p)]++
 		return closedStore(f.Layout())
 	}
 	if s := f.stores[layout.PartitionDatabase(p)]; s != nil {
@@ -278,7 +286,29 @@ func (f *faults) reader(p int) *store.Store {
 	return f.Store
 }
 
-func (f *faults) DuePages(p int, q store.Due) *store.DuePages { return f.reader(p).DuePages(p, q) }
+// Readable is false for a database of which everything is broken, once two reads have shown it.
+func (f *faults) Readable(database int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first, end := f.Layout().DatabasePartitions(database)
+	for p := first; p < end; p++ {
+		if f.broken == nil || !f.broken(p) {
+			delete(f.failed, database)
+			return true
+		}
+	}
+	return f.failed[database] < 2
+}
+
+func (f *faults) DuePages(p int, q store.Due) *store.DuePages {
+	f.mu.Lock()
+	due := f.due
+	f.mu.Unlock()
+	if due != nil {
+		due(p, q)
+	}
+	return f.reader(p).DuePages(p, q)
+}
 
 func (f *faults) NextDue(ctx context.Context, p int) (time.Time, bool, error) {
 	return f.reader(p).NextDue(ctx, p)

@@ -2,6 +2,8 @@ package scanner
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,15 +15,54 @@ type overdue struct {
 	mu   sync.Mutex
 	sums map[uint64]store.Overdue // by biz_type
 	rest time.Time                // no counting before then
+	// since is when the first pass began that failed after the last one that succeeded; zero: the last one succeeded.
+	since time.Time
+}
+
+// unread notes a pass that failed.
+func (o *overdue) unread(began time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		o.since = began
+	}
+}
+
+// wasRead notes a pass that succeeded, and tells whether the one before had failed.
+func (o *overdue) wasRead() (again bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	again = !o.since.IsZero()
+	o.since = time.Time{}
+	return again
+}
+
+// UnreadSince tells since when a database has not been read whole; zero: it was. What has
+// become due in it since is not in Overdue.
+func (s *Scanner) UnreadSince(database int) time.Time {
+	o := s.dbs[database].overdue
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.since
 }
 
 // countOverdue counts the overdue rows of the partitions in which the pass saw
-// some; an idle store costs nothing. Counting takes at most a tenth of the time.
-// If it fails, the last count stands.
+// some; an idle store costs nothing. Rows of business types that are not configured are
+// counted in all of them: a pass leaves them out where it can. Counting takes at most a
+// tenth of the time. If it fails, the last count stands.
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := r.cfg.Now()
-	if len(r.late) > 0 && start.Before(o.rest) {
+	late := r.late
+	if len(r.unknown)+len(r.db.unknown) > 0 {
+		late = nil
+		for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
+			if r.cfg.Ownership.Owns(p) {
+				late = append(late, p)
+			}
+		}
+	}
+	if len(late) > 0 && start.Before(o.rest) {
 		return
 	}
 	defer func() {
@@ -29,7 +70,7 @@ func (r *scan) countOverdue(ctx context.Context) {
 		o.rest = now.Add(9 * now.Sub(start))
 	}()
 	sums := make(map[uint64]store.Overdue)
-	for _, p := range r.late {
+	for _, p := range late {
 		found, err := r.cfg.Store.Overdue(ctx, p, start)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -41,13 +82,14 @@ func (r *scan) countOverdue(ctx context.Context) {
 			sums[b] = sums[b].Add(sum)
 		}
 	}
+	r.db.unknown = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sums = sums
 }
 
 // Overdue sums up, by biz_type, the pending tasks of this node whose time has
-// passed, as of the last passes.
+// passed, as of the last passes; those of business types that are not configured, too.
 func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	total := make(map[uint64]store.Overdue)
 	for _, db := range s.dbs {

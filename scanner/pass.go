@@ -31,45 +31,70 @@ type scan struct {
 	late    []int    // partitions with overdue rows
 
 	waited map[uint64]time.Duration // for room in the lanes, by business type
+	whole  bool                     // every partition is read from the start
+	roomed time.Duration            // the sum of waited
 }
 
-// pass reads all owned partitions of a database once. After a pass that gave up it
-// begins where that one ended: what fails for good must not hide the rest for good.
-func (s *Scanner) pass(ctx context.Context, db *database) error {
-	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{}}
+// costly is a partition that takes long to read because of rows that are left
+// out: of business types that are not configured, are the Timer's, or whose lane
+// stands still. Their due rows lie before all others in the index.
+type costly struct {
+	at   time.Time     // when it was read whole
+	took time.Duration // to read
+	late bool          // it had overdue rows
+}
+
+const (
+	// costlyShare bounds the time for reading costly partitions whole: one part in so many.
+	costlyShare = 10
+	// costlyOverlap is how far before the last whole read the reads between two of them begin.
+	costlyOverlap = time.Minute
+)
+
+// errNotReadable is a pass that did not begin, or did not go on, because its database is
+// known to be down.
+var errNotReadable = errors.New("the database is out of reach")
+
+// pass reads all owned partitions of a database once, and tells how many it read. After
+// a pass that gave up it begins where that one ended.
+func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) {
+	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{},
+		whole: db.whole.Swap(false)}
+	if db.types != run.types {
+		db.types, db.unknown = run.types, nil // what is unknown still is told of once more
+	}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
 	var failed []error
-	inARow := 0
 	for range end - first {
 		p := first + db.next
+		owned := s.cfg.Ownership.Owns(p)
+		if owned && !s.cfg.Store.Readable(db.index) {
+			failed = append(failed, errNotReadable)
+			break
+		}
 		db.next = (db.next + 1) % (end - first)
-		if !s.cfg.Ownership.Owns(p) {
+		if !owned {
 			continue
 		}
 		err := run.partition(ctx, p)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return read, ctx.Err()
 		}
-		if err == nil {
-			inARow = 0
-			db.unread.Store(0)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("partition %d: %w", p, err))
 			continue
 		}
-		failed = append(failed, fmt.Errorf("partition %d: %w", p, err))
-		if inARow++; inARow == maxFailures {
-			break
-		}
+		read++
 	}
 	if len(failed) > 0 {
-		return errors.Join(failed...)
+		if run.whole {
+			db.whole.Store(true)
+		}
+		return read, errors.Join(failed...)
 	}
 	run.countOverdue(ctx)
-	return nil
+	return read, nil
 }
-
-// maxFailures is how many partitions in a row may fail before the database is
-// taken to be down. A single one is left out: it must not hide those after it.
-const maxFailures = 3
 
 // wait waits for room in a full lane and tells whether there is some. Over a
 // pass it waits for one lane no longer than a tenth of the lookahead.
@@ -79,22 +104,48 @@ func (r *scan) wait(ctx context.Context, bizType uint64) bool {
 	}
 	start := r.cfg.Now()
 	room := r.cfg.Queue.WaitRoom(ctx, bizType, patience)
-	r.waited[bizType] += r.cfg.Now().Sub(start)
+	took := r.cfg.Now().Sub(start)
+	r.waited[bizType] += took
+	r.roomed += took
 	return room
 }
 
 // partition reads one partition to its end, page by page; a page is running
 // while the next one is read. Where nothing was due the last time, it looks first
-// whether something is.
+// whether something is. A costly one is read whole now and then; between, what is due since then.
 func (r *scan) partition(ctx context.Context, p int) error {
-	r.cfg.Queue.ReadAnew(p, r.full)
+	began, roomed := r.cfg.Now(), r.roomed
+	var from task.Key
+	c, known := r.db.costly[p]
+	if partly := known && !r.whole && began.Sub(c.at) < costlyShare*c.took; partly {
+		from.ActionTime = c.at.Add(-costlyOverlap)
+		if c.late && !slices.Contains(r.late, p) {
+			r.late = append(r.late, p)
+		}
+	} else {
+		r.cfg.Queue.ReadAnew(p, r.full)
+	}
+	if err := r.due(ctx, p, from); err != nil {
+		return err
+	}
+	if from.ActionTime.IsZero() {
+		delete(r.db.costly, p)
+		if took := r.cfg.Now().Sub(began) - (r.roomed - roomed); took >= r.cfg.Costly {
+			r.db.costly[p] = costly{at: began, took: took, late: slices.Contains(r.late, p)}
+		}
+	}
+	return nil
+}
+
+// due reads what is due in a partition from a place on.
+func (r *scan) due(ctx context.Context, p int, from task.Key) error {
 	timed, scanned := r.engines(p)
 	if r.db.idle[p] || len(timed) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		if err := r.sweep(ctx, p, timed, next); err != nil || !scanned {
+		if err := r.sweep(ctx, p, timed, next, from); err != nil || !scanned {
 			return err
 		}
 	}
@@ -103,6 +154,7 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	}
 	pages := r.cfg.Store.DuePages(p, store.Due{
 		Until:   r.until,
+		From:    from,
 		Except:  slices.Concat(r.full, r.unknown, timed),
 		PerPage: r.cfg.Batch,
 	})
@@ -163,6 +215,9 @@ func (r *scan) leaveOut(pages *store.DuePages, t *task.Task) {
 	}
 	r.unknown = append(r.unknown, t.BizType)
 	pages.Except(t.BizType)
+	if slices.Contains(r.db.unknown, t.BizType) {
+		return // it was told of
+	}
 	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
 		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
 }
@@ -182,12 +237,12 @@ func (r *scan) engines(p int) (timed []uint64, scanned bool) {
 
 // sweep brings tasks to the Timer that should have started long ago. A few pages
 // are enough: behind them the Timer has a backlog.
-func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time) error {
+func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time, from task.Key) error {
 	until := r.cfg.Now().Add(-r.cfg.SweepAfter)
 	if len(timed) == 0 || next.After(until) {
 		return nil
 	}
-	due := store.Due{Until: until, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
+	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
 	for _, b := range r.types.All() {
 		if !slices.Contains(timed, b.ID) {
 			due.Except = append(due.Except, b.ID)
@@ -244,7 +299,7 @@ func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages)
 }
 
 func (s *Scanner) slot(ctx context.Context, database int) (done func(), err error) {
-	if db := s.dbs[database]; db.failing.Load() || time.Duration(db.took.Load()) >= slowPass {
+	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].took.Load()) >= slowPass {
 		return func() {}, nil
 	}
 	return func() { s.slots.Release(1) }, s.slots.Acquire(ctx, 1)
@@ -267,18 +322,10 @@ func (s *Scanner) refill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		db := s.dbs[s.cfg.Layout.PartitionDatabase(r.Partition)]
-		if !s.cfg.Ownership.Owns(r.Partition) || db.unread.Load() >= maxFailures {
-			continue
+		if !s.cfg.Ownership.Owns(r.Partition) || !s.cfg.Store.Readable(s.cfg.Layout.PartitionDatabase(r.Partition)) {
+			continue // the tick finds the rows again when the database is back
 		}
-		err = s.readOn(ctx, r)
-		switch {
-		case err == nil:
-			db.unread.Store(0)
-		case ctx.Err() == nil:
-			// The tick finds the rows again when the database is back. Until then the
-			// refillers are for the others.
-			db.unread.Add(1)
+		if err := s.readOn(ctx, r); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
 		}
 	}

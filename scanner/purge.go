@@ -13,6 +13,9 @@ const purgePause = 50 * time.Millisecond
 // and slowly, until ctx ends. A round starts every tenth of the retention, at
 // least every hour and at most every ten seconds; for what was cancelled before its
 // time, a tenth of the retention after the last one.
+//
+// What is deleted is gone, so a row must be old enough by two clocks: ours, and that of
+// its database (store.Clock), which a jump of ours does not move.
 func (s *Scanner) purge(ctx context.Context) error {
 	every := min(max(s.cfg.Retention/10, 10*time.Second), time.Hour)
 	var early time.Time // when what was cancelled before its time was purged last
@@ -40,7 +43,11 @@ type purgeFunc func(ctx context.Context, partition int, before time.Time) (int, 
 
 func (s *Scanner) purgePartition(ctx context.Context, p int, purge purgeFunc) error {
 	for s.cfg.Ownership.Owns(p) {
-		n, err := purge(ctx, p, s.cfg.Now().Add(-s.cfg.Retention))
+		now, err := s.earlierNow(ctx, p)
+		n := 0
+		if err == nil {
+			n, err = purge(ctx, p, now.Add(-s.cfg.Retention))
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -55,6 +62,15 @@ func (s *Scanner) purgePartition(ctx context.Context, p int, purge purgeFunc) er
 		}
 	}
 	return nil
+}
+
+// earlierNow is the time now by our clock or by that of a partition's database.
+func (s *Scanner) earlierNow(ctx context.Context, partition int) (time.Time, error) {
+	theirs, err := s.cfg.Store.Clock(ctx, s.cfg.Layout.PartitionDatabase(partition))
+	if ours := s.cfg.Now(); ours.Before(theirs) {
+		return ours, err
+	}
+	return theirs, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

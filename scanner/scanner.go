@@ -30,9 +30,11 @@ import (
 
 // Store is what the scanner reads; see store.Store.
 type Store interface {
+	Readable(database int) bool
 	DuePages(partition int, q store.Due) *store.DuePages
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
+	Clock(ctx context.Context, database int) (time.Time, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
 	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
 }
@@ -73,6 +75,7 @@ type Config struct {
 	Batch     int           // rows a page, about
 	Retention time.Duration // of processed and cancelled rows; 0 keeps them
 	Parallel  int           // statements at once, over all databases. Defaults to 4
+	Costly    time.Duration // how long it takes to read a partition that is not read whole at each tick. Defaults to 100 ms
 
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -89,12 +92,14 @@ type Scanner struct {
 type database struct {
 	index   int
 	wake    chan struct{}
-	failing atomic.Bool  // its last pass failed
-	unread  atomic.Int32 // refills that failed since something of it was read
 	took    atomic.Int64 // nanoseconds of the last pass
 	overdue *overdue
 	idle    map[int]bool // partitions in which the last pass found nothing
 	next    int          // of its partitions: where the next pass begins
+	costly  map[int]costly
+	whole   atomic.Bool // the next pass reads everything, whatever it costs
+	types   *task.Types // of the last pass
+	unknown []uint64    // business types that are not configured and have overdue rows, as of the last count with these types
 }
 
 // New makes a Scanner.
@@ -102,9 +107,12 @@ func New(cfg Config) *Scanner {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = 4
 	}
+	if cfg.Costly == 0 {
+		cfg.Costly = 100 * time.Millisecond
+	}
 	s := &Scanner{cfg: cfg, slots: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
-		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, idle: map[int]bool{}})
+		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, idle: map[int]bool{}, costly: map[int]costly{}})
 	}
 	return s
 }
@@ -156,21 +164,34 @@ func (s *Scanner) tick(ctx context.Context) error {
 		now := s.cfg.Now()
 		due := !next.IsZero() && !now.Before(next)
 		if setBack := now.Round(0).Before(last.Round(0)); due || setBack {
-			s.Tick()
+			s.ask(setBack)
 			next = s.cfg.Schedule.Next(now.UTC())
 		}
 		last = now
 	}
 }
 
-// Tick asks for a pass over every database. A database whose pass is still under
-// way makes another one right after it, and only one.
-func (s *Scanner) Tick() {
+// Tick asks for a pass over every database, whatever it costs: something has
+// changed. A database whose pass is still under way makes another one right after
+// it, and only one.
+func (s *Scanner) Tick() { s.ask(true) }
+
+// TickDatabase is Tick for one database.
+func (s *Scanner) TickDatabase(database int) { s.dbs[database].ask(true) }
+
+func (s *Scanner) ask(whole bool) {
 	for _, db := range s.dbs {
-		select {
-		case db.wake <- struct{}{}:
-		default:
-		}
+		db.ask(whole)
+	}
+}
+
+func (db *database) ask(whole bool) {
+	if whole {
+		db.whole.Store(true)
+	}
+	select {
+	case db.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -188,20 +209,28 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 			return ctx.Err()
 		}
 		start := s.cfg.Now()
-		err := s.pass(ctx, db)
+		read, err := s.pass(ctx, db)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		took := s.cfg.Now().Sub(start)
 		db.took.Store(int64(took))
-		s.cfg.Observer.Scanned(db.index, took, err)
 		switch {
 		case err != nil:
-			s.cfg.Logger.Warn("database not scanned; trying again at the next tick", "database", db.index, "error", err)
-		case db.failing.Load():
-			s.cfg.Logger.Info("database is scanned again", "database", db.index)
+			s.cfg.Observer.Scanned(db.index, took, err)
+			if s.cfg.Store.Readable(db.index) { // else it is told as such
+				s.cfg.Logger.Warn("database not scanned whole; trying again at the next tick", "database", db.index, "error", err)
+			}
+			db.overdue.unread(start)
+		case read == 0 && s.cfg.Store.Readable(db.index): // nothing of it is ours, or not yet: that says nothing
+		case read == 0:
+			db.overdue.unread(start)
+		default:
+			s.cfg.Observer.Scanned(db.index, took, nil)
+			if db.overdue.wasRead() {
+				s.cfg.Logger.Info("database is scanned again", "database", db.index)
+			}
 		}
-		db.failing.Store(err != nil)
 	}
 }
 

@@ -158,8 +158,28 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
 		require.Equal(t, layout.Databases, r.log.count("biz_type that is not configured"))
 		r.after(10 * time.Second)
-		require.Equal(t, 2*layout.Databases, r.log.count("biz_type that is not configured"))
-		require.Equal(t, 2*layout.Databases, r.log.count("biz_type=9"))
+		require.Equal(t, layout.Databases, r.log.count("biz_type=9"), "told once")
+		r.cfg.Catalog.Store(r.cfg.Catalog.Load())
+		r.after(10 * time.Second)
+		require.Equal(t, layout.Databases, r.log.count("biz_type=9"))
+		types, err := task.NewTypes(r.cfg.Catalog.Load().All()...)
+		require.NoError(t, err)
+		r.cfg.Catalog.Store(types)
+		r.after(10 * time.Second)
+		require.Equal(t, 2*layout.Databases, r.log.count("biz_type=9"), "and after a reload once more")
+		require.Equal(t, 64, r.scanner.Overdue()[hidden].Count)
+		for id := range uint64(64) {
+			rows, err := r.store.List(t.Context(), id, store.Filter{Limit: 10})
+			require.NoError(t, err)
+			for _, row := range rows {
+				if row.BizType == hidden && id != 5 {
+					_, err := r.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Cancelled})
+					require.NoError(t, err)
+				}
+			}
+		}
+		r.after(10 * time.Second)
+		require.Equal(t, 1, r.scanner.Overdue()[hidden].Count)
 		hiddenRows, err := r.store.List(t.Context(), 5, store.Filter{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, hiddenRows, 2)
@@ -423,6 +443,30 @@ func TestPurge(t *testing.T) {
 		require.Equal(t, 9, left(kinds[task.Dead]))
 		require.Equal(t, 9, left(kinds[task.Pending]))
 		require.Equal(t, len(others), left(others), "not ours")
+	})
+}
+
+// This machine's clock jumps ahead by a day. Before, all that had finished was deleted at once, and its dedup_keys with it.
+func TestPurgeBesideAClockThatJumps(t *testing.T) {
+	var ahead atomic.Int64
+	bubble(t, layout, 1000, func(c *scanner.Config) {
+		c.Retention, c.Schedule = time.Hour, never{}
+		c.Now = func() time.Time { return now().Add(time.Duration(ahead.Load())) }
+	}, func(t *testing.T, r *rig) {
+		id := r.insert(hidden, r.bizID(0, 1), 0)
+		_, err := r.store.Move(t.Context(), store.Move{JobID: id, To: task.Processed})
+		require.NoError(t, err)
+		left := func() int {
+			rows, err := r.store.Load(t.Context(), []uint64{id})
+			require.NoError(t, err)
+			return len(rows)
+		}
+		r.run()
+		ahead.Store(int64(24 * time.Hour))
+		r.after(59 * time.Minute)
+		require.Equal(t, 1, left())
+		r.after(20 * time.Minute)
+		require.Zero(t, left())
 	})
 }
 

@@ -63,6 +63,7 @@ const (
 var columns = map[string]bool{
 	"job_id": true, "gmt_create": true, "gmt_modified": true, "biz_id": true, "biz_type": true, "status": true,
 	"action_time": true, "attribute": true, "attempts": true, "last_error": true, "dedup_key": true,
+	"due_time": true, "timeout_ms": true, "lease": true, "trace": true, "biz_key": true,
 }
 
 // idColumns are the unsigned 64-bit columns: shown as strings in JSON, and

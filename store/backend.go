@@ -17,27 +17,38 @@ type backend interface {
 	// ping tells whether a database answers.
 	ping(ctx context.Context, database int) error
 	// transact runs statements in one transaction, all or nothing, and tells how
-	// many rows each one changed; see unsure.
+	// many rows each one changed; see unsure. It waits for no lock, if the server knows
+	// how: who shares the transaction must not wait for another's row.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
+	// waits tells whether transact waits for locks all the same.
+	waits(database int) bool
 	// server numbers the servers: databases with the same number can be written in
 	// one transaction, their tables named by qualified.
 	server(database int) int
 	qualified(database, table int) string
-	// lock takes the exclusive lock of a database; see Store.Lock.
-	lock(ctx context.Context, database int, holder string) (Lock, error)
+	// lock takes a database for a holder; see Store.Lock.
+	lock(ctx context.Context, database int, holder Holder) (Lock, error)
+	// clock is the last reading of a database's clock; see Store.ServerClock.
+	clock(database int) (ServerClock, bool)
 
 	// Dialect.
-	orKeep() string                            // ends an INSERT: rows that exist already stay as they are
-	hint(index string, table int) string       // names the index that a statement reads by
-	member(query string) string                // makes a SELECT with a LIMIT a member of a UNION ALL
-	deleteFrom(table int) string               // DELETE from a table by primary key, up to WHERE
-	counted(database int, value string) string // a number to set; how many rows were set to it is counted
-	id(v uint64) any                           // a 64-bit id as a parameter
-	at(t time.Time) any                        // a time as a parameter
-	isDuplicate(err error) bool                // a unique key was violated
-	isConflict(err error) bool                 // deadlock or lock wait: the same transaction may succeed now
-	isRefused(err error) bool                  // the server said no: the transaction is undone
-	isData(err error) bool                     // a row's own fault: the others of its batch are innocent
+	orKeep() string                                                 // ends an INSERT: rows that exist already stay as they are
+	hint(index string, table int) string                            // names the index that a statement reads by
+	member(query string) string                                     // makes a SELECT with a LIMIT a member of a UNION ALL
+	deleteFrom(table int) string                                    // DELETE from a table by primary key, up to WHERE
+	counted(database int, value string) string                      // a number to set; how many rows were set to it is counted
+	id(v uint64) any                                                // a 64-bit id as a parameter
+	at(t time.Time) any                                             // a time as a parameter
+	nullSafe() string                                               // compares two values of which both may be NULL
+	isAt(column string, t time.Time) (condition string, args []any) // a column holds the time t, however it is written
+	isDuplicate(err error) bool                                     // a unique key was violated
+	isConflict(err error) bool                                      // deadlock: the same transaction may succeed now
+	isLocked(err error) bool                                        // the lock of another transaction is in the way of a row or a table
+	isTooLarge(err error) bool                                      // half of it may fit
+	isRefused(err error) bool                                       // the server said no: the transaction is undone
+	isTable(err error) bool                                         // the fault of one table: it is missing or damaged
+	isStatement(err error) bool                                     // it was killed, or took too long for the server
+	isData(err error) bool                                          // a row's own fault: the others of its batch are innocent
 	close() error
 }
 

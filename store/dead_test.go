@@ -163,6 +163,22 @@ func purgesNoRevived(t *testing.T, p place) {
 	require.NotContains(t, all, stored[0].JobID)
 }
 
+// tellsTheTime: not by this machine's wall clock.
+func tellsTheTime(t *testing.T, p place) {
+	f := p.open(t, small)
+	first, err := f.Clock(t.Context(), 1)
+	require.NoError(t, err)
+	f.clock.advance(24 * time.Hour)
+	second, err := f.Clock(t.Context(), 1)
+	require.NoError(t, err)
+	require.Less(t, second.Sub(first).Abs(), time.Hour)
+	want := f.in(0).Add(-24 * time.Hour)
+	if p.driver == store.MySQL {
+		want = time.Now() // the server's machine is ours
+	}
+	require.WithinDuration(t, want, second, time.Hour)
+}
+
 // purgesInSmallBatches: a backlog goes in bites, the oldest first.
 func purgesInSmallBatches(t *testing.T, p place) {
 	f := p.open(t, small)

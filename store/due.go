@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type DuePages struct {
 	database int
 	query    Due
 	tables   []dueTable // those that may have more
+	locked   error      // of tables that are not read because of it
 }
 
 type dueTable struct {
@@ -86,17 +88,18 @@ func (p *DuePages) Rest() (from task.Key, more bool) {
 const minPerTable = 16
 
 // Next reads one page, in one statement. An empty page is the end. After an
-// error the same page may be asked for again.
+// error the same page may be asked for again. Tables that somebody has locked
+// are left out, and the error comes instead of the end.
 func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	if len(p.tables) == 0 {
-		return nil, nil
+		return nil, p.locked
 	}
 	perTable := max(1, p.query.PerPage/len(p.tables), min(minPerTable, p.query.PerPage))
 	var page []task.Task
 	var more []dueTable
 	for tables := p.tables; len(tables) > 0; {
 		n := min(maxMembers, len(tables))
-		rows, left, err := p.read(ctx, tables[:n], perTable)
+		rows, left, err := p.readAround(ctx, tables[:n], perTable)
 		if err != nil {
 			return nil, p.store.wrap(p.database, "read due tasks", err)
 		}
@@ -105,7 +108,31 @@ func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 		tables = tables[n:]
 	}
 	p.tables = more
+	if len(page) == 0 {
+		return nil, p.locked
+	}
 	return page, nil
+}
+
+// readAround reads some tables, but for those that are locked.
+func (p *DuePages) readAround(ctx context.Context, tables []dueTable, perTable int) (page []task.Task, more []dueTable, err error) {
+	page, more, err = p.read(ctx, tables, perTable)
+	if !p.store.backend.isLocked(err) {
+		return page, more, err
+	}
+	if len(tables) == 1 {
+		p.locked = p.store.wrap(p.database, "read due tasks", err)
+		return nil, nil, nil
+	}
+	page, more = nil, nil
+	for part := range slices.Chunk(tables, (len(tables)+splitParts-1)/splitParts) {
+		rows, left, err := p.readAround(ctx, part, perTable)
+		if err != nil {
+			return nil, nil, err
+		}
+		page, more = append(page, rows...), append(more, left...)
+	}
+	return page, more, nil
 }
 
 // read reads the share of some tables, and tells which of them filled it: they

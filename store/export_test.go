@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -125,3 +126,18 @@ func Hint(s *Store, index string, table int) string { return s.backend.hint(inde
 
 // Reader is the pool that a database's queries go to.
 func Reader(s *Store, database int) gorm.ConnPool { return s.dbs[database].read.ConnPool }
+
+// Unanswered is the error of a transaction whose answer is lost and which is over.
+func Unanswered(err error) error { return &unansweredError{err, true} }
+
+// NoteRead and NoteWrite tell a store how a read and a write went.
+func NoteRead(ctx context.Context, s *Store, database int, err error) { s.noteRead(ctx, database, err) }
+
+func NoteWrite(ctx context.Context, s *Store, database int, err error) {
+	s.noteWrite(ctx, database, err)
+}
+
+// Patience is what the store gives its own calls.
+func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return patience(ctx, d)
+}

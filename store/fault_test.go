@@ -112,7 +112,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
 	rec := store.Record(f.Store)
-	for _, number := range []uint16{1205, 1213, 1020} {
+	for _, number := range []uint16{1213, 1020} {
 		conflict := &mysql.MySQLError{Number: number, Message: "conflict"}
 		round := 0
 		rec.OnTransaction = func(do func() error) error {

@@ -177,7 +177,7 @@ func (g *grown) cases(rec *store.Recorder) []look {
 		{"get", func(ctx context.Context) { _, _ = g.Get(ctx, g.one.JobID) }, 1, primary, 1},
 		{"finish", unmade(func(ctx context.Context) { _, _ = g.Apply(ctx, 0, g.Stamp(0), finish) }), 1, primary, 400},
 		{"insert of duplicates", func(ctx context.Context) { g.Insert(ctx, []task.Task{g.one, g.due[0], g.due[2]}) }, 2, biz, 20},
-		{"first", func(ctx context.Context) { _, _ = g.First(ctx, g.one.BizID, g.one.BizType, g.one.DedupKey) }, 1, biz, 4},
+		{"first", func(ctx context.Context) { _, _ = g.First(ctx, g.one.BizID, "", g.one.BizType, g.one.DedupKey) }, 1, biz, 4},
 		{"list", func(ctx context.Context) { _, _ = g.List(ctx, g.one.BizID, store.Filter{Limit: 100}) }, 1, biz, 10},
 		{"list, filtered", func(ctx context.Context) {
 			_, _ = g.List(ctx, g.one.BizID, store.Filter{BizType: &typ, Status: &pending, After: 1, Limit: 100})

@@ -26,6 +26,7 @@ type insert struct {
 	shard int
 	out   *Inserted
 	done  *sync.WaitGroup
+	waiting
 }
 
 var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
@@ -89,7 +90,7 @@ func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	in.done.Done()
 }
 
-// flushInserts writes one batch of a database and answers each of its tasks.
+// flushInserts writes one batch of a database. It answers each of its tasks, or has them wait for a lock.
 func (s *Store) flushInserts(db *database, batch []*insert) {
 	if len(batch) == 0 {
 		return
@@ -97,7 +98,7 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	// The batch belongs to many callers: none of their contexts may end it.
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
-	s.insertAll(ctx, db, batch)
+	db.mute.Store(s.insertAll(ctx, db, batch, s.transact))
 }
 
 // awaited keeps the inserts whose callers still wait, and answers the others.
@@ -111,19 +112,32 @@ func awaited(batch []*insert) []*insert {
 	})
 }
 
+// sort keeps of a batch what holds up nobody else. Tables that met a lock lately are left to the group of
+// those that wait, and, of a batch of several databases, one that gave no answer the last time to its own.
+func (s *Store) sort(batch []*insert, several bool) []*insert {
+	return slices.DeleteFunc(batch, func(in *insert) bool {
+		db := s.dbs[s.layout.Database(in.shard)]
+		until, locked := db.locked.Load(in.shard)
+		if locked && time.Now().After(until.(time.Time)) {
+			db.locked.CompareAndDelete(in.shard, until)
+			locked = false
+		}
+		switch {
+		case locked:
+			db.insertsAside.Add(in)
+		case several && (db.mute.Load() || !s.Writable(db.index)):
+			db.inserts.Add(in)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
 // flushFew writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
-// the others do not suffer from one. A database that gave no answer the last time
-// is left to its own group, where it holds up nobody else.
+// the others do not suffer from one.
 func (s *Store) flushFew(batch []*insert) {
-	batch = slices.DeleteFunc(batch, func(in *insert) bool {
-		db := s.dbs[s.layout.Database(in.shard)]
-		mute := db.mute.Load()
-		if mute {
-			db.inserts.Add(in)
-		}
-		return mute
-	})
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
 	for _, in := range batch {
@@ -142,15 +156,18 @@ func (s *Store) flushFew(batch []*insert) {
 	})
 }
 
-// insertTogether stores a batch of several databases in one transaction. It
-// answers false if the server refused it: then nothing is stored.
-func (s *Store) insertTogether(batch []*insert) bool {
+// insertTogether stores a batch of several databases in one transaction and
+// answers its tasks. If the server refuses it, it does neither.
+func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	statements, groups := s.insertStatements(batch, s.backend.qualified)
-	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements)
+	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // each database's own try waits a moment for a lock
 	if s.backend.isRefused(err) {
 		return false
+	}
+	if isOver(err) && s.areStored(ctx, s.layout.Database(batch[0].shard), batch[:1]) {
+		err = nil
 	}
 	for _, group := range groups {
 		for _, in := range group {
@@ -164,23 +181,45 @@ func (s *Store) insertTogether(batch []*insert) bool {
 	return true
 }
 
-// insertAll stores the batch. When the database refuses it for the fault of a
-// row, the batch is halved until that row stands alone.
-func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert) {
-	open, err := s.tryInsert(ctx, db, batch)
-	db.mute.Store(err != nil && !s.backend.isRefused(err))
+// insertAll stores the batch. When the database refuses it for the fault of a row, for
+// a lock that is in the way of one, or for its size, it is split until that row stands
+// alone. It tells whether the batch had no answer.
+func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, transact transactor) (mute bool) {
+	open, err := s.tryInsert(ctx, db, batch, transact)
+	if err == nil {
+		return false
+	}
+	locked, bad := s.backend.isLocked(err), s.backend.isData(err)
+	mute = !s.backend.isRefused(err)
 	switch {
-	case err == nil:
-	case s.backend.isData(err) && len(open) > 1:
-		half := len(open) / 2
-		s.insertAll(ctx, db, open[:half])
-		s.insertAll(ctx, db, open[half:])
-	case s.backend.isData(err):
-		open[0].finish(open[0].task, false, &task.FieldError{Field: "task", Message: err.Error()})
-	default:
-		for _, in := range open {
-			in.finish(in.task, false, s.wrap(db.index, "insert", err))
+	case len(open) > 1 && (locked || bad || s.backend.isTooLarge(err)) && !s.isLate(ctx):
+		var parts sync.WaitGroup
+		for _, part := range split(open, func(in *insert) uint64 { return in.task.JobID }) {
+			parts.Go(func() { s.insertAll(ctx, db, part, s.transactNow) })
 		}
+		parts.Wait()
+		return mute
+	case locked:
+		for _, in := range open {
+			s.putAside(db, in)
+		}
+		return mute
+	case bad && len(open) == 1:
+		err = &task.FieldError{Field: "task", Message: err.Error()}
+	default:
+		err = s.wrap(db.index, "insert", err)
+	}
+	for _, in := range open {
+		in.finish(in.task, false, err)
+	}
+	return mute
+}
+
+// putAside has an insert wait for a lock, and those of its table that come next.
+func (s *Store) putAside(db *database, in *insert) {
+	db.locked.Store(in.shard, time.Now().Add(lockWait))
+	if !in.again(func() { db.insertsAside.Add(in) }) {
+		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{[]uint64{in.task.JobID}}))
 	}
 }
 
@@ -191,11 +230,14 @@ const insertTries = 8
 // tryInsert stores the batch in one transaction and answers its tasks. With an
 // error it gives back those that are still open: nobody answered them, and as
 // far as is known they are not stored.
-func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) (open []*insert, err error) {
+func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
 		statements, groups := s.insertStatements(open, tableName)
-		affected, err := s.backend.transact(ctx, db.index, statements)
+		affected, err := transact(ctx, db.index, statements)
+		if isOver(err) && s.areStored(ctx, db.index, open) {
+			affected, err = sure(statements), nil
+		}
 		switch {
 		case s.backend.isConflict(err):
 			if err := sleep(ctx, 5*time.Millisecond); err != nil {
@@ -242,17 +284,21 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert) (o
 	return open, errors.New("no way past conflicting transactions or ids")
 }
 
+// hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.
+func (in *insert) hasMore() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
+
 // insertStatements renders one multi-row INSERT per table, and one more for the
-// rows with a dedup_key, which keeps the rows that are there already.
+// rows with a dedup_key, which keeps the rows that are there already. Rows that
+// have more columns than most are apart, too.
 func (s *Store) insertStatements(batch []*insert, table func(database, table int) string) ([]statement, [][]*insert) {
 	type key struct {
-		shard int
-		dedup bool
+		shard       int
+		dedup, more bool
 	}
 	index := make(map[key]int, len(batch))
 	var groups [][]*insert
 	for _, in := range batch {
-		k := key{in.shard, in.task.DedupKey != ""}
+		k := key{in.shard, in.task.DedupKey != "", in.hasMore()}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -274,8 +320,11 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 func tableName(_, table int) string { return sharding.TableName(table) }
 
 func (s *Store) insertStatement(group []*insert, table string) statement {
-	dedup := group[0].task.DedupKey != ""
-	const head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
+	dedup, more := group[0].task.DedupKey != "", group[0].hasMore()
+	head, one := " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
+	if more {
+		head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key,timeout_ms,biz_key) VALUES ", "(?,?,?,?,?,?,?,?,?,?)"
+	}
 	var b strings.Builder
 	b.Grow(64 + len(head) + len(group)*(len(one)+1))
 	b.WriteString("INSERT INTO ")
@@ -295,6 +344,9 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 		created := s.backend.at(t.Created)
 		args = append(args, s.backend.id(t.JobID), created, created, s.backend.id(t.BizID), s.backend.id(t.BizType),
 			s.backend.at(t.ActionTime), t.Attribute, dedupKey)
+		if more {
+			args = append(args, orNull(t.Timeout.Milliseconds()), orNull(t.BizKey))
+		}
 	}
 	if dedup {
 		b.WriteString(s.backend.orKeep())
@@ -303,74 +355,11 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 	return statement{sql: b.String(), args: args, rows: int64(len(group))}
 }
 
-// resolveKept finds out which rows of a group with dedup_keys were stored and
-// which were there before, and answers them. Those that are neither lost their
-// job_id to another row; they are given back for another try.
-func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
-	type identity struct {
-		biz, typ uint64
-		key      string
+// orNull is a value as a parameter, NULL for the zero one.
+func orNull[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
 	}
-	stored := make(map[identity]task.Task, len(group))
-	for chunk := range slices.Chunk(group, 100) {
-		var q strings.Builder
-		var args []any
-		for i, in := range chunk {
-			if i > 0 {
-				q.WriteString(" UNION ALL ")
-			}
-			table := s.layout.Table(in.shard)
-			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexBiz, table) +
-				" WHERE biz_id=? AND biz_type=? AND dedup_key=?")
-			args = append(args, s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
-		}
-		found, err := s.query(ctx, db.index, q.String(), args, nil)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range found {
-			stored[identity{t.BizID, t.BizType, t.DedupKey}] = t
-		}
-	}
-	for _, in := range group {
-		t, ok := stored[identity{in.task.BizID, in.task.BizType, in.task.DedupKey}]
-		switch {
-		case !ok:
-			again = append(again, in)
-		case t.JobID == in.task.JobID:
-			in.finish(in.task, false, nil)
-		default:
-			in.finish(t, true, nil)
-		}
-	}
-	return again, nil
-}
-
-// renewIDs draws new job_ids for the batch, later than all that this worker has
-// in the tables concerned.
-func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
-	seen := map[int]bool{}
-	for _, in := range batch {
-		if !seen[in.shard] {
-			seen[in.shard] = true
-			latest, err := s.latestID(ctx, db, in.shard, sharding.WorkerOf(in.task.JobID))
-			if err != nil {
-				return err
-			}
-			s.cfg.IDs.Advance(latest)
-		}
-		in.task.JobID = s.cfg.IDs.Next(in.shard)
-	}
-	return nil
-}
-
-// latestID is the highest job_id of a worker in a table, 0 if it has none.
-func (s *Store) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
-	var latest []unsigned
-	err := db.read.WithContext(ctx).Table(s.table(shard)).
-		Where("job_id % 1024 = ?", worker).Order("job_id DESC").Limit(1).Pluck("job_id", &latest).Error
-	if err != nil || len(latest) == 0 {
-		return 0, err
-	}
-	return uint64(latest[0]), nil
+	return v
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -16,8 +17,8 @@ import (
 // Load reads tasks by job_id, whatever their status, in no order; ids that no
 // row has are left out. Each database is asked once, all at the same time.
 //
-// When a database fails, the rows of the others are given together with its
-// DatabaseError.
+// When a database fails, or a table is locked, the rows of the others are given
+// together with its DatabaseError.
 func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	perDB := make(map[int][]uint64)
 	for _, id := range ids {
@@ -64,15 +65,17 @@ const (
 func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
 	found = make([]task.Task, 0, len(ids))
 	for part := range slices.Chunk(ids, maxIDs) {
-		if found, err = s.loadPart(ctx, database, part, found); err != nil {
-			return nil, err
+		var failed error
+		found, failed = s.loadPart(ctx, database, part, found)
+		if err = cmp.Or(err, failed); err != nil && !s.backend.isLocked(err) {
+			break
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // loadPart is a UNION ALL over the tables concerned.
-func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
+func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) (_ []task.Task, err error) {
 	byTable := make(map[int][]uint64)
 	var order []int
 	for _, id := range ids {
@@ -98,13 +101,27 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 				args = append(args, s.backend.id(id))
 			}
 		}
-		var err error
-		if found, err = s.query(ctx, database, q.String(), args, found); err != nil {
-			return nil, err
+		seen := len(found)
+		var failed error
+		found, failed = s.query(ctx, database, q.String(), args, found)
+		if s.backend.isLocked(failed) && n > 1 { // the others' rows are read in parts
+			found, failed = found[:seen], nil
+			for part := range slices.Chunk(order[:n], (n+splitParts-1)/splitParts) {
+				var some []uint64
+				for _, table := range part {
+					some = append(some, byTable[table]...)
+				}
+				var locked error
+				found, locked = s.loadPart(ctx, database, some, found)
+				failed = cmp.Or(failed, locked)
+			}
+		}
+		if err = cmp.Or(err, failed); err != nil && !s.backend.isLocked(err) {
+			break
 		}
 		order = order[n:]
 	}
-	return found, nil
+	return found, err
 }
 
 // Get reads one task; task.ErrNotFound if there is none.
@@ -117,7 +134,9 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	defer cancel()
 	d := s.layout.Database(shard)
 	var r row
-	err := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).Where("job_id = ?", s.backend.id(jobID)).Take(&r).Error
+	err := s.patiently(ctx, func() error {
+		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).Where("job_id = ?", s.backend.id(jobID)).Take(&r).Error
+	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return task.Task{}, task.ErrNotFound
 	}
@@ -126,6 +145,7 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 
 // Filter narrows a List.
 type Filter struct {
+	BizKey  string // the biz_id as a text; empty: it is the number
 	BizType *uint64
 	Status  *task.Status
 	After   uint64 // job_id of the last task of the page before; 0 for the first page
@@ -143,14 +163,20 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	// in the order of job_id.
 	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
 		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
+	if f.BizKey != "" {
+		q = q.Where("biz_key = ?", f.BizKey)
+	} else {
+		q = q.Where("biz_key IS NULL")
+	}
 	if f.BizType != nil {
 		q = q.Where("biz_type = ?", s.backend.id(*f.BizType))
 	}
 	if f.Status != nil {
 		q = q.Where("status = ?", int64(*f.Status))
 	}
+	q = q.Order("job_id").Limit(f.Limit).Session(&gorm.Session{})
 	var rows []row
-	err := q.Order("job_id").Limit(f.Limit).Find(&rows).Error
+	err := s.patiently(ctx, func() error { return q.Find(&rows).Error })
 	list := make([]task.Task, len(rows))
 	for i := range rows {
 		list[i] = rows[i].task()
@@ -158,16 +184,18 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	return list, s.wrap(d, "list", err)
 }
 
-// First reads the task that has a dedup_key; task.ErrNotFound if there is none.
-func (s *Store) First(ctx context.Context, bizID, bizType uint64, dedupKey string) (task.Task, error) {
+// First reads the task that has a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id where it is a text.
+func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	shard := s.layout.Shard(bizID)
 	d := s.layout.Database(shard)
 	var r row
-	err := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
-		Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey).Take(&r).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
+	err := s.patiently(ctx, func() error {
+		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
+			Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey).Take(&r).Error
+	})
+	if errors.Is(err, gorm.ErrRecordNotFound) || err == nil && r.BizKey.String != bizKey {
 		return task.Task{}, task.ErrNotFound
 	}
 	return r.task(), s.wrap(d, "look up dedup_key", err)

@@ -178,9 +178,9 @@ func TestOverdueAddsUp(t *testing.T) {
 func pings(t *testing.T, p place) {
 	f := p.open(t, small)
 	for d := range f.layout.Databases {
-		require.NoError(t, f.Ping(t.Context(), d))
-		var failed *store.DatabaseError
-		require.ErrorAs(t, f.Ping(cancelled(t), d), &failed)
-		require.Equal(t, d, failed.Database)
+		require.Equal(t, store.Condition{}, f.Probe(t.Context(), d))
+		for range 3 {
+			require.Equal(t, store.Condition{}, f.Probe(cancelled(t), d), "who gave up does not know")
+		}
 	}
 }

@@ -7,19 +7,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Move is one change of a task: a compare-and-set of its status. It applies
-// only if the row still has status From; then it sets status To and whatever
-// else is given. All changes of stored tasks are Moves.
+// Move is one change of a task: a compare-and-set. It applies only if the row
+// still has status From, and what Read asks for; then it sets status To and
+// whatever else is given. All changes of stored tasks are Moves.
 type Move struct {
 	JobID    uint64
 	From, To task.Status
+	// Read is the task as it was read: the move applies only if nobody has changed
+	// action_time or attempts since, or, with Whole, any column. nil: whatever they are.
+	Read  *task.Task
+	Whole bool
 	Set
 }
 
@@ -36,6 +39,9 @@ type Set struct {
 	Attempts   *int
 	LastError  *string
 	Attribute  *string
+	Timeout    *time.Duration // 0: the business type's
+	Promised   *time.Time     // due_time, unless the row has one
+	NewPromise bool           // forgets due_time: ActionTime is what is promised
 }
 
 // Stamp gives the gmt_modified of a batch of moves: the time now, but never the
@@ -63,9 +69,10 @@ func (db *database) stampsAfter(at time.Time) {
 }
 
 // Apply makes moves of one database in one transaction and tells which applied.
-// After an error nothing is known; the same moves with the same stamp may be
-// tried again and give the right answer, also when the first try had been
-// committed, as long as each task is moved once.
+// A LockedError names tasks whose rows are locked by another transaction: nothing of
+// them was changed, and the other answers hold. After any other error nothing is known;
+// the same moves with the same stamp may be tried again and give the right answer, also
+// when the first try had been committed, as long as each task is moved once.
 //
 // (Two processes that make the same change of the same task in the same
 // millisecond have the same stamp, and may both be told that it applied.)
@@ -85,15 +92,37 @@ func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves 
 }
 
 func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	applied, err := s.applyWhole(ctx, database, stamp, moves, s.transact)
+	switch {
+	case err == nil:
+		return applied, nil
+	case isOver(err):
+		return s.settle(ctx, database, stamp, moves, err)
+	case errors.Is(err, errLocked) && len(moves) == 1:
+		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}}
+	case errors.Is(err, errLocked), s.backend.isTooLarge(err) && len(moves) > 1:
+		return s.applyParts(ctx, database, stamp, moves)
+	}
+	return nil, err
+}
+
+// errLocked: the moves were not made. (A look-up after they were made may meet a lock, too.)
+var errLocked = errors.New("locked by another transaction")
+
+// applyWhole makes moves in one transaction, or answers errLocked.
+func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
 	statements, groups := s.moveStatements(database, stamp, moves)
-	affected, err := s.backend.transact(ctx, database, statements)
+	affected, err := transact(ctx, database, statements)
 	for s.backend.isConflict(err) {
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
-		affected, err = s.backend.transact(ctx, database, statements)
+		affected, err = transact(ctx, database, statements)
 	}
-	if err != nil {
+	switch {
+	case s.backend.isLocked(err):
+		return nil, errLocked
+	case err != nil:
 		return nil, err
 	}
 	applied := make([]bool, len(moves))
@@ -118,18 +147,35 @@ type moveGroup struct {
 
 // moveShape is what makes two moves the same change.
 type moveShape struct {
-	shard              int
-	from, to           task.Status
-	actionTime         int64
-	attempts           int
-	lastErr, attribute string
-	has                [4]bool
+	shard                int
+	from, to             task.Status
+	readTime             int64
+	readAttempts         int
+	whole                uint64 // job_id: it is like no other
+	actionTime, promised int64
+	attempts             int
+	lastErr, attribute   string
+	timeout              time.Duration
+	has                  [8]bool
 }
 
 func (s *Store) shape(m *Move) moveShape {
 	shard, _ := s.layout.ShardOf(m.JobID)
 	k := moveShape{shard: shard, from: m.From, to: m.To,
-		has: [4]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil}}
+		has: [8]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
+			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil}}
+	if m.Read != nil {
+		k.readTime, k.readAttempts = m.Read.ActionTime.UnixMilli(), m.Read.Attempts
+	}
+	if m.Whole {
+		k.whole = m.JobID
+	}
+	if m.Timeout != nil {
+		k.timeout = *m.Timeout
+	}
+	if m.Promised != nil {
+		k.promised = m.Promised.UnixMilli()
+	}
 	if m.ActionTime != nil {
 		k.actionTime = task.CeilMilli(*m.ActionTime).UnixMilli()
 	}
@@ -200,16 +246,62 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 		b.WriteString(",attribute=?")
 		args = append(args, *m.Attribute)
 	}
+	if m.Timeout != nil {
+		b.WriteString(",timeout_ms=?")
+		args = append(args, orNull(m.Timeout.Milliseconds()))
+	}
+	switch {
+	case m.NewPromise:
+		b.WriteString(",due_time=NULL")
+	case m.Promised != nil:
+		b.WriteString(",due_time=COALESCE(due_time,?)")
+		args = append(args, s.backend.at(*m.Promised))
+	}
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
 	for _, i := range g.moves {
 		args = append(args, s.backend.id(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
+	if m.Read != nil {
+		more, moreArgs := s.asRead(m.Read, m.Whole)
+		b.WriteString(more)
+		args = append(args, moreArgs...)
+	}
 	st := statement{sql: b.String(), args: args}
 	if counts {
 		st.most = int64(len(g.moves))
 	}
 	return st
+}
+
+// asRead is the condition that a row is still as it was read.
+func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) {
+	same := func(column string, v any) {
+		condition += " AND " + column + s.backend.nullSafe() + "?"
+		args = append(args, v)
+	}
+	at := func(column string, v time.Time) {
+		if v.IsZero() {
+			condition += " AND " + column + " IS NULL"
+			return
+		}
+		more, moreArgs := s.backend.isAt(column, v)
+		condition += " AND " + more
+		args = append(args, moreArgs...)
+	}
+	at("action_time", t.ActionTime)
+	same("attempts", int64(t.Attempts))
+	if whole {
+		same("attribute", t.Attribute)
+		same("last_error", t.LastError)
+		condition += " AND COALESCE(timeout_ms,0)=?"
+		args = append(args, t.Timeout.Milliseconds())
+		at("due_time", t.DueTime)
+		if !t.Modified.IsZero() { // a hand's, in SQLite, and no time
+			at("gmt_modified", t.Modified)
+		}
+	}
+	return condition, args
 }
 
 // findApplied tells which moves of groups took place of which not all did, as far
@@ -257,63 +349,4 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 		}
 	}
 	return nil
-}
-
-// moveRequest is a Move on its way through the group commit of its database.
-type moveRequest struct {
-	ctx     context.Context // of the caller
-	move    Move
-	applied bool
-	err     error
-	done    sync.WaitGroup
-}
-
-// ErrNotBegun is the error of a change whose caller left before writing it began:
-// it is not made. Callers that left do not pile up before a database that hangs.
-var ErrNotBegun = errors.New("it was not begun")
-
-func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, ErrNotBegun, why) }
-
-// Move makes one move durably and tells whether it applied. Moves asked for at
-// the same time share the commit. It answers ErrNotBegun if ctx had ended by then;
-// once begun it is waited for.
-func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
-	if err := m.validate(); err != nil {
-		return false, err
-	}
-	shard, ok := s.layout.ShardOf(m.JobID)
-	if !ok {
-		return false, nil
-	}
-	req := &moveRequest{ctx: ctx, move: m}
-	req.done.Add(1)
-	s.dbs[s.layout.Database(shard)].moves.Add(req)
-	req.done.Wait()
-	return req.applied, req.err
-}
-
-func (s *Store) flushMoves(db *database, batch []*moveRequest) {
-	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
-		err := r.ctx.Err()
-		if err != nil {
-			r.err = notBegun("update", err)
-			r.done.Done()
-		}
-		return err != nil
-	})
-	moves := make([]Move, len(batch))
-	for i, r := range batch {
-		moves[i] = r.move
-	}
-	stamp := s.Stamp(db.index)
-	// The batch belongs to many callers: none of their contexts may end it.
-	applied, err := s.Apply(context.Background(), db.index, stamp, moves)
-	for i, r := range batch {
-		if err != nil {
-			r.err = err
-		} else {
-			r.applied = applied[i]
-		}
-		r.done.Done()
-	}
 }

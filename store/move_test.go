@@ -71,7 +71,7 @@ func refusesOtherMoves(t *testing.T, p place) {
 
 func movesWriteWhatIsSet(t *testing.T, p place) {
 	f := p.open(t, small)
-	later, three, many, boom, note := f.in(500), 3, 300, "boom", "new"
+	later, three, many, boom, note, quick := f.in(500), 3, 300, "boom", "new", 1500*time.Millisecond
 	fine := later.Add(time.Nanosecond)
 	for name, c := range map[string]struct {
 		set  store.Set
@@ -84,11 +84,15 @@ func movesWriteWhatIsSet(t *testing.T, p place) {
 		"many":        {store.Set{Attempts: &many}, func(o *task.Task) { o.Attempts = task.MaxAttempts }},
 		"last_error":  {store.Set{LastError: &boom}, func(o *task.Task) { o.LastError = "boom" }},
 		"attribute":   {store.Set{Attribute: &note}, func(o *task.Task) { o.Attribute = "new" }},
+		"timeout":     {store.Set{Timeout: &quick}, func(o *task.Task) { o.Timeout = quick }},
+		"no timeout":  {store.Set{Timeout: new(time.Duration)}, func(o *task.Task) { o.Timeout = 0 }},
+		"promised":    {store.Set{Promised: &later}, func(o *task.Task) { o.DueTime = later }},
+		"new promise": {store.Set{NewPromise: true}, func(o *task.Task) { o.DueTime = time.Time{} }},
 		"all": {store.Set{ActionTime: &later, Attempts: &three, LastError: &boom, Attribute: &note}, func(o *task.Task) {
 			o.ActionTime, o.Attempts, o.LastError, o.Attribute = later, 3, "boom", "new"
 		}},
 	} {
-		stored := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), Attribute: "old", DedupKey: name},
+		stored := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), Attribute: "old", DedupKey: name, Timeout: time.Second},
 			task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), Attribute: "old"})
 		for _, to := range []task.Status{task.Pending, task.Dead} {
 			one := stored[0]
@@ -102,6 +106,86 @@ func movesWriteWhatIsSet(t *testing.T, p place) {
 			before[one.JobID] = one
 			require.Equal(t, before, f.everything(t), "%s: this row and no other", name)
 		}
+	}
+}
+
+// movesWhatWasRead: a move that names what was read applies only as long as that is so. Before, an outcome looked at the
+// status alone, and wrote over what a hand or another node had changed meanwhile.
+func movesWhatWasRead(t *testing.T, p place) {
+	f := p.open(t, small)
+	shard := f.layout.Shard(9)
+	for name, c := range map[string]struct {
+		set            string // what a hand does after the read
+		applies, whole bool   // whether a move applies then; and one that asks for the whole row
+	}{
+		"nothing":             {"", true, true},
+		"another time":        {"action_time = '2031-02-03 04:05:06.007'", false, false},
+		"more attempts":       {"attempts = attempts + 1", false, false},
+		"another attribute":   {"attribute = 'by hand'", true, false},
+		"a promise":           {"due_time = '2031-02-03 04:05:06.007'", true, false},
+		"another time-out":    {"timeout_ms = 7", true, false},
+		"no time-out, as 0":   {"timeout_ms = 0", true, false},
+		"its change is known": {"gmt_modified = '2031-02-03 04:05:06.007'", true, false},
+	} {
+		for _, whole := range []bool{false, true} {
+			one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), Timeout: time.Second})[0]
+			read, err := f.Get(t.Context(), one.JobID)
+			require.NoError(t, err)
+			if c.set != "" {
+				require.EqualValues(t, 1, f.hand(t, shard, "UPDATE %s SET "+c.set+" WHERE job_id = ?", f.id(one.JobID)))
+			}
+			before := f.everything(t)
+			f.clock.advance(time.Second)
+			if read, err := f.Get(t.Context(), one.JobID); whole && c.set != "" {
+				require.NoError(t, err)
+				applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, Read: &read, Whole: true})
+				require.NoError(t, err)
+				require.True(t, applied, "%s, as it stands", name)
+				before = f.everything(t)
+			}
+			applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, To: task.Dead, Read: &read, Whole: whole})
+			require.NoError(t, err)
+			require.Equal(t, c.applies && !whole || c.whole && whole, applied, "%s, whole %t", name, whole)
+			if !applied {
+				require.Equal(t, before, f.everything(t), name)
+			}
+		}
+	}
+}
+
+// movesHowItWasWritten: SQLite keeps times as text, and a hand writes them in many ways.
+func movesHowItWasWritten(t *testing.T, p place) {
+	f := p.open(t, small)
+	shard := f.layout.Shard(9)
+	for _, text := range []string{"2031-02-03 04:05:06", "2031-02-03 04:05:06.0", "2031-02-03 04:05:06.000", "2031-02-03 04:05:06.100", "2031-02-03 04:05:06.12"} {
+		one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0)})[0]
+		f.hand(t, shard, "UPDATE %s SET action_time = ? WHERE job_id = ?", text, f.id(one.JobID))
+		read, err := f.Get(t.Context(), one.JobID)
+		require.NoError(t, err)
+		earlier := read
+		earlier.ActionTime = read.ActionTime.Add(-time.Millisecond)
+		applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, To: task.Dead, Read: &earlier})
+		require.NoError(t, err)
+		require.False(t, applied, text)
+		applied, err = f.Move(t.Context(), store.Move{JobID: one.JobID, To: task.Dead, Read: &read})
+		require.NoError(t, err)
+		require.True(t, applied, text)
+	}
+}
+
+// promisesStay: the first promise stands until a new one is made.
+func promisesStay(t *testing.T, p place) {
+	f := p.open(t, small)
+	one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0)})[0]
+	first, second := f.in(1000), f.in(2000)
+	for _, at := range []*time.Time{&first, &second} {
+		applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, Set: store.Set{Promised: at, ActionTime: at}})
+		require.NoError(t, err)
+		require.True(t, applied)
+		got, err := f.Get(t.Context(), one.JobID)
+		require.NoError(t, err)
+		require.Equal(t, first, got.Promised())
+		require.Equal(t, *at, got.ActionTime)
 	}
 }
 

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,33 +24,39 @@ type mysqlBackend struct {
 	names   []string // schema names
 	logins  []string // server, user and settings of the connections
 	pools   []*sql.DB
-	pings   []*sql.DB // for Ping alone
+	pings   []*sql.DB // for Ping, and to end what is lost
+	holders []*sql.DB // for the holder's row alone; see mysql_lock.go
+	clocks  []atomic.Pointer[ServerClock]
 	gorms   []*gorm.DB
 	servers []*server
+	timeout time.Duration
 }
 
-// server is what connecting found out about the server of a database.
-type server struct{ isMariaDB atomic.Bool }
-
 func openMySQL(cfg Config) (backend, error) {
-	b := &mysqlBackend{}
+	b := &mysqlBackend{timeout: cfg.Timeout, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases)}
 	for i := range cfg.Layout.Databases {
 		dsn, err := MySQLDSN(cfg, i)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
+		dsn.MaxAllowedPacket = 0 // the server is asked: a text that is too large for it is not sent
 		connector, err := mysql.NewConnector(dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		pool := sql.OpenDB(&session{connector, found})
+		pool := sql.OpenDB(&session{connector, found, cfg.Timeout})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
-		pings := sql.OpenDB(&session{connector, found})
-		pings.SetMaxOpenConns(2) // a watch and a probe
+		pings := sql.OpenDB(&session{connector, found, cfg.Timeout})
+		pings.SetMaxOpenConns(3) // a watch, a probe, and one to end a statement; see end
 		pings.SetMaxIdleConns(1)
+		pings.SetConnMaxLifetime(pingAge)
+		holders, err := holderPool(dsn)
+		if err != nil {
+			return nil, errors.Join(err, b.close())
+		}
 		g, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), gormConfig())
 		if err != nil {
 			return nil, errors.Join(err, b.close())
@@ -63,6 +67,7 @@ func openMySQL(cfg Config) (backend, error) {
 		b.logins = append(b.logins, login.FormatDSN())
 		b.pools = append(b.pools, pool)
 		b.pings = append(b.pings, pings)
+		b.holders = append(b.holders, holders)
 		b.gorms = append(b.gorms, g)
 		b.servers = append(b.servers, found)
 	}
@@ -120,34 +125,6 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	return dsn, nil
 }
 
-// session gives each new connection READ COMMITTED: the statements name their
-// rows, so nothing needs the gap locks (and deadlocks) of the default level.
-type session struct {
-	driver.Connector
-	server *server
-}
-
-func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := s.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_, err = conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil)
-	var version string
-	if err == nil {
-		version, err = queryText(ctx, conn.(driver.QueryerContext), "SELECT VERSION()", nil)
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	s.server.isMariaDB.Store(strings.Contains(strings.ToLower(version), "mariadb"))
-	return conn, nil
-}
-
-func (b *mysqlBackend) ping(ctx context.Context, database int) error {
-	return b.pings[database].PingContext(ctx)
-}
-
 func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
 
 // server: databases that are reached by the same login are on the same server.
@@ -182,25 +159,49 @@ func (b *mysqlBackend) id(v uint64) any { return v }
 
 func (b *mysqlBackend) at(t time.Time) any { return t }
 
+func (b *mysqlBackend) nullSafe() string { return "<=>" }
+
+func (b *mysqlBackend) isAt(column string, t time.Time) (string, []any) {
+	return column + "=?", []any{t}
+}
+
 // Server error numbers, the same on MySQL and MariaDB unless said.
 const (
-	erDuplicateKey  = 1062
-	erLockWait      = 1205
-	erDeadlock      = 1213
-	erRecordChanged = 1020 // MariaDB with innodb_snapshot_isolation
-	erDBDenied      = 1044
-	erBadNull       = 1048
-	erUnknownDB     = 1049
-	erReadOnlyTable = 1036
-	erTableDenied   = 1142
-	erNoSuchTable   = 1146
-	erReadOnly      = 1290
-	erOutOfRange    = 1264
-	erWrongValue    = 1292
-	erWrongString   = 1366
-	erTooLong       = 1406
-	erCheckMySQL    = 3819
-	erCheckMariaDB  = 4025
+	erDuplicateKey   = 1062
+	erLockWait       = 1205
+	erDeadlock       = 1213
+	erRecordChanged  = 1020 // MariaDB with innodb_snapshot_isolation
+	erDBDenied       = 1044
+	erBadNull        = 1048
+	erUnknownDB      = 1049
+	erReadOnlyTable  = 1036
+	erTableDenied    = 1142
+	erNoSuchTable    = 1146
+	erReadOnly       = 1290
+	erNotInEngine    = 1932
+	erCrashed        = 1194
+	erCrashedRepair  = 1195
+	erCorruptIndex   = 1712
+	erBadIndexFile   = 1034
+	erNoSuchIndex    = 1176
+	erNoSuchColumn   = 1054
+	erColumnDenied   = 1143
+	erTableChanged   = 1412
+	erNoTablespace   = 1812
+	erLostTablespace = 1814
+	erOutOfRange     = 1264
+	erWrongValue     = 1292
+	erWrongString    = 1366
+	erTooLong        = 1406
+	erCheckMySQL     = 3819
+	erCheckMariaDB   = 4025
+	erTooLarge       = 1153 // max_allowed_packet
+	erNoSuchThread   = 1094
+	erKilled         = 1317
+	erTimeMariaDB    = 1969 // max_statement_time
+	erTimeMySQL      = 3024 // max_execution_time
+	erReadOnlyTx     = 1792
+	erReadOnlyMode   = 1836
 )
 
 func mysqlCode(err error) int {
@@ -214,12 +215,33 @@ func mysqlCode(err error) int {
 func (b *mysqlBackend) isDuplicate(err error) bool { return mysqlCode(err) == erDuplicateKey }
 
 func (b *mysqlBackend) isConflict(err error) bool {
-	return slices.Contains([]int{erLockWait, erDeadlock, erRecordChanged}, mysqlCode(err))
+	return slices.Contains([]int{erDeadlock, erRecordChanged}, mysqlCode(err))
+}
+
+func (b *mysqlBackend) isLocked(err error) bool { return mysqlCode(err) == erLockWait }
+
+func (b *mysqlBackend) isTooLarge(err error) bool {
+	return mysqlCode(err) == erTooLarge || errors.Is(err, mysql.ErrPktTooLarge)
+}
+
+// isReadOnly: the server takes no writes from us, or from nobody.
+func isReadOnly(err error) bool {
+	return slices.Contains([]int{erReadOnly, erReadOnlyTx, erReadOnlyMode}, mysqlCode(err))
 }
 
 func (b *mysqlBackend) isRefused(err error) bool {
-	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) ||
-		slices.Contains([]int{erDBDenied, erUnknownDB, erTableDenied, erNoSuchTable, erReadOnlyTable, erReadOnly}, mysqlCode(err))
+	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || isReadOnly(err) ||
+		slices.Contains([]int{erDBDenied, erUnknownDB, erTableDenied, erNoSuchTable, erReadOnlyTable,
+			erKilled, erTimeMariaDB, erTimeMySQL}, mysqlCode(err))
+}
+
+func (b *mysqlBackend) isTable(err error) bool {
+	return slices.Contains([]int{erNoSuchTable, erTableDenied, erColumnDenied, erReadOnlyTable, erNotInEngine, erCrashed, erCrashedRepair, erBadIndexFile,
+		erCorruptIndex, erNoSuchIndex, erNoSuchColumn, erTableChanged, erNoTablespace, erLostTablespace}, mysqlCode(err))
+}
+
+func (b *mysqlBackend) isStatement(err error) bool {
+	return slices.Contains([]int{erKilled, erTimeMariaDB, erTimeMySQL}, mysqlCode(err))
 }
 
 func (b *mysqlBackend) isData(err error) bool {
@@ -229,65 +251,8 @@ func (b *mysqlBackend) isData(err error) bool {
 
 func (b *mysqlBackend) close() error {
 	var errs []error
-	for _, p := range slices.Concat(b.pools, b.pings) {
+	for _, p := range slices.Concat(b.pools, b.pings, b.holders) {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// mysqlLock is GET_LOCK on a connection of its own: the server frees it when
-// the connection ends, however it ends.
-type mysqlLock struct {
-	conn *sql.Conn
-	name string
-}
-
-// lock takes "toc.<schema>". A process that was just killed may still be
-// connected for a moment, so the server is asked to wait a little.
-func (b *mysqlBackend) lock(ctx context.Context, database int, holder string) (Lock, error) {
-	conn, err := b.pools[database].Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	schema := b.names[database]
-	name := "toc." + schema[max(0, len(schema)-60):] // names are at most 64 long
-	var got sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 2)", name).Scan(&got); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	if got.Int64 != 1 {
-		occupied := &OccupiedError{Database: "database " + schema, Holder: "another process"}
-		var who sql.NullString
-		if err := conn.QueryRowContext(ctx, "SELECT value FROM toc_meta WHERE name='holder'").Scan(&who); err == nil && who.String != "" {
-			occupied.Holder = who.String
-		}
-		_ = conn.Close()
-		return nil, occupied
-	}
-	l := &mysqlLock{conn: conn, name: name}
-	const remember = "INSERT INTO toc_meta (name, value) VALUES ('holder', ?) ON DUPLICATE KEY UPDATE value = ?"
-	if _, err := conn.ExecContext(ctx, remember, holder, holder); err != nil {
-		return nil, errors.Join(err, l.Release())
-	}
-	return l, nil
-}
-
-func (l *mysqlLock) Check(ctx context.Context) error {
-	var mine sql.NullInt64
-	err := l.conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?) = CONNECTION_ID()", l.name).Scan(&mine)
-	if err == nil && mine.Int64 != 1 {
-		err = errors.New("the lock is not held any more")
-	}
-	return err
-}
-
-func (l *mysqlLock) Release() error {
-	// Closing a pooled connection would keep its session and with it the lock.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_, err := l.conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", l.name)
-	if err != nil {
-		_ = l.conn.Raw(func(any) error { return driver.ErrBadConn })
-	}
-	return errors.Join(err, l.conn.Close())
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -21,32 +22,78 @@ import (
 // statement. MariaDB runs a block of statements and answers once, at two to three
 // times the rows a second. MySQL has blocks only in stored procedures; it is sent
 // a list of statements.
+//
+// The sessions wait for no lock; see begin. A server that has become read-only refused: the transaction is made once
+// more, on a connection that is made now.
 func (b *mysqlBackend) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	if until, ok := ctx.Deadline(); ok { // the rest is for end
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until.Add(-min(endPatience(b.timeout), time.Until(until)/2)))
+		defer cancel()
+	}
+	for range 3 {
+		var c *mysqlConn
+		c, affected, err = b.try(ctx, database, statements)
+		switch {
+		case err == nil || c == nil: // or nothing was sent
+			return affected, err
+		case isReadOnly(err):
+			if time.Since(c.born) < refusalsOld {
+				return nil, err
+			}
+			b.servers[database].leave()
+		case errors.Is(err, driver.ErrBadConn): // it was closed before it took anything
+		case mysqlCode(err) != 0 || errors.Is(err, errNotSent):
+			return nil, err
+		default:
+			return nil, &unansweredError{err, b.end(database, c, ctx.Err() != nil)}
+		}
+	}
+	return nil, err
+}
+
+func (b *mysqlBackend) waits(database int) bool { return !b.servers[database].isMariaDB.Load() }
+
+// errNotSent is joined with the error of a text that was not sent.
+var errNotSent = errors.New("it was not sent")
+
+// try makes a transaction on a connection of the pool, and tells which.
+func (b *mysqlBackend) try(ctx context.Context, database int, statements []statement) (c *mysqlConn, affected []int64, err error) {
 	conn, err := b.pools[database].Conn(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer conn.Close()
-	err = conn.Raw(func(raw any) (err error) {
-		exec := raw.(driver.ExecerContext)
+	drop := conn.Raw(func(raw any) error {
+		c = raw.(*mysqlConn)
 		switch {
 		case len(statements) == 1: // is its own transaction
-			affected, err = runList(ctx, exec, statements)
+			affected, err = runList(ctx, c, statements)
 		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, uncounted):
-			affected, err = runBlock(ctx, raw.(driver.QueryerContext), statements)
+			affected, err = runBlock(ctx, c, statements)
 		default:
-			affected, err = runTransaction(ctx, exec, statements)
+			affected, err = runTransaction(ctx, c, statements)
 		}
-		if err != nil {
-			// The server stopped at the failing statement, inside the
-			// transaction. A connection that cannot be rolled back is thrown away.
-			if _, undo := exec.ExecContext(ctx, "ROLLBACK", nil); undo != nil {
-				return errors.Join(driver.ErrBadConn, err)
-			}
+		if err == nil {
+			return nil
 		}
-		return err
+		if isReadOnly(err) {
+			return driver.ErrBadConn
+		}
+		// After an error the server stopped at the failing statement, inside the
+		// transaction. A connection that cannot be rolled back is thrown away.
+		if _, undo := c.ExecContext(ctx, "ROLLBACK", nil); undo != nil {
+			return driver.ErrBadConn
+		}
+		return nil
 	})
-	return affected, err
+	if errors.Is(err, driver.ErrSkip) || errors.Is(err, mysql.ErrPktTooLarge) { // by the driver
+		err = errors.Join(mysql.ErrPktTooLarge, errNotSent)
+	}
+	if c == nil {
+		err = drop
+	}
+	return c, affected, err
 }
 
 func runTransaction(ctx context.Context, exec driver.ExecerContext, statements []statement) ([]int64, error) {

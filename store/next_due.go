@@ -10,7 +10,7 @@ import (
 )
 
 // NextDue is the earliest action_time of a partition's pending tasks, or a time
-// before it; none tells that there is no pending task. It costs half of what a
+// before it, as when a table is locked; none tells that there is no pending task. It costs half of what a
 // look at the due rows costs: the optimizer reads one index entry a table, and
 // the text is always the same.
 func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error) {
@@ -21,6 +21,9 @@ func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none 
 	none = true
 	for ; first < end; first += maxMembers {
 		earliest, empty, err := s.nextDue(ctx, database, first, min(first+maxMembers, end))
+		if s.backend.isLocked(err) {
+			return time.Time{}, false, nil
+		}
 		if err != nil {
 			return time.Time{}, false, s.wrap(database, "look for due tasks", err)
 		}

@@ -87,11 +87,11 @@ func requireDown(t *testing.T, f *fixture, here, there task.Task) {
 	down(err, "dead list")
 	_, err = f.CountDead(ctx, nil)
 	down(err, "dead count")
-	require.NoError(t, f.Ping(ctx, 0))
-	down(f.Ping(ctx, 1), "ping")
-	l, err := f.Lock(ctx, 0, "me")
+	require.True(t, f.Probe(ctx, 0).Usable())
+	require.Error(t, whyDown(t, f.Store, 1))
+	l, err := f.Lock(ctx, 0, alone("me"))
 	require.NoError(t, err)
-	require.NoError(t, l.Release())
+	require.NoError(t, l.Release(true))
 }
 
 // requireUp asks for a round trip through every database.
@@ -140,7 +140,7 @@ func TestMySQLDatabaseDown(t *testing.T) {
 	cfg.Timeout = 300 * time.Millisecond
 	impatient := *f
 	impatient.Store = f.another(t, cfg)
-	require.NoError(t, impatient.Ping(t.Context(), 1))
+	require.True(t, impatient.Probe(t.Context(), 1).Usable())
 	own.Freeze()
 	requireDown(t, &impatient, stored[0], stored[1])
 	own.Thaw()
@@ -221,11 +221,15 @@ func TestSQLiteIsNoDatabase(t *testing.T) {
 	t.Parallel()
 	cfg := onSQLite().config(t, small)
 	require.NoError(t, os.WriteFile(store.SQLiteFile(cfg.Dir, 1), []byte("Dear diary, today I wanted to be a database."), 0o600))
+	require.NoError(t, os.WriteFile(store.SQLiteFile(cfg.Dir, 0), nil, 0o600))
 	s, err := store.Open(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.ErrorContains(t, s.Ping(t.Context(), 1), "not a database")
-	require.NoError(t, s.Ping(t.Context(), 0))
+	require.ErrorContains(t, whyDown(t, s, 1), "not a database")
+	require.NoError(t, whyDown(t, s, 0))
+	require.NoError(t, os.Remove(store.SQLiteFile(cfg.Dir, 1)))
+	require.Error(t, whyDown(t, s, 1))
+	require.NoFileExists(t, store.SQLiteFile(cfg.Dir, 1), "a file that is gone is not made anew")
 }
 
 // saysWhatIsMissing: an unmigrated database says so, and is no panic.
@@ -233,6 +237,7 @@ func saysWhatIsMissing(t *testing.T, p place) {
 	f := &fixture{cfg: p.config(t, small), layout: small, clock: newClock()}
 	for i := range small.Databases {
 		f.hands = append(f.hands, byHand(t, f.cfg, i)) // the database, without tables
+		require.NoError(t, f.hands[i].PingContext(t.Context()))
 	}
 	f.cfg.IDs = newIDs(t, small, 1, f.clock)
 	f.cfg.Now = f.clock.Now

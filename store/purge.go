@@ -11,6 +11,20 @@ import (
 // purgePerTable is how many rows of one table a Purge takes at most.
 const purgePerTable = 100
 
+// Clock gives the time of a database's server. A SQLite file has none: there it is the
+// time at which the store was opened, and what has passed since, whatever became of
+// this machine's clock. What must not be done too early asks it.
+func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if s.cfg.Driver == SQLite {
+		return s.opened.Add(time.Since(s.openedAt)), nil
+	}
+	var now time.Time
+	err := s.dbs[database].read.ConnPool.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(3)").Scan(&now)
+	return now, s.wrap(database, "ask the time", err)
+}
+
 // Purge deletes processed and cancelled tasks of a partition whose action_time
 // and last change are both before the given time: a small batch, oldest first.
 // It tells how many it deleted; 0 means that none are left. Dead tasks stay.
@@ -59,8 +73,8 @@ func (s *Store) purgeBatch(ctx context.Context, partition, database int, kinds [
 			args: ids,
 		})
 	}
-	affected, err := s.backend.transact(ctx, database, statements)
-	if s.backend.isConflict(err) {
+	affected, err := s.transact(ctx, database, statements)
+	if s.backend.isConflict(err) || s.backend.isLocked(err) {
 		return 0, nil // the next round will do
 	}
 	deleted := 0

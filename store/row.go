@@ -11,7 +11,8 @@ import (
 
 // row is the GORM model of the task table: the place where the columns are
 // named for Go, as the migrations name them for SQL. If you change it, write
-// the next numbered migration first; a test compares the two.
+// the next numbered migration first; a test compares the two. (lease and trace are
+// not read here.)
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -24,16 +25,20 @@ type row struct {
 	Attempts    uint8          `gorm:"column:attempts"`
 	LastError   string         `gorm:"column:last_error"`
 	DedupKey    sql.NullString `gorm:"column:dedup_key"`
+	DueTime     sql.Null[utc]  `gorm:"column:due_time"`
+	TimeoutMs   sql.NullInt64  `gorm:"column:timeout_ms"`
+	BizKey      sql.NullString `gorm:"column:biz_key"`
 
 	written any `gorm:"-"` // action_time as the database has it; see place
 }
 
 // columns is the select list that scan reads.
-const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key"
+const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
+	"due_time,timeout_ms,biz_key"
 
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
-		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey)
+		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.BizKey)
 	if err != nil {
 		return err
 	}
@@ -46,6 +51,7 @@ func (r *row) task() task.Task {
 		Status: task.Status(r.Status), ActionTime: time.Time(r.ActionTime),
 		Attribute: r.Attribute, Attempts: int(r.Attempts), LastError: r.LastError, DedupKey: r.DedupKey.String,
 		Created: time.Time(r.GmtCreate), Modified: time.Time(r.GmtModified),
+		BizKey: r.BizKey.String, DueTime: time.Time(r.DueTime.V), Timeout: time.Duration(r.TimeoutMs.Int64) * time.Millisecond,
 	}
 }
 

@@ -1,18 +1,18 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	gormsqlite "gorm.io/driver/sqlite"
 	"gorm.io/gorm"
 	"modernc.org/sqlite"
@@ -30,6 +30,7 @@ type sqliteBackend struct {
 	writers []*sql.DB
 	readers []*sql.DB
 	gorms   []*gorm.DB
+	held    held
 }
 
 // SQLiteFile is the path of database number i.
@@ -39,6 +40,9 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
+	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
+		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
+	}
 	// GORM asks a connection for SQLite's version. It must not be one to a file:
 	// a file that is unfit now is its own database's affair.
 	nowhere, err := sql.Open("sqlite", ":memory:")
@@ -46,9 +50,9 @@ func openSQLite(cfg Config) (backend, error) {
 		return nil, err
 	}
 	defer nowhere.Close()
-	b := &sqliteBackend{dir: cfg.Dir}
+	b := &sqliteBackend{dir: cfg.Dir, held: held{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
-		writer, err := sql.Open("sqlite", SQLiteDSN(cfg.Dir, i, false))
+		writer, err := sql.Open("sqlite", sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -71,10 +75,37 @@ func openSQLite(cfg Config) (backend, error) {
 	return b, nil
 }
 
-// SQLiteDSN opens database number i for writing, or for queries only.
+// makePrivate takes the rights of others away from a directory and from the files in it:
+// an attribute may be anything. What is not ours to change stays as it is.
+func makePrivate(dir string, databases int) error {
+	paths := map[string]os.FileMode{dir: 0o700}
+	for i := range databases {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			paths[SQLiteFile(dir, i)+suffix] = 0o600
+		}
+	}
+	for path, mode := range paths {
+		if err := os.Chmod(path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// onlyExisting ends a DSN whose file must be there: a store that has lost a file must
+// not go on with an empty one.
+const onlyExisting = "&mode=rw"
+
+// SQLiteDSN opens database number i for writing, and makes its file if it is not
+// there; or for queries only.
 func SQLiteDSN(dir string, i int, queryOnly bool) string {
+	return sqliteDSN(dir, i, queryOnly, 10*time.Second)
+}
+
+// sqliteDSN waits so long for a file that another process has locked.
+func sqliteDSN(dir string, i int, queryOnly bool, wait time.Duration) string {
 	q := url.Values{}
-	for _, p := range []string{"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-8000)"} {
+	for _, p := range []string{fmt.Sprintf("busy_timeout(%d)", wait.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-8000)"} {
 		q.Add("_pragma", p)
 	}
 	if queryOnly {
@@ -82,10 +113,17 @@ func SQLiteDSN(dir string, i int, queryOnly bool) string {
 	} else {
 		q.Set("_txlock", "immediate")
 	}
-	return "file:" + (&url.URL{Path: SQLiteFile(dir, i)}).EscapedPath() + "?" + q.Encode()
+	dsn := "file:" + (&url.URL{Path: SQLiteFile(dir, i)}).EscapedPath() + "?" + q.Encode()
+	if queryOnly {
+		return dsn + onlyExisting
+	}
+	return dsn
 }
 
 func (b *sqliteBackend) ping(ctx context.Context, database int) error {
+	if err := b.intact(database); err != nil {
+		return err
+	}
 	return b.readers[database].PingContext(ctx)
 }
 
@@ -108,8 +146,16 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 		}
 		affected = append(affected, n)
 	}
-	return affected, tx.Commit()
+	if err := b.intact(database); err != nil { // what goes into a deleted file is lost, or is there again when the file is
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return nil, err
+	}
+	return affected, b.intact(database) // if it was deleted this moment, nobody knows
 }
+
+func (b *sqliteBackend) waits(int) bool { return true }
 
 // server: each file is its own.
 func (b *sqliteBackend) server(database int) int { return database }
@@ -141,6 +187,16 @@ func (b *sqliteBackend) id(v uint64) any { return int64(v) }
 
 func (b *sqliteBackend) at(t time.Time) any { return t.UTC().Format(timeFormat) }
 
+func (b *sqliteBackend) nullSafe() string { return " IS " }
+
+// isAt compares times as text. A hand may write one with fewer or more digits than three, and more are rounded up when
+// they are read: t is what lies above the millisecond before, with any number of zeros, and not above t's own.
+func (b *sqliteBackend) isAt(column string, t time.Time) (string, []any) {
+	const zeros = "000000000"
+	before, until := b.at(t.Add(-time.Millisecond)).(string)+zeros, b.at(t).(string)+zeros
+	return column + ">? AND " + column + "<=?", []any{before, until}
+}
+
 func sqliteCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -157,15 +213,18 @@ func (b *sqliteBackend) isDuplicate(err error) bool {
 	return false
 }
 
-func (b *sqliteBackend) isConflict(err error) bool {
-	switch sqliteCode(err) & 0xff {
-	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED:
-		return true
-	}
-	return false
-}
+// isConflict, isLocked: a lock is on the whole file, and busy_timeout has waited for it.
+func (b *sqliteBackend) isConflict(error) bool { return false }
+
+func (b *sqliteBackend) isLocked(error) bool { return false }
+
+func (b *sqliteBackend) isTooLarge(error) bool { return false }
 
 func (b *sqliteBackend) isRefused(err error) bool { return sqliteCode(err) != 0 }
+
+func (b *sqliteBackend) isTable(err error) bool { return sqliteCode(err) == sqlitelib.SQLITE_ERROR }
+
+func (b *sqliteBackend) isStatement(error) bool { return false }
 
 func (b *sqliteBackend) isData(err error) bool {
 	switch sqliteCode(err) & 0xff {
@@ -180,36 +239,5 @@ func (b *sqliteBackend) close() error {
 	for _, p := range append(b.readers, b.writers...) {
 		errs = append(errs, p.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, b.unlockDir())...)
 }
-
-// sqliteLock is an flock on a file beside the database; the kernel frees it
-// when the process ends, however it ends. The file says who holds it.
-type sqliteLock struct{ file *os.File }
-
-func (b *sqliteBackend) lock(_ context.Context, database int, holder string) (Lock, error) {
-	path := filepath.Join(b.dir, fmt.Sprintf("toc_%d.lock", database))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		who, _ := os.ReadFile(path)
-		_ = f.Close()
-		return nil, &OccupiedError{Database: SQLiteFile(b.dir, database), Holder: cmp.Or(strings.TrimSpace(string(who)), "another process")}
-	}
-	if err == nil {
-		if err = f.Truncate(0); err == nil {
-			_, err = f.WriteAt([]byte(holder+"\n"), 0)
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &sqliteLock{file: f}, nil
-}
-
-func (l *sqliteLock) Check(context.Context) error { return nil }
-
-func (l *sqliteLock) Release() error { return l.file.Close() }

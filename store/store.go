@@ -85,6 +85,9 @@ type Store struct {
 	dbs     []*database
 	few     []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share theirs
 
+	opened   time.Time // by the wall clock
+	openedAt time.Time // by the monotonic one
+
 	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
 
@@ -95,7 +98,14 @@ type database struct {
 	inserts *groupcommit.Group[*insert]
 	moves   *groupcommit.Group[*moveRequest]
 	stamp   atomic.Int64 // last gmt_modified given out, Unix milliseconds
-	mute    atomic.Bool  // it did not answer the last insert
+	mute    atomic.Bool  // it did not answer the last insert: it shares none
+
+	condition condition
+
+	// What met a lock waits apart from the others.
+	insertsAside *groupcommit.Group[*insert]
+	movesAside   *groupcommit.Group[*moveRequest]
+	locked       sync.Map // until when a shard's inserts go aside at once: one of them met a lock
 }
 
 // Open makes the handles of all databases. It connects to none of them: a
@@ -105,7 +115,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.Layout.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, layout: cfg.Layout}
+	s := &Store{cfg: cfg, layout: cfg.Layout, opened: cfg.Now(), openedAt: time.Now()}
 	var err error
 	switch cfg.Driver {
 	case MySQL:
@@ -120,8 +130,12 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, awaited(b)) })
+		pool := &noted{ConnPool: db.read.ConnPool, store: s, database: i}
+		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.sort(awaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
+		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, awaited(b)) })
+		db.movesAside = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
 	shared := make(map[int]int) // databases by server
@@ -134,7 +148,7 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(awaited(b)) }).Gather(min(2, n), crowd))
+		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).Gather(min(2, n), crowd))
 	}
 	return s, nil
 }
@@ -156,21 +170,15 @@ func (s *Store) Close() error {
 		s.few[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
+		db.insertsAside.Wait()
+		db.movesAside.Wait()
 	}
 	return s.backend.close()
 }
 
-// Ping tells whether a database answers. On MySQL it has a connection of its own: it
-// waits for no statement of the store.
-func (s *Store) Ping(ctx context.Context, database int) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	return s.wrap(database, "ping", s.backend.ping(ctx, database))
-}
-
 // bound gives every call to a database its time limit.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.cfg.Timeout)
+	return patience(ctx, s.cfg.Timeout)
 }
 
 // eachDatabase runs f for every database at once and waits for all.
@@ -188,6 +196,8 @@ type DatabaseError struct {
 	Database int
 	Op       string
 	Err      error
+
+	locked bool
 }
 
 func (e *DatabaseError) Error() string {
@@ -196,12 +206,15 @@ func (e *DatabaseError) Error() string {
 
 func (e *DatabaseError) Unwrap() error { return e.Err }
 
-// Is makes every DatabaseError a task.ErrUnavailable.
-func (e *DatabaseError) Is(target error) bool { return target == task.ErrUnavailable }
+// Is makes every DatabaseError a task.ErrUnavailable, and a task.ErrLocked if nothing but
+// the lock of another transaction was in the way.
+func (e *DatabaseError) Is(target error) bool {
+	return target == task.ErrUnavailable || e.locked && target == task.ErrLocked
+}
 
 func (s *Store) wrap(database int, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &DatabaseError{Database: database, Op: op, Err: err}
+	return &DatabaseError{Database: database, Op: op, Err: err, locked: s.backend.isLocked(err)}
 }

@@ -48,17 +48,24 @@ func exercise(t *testing.T, p place) {
 		{"more ids than a statement takes", loadsMany},
 		{"one task is looked up", getsOne},
 		{"the tasks of a biz_id are listed", lists},
+		{"texts are ids, too", textsAreIDs},
 		{"overdue tasks are summed up", sumsUpOverdue},
 		{"a ping tells which database", pings},
+		// running_test.go
+		{"the journal of what runs", journals},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"what is over for long is purged", purges},
 		{"a purge takes small bites", purgesInSmallBatches},
 		{"a purge leaves what came back to life", purgesNoRevived},
+		{"a database has a clock of its own", tellsTheTime},
 		// move_test.go
 		{"a move applies to what it expects", movesFromWhatIs},
 		{"moves that are none are refused", refusesOtherMoves},
 		{"a move writes what is set", movesWriteWhatIsSet},
+		{"a move applies to what was read", movesWhatWasRead},
+		{"a time is the same however it is written", movesHowItWasWritten},
+		{"a promise stands", promisesStay},
 		{"ids of nobody are not moved", movesNothingForeign},
 		{"moves of all kinds in one batch, tried twice", movesOfAllKindsAtOnce},
 		{"one task twice in a batch", movesOneTaskTwice},
@@ -72,6 +79,7 @@ func exercise(t *testing.T, p place) {
 		{"stamps rise", stampsRise},
 		// lock_test.go
 		{"a lock keeps others out", locksOutOthers},
+		{"what is unsettled is passed on", passesOnWhatIsUnsettled},
 		{"a lock dies with its process", locksDieWithTheirProcess},
 		// fault_test.go, outage_test.go
 		{"an insert whose answer is lost", insertAnswerIsLost},

@@ -30,6 +30,7 @@ type BizType struct {
 	MaxRetries  int           // failed runs that are tried again; a task runs at most MaxRetries+1 times
 	BackoffMin  time.Duration // pause after the first failed run
 	BackoffMax  time.Duration // longest pause
+	Cuts        int           // starts without an end (the process died) that make a task dead; at least 1
 	ExpireAfter time.Duration // overdue by more than this: dead, not run; 0 = never
 }
 

@@ -12,6 +12,10 @@ var ErrNotFound = errors.New("no such task")
 // database is down). The caller may try again.
 var ErrUnavailable = errors.New("the task's store is not reachable now")
 
+// ErrLocked is the ErrUnavailable of a task whose row another transaction has locked.
+// Nothing was changed, and nothing is changed later.
+var ErrLocked = errors.New("another transaction has locked the task's row")
+
 // Conflict says why a task could not be changed, as a word of the HTTP API.
 type Conflict string
 
@@ -45,7 +49,20 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
+	if e.Conflict == ConflictPending {
+		return fmt.Sprintf("task %d cannot be redriven: it is pending, not dead", e.JobID)
+	}
 	return fmt.Sprintf("task %d cannot be changed: %s", e.JobID, e.Conflict)
+}
+
+// ChangedError answers a change that was asked for only if the task is still as
+// its caller has seen it, and it is not. Nothing was changed.
+type ChangedError struct {
+	Task Task // as it stands
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("task %d is not as you have seen it", e.Task.JobID)
 }
 
 // FieldError answers bad input: which field, and what would be right.

@@ -18,6 +18,10 @@ const (
 	MaxDedupKey  = 64   // bytes of DedupKey
 	MaxLastError = 255  // bytes of LastError; longer ones are cut
 	MaxAttempts  = 255  // attempts is an unsigned tinyint
+	MaxBizKey    = 128  // bytes of BizKey
+
+	MinTimeout = time.Millisecond // of Timeout, where a task has one
+	MaxTimeout = 24 * time.Hour
 )
 
 // Task is one row: fire BizType for BizID at ActionTime.
@@ -25,7 +29,8 @@ const (
 // All times are UTC with millisecond precision.
 type Task struct {
 	JobID      uint64    // globally unique, 63 bits; carries its shard
-	BizID      uint64    // the business's own id (an order id); the sharding key
+	BizID      uint64    // the business's own id (an order id); the sharding key. BizKey's hash where there is one
+	BizKey     string    // the business's own id where it is a text, at most MaxBizKey bytes; empty: BizID is the id
 	BizType    uint64    // id of the business type
 	Status     Status    //
 	ActionTime time.Time // next time to run: moved on by a retry's back-off
@@ -35,6 +40,17 @@ type Task struct {
 	DedupKey   string    // idempotency key of the submit; empty for none
 	Created    time.Time // gmt_create
 	Modified   time.Time // gmt_modified
+
+	DueTime time.Time     // the promised time, once a failed run has moved ActionTime; zero: ActionTime. See Promised
+	Timeout time.Duration // of one run, whole milliseconds; 0: the business type's
+}
+
+// Promised is the time that was promised: ActionTime as it was submitted or last rescheduled.
+func (t *Task) Promised() time.Time {
+	if t.DueTime.IsZero() {
+		return t.ActionTime
+	}
+	return t.DueTime
 }
 
 // Status is where a task stands in its life. Only pending tasks ever run.

@@ -14,12 +14,12 @@ import (
 
 // FuzzAppendJSON holds AppendJSON against encoding/json, byte by byte.
 func FuzzAppendJSON(f *testing.F) {
-	f.Add(uint64(1), uint64(2), "order_close", `{"a":"b"}`, "no\tanswer\n", "k", 3, int64(1767366245067))
-	f.Add(uint64(0), ^uint64(0), "<&>", "\u2028\xff\x00\"\\", "", "\x7f", -1, int64(-1))
-	f.Fuzz(func(t *testing.T, job, biz uint64, name, attribute, lastError, dedup string, attempts int, milli int64) {
+	f.Add(uint64(1), uint64(2), "order_close", `{"a":"b"}`, "no\tanswer\n", "k", 3, int64(1767366245067), "")
+	f.Add(uint64(0), ^uint64(0), "<&>", "\u2028\xff\x00\"\\", "", "\x7f", -1, int64(-1), "order-<42>")
+	f.Fuzz(func(t *testing.T, job, biz uint64, name, attribute, lastError, dedup string, attempts int, milli int64, bizKey string) {
 		milli %= 250_000_000_000_000 // years of four digits
 		v := taskjson.From(task.Task{
-			JobID: job, BizID: biz, Status: task.Status(job % 5), ActionTime: time.UnixMilli(milli), Attribute: attribute,
+			JobID: job, BizID: biz, BizKey: bizKey, Timeout: time.Duration(attempts), DueTime: time.UnixMilli(milli / 3), Status: task.Status(job % 5), ActionTime: time.UnixMilli(milli), Attribute: attribute,
 			Attempts: attempts, LastError: lastError, DedupKey: dedup, Created: time.UnixMilli(milli / 2),
 		}, name)
 		require.Equal(t, reference(t, v), string(v.AppendJSON(nil)))

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// ID is a 64-bit id: a job_id or a biz_id. As JSON it is written as a string,
+// ID is a 64-bit id, such as a job_id. As JSON it is written as a string,
 // because a JavaScript number holds only 53 bits of it; it is read from a string
 // or a number of digits only: no sign, fraction or exponent.
 type ID uint64

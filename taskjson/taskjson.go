@@ -5,8 +5,9 @@
 //	{
 //	  "job_id": "413351953711104", "biz_type": "order_close", "biz_id": "42",
 //	  "status": "pending", "action_time": "2026-01-02T15:04:05.000Z",
+//	  "due_time": "2026-01-02T15:04:05.000Z", "timeout": "1.5s",
 //	  "attribute": "…", "attempts": 0, "last_error": "…", "dedup_key": "…",
-//	  "gmt_create": "…", "gmt_modified": "…"
+//	  "gmt_create": "…", "gmt_modified": "…", "running": {"node": "…", "since": "…"}
 //	}
 //
 // A task.Task and the name of its business type come in, JSON goes out, and
@@ -15,41 +16,61 @@
 package taskjson
 
 import (
+	"time"
+
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Task is a task as JSON. Empty attribute, last_error and dedup_key are left
-// out, and so is a time that is not known; attempts is always there.
+// Task is a task as JSON. Empty timeout, attribute, last_error and dedup_key are
+// left out, and so is a time that is not known; attempts is always there.
 type Task struct {
-	JobID      ID     `json:"job_id" doc:"Unique id of the task" example:"413351953711104"`
-	BizType    string `json:"biz_type" doc:"Name of the business type" example:"order_close"`
-	BizID      ID     `json:"biz_id" doc:"The business's own id" example:"42"`
-	Status     string `json:"status" enum:"pending,processed,cancelled,dead"`
-	ActionTime Time   `json:"action_time" doc:"Next time to run" format:"date-time"`
-	Attribute  string `json:"attribute,omitempty" doc:"The caller's payload"`
-	Attempts   int    `json:"attempts" doc:"Failed runs so far"`
-	LastError  string `json:"last_error,omitempty" doc:"Why the last failed run failed"`
-	DedupKey   string `json:"dedup_key,omitempty" doc:"Idempotency key of the submit"`
-	Created    Time   `json:"gmt_create,omitzero" format:"date-time"`
-	Modified   Time   `json:"gmt_modified,omitzero" format:"date-time"`
+	JobID      ID       `json:"job_id" doc:"Unique id of the task" example:"413351953711104"`
+	BizType    string   `json:"biz_type" doc:"Name of the business type" example:"order_close"`
+	BizID      BizID    `json:"biz_id" doc:"The business's own id" example:"42"`
+	Status     string   `json:"status" enum:"pending,processed,cancelled,dead"`
+	ActionTime Time     `json:"action_time" doc:"Next time to run" format:"date-time"`
+	DueTime    Time     `json:"due_time" doc:"The time that was promised: action_time as it was submitted or last rescheduled" format:"date-time"`
+	Timeout    Duration `json:"timeout,omitzero" doc:"How long one run may take; left out: as long as its business type says" example:"1.5s"`
+	Attribute  string   `json:"attribute,omitempty" doc:"The caller's payload"`
+	Attempts   int      `json:"attempts" doc:"Failed runs so far"`
+	LastError  string   `json:"last_error,omitempty" doc:"Why the last failed run failed"`
+	DedupKey   string   `json:"dedup_key,omitempty" doc:"Idempotency key of the submit"`
+	Created    Time     `json:"gmt_create,omitzero" format:"date-time"`
+	Modified   Time     `json:"gmt_modified,omitzero" format:"date-time"`
+	Running    *Running `json:"running,omitempty" doc:"Where it runs now. Only in the answer to a look-up of one pending task."`
+
+	// ETag names this state of the task, where it came with the header of that name; see client.IfMatch.
+	ETag string `json:"-"`
+}
+
+// Running says where a task runs.
+type Running struct {
+	Node  string `json:"node" doc:"Name of the node that runs it" example:"node-1"`
+	Since Time   `json:"since" doc:"When it was started" format:"date-time"`
 }
 
 // Task gives what t stands for. bizType is the id that t.BizType stands for.
 func (t Task) Task(bizType uint64) (task.Task, error) {
 	status, err := task.ParseStatus(t.Status)
-	return task.Task{
+	got := task.Task{
 		JobID:      uint64(t.JobID),
-		BizID:      uint64(t.BizID),
+		BizID:      t.BizID.Number,
+		BizKey:     t.BizID.Key,
 		BizType:    bizType,
 		Status:     status,
 		ActionTime: t.ActionTime.Time(),
+		Timeout:    time.Duration(t.Timeout),
 		Attribute:  t.Attribute,
 		Attempts:   t.Attempts,
 		LastError:  t.LastError,
 		DedupKey:   t.DedupKey,
 		Created:    t.Created.Time(),
 		Modified:   t.Modified.Time(),
-	}, err
+	}
+	if due := t.DueTime.Time(); !due.Equal(got.ActionTime) {
+		got.DueTime = due
+	}
+	return got, err
 }
 
 // From gives the JSON form of t. bizType is the name that t.BizType stands for.
@@ -57,9 +78,11 @@ func From(t task.Task, bizType string) Task {
 	return Task{
 		JobID:      ID(t.JobID),
 		BizType:    bizType,
-		BizID:      ID(t.BizID),
+		BizID:      BizID{t.BizID, t.BizKey},
 		Status:     t.Status.String(),
 		ActionTime: Time(t.ActionTime),
+		DueTime:    Time(t.Promised()),
+		Timeout:    Duration(t.Timeout),
 		Attribute:  t.Attribute,
 		Attempts:   t.Attempts,
 		LastError:  t.LastError,

@@ -21,7 +21,7 @@ func full() task.Task {
 	return task.Task{
 		JobID: math.MaxInt64, BizID: math.MaxUint64, BizType: 7, Status: task.Dead,
 		ActionTime: at, Attribute: `{"order":"42"}`, Attempts: 3, LastError: "no answer",
-		DedupKey: "k-1", Created: at.Add(-time.Hour), Modified: at,
+		DedupKey: "k-1", Created: at.Add(-time.Hour), Modified: at, DueTime: at.Add(-time.Minute), Timeout: 1500 * time.Millisecond,
 	}
 }
 
@@ -38,6 +38,7 @@ func TestFullTask(t *testing.T) {
 	got := taskjson.From(full(), "order_close")
 	require.Equal(t, `{"job_id":"9223372036854775807","biz_type":"order_close",`+
 		`"biz_id":"18446744073709551615","status":"dead","action_time":"2026-01-02T15:04:05.067Z",`+
+		`"due_time":"2026-01-02T15:03:05.067Z","timeout":"1.5s",`+
 		`"attribute":"{\"order\":\"42\"}","attempts":3,"last_error":"no answer","dedup_key":"k-1",`+
 		`"gmt_create":"2026-01-02T14:04:05.067Z","gmt_modified":"2026-01-02T15:04:05.067Z"}`,
 		string(got.AppendJSON(nil)))
@@ -47,7 +48,7 @@ func TestFullTask(t *testing.T) {
 func TestEmptyColumnsAreLeftOut(t *testing.T) {
 	got := taskjson.From(task.Task{JobID: 5, ActionTime: at}, "coupon")
 	require.Equal(t, `{"job_id":"5","biz_type":"coupon","biz_id":"0","status":"pending",`+
-		`"action_time":"2026-01-02T15:04:05.067Z","attempts":0}`, string(got.AppendJSON(nil)))
+		`"action_time":"2026-01-02T15:04:05.067Z","due_time":"2026-01-02T15:04:05.067Z","attempts":0}`, string(got.AppendJSON(nil)))
 	require.Equal(t, reference(t, got), string(got.AppendJSON(nil)))
 }
 
@@ -61,16 +62,27 @@ func TestReadsWhatItWrites(t *testing.T) {
 
 func TestATaskComesBack(t *testing.T) {
 	milli := func(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
-	for _, want := range []task.Task{full(), {JobID: 5, ActionTime: at}} {
+	number, key, err := task.ParseBizID("order-é-42")
+	require.NoError(t, err)
+	for _, want := range []task.Task{full(), {JobID: 5, ActionTime: at}, {JobID: 5, BizID: number, BizKey: key, ActionTime: at}} {
 		var read taskjson.Task
 		require.NoError(t, json.Unmarshal(taskjson.From(want, "order_close").AppendJSON(nil), &read))
 		got, err := read.Task(want.BizType)
 		require.NoError(t, err)
-		want.ActionTime, want.Created, want.Modified = milli(want.ActionTime), milli(want.Created), milli(want.Modified)
+		for _, at := range []*time.Time{&want.ActionTime, &want.DueTime, &want.Created, &want.Modified} {
+			*at = milli(*at)
+		}
 		require.Equal(t, want, got)
 	}
-	_, err := taskjson.Task{Status: "asleep"}.Task(1)
+	_, err = taskjson.Task{Status: "asleep"}.Task(1)
 	require.ErrorContains(t, err, `"asleep" is unknown`)
+}
+
+func TestARunningTask(t *testing.T) {
+	got := taskjson.From(task.Task{JobID: 5, ActionTime: at}, "coupon")
+	got.Running = &taskjson.Running{Node: "node \"1\"", Since: taskjson.Time(at)}
+	require.Contains(t, string(got.AppendJSON(nil)), `,"running":{"node":"node \"1\"","since":"2026-01-02T15:04:05.067Z"}}`)
+	require.Equal(t, reference(t, got), string(got.AppendJSON(nil)))
 }
 
 func TestAppendsToWhatIsThere(t *testing.T) {
@@ -146,4 +158,37 @@ func TestIDAsText(t *testing.T) {
 	require.EqualValues(t, 44, id)
 	require.ErrorContains(t, id.UnmarshalText([]byte("-1")), `"-1" is not an id`)
 	require.EqualValues(t, 44, id)
+}
+
+// A biz_id is a number where it can be one, else a text; a JSON number is never a text.
+func TestBizID(t *testing.T) {
+	text := func(s string) taskjson.BizID { return taskjson.BizID{Number: task.HashBizKey(s), Key: s} }
+	for value, want := range map[string]taskjson.BizID{
+		`42`: {Number: 42}, `"42"`: {Number: 42}, `"0042"`: {Number: 42}, `18446744073709551615`: {Number: math.MaxUint64},
+		`"18446744073709551616"`: text("18446744073709551616"), `"-1"`: text("-1"), `"1.5"`: text("1.5"), `" 1"`: text(" 1"),
+		`"6F1C-\u00e9"`: text("6F1C-é"), `"` + strings.Repeat("x", 128) + `"`: text(strings.Repeat("x", 128)),
+	} {
+		var id taskjson.BizID
+		require.NoError(t, json.Unmarshal([]byte(value), &id), value)
+		require.Equal(t, want, id, value)
+		back, err := json.Marshal(id)
+		require.NoError(t, err)
+		again := taskjson.BizID{}
+		require.NoError(t, json.Unmarshal(back, &again))
+		require.Equal(t, want, again, value)
+	}
+	for value, says := range map[string]string{
+		`null`: "is not an id", `-1`: "or a text as a string", `1.5`: "is not an id", `1e3`: "is not an id", `18446744073709551616`: "is not an id",
+		`true`: "is not an id", `{}`: "is not an id", `""`: "is empty", `"` + strings.Repeat("é", 65) + `"`: "has 130 bytes; at most 128 fit",
+	} {
+		id := taskjson.BizID{Number: 7}
+		require.ErrorContains(t, json.Unmarshal([]byte(value), &id), says, value)
+		require.Equal(t, taskjson.BizID{Number: 7}, id)
+	}
+
+	both, err := taskjson.BizIDOf(0, "a")
+	require.NoError(t, err)
+	require.Equal(t, text("a"), both)
+	_, err = taskjson.BizIDOf(1, "a")
+	require.ErrorContains(t, err, "as a number and as a text")
 }

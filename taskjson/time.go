@@ -43,3 +43,21 @@ func (t Time) appendText(dst []byte) []byte {
 
 // digit gives the last decimal digit of n.
 func digit(n int) byte { return '0' + byte(n%10) }
+
+// Duration is a span of time as users see it: a Go duration, such as 1.5s.
+type Duration time.Duration
+
+// String gives the span as users see it.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText gives the span as users see it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads a Go duration.
+func (d *Duration) UnmarshalText(text []byte) error {
+	span, err := time.ParseDuration(string(text))
+	if err == nil {
+		*d = Duration(span)
+	}
+	return err
+}

@@ -33,9 +33,9 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 		into string // the queue that is filled beforehand
 		args []string
 	}{
-		{"arm", "", []string{store, prepare, dead, "toc:wake", "0", bizName, pad, "all", score, any}},
-		{"claim", store, []string{store, prepare, marker, "1", "45000", "60000000", "9007199254739", pad}},
-		{"settle", prepare, []string{store, prepare, dead, "toc:wake", "0", bizName, "1", "0", any}},
+		{"arm", "", []string{"4", store, prepare, dead, marker, "toc:wake", "0", bizName, pad, "all", "-", "3600", score, any}},
+		{"claim", store, []string{"3", store, prepare, marker, "1", "45000", "60000000", "9007199254739", pad, "", "-", "0", "3600"}},
+		{"settle", prepare, []string{"3", store, prepare, dead, "toc:wake", "0", bizName, "1", "0", "3600", "3600", "10000", any}},
 	}
 	values := make(map[string]float64)
 	for _, s := range scripts {
@@ -51,7 +51,7 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 			if err := p.fill(ctx, s.into, score, n); err != nil {
 				return nil, err
 			}
-			rate, err := redisBenchmark(ctx, tool, p.client.Options().Addr, n, pipeline, append([]string{"EVALSHA", sha, "3"}, s.args...))
+			rate, err := redisBenchmark(ctx, tool, p.client.Options().Addr, n, pipeline, append([]string{"EVALSHA", sha}, s.args...))
 			if err != nil {
 				return nil, fmt.Errorf("redis-benchmark %s: %w", s.name, err)
 			}

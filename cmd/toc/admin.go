@@ -1,12 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/sqladmin"
@@ -24,9 +25,17 @@ func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create the databases and tables; safe to repeat",
-		Args:  cobra.NoArgs,
+		Long: `Create the databases and tables, or bring them up to this program's version. It
+is safe to repeat, and goes on where it was stopped.
+
+A database that is empty although its store has been in use was lost. It is not made
+anew unless you say so. The same holds for a changed cluster.partitions, by which the
+parts of the store are shared out: everything must be stopped for that.`,
+		Args: cobra.NoArgs,
 	}
 	path := configFlag(cmd)
+	anew := cmd.Flags().Bool("new", false, "make databases anew, empty, that were lost from a store in use")
+	repartition := cmd.Flags().Bool("repartition", false, "put a changed cluster.partitions in force")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -45,13 +54,20 @@ func migrateCommand() *cobra.Command {
 			progressbar.OptionSetDescription("tables"),
 			progressbar.OptionShowCount(), progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionClearOnFinish())
+		var options []app.MigrateOption
+		if *anew {
+			options = append(options, app.MakeLostAnew())
+		}
+		if *repartition {
+			options = append(options, app.Repartition())
+		}
 		var mu sync.Mutex
 		start := time.Now()
 		err = app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), func(done, _ int) {
 			mu.Lock()
 			defer mu.Unlock()
 			_ = bar.Set(done)
-		})
+		}, options...)
 		if err != nil {
 			return err
 		}
@@ -155,40 +171,54 @@ func runSQL(cmd *cobra.Command, cfg configs.Config, query *sqladmin.Query) (resu
 	return result, err
 }
 
+// place is where a row that is inserted by hand belongs.
+type place struct {
+	JobID    client.ID  `json:"job_id"`
+	BizID    *client.ID `json:"biz_id,omitempty"` // where it was given as a text
+	BizKey   string     `json:"biz_key,omitempty"`
+	Database int        `json:"database"`
+	Table    string     `json:"table"`
+}
+
 func jobIDCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job-id --biz-id N",
 		Short: "Print a job_id for a task that is inserted by hand",
 		Long: `Print a job_id for a row that is inserted by plain SQL: it carries the shard of
 the biz_id and the worker number 1023, which no process uses. Also says which
-database and table the row belongs to.`,
+database and table the row belongs to. For a biz_id that is a text it prints the
+number that stands for it on a second line; the text itself is the row's biz_key.`,
 		Args: cobra.NoArgs,
 	}
 	path := configFlag(cmd)
-	bizID := cmd.Flags().String("biz-id", "", "the task's biz_id (required)")
-	asJSON := cmd.Flags().Bool("json", false, "print an object with job_id, database and table")
+	bizID := bizIDFlag(cmd, "the task's biz_id, a `number or text` (required)")
+	asJSON := cmd.Flags().Bool("json", false, "print an object with job_id, database and table; of a text biz_id and biz_key, too")
+	mustBeGiven(cmd, "biz-id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		id, err := strconv.ParseUint(*bizID, 10, 64)
-		if err != nil {
-			return usage("--biz-id %q: give a whole number from 0 to 18446744073709551615", *bizID)
-		}
 		cfg, err := loadConfig(*path)
 		if err != nil {
 			return err
 		}
 		layout := app.Layout(cfg.WithDefaults())
-		shard := layout.Shard(id)
+		shard := layout.Shard(bizID.Number)
 		jobID, err := sharding.JobID(time.Now(), shard, sharding.HandWorker)
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "{\"job_id\":\"%d\",\"database\":%d,\"table\":%q}\n",
-				jobID, layout.Database(shard), sharding.TableName(layout.Table(shard)))
-			return err
+		p := place{JobID: client.ID(jobID), Database: layout.Database(shard), Table: sharding.TableName(layout.Table(shard))}
+		if bizID.Key != "" {
+			number := client.ID(bizID.Number)
+			p.BizID, p.BizKey = &number, bizID.Key
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "database %d, table %s\n", layout.Database(shard), sharding.TableName(layout.Table(shard)))
+		if *asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(p)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "database %d, table %s\n", p.Database, p.Table)
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), jobID)
+		if err == nil && p.BizID != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "then its biz_id; biz_key is %s\n", oneLine(p.BizKey))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), p.BizID)
+		}
 		return err
 	}
 	return cmd

@@ -73,13 +73,7 @@ func TestConfigurationFromTheEnvironment(t *testing.T) {
 	require.Contains(t, r.err, "TOC_SCAN_BATCH")
 }
 
-// place is where job-id says that a row belongs.
-type place struct {
-	JobID    string `json:"job_id"`
-	Database int    `json:"database"`
-	Table    string `json:"table"`
-}
-
+// placeOf is where job-id says that a row belongs.
 func placeOf(t *testing.T, config string, bizID uint64) (p place) {
 	t.Helper()
 	out := ok(t, "job-id", "--config", config, "--biz-id", strconv.FormatUint(bizID, 10), "--json")
@@ -97,13 +91,31 @@ func TestJobID(t *testing.T) {
 	p := placeOf(t, path, 1<<64-1)
 	require.Equal(t, 1, p.Database)
 	require.Equal(t, "timeout_task_0001", p.Table)
-	id, err := strconv.ParseUint(p.JobID, 10, 64)
-	require.NoError(t, err)
+	id := uint64(p.JobID)
 	layout := sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
 	shard, ok := layout.ShardOf(id)
 	require.True(t, ok)
 	require.Equal(t, layout.Shard(1<<64-1), shard)
 	require.EqualValues(t, sharding.HandWorker, id&1023)
+}
+
+// A biz_id that is a text has a number for SQL, which job-id prints beside the job_id.
+func TestJobIDOfAText(t *testing.T) {
+	path := small(t, "")
+	const uuid = "6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d"
+	number := task.HashBizKey(uuid)
+	r := toc("job-id", "--config", path, "--biz-id", uuid)
+	require.Zero(t, r.code, r.err)
+	require.Regexp(t, fmt.Sprintf(`^\d+\n%d\n$`, number), r.out)
+	require.Contains(t, r.err, "biz_key is "+uuid)
+
+	var p place
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "job-id", "--config", path, "--biz-id", uuid, "--json")), &p))
+	shard, valid := sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}.ShardOf(uint64(p.JobID))
+	require.True(t, valid)
+	require.EqualValues(t, 2*(number%2)+number/2%2, shard)
+	require.EqualValues(t, number, *p.BizID)
+	require.Equal(t, uuid, p.BizKey)
 }
 
 // storeOf makes a store with a task for each biz_id, inserted by plain SQL, and

@@ -48,7 +48,7 @@ type remote struct {
 func remoteFlags(cmd *cobra.Command, now func() time.Time) *remote {
 	r := &remote{now: now}
 	cmd.Flags().StringVar(&r.server, "server", "", "`URL` of the server (default: TOC_SERVER, or "+defaultServer+"); its token: TOC_TOKEN")
-	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print the server's JSON, also that of a refusal")
+	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print the server's JSON, also that of a refusal; a task has its etag in it")
 	return r
 }
 
@@ -68,7 +68,7 @@ func call[T any](cmd *cobra.Command, r *remote, ask func(context.Context, *clien
 	wire := newRecorder()
 	answer, err := ask(ctx, client.New(server, client.WithToken(os.Getenv("TOC_TOKEN")), client.WithHTTPClient(&http.Client{Transport: wire})))
 	if r.asJSON && json.Valid(wire.body.Bytes()) {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", bytes.TrimSpace(wire.body.Bytes())); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", wire.text()); err != nil {
 			return err
 		}
 	}
@@ -118,10 +118,21 @@ func explain(server string, err error) error {
 	}
 }
 
-// recorder keeps the body of the last answer as it came.
+// recorder keeps the body of the last answer as it came, and its ETag.
 type recorder struct {
 	http.RoundTripper
 	body bytes.Buffer
+	etag string
+}
+
+// text is the body, valid JSON; a task gets its tag as one more member.
+func (r *recorder) text() []byte {
+	text := bytes.TrimSpace(r.body.Bytes())
+	if object, ok := bytes.CutSuffix(text, []byte("}")); ok && r.etag != "" {
+		tag, _ := json.Marshal(strings.Trim(r.etag, `"`))
+		return append(append(append(bytes.Clone(object), `,"etag":`...), tag...), '}')
+	}
+	return text
 }
 
 func newRecorder() *recorder {
@@ -136,6 +147,7 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
+	r.etag = answer.Header.Get("ETag")
 	r.body.Reset()
 	if _, err := r.body.ReadFrom(answer.Body); err != nil {
 		return nil, fmt.Errorf("read answer: %w", err)

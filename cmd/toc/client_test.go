@@ -25,8 +25,10 @@ func newFake(t *testing.T, status int, body string) *fake {
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent, _ := io.ReadAll(r.Body)
 		f.request = strings.TrimSpace(fmt.Sprintf("%s %s\n%s", r.Method, r.URL, sent))
-		if token := r.Header.Get("Authorization"); token != "" {
-			f.request += "\nAuthorization: " + token
+		for _, name := range []string{"Authorization", "If-Match"} {
+			if value := r.Header.Get(name); value != "" {
+				f.request += "\n" + name + ": " + value
+			}
 		}
 		kind := "application/json"
 		switch {
@@ -36,6 +38,9 @@ func newFake(t *testing.T, status int, body string) *fake {
 			kind = "application/problem+json"
 		}
 		w.Header().Set("Content-Type", kind)
+		if strings.Contains(f.body, `"gmt_modified"`) && !strings.Contains(f.body, `"tasks"`) {
+			w.Header().Set("ETag", `"ys2jcA5Gxu2UQyFi"`)
+		}
 		w.WriteHeader(f.status)
 		_, _ = io.WriteString(w, f.body)
 	}))
@@ -49,6 +54,10 @@ const (
 		`"attempts":0,"gmt_create":"2026-01-02T15:04:03.000Z","gmt_modified":"2026-01-02T15:04:03.000Z"}`
 	deadTask = `{"job_id":"413351953711105","biz_type":"coupon","biz_id":"18446744073709551615","status":"dead","action_time":"2025-12-24T00:00:00.000Z",` +
 		`"attribute":"{\"order\":\"42\"}","attempts":17,"last_error":"no answer\n\u001b[31mred","dedup_key":"k-1","gmt_create":"2025-12-23T00:00:00.000Z","gmt_modified":"2026-01-02T15:04:05.000Z"}`
+	runningTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"6f1c\u001b[31m","status":"pending","action_time":"2026-01-02T15:34:04.999Z",` +
+		`"due_time":"2026-01-02T15:04:04.999Z","timeout":"1.5s","attempts":1,"gmt_create":"2026-01-02T15:04:03.000Z","gmt_modified":"2026-01-02T15:04:03.000Z",` +
+		`"running":{"node":"node-1","since":"2026-01-02T15:04:03.001Z"}}`
+	changed  = `{"title":"Precondition Failed","status":412,"detail":"task 1 is not as you have seen it","task":` + pendingTask + `}`
 	notFound = `{"title":"Not Found","status":404,"detail":"no task has this job_id"}`
 	conflict = `{"title":"Conflict","status":409,"detail":"task 1 cannot be changed: running","outcome":"running"}`
 	invalid  = `{"title":"Unprocessable Entity","status":422,"detail":"validation failed",` +
@@ -75,6 +84,17 @@ func TestClientCommands(t *testing.T) {
 		{"submit-refused", 422, invalid, "submit --biz-type nosuch --biz-id 42 --in 30m"},
 		{"submit-refused-json", 422, invalid, "submit --biz-type nosuch --biz-id 42 --in 30m --json"},
 		{"get", 200, pendingTask, "get 413351953711104"},
+		{"get-running", 200, runningTask, "get 413351953711104"},
+		{"get-by-key", 200, pendingTask, "get --biz-type order_close --biz-id 6f1c&1 --dedup-key k-1"},
+		{"get-by-key-json", 200, runningTask, "get --biz-type order_close --biz-id 42 --dedup-key k-1 --json"},
+		{"cancel-by-key", 200, `{"outcome":"cancelled"}`, "cancel --biz-type order_close --biz-id 6f1c --dedup-key k-1 --if-match ys2jcA5Gxu2UQyFi"},
+		{"cancel-changed", 412, changed, "cancel 1 --if-match x"},
+		{"cancel-changed-json", 412, changed, "cancel 1 --if-match x --json"},
+		{"reschedule-by-key", 200, pendingTask, "reschedule --biz-type order_close --biz-id 42 --dedup-key k-1 --in 5m --timeout 1.5s --if-match \"x\""},
+		{"redrive-if", 200, pendingTask, "redrive 413351953711104 --if-match *"},
+		{"submit-text", 201, pendingTask, "submit --biz-type order_close --biz-id 6f1c0b6e-9a53 --in 30m --timeout 1.5s"},
+		{"submit-move", 200, pendingTask, "submit --biz-type order_close --biz-id 42 --in 30m --dedup-key k-1 --on-duplicate move"},
+		{"list-text", 200, `{"tasks":[` + runningTask + `]}`, "list --biz-id 6f1c0b6e-9a53"},
 		{"get-dead", 200, deadTask, "get 413351953711105"},
 		{"get-json", 200, deadTask, "get 413351953711105 --json"},
 		{"get-none", 404, notFound, "get 1"},

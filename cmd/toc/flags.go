@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
@@ -28,11 +29,26 @@ func jobID(arg string) (uint64, error) {
 	return uint64(id), nil
 }
 
-func bizIDFlag(cmd *cobra.Command) *client.ID {
-	id := new(client.ID)
-	cmd.Flags().TextVar(id, "biz-id", client.ID(0), "the business's own `number` (required)")
+func bizIDFlag(cmd *cobra.Command, text string) *client.BizID {
+	id := new(client.BizID)
+	cmd.Flags().TextVar(id, "biz-id", client.BizID{}, text)
 	cmd.Flags().Lookup("biz-id").DefValue = "" // there is none
 	return id
+}
+
+// requiredBizID is what --biz-id says of itself where it must be given.
+const requiredBizID = "the business's own id, a `number or text` (required)"
+
+// timeoutFlag adds --timeout; otherwise is what is without it.
+func timeoutFlag(cmd *cobra.Command, timeout *time.Duration, otherwise string) {
+	cmd.Flags().DurationVar(timeout, "timeout", 0, "how long one run may take, 1ms to 24h (default: "+otherwise+")")
+}
+
+func checkTimeout(cmd *cobra.Command, timeout time.Duration) error {
+	if cmd.Flags().Changed("timeout") && (timeout < task.MinTimeout || timeout > task.MaxTimeout) {
+		return usage("--timeout %s: give 1ms to 24h", timeout)
+	}
+	return nil
 }
 
 func bizTypeFlag(cmd *cobra.Command, name *string) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,10 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now)) }
+func main() {
+	syscall.Umask(0o077) // what it writes, tasks and tokens, is for its user alone
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now))
+}
 
 // usageError is a mistake of the caller's: exit code 2.
 type usageError struct{ error }

@@ -22,15 +22,25 @@ func (r *remote) showTask(out io.Writer, t client.Task) error {
 	}
 	line("job_id", t.JobID.String())
 	line("biz_type", oneLine(t.BizType))
-	line("biz_id", t.BizID.String())
+	line("biz_id", oneLine(t.BizID.String()))
 	line("status", t.Status)
 	line("action_time", r.moment(t.ActionTime.Time()))
+	if t.DueTime != t.ActionTime {
+		line("due_time", r.moment(t.DueTime.Time()))
+	}
+	if t.Running != nil {
+		line("running", fmt.Sprintf("on %s since %s", oneLine(t.Running.Node), r.moment(t.Running.Since.Time())))
+	}
+	if t.Timeout != 0 {
+		line("timeout", t.Timeout.String())
+	}
 	line("attribute", oneLine(t.Attribute))
 	line("attempts", strconv.Itoa(t.Attempts))
 	line("last_error", oneLine(t.LastError))
 	line("dedup_key", oneLine(t.DedupKey))
 	line("gmt_create", r.moment(t.Created.Time()))
 	line("gmt_modified", r.moment(t.Modified.Time()))
+	line("etag", oneLine(strings.Trim(t.ETag, `"`)))
 	return w.Flush()
 }
 
@@ -47,7 +57,7 @@ func (r *remote) showPage(out io.Writer, p client.Page) error {
 		if t.LastError != "" {
 			why = oneLine(t.LastError)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", t.JobID, oneLine(t.BizType), t.BizID, t.Status,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", t.JobID, oneLine(t.BizType), oneLine(t.BizID.String()), t.Status,
 			r.moment(t.ActionTime.Time()), t.Attempts, why)
 	}
 	if err := w.Flush(); err != nil {

@@ -71,6 +71,14 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
+// textIDs makes texts of ids: most readers of JSON take numbers for float64, which has 53 bits.
+func textIDs(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindUint64 {
+		a.Value = slog.StringValue(a.Value.String())
+	}
+	return a
+}
+
 func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -81,6 +89,7 @@ func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
+		opts.ReplaceAttr = textIDs
 		return slog.New(slog.NewJSONHandler(out, opts)), nil
 	}
 	return nil, usage("--log-format %q: it is text or json", format)

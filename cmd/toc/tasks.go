@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -17,30 +18,47 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		Use:   "submit --biz-type T --biz-id N (--in 30m | --at TIME)",
 		Short: "Submit a task",
 		Example: `  toc submit --biz-type order_close --biz-id 42 --in 30m
-  toc submit --biz-type order_close --biz-id 42 --at 2026-01-02T15:04:05Z --dedup-key unpaid`,
+  toc submit --biz-type order_close --biz-id 42 --at 2026-01-02T15:04:05Z --dedup-key unpaid
+  toc submit --biz-type order_close --biz-id 42 --in 1h --dedup-key unpaid --on-duplicate move`,
 		Args: cobra.NoArgs,
 	}
 	r := remoteFlags(cmd, now)
 	var s client.Submit
 	bizTypeFlag(cmd, &s.BizType)
-	bizID := bizIDFlag(cmd)
+	bizID := bizIDFlag(cmd, requiredBizID)
 	when := whenFlags(cmd)
 	cmd.Flags().StringVar(&s.Attribute, "attribute", "", "handed to the processor; at most 4096 bytes")
 	cmd.Flags().StringVar(&s.DedupKey, "dedup-key", "", "makes the submit safe to repeat; at most 64 bytes")
+	cmd.Flags().StringVar(&s.OnDuplicate, "on-duplicate", "", "what becomes of the task that has this dedup key already: `keep or move` (default keep)")
+	timeoutFlag(cmd, &s.Timeout, "as its business type says")
 	mustBeGiven(cmd, "biz-type", "biz-id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := when.check(cmd); err != nil {
 			return err
 		}
+		if err := checkTimeout(cmd, s.Timeout); err != nil {
+			return err
+		}
+		switch {
+		case !cmd.Flags().Changed("on-duplicate"):
+		case s.OnDuplicate != client.Keep && s.OnDuplicate != client.Move:
+			return usage("--on-duplicate %q: give keep or move", s.OnDuplicate)
+		case s.DedupKey == "":
+			return usage("--on-duplicate needs a --dedup-key")
+		}
 		if err := checkBizType(cmd, s.BizType); err != nil {
 			return err
 		}
-		s.BizID, s.ActionTime, s.Delay = uint64(*bizID), when.at, when.in
+		s.BizID, s.BizKey, s.ActionTime, s.Delay = bizID.Number, bizID.Key, when.at, when.in
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Submitted, error) {
 			return c.Submit(ctx, s)
 		}, func(w io.Writer, got client.Submitted) error {
 			if got.Duplicate {
-				fmt.Fprintln(cmd.ErrOrStderr(), "This dedup_key is known; here is the first task, unchanged.")
+				became := "unchanged"
+				if s.OnDuplicate == client.Move {
+					became = "moved"
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "This dedup_key is known; here is the first task, %s.\n", became)
 			}
 			return r.showTask(w, got.Task)
 		})
@@ -48,36 +66,37 @@ func submitCommand(now func() time.Time) *cobra.Command {
 	return cmd
 }
 
+// orKey stands for an ID or a key in a command's usage.
+const orKey = "(ID | --biz-type T --biz-id N --dedup-key K)"
+
 func getCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "get ID", Short: "Show a task", Args: cobra.ExactArgs(1)}
-	r := remoteFlags(cmd, now)
+	cmd := &cobra.Command{Use: "get " + orKey, Short: "Show a task"}
+	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
-		if err != nil {
+		if err := ref.check(cmd, args); err != nil {
 			return err
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Task, error) { return c.Get(ctx, id) }, r.showTask)
+		return call(cmd, r, ref.get, r.showTask)
 	}
 	return cmd
 }
 
 func cancelCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "cancel ID",
+		Use:   "cancel " + orKey,
 		Short: "Cancel a pending task",
 		Long: `Cancel a pending task: once this has succeeded it never fires. A task that is
 running now, processed, cancelled or dead is refused (exit code 1).`,
-		Args: cobra.ExactArgs(1),
 	}
-	r := remoteFlags(cmd, now)
+	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
+	ifMatchFlag(cmd, &ref.ifMatch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
-		if err != nil {
+		if err := errors.Join(ref.check(cmd, args), checkIfMatch(cmd, ref.ifMatch)); err != nil {
 			return err
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (uint64, error) { return id, c.Cancel(ctx, id) },
-			func(w io.Writer, id uint64) error {
-				_, err := fmt.Fprintln(w, "cancelled", id)
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (*reference, error) { return ref, ref.cancel(ctx, c) },
+			func(w io.Writer, ref *reference) error {
+				_, err := fmt.Fprintln(w, "cancelled", ref)
 				return err
 			})
 	}
@@ -86,22 +105,24 @@ running now, processed, cancelled or dead is refused (exit code 1).`,
 
 func rescheduleCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "reschedule ID (--in 30m | --at TIME)",
-		Short: "Move a pending task to another time",
-		Args:  cobra.ExactArgs(1),
+		Use:   "reschedule " + orKey + " [--in 30m | --at TIME]",
+		Short: "Move a pending task to another time, or give it another attribute or time-out",
 	}
-	r := remoteFlags(cmd, now)
+	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
+	ifMatchFlag(cmd, &ref.ifMatch)
 	when := whenFlags(cmd)
 	attribute := cmd.Flags().String("attribute", "", "replaces the task's attribute")
+	var change client.Change
+	timeoutFlag(cmd, &change.Timeout, "as it is")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
+		err := errors.Join(ref.check(cmd, args), checkTimeout(cmd, change.Timeout), checkIfMatch(cmd, ref.ifMatch))
+		if flags := cmd.Flags(); flags.Changed("in") || flags.Changed("at") || !flags.Changed("attribute") && !flags.Changed("timeout") {
+			err = errors.Join(err, when.check(cmd))
+		}
 		if err != nil {
 			return err
 		}
-		if err := when.check(cmd); err != nil {
-			return err
-		}
-		change := client.Change{ActionTime: when.at}
+		change.ActionTime = when.at
 		if cmd.Flags().Changed("in") {
 			change.Delay = &when.in
 		}
@@ -109,7 +130,7 @@ func rescheduleCommand(now func() time.Time) *cobra.Command {
 			change.Attribute = attribute
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Task, error) {
-			return c.Reschedule(ctx, id, change)
+			return ref.reschedule(ctx, c, change)
 		}, r.showTask)
 	}
 	return cmd
@@ -122,12 +143,16 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 	}
 	r := remoteFlags(cmd, now)
+	var ifMatch string
+	ifMatchFlag(cmd, &ifMatch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := jobID(args[0])
-		if err != nil {
+		if err := errors.Join(err, checkIfMatch(cmd, ifMatch)); err != nil {
 			return err
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Task, error) { return c.Redrive(ctx, id) }, r.showTask)
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Task, error) {
+			return c.Redrive(ctx, id, conditions(ifMatch)...)
+		}, r.showTask)
 	}
 	return cmd
 }
@@ -136,7 +161,7 @@ func listCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "list --biz-id N", Short: "List the tasks of a biz_id", Args: cobra.NoArgs}
 	r := remoteFlags(cmd, now)
 	var q client.List
-	bizID := bizIDFlag(cmd)
+	bizID := bizIDFlag(cmd, requiredBizID)
 	bizTypeFlag(cmd, &q.BizType)
 	cmd.Flags().StringVar(&q.Status, "status", "", "only those that are pending, processed, cancelled or dead")
 	pageFlags(cmd, &q.Limit, &q.Cursor)
@@ -150,7 +175,7 @@ func listCommand(now func() time.Time) *cobra.Command {
 		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
 			return err
 		}
-		q.BizID = uint64(*bizID)
+		q.BizID, q.BizKey = bizID.Number, bizID.Key
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.List(ctx, q) }, r.showPage)
 	}
 	return cmd

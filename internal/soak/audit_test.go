@@ -9,30 +9,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reign is a span of time in which a process was told that a partition is its own.
-type reign struct {
-	by         *life
+// tenure is a span of time in which a process was told that a partition is its own.
+type tenure struct {
+	by         *process
 	from, till int64
 	ended      bool // by a no
 }
 
-// reigns are all of them, by partition, in the order of their beginning.
-type reigns [][]reign
+// tenures are all of them, by partition, in the order of their beginning.
+type tenures [][]tenure
 
-// readReigns reads the records of all processes.
-func readReigns(f *fleet) reigns {
-	all := make(reigns, f.cfg.Cluster.Partitions)
+// readTenures reads the records of all processes.
+func readTenures(f *fleet) tenures {
+	all := make(tenures, f.cfg.Cluster.Partitions)
 	for _, n := range f.nodes {
-		for _, l := range n.lives {
-			list, err := readBook(l.dir, tenuresFile)
+		for _, l := range n.processes {
+			list, err := readLedger(l.dir, tenuresFile)
 			require.NoError(f.t, err)
 			for _, s := range list {
-				all[s.key] = append(all[s.key], reign{l, s.from, s.till, s.note == closed})
+				all[s.key] = append(all[s.key], tenure{l, s.from, s.till, s.end == closed})
 			}
 		}
 	}
 	for _, list := range all {
-		slices.SortFunc(list, func(a, b reign) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(list, func(a, b tenure) int { return cmp.Compare(a.from, b.from) })
 	}
 	return all
 }
@@ -40,7 +40,7 @@ func readReigns(f *fleet) reigns {
 // conflict is an instant at which a partition had two owners.
 type conflict struct {
 	partition int
-	one, two  reign
+	one, two  tenure
 }
 
 func (c conflict) String() string {
@@ -51,10 +51,10 @@ func (c conflict) String() string {
 
 func clock(ns int64) string { return time.Unix(0, ns).Format("15:04:05.000000") }
 
-// conflicts finds the reigns of different processes that have an instant in common.
-func (all reigns) conflicts() (list []conflict) {
+// conflicts finds the tenures of different processes that have an instant in common.
+func (all tenures) conflicts() (list []conflict) {
 	for p, of := range all {
-		var longest reign // of those that began before
+		var longest tenure // of those that began before
 		for _, r := range of {
 			if longest.by != nil && longest.by != r.by && r.from <= longest.till {
 				list = append(list, conflict{p, longest, r})
@@ -67,11 +67,11 @@ func (all reigns) conflicts() (list []conflict) {
 	return list
 }
 
-// gap gives the longest time that a partition had no owner, among those that touch the given time. Between two reigns of
+// gap gives the longest time that a partition had no owner, among those that touch the given time. Between two tenures of
 // one process that was just not asked there is none.
-func (all reigns) gap(from, till int64) (longest time.Duration) {
+func (all tenures) gap(from, till int64) (longest time.Duration) {
 	for _, of := range all {
-		var last reign
+		var last tenure
 		for _, r := range of {
 			known := last.by == nil || last.by == r.by && !last.ended
 			if !known && last.till < till && r.from > from {

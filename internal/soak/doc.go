@@ -1,14 +1,22 @@
-// Package soak proves a cluster: real processes on real Consul, MariaDB and Redis, under load, that are killed, paused,
-// restarted and cut off, while nothing may be lost, nothing may fire early, nothing twice but what a fault explains, and
-// no partition may have two owners at any instant. It has tests only.
+// Package soak proves the center's promises while everything breaks. Real processes work on real servers; callers change
+// tasks by the API and hands by SQL; runs fail, hang and end their process; nodes, servers and lines are killed, stopped
+// and cut. Nothing may be lost, fire early, run twice but where a fault explains it, or be undone once it was
+// acknowledged. It has tests only.
 //
+//   - An arena is what a soak takes place in: three nodes with Consul and MariaDB, with one Redis or a Redis Cluster, or
+//     one embedded node (soak_test.go).
 //   - The nodes are this test binary, run again (node_test.go). Each writes down its runs and the spans of time in which
-//     it was told that a partition is its own (book_test.go), so that the kernel has them when the process is killed.
-//   - The fleet starts and breaks them (fleet_test.go); each node reaches each server by a line of its own.
-//   - The load submits, cancels and reschedules over HTTP at any node (load_test.go).
-//   - The faults have a begin, an end, and the time when the cluster was whole again (fault_test.go).
-//   - The audit looks for two owners (audit_test.go), the verdict holds what was promised against what ran
-//     (verdict_test.go).
+//     it was told that a partition is its own (ledger_test.go), so that the kernel has them when the process is killed.
+//     How a run behaves is decided by a hash of job_id and attempts.
+//   - The fleet starts and stops them (fleet_test.go, process_test.go); each node reaches each server by a line of its own.
+//   - The load submits (load_test.go); callers (change_test.go) and hands (hand_test.go) change what was submitted. What
+//     they know of it is a history (history_test.go).
+//   - A fault has a begin, an end, and the time when the center was whole again (fault_test.go).
+//   - The audit asks each rule (rules_test.go) of each task's story (story_test.go): history, runs and row. A story knows
+//     for each column what may have been written to it and when (register_test.go); what is read must be one of those.
+//     Two owners of a partition are looked for apart (audit_test.go).
+//   - mutations/ has patches that break the product, one promise each. scripts/soak-mutations.sh expects the audit to find
+//     them all: a rule that finds nothing then would say nothing.
 //
-// What it refuses to know is how the product does it: it speaks HTTP, and SQL to count rows.
+// What it refuses to know is how the product does it: it speaks HTTP, and the SQL of docs/sql.md.
 package soak

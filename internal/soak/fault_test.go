@@ -4,20 +4,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"syscall"
+	"strings"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// fault is something that was done to the cluster.
+// fault is something that was done to the center.
 type fault struct {
-	kind  string
-	nodes []*node // whom it hit
-	life  *life   // of a kill: whom it ended
-	// explains tells whether a task may run twice because of it.
+	kind    string
+	nodes   []*node  // whom it hit
+	process *process // of a kill: whom it ended
+	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
 	explains   bool
 	begin, end time.Time // while it lasted
 	whole      time.Time // when all was well again
@@ -32,137 +31,209 @@ func (f *fault) String() string {
 		f.end.Sub(f.begin).Round(time.Millisecond), f.whole.Sub(f.end).Round(time.Millisecond))
 }
 
-// vandal breaks a fleet, one thing at a time.
-type vandal struct {
-	fleet  *fleet
-	consul *testrig.ConsulServer
-	rng    *rand.Rand
-	faults []*fault
-}
-
 // The kinds of faults.
 const (
-	kill        = "SIGKILL"
-	rolling     = "SIGTERM"
-	pause       = "SIGSTOP"
-	consulCrash = "Consul killed"
-	consulAway  = "Consul away"
-	cutPrefix   = "cut from "
-	stallPrefix = "stalled to "
+	kill         = "SIGKILL"
+	rolling      = "SIGTERM"
+	pause        = "SIGSTOP"
+	poisoned     = "ended by a task"
+	switched     = "mode switched"
+	consulCrash  = "Consul killed"
+	consulAway   = "Consul away"
+	masterFrozen = "Redis master SIGSTOPped"
+	masterKilled = "Redis master killed"
+	cutPrefix    = "cut from "
+	stallPrefix  = "stalled to "
 )
 
-// Consul's absence and the pauses outlast every time-out that the cluster has.
-const awayFor = 20 * time.Second
-
-// lines lists how a node's lines can break.
-func lines() (kinds []string) {
-	for _, server := range []string{"consul", "mysql", "redis"} {
-		kinds = append(kinds, cutPrefix+server, stallPrefix+server)
+// explaining are the faults by which a run may be off the record, as docs/operating.md tells. Redis is only an index: what
+// happens to it explains no run.
+func explaining(kind string) bool {
+	switch kind {
+	case rolling, switched, masterFrozen, masterKilled, cutPrefix + "redis", stallPrefix + "redis":
+		return false
 	}
-	return kinds
+	return true
 }
 
-// plan is what is done in any case, in random order: a little of all, or for a soak a lot.
-func (v *vandal) plan(long bool) []string {
-	var list []string
-	add := func(n int, kinds ...string) {
-		for range n {
-			list = append(list, kinds...)
+// faultInjector breaks a fleet, one or two things at a time.
+type faultInjector struct {
+	fleet  *fleet
+	consul *testrig.ConsulServer // nil: there is none
+	redis  *testrig.RedisCluster // nil: there is none
+	rng    *rand.Rand
+	long   bool
+	faults []*fault
+	nested bool
+}
+
+// patience is how long faults last: in a soak they outlast every time-out of the center, in the short form most.
+func (i *faultInjector) patience(short, low, high time.Duration) time.Duration {
+	if !i.long {
+		return short
+	}
+	return low + time.Duration(i.rng.Int64N(int64(high-low)))
+}
+
+// kinds lists what can be done to this fleet.
+func (i *faultInjector) kinds() []string {
+	list := []string{kill, rolling, pause, switched}
+	if i.consul != nil {
+		list = append(list, consulCrash, consulAway)
+	}
+	if i.redis != nil {
+		list = append(list, masterFrozen, masterKilled)
+	}
+	for _, server := range []string{"consul", "mysql", "redis"} {
+		if i.fleet.nodes[0].lines[server] != nil {
+			list = append(list, cutPrefix+server, stallPrefix+server)
 		}
 	}
-	if long {
-		add(20, kill)
-		add(7, rolling) // of three nodes each
-		add(3, pause, consulCrash)
-		add(1, consulAway)
-		add(1, lines()...)
-	} else {
-		add(2, kill)
-		add(1, rolling, pause, consulCrash, consulAway, cutPrefix+"redis")
-		add(1, []string{cutPrefix, stallPrefix}[v.rng.IntN(2)]+"consul", []string{cutPrefix, stallPrefix}[v.rng.IntN(2)]+"mysql")
+	return list
+}
+
+// plan is what is done in any case, in random order: some of it in the short form, all of it in a soak.
+func (i *faultInjector) plan() []string {
+	list := i.kinds()
+	if !i.long {
+		list = []string{kill, pause, switched}
+		switch {
+		case i.redis != nil:
+			list = []string{kill, switched, masterFrozen}
+		case i.consul != nil:
+			list = append(list, []string{cutPrefix, stallPrefix}[i.rng.IntN(2)]+[]string{"consul", "mysql", "redis"}[i.rng.IntN(3)])
+		default:
+			list = append(list, kill, rolling)
+		}
 	}
-	v.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	i.rng.Shuffle(len(list), func(a, b int) { list[a], list[b] = list[b], list[a] })
 	return list
 }
 
 // anything is one more fault, when there is time left.
-func (v *vandal) anything() string {
-	kinds := slices.Concat([]string{kill, kill, kill, rolling, pause, consulCrash}, lines())
-	return kinds[v.rng.IntN(len(kinds))]
+func (i *faultInjector) anything() string {
+	kinds := slices.Concat(i.kinds(), []string{kill, kill, switched})
+	return kinds[i.rng.IntN(len(kinds))]
 }
 
-// do breaks one thing and waits until the cluster is whole again.
-func (v *vandal) do(kind string) {
-	v.fleet.t.Helper()
+// inject breaks one thing and waits until the center is whole again.
+func (i *faultInjector) inject(kind string) {
+	i.fleet.t.Helper()
 	if kind == rolling {
-		for _, n := range v.fleet.nodes {
-			v.one(kind, n, func() { n.stop(); n.start() })
+		for _, n := range i.fleet.nodes {
+			i.one(kind, n, func() { n.stop(); n.start() })
 		}
 		return
 	}
-	n := v.fleet.nodes[v.rng.IntN(len(v.fleet.nodes))]
+	n := i.fleet.nodes[i.rng.IntN(len(i.fleet.nodes))]
 	switch kind {
 	case kill:
-		back := v.between(0, 5*time.Second)
-		v.one(kind, n, func() {
+		back := i.patience(time.Second, 0, 5*time.Second)
+		i.one(kind, n, func() {
 			n.kill()
-			<-time.After(back)
+			i.fleet.rest(back)
 			n.start()
 		})
 	case pause:
-		v.one(kind, n, func() {
-			require.NoError(v.fleet.t, n.proc.Freeze())
-			<-time.After(v.between(10*time.Second, 15*time.Second))
-			require.NoError(v.fleet.t, n.proc.Signal(syscall.SIGCONT))
-		})
-	case consulCrash, consulAway:
-		v.one(kind, nil, func() {
-			v.consul.Kill()
-			if kind == consulAway {
-				<-time.After(awayFor)
+		i.one(kind, n, func() {
+			if n.freeze() {
+				n.down = true // nobody else is to start it
+				i.last(i.patience(5*time.Second, 8*time.Second, 15*time.Second), n)
+				n.down = false
+				n.thaw()
 			}
-			v.consul.Start()
+		})
+	case switched:
+		i.one(kind, nil, i.switchModes)
+	case consulCrash, consulAway:
+		i.one(kind, nil, func() {
+			i.consul.Kill()
+			if kind == consulAway {
+				i.fleet.rest(i.patience(5*time.Second, 15*time.Second, 20*time.Second))
+			}
+			i.consul.Start()
 			// Whom it has not heard of in time it gives up only now.
-			<-time.After(v.fleet.cfg.Cluster.Consul.TTL)
+			i.fleet.rest(i.fleet.cfg.Cluster.Consul.TTL)
+		})
+	case masterFrozen:
+		master := i.rng.IntN(len(i.redis.Addrs()))
+		i.one(kind, nil, func() {
+			i.redis.Freeze(master)
+			i.last(i.patience(8*time.Second, 10*time.Second, 30*time.Second), nil)
+			i.redis.Thaw(master)
+		})
+	case masterKilled:
+		master := i.rng.IntN(len(i.redis.Addrs()))
+		i.one(kind, nil, func() {
+			i.redis.Kill(master)
+			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
+			i.redis.Start(master)
 		})
 	default:
-		v.one(kind, n, func() { v.breakLine(n, kind) })
+		i.one(kind, n, func() {
+			server := kind[strings.LastIndex(kind, " ")+1:]
+			line := n.lines[server]
+			if strings.HasPrefix(kind, cutPrefix) {
+				line.Cut()
+			} else {
+				line.Stall()
+			}
+			i.last(i.patience(5*time.Second, 5*time.Second, 10*time.Second), n)
+			line.Mend()
+		})
 	}
 }
 
-func (v *vandal) breakLine(n *node, kind string) {
-	for server, line := range n.lines {
-		switch kind {
-		case cutPrefix + server:
-			line.Cut()
-		case stallPrefix + server:
-			line.Stall()
-		default:
-			continue
-		}
-		<-time.After(v.between(5*time.Second, 10*time.Second))
-		line.Mend()
+// last lets a fault last. At times another node is killed meanwhile.
+func (i *faultInjector) last(d time.Duration, but *node) {
+	i.fleet.t.Helper()
+	others := slices.DeleteFunc(slices.Clone(i.fleet.nodes), func(n *node) bool { return n == but || n.down })
+	if i.nested || len(others) < 2 || i.rng.IntN(3) > 0 {
+		i.fleet.rest(d)
+		return
 	}
+	i.nested = true
+	defer func() { i.nested = false }()
+	until := time.Now().Add(d)
+	i.fleet.rest(d / 3)
+	n := others[i.rng.IntN(len(others))]
+	f := &fault{kind: kill, nodes: []*node{n}, process: n.process(), explains: true, begin: time.Now()}
+	n.kill()
+	n.start()
+	f.end = time.Now()
+	f.whole = f.end.Add(wholeAfterPoison)
+	i.faults = append(i.faults, f)
+	i.fleet.rest(time.Until(until))
 }
 
-func (v *vandal) between(low, high time.Duration) time.Duration {
-	return low + time.Duration(v.rng.Int64N(int64(high-low)))
+// switchModes turns each business type to one of the engines, on all nodes within a short time.
+func (i *faultInjector) switchModes() {
+	modes := make([]string, len(bizTypes))
+	for t := range modes {
+		modes[t] = []string{configs.ModeScan, configs.ModeRedis}[i.rng.IntN(2)]
+	}
+	first := i.rng.IntN(len(modes)) // one changes in any case
+	modes[first] = map[string]string{configs.ModeScan: configs.ModeRedis, configs.ModeRedis: configs.ModeScan}[i.fleet.nodes[0].cfg.BizTypes[first].Mode]
+	for _, n := range i.fleet.nodes {
+		n.setModes(modes, i.rng.IntN(2) == 0)
+	}
+	i.fleet.rest(time.Second)
 }
 
 // one does something to a node, or to all.
-func (v *vandal) one(kind string, n *node, act func()) {
-	v.fleet.t.Helper()
-	f := &fault{kind: kind, nodes: v.fleet.nodes, explains: kind != rolling}
+func (i *faultInjector) one(kind string, n *node, act func()) {
+	i.fleet.t.Helper()
+	f := &fault{kind: kind, nodes: i.fleet.nodes, explains: explaining(kind)}
 	if n != nil {
 		f.nodes = []*node{n}
 	}
 	if kind == kill {
-		f.life = n.life()
+		f.process = n.process()
 	}
 	f.begin = time.Now()
 	act()
 	f.end = time.Now()
-	f.whole = v.fleet.awaitWhole()
-	v.faults = append(v.faults, f)
-	v.fleet.t.Log(f)
+	f.whole = i.fleet.awaitWhole()
+	i.faults = append(i.faults, f)
+	i.fleet.t.Log(f)
 }

@@ -1,19 +1,12 @@
 package soak_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,45 +16,84 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/internal/testrig/child"
+	"github.com/timeoutcenter/toc/sharding"
 )
 
-// The business types, one for each engine.
-var bizTypes = []string{"scanned", "timed"}
+// The business types. In the beginning those with an even index are scanned, the others are on Redis.
+var bizTypes = []string{"scan-a", "redis-a", "scan-b", "redis-b"}
 
-// fleet is a cluster and its servers.
+// fleet is a center, of one node or more.
 type fleet struct {
 	t     testing.TB
 	cfg   configs.Config // what the nodes have in common
 	dir   string
 	http  *http.Client
 	nodes []*node
+	// ended has a fault for each process that a poison has ended.
+	ended []*fault
 }
 
-// newFleet describes a cluster on the shared MariaDB and Redis, and on a Consul; no node runs yet. What it
-// is to have instead of 64 partitions is a change.
-func newFleet(t testing.TB, consul, prefix string, nodes int, changes ...func(*configs.Config)) *fleet {
+// servers are what a fleet works with. Each node reaches them by lines of its own; a Redis Cluster it reaches directly.
+type servers struct {
+	mysql        *testrig.MySQLServer // nil: SQLite files
+	redis        []string             // one: a single server; more: a cluster; none: embedded
+	redisPrefix  string
+	consul       string // empty: a single node
+	consulPrefix string
+}
+
+// sharedServers are the servers that all tests share, and a Consul.
+func sharedServers(t testing.TB, consul, prefix string) servers {
 	t.Helper()
-	db, redis := testrig.MySQL(t), testrig.Redis(t)
+	redis := testrig.Redis(t)
+	return servers{mysql: testrig.MySQL(t), redis: []string{redis.Addr()}, redisPrefix: redis.Prefix(), consul: consul, consulPrefix: prefix}
+}
+
+// maxRetries is small, so that tasks die within a soak.
+const maxRetries = 4
+
+// How long a failed task pauses.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = time.Second
+)
+
+// newFleet describes a center on servers; no node runs yet. A change is what it has instead of 64 partitions.
+func newFleet(t testing.TB, s servers, nodes int, changes ...func(*configs.Config)) *fleet {
+	t.Helper()
 	cfg := configs.Default()
 	cfg.HTTP.Listen = "127.0.0.1:0"
-	cfg.Store.Driver = configs.DriverMySQL
 	cfg.Store.TablesPerDatabase = 16
-	cfg.Store.MySQL.DSN = db.DSN()
-	cfg.Store.MySQL.MaxOpenConns = 4
-	cfg.Cluster.Provider = configs.ProviderConsul
 	cfg.Cluster.Partitions = 64
-	cfg.Cluster.Consul.Address = consul
-	cfg.Cluster.Consul.Prefix = prefix
-	cfg.Redis.Addrs = []string{redis.Addr()}
-	cfg.Redis.Prefix = redis.Prefix()
+	cfg.Redis.Prefix = s.redisPrefix
+	cfg.Redis.SweepAfter = 2 * time.Second
 	cfg.Scan.Schedule = "@every 2s"
 	cfg.Scan.Lookahead = 2 * time.Second
 	cfg.BizTypes = nil
-	for i, mode := range []string{configs.ModeScan, configs.ModeRedis} {
+	for i, name := range bizTypes {
 		b := configs.DefaultBizType()
-		b.ID, b.Name, b.Mode, b.Processor = uint64(i+1), bizTypes[i], mode, "ledger"
+		b.ID, b.Name, b.Mode, b.Processor = uint64(i+1), name, []string{configs.ModeScan, configs.ModeRedis}[i%2], "ledger"
+		b.Timeout, b.MaxRetries, b.Workers = runTimeout, maxRetries, 32
+		b.Backoff = configs.Backoff{Min: backoffMin, Max: backoffMax}
 		cfg.BizTypes = append(cfg.BizTypes, b)
+	}
+	if s.mysql != nil {
+		cfg.Store.Driver = configs.DriverMySQL
+		cfg.Store.MySQL.DSN = s.mysql.DSN()
+		cfg.Store.MySQL.MaxOpenConns = 4
+	} else {
+		cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
+	}
+	if s.consul != "" {
+		cfg.Cluster.Provider = configs.ProviderConsul
+		cfg.Cluster.Consul.Address = s.consul
+		cfg.Cluster.Consul.Prefix = s.consulPrefix
+	}
+	if len(s.redis) > 0 {
+		cfg.Redis.Addrs = s.redis
+	}
+	if len(s.redis) > 1 {
+		cfg.Redis.Mode = configs.RedisCluster
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -72,132 +104,38 @@ func newFleet(t testing.TB, consul, prefix string, nodes int, changes ...func(*c
 	t.Cleanup(transport.CloseIdleConnections)
 	f := &fleet{t: t, cfg: cfg, dir: t.ArtifactDir(), http: &http.Client{Transport: transport}}
 	for i := range nodes {
-		n := &node{fleet: f, name: fmt.Sprintf("node%d", i+1), cfg: cfg, lines: map[string]*testrig.Proxy{
-			"consul": testrig.StartProxy(t, consul),
-			"mysql":  testrig.StartProxy(t, db.Addr()),
-			"redis":  testrig.StartProxy(t, redis.Addr()),
-		}}
+		n := &node{fleet: f, name: fmt.Sprintf("node%d", i+1), cfg: cfg, lines: map[string]*testrig.Proxy{}}
 		n.cfg.Node.Name = n.name
-		n.cfg.Cluster.Consul.Address = n.lines["consul"].Addr()
-		n.cfg.Store.MySQL.DSN = strings.Replace(cfg.Store.MySQL.DSN, db.Addr(), n.lines["mysql"].Addr(), 1)
-		n.cfg.Redis.Addrs = []string{n.lines["redis"].Addr()}
+		n.cfg.BizTypes = slices.Clone(cfg.BizTypes)
+		if s.consul != "" {
+			n.lines["consul"] = testrig.StartProxy(t, s.consul)
+			n.cfg.Cluster.Consul.Address = n.lines["consul"].Addr()
+		}
+		if s.mysql != nil {
+			n.lines["mysql"] = testrig.StartProxy(t, s.mysql.Addr())
+			n.cfg.Store.MySQL.DSN = strings.Replace(cfg.Store.MySQL.DSN, s.mysql.Addr(), n.lines["mysql"].Addr(), 1)
+		}
+		if len(s.redis) == 1 {
+			n.lines["redis"] = testrig.StartProxy(t, s.redis[0])
+			n.cfg.Redis.Addrs = []string{n.lines["redis"].Addr()}
+		}
 		f.nodes = append(f.nodes, n)
 	}
 	return f
 }
 
-// node is one place in the cluster, in which one process after the other lives.
-type node struct {
-	fleet *fleet
-	name  string
-	cfg   configs.Config
-	lines map[string]*testrig.Proxy // by server
-	proc  *child.Process
-	lives []*life
-
-	mu     sync.Mutex
-	client *client.Client // nil while it is down
-	serves *life          // whose API that is
-}
-
-// life is one process of a node.
-type life struct {
-	node  *node
-	dir   string
-	ended time.Time // zero: not yet
-}
-
-func (l *life) String() string { return filepath.Base(l.dir) }
-
-// start starts a process and waits until it listens.
-func (n *node) start() {
-	t := n.fleet.t
-	t.Helper()
-	n.begin()()
-}
-
-// begin starts a process; the function that it gives waits until it listens.
-func (n *node) begin() (await func()) {
-	t := n.fleet.t
-	t.Helper()
-	l := &life{node: n, dir: filepath.Join(n.fleet.dir, fmt.Sprintf("%s.%d", n.name, len(n.lives)+1))}
-	require.NoError(t, os.Mkdir(l.dir, 0o755))
-	raw, err := json.Marshal(n.cfg)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(l.dir, configFile), raw, 0o600))
-	logFile, err := os.Create(filepath.Join(l.dir, "log"))
-	require.NoError(t, err)
-	defer logFile.Close()
-	out, in, err := os.Pipe()
-	require.NoError(t, err)
-	defer in.Close()
-
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), nodeEnv+"="+l.dir)
-	cmd.Stdout, cmd.Stderr = in, logFile
-	n.proc, err = child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
-	proc := n.proc
-	t.Cleanup(func() { _ = proc.Signal(syscall.SIGKILL); <-proc.Done() })
-	n.lives = append(n.lives, l)
-	return func() {
-		t.Helper()
-		defer out.Close()
-		addr, err := bufio.NewReader(out).ReadString('\n')
-		require.NoError(t, err, "%s did not start:\n%s", n.name, l.tail())
-		n.setClient(client.New(strings.TrimSpace(addr), client.WithHTTPClient(n.fleet.http)))
-	}
-}
-
-func (n *node) life() *life { return n.lives[len(n.lives)-1] }
-
-func (n *node) setClient(c *client.Client) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.client, n.serves = c, n.life()
-}
-
-func (n *node) api() *client.Client {
-	c, _ := n.now()
-	return c
-}
-
-// now is the process that can be asked, and how; nil: there is none.
-func (n *node) now() (*client.Client, *life) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.client, n.serves
-}
-
-// kill ends the process with SIGKILL.
-func (n *node) kill() {
-	n.setClient(nil)
-	require.NoError(n.fleet.t, n.proc.Signal(syscall.SIGKILL))
-	<-n.proc.Done()
-	n.life().ended = time.Now()
-}
-
-// stop ends the process with SIGTERM, after which it must answer that all is recorded.
-func (n *node) stop() {
-	t := n.fleet.t
-	t.Helper()
-	require.NoError(t, n.proc.Signal(syscall.SIGTERM))
-	// Whoever asks meanwhile is answered, or refused.
-	<-n.proc.Done()
-	n.setClient(nil)
-	n.life().ended = time.Now()
-	require.NoError(t, n.proc.Wait(), "%s did not drain:\n%s", n.life(), n.life().tail())
+func (f *fleet) layout() sharding.Layout {
+	return sharding.Layout{Databases: f.cfg.Store.Databases, TablesPerDatabase: f.cfg.Store.TablesPerDatabase, Partitions: f.cfg.Cluster.Partitions}
 }
 
 // startAll starts all nodes at once.
 func (f *fleet) startAll() {
 	f.t.Helper()
-	var waits []func()
 	for _, n := range f.nodes {
-		waits = append(waits, n.begin())
+		n.begin()
 	}
-	for _, await := range waits {
-		await()
+	for _, n := range f.nodes {
+		n.awaitListening()
 	}
 }
 
@@ -210,10 +148,19 @@ func (f *fleet) stopAll() {
 	}
 }
 
-// tail is the end of a process's log.
-func (l *life) tail() string {
-	raw, _ := os.ReadFile(filepath.Join(l.dir, "log"))
-	return string(raw[max(0, len(raw)-4000):])
+// rest lets time go by, and starts again what has ended by itself meanwhile.
+func (f *fleet) rest(d time.Duration) {
+	f.t.Helper()
+	for until := time.Now().Add(d); ; {
+		for _, n := range f.nodes {
+			n.revive()
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		<-time.After(min(left, 50*time.Millisecond))
+	}
 }
 
 // up lists the nodes whose process runs, as far as one can know.
@@ -272,7 +219,7 @@ func (f *fleet) awaitWhole() time.Time {
 		case now.Sub(since) >= steady:
 			return since
 		}
-		<-time.After(20 * time.Millisecond) // nobody tells: it has to be asked for
+		f.rest(20 * time.Millisecond) // nobody tells: it has to be asked for
 	}
 }
 
@@ -280,11 +227,19 @@ func (f *fleet) awaitWhole() time.Time {
 func (f *fleet) broken() string {
 	ctx, cancel := context.WithTimeout(f.t.Context(), 2*time.Second)
 	defer cancel()
+	for _, n := range f.nodes {
+		if n.api() == nil && !n.down {
+			return n.name + " starts"
+		}
+	}
 	up := f.up()
 	for _, n := range up {
 		c, err := n.api().Cluster(ctx)
 		if err != nil {
 			return fmt.Sprintf("%s: %v", n.name, err)
+		}
+		if why := n.otherModes(ctx); why != "" {
+			return why
 		}
 		owners := make([]int, c.Partitions)
 		fair := c.Partitions / len(up)
@@ -318,7 +273,21 @@ func (f *fleet) broken() string {
 func (f *fleet) tails() string {
 	var text strings.Builder
 	for _, n := range f.nodes {
-		fmt.Fprintf(&text, "--- %s\n%s\n", n.life(), n.life().tail())
+		fmt.Fprintf(&text, "--- %s\n%s\n", n.process(), n.process().tail())
 	}
 	return text.String()
+}
+
+// otherModes says which mode of a type the node has not taken in yet.
+func (n *node) otherModes(ctx context.Context) string {
+	list, err := n.api().BizTypes(ctx)
+	if err != nil {
+		return fmt.Sprintf("%s: %v", n.name, err)
+	}
+	for _, b := range list {
+		if want := n.cfg.BizTypes[b.ID-1].Mode; b.Mode != want {
+			return fmt.Sprintf("%s has %s in mode %s, not %s", n.name, b.Name, b.Mode, want)
+		}
+	}
+	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,56 +13,22 @@ import (
 	"github.com/timeoutcenter/toc/client"
 )
 
-// order is a task as its submitter knows it.
-type order struct {
-	jobID   uint64
-	bizType string
-	bizID   uint64
-	due     time.Time // as stored first
-	tries   int       // submits that were needed
-	at      *life     // who took the last of them
-	known   time.Time // when it was answered
-	change  change    // at most one
-}
-
-// change is a cancel or a reschedule of an order, and what came of it.
-type change struct {
-	kind           changeKind
-	sent, answered time.Time
-	done           answer
-	due            time.Time // a reschedule's
-}
-
-type changeKind int
-
-const (
-	noChange changeKind = iota
-	cancelled
-	rescheduled
-)
-
-// answer is what the submitter knows of a change.
-type answer int
-
-const (
-	refused answer = iota // surely not made
-	unknown               // nobody could say, or no answer came
-	made
-)
-
-// load submits tasks until it is told to end.
+// load submits tasks, and lets callers and hands change them, until it is told to end.
 type load struct {
-	fleet *fleet
-	rate  int // tasks a second
-	work  sync.WaitGroup
-	slots chan struct{} // submits under way
-	keys  atomic.Uint64
+	fleet   *fleet
+	hands   *hands
+	rate    int // tasks a second
+	work    sync.WaitGroup
+	slots   chan struct{} // submits under way
+	keys    atomic.Uint64
+	poisons atomic.Int64 // still to be submitted
 
-	mu       sync.Mutex
-	orders   []*order
-	problems []string
+	mu        sync.Mutex
+	histories []*history
+	known     map[uint64]*history
+	problems  []string
 
-	retries, unavailable, conflicts atomic.Int64
+	retries, unavailable, conflicts, preconditions, untagged atomic.Int64
 }
 
 const (
@@ -72,8 +37,8 @@ const (
 	submitPatience = 2 * time.Minute
 )
 
-func newLoad(f *fleet, rate int) *load {
-	return &load{fleet: f, rate: rate, slots: make(chan struct{}, 128)}
+func newLoad(f *fleet, h *hands, rate int) *load {
+	return &load{fleet: f, hands: h, rate: rate, slots: make(chan struct{}, 64), known: map[uint64]*history{}}
 }
 
 // run submits until ctx ends, then waits until each submit and each change has its answer.
@@ -81,7 +46,8 @@ func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(submitEvery)
 	defer tick.Stop()
 	defer l.work.Wait()
-	for {
+	l.work.Go(func() { l.redriveDead(ctx) })
+	for turn := 0; ; turn++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -94,154 +60,180 @@ func (l *load) run(ctx context.Context) {
 		}
 		l.work.Go(func() {
 			defer func() { <-l.slots }()
-			l.submit(l.rate / int(time.Second/submitEvery))
+			if turn%10 == 0 {
+				l.insertByHand(ctx)
+			}
+			l.submit(ctx, max(1, l.rate/int(time.Second/submitEvery)), turn%2 == 0)
 		})
 	}
 }
 
-// takes is how long a run of a task takes, in milliseconds: mostly nothing, at times long enough to be caught by a fault.
-func takes() int {
-	if rand.IntN(50) == 0 {
-		return 200
-	}
-	return rand.IntN(5)
-}
-
 // ahead is when a task is due.
 func ahead() time.Time {
-	return time.Now().Add(500*time.Millisecond + time.Duration(rand.Int64N(int64(4500*time.Millisecond)))).Truncate(time.Millisecond)
+	return time.Now().Add(200*time.Millisecond + time.Duration(rand.Int64N(int64(4*time.Second)))).Truncate(time.Millisecond)
 }
 
-// submit stores n tasks. What got no answer, or a refusal that asks for it, is submitted again at another node, under
-// the same key.
-func (l *load) submit(n int) {
-	rest := make([]client.Submit, n)
+// wish is a task to be submitted.
+type wish struct {
+	submit client.Submit
+	tries  []submitTry
+}
+
+// submit stores n tasks, in one request or each by its own. What got no answer, or a refusal that asks for it, is submitted
+// again at another node, under the same key and with another time.
+func (l *load) submit(ctx context.Context, n int, batch bool) {
+	rest := make([]*wish, n)
 	for i := range rest {
-		rest[i] = client.Submit{BizType: bizTypes[i%2], BizID: rand.Uint64(), Attribute: strconv.Itoa(takes()),
-			DedupKey: "soak-" + strconv.FormatUint(l.keys.Add(1), 10)}
+		key := l.keys.Add(1)
+		rest[i] = &wish{submit: client.Submit{BizType: bizTypes[rand.IntN(len(bizTypes))], BizID: rand.Uint64() >> 1,
+			Attribute: "t" + strconv.FormatUint(key, 10), DedupKey: "soak-" + strconv.FormatUint(key, 10)}}
+		if l.poisons.Load() > 0 && l.poisons.Add(-1) >= 0 {
+			rest[i].submit.Attribute = poison
+		}
 	}
 	deadline := time.Now().Add(submitPatience)
 	var at *node
-	for tries := 1; len(rest) > 0; tries++ {
-		if tries > 1 {
-			l.retries.Add(1)
-			<-time.After(50 * time.Millisecond)
-		}
+	for len(rest) > 0 {
 		if time.Now().After(deadline) {
 			l.problem("no node took %d tasks within %s", len(rest), submitPatience)
 			return
 		}
 		if at = l.fleet.any(at); at == nil {
+			<-time.After(50 * time.Millisecond)
 			continue
 		}
-		for i := range rest {
-			rest[i].ActionTime = ahead()
+		if batch {
+			rest = l.submitAt(ctx, at, rest)
+		} else {
+			var again []*wish
+			for _, w := range rest {
+				again = append(again, l.submitAt(ctx, at, []*wish{w})...)
+			}
+			rest = again
 		}
-		rest = l.submitAt(at, rest, tries)
+		if len(rest) > 0 {
+			l.retries.Add(1)
+			<-time.After(50 * time.Millisecond)
+		}
 	}
 }
 
 // submitAt gives those that were not taken.
-func (l *load) submitAt(at *node, list []client.Submit, tries int) (rest []client.Submit) {
+func (l *load) submitAt(ctx context.Context, at *node, list []*wish) (rest []*wish) {
 	api, by := at.now()
 	if api == nil {
 		return list
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
-	results, err := api.SubmitBatch(ctx, list)
+	sent, body := time.Now(), make([]client.Submit, len(list))
+	for i, w := range list {
+		w.submit.ActionTime = ahead()
+		body[i] = w.submit
+	}
+	results, err := submitAll(call, api, body)
+	answered := time.Now()
+	for i, w := range list {
+		till := answered
+		if err != nil || results[i].Err != nil {
+			till = answered.Add(undecided)
+		}
+		w.tries = append(w.tries, submitTry{sent, till, body[i].ActionTime})
+	}
 	var refusal *client.Error
 	if errors.As(err, &refusal) && refusal.Status < 500 {
-		l.problem("%s refused a batch: %v", at.name, err)
+		l.problem("%s refused a submit: %v", at.name, err)
 		return nil
 	}
 	if err != nil {
 		return list
 	}
 	for i, r := range results {
-		s := list[i]
+		w := list[i]
 		switch {
 		case r.Err != nil && r.Err.Retry:
-			rest = append(rest, s)
+			rest = append(rest, w)
 		case r.Err != nil:
 			l.problem("%s refused a task: %v", at.name, r.Err)
 		default:
-			o := &order{jobID: uint64(r.JobID), bizType: s.BizType, bizID: s.BizID, due: s.ActionTime, tries: tries, at: by, known: time.Now()}
-			if r.Duplicate && !l.learn(o) {
-				continue
+			if r.Duplicate {
+				w.tries = w.tries[:len(w.tries)-1] // one of those before has stored it
+				if len(w.tries) == 0 {
+					l.problem("%s calls task %d a duplicate, but it was submitted once", at.name, r.JobID)
+					continue
+				}
+			} else {
+				w.tries = w.tries[len(w.tries)-1:]
 			}
-			l.accept(o)
+			l.accept(ctx, &history{jobID: uint64(r.JobID), bizType: w.submit.BizType, bizID: w.submit.BizID,
+				attribute: w.submit.Attribute, key: w.submit.DedupKey, submits: w.tries, at: by, known: answered})
 		}
 	}
 	return rest
 }
 
-// learn reads when a task is due that an earlier attempt has stored.
-func (l *load) learn(o *order) bool {
-	var last error
-	for range 40 {
-		if api := l.fleet.anyAPI(); api != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-			t, err := api.Get(ctx, o.jobID)
-			cancel()
-			if err == nil {
-				o.due = t.ActionTime.Time()
-				return true
-			}
-			last = err
-		}
-		<-time.After(50 * time.Millisecond)
+// submitAll is SubmitBatch, or Submit of a single task.
+func submitAll(ctx context.Context, api *client.Client, list []client.Submit) ([]client.BatchResult, error) {
+	if len(list) > 1 {
+		return api.SubmitBatch(ctx, list)
 	}
-	l.problem("task %d is called a duplicate but cannot be read: %v", o.jobID, last)
-	return false
+	s, err := api.Submit(ctx, list[0])
+	return []client.BatchResult{{JobID: s.Task.JobID, Duplicate: s.Duplicate}}, err
 }
 
-func (l *load) accept(o *order) {
+// accept writes down that a task is stored. Some are then changed, up to three times.
+func (l *load) accept(ctx context.Context, h *history) {
 	l.mu.Lock()
-	l.orders = append(l.orders, o)
+	l.histories = append(l.histories, h)
+	l.known[h.jobID] = h
 	l.mu.Unlock()
-	switch rand.IntN(25) {
-	case 0:
-		o.change.kind = cancelled
-	case 1:
-		o.change.kind = rescheduled
-	default:
+	if h.attribute == poison {
 		return
 	}
-	l.work.Go(func() { l.alter(o) })
+	first := behave(h.jobID, 0)
+	switch {
+	case (first.fails || first.hangs) && first.lasts() > 50*time.Millisecond:
+		// A hand edits the row in the midst of a run that fails.
+		l.work.Go(func() {
+			if wait(ctx, time.Until(h.due())+first.lasts()/2) {
+				l.hands.change(l, h, []string{rescheduled, rescheduled, lowered, cancelled}[rand.IntN(4)])
+			}
+		})
+	case rand.IntN(20) == 0: // at the last moment
+		l.work.Go(func() {
+			if wait(ctx, time.Until(h.due())-time.Duration(rand.Int64N(int64(50*time.Millisecond)))) {
+				l.byAPI(h, []string{cancelled, rescheduled}[rand.IntN(2)])
+			}
+		})
+	case rand.IntN(6) == 0:
+		l.work.Go(func() {
+			for range 1 + rand.IntN(3) {
+				// Before its time or while it runs: the customer's moment.
+				if !wait(ctx, time.Duration(rand.Float64()*1.1*float64(max(time.Until(h.due()), 300*time.Millisecond)))) {
+					return
+				}
+				l.changeSomehow(ctx, h)
+			}
+		})
+	}
 }
 
-// alter cancels or reschedules a task, at times so late that it runs already.
-func (l *load) alter(o *order) {
-	<-time.After(time.Duration(rand.Float64() * 1.02 * float64(time.Until(o.due)))) // the customer's moment
-	api := l.fleet.anyAPI()
-	if api == nil {
-		o.change.kind = noChange
-		return
+// wait lets time go by; false if ctx ended before.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-	defer cancel()
-	var err error
-	o.change.sent = time.Now()
-	if o.change.kind == cancelled {
-		err = api.Cancel(ctx, o.jobID)
-	} else {
-		o.change.due = ahead()
-		_, err = api.Reschedule(ctx, o.jobID, client.Change{ActionTime: o.change.due})
-	}
-	o.change.answered = time.Now()
-	var refusal *client.Error
-	switch isRefusal := errors.As(err, &refusal); {
-	case err == nil:
-		o.change.done = made
-	case isRefusal && refusal.Status == http.StatusConflict:
-		l.conflicts.Add(1)
-	case isRefusal && refusal.Status < 500:
-		l.problem("refused to change task %d: %v", o.jobID, err)
-	default:
-		o.change.done = unknown
-		l.unavailable.Add(1)
-	}
+}
+
+func (l *load) historyOf(jobID uint64) *history {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[jobID]
 }
 
 func (l *load) problem(format string, args ...any) {

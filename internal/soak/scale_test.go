@@ -41,7 +41,7 @@ const idleFor = 15 * time.Second
 
 func benchJoin(b *testing.B) {
 	consul := testrig.Consul(b)
-	f := newFleet(b, consul.Addr(), consul.Prefix(), 4, many)
+	f := newFleet(b, sharedServers(b, consul.Addr(), consul.Prefix()), 4, many)
 	var asked atomic.Int64
 	for _, n := range f.nodes {
 		n.cfg.Cluster.Consul.Address = countRequests(b, n.lines["consul"].Addr(), &asked)
@@ -84,7 +84,7 @@ func (f *fleet) shares() (list []int) {
 
 func benchTen(b *testing.B) {
 	consul := testrig.Consul(b)
-	f := newFleet(b, consul.Addr(), consul.Prefix(), 10, many)
+	f := newFleet(b, sharedServers(b, consul.Addr(), consul.Prefix()), 10, many)
 	began := time.Now()
 	f.startAll()
 	listening := time.Now()
@@ -100,7 +100,7 @@ func benchTen(b *testing.B) {
 // when there is something to do, so all nodes are told of tasks in all partitions, all the time.
 func benchLeave(b *testing.B) {
 	consul := testrig.Consul(b)
-	f := newFleet(b, consul.Addr(), consul.Prefix(), 2, many)
+	f := newFleet(b, sharedServers(b, consul.Addr(), consul.Prefix()), 2, many)
 	f.startAll()
 	f.awaitWhole()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -116,7 +116,7 @@ func benchLeave(b *testing.B) {
 	cancel()
 	work.Wait()
 	f.stopAll()
-	all := readReigns(f)
+	all := readTenures(f)
 	require.Empty(b, all.conflicts())
 	gap := all.gap(began.UnixNano(), whole.UnixNano())
 	require.NotZero(b, gap)
@@ -128,7 +128,7 @@ func benchLeave(b *testing.B) {
 
 // onePerPartition lists job_ids that nobody has, one in each partition.
 func (f *fleet) onePerPartition() []uint64 {
-	layout := sharding.Layout{Databases: f.cfg.Store.Databases, TablesPerDatabase: f.cfg.Store.TablesPerDatabase, Partitions: f.cfg.Cluster.Partitions}
+	layout := f.layout()
 	ids := make([]uint64, layout.Partitions)
 	for shard := range layout.Databases * layout.TablesPerDatabase {
 		ids[layout.Partition(shard)] = uint64(shard)<<10 | sharding.HandWorker

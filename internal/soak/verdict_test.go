@@ -2,7 +2,6 @@ package soak_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,29 +10,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/app"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // run is a run of a task.
 type run struct {
-	by       *life
-	span     span
-	attempts uint64
+	by   *process
+	span span
 }
 
 // readRuns reads the runs of all processes, by job_id, in the order of their beginning.
 func readRuns(f *fleet) map[uint64][]run {
 	all := map[uint64][]run{}
 	for _, n := range f.nodes {
-		for _, l := range n.lives {
-			list, err := readBook(l.dir, runsFile)
+		for _, p := range n.processes {
+			list, err := readLedger(p.dir, runsFile)
 			require.NoError(f.t, err)
 			for _, s := range list {
-				all[s.key] = append(all[s.key], run{l, s, s.note})
+				all[s.key] = append(all[s.key], run{p, s})
 			}
 		}
 	}
@@ -49,22 +44,46 @@ const (
 	recording = 3 * time.Second        // the outcome is on its way to the store: milliseconds, unless the machine is busy
 )
 
-// during tells whether a fault hit a run, or its recording.
-func (r run) during(f *fault) bool {
-	if f.life != nil && f.life != r.by || !slices.Contains(f.nodes, r.by.node) {
-		return false
-	}
-	end := r.span.till
-	if end == 0 {
-		end = r.by.ended.UnixNano()
-	}
-	return r.span.from-int64(starting) <= f.end.UnixNano() && end+int64(recording) >= f.begin.UnixNano()
+// hits tells whether a fault was one of this process.
+func (f *fault) hits(p *process) bool {
+	return (f.process == nil || f.process == p) && slices.Contains(f.nodes, p.node)
 }
 
-// explain gives the fault because of which a run may not be on record.
-func (v *verdict) explain(r run) *fault {
+// overlaps tells whether a fault hit a process at some time between the two.
+func (f *fault) overlaps(p *process, from, till int64) bool {
+	return f.hits(p) && from <= f.end.UnixNano() && till >= f.begin.UnixNano()
+}
+
+// recordedBy is when the outcome of a run is on record, unless a fault kept it from that. A transaction that somebody
+// left open may hold up its row, and for a moment others of its database.
+func (v *verdict) recordedBy(r run) int64 {
+	by := r.span.till
+	if by == 0 {
+		by = r.by.ended.UnixNano()
+	}
+	by += int64(recording)
+	for _, lock := range v.locks[v.database(r.span.key)] {
+		if lock.sent.UnixNano() <= by && lock.answered.UnixNano() >= r.span.from {
+			by = max(by, lock.answered.UnixNano()+int64(recording))
+		}
+	}
+	return by
+}
+
+// explanations are the faults because of which a run may not be on record.
+func (v *verdict) explanations(r run) (list []*fault) {
 	for _, f := range v.faults {
-		if f.explains && r.during(f) {
+		if f.explains && f.overlaps(r.by, r.span.from-int64(starting), v.recordedBy(r)) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// faultBetween gives a fault that lasted at some time between the two.
+func (v *verdict) faultBetween(from, till int64) *fault {
+	for _, f := range v.faults {
+		if from < f.whole.UnixNano() && till > f.begin.UnixNano() {
 			return f
 		}
 	}
@@ -74,13 +93,12 @@ func (v *verdict) explain(r run) *fault {
 // readStalls makes faults of what stood still though nobody was told to.
 func readStalls(f *fleet, known []*fault) (list []*fault) {
 	for _, n := range f.nodes {
-		for _, l := range n.lives {
-			stalls, err := readBook(l.dir, stallsFile)
+		for _, p := range n.processes {
+			stalls, err := readLedger(p.dir, stallsFile)
 			require.NoError(f.t, err)
 			for _, s := range stalls {
-				still := run{by: l, span: s}
-				if !slices.ContainsFunc(known, still.during) {
-					list = append(list, &fault{kind: "stood still", nodes: []*node{n}, life: l, explains: true,
+				if !slices.ContainsFunc(known, func(f *fault) bool { return f.overlaps(p, s.from, s.till+int64(recording)) }) {
+					list = append(list, &fault{kind: "stood still", nodes: []*node{n}, process: p, explains: true,
 						begin: time.Unix(0, s.from), end: time.Unix(0, s.till), whole: time.Unix(0, s.till)})
 				}
 			}
@@ -95,52 +113,81 @@ type tally struct {
 	unowned      time.Duration // the longest that a partition had no owner
 	whole        time.Duration // from the fault's end until all was well, the longest
 	tasks, twice int
-	late         map[string][]time.Duration // by biz_type
-	latest       *order
+	late         []time.Duration
+	latest       *story
 	latestBy     time.Duration
-	again        *order // one that ran twice
+	again        *story // one that ran twice
 }
 
 // verdict holds what was promised against what ran.
 type verdict struct {
-	fleet  *fleet
-	faults []*fault
-	orders []*order
-	runs   map[uint64][]run
-	status map[uint64]task.Status
-	reigns reigns
+	fleet   *fleet
+	faults  []*fault
+	stories []*story
+	runs    map[uint64][]run
+	rows    map[uint64]row
+	locks   map[int][]*change // transactions that were left open, by database
+	tenures tenures
 
-	kinds                                    map[string]*tally
-	fired, cancels, reschedules, unexplained int
-	lost, early, ranCancelled, wrong         []string // what is not as it should be
-	twice                                    []string
+	kinds  map[string]*tally
+	broken map[string][]string // what is not as it should be, by rule
 }
 
 const calm = "no fault"
 
-func newVerdict(f *fleet, faults []*fault, orders []*order) *verdict {
-	v := &verdict{fleet: f, faults: faults, orders: orders, runs: readRuns(f), status: readStatus(f), reigns: readReigns(f),
-		kinds: map[string]*tally{}}
-	v.faults = append(v.faults, readStalls(f, faults)...)
+func newVerdict(f *fleet, faults []*fault, histories []*history) *verdict {
+	v := &verdict{fleet: f, faults: slices.Concat(faults, f.ended), runs: readRuns(f), rows: readRows(f), tenures: readTenures(f),
+		locks: map[int][]*change{}, kinds: map[string]*tally{}, broken: map[string][]string{}}
+	v.faults = append(v.faults, readStalls(f, v.faults)...)
 	for _, f := range v.faults {
 		k := v.kind(f)
 		k.count++
-		k.unowned = max(k.unowned, v.reigns.gap(f.begin.UnixNano(), f.whole.UnixNano()))
+		k.unowned = max(k.unowned, v.tenures.gap(f.begin.UnixNano(), f.whole.UnixNano()))
 		k.whole = max(k.whole, f.whole.Sub(f.end))
 	}
-	for _, o := range orders {
-		v.judge(o)
-	}
-	known := make(map[uint64]bool, len(orders))
-	for _, o := range orders {
-		known[o.jobID] = true
-	}
-	for id, s := range v.status {
-		if !known[id] {
-			v.wrong = append(v.wrong, fmt.Sprintf("task %d (%s) is in the store, but nobody submitted it", id, s))
+	known := make(map[uint64]bool, len(histories))
+	for _, h := range histories {
+		known[h.jobID] = true
+		for _, c := range h.changes {
+			if c.kind == locked {
+				d := v.database(h.jobID)
+				v.locks[d] = append(v.locks[d], c)
+			}
 		}
 	}
+	for _, h := range histories {
+		v.judge(v.tell(h))
+	}
+	for id, r := range v.rows {
+		if !known[id] {
+			v.blame("tasks are in the store that nobody submitted", fmt.Sprintf("task %d (%s)", id, r.status))
+		}
+	}
+	for _, c := range v.tenures.conflicts() {
+		v.blame("partitions had two owners", c.String())
+	}
 	return v
+}
+
+func (v *verdict) blame(broken, what string) { v.broken[broken] = append(v.broken[broken], what) }
+
+// judge asks all rules of one task.
+func (v *verdict) judge(s *story) {
+	v.stories = append(v.stories, s)
+	for _, r := range rules {
+		if wrong := r.ask(v, s); wrong != "" {
+			v.blame(r.broken, wrong+": "+v.text(s))
+		}
+	}
+	if len(s.runs) > 0 {
+		v.count(s)
+	}
+}
+
+func (v *verdict) database(jobID uint64) int {
+	layout := v.fleet.layout()
+	shard, _ := layout.ShardOf(jobID)
+	return layout.Database(shard)
 }
 
 // kind gives the tally of a fault; nil: of calm times.
@@ -150,131 +197,68 @@ func (v *verdict) kind(f *fault) *tally {
 		name = f.kind
 	}
 	if v.kinds[name] == nil {
-		v.kinds[name] = &tally{late: map[string][]time.Duration{}}
+		v.kinds[name] = &tally{}
 	}
 	return v.kinds[name]
 }
 
-// judge looks at one task.
-func (v *verdict) judge(o *order) {
-	runs, status := v.runs[o.jobID], v.status[o.jobID]
-	switch {
-	case o.change.kind == cancelled && o.change.done == made:
-		v.judgeCancelled(o, runs)
-		return
-	case len(runs) == 0 && o.change.kind == cancelled && o.change.done == unknown && status == task.Cancelled:
-		v.cancels++
-		return
-	case len(runs) == 0:
-		v.lost = append(v.lost, v.story(o))
-		return
-	case status != task.Processed && (o.change.kind != cancelled || o.change.done != unknown):
-		v.wrong = append(v.wrong, "not processed in the end: "+v.story(o))
-	}
-	v.fired++
-	if o.change.kind == rescheduled && o.change.done == made {
-		v.reschedules++
-	}
-	for _, r := range runs {
-		if r.span.from < o.earliest(r.span.from) {
-			v.early = append(v.early, v.story(o))
-			break
+// count puts a task into the table: under the fault that made it late or run twice.
+func (v *verdict) count(s *story) {
+	if len(s.changes) == 0 {
+		due := s.due().UnixNano()
+		late := time.Duration(s.runs[0].span.from - due)
+		k := v.kind(v.faultBetween(due, s.runs[0].span.from))
+		k.tasks++
+		k.late = append(k.late, late)
+		if late > k.latestBy {
+			k.latest, k.latestBy = s, late
 		}
 	}
-	v.judgeLateness(o, runs[0])
-	if len(runs) > 1 {
-		v.judgeTwice(o, runs)
-	}
-}
-
-func (v *verdict) judgeCancelled(o *order, runs []run) {
-	v.cancels++
-	for _, r := range runs {
-		// A run that a kill kept off the record may have been before.
-		if r.span.from >= o.change.sent.UnixNano() || v.explain(r) == nil {
-			v.ranCancelled = append(v.ranCancelled, v.story(o))
+	for i, r := range s.runs[1:] {
+		if before := s.runs[i]; before.span.end == endOK || before.span.seen.attempts == r.span.seen.attempts {
+			if list := v.explanations(before); len(list) > 0 {
+				k := v.kind(list[0])
+				k.twice++
+				k.again = s
+			}
 			return
 		}
 	}
-	if v.status[o.jobID] != task.Cancelled {
-		v.wrong = append(v.wrong, "not cancelled in the end: "+v.story(o))
-	}
 }
 
-// earliest is the time before which a run that began then should not have begun.
-func (o *order) earliest(at int64) int64 {
-	due := o.due.UnixNano()
-	if c := o.change; c.kind == rescheduled && c.done != refused && at >= c.sent.UnixNano() {
-		if c.done == made && at > c.answered.UnixNano() {
-			return c.due.UnixNano()
-		}
-		return min(due, c.due.UnixNano())
-	}
-	return due
-}
-
-// expected is the time at which a task should run.
-func (o *order) expected() time.Time {
-	c := o.change
-	if c.kind == rescheduled && (c.done == made || c.done == unknown && c.due.After(o.due)) {
-		return c.due
-	}
-	return o.due
-}
-
-func (v *verdict) judgeLateness(o *order, first run) {
-	due := o.expected()
-	late := time.Duration(first.span.from - due.UnixNano())
-	var by *fault
-	for _, f := range v.faults {
-		if due.Before(f.whole) && first.span.from > f.begin.UnixNano() {
-			by = f
-			break
-		}
-	}
-	k := v.kind(by)
-	k.tasks++
-	k.late[o.bizType] = append(k.late[o.bizType], late)
-	if late > k.latestBy {
-		k.latest, k.latestBy = o, late
-	}
-}
-
-// judgeTwice asks for each run but the last why it was not the last.
-func (v *verdict) judgeTwice(o *order, runs []run) {
-	explained := 0
-	var why *fault // of the first that is explained: the last one needs no reason
-	for _, r := range runs {
-		if f := v.explain(r); f != nil {
-			explained++
-			why = cmp.Or(why, f)
-		}
-	}
-	if explained < len(runs)-1 {
-		v.unexplained++
-		v.twice = append(v.twice, v.story(o))
-		return
-	}
-	k := v.kind(why)
-	k.twice++
-	k.again = o
-}
-
-// story tells all that is known of a task.
-func (v *verdict) story(o *order) string {
+// text tells all that is known of a task.
+func (v *verdict) text(s *story) string {
 	var text strings.Builder
-	shard := sharding.Layout{Databases: v.fleet.cfg.Store.Databases, TablesPerDatabase: v.fleet.cfg.Store.TablesPerDatabase,
-		Partitions: v.fleet.cfg.Cluster.Partitions}
-	fmt.Fprintf(&text, "%s task %d (partition %d) due %s, taken by %s at %s (submit %d), now %s", o.bizType, o.jobID,
-		shard.Partition(shard.Shard(o.bizID)), clock(o.due.UnixNano()), o.at, clock(o.known.UnixNano()), o.tries, v.status[o.jobID])
-	if c := o.change; c.kind != noChange {
-		fmt.Fprintf(&text, "; %s %s to %s, sent %s, answered %s", []string{"", "cancel", "reschedule"}[c.kind],
-			[]string{"refused", "unknown", "made"}[c.done], clock(c.due.UnixNano()), clock(c.sent.UnixNano()), clock(c.answered.UnixNano()))
+	layout := v.fleet.layout()
+	shard, _ := layout.ShardOf(s.jobID)
+	fmt.Fprintf(&text, "%s task %d (partition %d)", s.bizType, s.jobID, layout.Partition(shard))
+	for _, try := range s.submits {
+		fmt.Fprintf(&text, " due %s", clock(try.due.UnixNano()))
 	}
-	for _, r := range v.runs[o.jobID] {
-		fmt.Fprintf(&text, "; ran on %s from %s to %s, attempts %d", r.by, clock(r.span.from), clock(r.span.till), r.attempts)
-		if f := v.explain(r); f != nil {
-			fmt.Fprintf(&text, " (%s)", f)
+	fmt.Fprintf(&text, ", taken by %v at %s, now %s at %s, attempts %d", s.at, clock(s.known.UnixNano()), s.row.status,
+		clock(s.row.action*int64(time.Millisecond)), s.row.attempts)
+	for _, c := range s.inTurn() {
+		by := "API"
+		if c.hand {
+			by = "hand"
+		}
+		fmt.Fprintf(&text, "; %s by %s %s", c.kind, by, []string{"refused", "unknown", "made"}[c.done])
+		if !c.set.low.IsZero() {
+			fmt.Fprintf(&text, " to %s", clock(c.set.low.UnixNano()))
+		}
+		if c.set.attempts != nil {
+			fmt.Fprintf(&text, " attempts %d", *c.set.attempts)
+		}
+		if !c.read.IsZero() {
+			fmt.Fprintf(&text, ", tag of %s", clock(c.read.UnixNano()))
+		}
+		fmt.Fprintf(&text, ", sent %s, answered %s", clock(c.sent.UnixNano()), clock(c.answered.UnixNano()))
+	}
+	for _, r := range s.runs {
+		fmt.Fprintf(&text, "; ran on %s from %s to %s (%s), action_time %s, attempts %d", r.by, clock(r.span.from), clock(r.span.till),
+			[]string{"no end", "ok", "failed", "stopped"}[r.span.end], clock(r.span.seen.action*int64(time.Millisecond)), r.span.seen.attempts)
+		for _, f := range v.explanations(r) {
+			fmt.Fprintf(&text, " [%s]", f)
 		}
 	}
 	return text.String()
@@ -284,20 +268,16 @@ func (v *verdict) story(o *order) string {
 func (v *verdict) table() string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "fault\ttimes\tno owner\twhole after\ttasks\tscan p99\tmax\tredis p99\tmax\ttwice\t")
+	fmt.Fprintln(w, "fault\ttimes\tno owner\twhole after\ttasks\tp50\tp99\tmax\ttwice\t")
 	names := slices.Sorted(maps.Keys(v.kinds))
 	for _, name := range names {
 		k := v.kinds[name]
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t", name, k.count, ms(k.unowned), ms(k.whole), k.tasks)
-		for _, b := range bizTypes {
-			slices.Sort(k.late[b])
-			fmt.Fprintf(w, "%s\t%s\t", ms(quantile(k.late[b], .99)), ms(quantile(k.late[b], 1)))
-		}
-		fmt.Fprintf(w, "%d\t\n", k.twice)
+		slices.Sort(k.late)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t\n", name, k.count, ms(k.unowned), ms(k.whole), k.tasks,
+			ms(quantile(k.late, .5)), ms(quantile(k.late, .99)), ms(quantile(k.late, 1)), k.twice)
 	}
 	_ = w.Flush()
-	fmt.Fprintf(&text, "submitted %d, fired %d, cancelled %d, rescheduled %d, lost %d, early %d, cancelled but ran %d, twice unexplained %d\n",
-		len(v.orders), v.fired, v.cancels, v.reschedules, len(v.lost), len(v.early), len(v.ranCancelled), v.unexplained)
+	fmt.Fprintln(&text, v.numbers())
 	for _, name := range names {
 		k := v.kinds[name]
 		if k.latest == nil {
@@ -308,12 +288,39 @@ func (v *verdict) table() string {
 		if goal > 0 && k.latestBy > goal {
 			warning = fmt.Sprintf(", WARNING: more than %s", goal)
 		}
-		fmt.Fprintf(&text, "latest of %s (%s%s): %s\n", name, ms(k.latestBy), warning, v.story(k.latest))
+		fmt.Fprintf(&text, "latest of %s (%s%s): %s\n", name, ms(k.latestBy), warning, v.text(k.latest))
 		if k.again != nil {
-			fmt.Fprintf(&text, "twice by %s: %s\n", name, v.story(k.again))
+			fmt.Fprintf(&text, "twice by %s: %s\n", name, v.text(k.again))
 		}
 	}
 	return text.String()
+}
+
+// numbers says how much of each there was.
+func (v *verdict) numbers() string {
+	ends, changes, runs := map[task.Status]int{}, map[string]int{}, map[uint64]int{}
+	for _, s := range v.stories {
+		ends[s.row.status]++
+		for _, c := range s.changes {
+			who := "API "
+			if c.hand {
+				who = "hand "
+			}
+			if c.done == made {
+				changes[who+c.kind]++
+			}
+		}
+		for _, r := range s.runs {
+			runs[r.span.end]++
+		}
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d tasks: %d processed, %d cancelled, %d dead, %d pending; %d runs well, %d failed, %d without an end; changes made:",
+		len(v.stories), ends[task.Processed], ends[task.Cancelled], ends[task.Dead], ends[task.Pending], runs[endOK], runs[endFailed], runs[0])
+	for _, kind := range slices.Sorted(maps.Keys(changes)) {
+		fmt.Fprintf(&text, " %s %d,", kind, changes[kind])
+	}
+	return strings.TrimSuffix(text.String(), ",")
 }
 
 func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
@@ -324,69 +331,4 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 		return 0
 	}
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-// readStatus reads what the store says of each task, by plain SQL.
-func readStatus(f *fleet) map[uint64]task.Status {
-	list, err := app.Databases(f.cfg, true)
-	require.NoError(f.t, err)
-	defer func() { require.NoError(f.t, app.CloseDatabases(list)) }()
-	found := make([]map[uint64]task.Status, len(list))
-	g, ctx := errgroup.WithContext(context.WithoutCancel(f.t.Context()))
-	for i, d := range list {
-		found[i] = map[uint64]task.Status{}
-		g.Go(func() error {
-			rows, err := d.DB.QueryContext(ctx, eachTable(f, "SELECT job_id, status FROM %s"))
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				var id uint64
-				var s task.Status
-				if err := rows.Scan(&id, &s); err != nil {
-					return err
-				}
-				found[i][id] = s
-			}
-			return rows.Err()
-		})
-	}
-	require.NoError(f.t, g.Wait())
-	all := map[uint64]task.Status{}
-	for _, one := range found {
-		maps.Copy(all, one)
-	}
-	return all
-}
-
-// eachTable makes one query over the tables of a database.
-func eachTable(f *fleet, query string) string {
-	parts := make([]string, f.cfg.Store.TablesPerDatabase)
-	for i := range parts {
-		parts[i] = fmt.Sprintf(query, sharding.TableName(i))
-	}
-	return strings.Join(parts, " UNION ALL ")
-}
-
-// awaitDone waits until nothing is pending.
-func (f *fleet) awaitDone(patience time.Duration) {
-	f.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		pending := 0
-		for _, s := range readStatus(f) {
-			if s == task.Pending {
-				pending++
-			}
-		}
-		if pending == 0 {
-			return
-		}
-		if time.Now().After(deadline) { // the verdict says which
-			f.t.Errorf("%d tasks are still pending after %s", pending, patience)
-			return
-		}
-		<-time.After(250 * time.Millisecond) // the store tells nobody
-	}
 }

@@ -15,12 +15,13 @@ import (
 // It is our own because github.com/Shopify/toxiproxy (2.5.0) keeps goroutines when it is stopped with data under way,
 // which every test's leak check would find, and knows no stall that loses nothing.
 type Proxy struct {
-	t              testing.TB
-	addr, upstream string
+	t    testing.TB
+	addr string
 
-	mu   sync.Mutex
-	gate chan struct{} // closed: data may pass
-	hang func()        // ends listener and connections; nil while cut
+	mu       sync.Mutex
+	upstream string        // of new connections
+	gate     chan struct{} // closed: data may pass
+	hang     func()        // ends listener and connections; nil while cut
 }
 
 // StartProxy starts a proxy to upstream (host:port) on a port of its own. It ends with the test.
@@ -39,6 +40,14 @@ func StartProxy(t testing.TB, upstream string) *Proxy {
 
 // Addr is the host:port to dial in the server's stead. It stays the same.
 func (p *Proxy) Addr() string { return p.addr }
+
+// Turn leads new connections to another server, as a name or an address does that moves in a fail-over. Those that there
+// are stay where they are.
+func (p *Proxy) Turn(upstream string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = upstream
+}
 
 // Cut drops all connections and refuses new ones. Once it returns, nothing passes any more.
 func (p *Proxy) Cut() {
@@ -126,7 +135,10 @@ func (p *Proxy) carry(ctx context.Context, client net.Conn) {
 	if !p.mayPass(ctx) {
 		return
 	}
-	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.upstream)
+	p.mu.Lock()
+	upstream := p.upstream
+	p.mu.Unlock()
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", upstream)
 	if err != nil {
 		return
 	}

@@ -92,7 +92,10 @@ func (c *RedisCluster) SlotOf(key string) int {
 	var answer string
 	var err error
 	for i := range c.nodes {
-		if answer, err = redisCall(c.t.Context(), c.addr(i), "CLUSTER", "KEYSLOT", key); err == nil {
+		ctx, cancel := context.WithTimeout(c.t.Context(), probeTimeout) // one may be frozen
+		answer, err = redisCall(ctx, c.addr(i), "CLUSTER", "KEYSLOT", key)
+		cancel()
+		if err == nil {
 			break // any that is up will do
 		}
 	}
@@ -110,6 +113,21 @@ func (c *RedisCluster) NodeOf(slot int) int { return c.owner[slot] }
 func (c *RedisCluster) Kill(node int) {
 	c.t.Helper()
 	c.nodes[node].Kill()
+}
+
+// Freeze halts a node (SIGSTOP): connections stay, answers do not come. The others hold it for dead after their time-out.
+func (c *RedisCluster) Freeze(node int) {
+	c.t.Helper()
+	c.nodes[node].Freeze()
+}
+
+// Thaw lets a frozen node go on and waits until each node calls the cluster complete.
+func (c *RedisCluster) Thaw(node int) {
+	c.t.Helper()
+	c.nodes[node].Thaw()
+	if err := c.awaitComplete(context.WithoutCancel(c.t.Context())); err != nil {
+		c.t.Fatalf("testrig: thaw node %d: %v", node, err)
+	}
 }
 
 // Start starts a node that is down, on the same data and the same ports. If it was the last one missing, Start waits

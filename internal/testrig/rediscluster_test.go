@@ -113,3 +113,13 @@ func oneKeyPerNode(c *RedisCluster) [clusterNodes]string {
 	}
 	return keys
 }
+
+func TestAClusterHasAFrozenNode(t *testing.T) {
+	t.Parallel()
+	c := StartRedisCluster(t)
+	slot := c.SlotOf("key")
+	c.Freeze(0)
+	require.Equal(t, slot, c.SlotOf("key"), "another node tells")
+	c.Thaw(0)
+	require.Equal(t, "PONG", ask(t, c, 0, "PING"))
+}

@@ -1,11 +1,12 @@
 -- arm puts tasks into a slot's store queue, so that they run in time.
 --
--- KEYS     1 store queue, 2 prepare queue, 3 dead queue
+-- KEYS     1 store queue, 2 prepare queue, 3 dead queue, 4 marker
 -- ARGV     1 wake-up channel, 2 partition, 3 topic; 4 a member too long for a listpack
---          5 "all": members that are stored already get the new score; "missing": those of them that have more attempts
---          in the slot than given here keep theirs: they were rolled back, and their row does not know it
---          6… score, job_id of each member
--- Returns  {known}: how many were in the store or the prepare queue before
+--          5 "all": members that are stored already get the new score; "new": they keep theirs
+--          6 id of our store, 7 how many seconds a queue that is not used is kept
+--          8… score, job_id of each member
+-- Returns  {known}: how many were in the store or the prepare queue before; {-1}: the slot is another store's, nothing
+--          was done
 --
 -- A claimed task is left alone: who claimed it will settle it. Atomic, because a claim between the look at the prepare
 -- queue and the ZADD would leave the id in both queues, to run twice; and because the head must be compared with the
@@ -17,27 +18,28 @@
 local call = redis.call
 local store, prepare, dead = KEYS[1], KEYS[2], KEYS[3]
 
+local owner = string.match(call('GET', KEYS[4]) or '', '^toc/2 (%S+) ')
+if owner and owner ~= ARGV[6] and owner ~= '-' and ARGV[6] ~= '-' then
+  return {-1}
+end
+
 local ids = {}
 local n = 0
-for i = 7, #ARGV, 2 do
+for i = 9, #ARGV, 2 do
   n = n + 1
   ids[n] = ARGV[i]
 end
 call('ZREM', dead, unpack(ids))
 
 local claimed = call('ZMSCORE', prepare, unpack(ids))
-local stored = ARGV[5] == 'missing' and call('ZMSCORE', store, unpack(ids)) or {}
-
-local function attempts(score)
-  return math.fmod(score + 0, 1000) -- not tonumber: miniredis's cannot read 2e+15
-end
+local stored = ARGV[5] == 'new' and call('ZMSCORE', store, unpack(ids)) or {}
 
 local members = {}
 local first = math.huge -- the lowest score
 local m = 0
 for i = 1, n do
-  local score = ARGV[2 * i + 4]
-  if not claimed[i] and not (stored[i] and attempts(stored[i]) > attempts(score)) then
+  local score = ARGV[2 * i + 6]
+  if not claimed[i] and not stored[i] then
     members[m + 1], members[m + 2] = score, ids[i]
     m = m + 2
     if score + 0 < first then
@@ -56,6 +58,7 @@ if before then
 else
   added = call('ZADD', store, members[1], ARGV[4], unpack(members)) - 1
   call('ZREM', store, ARGV[4])
+  call('EXPIRE', store, ARGV[7])
 end
 first = math.floor(first / 1000)
 if not before or first < math.floor(before / 1000) then

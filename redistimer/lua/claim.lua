@@ -4,12 +4,15 @@
 -- KEYS     1 store queue, 2 prepare queue, 3 marker
 -- ARGV     1 at most so many, 0 to only look; 2 how much ahead of its time a task may be, 3 how long the claims last,
 --          both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a listpack
+--          6 our marker, 7 id of our store, 8 for how many milliseconds our marker is renewed, 0: not now
+--          9 how many seconds a queue that is not used is kept
 -- Returns  {"job_id score …", score of the next in the store queue, how many are in the prepare queue, marker,
 --          seconds, microseconds}; "" where there is none. The scores of the claimed are those they had in the store
 --          queue, the time is Redis's own.
 --
 -- Atomic, because two claimers must never get the same id, and an id must never be in neither queue. What is no job_id
--- (somebody's hand) is thrown out: nobody could ever settle it.
+-- (somebody's hand) is thrown out: nobody could ever settle it. Of a slot whose marker names another store nothing is
+-- claimed. A marker that is not ours is not renewed.
 --
 -- This runs more often than all other scripts together, and Redis does nothing else meanwhile: what is rare (attempts,
 -- a hand's scores) is kept out of the loop's way. Redis keeps a small sorted set as a listpack, in which each ZADD
@@ -19,8 +22,21 @@ local call, find, format = redis.call, string.find, string.format
 local store, prepare = KEYS[1], KEYS[2]
 local limit = tonumber(ARGV[1])
 local time = call('TIME')
+local marker = call('GET', KEYS[3]) or ''
+
+if marker ~= ARGV[6] then
+  local owner = string.match(marker, '^toc/2 (%S+) ')
+  if owner and owner ~= ARGV[7] and owner ~= '-' and ARGV[7] ~= '-' then
+    limit = 0
+  end
+elseif ARGV[8] ~= '0' and marker ~= '' then
+  call('PEXPIRE', KEYS[3], ARGV[8])
+  call('EXPIRE', store, ARGV[9])
+  call('EXPIRE', prepare, ARGV[9])
+end
 
 local claimed = {}
+local taken = 0
 if limit > 0 then
   local now = time[1] * 1000000 + time[2]
   local latest = format('%.0f', math.floor((now + ARGV[2]) / 1000) * 1000 + 999)
@@ -50,9 +66,14 @@ if limit > 0 then
   elseif n > 0 then
     call('ZADD', prepare, unpack(members))
   end
+  taken = n / 2
   if #due > 0 then
     call('ZREMRANGEBYRANK', store, 0, #due / 2 - 1) -- with no lower bound, the due are the first by rank
   end
 end
 local next = call('ZRANGE', store, 0, 0, 'WITHSCORES')[2] or ''
-return {table.concat(claimed, ' '), next, call('ZCARD', prepare), call('GET', KEYS[3]) or '', time[1], time[2]}
+local claims = call('ZCARD', prepare)
+if taken > 0 and claims == taken then
+  call('EXPIRE', prepare, ARGV[9])
+end
+return {table.concat(claimed, ' '), next, claims, marker, time[1], time[2]}

@@ -1,8 +1,8 @@
 -- release gives claims back untouched: the tasks did not run, so their attempts stay, and whoever claims next has them.
 --
 -- KEYS     1 store queue, 2 prepare queue
--- ARGV     1 wake-up channel, 2 partition, 3 topic
---          4… score for the store queue, job_id of each claim
+-- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many seconds a queue that is not used is kept
+--          5… score for the store queue, job_id of each claim
 -- Returns  {given}: how many were given back
 --
 -- Only what is still in the prepare queue goes back: the rest was settled or recovered meanwhile, and would come to
@@ -16,14 +16,14 @@ local function head()
 end
 
 local ids = {}
-for i = 5, #ARGV, 2 do
+for i = 6, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
 end
 local claimed = redis.call('ZMSCORE', prepare, unpack(ids))
 local members = {}
 for i, id in ipairs(ids) do
   if claimed[i] then
-    members[#members + 1] = ARGV[2 * i + 2]
+    members[#members + 1] = ARGV[2 * i + 3]
     members[#members + 1] = id
   end
 end
@@ -34,6 +34,9 @@ end
 local before = head()
 redis.call('ZREM', prepare, unpack(ids))
 redis.call('ZADD', store, unpack(members))
+if not before then
+  redis.call('EXPIRE', store, ARGV[4])
+end
 local after = head()
 if not before or after < before then
   redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])

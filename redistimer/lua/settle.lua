@@ -3,7 +3,8 @@
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
 -- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many are done, 5 how many are dead
---          6… job_id of each that is done; then time of death in ms, job_id of each that is dead;
+--          6 how many seconds a queue that is not used is kept, 7 and the dead queue; 8 how many dead it keeps
+--          9… job_id of each that is done; then time of death in ms, job_id of each that is dead;
 --          then score, job_id of each to run again
 -- Returns  {1}
 --
@@ -27,7 +28,7 @@ local function ids(first, last)
   return unpack(list)
 end
 
-local done = 6
+local done = 9
 local died = done + tonumber(ARGV[4])
 local back = died + 2 * tonumber(ARGV[5])
 local again = back <= #ARGV
@@ -41,11 +42,16 @@ if died < back then
   redis.call('ZREM', prepare, ids(died, back - 1))
   redis.call('ZREM', store, ids(died, back - 1))
   redis.call('ZADD', dead, unpack(ARGV, died, back - 1))
+  redis.call('ZREMRANGEBYRANK', dead, 0, -1 - ARGV[8]) -- the newest stay
+  redis.call('EXPIRE', dead, ARGV[7])
 end
 if again then
   redis.call('ZREM', prepare, ids(back, #ARGV))
   redis.call('ZREM', dead, ids(back, #ARGV))
   redis.call('ZADD', store, unpack(ARGV, back))
+  if not before then
+    redis.call('EXPIRE', store, ARGV[6])
+  end
   local after = head()
   if not before or after < before then
     redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])

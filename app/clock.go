@@ -1,0 +1,153 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxSkew is how far this machine's clock may be from the others' before that is told and corrected.
+	maxSkew = time.Second
+	// unconfirmed is how long a jump ahead is not believed where there is no other clock to ask.
+	unconfirmed = 10 * time.Second
+)
+
+// clock is the wall clock by which tasks fire. It never fires them early because this machine's clock is ahead: a
+// jump ahead is believed once a database or Redis confirms it, and a clock that is ahead of theirs by more than maxSkew
+// is set back by that much. A clock that is behind is told and left alone: then tasks are late, but never early.
+type clock struct {
+	raw    func() time.Time
+	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	accepted time.Duration // the drift that is believed
+	lead     time.Duration // how far it is ahead of the other clocks, taken off; 0 within maxSkew
+	behind   time.Duration // how far it is behind them; 0 within maxSkew
+	jumped   time.Time     // since when a jump ahead waits to be believed; zero: there is none
+}
+
+func newClock(logger *slog.Logger) *clock {
+	start := time.Now()
+	return &clock{raw: time.Now, logger: logger, drift: func(now time.Time) time.Duration {
+		return now.Round(0).Sub(start.Round(0)) - now.Sub(start) // Round takes the monotonic reading away
+	}}
+}
+
+// Now is the time by which tasks fire.
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.raw()
+	return now.Add(-c.lead - c.leap(now))
+}
+
+// leap is how far the wall clock has jumped ahead without being believed. The caller holds mu.
+func (c *clock) leap(now time.Time) time.Duration {
+	d := c.drift(now) - c.accepted
+	switch {
+	case d <= -maxSkew: // set back: never early, so it is believed at once
+		c.accepted, c.jumped = c.drift(now), time.Time{}
+		return 0
+	case d < maxSkew:
+		c.jumped = time.Time{}
+		return 0
+	case c.jumped.IsZero():
+		c.jumped = now
+		c.logger.Warn("this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it", "by", d.Round(time.Millisecond))
+	case now.Sub(c.jumped) >= unconfirmed:
+		c.accepted, c.jumped = c.drift(now), time.Time{}
+		return 0
+	}
+	return d
+}
+
+// watchClock compares this machine's clock with the databases' and Redis's each second, until ctx ends.
+func (a *App) watchClock(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		a.compareClocks()
+	}
+}
+
+// compareClocks compares this machine's clock with the others', as far as they were read lately.
+func (a *App) compareClocks() {
+	var ahead []time.Duration
+	for d := range a.layout.Databases {
+		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
+			ahead = append(ahead, nearest(r.Sent.Round(0).Sub(r.Server), r.Received.Round(0).Sub(r.Server)))
+		}
+	}
+	if skew, ok := a.timer.Skew(); ok && !isEmbedded(a.cfg.Redis) {
+		ahead = append(ahead, skew+a.clock.correction())
+	}
+	a.clock.observe(ahead)
+}
+
+// staleReading is how old a reading of another clock may be to count.
+const staleReading = 5 * time.Second
+
+// nearest is the value from least to most that is nearest to 0: the other clock was read at some moment between the
+// question and the answer.
+func nearest(least, most time.Duration) time.Duration { return max(least, min(0, most)) }
+
+// correction is what Now takes off.
+func (c *clock) correction() time.Duration { return c.raw().Sub(c.Now()) }
+
+// observe compares this machine's clock with others: by how much it is ahead of each, negative if behind. The median
+// counts, so that one of them that is wrong misleads nobody.
+func (c *clock) observe(ahead []time.Duration) {
+	if len(ahead) == 0 {
+		return
+	}
+	ahead = slices.Sorted(slices.Values(ahead))
+	median := ahead[len(ahead)/2]
+	if len(ahead)%2 == 0 && median > 0 { // between two that differ, the lesser skew
+		median = max(0, min(median, ahead[len(ahead)/2-1]))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.lead != 0 || c.behind != 0
+	c.accepted, c.jumped = c.drift(c.raw()), time.Time{}
+	c.lead, c.behind = 0, 0
+	switch {
+	case median > maxSkew:
+		c.lead = median
+	case median < -maxSkew:
+		c.behind = -median
+	}
+	switch is := c.lead != 0 || c.behind != 0; {
+	case is && !was:
+		c.logger.Error(c.say(), "others", len(ahead))
+	case was && !is:
+		c.logger.Info("this machine's clock agrees with the others again")
+	}
+}
+
+// Degraded says what users should know, "" if all is well.
+func (c *clock) Degraded() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.say()
+}
+
+func (c *clock) say() string {
+	switch {
+	case c.lead != 0:
+		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs", c.lead.Round(time.Millisecond))
+	case c.behind != 0:
+		return fmt.Sprintf("this machine's clock is %s behind the databases' and Redis's: tasks start late by that", c.behind.Round(time.Millisecond))
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,175 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// logbook is a log that a test reads.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// metric gives a series of a scrape, and whether it is there.
+func metric(t *testing.T, c *center, series string) (value float64, there bool) {
+	t.Helper()
+	for line := range strings.Lines(scrape(t, c)) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			require.NoError(t, err)
+			return value, true
+		}
+	}
+	return 0, false
+}
+
+// A database that is down is told at once and by everything, and nothing says that it is better before it is. Before, with
+// the server stopped and tasks overdue, toc_oldest_overdue_seconds read 0, toc_last_scan_timestamp_seconds was fresh, and
+// the log said that the database was scanned again.
+func TestADatabaseThatIsDownIsTold(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	shared, private := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
+	cfg.Store.Driver = configs.DriverMySQL
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4, 0
+	cfg.Store.MySQL.DSNs = []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf(private.DSN(), 1)}
+	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
+	log := &logbook{}
+	c := run(t, cfg, app.WithProcessor("ledger", newLedger()), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	is := func(series string, want float64) {
+		t.Helper()
+		require.Eventually(t, func() bool { v, _ := metric(t, c, series); return v == want }, 15*time.Second, 50*time.Millisecond, series)
+	}
+	is(`toc_database_up{database="1"}`, 1)
+	require.Eventually(t, func() bool {
+		v, there := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
+		return there && v > 0
+	}, 15*time.Second, 50*time.Millisecond)
+	const oldest, down = `toc_oldest_overdue_seconds{biz_type="order_close"}`, `toc_degraded{database="1",reason="database_down"}`
+	is(oldest, 0)
+
+	private.Kill()
+	began := time.Now()
+	is(`toc_database_up{database="1"}`, 0)
+	is(down, 1)
+	require.Less(t, time.Since(began), 15*time.Second)
+	scanned, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
+	require.Eventually(t, func() bool { v, _ := metric(t, c, oldest); return v > 4 }, 20*time.Second, 100*time.Millisecond)
+	later, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
+	require.Equal(t, scanned, later, "what was not read was not scanned")
+	other, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="0"}`)
+	require.Greater(t, other, later)
+	is(`toc_database_up{database="0"}`, 1)
+	require.NotContains(t, log.String(), "is scanned again")
+	require.NotContains(t, log.String(), "answers again")
+	require.Equal(t, 1, strings.Count(log.String(), "database is out of reach"))
+
+	private.Start()
+	is(`toc_database_up{database="1"}`, 1)
+	is(oldest, 0)
+	_, there := metric(t, c, down)
+	require.False(t, there)
+	require.Contains(t, log.String(), "database answers again")
+	require.Eventually(t, func() bool { v, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`); return v > later }, 15*time.Second, 50*time.Millisecond)
+}
+
+// Tasks whose biz_type is not configured stay pending, and that is told.
+func TestTasksOfAnUnknownBizTypeAreTold(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	other := configs.DefaultBizType()
+	other.ID, other.Name, other.Processor = 77, "gone_soon", "ledger"
+	both := cfg
+	both.BizTypes = append(both.BizTypes, other)
+	before := run(t, both, app.WithProcessor("ledger", newLedger()))
+	for i := range uint64(3) {
+		_, err := before.Desk().Submit(t.Context(), intake.Submit{BizType: "gone_soon", BizID: i, When: intake.In(10 * time.Minute)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, before.stop())
+	list, err := app.Databases(cfg, false)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, app.CloseDatabases(list)) }()
+	for _, d := range list {
+		for table := range cfg.Store.TablesPerDatabase {
+			_, err := d.DB.Exec("UPDATE " + sharding.TableName(table) + " SET action_time = '2026-01-01 00:00:00.000' WHERE biz_type = 77")
+			require.NoError(t, err)
+		}
+	}
+	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	require.Eventually(t, func() bool { v, _ := metric(t, c, `toc_unknown_type_pending{biz_type="77"}`); return v == 3 }, 15*time.Second, 50*time.Millisecond)
+	awaitDegraded(t, c, "3 overdue tasks have biz_type 77, which is not configured: they stay pending")
+	v, _ := metric(t, c, `toc_degraded{database="",reason="unknown_type"}`)
+	require.EqualValues(t, 1, v)
+}
+
+// Before, every submit was answered 503, /readyz said that all was well, and the log said nothing.
+func TestADatabaseThatRefusesWritesIsReported(t *testing.T) {
+	t.Parallel()
+	cfg := onMySQL(t, embedded(t))
+	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	degraded := func() (list []string) {
+		answer, err := http.Get("http://" + c.Addr() + "/readyz")
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		var ready struct{ Degraded []string }
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&ready))
+		return ready.Degraded
+	}
+	submit := func() error {
+		_, err := c.Desk().Submit(context.Background(), intake.Submit{BizType: "order_close", BizID: 0, When: intake.In(time.Hour)})
+		return err
+	}
+	require.NoError(t, submit())
+	require.Empty(t, degraded())
+	list, err := app.Databases(cfg, false)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, app.CloseDatabases(list)) })
+	// It answers, and takes no rows: as with a full disk.
+	for _, table := range []string{"timeout_task_0000", "toc_meta"} {
+		_, err = list[0].DB.Exec("CREATE TRIGGER full_" + table + " BEFORE INSERT ON " + table +
+			" FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'")
+		require.NoError(t, err)
+	}
+	require.Error(t, submit())
+	require.Eventually(t, func() bool {
+		said := strings.Join(degraded(), "; ")
+		return strings.Contains(said, "database 0 refuses writes: ") && !strings.Contains(said, "database 1")
+	}, 10*time.Second, 50*time.Millisecond)
+	for _, table := range []string{"timeout_task_0000", "toc_meta"} {
+		_, err = list[0].DB.Exec("DROP TRIGGER full_" + table)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return len(degraded()) == 0 }, 10*time.Second, 50*time.Millisecond, "though nobody submits")
+	require.NoError(t, submit())
+}

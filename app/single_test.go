@@ -1,0 +1,235 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// All connections of a single node are cut again and again, while a second process is
+// started on its store whenever it has been refused. Before, 7 of 400 tasks were fired
+// by both.
+func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
+	t.Parallel()
+	server := testrig.MySQL(t)
+	cfg := onMySQL(t, embedded(t))
+	fired := newLedger()
+	a := run(t, cfg, app.WithProcessor("ledger", fired))
+
+	ctx, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer stop()
+	refused := 0
+	others.Go(func() {
+		for ctx.Err() == nil {
+			b, err := app.New(cfg, app.WithLogger(testLogger(t)), app.WithoutHTTP(), app.WithProcessor("ledger", fired),
+				app.WithReady(func(string) { t.Error("a second process works on the store") }))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if b.Run(ctx) != nil {
+				refused++
+			}
+		}
+	})
+	db := server.DB(t)
+	due := map[uint64]time.Time{}
+	for range 100 {
+		for range 4 {
+			s, err := a.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
+				When: intake.In(time.Duration(rand.Int64N(int64(2 * time.Second))))})
+			if err == nil { // else its connection was cut, and it may be stored or not
+				due[s.Task.JobID] = s.Task.ActionTime
+			}
+		}
+		rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db LIKE ?", server.Prefix()+"%")
+		require.NoError(t, err)
+		for rows.Next() {
+			var id int64
+			require.NoError(t, rows.Scan(&id))
+			_, _ = db.ExecContext(t.Context(), fmt.Sprintf("KILL CONNECTION %d", id)) // it may be gone already
+		}
+		require.NoError(t, rows.Close())
+		<-time.After(50 * time.Millisecond) // the next cut
+	}
+	require.Greater(t, len(due), 50)
+	fired.awaitAll(t, due, 90*time.Second)
+	stop()
+	others.Wait()
+	fired.mu.Lock()
+	defer fired.mu.Unlock()
+	for id, runs := range fired.fired {
+		require.Len(t, runs, 1, "task %d", id)
+	}
+	t.Logf("%d tasks once each, the second process refused %d times", len(fired.fired), refused)
+	require.NotZero(t, refused)
+}
+
+// A process that stands still is replaced after its lease. When it goes on, it starts
+// nothing of what it had in hand. Before, nobody got in as long as it was silent.
+func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
+	t.Parallel()
+	cfg := onMySQL(t, embedded(t))
+	sink := newWebhookSink(t, 0)
+	cfg.BizTypes[0].Processor = configs.ProcessorWebhook
+	cfg.BizTypes[0].Webhook.URL = sink.URL
+	cfg.Scan.Lookahead = time.Minute // all of it is in the first one's memory
+	file := filepath.Join(t.TempDir(), "toc.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
+	const n = 200
+	submitBefore(t, cfg, n, 12*time.Second)
+	first := startChild(t, file)
+	defer func() { _ = first.Process.Kill(); _ = first.Wait() }()
+	require.Eventually(t, func() bool { sink.mu.Lock(); defer sink.mu.Unlock(); return len(sink.calls) > 0 }, 60*time.Second, time.Millisecond)
+	require.NoError(t, first.Process.Signal(syscall.SIGSTOP))
+	began := time.Now()
+	run(t, cfg) // waits until it works
+	took := time.Since(began)
+	require.Less(t, took, 20*time.Second)
+	require.Eventually(t, func() bool { sink.mu.Lock(); defer sink.mu.Unlock(); return len(sink.calls) > n/3 }, 60*time.Second, time.Millisecond)
+	require.NoError(t, first.Process.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 60*time.Second, 50*time.Millisecond)
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	twice := 0
+	for _, calls := range sink.calls {
+		if calls > 1 {
+			twice++
+		}
+	}
+	require.LessOrEqual(t, twice, 1, "what was on the wire when it was stopped, at most")
+	t.Logf("replaced after %s", took)
+}
+
+// The files of an embedded store are deleted under it. Before, submits went on to be
+// answered 201, and after a restart there was an empty store.
+func TestTheFilesOfAStoreAreGone(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	opts := []app.Option{app.WithProcessor("ledger", newLedger())}
+	c := run(t, cfg, opts...)
+	submit := func() error {
+		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Hour)})
+		return err
+	}
+	require.NoError(t, submit())
+	id := c.StoreID()
+	require.Regexp(t, "^[0-9a-f]{16}$", id)
+	files, err := filepath.Glob(cfg.Store.SQLite.Dir + "/*.db*")
+	require.NoError(t, err)
+	for _, f := range files {
+		require.NoError(t, os.Remove(f))
+	}
+	for range 20 {
+		require.ErrorIs(t, submit(), task.ErrUnavailable)
+	}
+	require.Eventually(t, func() bool {
+		code, degraded := readiness(t, c)
+		return code == http.StatusServiceUnavailable && strings.Contains(degraded, "database 0")
+	}, 30*time.Second, 50*time.Millisecond)
+	require.NoError(t, c.stop())
+	files, err = filepath.Glob(cfg.Store.SQLite.Dir + "/*.db")
+	require.NoError(t, err)
+	require.Empty(t, files, "nothing is made anew")
+
+	again, err := app.New(cfg, append(opts, app.WithLogger(testLogger(t)))...)
+	require.NoError(t, err)
+	var empty *migrations.EmptyError
+	require.ErrorAs(t, again.Run(t.Context()), &empty)
+	require.ErrorAs(t, app.Migrate(t.Context(), cfg, nil, nil), &empty)
+	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil, app.MakeLostAnew()))
+	c = run(t, cfg, opts...)
+	require.Equal(t, id, c.StoreID())
+	require.NoError(t, submit())
+}
+
+// A store that has lost one of its databases, or whose partitions are counted in
+// another way, is refused.
+func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+		opts := []app.Option{app.WithProcessor("ledger", newLedger())}
+		c := run(t, cfg, opts...)
+		id := c.StoreID()
+		require.NoError(t, c.stop())
+		start := func(cfg configs.Config) error {
+			a, err := app.New(cfg, append(opts, app.WithLogger(testLogger(t)))...)
+			require.NoError(t, err)
+			return a.Run(t.Context())
+		}
+		changed := cfg
+		changed.Cluster.Partitions = 8
+		err := start(changed)
+		var layout *migrations.LayoutError
+		require.ErrorAs(t, err, &layout)
+		require.ErrorContains(t, err, "cluster.partitions is 8")
+		require.NoError(t, app.Migrate(t.Context(), changed, nil, nil, app.Repartition()))
+		c = run(t, changed, opts...)
+		require.Equal(t, id, c.StoreID())
+		require.Error(t, app.Migrate(t.Context(), cfg, nil, nil, app.Repartition()), "somebody works on it")
+		require.NoError(t, c.stop())
+		cfg = changed
+
+		if cfg.Store.Driver == configs.DriverSQLite {
+			require.NoError(t, os.Remove(filepath.Join(cfg.Store.SQLite.Dir, "toc_3.db")))
+		} else {
+			list, err := app.Databases(cfg, false)
+			require.NoError(t, err)
+			_, err = list[3].DB.ExecContext(t.Context(), "DROP DATABASE `"+list[3].Name+"`")
+			require.NoError(t, err)
+			require.NoError(t, app.CloseDatabases(list))
+		}
+		for _, err := range []error{start(cfg), app.Migrate(t.Context(), cfg, nil, nil)} {
+			var empty *migrations.EmptyError
+			require.ErrorAs(t, err, &empty)
+			require.ErrorContains(t, err, "toc migrate --new")
+			require.Equal(t, id, empty.StoreID)
+		}
+		require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil, app.MakeLostAnew()))
+		require.Equal(t, id, run(t, cfg, opts...).StoreID())
+	})
+}
+
+// A first start that is killed at any moment can go on: it is not taken for a store
+// that has lost something.
+func TestAFirstStartThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	cfg.BizTypes[0].Processor = configs.ProcessorLog
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	dir := cfg.Store.SQLite.Dir
+	for i := range 30 {
+		cfg.Store.SQLite.Dir = filepath.Join(dir, fmt.Sprint(i))
+		file := filepath.Join(t.TempDir(), "toc.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
+		cmd := childCommand(file)
+		require.NoError(t, cmd.Start())
+		<-time.After(time.Duration(rand.Int64N(int64(250 * time.Millisecond)))) // the moment of the kill
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		c := run(t, cfg)
+		require.NotEmpty(t, c.StoreID())
+		require.NoError(t, c.stop())
+	}
+}

@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/timeoutcenter/toc/taskjson"
+)
+
+// ChangeOption is a condition of a change.
+type ChangeOption func(http.Header)
+
+// IfMatch makes a change only if the task is still in one of these states: the
+// ETags of Tasks, or "*" for any. Otherwise nothing is changed, and the answer is an
+// *Error with status 412 and the Task as it stands. An empty ETag (a Task of a list
+// has none) matches nothing.
+func IfMatch(etags ...string) ChangeOption {
+	return func(h http.Header) {
+		if len(etags) == 0 {
+			h.Set("If-Match", `""`)
+		}
+		for _, tag := range etags {
+			if tag != "*" && (len(tag) < 2 || !strings.HasSuffix(tag, `"`)) {
+				tag = `"` + tag + `"`
+			}
+			h.Add("If-Match", tag)
+		}
+	}
+}
+
+// Key is the caller's own name for a task, as its submit gave it. The server keeps
+// it for as long as the task is stored.
+type Key struct {
+	BizType  string
+	BizID    uint64
+	BizKey   string // the biz_id where it is a text; BizID is then not needed
+	DedupKey string
+}
+
+func (k Key) query() (url.Values, error) {
+	bizID, err := taskjson.BizIDOf(k.BizID, k.BizKey)
+	if err != nil {
+		return nil, invalid("query.biz_id", err.Error())
+	}
+	return url.Values{"biz_type": {k.BizType}, "biz_id": {bizID.String()}, "dedup_key": {k.DedupKey}}, nil
+}
+
+const pathByKey = "/v1/tasks/by-key"
+
+// Get looks a task up. Without such a task it answers an *Error with status 404.
+func (c *Client) Get(ctx context.Context, jobID uint64) (Task, error) {
+	return c.get(ctx, taskPath(jobID, ""), nil)
+}
+
+// GetByKey is Get by the caller's own key.
+func (c *Client) GetByKey(ctx context.Context, k Key) (Task, error) {
+	query, err := k.query()
+	if err != nil {
+		return Task{}, err
+	}
+	return c.get(ctx, pathByKey, query)
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values) (t Task, err error) {
+	_, err = c.do(ctx, http.MethodGet, path, query, nil, &t)
+	return t, err
+}
+
+// Cancel cancels a pending task. Without an error it never fires. A task that
+// is not pending, or running now, is an *Error with status 409 and an Outcome.
+func (c *Client) Cancel(ctx context.Context, jobID uint64, opts ...ChangeOption) error {
+	return c.cancel(ctx, taskPath(jobID, "/cancel"), nil, opts)
+}
+
+// CancelByKey is Cancel by the caller's own key.
+func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) error {
+	query, err := k.query()
+	if err != nil {
+		return err
+	}
+	return c.cancel(ctx, pathByKey+"/cancel", query, opts)
+}
+
+func (c *Client) cancel(ctx context.Context, path string, query url.Values, opts []ChangeOption) error {
+	var out struct {
+		Outcome string `json:"outcome"`
+	}
+	_, err := c.do(ctx, http.MethodPost, path, query, nil, &out, opts...)
+	if err == nil && out.Outcome != "cancelled" { // whatever answered is no timeout center
+		err = fmt.Errorf("%s: the answer has the outcome %.64q", path, out.Outcome)
+	}
+	return err
+}
+
+// Change asks for another time, another attribute, another timeout, or several of them.
+type Change struct {
+	ActionTime time.Time      // when to fire; zero: as it is, or Delay
+	Delay      *time.Duration // how long from now; nil: as it is, or ActionTime
+	Attribute  *string        // nil: as it is
+	Timeout    time.Duration  // how long one run may take: 1 ms to 24 h; 0: as it is
+}
+
+// Reschedule changes a pending task in one step and gives it as it stands then.
+// Its conflicts are those of Cancel.
+func (c *Client) Reschedule(ctx context.Context, jobID uint64, change Change, opts ...ChangeOption) (Task, error) {
+	return c.reschedule(ctx, taskPath(jobID, ""), nil, change, opts)
+}
+
+// RescheduleByKey is Reschedule by the caller's own key.
+func (c *Client) RescheduleByKey(ctx context.Context, k Key, change Change, opts ...ChangeOption) (Task, error) {
+	query, err := k.query()
+	if err != nil {
+		return Task{}, err
+	}
+	return c.reschedule(ctx, pathByKey, query, change, opts)
+}
+
+func (c *Client) reschedule(ctx context.Context, path string, query url.Values, change Change, opts []ChangeOption) (t Task, err error) {
+	if change.Attribute != nil && !utf8.ValidString(*change.Attribute) {
+		return t, notText("attribute")
+	}
+	body := struct {
+		ActionTime string  `json:"action_time,omitempty"`
+		Delay      string  `json:"delay,omitempty"`
+		Attribute  *string `json:"attribute,omitempty"`
+		Timeout    string  `json:"timeout,omitempty"`
+	}{Attribute: change.Attribute}
+	if !change.ActionTime.IsZero() {
+		body.ActionTime = change.ActionTime.Format(time.RFC3339Nano)
+	}
+	if change.Delay != nil {
+		body.Delay = change.Delay.String()
+	}
+	if change.Timeout != 0 {
+		body.Timeout = change.Timeout.String()
+	}
+	_, err = c.do(ctx, http.MethodPatch, path, query, body, &t, opts...)
+	return t, err
+}
+
+// Redrive gives a dead task a fresh start: pending, attempts 0, due now. A task
+// that is not dead is an *Error with status 409 and an Outcome.
+func (c *Client) Redrive(ctx context.Context, jobID uint64, opts ...ChangeOption) (Task, error) {
+	var t Task
+	_, err := c.do(ctx, http.MethodPost, taskPath(jobID, "/redrive"), nil, nil, &t, opts...)
+	return t, err
+}
+
+func taskPath(jobID uint64, action string) string { return "/v1/tasks/" + ID(jobID).String() + action }

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/timeoutcenter/toc/intake"
+)
+
+// These routes know a task by its caller's own key: its job_id is looked up, and
+// the rest is as with a job_id. A key is one task's for as long as that is stored.
+
+const pathByKey = "/v1/tasks/by-key"
+
+// ByKey is embedded by their inputs.
+type ByKey struct {
+	BizType  string     `query:"biz_type" required:"true" doc:"Name of its business type." example:"order_close"`
+	BizID    bizIDParam `query:"biz_id" required:"true" doc:"Its biz_id, a number or a text." example:"42"`
+	DedupKey string     `query:"dedup_key" required:"true" doc:"The dedup_key of its submit." example:"order-42-unpaid"`
+}
+
+// isOfKey tells whether a field of an operation is part of a key, and so in the query.
+func isOfKey(op huma.Operation, field string) bool {
+	return strings.HasPrefix(op.Path, pathByKey) && slices.Contains([]string{"biz_type", "biz_id", "dedup_key"}, field)
+}
+
+func (k *ByKey) key() intake.Key {
+	return intake.Key{BizType: k.BizType, BizID: k.BizID.Number, BizKey: k.BizID.Key, DedupKey: k.DedupKey}
+}
+
+type getByKeyInput struct{ ByKey }
+
+func (a *api) getByKey(ctx context.Context, in *getByKeyInput) (*taskOutput, error) {
+	t, err := a.desk.ByKey(ctx, in.key())
+	return a.found(ctx, t, err)
+}
+
+type changeByKeyInput struct {
+	ByKey
+	Condition
+	body[changeRequest]
+}
+
+// Resolve reads the header and the body.
+func (in *changeByKeyInput) Resolve(ctx huma.Context) []error {
+	return append(in.Condition.Resolve(ctx), in.body.Resolve(ctx)...)
+}
+
+func (a *api) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutput, error) {
+	t, err := a.desk.ByKey(ctx, in.key())
+	if err != nil {
+		return nil, err
+	}
+	return a.one(a.desk.Reschedule(ctx, t.JobID, in.sent.change(in.tags)))
+}
+
+type cancelByKeyInput struct {
+	ByKey
+	Condition
+}
+
+func (a *api) cancelByKey(ctx context.Context, in *cancelByKeyInput) (*cancelOutput, error) {
+	t, err := a.desk.ByKey(ctx, in.key())
+	if err != nil {
+		return nil, err
+	}
+	return a.cancelled(a.desk.CancelIf(ctx, t.JobID, in.tags))
+}

@@ -1,0 +1,96 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/httpapi"
+)
+
+// Idle connections do not keep others out. Before, each kept its descriptor for minutes, and when none was left nothing was
+// fired: 140 of them made tasks dead.
+func TestConnectionsAreBounded(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{}, 3)
+	server := httpapi.Server("", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			entered <- struct{}{}
+			<-release
+		}
+		_, _ = io.WriteString(w, "ok")
+	}), slog.New(slog.DiscardHandler))
+	httpapi.LimitConnections(server, 3)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-ended, http.ErrServerClosed)
+	})
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+		return conn
+	}
+	get := func(conn net.Conn, path string) {
+		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n")
+		require.NoError(t, err)
+	}
+	answered := func(conn net.Conn) bool {
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return false
+		}
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err == nil && answer.StatusCode == http.StatusOK
+	}
+	closed := func(conn net.Conn) {
+		t.Helper()
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	}
+
+	var first, asked net.Conn
+	first = dial() // never asks
+	asked = dial() // asks, and then is idle
+	get(asked, "/")
+	require.True(t, answered(asked))
+	for range 50 {
+		conn := dial()
+		get(conn, "/")
+		require.True(t, answered(conn))
+	}
+	closed(first)
+	closed(asked)
+
+	var busy []chan bool
+	for len(busy) < 3 {
+		conn := dial()
+		get(conn, "/slow")
+		served := make(chan bool, 1)
+		go func() { served <- answered(conn) }()
+		select {
+		case <-entered:
+			busy = append(busy, served)
+		case is := <-served: // the one before has its answer, and was not idle yet
+			require.False(t, is)
+		}
+	}
+	closed(dial())
+	close(release)
+	for _, served := range busy {
+		require.True(t, <-served, "who is served is not cut off")
+	}
+	last := dial()
+	get(last, "/")
+	require.True(t, answered(last))
+}

@@ -1,0 +1,239 @@
+package soak_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/child"
+)
+
+// node is one place in the center, in which one process follows the other.
+type node struct {
+	fleet     *fleet
+	name      string
+	cfg       configs.Config
+	lines     map[string]*testrig.Proxy // by server
+	proc      *child.Process
+	processes []*process
+	down      bool // on purpose
+
+	mu     sync.Mutex
+	client *client.Client // nil while it is down
+	base   string         // URL of the API
+	serves *process       // whose API that is
+}
+
+// process is one process of a node.
+type process struct {
+	node  *node
+	dir   string
+	ended time.Time // zero: not yet
+	gone  bool      // it is known to serve no more; guarded by the node's mu
+}
+
+func (p *process) String() string { return filepath.Base(p.dir) }
+
+// start starts a process and waits until it listens.
+func (n *node) start() {
+	n.fleet.t.Helper()
+	n.begin()
+	n.awaitListening()
+}
+
+// begin starts a process.
+func (n *node) begin() {
+	t := n.fleet.t
+	t.Helper()
+	p := &process{node: n, dir: filepath.Join(n.fleet.dir, fmt.Sprintf("%s.%d", n.name, len(n.processes)+1))}
+	require.NoError(t, os.Mkdir(p.dir, 0o755))
+	raw, err := json.Marshal(n.cfg)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, configFile), raw, 0o600))
+	n.processes = append(n.processes, p)
+	n.writeReloadFile()
+	logFile, err := os.Create(filepath.Join(p.dir, "log"))
+	require.NoError(t, err)
+	defer logFile.Close()
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	defer in.Close()
+
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nodeEnv+"="+p.dir)
+	cmd.Stdout, cmd.Stderr = in, logFile
+	n.proc, err = child.Start(cmd, syscall.SIGKILL)
+	require.NoError(t, err)
+	proc := n.proc
+	t.Cleanup(func() { _ = proc.Signal(syscall.SIGKILL); <-proc.Done() })
+	n.down = false
+	go func() {
+		defer out.Close()
+		if addr, err := bufio.NewReader(out).ReadString('\n'); err == nil {
+			n.setAPI(p, "http://"+strings.TrimSpace(addr))
+		}
+	}()
+}
+
+// startPatience is how long a process may need until it listens, on a busy machine.
+const startPatience = time.Minute
+
+// awaitListening waits until the process serves requests. One that a poison ends before is followed by another.
+func (n *node) awaitListening() {
+	t := n.fleet.t
+	t.Helper()
+	for deadline := time.Now().Add(startPatience); n.api() == nil; {
+		require.True(t, time.Now().Before(deadline), "%s does not listen:\n%s", n.name, n.process().tail())
+		n.fleet.rest(10 * time.Millisecond)
+	}
+}
+
+// endedByPoison writes down that the process, which has ended, was ended by a task.
+func (n *node) endedByPoison() bool {
+	var exit *exec.ExitError
+	if !errors.As(n.proc.Wait(), &exit) || exit.ExitCode() != poisonExit {
+		return false
+	}
+	now := time.Now()
+	p := n.process()
+	if p.ended.IsZero() {
+		p.ended = now
+		n.fleet.ended = append(n.fleet.ended, &fault{kind: poisoned, nodes: []*node{n}, process: p, explains: true,
+			begin: now.Add(-time.Second), end: now, whole: now.Add(wholeAfterPoison)})
+	}
+	return true
+}
+
+// wholeAfterPoison is how long the others need at most to take a process's work over.
+const wholeAfterPoison = 10 * time.Second
+
+// revive starts a process again that a poison has ended.
+func (n *node) revive() {
+	t := n.fleet.t
+	t.Helper()
+	if n.proc == nil || n.down {
+		return
+	}
+	select {
+	case <-n.proc.Done():
+	default:
+		return
+	}
+	n.setAPI(n.process(), "")
+	require.True(t, n.endedByPoison(), "%s ended by itself:\n%s", n.process(), n.process().tail())
+	n.begin()
+}
+
+func (n *node) process() *process { return n.processes[len(n.processes)-1] }
+
+// setAPI tells where a process serves requests; empty: it does not.
+func (n *node) setAPI(by *process, base string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	by.gone = by.gone || base == ""
+	n.client, n.base, n.serves = nil, base, by
+	if !by.gone { // its address may be read after its end
+		n.client = client.New(base, client.WithHTTPClient(n.fleet.http))
+	}
+}
+
+func (n *node) api() *client.Client {
+	c, _ := n.now()
+	return c
+}
+
+// now is the process that can be asked, and how; nil: there is none.
+func (n *node) now() (*client.Client, *process) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.client, n.serves
+}
+
+// url is where the API is; empty while it is down.
+func (n *node) url() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.base
+}
+
+// signal sends a signal to the process; one that a poison has just ended does not get it.
+func (n *node) signal(s syscall.Signal) {
+	if err := n.proc.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(n.fleet.t, err)
+	}
+}
+
+// kill ends the process with SIGKILL.
+func (n *node) kill() {
+	n.down = true
+	n.signal(syscall.SIGKILL)
+	<-n.proc.Done()
+	n.setAPI(n.process(), "")
+	if !n.endedByPoison() {
+		n.process().ended = time.Now()
+	}
+}
+
+// stop ends the process with SIGTERM, after which it must answer that all is recorded.
+func (n *node) stop() {
+	t := n.fleet.t
+	t.Helper()
+	n.down = true
+	n.signal(syscall.SIGTERM)
+	// Whoever asks meanwhile is answered, or refused.
+	<-n.proc.Done()
+	n.setAPI(n.process(), "")
+	if !n.endedByPoison() {
+		n.process().ended = time.Now()
+		require.NoError(t, n.proc.Wait(), "%s did not drain:\n%s", n.process(), n.process().tail())
+	}
+}
+
+// freeze stops the process with SIGSTOP until thaw. It answers false if a poison has just ended it.
+func (n *node) freeze() bool {
+	if err := n.proc.Freeze(); err == nil {
+		return true
+	}
+	<-n.proc.Done()
+	return false
+}
+
+func (n *node) thaw() { n.signal(syscall.SIGCONT) }
+
+// setModes gives each biz_type its mode while the process runs. Some are told by a signal, the others look at the file.
+func (n *node) setModes(modes []string, bySignal bool) {
+	for i := range n.cfg.BizTypes {
+		n.cfg.BizTypes[i].Mode = modes[i]
+	}
+	n.writeReloadFile()
+	if bySignal && n.api() != nil { // a process that has just started takes SIGHUP for its end
+		n.signal(syscall.SIGHUP)
+	}
+}
+
+func (n *node) writeReloadFile() {
+	t := n.fleet.t
+	t.Helper()
+	file := filepath.Join(n.process().dir, reloadFile)
+	require.NoError(t, os.WriteFile(file+".new", []byte(n.cfg.String()), 0o600))
+	require.NoError(t, os.Rename(file+".new", file))
+}
+
+// tail is the end of a process's log.
+func (p *process) tail() string {
+	raw, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+	return string(raw[max(0, len(raw)-4000):])
+}

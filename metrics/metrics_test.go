@@ -1,0 +1,60 @@
+package metrics_test
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/metrics"
+)
+
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code)
+	return w.Body.String()
+}
+
+func TestRequests(t *testing.T) {
+	m := metrics.New()
+	m.Answered("POST /v1/tasks", 201, 3*time.Millisecond)
+	m.Answered("POST /v1/tasks", 201, 3*time.Millisecond)
+	for _, status := range []int{401, 404, 409, 412, 413, 415, 422, 500, 503} {
+		m.Answered("POST /v1/tasks", status, time.Millisecond)
+	}
+	text := scrape(t, m)
+	for _, series := range []string{
+		`toc_http_requests_total{route="POST /v1/tasks",status="201"} 2`,
+		`toc_http_requests_total{route="POST /v1/tasks",status="503"} 1`,
+		`toc_http_request_seconds_count{route="POST /v1/tasks"} 11`,
+		`toc_http_request_seconds_bucket{route="POST /v1/tasks",le="0.001"} 9`,
+	} {
+		require.Contains(t, text, series+"\n")
+	}
+	for _, reason := range []string{"not_allowed", "not_found", "conflict", "changed", "too_large", "415", "invalid", "internal", "unavailable"} {
+		require.Contains(t, text, `toc_refused_total{reason="`+reason+`",route="POST /v1/tasks"} 1`+"\n")
+	}
+}
+
+func TestState(t *testing.T) {
+	m := metrics.New()
+	up := false
+	m.Watch(func() metrics.State {
+		return metrics.State{
+			Types: []metrics.TypeState{{BizType: "a", Overdue: 2, OldestOverdue: 1.5}}, DatabaseUp: []bool{true, false}, ConsulUp: &up,
+			Degraded: []metrics.Trouble{{"row_locked", -1}, {"row_locked", -1}, {"database_down", 1}}, UnknownPending: map[uint64]int{9: 4},
+		}
+	})
+	text := scrape(t, m)
+	for _, series := range []string{
+		`toc_database_up{database="0"} 1`, `toc_database_up{database="1"} 0`, `toc_consul_up 0`,
+		`toc_degraded{database="",reason="row_locked"} 2`, `toc_degraded{database="1",reason="database_down"} 1`,
+		`toc_unknown_type_pending{biz_type="9"} 4`, `toc_oldest_overdue_seconds{biz_type="a"} 1.5`, `toc_pending_overdue{biz_type="a"} 2`,
+	} {
+		require.Contains(t, text, series+"\n")
+	}
+	require.NotContains(t, text, "toc_redis_up", "nobody needs it")
+}

@@ -1,0 +1,225 @@
+package redistimer
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// marker is the lease of a slot in Redis: its owner serves it, and has armed all that
+// is due up to a time. The owner renews it while it looks at the slot, so what was
+// not served for a while has none, and is filled again.
+//
+// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and lua/
+// reads the store's id. If you change that, count the 2 up, here and there: a marker
+// of another version is neither believed nor anybody else's.
+type marker struct {
+	store   string // id of the task store; unknownStore
+	layout  string // "<databases>x<tables>x<partitions>"
+	state   string
+	owner   string    // process
+	covered time.Time // all that is due until then is in the slot
+}
+
+// States of a slot that has a marker.
+const (
+	stateFilling = "filling" // its owner fills it
+	stateServing = "serving" // it is complete, and served
+	stateHanded  = "handed"  // it is complete, and its owner has just handed it over
+)
+
+const (
+	markerVersion = "toc/2"
+	unknownStore  = "-" // it may be anybody's
+)
+
+const (
+	// markerLasts is how long a slot without an owner looks served. It is some times
+	// poll, in which a slot is looked at.
+	markerLasts = 15 * time.Second
+	// handedLasts is how long the next owner may take to believe the one before. What
+	// is longer may hide a time in which nobody armed.
+	handedLasts = 2 * time.Second
+	// renewEach is how often a marker is renewed.
+	renewEach = 3 * time.Second
+)
+
+func (m *marker) String() string {
+	return strings.Join([]string{markerVersion, m.store, m.layout, m.state, m.owner, strconv.FormatInt(m.covered.UnixMilli(), 10)}, " ")
+}
+
+func parseMarker(text string) (m marker, ok bool) {
+	words := strings.Split(text, " ")
+	if len(words) != 6 || words[0] != markerVersion {
+		return marker{}, false
+	}
+	ms, err := strconv.ParseInt(words[5], 10, 64)
+	if err != nil {
+		return marker{}, false
+	}
+	return marker{store: words[1], layout: words[2], state: words[3], owner: words[4], covered: time.UnixMilli(ms).UTC()}, true
+}
+
+// isStranger tells whether a marker is of another store than ours.
+func (m *marker) isStranger(ours string) bool {
+	return m.store != ours && m.store != unknownStore && ours != unknownStore
+}
+
+// processName names this process in markers, for operators, too.
+func processName() string {
+	host, _ := os.Hostname()
+	host = strings.Join(strings.Fields(host), "_")
+	return fmt.Sprintf("%s:%d:%s", cmp.Or(host, "host"), os.Getpid(), rand.Text()[:8])
+}
+
+func layoutName(l sharding.Layout) string {
+	return fmt.Sprintf("%dx%dx%d", l.Databases, l.TablesPerDatabase, l.Partitions)
+}
+
+// marker is ours in a state.
+func (t *Timer) marker(state string, covered time.Time) string {
+	m := marker{t.slots.store(), layoutName(t.cfg.Layout), state, t.name, covered}
+	return m.String()
+}
+
+// believes tells whether a slot that has this marker has all tasks that are due up to
+// the marker's time. The marker is our own, or its owner has just handed the slot over.
+func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
+	t.mu.Lock()
+	own := text == s.marker && !s.covered.IsZero()
+	t.mu.Unlock()
+	m, ok = parseMarker(text)
+	return m, ok && (own || m.state == stateHanded &&
+		m.store == t.slots.store() && m.store != unknownStore && m.layout == layoutName(t.cfg.Layout))
+}
+
+// mark sets the marker of a slot that we fill or have filled: over the one that we set
+// last, or over any but a stranger's.
+func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
+	got := t.slots.Mark(ctx, []Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
+	if got.Err != nil {
+		return got.Err
+	}
+	if !got.Set {
+		return errLostAgain
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.marker, s.renewed = value, t.cfg.Now()
+	return nil
+}
+
+// renewal is for how long the marker of a slot is renewed now; 0: it need not be.
+// The lock is held.
+func (s *slotState) renewal(now time.Time) time.Duration {
+	if s.marker == "" || now.Sub(s.renewed) < renewEach {
+		return 0
+	}
+	return markerLasts
+}
+
+// looked learns from an answer of Redis how a slot stands, before its new head is noted.
+// It tells whether the scan engine is to serve it from now on. The lock is held.
+func (t *Timer) looked(l *line, s *slotState, asked Claiming, a *Claimed, now time.Time) (handover bool) {
+	if asked.Renew > 0 && a.Marker == asked.Marker {
+		s.renewed = now
+	}
+	if !s.answered {
+		s.answered = true
+		ring(t.repairs)
+	}
+	m, ok := parseMarker(a.Marker)
+	switch foreign := ok && m.isStranger(t.slots.store()); {
+	case foreign && !s.foreign:
+		s.foreign, s.marker, s.covered, s.repair, s.vanished = true, "", time.Time{}, "", time.Time{}
+		if now.Sub(t.strangers) > time.Minute {
+			t.strangers = now
+			t.cfg.Logger.Error("another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
+				"biz_type", l.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
+		}
+		return true
+	case foreign:
+		return false
+	case s.foreign:
+		s.foreign = false
+		s.lose()
+		ring(t.repairs)
+	case a.Marker == "" && s.repair != ReasonLost && !s.covered.IsZero():
+		t.lost(l)
+	}
+	if headVanished(s, a) && s.vanished.IsZero() && !s.covered.IsZero() {
+		s.vanished = s.next
+	}
+	return false
+}
+
+// headVanished tells whether the task that was next to run is not in a slot any more,
+// and was not claimed. It may be cancelled or moved; or Redis has evicted the queue.
+func headVanished(s *slotState, a *Claimed) bool {
+	head := s.next
+	if head.IsZero() || !s.heard.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
+		return false
+	}
+	return a.Next.IsZero() || a.Next.After(head)
+}
+
+// noticeNew finds out that a server does not know us any more: it was started again, or
+// is another one, and may lack what was written last, although its slots have their
+// markers. The lock is held.
+func (t *Timer) noticeNew(srv *server, answers []Claimed) {
+	if !slices.ContainsFunc(answers, func(a Claimed) bool { return a.NewServer }) {
+		return
+	}
+	known := false // or it is asked for the first time
+	for _, g := range srv.groups {
+		for _, s := range g.slots {
+			if s.answered {
+				known = true
+				s.lose()
+			}
+		}
+	}
+	if known {
+		t.cfg.Logger.Warn("Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
+		ring(t.repairs)
+		if srv.addr == "" {
+			t.background.Go(t.slots.rename)
+		}
+	}
+}
+
+// handOver leaves a partition's slots to their next owner as complete, those that are.
+// The partition is not ours any more.
+func (t *Timer) handOver(ctx context.Context, partition int) {
+	var list []Marking
+	t.mu.Lock()
+	until := t.cfg.Now()
+	for _, l := range t.lines {
+		s := &l.slots[partition]
+		if s.marker == "" || s.covered.IsZero() || s.repair != "" || s.missed || t.cfg.Ownership.Term(partition) != 0 {
+			continue
+		}
+		covered := s.covered
+		if most := l.coverUntil(until); covered.After(most) {
+			covered = most
+		}
+		list = append(list, Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts})
+		s.marker = ""
+	}
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	defer cancel()
+	t.slots.Mark(ctx, list) // if that fails, the next owner fills the slots
+}
+
+// handOverPatience is how long the next owner of a partition waits for a Redis that
+// does not answer.
+const handOverPatience = 500 * time.Millisecond

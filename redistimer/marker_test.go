@@ -1,0 +1,419 @@
+package redistimer_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// later is beyond what is filled of a slot that is believed.
+const later = 20 * time.Minute
+
+// A user without INFO is served like others. Before, no slot was ever filled: what was beyond the horizon was 20 s late,
+// and so was all after a FLUSHALL.
+func TestUserWithoutDangerousCommands(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	c := open(t, private(server))
+	require.NoError(t, c.redis.Do(t.Context(), "ACL", "SETUSER", "toc", "on", ">toc", "~*", "&*", "+@all", "-@dangerous").Err())
+	c.username = "toc"
+	c.biz.Horizon = 800 * time.Millisecond
+	n := c.start(everything...)
+	c.filled()
+	id := n.submit(1, 2*time.Second).JobID
+	c.settled(id, task.Processed)
+
+	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
+	c.filled()
+}
+
+// Slots of masters that answer are filled, whatever the others do. Before, none was until all masters had answered once.
+func TestStartWithAMasterDown(t *testing.T) {
+	t.Parallel()
+	cluster := testrig.StartRedisCluster(t)
+	c := open(t, func(testing.TB) ([]string, string) { return cluster.Addrs(), "" })
+	c.biz.Horizon = 800 * time.Millisecond
+	const down = 0
+	isUp := func(p int) bool {
+		return cluster.NodeOf(cluster.SlotOf(c.slots.StoreKey(redistimer.Slot{Topic: c.biz.Topic, Partition: p}))) != down
+	}
+	require.True(t, isUp(0) || isUp(1) || isUp(2) || isUp(3), "another topic is needed")
+	cluster.Kill(down)
+	n := c.start(everything...)
+	var ids []uint64
+	for bizID := range uint64(16) {
+		if row := n.submit(bizID, 2*time.Second); isUp(c.slot(row.JobID).Partition) {
+			ids = append(ids, row.JobID)
+		}
+	}
+	require.NotEmpty(t, ids)
+	for _, id := range ids {
+		c.eventually(func() bool { return c.row(id).Status == task.Processed }, "task %d did not run", id)
+	}
+}
+
+// scanned stores tasks that are due later, by a node that does not know of mode redis.
+func (c *center) scanned(n int) (ids []uint64) {
+	c.modeScan = true
+	scanned := c.start(everything...)
+	c.modeScan = false
+	for i := range n {
+		ids = append(ids, scanned.submit(uint64(i), later).JobID)
+	}
+	scanned.end()
+	return ids
+}
+
+// What was stored while the type was scanned is armed when it is back on Redis. Before, the markers that were left said
+// that nothing lacked, and tasks beyond the next 30 s were found by the sweep.
+func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(n *node){"stopped": (*node).end, "killed": (*node).crash} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := open(t, sharedRedis)
+			c.storeID = "s1"
+			n := c.start(everything...)
+			c.filled()
+			end(n)
+			id := c.scanned(1)[0]
+			stored, _ := c.has(id)
+			require.False(t, stored, "it was stored in mode scan")
+			c.start(everything...)
+			c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+		})
+	}
+}
+
+// A type that leaves while Redis is away: its slots are emptied when Redis is back, and filled when the type is.
+func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	proxy := testrig.StartProxy(t, server.Addr())
+	c := open(t, private(server))
+	c.addrs = []string{proxy.Addr()}
+	n := c.start(everything...)
+	c.filled()
+	for i := range uint64(8) {
+		n.submit(i, later)
+	}
+	c.eventually(func() bool { return c.depth().Store == 8 }, "not all are armed")
+	leave := func() uint64 {
+		proxy.Cut()
+		n.SetTypes(nil)
+		c.eventually(func() bool { _, handover := c.counts(); return handover > 0 }, "the scanner was not told")
+		return n.submit(9, later).JobID
+	}
+	leave()
+	require.EqualValues(t, 8, c.depth().Store)
+	proxy.Mend()
+	c.eventually(func() bool { return c.depth().Store == 0 }, "the slots are not emptied")
+
+	n.SetTypes([]redistimer.BizType{c.biz})
+	c.eventually(func() bool { return c.depth().Store == 9 }, "not all are armed again")
+	id := leave()
+	proxy.Mend()
+	n.SetTypes([]redistimer.BizType{c.biz})
+	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+}
+
+// A slot that was handed over is believed, as one of a process that ended without a word is not.
+func TestOnlyAHandOverIsBelieved(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	c.storeID = "s1"
+	const handed, taken = 0, 1
+	a, b := c.start(handed, taken), c.start()
+	c.serving(handed)
+	c.serving(taken)
+	var mu sync.Mutex
+	read := map[int]bool{} // partitions of which b reads what is due later
+	b.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Until(q.Until) > time.Minute && time.Until(q.From.ActionTime) < 10*time.Minute {
+			read[p] = true
+		}
+		return real.DuePages(p, q)
+	}
+	id := uint64(0)
+	for bizID := uint64(1); id == 0; bizID++ {
+		if row := a.submit(bizID, later); c.slot(row.JobID).Partition == handed {
+			id = row.JobID
+		}
+	}
+	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+	for _, p := range []int{handed, taken} {
+		a.owned.set(p, false)
+	}
+	require.NoError(t, a.WaitPartition(t.Context(), handed))
+	for _, p := range []int{handed, taken} {
+		b.owned.set(p, true)
+	}
+	c.eventually(func() bool { mu.Lock(); defer mu.Unlock(); return read[taken] }, "the slot that was taken is not filled")
+	c.serving(handed)
+	stored, _ := c.has(id)
+	require.True(t, stored)
+	mu.Lock()
+	defer mu.Unlock()
+	require.False(t, read[handed], "the slot that was handed over is filled again")
+}
+
+// A replica takes over without the last writes, and hands back without the last writes. Each knows the markers, and
+// the second time the server has been asked by this process before.
+func TestReplicaTakesOverAndHandsBack(t *testing.T) {
+	t.Parallel()
+	const delay = testrig.Option("--repl-diskless-sync-delay")
+	servers := []*testrig.PrivateRedis{testrig.StartRedis(t, delay, "0"), testrig.StartRedis(t, delay, "0")}
+	clients := []redis.UniversalClient{}
+	for _, s := range servers {
+		clients = append(clients, dial(t, &redis.UniversalOptions{Addrs: []string{s.Addr()}}))
+	}
+	c := open(t, private(servers[0]))
+	follow := func(replica, master int) {
+		host, port, err := net.SplitHostPort(servers[master].Addr())
+		require.NoError(t, err)
+		require.NoError(t, clients[replica].Do(t.Context(), "REPLICAOF", host, port).Err())
+		c.eventually(func() bool {
+			info, err := clients[replica].Info(t.Context(), "replication").Result()
+			return err == nil && strings.Contains(info, "master_link_status:up")
+		}, "no replica")
+	}
+	follow(1, 0)
+	n := c.start(everything...)
+	c.filled()
+	n.submit(1, later) // the head of the slot
+	for i, turn := range []struct{ from, to int }{{0, 1}, {1, 0}} {
+		markers := func(i int) (list []string) {
+			for p := range layout.Partitions {
+				text, _ := clients[i].Get(t.Context(), c.slots.MarkerKey(c.slotOf(p))).Result()
+				list = append(list, text)
+			}
+			return list
+		}
+		c.redis = clients[turn.from]
+		c.eventually(func() bool { return slices.Equal(markers(0), markers(1)) }, "the replica is behind")
+		require.NoError(t, clients[turn.to].Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+		id := n.submit(1, later+time.Minute).JobID
+		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+		c.redis = clients[turn.to]
+		stored, _ := c.has(id)
+		require.False(t, stored)
+		n.line.turn(servers[turn.to].Addr())
+		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "turn %d: it is not armed again", i)
+		c.filled()
+		if i == 0 {
+			follow(turn.from, turn.to)
+		}
+	}
+}
+
+// Of two centers that have the same names in Redis the first keeps its slots, and the second is scanned. Before, each
+// claimed the other's tasks, found no row and settled them away: all were swept.
+func TestTwoCentersOnOneRedis(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	place := func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" }
+	first, second := open(t, place), open(t, place)
+	first.storeID, second.storeID = "first", "second"
+	a := first.start(everything...)
+	first.filled()
+	b := second.start(everything...)
+	second.eventually(func() bool {
+		return !b.Serves(second.biz.ID, 0) && !b.Serves(second.biz.ID, 1) && !b.Serves(second.biz.ID, 2) && !b.Serves(second.biz.ID, 3)
+	}, "the second takes slots of the first")
+	require.Contains(t, b.Degraded(), "4 of 4 slots")
+	require.Contains(t, b.Degraded(), "redis.prefix")
+	_, handover := second.counts()
+	require.NotZero(t, handover, "the scanner was not told")
+
+	var ids []uint64
+	for i := range uint64(16) {
+		ids = append(ids, a.submit(i, 100*time.Millisecond).JobID)
+		b.submit(i, 100*time.Millisecond)
+	}
+	for _, id := range ids {
+		first.settled(id, task.Processed)
+		require.Len(t, first.runsOf(id), 1)
+	}
+	require.Equal(t, depth{}, first.depth(), "nothing of the second is there")
+	require.Empty(t, a.Degraded())
+	require.True(t, a.Serves(first.biz.ID, 0))
+
+	a.end()
+	for p := range layout.Partitions { // as they do after a while by themselves
+		require.NoError(t, first.redis.Del(t.Context(), first.slots.MarkerKey(first.slotOf(p))).Err())
+	}
+	second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
+	second.filled()
+	second.eventually(func() bool { return second.depth() == depth{} }, "tasks are left")
+	require.Empty(t, b.Degraded())
+}
+
+func (c *center) slotOf(partition int) redistimer.Slot {
+	return redistimer.Slot{Topic: c.biz.Topic, Partition: partition}
+}
+
+// Redis evicts the queues and keeps the markers. Before, nobody noticed.
+func TestQueuesAreEvicted(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	n := c.start(everything...)
+	c.filled()
+	for i := range uint64(16) {
+		n.submit(i, later)
+	}
+	c.eventually(func() bool { return c.depth().Store == 16 }, "not all are armed")
+	for p := range layout.Partitions {
+		require.NoError(t, c.redis.Unlink(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
+	}
+	c.eventually(func() bool { return c.depth().Store == 16 }, "they are not armed again")
+}
+
+// A task that is moved while its slot is filled runs at its new time. Before, the page that was read before the move put
+// the old time back.
+func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartRedis(t)
+	c := open(t, private(server))
+	n := c.start(everything...)
+	c.filled()
+	id := n.submit(1, 30*time.Minute).JobID
+	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+	held := n.line.hold("\r\nnew\r\n")
+	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
+	<-held.reached
+	when := intake.In(time.Second)
+	_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
+	require.NoError(t, err)
+	c.eventually(func() bool { stored, prepared := c.has(id); return stored || prepared }, "it is not armed again")
+	close(held.goOn)
+	c.settled(id, task.Processed)
+	require.Len(t, c.runsOf(id), 1)
+}
+
+// A clock that was ahead, and is right again. Before, nothing was filled until it got there once more.
+func TestClockWasAhead(t *testing.T) {
+	t.Parallel()
+	c := open(t, ownRedis)
+	c.biz.Horizon = 2 * time.Second
+	c.ahead.Store(int64(time.Hour))
+	n := c.start(everything...)
+	c.filled()
+	c.ahead.Store(0)
+	id := n.submit(1, 4*time.Second).JobID
+	c.settled(id, task.Processed)
+}
+
+// An id in a slot of another partition, as after a change of cluster.partitions. Before, its outcome was recorded in the
+// database of the slot, where the row is not, and it ran again.
+func TestTaskInAStrangeSlot(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	n := c.start(everything...)
+	c.filled()
+	for i := range uint64(8) {
+		row := n.submit(i, later)
+		own := c.slot(row.JobID)
+		c.eventually(func() bool { stored, _ := c.has(row.JobID); return stored }, "it is not armed")
+		at := time.Now().UTC().Truncate(time.Millisecond)
+		_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
+		require.NoError(t, err)
+		strange := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
+		c.slots.Arm(t.Context(), []redistimer.Arming{{Slot: strange, Members: []redistimer.Member{{JobID: row.JobID, At: at}}}})
+		c.settled(row.JobID, task.Processed)
+		require.Len(t, c.runsOf(row.JobID), 1)
+	}
+	c.eventually(func() bool { return c.depth() == depth{} }, "something is left")
+}
+
+// An admin gives a task that waits for its back-off a fresh start. Before, the slot's higher count of attempts won over
+// the row, for as long as the back-off was.
+func TestHandEditWhileItWaitsForItsBackOff(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
+	var once sync.Once
+	c.process = func(context.Context, task.Task) (err error) {
+		once.Do(func() { err = errors.New("the shop is closed") })
+		return err
+	}
+	n := c.start(everything...)
+	id := n.submit(1, 0).JobID
+	c.eventually(func() bool { stored, _ := c.has(id); return stored && c.row(id).Attempts == 1 }, "no failed run was counted")
+	at, attempts := time.Now().UTC().Add(-20*time.Second).Truncate(time.Millisecond), 0
+	_, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at, Attempts: &attempts}})
+	require.NoError(t, err)
+	c.eventually(func() bool {
+		row := c.row(id)
+		n.Sweep(t.Context(), c.slot(id).Partition, []task.Task{row}) // as each tick does
+		return row.Status == task.Processed
+	}, "it is not processed")
+	require.Zero(t, c.row(id).Attempts)
+}
+
+// Tasks that only wait for a worker are none the worse for the end of their process. Before, three of them made tasks
+// dead that had never run.
+func TestKillsDoNotCount(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	c.biz.MaxRetries, c.biz.Workers = 0, 2
+	g := newGate()
+	c.process = g.process
+	n := c.start(everything...)
+	var ids []uint64
+	for i := range uint64(24) {
+		ids = append(ids, n.submit(i, 0).JobID)
+	}
+	left := 0 // by those that were killed
+	for range 4 {
+		c.eventually(func() bool {
+			expired, _ := c.counts()
+			return expired >= left && c.depth().Prepared == 24
+		}, "not all are claimed")
+		n.crash()
+		left += int(c.depth().Prepared)
+		n = c.start(everything...)
+	}
+	g.open()
+	for _, id := range ids {
+		require.Zero(t, c.settled(id, task.Processed).Attempts)
+	}
+}
+
+// Markers of a version before this one, or of a hand, are neither believed nor anybody's.
+func TestOtherMarkersAreNothing(t *testing.T) {
+	t.Parallel()
+	c := open(t, sharedRedis)
+	c.storeID = "s1"
+	texts := []string{"filling", "1f2e3d 1786100000000", "1f2e3d 1f2e3e 1f2e3f 1f2e40 1f2e41 4786100000000", "toc/1 s1 2x2x4 handed host:1:x 4786100000000"}
+	for p, text := range texts {
+		require.NoError(t, c.redis.Set(t.Context(), c.slots.MarkerKey(c.slotOf(p)), text, 0).Err())
+	}
+	ids := c.scanned(16)
+	n := c.start(everything...)
+	c.filled()
+	for _, id := range ids {
+		stored, _ := c.has(id)
+		require.True(t, stored, "task %d is not armed", id)
+	}
+	require.Empty(t, n.Degraded())
+	marker, err := c.redis.Get(t.Context(), c.slots.MarkerKey(c.slotOf(0))).Result()
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(marker, "toc/2 s1 2x2x4 serving "), marker)
+}

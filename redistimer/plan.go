@@ -1,0 +1,220 @@
+package redistimer
+
+import (
+	"slices"
+	"time"
+)
+
+// What paces the claims. Tasks are claimed and loaded a little ahead and wait
+// for their own millisecond in memory, so the round trips cost no lateness; and
+// as there is that time, claims wait for each other and share their round trips.
+const (
+	ahead     = 200 * time.Millisecond // claimed so long before they are due
+	beat      = 50 * time.Millisecond  // least time between two rounds of a server, but for the urgent
+	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
+	retry     = time.Second            // and one that is out of reach so often
+	maxInHand = 8192                   // claimed and unsettled tasks of a type, about
+	maxClaim  = 256                    // ids a claim of a slot takes
+	minClaim  = 16                     // and when many slots are due and none has a backlog
+	sounding  = 8                      // slots asked first when many are due
+)
+
+// group is the slots of a business type that are at one server.
+type group struct {
+	line  *line
+	slots []*slotState
+	crowd
+
+	// Of the round that is planned:
+	due    []*slotState
+	chosen []ask
+	sounds bool // it is a sounding
+}
+
+// crowd is what is known of the backlog of a group.
+type crowd struct {
+	dense   bool      // the slots asked last had a backlog
+	sounded bool      // a few slots of many were asked; the others follow
+	sparse  time.Time // when slots were last asked that had no backlog
+}
+
+// round is what one server is asked at a time.
+type round struct {
+	server *server
+	asks   []asked
+	claims []Claiming // of each
+}
+
+// asked is a slot that a round asks.
+type asked struct {
+	group *group
+	slot  *slotState
+}
+
+// ask is a slot and how many tasks to claim at most; 0: only look.
+type ask struct {
+	slot  *slotState
+	limit int
+}
+
+// choose decides which of the slots that are due a round asks, the most pressing first. There is room for so many tasks
+// now, and for most when nothing is in hand. urgent tells that the round cannot wait for other slots to be due.
+func (g *group) choose(now time.Time, room, most int) (urgent bool) {
+	due := g.due
+	slices.SortFunc(due, func(a, b *slotState) int { return a.dueBy(now).Compare(b.dueBy(now)) })
+	// Where there is a backlog, few big batches: their rows share tables. Where
+	// there is none, all slots at once. A crowd is found out by its first slots.
+	size := maxClaim
+	g.chosen, g.sounds = g.chosen[:0], false
+	if !g.dense && len(due) > max(sounding, most/maxClaim) {
+		if g.sounds = !g.sounded && now.Sub(g.sparse) > 10*beat; g.sounds {
+			due, urgent = due[:sounding], true
+		} else {
+			size = minClaim
+		}
+	}
+	size = min(size, (most+3)/4)
+	for _, s := range due {
+		limit := size
+		if limit > room || most == 0 {
+			if now.Sub(s.seen) < poll {
+				continue // a settle rings when there is room
+			}
+			limit = 0
+		}
+		room -= limit
+		g.chosen = append(g.chosen, ask{s, limit})
+		urgent = urgent || g.dense || (!s.next.IsZero() && s.next.Sub(now) < ahead/2)
+	}
+	return urgent
+}
+
+// lookAt is when a slot is to be asked.
+func (s *slotState) lookAt() time.Time {
+	if !s.failing.IsZero() {
+		return s.seen.Add(retry)
+	}
+	at := s.seen.Add(poll)
+	if early := s.next.Add(-ahead); !s.next.IsZero() && early.Before(at) {
+		return early
+	}
+	return at
+}
+
+// dueBy is when a slot wants to be asked, for the order in which they are. One
+// whose head is not known comes behind those that are known to have something.
+func (s *slotState) dueBy(now time.Time) time.Time {
+	if s.next.IsZero() {
+		return now.Add(ahead)
+	}
+	return s.next
+}
+
+// plan lists the rounds to make now, one a server at most, and how long the next may wait. handover tells that slots
+// became the scan engine's.
+func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration, handover bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.placeAt.After(now) {
+		t.place(now)
+	}
+	at := now.Add(poll)
+	if t.placeAt.Before(at) && t.placeAt.After(now) {
+		at = t.placeAt
+	}
+	until := func(then time.Time) {
+		if then.Before(at) {
+			at = then
+		}
+	}
+	for _, srv := range t.servers {
+		if srv.asking {
+			continue // its end rings
+		}
+		handover = t.endPatience(srv, now, until) || handover
+		if !srv.silent.IsZero() {
+			continue // its answer rings
+		}
+		if r := t.planRound(srv, now, until); len(r.asks) > 0 {
+			srv.began, srv.asking = now, true
+			rounds = append(rounds, r)
+		}
+	}
+	return rounds, at.Sub(now), handover
+}
+
+// endPatience gives slots of a server to the scan engine that have been out of reach for too long; until hears when the
+// next will be. The lock is held.
+func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) (handover bool) {
+	for _, g := range srv.groups {
+		for _, s := range g.slots {
+			if !s.owned() || s.out {
+				continue
+			}
+			if s.failing.IsZero() {
+				s.failing = srv.silent
+			}
+			if s.failing.IsZero() {
+				continue
+			}
+			if end := s.failing.Add(t.cfg.OutageAfter); end.After(now) {
+				until(end)
+			} else {
+				t.giveToScan(s)
+				handover = true
+			}
+		}
+	}
+	return handover
+}
+
+// planRound asks what is due of a server's slots; until hears when there will be more. The lock is held.
+func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) round {
+	r := round{server: srv}
+	some, hurry := false, false
+	for _, g := range srv.groups {
+		most := t.room(g.line)
+		room := most
+		g.due = g.due[:0]
+		for _, s := range g.slots {
+			room -= s.inHand
+			if !s.owned() || s.asking {
+				continue // asked still, by the server that it was placed at before: the end of that round rings
+			}
+			if at := s.lookAt(); at.After(now) {
+				until(at)
+			} else if t.cfg.Ownership.Owns(s.slot.Partition) { // else lost by our own clock: the ring is on its way
+				g.due = append(g.due, s)
+			}
+		}
+		if most == 0 && len(g.due) > 0 {
+			until(now.Add(ahead)) // the lane is about to be opened
+		}
+		hurry = g.choose(now, room, most) || hurry
+		some = some || len(g.chosen) > 0
+	}
+	if again := srv.began.Add(beat); some && !hurry && again.After(now) {
+		until(again) // a round has just been: let claims gather, there is time
+		return r
+	}
+	for _, g := range srv.groups {
+		g.sounded = g.sounds
+		for _, a := range g.chosen {
+			a.slot.heard, a.slot.asking = time.Time{}, true
+			r.asks = append(r.asks, asked{g, a.slot})
+			r.claims = append(r.claims, Claiming{
+				Slot: a.slot.slot, Limit: a.limit, Ahead: ahead + a.slot.skew, Visibility: g.line.Visibility,
+				Marker: a.slot.marker, Renew: a.slot.renewal(now),
+			})
+		}
+	}
+	return r
+}
+
+// room is how many tasks of a line may be in hand of each server's slots: one that is slow must not take it all. The
+// lock is held.
+func (t *Timer) room(l *line) int {
+	most := min(maxInHand, (t.cfg.Queue.Capacity(l.ID)*3+3)/4)
+	n := max(l.servers, 1)
+	return (most + n - 1) / n
+}

@@ -1,0 +1,200 @@
+package redistimer
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// dueSlots are n slots whose heads are due so long after now, a millisecond after
+// each other, the last one first.
+func dueSlots(now time.Time, n int, in time.Duration) []*slotState {
+	slots := make([]*slotState, n)
+	for i := range slots {
+		slots[n-1-i] = &slotState{slot: Slot{Partition: i}, seen: now, next: now.Add(in + time.Duration(i)*time.Millisecond)}
+	}
+	return slots
+}
+
+func TestChoose(t *testing.T) {
+	now := time.Now()
+	const soon, far = 0, ahead / 2
+	idle := crowd{sparse: now}
+	for _, c := range []struct {
+		name       string
+		due        []*slotState
+		crowd      crowd
+		room, most int
+		asked      int
+		limit      int // of each
+		sounds     bool
+		urgent     bool
+	}{
+		{name: "nothing is due", room: 100, most: 100},
+		{name: "a few, soon enough together", due: dueSlots(now, 3, far), room: 8192, most: 8192, asked: 3, limit: maxClaim},
+		{name: "a few, and at once", due: dueSlots(now, 3, soon), room: 8192, most: 8192, asked: 3, limit: maxClaim, urgent: true},
+		{name: "many: a crowd, or not?", due: dueSlots(now, 64, far), room: 8192, most: 8192, asked: sounding, limit: maxClaim, sounds: true, urgent: true},
+		{name: "many, of which some were asked", due: dueSlots(now, 64, far), crowd: crowd{sounded: true}, room: 8192, most: 8192, asked: 64, limit: minClaim},
+		{name: "many, and no crowd lately", due: dueSlots(now, 64, far), crowd: idle, room: 8192, most: 8192, asked: 64, limit: minClaim},
+		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: crowd{dense: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
+		{name: "a third of the room", due: dueSlots(now, 20, far), crowd: idle, room: 2731, most: 2731, asked: 20, limit: minClaim},
+		{name: "a small lane", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
+		{name: "a lane of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
+		{name: "no room", due: dueSlots(now, 6, soon), room: 0, most: 100},
+		{name: "no lane", due: dueSlots(now, 6, soon)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := &group{due: c.due, crowd: c.crowd}
+			require.Equal(t, c.urgent, g.choose(now, c.room, c.most))
+			require.Equal(t, c.sounds, g.sounds)
+			require.Len(t, g.chosen, c.asked)
+			for i, a := range g.chosen {
+				require.Equal(t, i, a.slot.slot.Partition, "the most pressing first")
+				require.Equal(t, c.limit, a.limit)
+			}
+		})
+	}
+
+	t.Run("who was not seen for long is looked at even so", func(t *testing.T) {
+		due := dueSlots(now, 2, soon)
+		due[0].seen = now.Add(-poll)
+		late := due[0]
+		g := &group{due: due}
+		g.choose(now, 0, 100)
+		require.Equal(t, []ask{{slot: late, limit: 0}}, g.chosen)
+	})
+}
+
+// all owns everything.
+type all struct{}
+
+func (all) Owns(int) bool          { return true }
+func (all) Term(int) uint64        { return 1 }
+func (all) Watch() <-chan struct{} { return nil }
+
+// planned is a timer of six slots of one type that makes no rounds.
+func planned(t *testing.T) *Timer {
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	q := queue.New(queue.Config{Capacity: 1000, Partitions: 6, Term: all{}.Term})
+	timer := New(Config{
+		Client: client, Queue: q, Ownership: all{}, Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 6, Partitions: 6},
+		OutageAfter: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	timer.SetTypes([]BizType{{BizType: task.BizType{ID: 1, Name: "a"}, Topic: "a", Horizon: time.Hour}})
+	q.SetLane(1)
+	return timer
+}
+
+// Servers are planned apart: one that is asked, or silent, holds up no other, and
+// the slots of a silent one become the scan engine's when their time is up, however
+// long its calls take.
+func TestPlanServers(t *testing.T) {
+	timer := planned(t)
+	now := time.Now()
+	l := timer.lines[1]
+	l.servers = 3
+	clear(timer.servers)
+	for i, addr := range []string{"x", "y", "z"} {
+		srv := timer.server(addr)
+		g := &group{line: l}
+		for p := 2 * i; p < 2*i+2; p++ {
+			l.slots[p].server = srv
+			g.slots = append(g.slots, &l.slots[p])
+		}
+		srv.groups = []*group{g}
+	}
+	plan := func() (asked map[string]int, wait time.Duration, handover bool) {
+		timer.placeAt = now.Add(time.Hour) // the client knows one server
+		rounds, wait, handover := timer.plan(now)
+		asked = map[string]int{}
+		for _, r := range rounds {
+			asked[r.server.addr] = len(r.asks)
+			for _, a := range r.asks {
+				require.Same(t, r.server, a.slot.server)
+			}
+		}
+		return asked, wait, handover
+	}
+	end := func(addr string) { // of a round
+		r := round{server: timer.servers[addr]}
+		for _, s := range r.server.groups[0].slots {
+			r.asks = append(r.asks, asked{slot: s})
+			s.seen = now
+		}
+		timer.end(r)
+	}
+
+	asked, _, _ := plan()
+	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, asked)
+	require.True(t, timer.holds(0), "a claim is on its way")
+	end("x")
+	require.False(t, timer.holds(0))
+	require.True(t, timer.holds(2))
+	l.slots[0].next = now
+	now = now.Add(beat)
+	asked, _, _ = plan()
+	require.Equal(t, map[string]int{"x": 1}, asked, "nobody waits for the rounds at y and z")
+	end("x")
+	end("y")
+	end("z")
+
+	l.slots[0].next, l.slots[2].next, l.slots[4].next = now.Add(beat), now.Add(beat), now.Add(beat)
+	began := now
+	timer.judge(timer.servers["y"], began, false, errNoAnswer)
+	now = now.Add(beat)
+	asked, wait, handover := plan()
+	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
+	require.False(t, handover)
+	require.LessOrEqual(t, wait, poll)
+	require.Equal(t, began, l.slots[3].failing, "one that was not asked is out of reach as well")
+	require.Zero(t, l.slots[0].failing)
+	require.True(t, timer.Serves(1, 3))
+
+	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
+	_, wait, handover = plan()
+	require.False(t, handover)
+	require.Equal(t, time.Millisecond, wait)
+	now = now.Add(time.Millisecond)
+	_, _, handover = plan()
+	require.True(t, handover)
+	for p := range 6 {
+		require.Equal(t, p/2 != 1, timer.Serves(1, p), "partition %d", p)
+	}
+
+	end("x")
+	end("z")
+	timer.answers(timer.servers["y"])
+	asked, _, handover = plan()
+	require.Equal(t, 2, asked["y"])
+	require.False(t, handover)
+}
+
+// Two rounds that asked one slot at once took each other's claims for those of nobody, and rolled them back.
+func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
+	timer := planned(t)
+	now := time.Now()
+	l := timer.lines[1]
+	s := &l.slots[0]
+	rounds, _, _ := timer.plan(now)
+	require.Len(t, rounds, 1)
+	before := rounds[0]
+
+	other := timer.server("other")
+	s.server, s.seen, s.next = other, time.Time{}, now
+	before.server.groups, other.groups = nil, []*group{{line: l, slots: []*slotState{s}}}
+	timer.placeAt = now.Add(time.Hour)
+	rounds, _, _ = timer.plan(now)
+	require.Empty(t, rounds, "the round before has not ended")
+	timer.end(before)
+	rounds, _, _ = timer.plan(now)
+	require.Len(t, rounds, 1)
+	require.Same(t, other, rounds[0].server)
+}

@@ -1,0 +1,259 @@
+package redistimer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+)
+
+// answerWithin bounds each call to a server. What Redis does with a call that was cut off shows later: claims that
+// nobody holds are found by their number. It is long, because on a machine that is short of CPU cutting off is what
+// makes things worse; nobody else waits meanwhile.
+const answerWithin = 2 * time.Second
+
+// doubt is how long a server that answers nothing may have lost its connections only.
+const doubt = 500 * time.Millisecond
+
+// server is one Redis server, with the rounds, arms and settles of its slots: nobody waits for two of them. Which slots
+// it has is as the cluster's client knows it. One that has moved meanwhile is still found, in the wrong company.
+type server struct {
+	addr    string // "" is the only one, or stands for a cluster that is not known yet
+	arms    *groupcommit.Group[*arming]
+	arming  atomic.Int64 // tasks in them
+	settles *groupcommit.Group[settling]
+
+	// The Timer's lock guards these.
+	groups []*group  // its slots
+	began  time.Time // the last round
+	asking bool      // a round is under way
+	silent time.Time // since when it answers nothing; zero: it answers
+	err    error     // what it failed with last
+	probed time.Time // when it was last asked whether it answers
+	probes bool      // it is being asked
+}
+
+// isSilent tells whether a server is silent beyond doubt. The lock is held.
+func (srv *server) isSilent(now time.Time) bool {
+	return !srv.silent.IsZero() && now.Sub(srv.silent) >= doubt
+}
+
+// isAnswer tells whether the server has said something, if only that it will not.
+func isAnswer(err error) bool {
+	_, refused := errors.AsType[redis.Error](err)
+	return err == nil || refused
+}
+
+// serverOf names the server of a slot, as far as the client knows: it asks nobody. "" is the only one.
+func (s *Slots) serverOf(slot Slot) (addr string, known bool) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return "", true
+	}
+	master, err := cluster.MasterForKey(over, s.StoreKey(slot))
+	if err != nil {
+		return "", false
+	}
+	return master.Options().Addr, true
+}
+
+// over is a context that has ended: who gets it does not wait.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// ping asks the server of a slot for any answer.
+func (s *Slots) ping(ctx context.Context, slot Slot) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.client.Ping(ctx).Err()
+	}
+	master, err := cluster.MasterForKey(ctx, s.StoreKey(slot))
+	if err != nil {
+		return err
+	}
+	return master.Ping(ctx).Err()
+}
+
+// refresh has the client find out, in the background, which slots are where.
+func (s *Slots) refresh() {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(context.Background())
+	}
+}
+
+// bound limits how long a call may take.
+func (s *Slots) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.within == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.within)
+}
+
+func (s *Slots) exec(ctx context.Context, r *runs) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	r.exec(ctx, s.client)
+}
+
+// server is the one with this address. The lock is held.
+func (t *Timer) server(addr string) *server {
+	srv := t.servers[addr]
+	if srv == nil {
+		srv = &server{addr: addr}
+		srv.arms = groupcommit.New(2000, 2, func(batch []*arming) { t.flushArms(srv, batch) })
+		srv.settles = groupcommit.New(2000, 1, func(batch []settling) { t.flushSettles(srv, batch) })
+		t.servers[addr] = srv
+	}
+	return srv
+}
+
+// The slots are placed again so often, and so soon after a server did not answer.
+const (
+	placeEvery = 10 * time.Second
+	placeAfter = 500 * time.Millisecond
+)
+
+// placeSoon has the client find out which slots are where, and places them then. The lock is held.
+func (t *Timer) placeSoon(now time.Time) {
+	t.slots.refresh()
+	if at := now.Add(placeAfter); at.Before(t.placeAt) {
+		t.placeAt = at
+	}
+}
+
+// place groups the slots by their servers. The lock is held.
+func (t *Timer) place(now time.Time) {
+	t.placeAt = now.Add(placeEvery)
+	old := make(map[*server][]*group)
+	for _, srv := range t.servers {
+		old[srv], srv.groups = srv.groups, nil
+	}
+	known := true
+	for _, l := range t.lines {
+		l.servers = 0
+		for p := range l.slots {
+			s := &l.slots[p]
+			addr := ""
+			if known {
+				addr, known = t.slots.serverOf(s.slot)
+			}
+			if srv := t.server(addr); s.server != srv && (known || s.server == nil) {
+				if s.server != nil && s.server.addr != "" {
+					s.lose() // a replica that took over may lack what was written last
+				}
+				s.server, s.seen = srv, time.Time{}
+			}
+			groups := s.server.groups
+			if n := len(groups); n == 0 || groups[n-1].line != l {
+				g := &group{line: l}
+				if i := slices.IndexFunc(old[s.server], func(g *group) bool { return g.line == l }); i >= 0 {
+					g.crowd = old[s.server][i].crowd
+				}
+				groups = append(groups, g)
+				l.servers++
+			}
+			g := groups[len(groups)-1]
+			g.slots = append(g.slots, s)
+			s.server.groups = groups
+		}
+	}
+	if !known {
+		t.placeAt = now // the next call has the client find out
+	}
+	t.rehear()
+}
+
+// judge notes how a call to a server went that began then: with no answer for any slot, it is silent. The lock is held.
+func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
+	if !isAnswer(err) {
+		srv.err = err
+		t.placeSoon(t.cfg.Now())
+	}
+	if answered || !srv.silent.IsZero() {
+		return
+	}
+	srv.silent = began
+	t.rehear()
+	ring(t.silences)
+	ring(t.ring)
+}
+
+// answers notes that a server does answer, or has no slots any more: its slots are asked. The lock is held.
+func (t *Timer) answers(srv *server) {
+	srv.silent, srv.probes = time.Time{}, false
+	srv.look()
+	t.rehear()
+	ring(t.ring)
+}
+
+// look has all slots of a server asked soon. The lock is held.
+func (srv *server) look() {
+	for _, g := range srv.groups {
+		for _, s := range g.slots {
+			s.seen = time.Time{}
+		}
+	}
+}
+
+// probe asks silent servers until they answer, each apart from the others.
+func (t *Timer) probe(ctx context.Context) error {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for {
+		t.mu.Lock()
+		for _, srv := range t.servers {
+			if !srv.silent.IsZero() && !srv.probes {
+				srv.probes = true
+				probes.Go(func() { t.probeServer(ctx, srv) })
+			}
+		}
+		t.mu.Unlock()
+		select {
+		case <-t.silences:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (t *Timer) probeServer(ctx context.Context, srv *server) {
+	for {
+		t.mu.Lock()
+		pause := srv.probed.Add(retry).Sub(t.cfg.Now())
+		t.mu.Unlock()
+		if pause > 0 && !pauseFor(ctx, pause) {
+			return
+		}
+		t.mu.Lock()
+		srv.probed = t.cfg.Now()
+		var err error
+		if len(srv.groups) > 0 {
+			slot := srv.groups[0].slots[0].slot
+			t.mu.Unlock()
+			err = t.slots.ping(ctx, slot)
+			t.mu.Lock()
+		}
+		t.mu.Unlock()
+		if isAnswer(err) {
+			t.mu.Lock()
+			t.answers(srv)
+			t.mu.Unlock()
+			return
+		}
+		t.mu.Lock()
+		t.placeSoon(t.cfg.Now())
+		t.mu.Unlock()
+		ring(t.ring)
+	}
+}

@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// Condition is how a database is, as its last reads, writes and pings showed. There is
+// one for each, fed by every statement; whoever wants to know whether a database can
+// be used asks it. (A circuit breaker: see Nygard, Release It!)
+type Condition struct {
+	Down     error // why it cannot be read; nil: it can
+	Refusing error // why it takes no writes; nil: it does, as far as is known
+}
+
+// IsReadOnly tells that the server answers and takes no writes, as a demoted primary
+// does: other nodes may be connected to the new one.
+func (c Condition) IsReadOnly() bool { return errors.Is(c.Refusing, ErrReadOnly) }
+
+// Usable tells whether a database can be read and written.
+func (c Condition) Usable() bool { return c.Down == nil && c.Refusing == nil }
+
+// failuresToOpen is how many reads in a row must fail: one may have met a connection
+// that somebody had closed.
+const failuresToOpen = 2
+
+// condition keeps the Condition of a database.
+type condition struct {
+	now   atomic.Pointer[Condition] // nil: all is well
+	turns atomic.Int64              // how often it changed
+
+	mu       sync.Mutex
+	failures atomic.Int32 // reads in a row
+}
+
+// Condition tells how a database is. It asks nobody.
+func (s *Store) Condition(database int) Condition { return s.dbs[database].condition.get() }
+
+// Readable tells whether a database can be read, as far as is known.
+func (s *Store) Readable(database int) bool { return s.Condition(database).Down == nil }
+
+// Writable tells whether a database takes writes, as far as is known.
+func (s *Store) Writable(database int) bool { return s.Condition(database).Usable() }
+
+func (c *condition) get() Condition {
+	if now := c.now.Load(); now != nil {
+		return *now
+	}
+	return Condition{}
+}
+
+// set changes it. mu is held.
+func (c *condition) set(change func(*Condition)) {
+	before := c.get()
+	now := before
+	change(&now)
+	if now.Usable() {
+		c.now.Store(nil)
+	} else {
+		c.now.Store(&now)
+	}
+	if (now.Down == nil) != (before.Down == nil) || (now.Refusing == nil) != (before.Refusing == nil) || now.IsReadOnly() != before.IsReadOnly() {
+		c.turns.Add(1)
+	}
+}
+
+// ours is the key of the store's own deadline in a context.
+type ours struct{}
+
+// patience gives a call so much time, unless its caller gives it less.
+func patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	until := time.Now().Add(d)
+	return context.WithDeadline(context.WithValue(ctx, ours{}, until), until)
+}
+
+// isPatient tells whether a call had all the time that the store would give it.
+func isPatient(ctx context.Context) bool {
+	own, is := ctx.Value(ours{}).(time.Time)
+	until, has := ctx.Deadline()
+	return is && has && !until.Before(own)
+}
+
+// says tells whether an error says something of its database: not if its caller gave
+// up, nor if a statement, a table, a row or another transaction is to blame.
+func (s *Store) says(ctx context.Context, err error) bool {
+	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
+	if late && !isPatient(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
+		return false
+	}
+	b := s.backend
+	return !b.isStatement(err) && !b.isTable(err) && !b.isDuplicate(err) && !b.isConflict(err) && !b.isData(err) && !b.isLocked(err) && !b.isTooLarge(err)
+}
+
+// noteRead remembers how a read went.
+func (s *Store) noteRead(ctx context.Context, database int, err error) {
+	c := &s.dbs[database].condition
+	if err == nil && c.failures.Load() == 0 || err != nil && !s.says(ctx, err) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.failures.Store(0)
+		c.set(func(now *Condition) { now.Down = nil })
+	} else if c.failures.Add(1) >= failuresToOpen {
+		c.set(func(now *Condition) { now.Down = err })
+	}
+}
+
+// noteWrite remembers how a write went. That a read-only server took one of ours all the
+// same does not make it one to write to.
+func (s *Store) noteWrite(ctx context.Context, database int, err error) {
+	c := &s.dbs[database].condition
+	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.says(ctx, err) {
+		return
+	}
+	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
+		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	c.refuse(err)
+}
+
+// refuse notes why a database takes no writes; nil: it does.
+func (c *condition) refuse(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(func(now *Condition) { now.Refusing = why })
+}
+
+// noted is a pool of connections for reads that notes how they went.
+type noted struct {
+	gorm.ConnPool
+	store    *Store
+	database int
+}
+
+func (p *noted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	rows, err := p.ConnPool.QueryContext(ctx, query, args...)
+	p.store.noteRead(ctx, p.database, err)
+	return rows, err
+}
+
+func (p *noted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	row := p.ConnPool.QueryRowContext(ctx, query, args...)
+	p.store.noteRead(ctx, p.database, row.Err())
+	return row
+}
+
+// How the databases are watched.
+const (
+	probeEvery   = time.Second
+	probeTimeout = time.Second
+)
+
+// Watch asks each database once a second until ctx ends, whose error it answers: those
+// that nobody uses, and those that were given up. changed is called with the new
+// condition of one that has become another since, even if it is as it was before by now;
+// for one database it is not called twice at a time.
+func (s *Store) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
+	s.eachDatabase(func(d int) {
+		tick := time.NewTicker(probeEvery)
+		defer tick.Stop()
+		var before Condition
+		var seen int64
+		for ctx.Err() == nil {
+			s.Probe(ctx, d)
+			turn, now := s.dbs[d].condition.turns.Load(), s.Condition(d) // in this order, so that no turn is missed
+			if turn != seen && ctx.Err() == nil {
+				changed(d, before, now)
+				before, seen = now, turn
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return ctx.Err()
+}
+
+// Probe asks a database whether it answers and, if it refused a write, whether it takes
+// them again. On MySQL it has a connection of its own: it waits for no statement of the
+// store.
+func (s *Store) Probe(ctx context.Context, database int) Condition {
+	asking, cancel := patience(ctx, probeTimeout)
+	defer cancel()
+	switch err := s.backend.ping(asking, database); {
+	case errors.Is(err, ErrReadOnly):
+		s.noteRead(asking, database, nil)
+		s.noteWrite(asking, database, err)
+	case err != nil:
+		s.noteRead(asking, database, err)
+	default:
+		s.noteRead(asking, database, nil)
+		if s.Condition(database).Refusing != nil {
+			writing, cancel := patience(ctx, probeTimeout+endPatience(s.cfg.Timeout))
+			defer cancel()
+			if _, err := s.transact(writing, database, []statement{{
+				sql: "REPLACE INTO toc_meta (name, value) VALUES (?, ?)", args: []any{"write_tried", s.cfg.Now().UTC().Format(time.RFC3339)},
+			}}); err == nil {
+				s.dbs[database].condition.refuse(nil)
+			}
+		}
+	}
+	return s.Condition(database)
+}

@@ -1,0 +1,174 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// whyDown asks a database as often as it takes to believe it, and tells why it cannot be read.
+func whyDown(t *testing.T, s *store.Store, database int) error {
+	s.Probe(t.Context(), database)
+	return s.Probe(t.Context(), database).Down
+}
+
+// changes are what Watch told.
+type changes struct {
+	mu   sync.Mutex
+	list []store.Condition // of database 1
+	t    *testing.T
+}
+
+func (c *changes) note(database int, before, now store.Condition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if database != 1 {
+		c.t.Errorf("database %d changed: %v", database, now)
+		return
+	}
+	if n := len(c.list); n > 0 && c.list[n-1] != before {
+		c.t.Errorf("before it was %v, not %v", c.list[n-1], before)
+	}
+	c.list = append(c.list, now)
+}
+
+func (c *changes) last() store.Condition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.list) == 0 {
+		return store.Condition{}
+	}
+	return c.list[len(c.list)-1]
+}
+
+// One condition for each database, from whatever asks it, and told once.
+func TestTheConditionOfADatabase(t *testing.T) {
+	t.Parallel()
+	shared, own := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
+	f := openFixture(t, store.Config{
+		Driver: store.MySQL, Layout: small, Timeout: 3 * time.Second,
+		DSNs: []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf(own.DSN(), 1)},
+	})
+	seen := &changes{t: t}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, seen.note) }()
+	t.Cleanup(func() { stop(); require.ErrorIs(t, <-ended, context.Canceled) })
+	is := func(want func(store.Condition) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { return want(seen.last()) && seen.last() == f.Condition(1) }, 15*time.Second, 10*time.Millisecond)
+		require.True(t, f.Writable(0))
+	}
+	row := f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})[0]
+
+	own.Freeze() // nobody asks but the watch
+	is(func(c store.Condition) bool { return c.Down != nil })
+	require.False(t, f.Readable(1))
+	own.Thaw()
+	is(store.Condition.Usable)
+
+	own.Kill()
+	is(func(c store.Condition) bool { return c.Down != nil })
+	own.Start()
+	is(store.Condition.Usable)
+
+	setReadOnly(t, own, 1)
+	is(store.Condition.IsReadOnly)
+	require.True(t, f.Readable(1))
+	require.False(t, f.Writable(1))
+	_, err := f.Get(t.Context(), row.JobID)
+	require.NoError(t, err)
+	setReadOnly(t, own, 0)
+	is(store.Condition.Usable)
+	require.Len(t, seen.list, 6, "each once")
+}
+
+// What one table, one row or one caller is to blame for says nothing of its database.
+func TestWhatSaysNothingOfADatabase(t *testing.T) {
+	t.Parallel()
+	for _, p := range []place{onSQLite(), onMySQL()} {
+		t.Run(string(p.driver), func(t *testing.T) {
+			f := p.open(t, small)
+			stored := f.put(t, f.inEachTable(1)...)
+			_, err := f.hands[0].ExecContext(t.Context(), "ALTER TABLE timeout_task_0000 RENAME TO away")
+			require.NoError(t, err)
+			gaveUp, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+			defer cancel()
+			long := string(make([]byte, 70_000))
+			for range 5 {
+				_, err = f.Get(t.Context(), stored[0].JobID)
+				require.ErrorIs(t, err, task.ErrUnavailable)
+				_, err = f.Move(t.Context(), store.Move{JobID: stored[0].JobID, To: task.Cancelled})
+				require.ErrorIs(t, err, task.ErrUnavailable)
+				_, err = f.Get(gaveUp, stored[2].JobID)
+				require.Error(t, err)
+				_, err = f.Get(cancelled(t), stored[2].JobID)
+				require.Error(t, err)
+				_ = f.Insert(t.Context(), []task.Task{{BizID: stored[2].BizID, BizType: 1, ActionTime: f.in(0), DedupKey: long}}) // MySQL refuses it
+				require.Equal(t, store.Condition{}, f.Condition(0))
+			}
+		})
+	}
+}
+
+// Reads that fail beside one that does not leave no database down for ever: who thinks it is down reads no more.
+func TestAReadThatSucceedsEndsIt(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	broken := errors.New("broken")
+	for range 2000 {
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				if i == 3 {
+					store.NoteRead(t.Context(), f.Store, 0, nil)
+				} else {
+					store.NoteRead(t.Context(), f.Store, 0, broken)
+				}
+			})
+		}
+		all.Wait()
+		store.NoteRead(t.Context(), f.Store, 0, nil)
+		require.Equal(t, store.Condition{}, f.Condition(0))
+	}
+}
+
+// A time-out says something of a database if the store's own patience is over, not if its caller had less. And a server
+// that is read-only stays so, though our user may still write to it, until it says otherwise.
+func TestWhatATimeoutAndAWriteSay(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	own, cancel := store.Patience(t.Context(), time.Hour)
+	defer cancel()
+	less, cancel := context.WithTimeout(own, time.Minute)
+	defer cancel()
+	hasty, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	within, cancel := store.Patience(hasty, time.Hour)
+	defer cancel()
+	for _, ctx := range []context.Context{less, hasty, within} {
+		store.NoteWrite(ctx, f.Store, 0, context.DeadlineExceeded)
+		for range 3 {
+			store.NoteRead(ctx, f.Store, 0, context.DeadlineExceeded)
+		}
+		require.Equal(t, store.Condition{}, f.Condition(0))
+	}
+	store.NoteWrite(own, f.Store, 0, context.DeadlineExceeded)
+	require.False(t, f.Writable(0))
+	store.NoteWrite(own, f.Store, 0, nil)
+	require.True(t, f.Writable(0))
+
+	store.NoteWrite(own, f.Store, 0, store.ErrReadOnly)
+	store.NoteWrite(own, f.Store, 0, nil)
+	require.True(t, f.Condition(0).IsReadOnly())
+	require.True(t, f.Probe(t.Context(), 0).Usable(), "it says that it is not")
+}

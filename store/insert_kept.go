@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// resolveKept finds out which rows of a group with dedup_keys were stored and
+// which were there before, and answers them. Those that are neither lost their
+// job_id to another row; they are given back for another try.
+func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
+	type identity struct {
+		biz, typ uint64
+		key      string
+	}
+	stored := make(map[identity]task.Task, len(group))
+	for chunk := range slices.Chunk(group, 100) {
+		var q strings.Builder
+		var args []any
+		for i, in := range chunk {
+			if i > 0 {
+				q.WriteString(" UNION ALL ")
+			}
+			table := s.layout.Table(in.shard)
+			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexBiz, table) +
+				" WHERE biz_id=? AND biz_type=? AND dedup_key=?")
+			args = append(args, s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
+		}
+		found, err := s.query(ctx, db.index, q.String(), args, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range found {
+			stored[identity{t.BizID, t.BizType, t.DedupKey}] = t
+		}
+	}
+	for _, in := range group {
+		t, ok := stored[identity{in.task.BizID, in.task.BizType, in.task.DedupKey}]
+		switch {
+		case !ok:
+			again = append(again, in)
+		case t.JobID == in.task.JobID:
+			in.finish(in.task, false, nil)
+		case t.BizKey != in.task.BizKey:
+			in.finish(in.task, false, collision(&in.task))
+		default:
+			in.finish(t, true, nil)
+		}
+	}
+	return again, nil
+}
+
+// collision is the error of a task whose biz_id, a text, has the hash of another one's that has its dedup_key.
+func collision(t *task.Task) error {
+	return &task.FieldError{Field: "dedup_key", Message: fmt.Sprintf(
+		"%q is in use by a task of another biz_id with the same hash as %q; give another dedup_key", t.DedupKey, t.BizKey)}
+}
+
+// renewIDs draws new job_ids for the batch, later than all that this worker has
+// in the tables concerned.
+func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
+	seen := map[int]bool{}
+	for _, in := range batch {
+		if !seen[in.shard] {
+			seen[in.shard] = true
+			latest, err := s.latestID(ctx, db, in.shard, sharding.WorkerOf(in.task.JobID))
+			if err != nil {
+				return err
+			}
+			s.cfg.IDs.Advance(latest)
+		}
+		in.task.JobID = s.cfg.IDs.Next(in.shard)
+	}
+	return nil
+}
+
+// latestID is the highest job_id of a worker in a table, 0 if it has none.
+func (s *Store) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
+	var latest []unsigned
+	err := db.read.WithContext(ctx).Table(s.table(shard)).
+		Where("job_id % 1024 = ?", worker).Order("job_id DESC").Limit(1).Pluck("job_id", &latest).Error
+	if err != nil || len(latest) == 0 {
+		return 0, err
+	}
+	return uint64(latest[0]), nil
+}

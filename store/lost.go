@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// unansweredError: statements were sent and no answer came. The server said neither
+// yes nor no.
+type unansweredError struct {
+	err  error
+	over bool // the server works on them no more: what they did can be read
+}
+
+func (e *unansweredError) Error() string {
+	if e.over {
+		return "the answer was lost: " + e.err.Error()
+	}
+	return "no answer, and it may still be done: " + e.err.Error()
+}
+
+func (e *unansweredError) Unwrap() error { return e.err }
+
+// isOver tells of an error whether what was sent is over, done or not.
+func isOver(err error) bool {
+	var e *unansweredError
+	return errors.As(err, &e) && e.over
+}
+
+// endPatience is how long end may take: what the statement's own time has left of
+// Config.Timeout.
+func endPatience(patience time.Duration) time.Duration { return patience / 8 }
+
+// settle finds out what became of moves whose answer was lost, once that is decided. They
+// were committed together: if one of them was made, each that could be was.
+func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves []Move, lost error) ([]bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	defer cancel()
+	_, groups := s.moveStatements(database, stamp, moves)
+	applied := make([]bool, len(moves))
+	if err := s.findApplied(ctx, database, stamp, moves, groups, applied); err != nil {
+		return nil, lost
+	}
+	if !slices.Contains(applied, true) {
+		return nil, lost
+	}
+	return applied, nil
+}
+
+// areStored tells whether an insert whose answer was lost was committed, once that is
+// decided. One that only found first tasks cannot be told from one that was not made.
+func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	defer cancel()
+	ids := make([]uint64, len(batch))
+	mine := make(map[uint64]*task.Task, len(batch))
+	for i, in := range batch {
+		ids[i], mine[in.task.JobID] = in.task.JobID, &in.task
+	}
+	found, err := s.load(ctx, database, ids)
+	return err == nil && slices.ContainsFunc(found, func(t task.Task) bool {
+		m := mine[t.JobID]
+		return t.BizID == m.BizID && t.BizType == m.BizType && t.Created.Equal(m.Created)
+	})
+}
+
+// sure is what is known of statements that were committed unseen.
+func sure(statements []statement) []int64 {
+	affected := make([]int64, len(statements))
+	for i, st := range statements {
+		if affected[i] = st.rows; st.rows == 0 {
+			affected[i] = unsure
+		}
+	}
+	return affected
+}

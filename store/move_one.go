@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// moveRequest is a Move on its way through the group commit of its database.
+type moveRequest struct {
+	ctx     context.Context // of the caller
+	move    Move
+	applied bool
+	err     error
+	done    sync.WaitGroup
+	waiting
+}
+
+// ErrNotBegun is the error of a change whose caller left before writing it began:
+// it is not made. Callers that left do not pile up before a database that hangs.
+var ErrNotBegun = errors.New("it was not begun")
+
+func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, ErrNotBegun, why) }
+
+// Move makes one move durably and tells whether it applied. Moves asked for at
+// the same time share the commit. For a locked row it waits two seconds, then it answers a LockedError. It answers ErrNotBegun if ctx had ended by then;
+// once begun it is waited for.
+func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
+	if err := m.validate(); err != nil {
+		return false, err
+	}
+	shard, ok := s.layout.ShardOf(m.JobID)
+	if !ok {
+		return false, nil
+	}
+	req := &moveRequest{ctx: ctx, move: m}
+	req.done.Add(1)
+	s.dbs[s.layout.Database(shard)].moves.Add(req)
+	req.done.Wait()
+	return req.applied, req.err
+}
+
+func (s *Store) flushMoves(db *database, batch []*moveRequest) {
+	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
+		err := r.ctx.Err()
+		if err != nil {
+			r.err = notBegun("update", err)
+			r.done.Done()
+		}
+		return err != nil
+	})
+	moves := make([]Move, len(batch))
+	for i, r := range batch {
+		moves[i] = r.move
+	}
+	stamp := s.Stamp(db.index)
+	// The batch belongs to many callers: none of their contexts may end it.
+	applied, err := s.Apply(context.Background(), db.index, stamp, moves)
+	var locked *LockedError
+	if errors.As(err, &locked) {
+		err = nil
+	}
+	for i, r := range batch {
+		switch {
+		case err != nil:
+			r.err = err
+		case locked != nil && slices.Contains(locked.JobIDs, r.move.JobID):
+			if r.again(func() { db.movesAside.Add(r) }) {
+				continue
+			}
+			r.err = s.wrap(db.index, "update", &LockedError{[]uint64{r.move.JobID}})
+		default:
+			r.applied = applied[i]
+		}
+		r.done.Done()
+	}
+}

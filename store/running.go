@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Running is a row of the journal (toc_running): a start of a task whose end is not
+// recorded. If its process is gone, the start had no end.
+type Running struct {
+	JobID    uint64
+	Instance string    // of the process that started it; at most 64 bytes
+	Attempts int       // of the task when it was started
+	Cuts     int       // starts before this one that had no end; at most 255
+	Since    time.Time // when it was written down
+}
+
+// maxRunning is how many rows one statement of the journal has at most.
+const maxRunning = 1000
+
+// Journal writes starts into the journal of a database and takes ended ones out of
+// it, in one transaction. A start replaces what the journal has of the task. A task
+// is taken out only if its row is of the given instance. No task may be in both.
+func (s *Store) Journal(ctx context.Context, database int, started, ended []Running) error {
+	if len(started)+len(ended) == 0 {
+		return nil
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	var statements []statement
+	for len(ended) > 0 {
+		n := 1
+		for n < len(ended) && n < maxRunning && ended[n].Instance == ended[0].Instance {
+			n++
+		}
+		args := make([]any, 0, n+1)
+		for i := range ended[:n] {
+			args = append(args, s.backend.id(ended[i].JobID))
+		}
+		statements = append(statements, statement{
+			sql:  "DELETE FROM toc_running WHERE job_id IN (" + placeholders(n) + ") AND instance=?",
+			args: append(args, ended[0].Instance),
+		})
+		ended = ended[n:]
+	}
+	for len(started) > 0 {
+		n := min(maxRunning, len(started))
+		args := make([]any, 0, 5*n)
+		for i := range started[:n] {
+			r := &started[i]
+			args = append(args, s.backend.id(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.at(r.Since))
+		}
+		statements = append(statements, statement{
+			sql:  "REPLACE INTO toc_running (job_id,instance,attempts,cuts,since) VALUES (?,?,?,?,?)" + strings.Repeat(",(?,?,?,?,?)", n-1),
+			args: args,
+		})
+		started = started[n:]
+	}
+	_, err := s.transact(ctx, database, statements)
+	for s.backend.isConflict(err) {
+		if err = sleep(ctx, 5*time.Millisecond); err != nil {
+			break
+		}
+		_, err = s.transact(ctx, database, statements)
+	}
+	return s.wrap(database, "write the journal of what runs", err)
+}
+
+// Journaled reads the journal of a database.
+func (s *Store) Journaled(ctx context.Context, database int) ([]Running, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	list, err := s.journaled(ctx, database)
+	return list, s.wrap(database, "read the journal of what runs", err)
+}
+
+func (s *Store) journaled(ctx context.Context, database int) (list []Running, err error) {
+	rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, "SELECT job_id,instance,attempts,cuts,since FROM toc_running")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r Running
+		var id unsigned
+		var since utc
+		if err := rows.Scan(&id, &r.Instance, &r.Attempts, &r.Cuts, &since); err != nil {
+			return nil, err
+		}
+		r.JobID, r.Since = uint64(id), time.Time(since)
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// A SQLite store is held by an flock on its directory, which the kernel frees when
+// the process ends, however it ends. There is no lock file that could be deleted.
+// Each database has the holder's row as well, as on MySQL: it tells who holds the
+// store, and whether that one released it.
+//
+// Open files outlive their names. So what stands at the names is compared with what
+// was locked: a file that was deleted or replaced is not written any more.
+
+// held is what this process holds of the directory.
+type held struct {
+	mu     sync.Mutex
+	dir    *os.File       // locked; nil: it is not
+	owners map[int]string // by database: the id of who locked it
+	files  []atomic.Pointer[heldFiles]
+}
+
+// heldFiles is what stood at the names when a database was first locked.
+type heldFiles struct{ dir, file os.FileInfo }
+
+func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
+
+// lookAt looks at the directory and a database's file in it.
+func (b *sqliteBackend) lookAt(database int) (f heldFiles, err error) {
+	if f.dir, err = os.Stat(b.dir); err == nil {
+		f.file, err = os.Stat(SQLiteFile(b.dir, database))
+	}
+	return f, err
+}
+
+// intact tells whether a database that was locked once still is what stands at its name.
+func (b *sqliteBackend) intact(database int) error {
+	want := b.held.files[database].Load()
+	if want == nil {
+		return nil
+	}
+	have, err := b.lookAt(database)
+	if err == nil && os.SameFile(have.dir, want.dir) && os.SameFile(have.file, want.file) {
+		return nil
+	}
+	return fmt.Errorf("%s was deleted or replaced while it was in use: stop this process, put the file back, start again",
+		SQLiteFile(b.dir, database))
+}
+
+func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
+	b.held.mu.Lock()
+	defer b.held.mu.Unlock()
+	if err := b.intact(database); err != nil {
+		return nil, err
+	}
+	if owner, taken := b.held.owners[database]; taken && owner != holder.ID {
+		return nil, b.occupied(ctx, database)
+	}
+	switch err := b.lockDir(); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, b.occupied(ctx, database)
+	case err != nil:
+		return nil, fmt.Errorf("lock the directory %s: %w", b.dir, err)
+	}
+	var text string
+	err := b.writers[database].QueryRowContext(ctx, "SELECT value FROM toc_meta WHERE name=?", holderRow).Scan(&text)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, errors.Join(err, b.unlockIdleDir())
+	}
+	before := parseClaim(text)
+	l := &sqliteLock{backend: b, database: database, claim: claim{Holder: holder, beat: before.beat + 1, state: stateHeld}}
+	l.unclean = text != "" && !before.isReleased() && !before.is(holder) || before.state == stateUnsettled
+	files, err := b.lookAt(database)
+	if err == nil {
+		err = l.write(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.unlockIdleDir())
+	}
+	b.held.files[database].CompareAndSwap(nil, &files)
+	b.held.owners[database] = holder.ID
+	return l, nil
+}
+
+// lockDir locks the directory; EWOULDBLOCK: another process has it. The caller holds mu.
+func (b *sqliteBackend) lockDir() error {
+	if b.held.dir != nil {
+		return nil
+	}
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(err, dir.Close())
+	}
+	b.held.dir, b.held.owners = dir, make(map[int]string)
+	return nil
+}
+
+// unlockIdleDir frees the directory if no database is locked. The caller holds mu.
+func (b *sqliteBackend) unlockIdleDir() error {
+	if b.held.dir == nil || len(b.held.owners) > 0 {
+		return nil
+	}
+	dir := b.held.dir
+	b.held.dir = nil
+	return dir.Close()
+}
+
+// unlockDir frees the directory, whatever is locked.
+func (b *sqliteBackend) unlockDir() error {
+	b.held.mu.Lock()
+	defer b.held.mu.Unlock()
+	clear(b.held.owners)
+	return b.unlockIdleDir()
+}
+
+func (b *sqliteBackend) occupied(ctx context.Context, database int) error {
+	var text string
+	_ = b.readers[database].QueryRowContext(ctx, "SELECT value FROM toc_meta WHERE name=?", holderRow).Scan(&text)
+	return &OccupiedError{Database: SQLiteFile(b.dir, database), Holder: parseClaim(text).String()}
+}
+
+// sqliteLock is the hold on a database.
+type sqliteLock struct {
+	backend  *sqliteBackend
+	database int
+	claim    claim
+	unclean  bool
+}
+
+func (l *sqliteLock) TakenUncleanly() bool { return l.unclean }
+
+func (l *sqliteLock) Check(context.Context) error {
+	if err := l.backend.intact(l.database); err != nil {
+		return fmt.Errorf("%w: %w", ErrLockLost, err)
+	}
+	return nil
+}
+
+func (l *sqliteLock) write(ctx context.Context) error {
+	_, err := l.backend.writers[l.database].ExecContext(ctx,
+		"INSERT INTO toc_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", holderRow, l.claim.text())
+	return err
+}
+
+func (l *sqliteLock) Release(settled bool) error {
+	b := l.backend
+	b.held.mu.Lock()
+	defer b.held.mu.Unlock()
+	err := b.intact(l.database)
+	if err == nil {
+		l.claim.state = releasedAs(settled)
+		err = l.write(context.Background())
+	}
+	delete(b.held.owners, l.database)
+	return errors.Join(err, b.unlockIdleDir())
+}

@@ -1,0 +1,35 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// The pauses before a transaction that met a lock is tried again. A lock that lasts as
+// long as a commit, as our own do, is gone by then.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 20 * time.Millisecond
+)
+
+// transact makes a transaction of a database. If it meets a lock, it is tried again for
+// a moment.
+func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	for pause := firstPause; ; pause *= 2 {
+		affected, err = s.transactNow(ctx, database, statements)
+		if !s.backend.isLocked(err) || pause > lastPause || s.backend.waits(database) || sleep(ctx, pause) != nil {
+			return affected, err
+		}
+	}
+}
+
+// transactNow makes a transaction of a database once. It remembers whether the database
+// takes writes.
+func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	affected, err = s.backend.transact(ctx, database, statements)
+	s.noteWrite(ctx, database, err)
+	return affected, err
+}
+
+// transactor is Store.transact or transactNow.
+type transactor func(ctx context.Context, database int, statements []statement) (affected []int64, err error)

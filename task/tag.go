@@ -1,0 +1,53 @@
+package task
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"time"
+)
+
+// MatchAny is a tag that every task matches.
+const MatchAny = "*"
+
+// Tag names the task as it stands: 16 characters of base64url, made of all columns. Any change makes another tag,
+// also one by SQL that leaves gmt_modified as it was.
+func (t *Task) Tag() string {
+	b := make([]byte, 0, 128+len(t.BizKey)+len(t.Attribute)+len(t.LastError)+len(t.DedupKey))
+	number := func(n uint64) { b = binary.AppendUvarint(b, n) }
+	text := func(s string) {
+		number(uint64(len(s)))
+		b = append(b, s...)
+	}
+	moment := func(at time.Time) { b = binary.AppendVarint(b, at.UnixMilli()) }
+	number(t.JobID)
+	number(t.BizID)
+	text(t.BizKey)
+	number(t.BizType)
+	number(uint64(t.Status))
+	moment(t.ActionTime)
+	moment(t.Promised())
+	text(t.Attribute)
+	number(uint64(t.Attempts))
+	text(t.LastError)
+	text(t.DedupKey)
+	number(uint64(t.Timeout.Milliseconds()))
+	moment(t.Created)
+	moment(t.Modified)
+	sum := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
+// Matches tells whether one of tags is the task's, or MatchAny. No tags at all ask for nothing.
+func (t *Task) Matches(tags []string) bool {
+	if len(tags) == 0 {
+		return true
+	}
+	own := t.Tag()
+	for _, tag := range tags {
+		if tag == own || tag == MatchAny {
+			return true
+		}
+	}
+	return false
+}
