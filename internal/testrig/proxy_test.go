@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -217,6 +219,20 @@ func TestAProxyToNobodyHangsUp(t *testing.T) {
 	_, err = dialProxy(t, p).Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// Before, another test's proxy could take the port of a cut one, and what was to be refused was answered.
+func TestNoTestTakesThePortOfACutProxy(t *testing.T) {
+	t.Parallel()
+	p := StartProxy(t, "127.0.0.1:1")
+	p.Cut()
+	_, port, err := net.SplitHostPort(p.Addr())
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	runtime.GC()
+	runtime.GC()
+	require.False(t, reserve(n))
 }
 
 func TestAProxyToARealServer(t *testing.T) {
