@@ -102,7 +102,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 			f.rest(10 * time.Second)
 		}
 	}
-	f.rest(calmFor)
+	faults.awaitCalm()
 	end()
 	f.awaitDone(3 * time.Minute) // after crashes tasks run alone for one at most
 	f.stopAll()
@@ -111,6 +111,17 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 
 // calmFor is how long nothing happens in the end: what is late then has no excuse.
 const calmFor = 4 * time.Second
+
+// awaitCalm waits until the last fault has been over for as long.
+func (i *faultInjector) awaitCalm() {
+	for calm := time.Now(); time.Since(calm) < calmFor; i.fleet.rest(100 * time.Millisecond) {
+		for _, f := range slices.Concat(i.faults, i.fleet.ended) {
+			if f.whole.After(calm) {
+				calm = f.whole
+			}
+		}
+	}
+}
 
 // runBeside submits until the function that it gives is called, which waits until each request has its answer.
 func (l *load) runBeside(t *testing.T) (end func()) {
