@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"net"
 	"slices"
 	"sync"
@@ -30,8 +29,8 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 	}
 	switch {
 	case isEmbedded(cfg):
-		e := &embedded{password: rand.Text()}
-		opts.Addrs, opts.Username, opts.Password, opts.Dialer = []string{"127.0.0.1:0"}, "", e.password, e.dial
+		e := &embedded{}
+		opts.Addrs, opts.Username, opts.Password, opts.Dialer = []string{configs.RedisEmbedded}, "", "", e.dial
 		e.Client = redis.NewClient(opts.Simple())
 		return e
 	case cfg.Mode == configs.RedisSentinel:
@@ -50,11 +49,9 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 // embedded is a Redis inside this process and its client. The first connection
-// starts it, Close ends it. It listens on loopback and lets in who knows its
-// password: this process.
+// starts it, Close ends it. Nobody else can reach it: it listens nowhere.
 type embedded struct {
 	*redis.Client
-	password string
 
 	mu     sync.Mutex
 	server *miniredis.Miniredis
@@ -73,21 +70,61 @@ func (e *embedded) Close() error {
 	return err
 }
 
-func (e *embedded) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (e *embedded) dial(context.Context, string, string) (net.Conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, redis.ErrClosed
 	}
 	if e.server == nil {
-		s := miniredis.NewMiniRedis()
-		s.RequireAuth(e.password)
-		if err := s.Start(); err != nil {
-			return nil, err
-		}
-		e.server = s
+		e.server = miniredis.NewMiniRedis()
 	}
-	return new(net.Dialer).DialContext(ctx, "tcp", e.server.Addr())
+	conn, err := e.server.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return &buffered{Conn: conn}, nil
+}
+
+// buffered is a connection whose Write does not wait until the other side has
+// read, as a kernel's socket does not: both ends of a net.Pipe would wait for
+// each other as soon as a pipeline is answered before it is sent whole.
+type buffered struct {
+	net.Conn
+
+	mu      sync.Mutex
+	pending []byte
+	sending bool
+	err     error // of sending
+}
+
+func (b *buffered) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.pending = append(b.pending, p...)
+	if !b.sending {
+		b.sending = true
+		go b.send()
+	}
+	return len(p), nil
+}
+
+// send writes until nothing is pending.
+func (b *buffered) send() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.pending) > 0 && b.err == nil {
+		batch := b.pending
+		b.pending = nil
+		b.mu.Unlock()
+		_, err := b.Conn.Write(batch)
+		b.mu.Lock()
+		b.err = err
+	}
+	b.sending = false
 }
 
 // timed lists the business types of mode redis.

@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -132,6 +135,34 @@ func TestSIGTERMDrains(t *testing.T) {
 	require.EqualValues(t, 5, shop.calls.Load(), "nothing ran twice")
 	require.Equal(t, "status,n\n0,1\n2,5\n", ok(t, "sql", "--csv", "--config", config,
 		"SELECT status, COUNT(*) AS n FROM timeout_task GROUP BY status ORDER BY status"))
+}
+
+// Before, the Redis inside the process listened on a port of its own, where ten bytes from any local user ended the center.
+func TestTheEmbeddedRedisListensNowhere(t *testing.T) {
+	center := serve(t, small(t, "biz_types: [{id: 1, name: demo_log, mode: redis, processor: log}]"))
+	ok(t, "submit", "--server", center.url, "--biz-type", "demo_log", "--biz-id", "7", "--in", "0s")
+	require.Eventually(t, func() bool {
+		return strings.Contains(ok(t, "list", "--server", center.url, "--biz-id", "7"), "processed")
+	}, patience, 10*time.Millisecond)
+
+	proc, err := procfs.NewProc(center.Process.Pid)
+	require.NoError(t, err)
+	targets, err := proc.FileDescriptorTargets()
+	require.NoError(t, err)
+	fs, err := procfs.NewDefaultFS()
+	require.NoError(t, err)
+	sockets, err := fs.NetTCP()
+	require.NoError(t, err)
+	sockets6, err := fs.NetTCP6()
+	require.NoError(t, err)
+	const listen = 10 // TCP_LISTEN
+	var ports []string
+	for _, s := range slices.Concat(sockets, sockets6) {
+		if s.St == listen && slices.Contains(targets, fmt.Sprintf("socket:[%d]", s.Inode)) {
+			ports = append(ports, fmt.Sprintf("http://127.0.0.1:%d", s.LocalPort))
+		}
+	}
+	require.Equal(t, []string{center.url}, ports)
 }
 
 func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
