@@ -23,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processors"
@@ -55,8 +56,11 @@ type App struct {
 	peers   *peers.Peers // nil: this node decides everything
 	metrics *metrics.Metrics
 
-	lanes     map[uint64]builtLane // by biz_type id: what runs now
-	pokes     chan struct{}        // asks for a look at the configuration file
+	proof     *peerproof.Prover        // of this node, to the others
+	tokens    atomic.Pointer[[]string] // http.tokens in force
+	refused   atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
+	lanes     map[uint64]builtLane     // by biz_type id: what runs now
+	pokes     chan struct{}            // asks for a look at the configuration file
 	draining  atomic.Bool
 	storeID   atomic.Value // string; see StoreID
 	preparing sync.Mutex   // one prepare of the embedded store at a time

@@ -7,6 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processors"
 	"github.com/timeoutcenter/toc/queue"
@@ -59,6 +60,8 @@ func (a *App) build() error {
 		Term: owned.Term, TakenUncleanly: a.cluster.Ownership().TakenUncleanly, Settled: a.cluster.Ownership().Settled,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
+	a.tokens.Store(&a.cfg.HTTP.Tokens)
+	a.proof = peerproof.New(a.node, a.peerKeys)
 	desk := intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: a.clock.Now,

@@ -58,13 +58,23 @@ func (onlyNode) Owner(partition int) (intake.Peer, error) {
 	return nil, intake.Unavailable("partition %d is not worked now: this node does not hold its database", partition)
 }
 
-func (a *App) newPeers(owned owners) *peers.Peers {
-	var token string
-	if len(a.cfg.HTTP.Tokens) > 0 {
-		token = a.cfg.HTTP.Tokens[0]
+// httpTokens are the bearer tokens in force.
+func (a *App) httpTokens() []string { return *a.tokens.Load() }
+
+// peerKeys are what nodes prove to each other that they know.
+func (a *App) peerKeys() []string {
+	switch {
+	case a.cfg.Cluster.Provider == configs.ProviderSingle:
+		return nil // there are no others
+	case a.cfg.Cluster.Secret != "":
+		return []string{a.cfg.Cluster.Secret}
 	}
+	return a.httpTokens()
+}
+
+func (a *App) newPeers(owned owners) *peers.Peers {
 	return peers.New(peers.Config{
-		Node: a.node, Token: token, Term: owned.Term,
+		Node: a.node, Proof: a.proof, Term: owned.Term,
 		Owner: func(partition int) (name, address string, ok bool) {
 			m, ok := a.cluster.Owner(partition)
 			return m.Name, m.Address, ok

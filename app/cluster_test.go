@@ -27,7 +27,7 @@ func inCluster(t *testing.T, addr, prefix string) configs.Config {
 	cfg.Cluster.Provider = configs.ProviderConsul
 	cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Prefix = addr, prefix
 	cfg.Redis.Addrs = []string{"127.0.0.1:1"} // nothing of mode redis here
-	cfg.HTTP.Tokens = []string{"let-me-in"}
+	cfg.HTTP.Tokens = []string{"let-me-in-0123456"}
 	return cfg
 }
 
@@ -44,7 +44,7 @@ func runNodes(t *testing.T, cfg configs.Config, n int, opts ...app.Option) []*ce
 }
 
 func askHTTP(c *center) *client.Client {
-	return client.New("http://"+c.Addr(), client.WithToken("let-me-in"),
+	return client.New("http://"+c.Addr(), client.WithToken("let-me-in-0123456"),
 		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}))
 }
 

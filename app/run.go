@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Run works until ctx ends or a part of the center fails, then drains. A nil
@@ -235,19 +237,21 @@ func (a *App) Reload() {
 // reload puts the biz_types of a new configuration in force, all or nothing.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*processor.Lane) {
 	log := a.component("configs")
-	if err != nil {
-		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
-		return
+	var types *task.Types
+	if err == nil {
+		types, err = bizTypes(cfg)
 	}
-	types, err := bizTypes(cfg)
 	var lanes map[uint64]builtLane
 	if err == nil {
 		lanes, err = a.buildLanes(cfg)
 	}
 	if err != nil {
 		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		a.refused.Store(&first)
 		return
 	}
+	a.refused.Store(nil)
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
 	a.timer.SetTypes(timed(cfg))
@@ -257,7 +261,12 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	case <-ctx.Done():
 		return
 	}
-	if keys := configs.Diff(a.cfg, cfg); len(keys) > 0 {
+	before := a.cfg
+	if len(before.HTTP.Tokens) > 0 && len(cfg.HTTP.Tokens) > 0 {
+		a.tokens.Store(&cfg.HTTP.Tokens)
+		before.HTTP.Tokens = cfg.HTTP.Tokens // no need for a restart
+	}
+	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)
 	}
 	log.Info("biz_types re-read", "biz_types", len(types.All()))

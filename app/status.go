@@ -139,6 +139,7 @@ func (s status) Ready(context.Context) httpapi.Readiness {
 // The reasons of toc_degraded.
 const (
 	reasonDraining    = "draining"
+	reasonConfig      = "configuration"
 	reasonConsul      = "consul"
 	reasonRedis       = "redis"
 	reasonClock       = "clock"
@@ -166,6 +167,9 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	if a.draining.Load() {
 		add(reasonDraining, none, "draining: this node is about to stop")
 		return list, false
+	}
+	if why := a.refused.Load(); why != nil {
+		add(reasonConfig, none, "the configuration file is refused; the one before stays in force: %s", *why)
 	}
 	if text := a.cluster.Lost(); text != "" {
 		add(reasonConsul, none, "%s", text)

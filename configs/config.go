@@ -76,9 +76,10 @@ type HTTP struct {
 	// address listened on, with this machine's name where that is all
 	// interfaces. Defaults to "".
 	Advertise string `koanf:"advertise"`
-	// Tokens are the bearer tokens that are let in; none means that nobody is
-	// asked. Defaults to none.
-	Tokens []string `koanf:"tokens"`
+	// Tokens are the bearer tokens that are let in, 16 characters at least; none
+	// means that nobody is asked. A change of them is put in force live, but from
+	// none to some or back. Defaults to none.
+	Tokens []string `koanf:"tokens" secret:"key"`
 	// MaxConnections is how many connections there are at most; 0 is half of what
 	// the process may have open (RLIMIT_NOFILE), 10,000 at most. Defaults to 0.
 	MaxConnections int `koanf:"max_connections"`
@@ -116,10 +117,10 @@ type MySQL struct {
 	// the database's number; what stands before %d in the database's name is
 	// the prefix. UTC and parseTime are set by the product.
 	// Defaults to root@tcp(127.0.0.1:3306)/toc_%d.
-	DSN string `koanf:"dsn"`
+	DSN string `koanf:"dsn" secret:"password"`
 	// DSNs gives each database its own DSN, in order, exactly store.databases
 	// of them; dsn is then unused. Defaults to none.
-	DSNs []string `koanf:"dsns"`
+	DSNs []string `koanf:"dsns" secret:"password"`
 	// MaxOpenConns is the most connections to each database; at least 2.
 	// Defaults to 16.
 	MaxOpenConns int `koanf:"max_open_conns"`
@@ -139,6 +140,11 @@ type Cluster struct {
 	// partition may be worked twice). Defaults to stop.
 	OnConsulLoss string `koanf:"on_consul_loss"`
 
+	// Secret is what nodes prove to each other that they know, without showing it:
+	// 16 characters at least, the same on all nodes. "" is the first of http.tokens;
+	// without any, nodes believe each other. Defaults to "".
+	Secret string `koanf:"secret" secret:"key"`
+
 	Consul Consul `koanf:"consul"`
 }
 
@@ -148,7 +154,7 @@ type Consul struct {
 	// Defaults to 127.0.0.1:8500.
 	Address string `koanf:"address"`
 	// Token is the ACL token; "" sends none. Defaults to "".
-	Token string `koanf:"token"`
+	Token string `koanf:"token" secret:"password"`
 	// Prefix is what the keys of this center begin with. Defaults to toc.
 	Prefix string `koanf:"prefix"`
 	// TTL is how long after a node's last sign of life its partitions are
@@ -172,7 +178,7 @@ type Redis struct {
 	// Username is the ACL user; "" is Redis's default user. Defaults to "".
 	Username string `koanf:"username"`
 	// Password is sent when not "". Defaults to "".
-	Password string `koanf:"password"`
+	Password string `koanf:"password" secret:"password"`
 	// DB is the number of the Redis database; 0 in cluster mode. Defaults to 0.
 	DB int `koanf:"db"`
 	// Prefix stands before every topic in the key names: letters, digits,
@@ -261,8 +267,9 @@ type Webhook struct {
 	// webhook).
 	URL string `koanf:"url"`
 	// Secret signs the calls (Standard Webhooks): whsec_ and base64, or any
-	// other string, whose bytes are then the key. "" signs none. Defaults to "".
-	Secret string `koanf:"secret"`
+	// other string of 16 characters at least, whose bytes are then the key. ""
+	// signs none. Defaults to "".
+	Secret string `koanf:"secret" secret:"key"`
 	// Timeout is how long one call may take; 0 is the biz_type's timeout, which
 	// holds in any case. Defaults to 0.
 	Timeout time.Duration `koanf:"timeout"`

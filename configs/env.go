@@ -22,10 +22,13 @@ var foreign = regexp.MustCompile(`^TOC_(SERVER|TOKEN|TEST_.*|SERVICE_HOST|SERVIC
 
 // readEnv makes a layer of the environment, which is a list of NAME=value as
 // os.Environ gives it. Lists are split at commas; "" is an empty list.
-func readEnv(environ []string) (layer map[string]any, sources map[string]string, ps problems) {
+func readEnv(environ []string, secrets *secretFiles) (layer map[string]any, sources map[string]string, ps problems) {
 	known := map[string]setting{}
 	for _, s := range settings() {
 		known[s.env()] = s
+		if s.kind != "" {
+			known[s.env()+envFileSuffix] = s
+		}
 	}
 	layer, sources = map[string]any{}, map[string]string{}
 	for _, pair := range slices.Sorted(slices.Values(environ)) {
@@ -42,7 +45,18 @@ func readEnv(environ []string) (layer map[string]any, sources map[string]string,
 			ps = append(ps, &Problem{Key: s.key, Text: "is not UTF-8; write plain text", Source: name})
 			continue
 		}
-		if s.typ.Kind() == reflect.Slice {
+		if other, twice := sources[s.key]; twice {
+			ps = append(ps, &Problem{Key: s.key, Text: other + " is given, too; set one of them", Source: name})
+			continue
+		}
+		if name != s.env() {
+			v, err := secrets.read(text, s.typ)
+			if err != nil {
+				ps = append(ps, &Problem{Key: s.key + fileSuffix, Text: err.Error(), Source: name})
+				continue
+			}
+			layer[s.key] = v
+		} else if s.typ.Kind() == reflect.Slice {
 			layer[s.key] = split(text)
 		} else if v, ok := parseScalar(text, s.typ); ok {
 			layer[s.key] = v

@@ -14,7 +14,7 @@ import (
 // Every setting has an environment variable of its own, and that one sets it and
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
-	require.Len(t, settings(), 34)
+	require.Len(t, settings(), 35)
 	seen := map[string]string{}
 	for _, s := range settings() {
 		require.NotContains(t, seen, s.env(), "two keys would share it")
@@ -27,7 +27,7 @@ func TestEveryKeyHasItsVariable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(settings()).Draw(t, "setting")
 		text, want := drawValue(t, s.typ)
-		layer, sources, ps := readEnv([]string{s.env() + "=" + text})
+		layer, sources, ps := readEnv([]string{s.env() + "=" + text}, nil)
 		require.Empty(t, ps)
 		require.Equal(t, map[string]string{s.key: s.env()}, sources)
 

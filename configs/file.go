@@ -5,7 +5,9 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,17 +17,37 @@ const maxFile = 1 << 20
 
 // readFile gives the content of the file, or an error that names it.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	data, err := readRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return data, nil
+}
+
+// readRegular reads a file that is one: a pipe would be waited for.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		what := "not a regular file"
+		if info.IsDir() {
+			what = "a directory"
+		}
+		return nil, fmt.Errorf("%s is %s", path, what)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, err
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("read configuration: %s is larger than %d bytes", path, maxFile)
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	return data, nil
 }
@@ -38,6 +60,7 @@ type reader struct {
 	path     string
 	problems problems
 	sources  map[string]string // key → path:line
+	secrets  secretFiles
 }
 
 // read gives the layer; nil when the document as a whole cannot be read.
@@ -57,18 +80,39 @@ func (r *reader) read(data []byte) map[string]any {
 // section reads a mapping whose keys are those of the struct type.
 func (r *reader) section(n *yaml.Node, t reflect.Type, path string) map[string]any {
 	layer := map[string]any{}
-	for _, p := range r.pairs(n, path) {
+	pairs := r.pairs(n, path)
+	for _, p := range pairs {
 		key := p.key.Value
-		typ, known := field(t, key)
-		if !known {
+		if f, known := field(t, key); known {
+			if v, ok := r.value(p.value, f.Type, join(path, key)); ok {
+				layer[key] = v
+			}
+		} else if f, known := secretByFile(t, key); known {
+			name := f.Tag.Get("koanf")
+			if slices.ContainsFunc(pairs, func(p pair) bool { return p.key.Value == name }) {
+				r.at(p.key, join(path, key), "%s is given, too; write one of them", join(path, name))
+			} else if v, ok := r.secret(p.value, f.Type, join(path, key), join(path, name)); ok {
+				layer[name] = v
+			}
+		} else {
 			r.unknown(join(path, key), p.key)
-			continue
-		}
-		if v, ok := r.value(p.value, typ, join(path, key)); ok {
-			layer[key] = v
 		}
 	}
 	return layer
+}
+
+// secret reads the file that stands at a key in the secret's stead.
+func (r *reader) secret(n *yaml.Node, t reflect.Type, key, name string) (any, bool) {
+	path, ok := r.value(n, reflect.TypeFor[string](), key)
+	if !ok {
+		return nil, false
+	}
+	r.source(follow(n), name)
+	v, err := r.secrets.read(path.(string), t)
+	if err != nil {
+		r.at(n, key, "%v", err)
+	}
+	return v, err == nil
 }
 
 // value reads what stands at a key.

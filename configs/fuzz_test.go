@@ -40,7 +40,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add([]byte(seed.file), seed.pair)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, pair string) {
-		c, err := parse("toc.yaml", data, []string{pair})
+		c, _, err := parse("toc.yaml", data, []string{pair})
 		if err != nil {
 			require.NotEmpty(t, strings.TrimSpace(err.Error()))
 			return

@@ -23,25 +23,26 @@ func Load(path string, environ []string) (Config, error) {
 			return Config{}, err
 		}
 	}
-	return parse(path, data, environ)
+	c, _, err := parse(path, data, environ)
+	return c, err
 }
 
-// parse is Load with the file's content in hand.
-func parse(path string, data []byte, environ []string) (Config, error) {
+// parse is Load with the file's content in hand. It tells which files of secrets it read.
+func parse(path string, data []byte, environ []string) (Config, secretFiles, error) {
 	file := reader{path: path, sources: map[string]string{}}
 	var fileLayer map[string]any
 	if path != "" {
 		fileLayer = file.read(data)
 	}
-	envLayer, envSources, envProblems := readEnv(environ)
+	envLayer, envSources, envProblems := readEnv(environ, &file.secrets)
 	found := append(file.problems, envProblems...)
 	if path != "" && fileLayer == nil { // nothing is known of what was meant
-		return Config{}, found.err()
+		return Config{}, file.secrets, found.err()
 	}
 
 	c, err := merge(fileLayer, envLayer)
 	if err != nil {
-		return Config{}, err
+		return Config{}, file.secrets, err
 	}
 	c = c.WithDefaults()
 
@@ -54,9 +55,9 @@ func parse(path string, data []byte, environ []string) (Config, error) {
 		}
 	}
 	if err := found.err(); err != nil {
-		return Config{}, err
+		return Config{}, file.secrets, err
 	}
-	return c, nil
+	return c, file.secrets, nil
 }
 
 // merge lays the layers over the default. An element of biz_types is laid over

@@ -126,7 +126,7 @@ func TestComposeEnvironmentLoads(t *testing.T) {
 	c, err := Load("cluster.yaml", environ)
 	require.NoError(t, err)
 	require.Equal(t, "0.0.0.0:8080", c.HTTP.Listen)
-	require.Equal(t, []string{"local-token"}, c.HTTP.Tokens)
+	require.Equal(t, []string{"local-token-to-try-it"}, c.HTTP.Tokens)
 	require.Equal(t, "root:local-password@tcp(mysql:3306)/toc_0", c.Store.MySQL.DatabaseDSNs(8)[0])
 	require.Empty(t, c.Warnings())
 }
@@ -135,12 +135,12 @@ func TestEnvOverFileOverDefault(t *testing.T) {
 	path := write(t, `
 store: {retention: 1h, tables_per_database: 16}
 queue: {capacity: 7}
-http: {tokens: [file]}
+http: {tokens: [of-the-file-0123]}
 `)
-	c, err := Load(path, []string{"TOC_QUEUE_CAPACITY=8", "TOC_HTTP_TOKENS=a, b", "PATH=/bin"})
+	c, err := Load(path, []string{"TOC_QUEUE_CAPACITY=8", "TOC_HTTP_TOKENS=first-0123456789, second-0123456789", "PATH=/bin"})
 	require.NoError(t, err)
 	require.Equal(t, 8, c.Queue.Capacity, "env over file")
-	require.Equal(t, []string{"a", "b"}, c.HTTP.Tokens, "a list is replaced, not joined")
+	require.Equal(t, []string{"first-0123456789", "second-0123456789"}, c.HTTP.Tokens, "a list is replaced, not joined")
 	require.Equal(t, time.Hour, c.Store.Retention, "file over default")
 	require.Equal(t, 8, c.Store.Databases, "default, in a section that the file begins")
 	require.Equal(t, 128, c.Cluster.Partitions, "follows the layout")
@@ -174,14 +174,14 @@ func TestYAMLIsReadAsWritten(t *testing.T) {
 redis:
 store: # a section whose keys are all commented out
 #  driver: mysql
-http: {tokens: [0123, yes, "true"]}
+http: {tokens: [0123456789012345, 0x12345678901234, "1234567890.123456"]}
 cluster: {partitions: 0}
 biz_types:
   - &one {id: 1, name: one, workers: 3, timeout: 10s}
   - {<<: *one, id: 2, name: two, timeout: 20s}
 `), nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"0123", "yes", "true"}, c.HTTP.Tokens)
+	require.Equal(t, []string{"0123456789012345", "0x12345678901234", "1234567890.123456"}, c.HTTP.Tokens)
 	require.Equal(t, 256, c.Cluster.Partitions)
 	require.Equal(t, 3, c.BizTypes[1].Workers)
 	require.Equal(t, 20*time.Second, c.BizTypes[1].Timeout)
@@ -230,7 +230,7 @@ func TestProblemsGolden(t *testing.T) {
 			path := filepath.Join("testdata", name+".yaml")
 			_, err := Load(path, []string{
 				"TOC_HTTP_LISTN=x", "TOC_ZZZ=x", "TOC_BIZ_TYPES=x", "TOC_BIZ_TYPES_0_NAME=x",
-				"TOC_QUEUE_CAPACITY=0", "TOC_SCAN_BATCH=many", "TOC_SHUTDOWN_DRAIN=", "TOC_HTTP_TOKENS=fine,,HU SH",
+				"TOC_QUEUE_CAPACITY=0", "TOC_SCAN_BATCH=many", "TOC_SHUTDOWN_DRAIN=", "TOC_HTTP_TOKENS=this-one-is-fine,,HU SH",
 			})
 			require.Error(t, err)
 			require.NotRegexp(t, `\b(HUSH|HU|SH)\b`, err.Error(), "no secret is shown")

@@ -22,6 +22,7 @@ func (c Config) Redacted() Config {
 	c.HTTP.Tokens = hideAll(c.HTTP.Tokens, hide)
 	c.Store.MySQL.DSN = hideDSN(c.Store.MySQL.DSN)
 	c.Store.MySQL.DSNs = hideAll(c.Store.MySQL.DSNs, hideDSN)
+	c.Cluster.Secret = hide(c.Cluster.Secret)
 	c.Cluster.Consul.Address = hideURL(c.Cluster.Consul.Address)
 	c.Cluster.Consul.Token = hide(c.Cluster.Consul.Token)
 	c.Redis.Addrs = hideAll(c.Redis.Addrs, hideURL)

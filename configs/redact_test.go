@@ -18,6 +18,7 @@ func secretive() Config {
 	c.Store.MySQL.DSN = "root:hush3@tcp(db:3306)/toc_%d?timeout=1s"
 	c.Store.MySQL.DSNs = []string{"u:hush/@4@tcp(db)/toc_0", "hush5"}
 	c.Cluster.Consul.Address = "https://u:hush6@consul:8501"
+	c.Cluster.Secret = "hushD"
 	c.Cluster.Consul.Token = "hush7"
 	c.Redis.Addrs = []string{"redis://:hush8@r:6379"}
 	c.Redis.Password = "hush9"
@@ -64,6 +65,7 @@ func TestDiff(t *testing.T) {
 		"http.tokens: [] -> [*** ***]",
 		"store.mysql.dsn: root@tcp(127.0.0.1:3306)/toc_%d -> root:***@tcp(db:3306)/toc_%d",
 		"store.mysql.dsns: [] -> [u:***@tcp(db:3306)/toc_0 ***]",
+		"cluster.secret:  -> ***",
 		"cluster.consul.address: 127.0.0.1:8500 -> https://u:xxxxx@consul:8501",
 		"cluster.consul.token:  -> ***",
 		"redis.addrs: [embedded] -> [redis://:xxxxx@r:6379]",

@@ -26,20 +26,21 @@ func fields(section reflect.Type) iter.Seq2[string, reflect.StructField] {
 }
 
 // field finds one key of a section.
-func field(section reflect.Type, key string) (reflect.Type, bool) {
+func field(section reflect.Type, key string) (reflect.StructField, bool) {
 	for name, f := range fields(section) {
 		if name == key {
-			return f.Type, true
+			return f, true
 		}
 	}
-	return nil, false
+	return reflect.StructField{}, false
 }
 
 // setting is one scalar or list of the tree, biz_types left out.
 type setting struct {
 	key   string // store.mysql.dsn
 	typ   reflect.Type
-	index []int // the way from Config to it
+	index []int  // the way from Config to it
+	kind  secret // "": it is none
 }
 
 // env is the environment variable: TOC_STORE_MYSQL_DSN.
@@ -62,7 +63,7 @@ func settings() []setting {
 				walk(f.Type, prefix+name+".", here)
 			case isSections(f.Type): // biz_types
 			default:
-				all = append(all, setting{key: prefix + name, typ: f.Type, index: here})
+				all = append(all, setting{key: prefix + name, typ: f.Type, index: here, kind: secretOf(f)})
 			}
 		}
 	}

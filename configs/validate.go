@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,13 @@ func (c Config) check() problems {
 	checkBizTypes(&ps, c.BizTypes)
 	if c.Cluster.Provider == ProviderConsul {
 		c.checkShared(&ps)
+	}
+	var secrets problems
+	checkSecrets(&secrets, reflect.ValueOf(c), "")
+	for _, p := range secrets {
+		if !ps.has(p.Key) { // one word about each is enough
+			ps = append(ps, p)
+		}
 	}
 	return ps
 }

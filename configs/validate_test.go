@@ -73,7 +73,15 @@ func TestRefusedSettings(t *testing.T) {
 		{"listen, port a word", func(c *Config) { c.HTTP.Listen = "localhost:http" }, "http.listen", "is not host:port"},
 		{"listen, a URL", func(c *Config) { c.HTTP.Listen = "http://localhost:80" }, "http.listen", "is not host:port"},
 		{"advertise without a host", func(c *Config) { c.HTTP.Advertise = ":8080" }, "http.advertise", "is not host:port"},
-		{"empty token", func(c *Config) { c.HTTP.Tokens = []string{"a", ""} }, "http.tokens[1]", "is not a token"},
+		{"empty token", func(c *Config) { c.HTTP.Tokens = []string{"0123456789abcdef", ""} }, "http.tokens[1]", "is not a token"},
+		{"short token", func(c *Config) { c.HTTP.Tokens = []string{"0123456789hush!"} }, "http.tokens[0]", "fewer than 16 characters"},
+		{"short cluster secret", func(c *Config) { c.Cluster.Secret = "hush" }, "cluster.secret", "fewer than 16 characters"},
+		{"short webhook secret", func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_aHVzaA==" }, "biz_types[0].webhook.secret", "fewer than 16 characters"},
+		{"token that a template left", func(c *Config) { c.HTTP.Tokens = []string{"Bearer-${TOC_TOKEN_HUSH}"} }, "http.tokens[0]",
+			"is a placeholder, and nothing expands it; write the secret, or the path of its file as http.tokens_file"},
+		{"password that a template left", func(c *Config) { c.Redis.Password = "{{ hush }}" }, "redis.password", "as redis.password_file"},
+		{"password nobody changed", func(c *Config) { c.Redis.Password = "ChangeMe" }, "redis.password", "is a placeholder"},
+		{"DSN that a template left", func(c *Config) { c.Store.MySQL.DSN = "u:$(hush)@tcp(h:1)/toc_%d" }, "store.mysql.dsn", "is a placeholder"},
 		{"token with a space", func(c *Config) { c.HTTP.Tokens = []string{"hush hush"} }, "http.tokens[0]", "no spaces"},
 
 		{"lookahead 0", func(c *Config) { c.Scan.Lookahead = 0 }, "scan.lookahead", "0s is too little"},
@@ -249,7 +257,7 @@ func TestAccepted(t *testing.T) {
 		"patient":             func(c *Config) { c.Redis.SweepAfter, c.Redis.OutageAfter = 24*time.Hour, 24*time.Hour },
 		"one pause":           func(c *Config) { c.BizTypes[0].Backoff = Backoff{Min: time.Nanosecond, Max: time.Nanosecond} },
 		"issued secret":       func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" },
-		"raw secret":          func(c *Config) { c.BizTypes[0].Webhook.Secret = "any thing" },
+		"raw secret":          func(c *Config) { c.BizTypes[0].Webhook.Secret = "any thing of that length" },
 		"a processor in code": func(c *Config) { c.BizTypes[0].Processor = "shop/Close v2" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +275,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		"open to all":         {func(c *Config) { c.HTTP.Listen = ":8080" }, "http.listen: :8080 is reachable"},
 		"open to the network": {func(c *Config) { c.HTTP.Listen = "10.0.0.1:8080" }, "http.listen: 10.0.0.1:8080 is reachable"},
-		"with a token":        {func(c *Config) { c.HTTP.Listen, c.HTTP.Tokens = ":8080", []string{"t"} }, ""},
+		"with a token":        {func(c *Config) { c.HTTP.Listen, c.HTTP.Tokens = ":8080", []string{"0123456789abcdef"} }, ""},
 		"localhost":           {func(c *Config) { c.HTTP.Listen = "localhost:8080" }, ""},
 		"loopback, IPv6":      {func(c *Config) { c.HTTP.Listen = "[::1]:8080" }, ""},
 		"short lookahead": {func(c *Config) { c.Scan.Lookahead = 4 * time.Second },

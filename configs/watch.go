@@ -22,17 +22,19 @@ type Watcher struct {
 	onChange func(Config, error)
 	poked    chan struct{}
 
-	current Config   // in force
-	seen    snapshot // the content that was last looked into
-	bad     bool     // whether that was refused
+	current Config      // in force
+	seen    snapshot    // the content that was last looked into
+	bad     bool        // whether that was refused
+	secrets secretFiles // that it names
 }
 
-// snapshot is what a look at the file found.
-type snapshot struct{ data, err string }
+// snapshot is what a look at the file, and at those that it names, found.
+type snapshot struct{ data, secrets, err string }
 
-// NewWatcher watches the file at path; current is the Config that Load gave for
-// it at the start, so that a change made since then is told too. It looks
-// every interval (0 is one second). With no file (path "") nothing ever changes.
+// NewWatcher watches the file at path, and the files of secrets that it and the
+// environment name; current is the Config that Load gave for it at the start, so
+// that a change made since then is told too. It looks every interval (0 is one
+// second). A path of "" is no file.
 //
 // onChange runs in the goroutine of Run, one call at a time. It gets each new
 // Config that is valid and differs from the last, or else the error of Load:
@@ -63,10 +65,6 @@ func (w *Watcher) Poke() {
 
 // Run looks until ctx ends; then it returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
-	if w.path == "" {
-		<-ctx.Done()
-		return nil
-	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
@@ -99,11 +97,14 @@ func (w *Watcher) runOnce(ctx context.Context) {
 }
 
 func (w *Watcher) look() snapshot {
-	data, err := readFile(w.path)
-	if err != nil {
-		return snapshot{err: err.Error()}
+	var data []byte
+	if w.path != "" {
+		var err error
+		if data, err = readFile(w.path); err != nil {
+			return snapshot{err: err.Error()}
+		}
 	}
-	return snapshot{data: string(data)}
+	return snapshot{data: string(data), secrets: w.secrets.contents()}
 }
 
 // tell works out what a new content means.
@@ -114,7 +115,7 @@ func (w *Watcher) tell(found snapshot) {
 	if found.err != "" {
 		err = errors.New(found.err)
 	} else {
-		c, err = parse(w.path, []byte(found.data), w.environ)
+		c, w.secrets, err = parse(w.path, []byte(found.data), w.environ)
 	}
 	wasBad := w.bad
 	w.bad = err != nil

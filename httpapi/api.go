@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -58,9 +59,12 @@ type Config struct {
 	Desk   Desk
 	Status Status
 
-	// Tokens are the bearer tokens that are let in. With at least one, every
-	// route but /healthz and /readyz asks for one. Empty: everybody is let in.
-	Tokens []string
+	// Tokens gives the bearer tokens that are let in. With at least one, every
+	// route but /healthz and /readyz asks for one. None, or nil: everybody is let in.
+	// They may change, but not from none to some or back.
+	Tokens func() []string
+	// Peers knows what other nodes prove; they need no token. Defaults to nothing.
+	Peers *peerproof.Prover
 	// Metrics serves GET /metrics. Nil: there is no such route.
 	Metrics http.Handler
 	// Observer is told of every request. Defaults to none.
@@ -83,6 +87,12 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Tokens == nil {
+		c.Tokens = func() []string { return nil }
+	}
+	if c.Peers == nil {
+		c.Peers = peerproof.New("", nil)
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
@@ -108,19 +118,26 @@ type api struct {
 	huma   huma.API
 	router *router
 
+	guarded bool // tokens are asked for
+
 	documented []*huma.Operation // in the order of routes.go
 }
 
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
 	cfg = cfg.WithDefaults()
-	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, router: newRouter()}
+	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, router: newRouter()}
 	a.huma = a.newHuma()
 	a.routes()
 	a.serveDocs()
 
 	var h http.Handler = a.router
-	h = noDomain(sameOrigin(h), cfg.Tokens)
-	h = authorize(h, cfg.Tokens)
+	h = sameOrigin(h)
+	if a.guarded {
+		h = authorize(h, cfg.Tokens)
+	} else {
+		h = noDomain(h)
+	}
+	h = a.checkPeers(h)
 	return &guard{next: h, log: cfg.Logger, observer: cfg.Observer, routes: a.router.routes}
 }

@@ -6,21 +6,15 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/timeoutcenter/toc/peerproof"
 )
 
-// authorize lets requests through that carry one of the tokens. Without any
-// token it lets everybody through. /healthz and /readyz are for probes, which
-// have none.
-func authorize(next http.Handler, tokens []string) http.Handler {
-	if len(tokens) == 0 {
-		return next
-	}
-	known := make([][sha256.Size]byte, len(tokens))
-	for i, t := range tokens {
-		known[i] = sha256.Sum256([]byte(t))
-	}
+// authorize lets requests through that carry one of the tokens, and those of other
+// nodes. /healthz and /readyz are for probes, which have none.
+func authorize(next http.Handler, tokens func() []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOpen(r) && !isKnown(known, bearer(r)) {
+		if !isOpen(r) && !peerproof.Proved(r.Context()) && !isKnown(tokens(), bearer(r)) {
 			p := newProblem(http.StatusUnauthorized, "send Authorization: Bearer and one of the tokens of http.tokens")
 			p.headers = http.Header{"Www-Authenticate": {`Bearer realm="toc"`}}
 			writeProblem(w, p)
@@ -44,11 +38,12 @@ func bearer(r *http.Request) string {
 
 // isKnown compares hashes, and all of them, so that its time tells nothing
 // about the tokens, not even their lengths.
-func isKnown(known [][sha256.Size]byte, token string) bool {
+func isKnown(tokens []string, token string) bool {
 	given := sha256.Sum256([]byte(token))
 	found := 0
-	for i := range known {
-		found |= subtle.ConstantTimeCompare(known[i][:], given[:])
+	for _, t := range tokens {
+		known := sha256.Sum256([]byte(t))
+		found |= subtle.ConstantTimeCompare(known[:], given[:])
 	}
 	return found == 1 && token != ""
 }
@@ -67,10 +62,7 @@ func sameOrigin(next http.Handler) http.Handler {
 // domain name. A page whose name its owner points at 127.0.0.1 (DNS rebinding) is of
 // one origin with a center there, so a browser lets it read and change everything. With
 // tokens there is no need: a page does not know them.
-func noDomain(next http.Handler, tokens []string) http.Handler {
-	if len(tokens) > 0 {
-		return next
-	}
+func noDomain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 		if local != nil && local.IP.IsLoopback() && !isOpen(r) && isDomain(r.Host) {

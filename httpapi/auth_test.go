@@ -13,7 +13,7 @@ import (
 
 func withTokens(tokens ...string) func(*httpapi.Config) {
 	return func(c *httpapi.Config) {
-		c.Tokens = tokens
+		c.Tokens = func() []string { return tokens }
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "toc_up 1\n") })
 	}
 }

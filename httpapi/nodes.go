@@ -2,16 +2,33 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 )
 
 // forwardedHeader marks a request that another node has handed on; its value is
 // that node's name. In the form of http.Header's keys.
 const forwardedHeader = "Toc-Forwarded"
+
+// checkPeers refuses who says to be a node and does not prove it.
+func (a *api) checkPeers(next http.Handler) http.Handler {
+	refused := func(w http.ResponseWriter, err error) {
+		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
+	}
+	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, forwarded := r.Header[forwardedHeader]; forwarded && a.cfg.Peers.Proves() && !peerproof.Proved(r.Context()) {
+			refused(w, errors.New(forwardedHeader+" is for other nodes of the cluster, which prove that they know cluster.secret"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), refused)
+}
 
 // fromPeer tells the desk that a request was forwarded.
 func fromPeer(ctx huma.Context) huma.Context {

@@ -46,7 +46,7 @@ func (a *api) newHuma() huma.API {
 		RejectUnknownQueryParameters: true,
 	}
 	cfg.AllowAdditionalPropertiesByDefault = true // answers may grow; requests say no themselves
-	if len(a.cfg.Tokens) > 0 {
+	if a.guarded {
 		cfg.Security = []map[string][]string{{"token": {}}}
 		cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {
 			Type: "http", Scheme: "bearer", Description: "One of the tokens of `http.tokens`.",
@@ -120,7 +120,7 @@ func (a *api) document(op huma.Operation, input any) {
 		doc.Responses[strconv.Itoa(status)] = &huma.Response{Description: text, Content: success.Content}
 	}
 	refusals := append([]int{}, d.refusals...)
-	if !d.open && len(a.cfg.Tokens) > 0 {
+	if !d.open && a.guarded {
 		refusals = append(refusals, http.StatusUnauthorized)
 	}
 	for _, status := range refusals {

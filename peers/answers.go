@@ -10,6 +10,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/taskjson"
 )
@@ -110,6 +111,8 @@ func reason(err error) string {
 		return fmt.Sprintf("it answered with status %d", refused.Status)
 	case errors.Is(err, errAnswer):
 		return err.Error()
+	case errors.Is(err, peerproof.ErrAnswer):
+		return peerproof.ErrAnswer.Error()
 	case errors.Is(err, context.Canceled):
 		return "the caller did not wait for its answer"
 	case errors.As(err, &op) && op.Op == "dial":

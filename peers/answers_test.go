@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -161,22 +162,44 @@ func TestWhatIsSent(t *testing.T) {
 		seen = r.Clone(context.Background())
 		_, _ = io.WriteString(w, `{"outcome":"cancelled"}`)
 	})
-	for _, row := range [][3]string{{"n1", token, "n1"}, {"a b\r\nX: y\x00é", "", "a%20b%0D%0AX:%20y%00%C3%A9"}, {"", token, ""}} {
-		p, _ := one(t, strings.TrimPrefix(s.URL, "http://"), func(cfg *peers.Config) { cfg.Node, cfg.Token = row[0], row[1] })
+	for name, header := range map[string]string{"n1": "n1", "a b\r\nX: y\x00é": "a%20b%0D%0AX:%20y%00%C3%A9", "": ""} {
+		p, _ := one(t, strings.TrimPrefix(s.URL, "http://"), func(cfg *peers.Config) { cfg.Node = name })
 		require.NoError(t, the(t, p).CancelIf(t.Context(), id, nil))
 		require.Equal(t, "POST", seen.Method)
 		require.Equal(t, "/v1/tasks/413351953711104/cancel", seen.URL.Path)
-		require.Equal(t, []string{row[2]}, seen.Header["Toc-Forwarded"])
-		if row[1] == "" {
-			require.NotContains(t, seen.Header, "Authorization")
-		} else {
-			require.Equal(t, "Bearer "+row[1], seen.Header.Get("Authorization"))
-		}
+		require.Equal(t, []string{header}, seen.Header["Toc-Forwarded"])
+		require.NotContains(t, seen.Header, "Authorization")
+		require.NotContains(t, seen.Header, peerproof.Header)
 	}
 }
 
-// The token goes to the address that the cluster gave, and nowhere else.
-func TestARedirectGetsNoToken(t *testing.T) {
+// Whoever Consul names in a node's place learns no secret, and his answer is not believed. Before, each forwarded
+// request showed him a client's token, and tasks whose cancel he answered with 200 fired.
+func TestWhoDoesNotKnowTheSecretIsNotBelieved(t *testing.T) {
+	proof := func(keys ...string) func(*peers.Config) {
+		return func(cfg *peers.Config) { cfg.Proof = peerproof.New(cfg.Node, func() []string { return keys }) }
+	}
+	var seen *http.Request
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Clone(context.Background())
+		_, _ = io.WriteString(w, `{"outcome":"cancelled"}`)
+	})
+	p, _ := one(t, s.URL, proof(key))
+	err := the(t, p).CancelIf(t.Context(), id, nil)
+	require.ErrorIs(t, err, task.ErrUnavailable)
+	require.ErrorContains(t, err, "does not prove that it knows cluster.secret")
+	require.NotContains(t, fmt.Sprint(seen.Header), key)
+	require.NotContains(t, seen.Header, "Authorization")
+
+	c := newCluster(t)
+	p, _ = one(t, c.address("n2"), proof("another-secret-0123"))
+	require.ErrorContains(t, the(t, p).CancelIf(t.Context(), id, nil), "does not prove that it knows cluster.secret")
+	p, _ = one(t, c.address("n2"))
+	require.ErrorContains(t, the(t, p).CancelIf(t.Context(), id, nil), "it answered with status 401")
+}
+
+// A question goes to the address that the cluster gave, and nowhere else.
+func TestARedirectIsNotFollowed(t *testing.T) {
 	elsewhere := serve(t, plain(200, `{"outcome":"cancelled"}`))
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)

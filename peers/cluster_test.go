@@ -15,6 +15,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -225,7 +226,9 @@ func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
 	c.mu.Lock()
 	c.owners[1] = "n1"
 	c.mu.Unlock()
-	stale, l := one(t, c.address("n2"), func(cfg *peers.Config) { cfg.Node = "n1" })
+	stale, l := one(t, c.address("n2"), func(cfg *peers.Config) {
+		cfg.Node, cfg.Proof = "n1", peerproof.New("n1", func() []string { return []string{key} })
+	})
 	for name, ask := range map[string]func() error{
 		"cancel":     func() error { return the(t, stale).CancelIf(t.Context(), id, nil) },
 		"reschedule": func() error { _, err := the(t, stale).Reschedule(t.Context(), id, in(time.Hour)); return err },

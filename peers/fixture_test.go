@@ -19,6 +19,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -30,7 +31,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var layout = sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 2}
 
-const token = "the-token-of-the-cluster"
+// What clients show, and what nodes prove to each other that they know.
+const (
+	token = "the-token-of-the-cluster"
+	key   = "the-secret-of-the-cluster"
+)
 
 // In the tests' cluster node n1 owns the tasks of even biz_ids, n2 the others.
 const ours, theirs = uint64(2), uint64(3)
@@ -89,8 +94,9 @@ func (c *cluster) node(name string) *node {
 	types := bizTypes(t)
 	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
 	n.lane = n.queue.SetLane(1)
+	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.peers = peers.New(peers.Config{
-		Node: name, Token: token, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
+		Node: name, Proof: proof, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
 		Term: func(p int) uint64 {
 			if c.owner(p) == name {
 				return 1
@@ -109,7 +115,7 @@ func (c *cluster) node(name string) *node {
 		Soon:    soon,
 		Cluster: n.peers, Now: time.Now,
 	})
-	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: []string{token}})
+	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		handler.ServeHTTP(w, r)
@@ -197,7 +203,7 @@ func one(t *testing.T, address string, with ...func(*peers.Config)) (*peers.Peer
 	types := bizTypes(t)
 	l := &log{}
 	cfg := peers.Config{
-		Node: "n1", Token: token, Types: func() *task.Types { return types }, Logger: l.logger(),
+		Node: "n1", Types: func() *task.Types { return types }, Logger: l.logger(),
 		Term: func(int) uint64 { return 0 }, Owner: func(int) (string, string, bool) { return "n2", address, true },
 	}
 	for _, w := range with {

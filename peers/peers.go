@@ -25,13 +25,15 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // Config is what Peers works with.
 type Config struct {
-	Node  string // this node's name, which others are told
-	Token string // one of their http.tokens; empty: none
+	Node string // this node's name, which others are told
+	// Proof proves to them who asks, and to this node who answers. Defaults to nothing.
+	Proof *peerproof.Prover
 	// Term is not 0 while this node decides about a partition; see intake.Cluster.
 	Term func(partition int) uint64
 	// Owner gives the node that works a partition, and the address of its HTTP API
@@ -47,9 +49,9 @@ type Config struct {
 // Peers is the intake.Cluster of a node among others. It is safe for concurrent
 // use.
 type Peers struct {
-	cfg  Config
-	http *http.Client
-	open sync.WaitGroup // who asks or offers right now
+	cfg       Config
+	transport *http.Transport
+	open      sync.WaitGroup // who asks or offers right now
 
 	mu     sync.RWMutex
 	nodes  map[string]*node // by name
@@ -70,20 +72,19 @@ func New(cfg Config) *Peers {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 2 * time.Second
 	}
+	if cfg.Proof == nil {
+		cfg.Proof = peerproof.New(cfg.Node, nil)
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	dialer := net.Dialer{Timeout: cfg.Timeout}
-	return &Peers{cfg: cfg, nodes: make(map[string]*node), http: &http.Client{
-		Transport: &http.Transport{ // no proxy: nodes are near
-			DialContext:         dialer.DialContext,
-			TLSHandshakeTimeout: cfg.Timeout,
-			MaxConnsPerHost:     connections,
-			MaxIdleConnsPerHost: connections,
-			IdleConnTimeout:     90 * time.Second, // before the server hangs up
-		},
-		// A node does not redirect; who does is none, and gets no token.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &Peers{cfg: cfg, nodes: make(map[string]*node), transport: &http.Transport{ // no proxy: nodes are near
+		DialContext:         dialer.DialContext,
+		TLSHandshakeTimeout: cfg.Timeout,
+		MaxConnsPerHost:     connections,
+		MaxIdleConnsPerHost: connections,
+		IdleConnTimeout:     90 * time.Second, // before the server hangs up
 	}}
 }
 
@@ -114,7 +115,7 @@ func (p *Peers) node(name, address string) (*node, error) {
 	if n != nil && n.at.Load().address == address {
 		return n, nil
 	}
-	at, err := p.place(address)
+	at, err := p.place(name, address)
 	if err != nil {
 		return nil, intake.Unavailable("node %q: %v", name, err)
 	}
@@ -134,7 +135,7 @@ type place struct {
 	client  *client.Client
 }
 
-func (p *Peers) place(address string) (*place, error) {
+func (p *Peers) place(node, address string) (*place, error) {
 	base := address
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -142,8 +143,13 @@ func (p *Peers) place(address string) (*place, error) {
 	if u, err := url.Parse(base); err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%.100q is no address; it is host:port, or a URL with http or https", address)
 	}
+	web := &http.Client{
+		Transport: p.cfg.Proof.Transport(node, p.transport),
+		// A node does not redirect; who does is none.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	name := url.PathEscape(p.cfg.Node) // fits into a header, whatever it is
-	return &place{address, client.New(base, client.WithToken(p.cfg.Token), client.WithHeader(forwarded, name), client.WithHTTPClient(p.http))}, nil
+	return &place{address, client.New(base, client.WithHeader(forwarded, name), client.WithHTTPClient(web))}, nil
 }
 
 // begin tells whether a question may be asked; then end must follow.
@@ -183,5 +189,5 @@ func (p *Peers) Close() {
 	for _, n := range nodes {
 		n.offers.Wait()
 	}
-	p.http.CloseIdleConnections()
+	p.transport.CloseIdleConnections()
 }

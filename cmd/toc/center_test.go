@@ -22,7 +22,7 @@ import (
 func startCenter(t *testing.T) {
 	cfg, err := configs.Load(small(t, "biz_types: [{id: 1, name: order_close}, {id: 2, name: coupon, processor: broken, max_retries: 0}]"), nil)
 	require.NoError(t, err)
-	cfg.HTTP.Tokens = []string{"secret"}
+	cfg.HTTP.Tokens = []string{"secret-0123456789"}
 	cfg.Node.Name = "n1"
 	ready := make(chan string, 1)
 	center, err := app.New(cfg, app.WithLogger(slog.New(slog.DiscardHandler)), app.WithReady(func(addr string) { ready <- addr }),
@@ -35,7 +35,7 @@ func startCenter(t *testing.T) {
 	select {
 	case addr := <-ready:
 		t.Setenv("TOC_SERVER", addr)
-		t.Setenv("TOC_TOKEN", "secret")
+		t.Setenv("TOC_TOKEN", "secret-0123456789")
 	case err := <-ended:
 		ended <- err
 		require.NoError(t, err, "the center did not start")

@@ -1,0 +1,90 @@
+package configs
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSecretsOfFiles(t *testing.T) {
+	t.Parallel()
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	tokens, hook, dsn := file("first-0123456789\n\n second-0123456789\r\n"), file("whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n"), file("u:p@tcp(h:1)/toc_%d")
+	path := write(t, "http: {tokens_file: "+tokens+"}\nbiz_types: [{id: 1, name: a, processor: log, webhook: {secret_file: "+hook+"}}]")
+	c, err := Load(path, []string{"TOC_STORE_MYSQL_DSN_FILE=" + dsn, "TOC_REDIS_PASSWORD_FILE=" + file("pass word\n")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"first-0123456789", "second-0123456789"}, c.HTTP.Tokens)
+	require.Equal(t, "whsec_MDEyMzQ1Njc4OWFiY2RlZg==", c.BizTypes[0].Webhook.Secret)
+	require.Equal(t, "u:p@tcp(h:1)/toc_%d", c.Store.MySQL.DSN)
+	require.Equal(t, "pass word", c.Redis.Password)
+
+	c, err = Load(path, []string{"TOC_HTTP_TOKENS=third-0123456789"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"third-0123456789"}, c.HTTP.Tokens, "env over file")
+
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, row := range []struct {
+		yaml    string
+		environ []string
+		says    string
+	}{
+		{"http: {tokens_file: /nowhere}", nil, "http.tokens_file: cannot be read: open /nowhere: no such file or directory ("},
+		{"http: {tokens_file: " + pipe + "}", nil, "http.tokens_file: cannot be read: " + pipe + " is not a regular file ("},
+		{"http: {tokens: [first-0123456789], tokens_file: " + tokens + "}", nil, "http.tokens_file: http.tokens is given, too; write one of them ("},
+		{"http: {tokens_file: [" + tokens + "]}", nil, `http.tokens_file: is not a text; write "…" (`},
+		{"http: {listen_file: x}", nil, "http.listen_file: unknown key"},
+		{"http: {tokens_file: " + file("hush") + "}", nil, "http.tokens[0]: has fewer than 16 characters"},
+		{"{}", []string{"TOC_HTTP_TOKENS=first-0123456789", "TOC_HTTP_TOKENS_FILE=" + tokens}, "http.tokens: TOC_HTTP_TOKENS is given, too; set one of them (TOC_HTTP_TOKENS_FILE)"},
+		{"{}", []string{"TOC_CLUSTER_SECRET_FILE=/nowhere"}, "cluster.secret_file: cannot be read: open /nowhere: no such file or directory (TOC_CLUSTER_SECRET_FILE)"},
+		{"{}", []string{"TOC_HTTP_LISTEN_FILE=/x"}, "TOC_HTTP_LISTEN_FILE: unknown setting"},
+	} {
+		_, err := Load(write(t, row.yaml), row.environ)
+		require.ErrorContains(t, err, row.says)
+		require.NotContains(t, err.Error(), "hush")
+	}
+}
+
+// A secret that is changed in its file is told, though the configuration names the file as before.
+func TestWatchOfSecrets(t *testing.T) {
+	for name, given := range map[string]func(secret string) (path string, environ []string){
+		"file": func(secret string) (string, []string) { return write(t, "http: {tokens_file: "+secret+"}"), nil },
+		"env":  func(secret string) (string, []string) { return "", []string{"TOC_HTTP_TOKENS_FILE=" + secret} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := filepath.Join(t.TempDir(), "tokens")
+			put := func(text string) { require.NoError(t, os.WriteFile(secret, []byte(text), 0o600)) }
+			put("first-0123456789")
+			path, environ := given(secret)
+			c, err := Load(path, environ)
+			require.NoError(t, err)
+			synctest.Test(t, func(t *testing.T) {
+				var told [][]string
+				w := NewWatcher(path, environ, c, time.Second, func(c Config, err error) {
+					require.NoError(t, err)
+					told = append(told, c.HTTP.Tokens)
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- w.Run(ctx) }()
+				time.Sleep(5 * time.Second)
+				require.Empty(t, told)
+				put("second-0123456789")
+				time.Sleep(5 * time.Second)
+				require.Equal(t, [][]string{{"second-0123456789"}}, told)
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
+}
