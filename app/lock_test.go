@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,4 +80,82 @@ func TestAForgottenCommitHoldsUpItsOwnTask(t *testing.T) {
 	require.NoError(t, c.stop())
 	_, twice := fired.lateness(t, due)
 	require.Zero(t, twice)
+}
+
+// A table that is locked, gone or refuses what is written holds up its own tasks only, and is told of. Before, with a
+// type of mode redis beside the scanned one, a locked table kept its whole partition from being scanned; one that was gone
+// or refused outcomes stopped all tasks of its database; and /readyz said that all was well.
+func TestATableHoldsUpItselfOnly(t *testing.T) {
+	t.Parallel()
+	table := sharding.TableName(1)
+	for name, fault := range map[string]struct {
+		breaks, mends []string
+		reason        string
+		lost          bool // what was written there before is gone while it lasts
+	}{
+		"locked":  {[]string{"LOCK TABLES " + table + " WRITE"}, []string{"UNLOCK TABLES"}, "database_unread", true},
+		"gone":    {[]string{"RENAME TABLE " + table + " TO elsewhere"}, []string{"RENAME TABLE elsewhere TO " + table}, "database_unread", true},
+		"refuses": {[]string{"CREATE TRIGGER no BEFORE UPDATE ON " + table + " FOR EACH ROW SIGNAL SQLSTATE '45000'"}, []string{"DROP TRIGGER no"}, "outcomes", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := embedded(t)
+			cfg.Store.Driver = configs.DriverMySQL
+			cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 1, 4, 1
+			cfg.Store.MySQL.DSN = testrig.MySQL(t).DSN()
+			timed := cfg.BizTypes[0]
+			timed.ID, timed.Name, timed.Mode = 2, "timed", configs.ModeRedis
+			cfg.BizTypes = append(cfg.BizTypes, timed)
+			require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
+			fired := newLedger()
+			c := run(t, cfg, app.WithProcessor("ledger", fired))
+			layout := app.Layout(cfg)
+			others, its := map[uint64]time.Time{}, map[uint64]time.Time{}
+			for i := range uint64(40) {
+				s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: i, When: intake.In(4 * time.Second)})
+				require.NoError(t, err)
+				if layout.Shard(i) == 1 {
+					its[s.Task.JobID] = s.Task.ActionTime
+				} else {
+					others[s.Task.JobID] = s.Task.ActionTime
+				}
+			}
+			dsn, err := store.MySQLDSN(app.StoreConfig(cfg), 0)
+			require.NoError(t, err)
+			db, err := sql.Open("mysql", dsn.FormatDSN())
+			require.NoError(t, err)
+			defer db.Close()
+			hand, err := db.Conn(t.Context()) // a lock belongs to its connection
+			require.NoError(t, err)
+			defer hand.Close()
+			do := func(list []string) {
+				for _, statement := range list {
+					_, err := hand.ExecContext(t.Context(), statement)
+					require.NoError(t, err)
+				}
+			}
+
+			do(fault.breaks)
+			fired.awaitAll(t, others, 30*time.Second)
+			told := `toc_degraded{database="0",reason="` + fault.reason + `"}`
+			require.Eventually(t, func() bool { _, there := metric(t, c, told); return there }, 15*time.Second, 50*time.Millisecond, told)
+			if fault.lost {
+				for id := range its {
+					require.Empty(t, fired.runs(id))
+				}
+			}
+			do(fault.mends)
+			fired.awaitAll(t, its, 30*time.Second)
+			require.Eventually(t, func() bool { return !strings.Contains(scrape(t, c), "toc_degraded{") }, 30*time.Second, 50*time.Millisecond)
+			for id := range its {
+				require.Eventually(t, func() bool {
+					one, err := c.Desk().Get(t.Context(), id)
+					return err == nil && one.Status == task.Processed
+				}, 30*time.Second, 20*time.Millisecond)
+			}
+			require.NoError(t, c.stop())
+			_, twice := fired.lateness(t, its)
+			require.Zero(t, twice)
+		})
+	}
 }

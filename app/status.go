@@ -65,7 +65,7 @@ func (a *App) unreadSince() (since time.Time) {
 		}
 	}
 	for d := range a.layout.Databases {
-		at := a.scanner.UnreadSince(d)
+		at, _ := a.scanner.UnreadSince(d)
 		if !at.IsZero() && (mine[d] || !theirs[d]) && (since.IsZero() || at.Before(since)) {
 			since = at
 		}
@@ -143,13 +143,14 @@ const (
 	reasonConsul      = "consul"
 	reasonRedis       = "redis"
 	reasonClock       = "clock"
-	reasonLocked      = "row_locked"
 	reasonStuck       = "runs_stuck"
 	reasonUnknownType = "unknown_type"
 	reasonDown        = "database_down"
 	reasonReadOnly    = "database_read_only"
 	reasonRefusing    = "database_refuses_writes"
 	reasonNotOwned    = "database_not_owned"
+	reasonUnread      = "database_unread"
+	// and the processor.TroubleKinds
 )
 
 // trouble is something that users should know: /readyz says it, toc_degraded counts it.
@@ -180,8 +181,8 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	if text := a.clock.Degraded(); text != "" {
 		add(reasonClock, none, "%s", text)
 	}
-	for _, text := range a.runner.Degraded() {
-		add(reasonLocked, none, "%s", text)
+	for _, t := range a.runner.Degraded() {
+		add(string(t.Kind), t.Database, "%s", t.Text)
 	}
 	for _, s := range a.runner.Stuck() {
 		add(reasonStuck, none, "%s", ignoredTimeout(s))
@@ -203,6 +204,9 @@ func (a *App) troubles() (list []trouble, ready bool) {
 			add(reasonNotOwned, d, "database %d is not owned yet", d)
 		default:
 			ready = true
+			if since, err := a.scanner.UnreadSince(d); err != nil {
+				add(reasonUnread, d, "database %d: some of its due tasks cannot be read, since %s: %v", d, since.UTC().Format(time.RFC3339), err)
+			}
 		}
 	}
 	return list, ready

@@ -65,6 +65,12 @@ func (w *Watcher) Poke() {
 
 // Run looks until ctx ends; then it returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
+	if w.path == "" {
+		if _, secrets, _ := parse("", nil, w.environ); len(secrets) == 0 { // there is nothing to look at
+			<-ctx.Done()
+			return nil
+		}
+	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {

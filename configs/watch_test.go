@@ -208,7 +208,9 @@ func TestWatchReadsTheEnvironmentOverTheFile(t *testing.T) {
 
 func TestWatchWithoutAFileWaitsForItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := NewWatcher("", nil, Default(), time.Second, func(Config, error) { t.Error("nothing to watch") })
+		ofCode := Default()
+		ofCode.Queue.Capacity = 7
+		w := NewWatcher("", nil, ofCode, time.Second, func(Config, error) { t.Error("nothing to watch") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		w.Poke()

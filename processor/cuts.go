@@ -85,7 +85,7 @@ func (w *worker) confirm(ctx context.Context, entries []*queue.Entry) []*queue.E
 	var stale []*queue.Entry
 	for _, e := range entries {
 		switch {
-		case ctx.Err() != nil || !w.cfg.Queue.MayStart(e) || !w.finisher.writable(e.Partition):
+		case ctx.Err() != nil || !w.cfg.Queue.MayStart(e) || !w.finisher.writable(e):
 			w.notStarted(e)
 		case w.cfg.Queue.IsStale(e):
 			stale = append(stale, e)
@@ -96,9 +96,10 @@ func (w *worker) confirm(ctx context.Context, entries []*queue.Entry) []*queue.E
 	if len(stale) == 0 {
 		return ready
 	}
+	read := w.cfg.Now()
 	rows, err := w.reread(ctx, stale)
 	for _, e := range stale {
-		if row, ok := rows[e.ID()]; ok && w.cfg.Queue.Start(e, row) {
+		if row, ok := rows[e.ID()]; ok && w.cfg.Queue.Start(e, row, read) {
 			ready = append(ready, e)
 			continue
 		}
@@ -162,8 +163,9 @@ func (w *worker) runAlone(ctx context.Context, e *queue.Entry, cuts int, from, o
 	next := sync.OnceFunc(func() { <-w.alone })
 	start := []startOf{{entry: e, cuts: cuts, over: next}}
 	w.journal.write(start)
+	read := w.cfg.Now()
 	rows, _ := w.reread(ctx, []*queue.Entry{e})
-	if row, ok := rows[e.ID()]; start[0].err != nil || !ok || !w.cfg.Queue.Start(e, row) {
+	if row, ok := rows[e.ID()]; start[0].err != nil || !ok || !w.cfg.Queue.Start(e, row, read) {
 		w.notStarted(e)
 		next()
 		return

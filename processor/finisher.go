@@ -22,6 +22,7 @@ type finish struct {
 	move    store.Move
 	row     task.Task // as it will stand
 	ran     time.Duration
+	table   error // what is wrong with its table; see lockedRows
 }
 
 // maxFlush is how many outcomes one transaction records at most.
@@ -48,14 +49,13 @@ type finisher struct {
 	ended    func(jobID uint64) // told of each outcome that is durable
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
-	failing  []atomic.Bool // by database: its last flush failed, and is tried again
+	failing  []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
 	locked   *lockedRows
 	back     func() // called when outcomes can be recorded again
 	now      func() time.Time
 }
 
 func (f *finisher) start(ctx context.Context) {
-	f.failing = make([]atomic.Bool, f.layout.Databases)
 	for d := range f.layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
 		f.groups = append(f.groups, g.Pace(paceEvery, paceFull, paceRate))
@@ -75,11 +75,11 @@ func (f *finisher) add(list ...finish) {
 	}
 }
 
-// writable tells whether outcomes of a partition's tasks can be recorded now, as
-// far as is known.
-func (f *finisher) writable(partition int) bool {
-	d := f.layout.PartitionDatabase(partition)
-	return f.store.Writable(d) && !f.failing[d].Load() && !f.locked.areMany(partition)
+// writable tells whether the outcome of a task could be recorded now, as far as is
+// known.
+func (f *finisher) writable(e *queue.Entry) bool {
+	d := f.layout.PartitionDatabase(e.Partition)
+	return f.store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID())
 }
 
 func (f *finisher) wait() {
@@ -102,7 +102,7 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 	for i := range batch {
 		moves[i] = batch[i].move
 	}
-	applied, isLocked, ok := f.apply(ctx, database, moves)
+	applied, held, ok := f.apply(ctx, database, moves)
 	if !ok {
 		return nil
 	}
@@ -111,16 +111,16 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 		switch {
 		case applied[i]:
 			f.done(&batch[i])
-		case isLocked(i):
+		case holds(held, &batch[i]):
 			locked = append(locked, batch[i])
 		default:
 			edited = append(edited, batch[i])
 		}
 	}
 	for try := 0; len(edited) > 0 && try < amendTries; try++ {
-		var held []finish
-		edited, held = f.settleEdited(ctx, database, edited)
-		locked = append(locked, held...)
+		var more []finish
+		edited, more = f.settleEdited(ctx, database, edited)
+		locked = append(locked, more...)
 	}
 	for i := range edited { // they keep changing under our hands: whoever does it wins
 		f.fence(&edited[i], edited[i].entry.Task, FencedMoved)
@@ -139,7 +139,7 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 		// A record on its way is not cut off: the store bounds its time.
 		err := record(context.WithoutCancel(ctx))
 		if err == nil {
-			if f.failing[database].Swap(false) {
+			if f.failing[database].Swap(nil) != nil {
 				f.back()
 			}
 			if try > 1 {
@@ -147,7 +147,7 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 			}
 			return true
 		}
-		f.failing[database].Store(true) // of one table perhaps, but its outcomes would pile up
+		f.failing[database].Store(&err)
 		if ctx.Err() != nil {
 			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", tasks, "error", err)
 			return false
@@ -212,12 +212,12 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 	if len(moves) == 0 {
 		return nil, locked
 	}
-	applied, isLocked, ok := f.apply(ctx, database, moves)
+	applied, held, ok := f.apply(ctx, database, moves)
 	if !ok {
 		return nil, nil
 	}
 	for i := range open {
-		if isLocked(i) {
+		if holds(held, &open[i]) {
 			locked = append(locked, open[i])
 			continue
 		}

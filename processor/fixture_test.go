@@ -42,6 +42,7 @@ type memory struct {
 	beforeJournal func(ctx context.Context, database int) error
 
 	locked       map[uint64]bool // rows that a hand has locked
+	table        error           // why those are; nil: another transaction
 	lockedTables bool            // and their tables, so that they cannot be read either
 	lockNext     uint64          // is locked with its table once it was to be moved
 
@@ -84,7 +85,7 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	var names store.LockedError
 	for i, m := range moves {
 		if s.locked[m.JobID] {
-			names.JobIDs = append(names.JobIDs, m.JobID)
+			names.JobIDs, names.Table = append(names.JobIDs, m.JobID), s.table
 			continue
 		}
 		row, ok := s.rows[m.JobID]

@@ -51,9 +51,9 @@ type journal struct {
 
 type journalDB struct {
 	writes  *groupcommit.Group[journalWrite]
-	mu      sync.Mutex // one reads the journal, the others wait
-	failing atomic.Bool
-	unended []store.Running // not taken out yet; the flush's
+	mu      sync.Mutex            // one reads the journal, the others wait
+	failing atomic.Pointer[error] // why it does not work; nil: it does
+	unended []store.Running       // not taken out yet; the flush's
 }
 
 // past is what is known, in one term of a partition, of starts before it.
@@ -86,8 +86,6 @@ const journalTimeout = 2 * time.Second
 
 func (j *journal) start(ctx context.Context) {
 	j.work, j.stop = context.WithCancel(ctx)
-	j.known = make([]atomic.Pointer[past], j.layout.Partitions)
-	j.dbs = make([]journalDB, j.layout.Databases)
 	for d := range j.dbs {
 		j.dbs[d].writes = groupcommit.New(maxFlush, 1, func(batch []journalWrite) { j.flush(d, batch) })
 		j.looks.Go(func() { j.settle(j.work, d) })
@@ -123,7 +121,7 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 	db := &j.dbs[d]
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if p := current(); p != nil || db.failing.Load() {
+	if p := current(); p != nil || db.failing.Load() != nil {
 		return p
 	}
 	if err := j.read(ctx, d); err != nil {
@@ -282,7 +280,7 @@ func (j *journal) write(starts []startOf) {
 		s := &starts[i]
 		t := &s.entry.Task
 		d := j.layout.PartitionDatabase(s.entry.Partition)
-		if j.dbs[d].failing.Load() {
+		if j.dbs[d].failing.Load() != nil {
 			s.err = errJournal
 			continue
 		}
@@ -413,7 +411,7 @@ func (j *journal) fail(database int, err error) {
 	db := &j.dbs[database]
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.over || ctx.Err() != nil || db.failing.Swap(true) {
+	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
 	j.logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
@@ -433,7 +431,7 @@ func (j *journal) fail(database int, err error) {
 				break
 			}
 		}
-		db.failing.Store(false)
+		db.failing.Store(nil)
 		db.writes.Add(journalWrite{}) // what could not be taken out
 		j.logger.Info("the journal of what runs works again", "database", database)
 		j.back()

@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestAnOutcomeWhoseRowIsLockedWaitsApart(t *testing.T) {
 			require.Equal(t, want, r.tally.counts())
 			require.Equal(t, queue.LaneStats{Running: 1}, r.queue.Stats(1), "it runs until its outcome is durable")
 			r.after(39 * time.Second)
-			require.Equal(t, []string{fmt.Sprintf("outcome of job_id %d waits for a row lock for 40s", held)}, r.Degraded())
+			require.Equal(t, []processor.Trouble{{Kind: processor.RowLocked, Text: fmt.Sprintf("outcome of job_id %d waits for a row lock for 40s", held)}}, r.Degraded())
 			require.Equal(t, task.Pending, r.store.row(held).Status)
 			require.Zero(t, r.store.row(held).Attempts)
 
@@ -54,8 +55,30 @@ func TestAnOutcomeWhoseRowIsLockedWaitsApart(t *testing.T) {
 	}
 }
 
-// Where many rows of a partition are locked, its tasks do not start: they would pile up. Those of others do.
-func TestManyLockedRowsHoldUpTheirPartition(t *testing.T) {
+// A table that is gone holds up its own tasks only. Before, no task of its database started.
+func TestATableThatCannotBeWrittenHoldsUpItself(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.table = errors.New("table 'timeout_task_0002' does not exist")
+		held := r.submit(1, 42, 0)
+		r.store.lock(held)
+		r.settle()
+		for id := range uint64(50) {
+			other := r.submit(1, id, 0)
+			r.after(20 * time.Millisecond)
+			require.Equal(t, task.Processed, r.store.row(other).Status)
+		}
+		require.Equal(t, []processor.Trouble{{Kind: processor.Unwritten,
+			Text: fmt.Sprintf("outcome of job_id %d cannot be recorded for 1s: table 'timeout_task_0002' does not exist", held)}}, r.Degraded())
+		r.store.unlock()
+		r.after(time.Second)
+		require.Equal(t, task.Processed, r.store.row(held).Status)
+		require.Empty(t, r.Degraded())
+	}, lane(p))
+}
+
+// Where many rows of a table are locked, its tasks do not start: they would pile up. Those of others do.
+func TestManyLockedRowsHoldUpTheirTable(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		shard := layout.Shard(0)
@@ -72,7 +95,7 @@ func TestManyLockedRowsHoldUpTheirPartition(t *testing.T) {
 		r.settle()
 		require.Equal(t, 16, p.runs())
 		for biz := range uint64(layout.Shards()) {
-			if layout.Partition(layout.Shard(biz)) != layout.Partition(shard) {
+			if layout.Shard(biz) != shard {
 				id := r.submit(1, biz, 0)
 				r.settle()
 				require.Equal(t, task.Processed, r.store.row(id).Status)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/queue"
@@ -112,6 +113,7 @@ func New(cfg Config) *Runner {
 	j := &journal{
 		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, term: cfg.Term, unclean: cfg.TakenUncleanly,
 		settled: cfg.Settled, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
 		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
@@ -121,7 +123,7 @@ func New(cfg Config) *Runner {
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
 			ended: j.ended, observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger,
-			locked: newLockedRows(cfg.Layout.Databases, cfg.Layout.Partitions),
+			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
 }

@@ -87,7 +87,7 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 	admitted := entries[:0]
 	for _, e := range entries {
-		if !w.finisher.writable(e.Partition) {
+		if !w.finisher.writable(e) {
 			w.notStarted(e)
 			continue
 		}

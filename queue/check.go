@@ -26,7 +26,8 @@ func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait = -1
-	soon := q.cfg.Now().Add(q.cfg.CheckAhead)
+	now := q.cfg.Now()
+	soon := now.Add(q.cfg.CheckAhead)
 	for _, l := range q.lanes {
 		for len(l.waiting) > 0 {
 			e := l.waiting[0]
@@ -37,7 +38,7 @@ func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 				break
 			}
 			l.removeWaiting(e)
-			e.state = checking
+			e.state, e.read = checking, now // what is read from now on is no older
 			l.checking++
 			list = append(list, e)
 		}
@@ -63,7 +64,14 @@ func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
 			continue
 		}
 		e.lane.checking--
-		e.Task, e.read = row, now
+		e.Task = row
+		switch took := now.Sub(e.read); {
+		case took <= q.cfg.StaleAfter:
+		case e.slow: // newer than its database answers it cannot be had
+			e.read = now
+		default: // this process or the network may have stood still: once more
+			e.slow = true
+		}
 		e.state = ready
 		switch {
 		case row.ActionTime.After(now):

@@ -77,7 +77,27 @@ func TestACheckThatTakesTooLongMakesATaskLateNotLost(t *testing.T) {
 		r.after(time.Minute)
 		require.Empty(t, r.ids(r.lane))
 		r.Checked(list, map[uint64]task.Task{1: r.row(1)})
-		require.Equal(t, []uint64{1}, r.ids(r.lane))
+		require.Empty(t, r.ids(r.lane), "the row may be a minute old")
+		list = r.checks()
+		r.after(time.Minute)
+		r.Checked(list, map[uint64]task.Task{1: r.row(1)})
+		require.Equal(t, []uint64{1}, r.ids(r.lane), "a slower database must not keep it for ever")
+	})
+}
+
+// A row is as old as the read that brought it, whenever that was answered. Before, a cancel by hand counted for nothing
+// that was made while the answer was on its way, for as long as that took.
+func TestARowIsAsOldAsItsRead(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		read := r.BeginRead(0)
+		r.after(3 * time.Second)
+		r.Offer(read, r.order(4, -time.Second))
+		read.End()
+		require.Empty(t, r.ids(r.lane))
+		list := r.checks()
+		require.Len(t, list, 1)
+		r.Checked(list, map[uint64]task.Task{})
+		require.Empty(t, r.ids(r.lane), "it was cancelled meanwhile")
 	})
 }
 

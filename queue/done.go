@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/timeoutcenter/toc/task"
+import (
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
 
 // Done ends the run of an entry once its outcome is durable; row is the task as
 // it stands in the store now. The receipt is told. If the task is to run again
@@ -55,8 +59,9 @@ func (q *Queue) Postpone(e *Entry) (wanted <-chan struct{}) {
 }
 
 // Start says that an entry that was taken starts now, with the row as it was read just
-// before. It answers false if it must not: it is wanted, or may not start.
-func (q *Queue) Start(e *Entry, row task.Task) bool {
+// before, by a read that began at a time. It answers false if it must not: it is wanted,
+// or may not start.
+func (q *Queue) Start(e *Entry, row task.Task, read time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
@@ -68,7 +73,6 @@ func (q *Queue) Start(e *Entry, row task.Task) bool {
 		return false
 	}
 	e.Task, e.wanted = row, nil
-	e.began = q.cfg.Now()
-	e.read = e.began
+	e.began, e.read = q.cfg.Now(), read
 	return true
 }

@@ -45,7 +45,8 @@ type Entry struct {
 	runAt time.Time // when it can first run: the later of action_time and the offer
 	seq   uint64    // order among equals
 	term  uint64    // of the partition, when the row was seen or the hold began
-	read  time.Time // when its row was last seen in the store
+	read  time.Time // when the read of its row began
+	slow  bool      // which took longer than it may be old
 	began time.Time // when it was taken by a worker
 	near  int       // index in lane.waiting by runAt, or in lane.ready
 	far   int       // index in lane.farthest

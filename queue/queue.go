@@ -156,11 +156,15 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 	if r != nil && (r.term != term || q.reads[it.Partition].stale(it.Task.JobID, r.began)) {
 		return append(back, &Entry{Item: *it}), true
 	}
+	read := now
+	if r != nil {
+		read = r.at
+	}
 	if e := q.entries[it.Task.JobID]; e != nil {
 		switch e.state {
 		case waiting, ready:
 			e.term = term
-			q.refresh(e, &it.Task, now)
+			q.refresh(e, &it.Task, now, read)
 		case checking:
 			e.term = term
 		case held:
@@ -169,7 +173,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, lane: l, read: now, term: term}
+	e := &Entry{Item: *it, lane: l, read: read, slow: now.Sub(read) > q.cfg.StaleAfter, term: term}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):
@@ -198,9 +202,9 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 
 // refresh takes over what a row says now: an admin may have moved or edited the
 // task by hand.
-func (q *Queue) refresh(e *Entry, t *task.Task, now time.Time) {
+func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 	moved := !e.Task.ActionTime.Equal(t.ActionTime)
-	e.Task, e.read = *t, now
+	e.Task, e.read = *t, read
 	if !moved {
 		return
 	}

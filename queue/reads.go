@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // reads are the announced reads of one partition, and the tasks that left the
 // queue meanwhile. A row may be taken over if its read began after the task
@@ -49,6 +52,7 @@ type Read struct {
 	partition int
 	term      uint64
 	began     uint64
+	at        time.Time // the same; what is read is no older
 }
 
 // BeginRead announces a read before its first statement is sent. The rows are
@@ -58,7 +62,7 @@ func (q *Queue) BeginRead(partition int) *Read {
 	defer q.mu.Unlock()
 	p, began := &q.reads[partition], q.tick()
 	p.open = append(p.open, began)
-	return &Read{queue: q, partition: partition, term: q.cfg.Term(partition), began: began}
+	return &Read{queue: q, partition: partition, term: q.cfg.Term(partition), began: began, at: q.cfg.Now()}
 }
 
 // End ends the read. Rows that were read under it must not be offered any more.

@@ -68,17 +68,21 @@ func TestAPassWithoutPartitionsCountsForNothing(t *testing.T) {
 		require.Zero(t, r.log.count("is scanned again"))
 		require.GreaterOrEqual(t, len(r.passes.of(0)), 8)
 		r.faults.set(func(f *faults) { f.broken = nil })
-		since := r.scanner.UnreadSince(1)
+		since, why := r.scanner.UnreadSince(1)
+		require.Error(t, why)
 		require.False(t, since.IsZero())
 		r.after(10 * time.Second)
-		require.Equal(t, since, r.scanner.UnreadSince(1), "it can be read again, and was not")
+		again, _ := r.scanner.UnreadSince(1)
+		require.Equal(t, since, again, "it can be read again, and was not")
 		for p := range layout.Partitions {
 			r.owned.set(p, true)
 		}
 		r.after(10 * time.Second)
 		require.NoError(t, r.passes.of(1)[1+len(failed)].err)
 		require.Equal(t, 1, r.log.count("is scanned again"))
-		require.Zero(t, r.scanner.UnreadSince(1))
+		since, why = r.scanner.UnreadSince(1)
+		require.Zero(t, since)
+		require.NoError(t, why)
 	})
 }
 

@@ -17,12 +17,14 @@ type overdue struct {
 	rest time.Time                // no counting before then
 	// since is when the first pass began that failed after the last one that succeeded; zero: the last one succeeded.
 	since time.Time
+	why   error // of the last one
 }
 
 // unread notes a pass that failed.
-func (o *overdue) unread(began time.Time) {
+func (o *overdue) unread(began time.Time, why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.why = why
 	if o.since.IsZero() {
 		o.since = began
 	}
@@ -33,17 +35,17 @@ func (o *overdue) wasRead() (again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	again = !o.since.IsZero()
-	o.since = time.Time{}
+	o.since, o.why = time.Time{}, nil
 	return again
 }
 
-// UnreadSince tells since when a database has not been read whole; zero: it was. What has
+// UnreadSince tells since when a database has not been read whole, and why; zero: it was. What has
 // become due in it since is not in Overdue.
-func (s *Scanner) UnreadSince(database int) time.Time {
+func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 	o := s.dbs[database].overdue
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.since
+	return o.since, o.why
 }
 
 // countOverdue counts the overdue rows of the partitions in which the pass saw

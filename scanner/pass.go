@@ -145,9 +145,9 @@ func (r *scan) due(ctx context.Context, p int, from task.Key) error {
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		if err := r.sweep(ctx, p, timed, next, from); err != nil || !scanned {
+		if err := r.sweep(ctx, p, timed, next, from); !scanned || err != nil && !r.cfg.Store.Readable(r.db.index) {
 			return err
-		}
+		} // a table that is locked or gone is met once more, by what reads the others without it
 	}
 	for _, b := range r.full {
 		r.cfg.Queue.LeaveBehind(b, p, task.Key{})

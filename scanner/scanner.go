@@ -221,10 +221,10 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 			if s.cfg.Store.Readable(db.index) { // else it is told as such
 				s.cfg.Logger.Warn("database not scanned whole; trying again at the next tick", "database", db.index, "error", err)
 			}
-			db.overdue.unread(start)
+			db.overdue.unread(start, err)
 		case read == 0 && s.cfg.Store.Readable(db.index): // nothing of it is ours, or not yet: that says nothing
 		case read == 0:
-			db.overdue.unread(start)
+			db.overdue.unread(start, errNotReadable)
 		default:
 			s.cfg.Observer.Scanned(db.index, took, nil)
 			if db.overdue.wasRead() {

@@ -35,6 +35,7 @@ const failuresToOpen = 2
 type condition struct {
 	now   atomic.Pointer[Condition] // nil: all is well
 	turns atomic.Int64              // how often it changed
+	down  atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
 
 	mu       sync.Mutex
 	failures atomic.Int32 // reads in a row
@@ -42,6 +43,16 @@ type condition struct {
 
 // Condition tells how a database is. It asks nobody.
 func (s *Store) Condition(database int) Condition { return s.dbs[database].condition.get() }
+
+// isDown tells why a database was out of reach a moment ago. Where nobody has asked it
+// since, somebody is to try.
+func (s *Store) isDown(database int) error {
+	c := &s.dbs[database].condition
+	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+probeTimeout) {
+		return nil
+	}
+	return c.get().Down
+}
 
 // Readable tells whether a database can be read, as far as is known.
 func (s *Store) Readable(database int) bool { return s.Condition(database).Down == nil }
@@ -110,6 +121,7 @@ func (s *Store) noteRead(ctx context.Context, database int, err error) {
 		c.failures.Store(0)
 		c.set(func(now *Condition) { now.Down = nil })
 	} else if c.failures.Add(1) >= failuresToOpen {
+		c.down.Store(time.Now().UnixNano())
 		c.set(func(now *Condition) { now.Down = err })
 	}
 }

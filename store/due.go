@@ -114,10 +114,10 @@ func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	return page, nil
 }
 
-// readAround reads some tables, but for those that are locked.
+// readAround reads some tables, but for those that are locked, missing or broken.
 func (p *DuePages) readAround(ctx context.Context, tables []dueTable, perTable int) (page []task.Task, more []dueTable, err error) {
 	page, more, err = p.read(ctx, tables, perTable)
-	if !p.store.backend.isLocked(err) {
+	if !p.store.isOfTable(err) {
 		return page, more, err
 	}
 	if len(tables) == 1 {

@@ -40,8 +40,9 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 //
 // The error of one task does not touch the others. After an error of the
 // connection the outcome is not known: a dedup_key makes it safe to ask again.
-// A task whose writing had not begun when ctx ended is not stored: callers that
-// left do not pile up before a database that hangs. Once begun it is waited for.
+// A task whose writing had not begun when ctx ended is not stored (ErrNotBegun):
+// callers that left do not pile up before a database that hangs. Once begun it is
+// waited for. Nor is one begun while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
@@ -66,6 +67,10 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	lists := make([][]*insert, len(s.dbs)) // by database, or by server for a few
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
+		if down := s.isDown(d); down != nil { // it would wait for the time-out, and might be written after its answer
+			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
+			continue
+		}
 		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
 		if len(reqs) <= crowd {
 			d = s.backend.server(d)
@@ -73,6 +78,9 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		lists[d] = append(lists[d], &reqs[i])
 	}
 	for d, list := range lists {
+		if len(list) == 0 {
+			continue
+		}
 		if len(reqs) <= crowd {
 			s.few[d].Add(list...)
 		} else {
@@ -189,7 +197,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	if err == nil {
 		return false
 	}
-	locked, bad := s.backend.isLocked(err), s.backend.isData(err)
+	locked, bad := s.backend.isLocked(err), s.backend.isData(err) || s.backend.isTable(err)
 	mute = !s.backend.isRefused(err)
 	switch {
 	case len(open) > 1 && (locked || bad || s.backend.isTooLarge(err)) && !s.isLate(ctx):
@@ -204,7 +212,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 			s.putAside(db, in)
 		}
 		return mute
-	case bad && len(open) == 1:
+	case s.backend.isData(err) && len(open) == 1:
 		err = &task.FieldError{Field: "task", Message: err.Error()}
 	default:
 		err = s.wrap(db.index, "insert", err)
@@ -219,7 +227,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
 	if !in.again(func() { db.insertsAside.Add(in) }) {
-		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{[]uint64{in.task.JobID}}))
+		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{JobIDs: []uint64{in.task.JobID}}))
 	}
 }
 

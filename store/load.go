@@ -67,7 +67,7 @@ func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []t
 	for part := range slices.Chunk(ids, maxIDs) {
 		var failed error
 		found, failed = s.loadPart(ctx, database, part, found)
-		if err = cmp.Or(err, failed); err != nil && !s.backend.isLocked(err) {
+		if err = cmp.Or(err, failed); err != nil && !s.isOfTable(err) {
 			break
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 		seen := len(found)
 		var failed error
 		found, failed = s.query(ctx, database, q.String(), args, found)
-		if s.backend.isLocked(failed) && n > 1 { // the others' rows are read in parts
+		if s.isOfTable(failed) && n > 1 { // the others' rows are read in parts
 			found, failed = found[:seen], nil
 			for part := range slices.Chunk(order[:n], (n+splitParts-1)/splitParts) {
 				var some []uint64
@@ -116,7 +116,7 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 				failed = cmp.Or(failed, locked)
 			}
 		}
-		if err = cmp.Or(err, failed); err != nil && !s.backend.isLocked(err) {
+		if err = cmp.Or(err, failed); err != nil && !s.isOfTable(err) {
 			break
 		}
 		order = order[n:]

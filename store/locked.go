@@ -14,9 +14,16 @@ import (
 )
 
 // LockedError names the tasks that were not written because another transaction, of a
-// hand that forgot its COMMIT say, has locked their rows or the place where they belong.
-// Nothing of them was changed. It is a task.ErrUnavailable by the DatabaseError around it.
-type LockedError struct{ JobIDs []uint64 }
+// hand that forgot its COMMIT say, has locked their rows or the place where they belong, or
+// because their table is missing or broken. Nothing of them was changed. It is a
+// task.ErrUnavailable by the DatabaseError around it.
+type LockedError struct {
+	JobIDs []uint64
+	Table  error // what is wrong with their table, one of them if they are several; nil: it is a lock
+}
+
+// Unwrap gives what is wrong with the table.
+func (e *LockedError) Unwrap() error { return e.Table }
 
 func (e *LockedError) Error() string {
 	const most = 10
@@ -30,11 +37,17 @@ func (e *LockedError) Error() string {
 	if more := len(e.JobIDs) - most; more > 0 {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
+	if e.Table != nil {
+		return fmt.Sprintf("nothing was changed of task %s: %v", b.String(), e.Table)
+	}
 	return "locked by another transaction, nothing was changed: the row of task " + b.String()
 }
 
-// Is makes every LockedError a task.ErrLocked.
-func (e *LockedError) Is(target error) bool { return target == task.ErrLocked }
+// Is makes a LockedError a task.ErrLocked, but for one of a table that is broken.
+func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && e.Table == nil }
+
+// isOfTable tells whether a read failed because of one table: locked, missing or broken.
+func (s *Store) isOfTable(err error) bool { return s.backend.isLocked(err) || s.backend.isTable(err) }
 
 // lockWait is how long a lock of somebody else is waited for, apart from the others and trying again: it takes no
 // connection. What is answered with an error then is not done later.
@@ -114,12 +127,14 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		mu      sync.Mutex
 		applied = make([]bool, len(moves))
 		locked  []uint64
+		table   error
 		failed  error
 		running = make(chan struct{}, splitting)
 	)
-	hold := func(part []int) {
+	hold := func(part []int, why error) {
 		mu.Lock()
 		defer mu.Unlock()
+		table = cmp.Or(table, tableOf(why))
 		for _, i := range part {
 			locked = append(locked, moves[i].JobID)
 		}
@@ -133,7 +148,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		running <- struct{}{}
 		if s.isLate(ctx) {
 			<-running
-			hold(part) // a lock was in their way, as far as is known
+			hold(part, nil) // a lock was in their way, as far as is known
 			return
 		}
 		did, err := s.applyWhole(ctx, database, stamp, some, s.transactNow)
@@ -147,7 +162,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 				applied[m] = did[i]
 			}
 		case errors.Is(err, errLocked) && alone:
-			hold(part)
+			hold(part, err)
 		case (errors.Is(err, errLocked) || s.backend.isTooLarge(err)) && !alone:
 			each(part)
 		default:
@@ -169,7 +184,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		return nil, failed
 	case locked != nil:
 		slices.Sort(locked)
-		return applied, &LockedError{slices.Compact(locked)}
+		return applied, &LockedError{slices.Compact(locked), table}
 	}
 	return applied, nil
 }

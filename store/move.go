@@ -99,15 +99,30 @@ func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves 
 	case isOver(err):
 		return s.settle(ctx, database, stamp, moves, err)
 	case errors.Is(err, errLocked) && len(moves) == 1:
-		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}}
+		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}, tableOf(err)}
 	case errors.Is(err, errLocked), s.backend.isTooLarge(err) && len(moves) > 1:
 		return s.applyParts(ctx, database, stamp, moves)
 	}
 	return nil, err
 }
 
-// errLocked: the moves were not made. (A look-up after they were made may meet a lock, too.)
+// errLocked: the moves were not made, because of some of them. (A look-up after they were made may meet a lock, too.)
 var errLocked = errors.New("locked by another transaction")
+
+// tableError is an errLocked that is no lock, but the fault of one table.
+type tableError struct{ error }
+
+func (e *tableError) Unwrap() error        { return e.error }
+func (e *tableError) Is(target error) bool { return target == errLocked }
+
+// tableOf gives what is wrong with a table; nil: it is a lock.
+func tableOf(err error) error {
+	var table *tableError
+	if errors.As(err, &table) {
+		return table.error
+	}
+	return nil
+}
 
 // applyWhole makes moves in one transaction, or answers errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
@@ -122,6 +137,8 @@ func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, m
 	switch {
 	case s.backend.isLocked(err):
 		return nil, errLocked
+	case s.backend.isTable(err):
+		return nil, &tableError{err}
 	case err != nil:
 		return nil, err
 	}

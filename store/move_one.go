@@ -67,10 +67,10 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		case err != nil:
 			r.err = err
 		case locked != nil && slices.Contains(locked.JobIDs, r.move.JobID):
-			if r.again(func() { db.movesAside.Add(r) }) {
+			if locked.Table == nil && r.again(func() { db.movesAside.Add(r) }) {
 				continue
 			}
-			r.err = s.wrap(db.index, "update", &LockedError{[]uint64{r.move.JobID}})
+			r.err = s.wrap(db.index, "update", &LockedError{[]uint64{r.move.JobID}, locked.Table})
 		default:
 			r.applied = applied[i]
 		}

@@ -360,15 +360,12 @@ func movesAllOrNothing(t *testing.T, p place) {
 	before := f.everything(t)
 	long := strings.Repeat("x", 300)
 	moves := make(map[int][]store.Move)
-	for i, one := range stored {
-		m := store.Move{JobID: one.JobID, To: task.Cancelled}
-		if i >= len(stored)-8 {
-			m.LastError = &long
-		}
+	for _, one := range stored {
 		d := f.layout.Database(f.layout.Shard(one.BizID))
-		moves[d] = append(moves[d], m)
+		moves[d] = append(moves[d], store.Move{JobID: one.JobID, To: task.Cancelled})
 	}
 	for d := range maps.Keys(moves) {
+		moves[d][len(moves[d])-1].LastError = &long
 		applied, err := f.Apply(t.Context(), d, f.Stamp(d), moves[d])
 		require.ErrorContains(t, err, "last_error")
 		require.Nil(t, applied)

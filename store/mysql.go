@@ -189,6 +189,7 @@ const (
 	erTableChanged   = 1412
 	erNoTablespace   = 1812
 	erLostTablespace = 1814
+	erSignal         = 1644 // of a trigger
 	erOutOfRange     = 1264
 	erWrongValue     = 1292
 	erWrongString    = 1366
@@ -230,14 +231,13 @@ func isReadOnly(err error) bool {
 }
 
 func (b *mysqlBackend) isRefused(err error) bool {
-	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || isReadOnly(err) ||
-		slices.Contains([]int{erDBDenied, erUnknownDB, erTableDenied, erNoSuchTable, erReadOnlyTable,
-			erKilled, erTimeMariaDB, erTimeMySQL}, mysqlCode(err))
+	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || b.isTable(err) || b.isStatement(err) ||
+		isReadOnly(err) || slices.Contains([]int{erDBDenied, erUnknownDB}, mysqlCode(err))
 }
 
 func (b *mysqlBackend) isTable(err error) bool {
 	return slices.Contains([]int{erNoSuchTable, erTableDenied, erColumnDenied, erReadOnlyTable, erNotInEngine, erCrashed, erCrashedRepair, erBadIndexFile,
-		erCorruptIndex, erNoSuchIndex, erNoSuchColumn, erTableChanged, erNoTablespace, erLostTablespace}, mysqlCode(err))
+		erCorruptIndex, erNoSuchIndex, erNoSuchColumn, erTableChanged, erNoTablespace, erLostTablespace, erSignal}, mysqlCode(err))
 }
 
 func (b *mysqlBackend) isStatement(err error) bool {

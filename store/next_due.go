@@ -21,7 +21,7 @@ func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none 
 	none = true
 	for ; first < end; first += maxMembers {
 		earliest, empty, err := s.nextDue(ctx, database, first, min(first+maxMembers, end))
-		if s.backend.isLocked(err) {
+		if s.isOfTable(err) {
 			return time.Time{}, false, nil
 		}
 		if err != nil {

@@ -97,6 +97,9 @@ func requireDown(t *testing.T, f *fixture, here, there task.Task) {
 // requireUp asks for a round trip through every database.
 func requireUp(t *testing.T, f *fixture) {
 	t.Helper()
+	for d := range small.Databases {
+		require.True(t, f.Probe(t.Context(), d).Usable())
+	}
 	var batch []task.Task
 	for biz := range uint64(8) {
 		batch = append(batch, task.Task{BizID: biz, BizType: 9, ActionTime: f.in(0)})
