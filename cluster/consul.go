@@ -22,14 +22,14 @@ import (
 // Member is a node of the cluster.
 type Member struct {
 	Name       string
-	Address    string // where its HTTP API is reached (host:port)
+	Address    string // where its HTTP API is reached (host:port, or a URL)
 	Partitions []int  // whose locks it holds, ascending
 }
 
 // ConsulConfig is what a Consul works with.
 type ConsulConfig struct {
 	Node    string // this node's name; no other live node may have it
-	Address string // where other nodes reach its HTTP API (host:port); see SetAddress
+	Address string // where other nodes reach its HTTP API (host:port, or a URL); see SetAddress
 	Layout  sharding.Layout
 	Consul  *api.Config
 	// Prefix is the name of the service and of the keys' folder. Defaults to "toc".
@@ -123,6 +123,7 @@ type Consul struct {
 	databases []fitness
 	unable    []int
 	nodes     []peer          // by the watch; nil: it has not answered yet
+	forged    bool            // this node's registration is not what it wrote
 	dead      map[uint64]bool // instances whose death was told
 	locks     []lock          // by partition, as the watch knows them; nil: it has not answered yet
 	locksAt   uint64          // the index of that answer

@@ -180,3 +180,26 @@ func TestWorkerNumbersAreLeasedAgain(t *testing.T) {
 	b := w.join("b", nil)
 	require.Equal(t, 1, b.Worker(), "one that nobody had, as long as there are")
 }
+
+// Whoever may write to Consul may change a node's address. The node puts it right. Before, its tasks' cancels went to that
+// address until it was started anew.
+func TestAForgedRegistrationIsPutRight(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	a := w.join("a", nil)
+	settled(t, a)
+	right := a.Members()[0].Address
+	web := &http.Transport{}
+	defer web.CloseIdleConnections()
+	consul, err := api.NewClient(&api.Config{Address: w.addr, Transport: web})
+	require.NoError(t, err)
+	services, err := consul.Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
+	require.NoError(t, err)
+	require.Len(t, services, 1)
+	for id, s := range services {
+		s.Meta["address"] = "10.66.66.66:8080"
+		require.NoError(t, consul.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: s.Service, Meta: s.Meta}))
+	}
+	require.Eventually(t, func() bool { return a.log.count("somebody has changed this node's registration in consul") > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Members()) == 1 && a.Members()[0].Address == right }, 20*time.Second, 10*time.Millisecond)
+}

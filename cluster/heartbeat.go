@@ -197,7 +197,13 @@ func unknownCheck(err error) bool {
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
 	want := registration{c.cfg.Address, joinInts(c.unable), c.phase == working}
+	forged := c.forged
+	c.forged = false
 	c.mu.Unlock()
+	if forged {
+		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
+		c.published = nil
+	}
 	if c.published != nil && *c.published == want {
 		return nil
 	}

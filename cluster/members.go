@@ -42,8 +42,13 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 			nodes = append(nodes, p)
 		}
 	}
+	mine := func(p peer) bool { return p.instance == c.instance }
 	c.mu.Lock()
 	c.nodes = nodes
+	if at := slices.IndexFunc(nodes, mine); at >= 0 && (nodes[at].address != c.cfg.Address || nodes[at].name != c.cfg.Node) {
+		c.forged = true
+		ring(c.pulse)
+	}
 	c.mu.Unlock()
 	ring(c.wake)
 	return meta.LastIndex, nil

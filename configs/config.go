@@ -72,9 +72,9 @@ type HTTP struct {
 	// Listen is the host:port to listen on; an empty host is all interfaces,
 	// port 0 any free one. Defaults to 127.0.0.1:8080.
 	Listen string `koanf:"listen"`
-	// Advertise is the host:port that other nodes reach this one at; "" is the
-	// address listened on, with this machine's name where that is all
-	// interfaces. Defaults to "".
+	// Advertise is the host:port that other nodes reach this one at, or a URL with
+	// http or https (a proxy in front of it); "" is the address listened on, with
+	// this machine's name where that is all interfaces. Defaults to "".
 	Advertise string `koanf:"advertise"`
 	// Tokens are the bearer tokens that are let in, 16 characters at least; none
 	// means that nobody is asked. A change of them is put in force live, but from

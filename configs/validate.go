@@ -58,8 +58,9 @@ func (c Config) checkNode(ps *problems) {
 	ps.require(isHostPort(c.HTTP.Listen), "http.listen",
 		"%s is not host:port; write 127.0.0.1:8080, or :8080 for all interfaces", quote(c.HTTP.Listen))
 	host, _, _ := net.SplitHostPort(c.HTTP.Advertise)
-	ps.require(c.HTTP.Advertise == "" || isHostPort(c.HTTP.Advertise) && host != "", "http.advertise",
-		"%s is not host:port; write the address that other nodes reach, 10.0.0.5:8080", quote(hideURL(c.HTTP.Advertise)))
+	ps.require(c.HTTP.Advertise == "" || isHostPort(c.HTTP.Advertise) && host != "" ||
+		isWebURL(c.HTTP.Advertise) && !strings.ContainsAny(c.HTTP.Advertise, "@?#"), "http.advertise",
+		"%s is not host:port; write the address that other nodes reach, 10.0.0.5:8080, or a URL with http or https", quote(hideURL(c.HTTP.Advertise)))
 	for i, token := range c.HTTP.Tokens {
 		ps.require(visible.MatchString(token), fmt.Sprintf("http.tokens[%d]", i),
 			"is not a token; write visible ASCII characters, at least one, no spaces")

@@ -72,6 +72,7 @@ func TestRefusedSettings(t *testing.T) {
 		{"listen, port too high", func(c *Config) { c.HTTP.Listen = "localhost:65536" }, "http.listen", "is not host:port"},
 		{"listen, port a word", func(c *Config) { c.HTTP.Listen = "localhost:http" }, "http.listen", "is not host:port"},
 		{"listen, a URL", func(c *Config) { c.HTTP.Listen = "http://localhost:80" }, "http.listen", "is not host:port"},
+		{"advertise with a password", func(c *Config) { c.HTTP.Advertise = "https://u:hush@h" }, "http.advertise", "is not host:port"},
 		{"advertise without a host", func(c *Config) { c.HTTP.Advertise = ":8080" }, "http.advertise", "is not host:port"},
 		{"empty token", func(c *Config) { c.HTTP.Tokens = []string{"0123456789abcdef", ""} }, "http.tokens[1]", "is not a token"},
 		{"short token", func(c *Config) { c.HTTP.Tokens = []string{"0123456789hush!"} }, "http.tokens[0]", "fewer than 16 characters"},
@@ -257,6 +258,7 @@ func TestAccepted(t *testing.T) {
 		"patient":             func(c *Config) { c.Redis.SweepAfter, c.Redis.OutageAfter = 24*time.Hour, 24*time.Hour },
 		"one pause":           func(c *Config) { c.BizTypes[0].Backoff = Backoff{Min: time.Nanosecond, Max: time.Nanosecond} },
 		"issued secret":       func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" },
+		"proxy":               func(c *Config) { c.HTTP.Advertise = "https://toc-1.example.com" },
 		"raw secret":          func(c *Config) { c.BizTypes[0].Webhook.Secret = "any thing of that length" },
 		"a processor in code": func(c *Config) { c.BizTypes[0].Processor = "shop/Close v2" },
 	} {
