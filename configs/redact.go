@@ -91,8 +91,12 @@ func hideDSN(dsn string) string {
 	return who + c.Net + "(" + c.Addr + ")/" + c.DBName
 }
 
-// hideURL hides the password and the query; all of what is no URL and might
-// hold one of them.
+// secretPart is the length from which a part of a URL's path is taken for a secret: many
+// services have the key of a webhook there.
+const secretPart = 16
+
+// hideURL hides the password, the query and long parts of the path; all of what is no
+// URL and might hold one of them.
 func hideURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -104,6 +108,13 @@ func hideURL(address string) string {
 	if u.RawQuery != "" {
 		u.RawQuery = hidden
 	}
+	parts := strings.Split(u.EscapedPath(), "/")
+	for i := range parts {
+		if len(parts[i]) >= secretPart {
+			parts[i] = hidden
+		}
+	}
+	u.Path, u.RawPath = strings.Join(parts, "/"), ""
 	return u.Redacted()
 }
 

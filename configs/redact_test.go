@@ -22,7 +22,7 @@ func secretive() Config {
 	c.Cluster.Consul.Token = "hush7"
 	c.Redis.Addrs = []string{"redis://:hush8@r:6379"}
 	c.Redis.Password = "hush9"
-	c.BizTypes[0].Webhook.URL = "https://u:hushA@h/fire?key=hushB"
+	c.BizTypes[0].Webhook.URL = "https://u:hushA@h/fire/hushE-0123456789?key=hushB"
 	c.BizTypes[0].Webhook.Secret = "whsec_hushC"
 	return c
 }

@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ const (
 	excerptSize = 4 << 10        // bytes kept of a refusal, to make a message of
 	messageSize = 120            // bytes shown of it
 	longestWait = 24 * time.Hour // that a Retry-After may ask for
+	longPart    = 16             // of a URL's path: a key, as many services have it there
 )
 
 // verdict makes an answer of the receiver's answer. The status decides, however
@@ -99,11 +101,21 @@ func (w *Webhook) shown(text string) string {
 }
 
 // hiding makes a Replacer that takes out what must not be shown, should a
-// receiver repeat it in its answer: the key, the URL's query, and its password.
+// receiver repeat it in its answer: the key, the URL's query, its password, also as
+// it is sent, and long parts of its path, as services have them for a key.
 func hiding(u *url.URL, secret string) *strings.Replacer {
 	const shortest = 6 // shorter values of a query are no secrets, but parts of words
 	password, _ := u.User.Password()
 	hidden := []string{secret, password, u.RawQuery}
+	if password != "" {
+		hidden = append(hidden, base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password)))
+	}
+	for _, part := range strings.Split(u.EscapedPath(), "/") {
+		if len(part) >= longPart {
+			whole, _ := url.PathUnescape(part)
+			hidden = append(hidden, part, whole)
+		}
+	}
 	for _, values := range u.Query() {
 		for _, v := range values {
 			if len(v) >= shortest {

@@ -45,6 +45,17 @@ func TestMessageHidesSecrets(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("POST %s: 403 Forbidden: no /path?*** *** *** ***", r.Listener.Addr()))
 }
 
+// Many services have the key of a webhook in its path, and frameworks repeat the path in a 404.
+func TestMessageHidesKeysInThePath(t *testing.T) {
+	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintln(w, "Cannot POST", r.RequestURI, r.Header.Get("Authorization"))
+	})
+	url := strings.Replace(r.URL, "http://", "http://shop:sesame@", 1) + "/services/T000/0123456789%2Fabcdef"
+	err := webhook(t, processors.WebhookConfig{URL: url}).Process(t.Context(), order())
+	require.EqualError(t, err, fmt.Sprintf("POST %s: 404 Not Found: Cannot POST /services/T000/*** Basic ***", r.Listener.Addr()))
+}
+
 func TestMessageOfARefusedConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
