@@ -114,7 +114,8 @@ func hideURL(address string) string {
 			parts[i] = hidden
 		}
 	}
-	u.Path, u.RawPath = strings.Join(parts, "/"), ""
+	u.RawPath = strings.Join(parts, "/")
+	u.Path, _ = url.PathUnescape(u.RawPath)
 	return u.Redacted()
 }
 
