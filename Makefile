@@ -24,12 +24,13 @@ demo: build ## watch a few thousand timeouts fire, then their lateness as a hist
 build: ## bin/toc, static
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
 
-deps: ## bring what the tests need and this machine lacks: MariaDB, Redis, Consul, a C compiler
+deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, a C compiler
 	@scripts/deps.sh
 
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=20m $(PKG)
+	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
 
 # TOC_SOAK_ARENA is cluster, rediscluster or embedded, without it one after the other. TOC_SOAK_SEED repeats the choice of

@@ -60,6 +60,7 @@ type App struct {
 	tokens    atomic.Pointer[[]string] // http.tokens in force
 	refused   atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
 	lanes     map[uint64]builtLane     // by biz_type id: what runs now
+	inForce   []configs.BizType        // as they were read last; the watcher's
 	pokes     chan struct{}            // asks for a look at the configuration file
 	draining  atomic.Bool
 	storeID   atomic.Value // string; see StoreID

@@ -61,6 +61,7 @@ func (a *App) build() error {
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
 	a.tokens.Store(&a.cfg.HTTP.Tokens)
+	a.inForce = a.cfg.BizTypes
 	a.proof = peerproof.New(a.node, a.peerKeys)
 	desk := intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,

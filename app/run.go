@@ -237,6 +237,9 @@ func (a *App) Reload() {
 // reload puts the biz_types of a new configuration in force, all or nothing.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*processor.Lane) {
 	log := a.component("configs")
+	if a.opts.configPath == "" {
+		cfg.BizTypes = a.inForce // the environment has none
+	}
 	var types *task.Types
 	if err == nil {
 		types, err = bizTypes(cfg)
@@ -269,5 +272,10 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)
 	}
-	log.Info("biz_types re-read", "biz_types", len(types.All()))
+	changes := configs.DiffBizTypes(a.inForce, cfg.BizTypes)
+	a.inForce = cfg.BizTypes
+	if len(changes) == 0 {
+		changes = []string{"none"}
+	}
+	log.Info("biz_types re-read", "biz_types", len(types.All()), "changes", changes)
 }

@@ -36,16 +36,19 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	nodes := make([]peer, 0, len(entries))
+	nodes, forged := make([]peer, 0, len(entries)), false
 	for _, e := range entries {
-		if p, ok := peerOf(e); ok {
+		p, ok := peerOf(e)
+		if ok {
 			nodes = append(nodes, p)
 		}
+		if e.Service.ID == c.service {
+			forged = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
+		}
 	}
-	mine := func(p peer) bool { return p.instance == c.instance }
 	c.mu.Lock()
 	c.nodes = nodes
-	if at := slices.IndexFunc(nodes, mine); at >= 0 && (nodes[at].address != c.cfg.Address || nodes[at].name != c.cfg.Node) {
+	if forged {
 		c.forged = true
 		ring(c.pulse)
 	}

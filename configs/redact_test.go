@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -88,4 +90,20 @@ func TestDefaultNodeNameTellsTheProcess(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`^.+-%d$`, os.Getpid()), Default().Node.Name)
 	c := Config{Node: Node{Name: "mine"}}
 	require.Equal(t, "mine", c.WithDefaults().Node.Name)
+}
+
+func TestDiffBizTypes(t *testing.T) {
+	before := secretive().BizTypes
+	require.Empty(t, DiffBizTypes(before, before))
+	after := slices.Clone(before)
+	after[0].Mode, after[0].Webhook.Secret, after[0].Backoff.Max = ModeRedis, "whsec_hushF", time.Hour
+	after[1] = DefaultBizType()
+	after[1].ID, after[1].Name = 9, "audit"
+	require.Equal(t, []string{
+		"demo_log: gone; its pending tasks wait",
+		"order_close.mode: scan -> redis",
+		"order_close.webhook.secret: changed",
+		"order_close.backoff.max: 10m0s -> 1h0m0s",
+		"audit: new",
+	}, DiffBizTypes(before, after))
 }

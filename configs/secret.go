@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -52,9 +53,16 @@ func (s *secretFiles) read(path string, t reflect.Type) (any, error) {
 				words = append(words, word)
 			}
 		}
+		if len(words) == 0 {
+			return nil, errors.New("is empty; write one in each line, or leave the key out")
+		}
 		return words, nil
 	}
-	return strings.TrimRight(string(data), "\r\n"), nil
+	text := strings.TrimRight(string(data), "\r\n")
+	if text == "" {
+		return nil, errors.New("is empty; write the secret into it, or leave the key out")
+	}
+	return text, nil
 }
 
 // contents is what is in the files now, to be compared.

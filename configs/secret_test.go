@@ -43,6 +43,8 @@ func TestSecretsOfFiles(t *testing.T) {
 		{"http: {tokens_file: " + pipe + "}", nil, "http.tokens_file: cannot be read: " + pipe + " is not a regular file ("},
 		{"http: {tokens: [first-0123456789], tokens_file: " + tokens + "}", nil, "http.tokens_file: http.tokens is given, too; write one of them ("},
 		{"http: {tokens_file: [" + tokens + "]}", nil, `http.tokens_file: is not a text; write "…" (`},
+		{"http: {tokens_file: " + file("\n \n") + "}", nil, "http.tokens_file: is empty"}, // nobody would be asked
+		{"cluster: {secret_file: " + file("\n") + "}", nil, "cluster.secret_file: is empty"},
 		{"http: {listen_file: x}", nil, "http.listen_file: unknown key"},
 		{"http: {tokens_file: " + file("hush") + "}", nil, "http.tokens[0]: has fewer than 16 characters"},
 		{"{}", []string{"TOC_HTTP_TOKENS=first-0123456789", "TOC_HTTP_TOKENS_FILE=" + tokens}, "http.tokens: TOC_HTTP_TOKENS is given, too; set one of them (TOC_HTTP_TOKENS_FILE)"},

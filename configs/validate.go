@@ -59,7 +59,7 @@ func (c Config) checkNode(ps *problems) {
 		"%s is not host:port; write 127.0.0.1:8080, or :8080 for all interfaces", quote(c.HTTP.Listen))
 	host, _, _ := net.SplitHostPort(c.HTTP.Advertise)
 	ps.require(c.HTTP.Advertise == "" || isHostPort(c.HTTP.Advertise) && host != "" ||
-		isWebURL(c.HTTP.Advertise) && !strings.ContainsAny(c.HTTP.Advertise, "@?#"), "http.advertise",
+		isWebURL(c.HTTP.Advertise) && hasNoMore(c.HTTP.Advertise), "http.advertise",
 		"%s is not host:port; write the address that other nodes reach, 10.0.0.5:8080, or a URL with http or https", quote(hideURL(c.HTTP.Advertise)))
 	for i, token := range c.HTTP.Tokens {
 		ps.require(visible.MatchString(token), fmt.Sprintf("http.tokens[%d]", i),
@@ -142,6 +142,12 @@ func isHostPort(addr string) bool {
 func isWebURL(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != ""
+}
+
+// hasNoMore tells whether a URL is a scheme and a host, and nothing else.
+func hasNoMore(address string) bool {
+	_, host, _ := strings.Cut(address, "://")
+	return !strings.ContainsAny(strings.TrimSuffix(host, "/"), "@/?#")
 }
 
 func isPowerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }

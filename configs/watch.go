@@ -24,7 +24,7 @@ type Watcher struct {
 
 	current Config      // in force
 	seen    snapshot    // the content that was last looked into
-	bad     bool        // whether that was refused
+	bad     string      // why that was refused; "": it was not
 	secrets secretFiles // that it names
 }
 
@@ -38,8 +38,8 @@ type snapshot struct{ data, secrets, err string }
 //
 // onChange runs in the goroutine of Run, one call at a time. It gets each new
 // Config that is valid and differs from the last, or else the error of Load:
-// once for each bad content. When a bad file is good again it is called even
-// though the Config may be the one in force.
+// once for each bad content. When a bad file is good again, and after a Poke, it is
+// called even though the Config may be the one in force.
 func NewWatcher(path string, environ []string, current Config, interval time.Duration, onChange func(Config, error)) *Watcher {
 	if interval <= 0 {
 		interval = time.Second
@@ -73,33 +73,45 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
-	for {
-		w.runOnce(ctx)
+	for asked := false; ; {
+		if told := w.runOnce(ctx); asked && !told && ctx.Err() == nil { // whoever asks is answered, whatever there is
+			w.bad = "asked for"
+			w.tell(w.seen)
+		}
+		if asked = false; ctx.Err() != nil {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		case <-w.poked:
+			asked = true
 		}
 	}
 }
 
-// runOnce looks once and tells what is new.
-func (w *Watcher) runOnce(ctx context.Context) {
+// runOnce looks once, and tells what is new, if anything is.
+func (w *Watcher) runOnce(ctx context.Context) (told bool) {
 	found := w.look()
 	for found != w.seen {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-time.After(settle):
 		}
 		again := w.look()
 		if again == found {
 			w.tell(found)
-			return
+			select {
+			case <-w.poked: // that was the answer
+			default:
+			}
+			return true
 		}
 		found = again
 	}
+	return false
 }
 
 func (w *Watcher) look() snapshot {
@@ -124,12 +136,13 @@ func (w *Watcher) tell(found snapshot) {
 		c, w.secrets, err = parse(w.path, []byte(found.data), w.environ)
 	}
 	wasBad := w.bad
-	w.bad = err != nil
-	if w.bad {
-		w.onChange(Config{}, err)
+	if w.bad = ""; err != nil {
+		if w.bad = err.Error(); w.bad != wasBad { // else a file of secrets has come to light with it
+			w.onChange(Config{}, err)
+		}
 		return
 	}
-	if wasBad || !reflect.DeepEqual(c, w.current) {
+	if wasBad != "" || !reflect.DeepEqual(c, w.current) {
 		w.current = c
 		w.onChange(c, nil)
 	}

@@ -78,6 +78,10 @@ type Config struct {
 	// with 413. Other routes take less, 32 or 64 KiB.
 	// Defaults to 8 MiB.
 	MaxBody int64
+	// MaxBodies and MaxAnswers bound what all requests under way hold in memory, in
+	// bytes: the bodies of batches, and the answers of lists and batches. Beyond, they are
+	// answered with 503, and nothing is changed. Default to 256 MiB and 64 MiB.
+	MaxBodies, MaxAnswers int64
 	// Timeout bounds the work on one request; then it is answered with 503.
 	// POST /v1/dead/redrive has no bound but its caller's. Defaults to 30 s.
 	Timeout time.Duration
@@ -103,6 +107,12 @@ func (c Config) WithDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = 8 << 20
 	}
+	if c.MaxBodies == 0 {
+		c.MaxBodies = 256 << 20
+	}
+	if c.MaxAnswers == 0 {
+		c.MaxAnswers = 64 << 20
+	}
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
@@ -119,6 +129,7 @@ type api struct {
 	router *router
 
 	guarded bool // tokens are asked for
+	budget  *budget
 
 	documented []*huma.Operation // in the order of routes.go
 }
@@ -126,7 +137,7 @@ type api struct {
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
 	cfg = cfg.WithDefaults()
-	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, router: newRouter()}
+	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg), router: newRouter()}
 	a.huma = a.newHuma()
 	a.routes()
 	a.serveDocs()

@@ -65,7 +65,7 @@ func sameOrigin(next http.Handler) http.Handler {
 func noDomain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if local != nil && local.IP.IsLoopback() && !isOpen(r) && isDomain(r.Host) {
+		if local != nil && local.IP.IsLoopback() && !isOpen(r) && !peerproof.Proved(r.Context()) && isDomain(r.Host) {
 			writeProblem(w, newProblem(http.StatusForbidden,
 				"the Host header is a domain name; ask by localhost or an address, or set http.tokens"))
 			return

@@ -37,6 +37,9 @@ type batchOutput struct{ Body BatchAnswer }
 // others.
 func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	items := in.sent.Tasks.items
+	if err := takeAnswer(ctx, int64(len(items))*batchResultSize); err != nil {
+		return nil, err
+	}
 	results := make([]BatchResult, len(items))
 	good := make([]intake.Submit, 0, len(items))
 	places := make([]int, 0, len(items)) // of good, in items
@@ -65,8 +68,11 @@ func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, er
 			r.Error = &BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict)}
 		case unavailable(s.Err):
 			r.Error = &BatchError{Message: detailUnavailable + detailRepeat, Retry: true}
-			if errors.Is(s.Err, task.ErrLocked) {
+			switch {
+			case errors.Is(s.Err, task.ErrLocked):
 				r.Error.Message = detailLocked
+			case errors.Is(s.Err, task.ErrNotBegun):
+				r.Error.Message = detailNotBegun
 			}
 		default:
 			r.Error = &BatchError{Message: detailInternal}

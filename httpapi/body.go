@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -58,18 +59,26 @@ func (e *bodyError) ErrorDetail() *huma.ErrorDetail {
 
 // receive reads a body of at most the operation's MaxBodyBytes.
 func receive(buf *bytes.Buffer, ctx huma.Context) error {
-	r, _ := humago.Unwrap(ctx)
+	r, w := humago.Unwrap(ctx)
 	if err := acceptable(r.Header); err != nil {
 		return err
 	}
 	most := ctx.Operation().MaxBodyBytes
+	expected := most
+	if r.ContentLength >= 0 {
+		expected = min(most, r.ContentLength)
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience(expected))) // where there is a connection
 	tooLarge := &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("is larger than %d bytes", most)}
 	if r.ContentLength > most && r.Header.Get("Expect") != "" {
 		return tooLarge // before it is sent at all
 	}
-	n, err := buf.ReadFrom(io.LimitReader(r.Body, most+1))
+	n, err := buf.ReadFrom(io.LimitReader(bodyReader(ctx.Context(), r.Body, most), most+1))
 	var timeout net.Error
 	switch {
+	case errors.Is(err, errBusy):
+		ctx.SetHeader("Retry-After", "1")
+		return &bodyError{http.StatusServiceUnavailable, detailBusy}
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return &bodyError{http.StatusRequestTimeout, "took too long to arrive"}
 	case err != nil:
@@ -81,6 +90,11 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 		return tooLarge
 	}
 	return nil
+}
+
+// bodyPatience is how long so many bytes may take to arrive, or to be taken.
+func bodyPatience(bytes int64) time.Duration {
+	return 10*time.Second + time.Duration(bytes>>20)*time.Second
 }
 
 // acceptable refuses what is not plain JSON in UTF-8. Without a content type it

@@ -14,7 +14,7 @@ type listDeadInput struct {
 
 func (a *api) listDead(ctx context.Context, in *listDeadInput) (*pageOutput, error) {
 	p, err := a.desk.ListDead(ctx, in.BizType, in.Cursor.after, in.Limit)
-	return a.page(listDead, p, err)
+	return a.page(ctx, listDead, p, err)
 }
 
 type redriveDeadInput struct{ body[redriveRequest] }

@@ -20,6 +20,7 @@ type fakeDesk struct {
 	panics       bool
 	seen         func(ctx context.Context) // told of each call
 	calls        atomic.Int64
+	page         intake.Page // what List answers
 }
 
 func newFakeDesk(t testing.TB) *fakeDesk { return &fakeDesk{types: catalog(t).Load()} }
@@ -58,7 +59,7 @@ func (d *fakeDesk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 }
 
 func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error) {
-	return intake.Page{}, d.called(ctx)
+	return d.page, d.called(ctx)
 }
 
 func (d *fakeDesk) ByKey(ctx context.Context, _ intake.Key) (task.Task, error) { return d.Get(ctx, 1) }

@@ -17,6 +17,9 @@ type guard struct {
 	routes   *http.ServeMux
 }
 
+// longAnswer is what the kernel may not take at once, in bytes.
+const longAnswer = 64 << 10
+
 // nosniff is shared by all answers, which do not change it.
 var nosniff = []string{"nosniff"}
 
@@ -75,8 +78,12 @@ func (a *answer) WriteHeader(status int) {
 	}
 }
 
+// Write gives whoever does not take a long answer less time than the server would.
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
+	if len(p) > longAnswer {
+		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(bodyPatience(int64(len(p)))))
+	}
 	return a.ResponseWriter.Write(p)
 }
 

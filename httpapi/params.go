@@ -100,7 +100,7 @@ func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
 			return
 		}
 	}
-	next(fromPeer(ctx))
+	a.budget.withShare(fromPeer(ctx), next)
 }
 
 // ambiguous says what is wrong with a query; nil if nothing is.

@@ -43,6 +43,7 @@ const (
 	detailUnavailable = "the center cannot decide this now, and what was asked may or may not be done; try again"
 	detailRepeat      = ". A submit with a dedup_key is safe to repeat."
 	detailLocked      = "another transaction has locked the task's row or its table: nothing was changed; try again"
+	detailNotBegun    = "the task's database is out of reach: nothing was changed; try again"
 	detailInternal    = "the center failed; its log says why"
 )
 
@@ -51,7 +52,10 @@ func (a *api) problem(op huma.Operation, err error) error {
 	var field *task.FieldError
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
+	var whole *problem
 	switch {
+	case errors.As(err, &whole):
+		return whole
 	case errors.As(err, &field):
 		p := newProblem(http.StatusUnprocessableEntity, "validation failed")
 		p.Errors = []*huma.ErrorDetail{located(inputOf(op, field.Field), field.Field, field.Message)}
@@ -69,7 +73,7 @@ func (a *api) problem(op huma.Operation, err error) error {
 		return newProblem(http.StatusNotFound, notFoundText(op))
 	case unavailable(err):
 		p := newProblem(http.StatusServiceUnavailable, unavailableText(op, err))
-		p.headers = http.Header{"Retry-After": {"1"}}
+		p.headers = retryAfter
 		return p
 	default:
 		a.log.Error("request failed", "method", op.Method, "path", op.Path, "err", err)
@@ -82,6 +86,8 @@ func unavailableText(op huma.Operation, err error) string {
 	switch {
 	case errors.Is(err, task.ErrLocked):
 		return detailLocked
+	case errors.Is(err, task.ErrNotBegun):
+		return detailNotBegun
 	case op.Method == http.MethodGet:
 		return "the store cannot be read now; try again"
 	case op.OperationID == "submit-task":

@@ -147,10 +147,17 @@ func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
 		q.Status = &s
 	}
 	p, err := a.desk.List(ctx, q)
-	return a.page(listTasks, p, err)
+	return a.page(ctx, listTasks, p, err)
 }
 
-func (a *api) page(list byte, p intake.Page, err error) (*pageOutput, error) {
+func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*pageOutput, error) {
+	size := int64(0)
+	for i := range p.Tasks {
+		size += taskSize + int64(len(p.Tasks[i].Attribute)+len(p.Tasks[i].LastError))
+	}
+	if err == nil {
+		err = takeAnswer(ctx, size)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // Cancel makes a pending task cancelled. After a nil error it never fires. It
 // answers task.ConflictError (already processed, already cancelled, dead, or
-// running now), task.ErrNotFound, store.ErrNotBegun (the caller left before; nothing
+// running now), task.ErrNotFound, task.ErrNotBegun (the caller left before; nothing
 // was changed) or task.ErrUnavailable; after the last one the task may or may not be
 // cancelled.
 func (d *Desk) Cancel(ctx context.Context, jobID uint64) error { return d.CancelIf(ctx, jobID, nil) }
@@ -144,7 +144,7 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move, ifMatch []string, par
 func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
-	if errors.Is(err, store.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending ||
+	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending ||
 		errors.As(err, &changed) && changed.Task.Status == task.Pending {
 		h.Release()
 		d.dropLost(partition)
@@ -190,7 +190,7 @@ func (d *Desk) matching(ctx context.Context, jobID uint64, ifMatch []string) (ta
 	t, err := d.cfg.Store.Get(ctx, jobID)
 	switch {
 	case err != nil && !errors.Is(err, task.ErrNotFound):
-		err = fmt.Errorf("%w: %w", store.ErrNotBegun, err)
+		err = fmt.Errorf("%w: %w", task.ErrNotBegun, err)
 	case err == nil && !t.Matches(ifMatch):
 		err = &task.ChangedError{Task: t}
 	}

@@ -132,10 +132,10 @@ func TestAChangeOfACallerThatLeft(t *testing.T) {
 		cancel()
 		near, far := r.order(1, 5*time.Second), r.order(1, time.Hour)
 		for _, row := range []task.Task{near, far} {
-			require.ErrorIs(t, r.Cancel(gone, row.JobID), store.ErrNotBegun)
+			require.ErrorIs(t, r.Cancel(gone, row.JobID), task.ErrNotBegun)
 			when := intake.In(time.Minute)
 			_, err := r.Reschedule(gone, row.JobID, intake.Change{When: &when})
-			require.ErrorIs(t, err, store.ErrNotBegun)
+			require.ErrorIs(t, err, task.ErrNotBegun)
 			require.Equal(t, row, r.row(row.JobID))
 		}
 		time.Sleep(6 * time.Second)

@@ -39,8 +39,15 @@ const (
 	maxAnswer  = 1 << 20
 )
 
-// ErrAnswer is an answer that whoever knows the secret did not give.
-var ErrAnswer = errors.New("its answer does not prove that it knows cluster.secret; is it the same on all nodes?")
+// AnswerError is an answer that nobody gave who knows the secret.
+type AnswerError struct{ Status int }
+
+func (e *AnswerError) Error() string {
+	if e.Status >= http.StatusInternalServerError { // of a proxy in front of it, or of a node that is about to stop
+		return fmt.Sprintf("it answered with status %d, unproved", e.Status)
+	}
+	return fmt.Sprintf("its answer (status %d) does not prove that it knows cluster.secret; is it the same on all nodes?", e.Status)
+}
 
 // Prover is one node's. It is safe for concurrent use.
 type Prover struct {
@@ -89,7 +96,7 @@ func digest(body []byte) string {
 func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
 // Transport sends requests to the node of that name with a proof, and takes no answer
-// without one: its error is an ErrAnswer.
+// without one: its error is an AnswerError.
 func (p *Prover) Transport(target string, base http.RoundTripper) http.RoundTripper {
 	return &transport{p, url.PathEscape(target), base}
 }
@@ -115,7 +122,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	r = r.Clone(r.Context())
-	r.Body = io.NopCloser(bytes.NewReader(body))
+	if len(body) == 0 { // so that net/http may send it again on a new connection, if the one it had was dead
+		r.Body = http.NoBody
+	} else {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
 	s := statement{node: t.node, sent: strconv.FormatInt(time.Now().UnixMilli(), 10), nonce: rand.Text(), body: digest(body)}
 	r.Header.Set(Header, strings.Join([]string{s.node, s.sent, s.nonce, s.body, s.sum(keys[0], r, t.target)}, " "))
 	answer, err := t.base.RoundTrip(r)
@@ -128,7 +139,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if !equal(answer.Header.Get(Header), sumAnswer(keys[0], s.nonce, answer.StatusCode, body)) {
-		return nil, fmt.Errorf("status %d: %w", answer.StatusCode, ErrAnswer)
+		return nil, &AnswerError{answer.StatusCode}
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil

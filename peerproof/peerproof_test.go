@@ -104,8 +104,7 @@ func TestWhatIsChangedOnTheWayIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen string
 			_, _, err := ask(peerproof.New("n1", keys(key)).Transport("n2", wire{handler: owner(&seen, key), request: change}))
-			require.ErrorIs(t, err, peerproof.ErrAnswer)
-			require.ErrorContains(t, err, "status 401")
+			require.ErrorContains(t, err, "(status 401) does not prove")
 			require.Empty(t, seen)
 		})
 	}
@@ -117,15 +116,15 @@ func TestWhatIsChangedOnTheWayIsRefused(t *testing.T) {
 		t.Run("answer/"+name, func(t *testing.T) {
 			var seen string
 			_, _, err := ask(peerproof.New("n1", keys(key)).Transport("n2", wire{handler: owner(&seen, key), answer: change}))
-			require.ErrorIs(t, err, peerproof.ErrAnswer)
+			require.ErrorAs(t, err, new(*peerproof.AnswerError))
 		})
 	}
 	var seen string
 	_, _, err := ask(peerproof.New("n1", keys(key)).Transport("n3", wire{handler: owner(&seen, key)}))
-	require.ErrorIs(t, err, peerproof.ErrAnswer, "it was for another node")
+	require.ErrorAs(t, err, new(*peerproof.AnswerError), "it was for another node")
 	require.Empty(t, seen)
 	_, _, err = ask(peerproof.New("n1", keys("another")).Transport("n2", wire{handler: owner(&seen, key)}))
-	require.ErrorIs(t, err, peerproof.ErrAnswer, "another secret")
+	require.ErrorAs(t, err, new(*peerproof.AnswerError), "another secret")
 	require.Empty(t, seen)
 }
 

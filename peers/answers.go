@@ -104,6 +104,7 @@ func notConnected(err error) bool {
 // reason says why there is no answer, without any of its bytes.
 func reason(err error) string {
 	var refused *client.Error
+	var unproved *peerproof.AnswerError
 	var op *net.OpError
 	var timeout net.Error
 	switch {
@@ -111,8 +112,8 @@ func reason(err error) string {
 		return fmt.Sprintf("it answered with status %d", refused.Status)
 	case errors.Is(err, errAnswer):
 		return err.Error()
-	case errors.Is(err, peerproof.ErrAnswer):
-		return peerproof.ErrAnswer.Error()
+	case errors.As(err, &unproved):
+		return unproved.Error()
 	case errors.Is(err, context.Canceled):
 		return "the caller did not wait for its answer"
 	case errors.As(err, &op) && op.Op == "dial":

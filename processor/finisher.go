@@ -79,7 +79,7 @@ func (f *finisher) add(list ...finish) {
 // known.
 func (f *finisher) writable(e *queue.Entry) bool {
 	d := f.layout.PartitionDatabase(e.Partition)
-	return f.store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID())
+	return f.store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
 }
 
 func (f *finisher) wait() {
@@ -167,18 +167,9 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		ids[i] = batch[i].entry.Task.JobID
 	}
 	rows := make(map[uint64]task.Task, len(batch))
-	unread := false // some, because another transaction has locked their table
-	if !f.patiently(ctx, database, len(batch), func(ctx context.Context) error {
-		found, err := f.store.Load(ctx, ids)
-		for _, row := range found {
-			rows[row.JobID] = row
-		}
-		if unread = errors.Is(err, task.ErrLocked); unread {
-			return nil
-		}
-		return err
-	}) {
-		return nil, nil
+	found, unread := f.store.Load(context.WithoutCancel(ctx), ids) // the store bounds its time
+	for _, row := range found {
+		rows[row.JobID] = row
 	}
 	var moves []store.Move
 	var open []finish
@@ -187,7 +178,10 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		d := &batch[i]
 		row, there := rows[d.entry.Task.JobID]
 		switch {
-		case !there && unread:
+		case !there && unread != nil: // its table is locked or gone, or the database has gone just now
+			if d.table = nil; !errors.Is(unread, task.ErrLocked) {
+				d.table = unread
+			}
 			locked = append(locked, *d)
 			continue
 		case !there:

@@ -85,7 +85,10 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	var names store.LockedError
 	for i, m := range moves {
 		if s.locked[m.JobID] {
-			names.JobIDs, names.Table = append(names.JobIDs, m.JobID), s.table
+			names.JobIDs = append(names.JobIDs, m.JobID)
+			if s.table != nil {
+				names.Tables = map[uint64]error{m.JobID: s.table}
+			}
 			continue
 		}
 		row, ok := s.rows[m.JobID]

@@ -17,8 +17,9 @@ import (
 // wait apart and are tried again by themselves: a forgotten COMMIT holds up its own rows.
 const (
 	lockedEvery = time.Second
-	lockedMost  = 16 // of one table; so many, and none of its tasks start
-	lockedLines = 10 // of the log about rows of one batch
+	lockedMost  = 16  // of one table; so many, and none of its tasks start
+	lockedAll   = 256 // of one database: the same
+	lockedLines = 10  // of the log about rows of one batch
 )
 
 // lockedRows are the outcomes that wait for their row or their table.
@@ -28,6 +29,7 @@ type lockedRows struct {
 	waits      map[uint64]lockedRow // by job_id
 	byDatabase [][]finish
 	byTable    []atomic.Int32 // how many, by shard
+	many       []atomic.Bool  // by database: lockedAll of them
 	loops      sync.WaitGroup // one a database, while it has some
 }
 
@@ -40,7 +42,7 @@ type lockedRow struct {
 
 func newLockedRows(layout sharding.Layout) *lockedRows {
 	return &lockedRows{layout: layout, waits: make(map[uint64]lockedRow),
-		byDatabase: make([][]finish, layout.Databases), byTable: make([]atomic.Int32, layout.Shards())}
+		byDatabase: make([][]finish, layout.Databases), byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases)}
 }
 
 // of counts those of the table of a task.
@@ -49,7 +51,9 @@ func (l *lockedRows) of(jobID uint64) *atomic.Int32 {
 	return &l.byTable[shard]
 }
 
-func (l *lockedRows) areMany(jobID uint64) bool { return l.of(jobID).Load() >= lockedMost }
+func (l *lockedRows) areMany(jobID uint64, database int) bool {
+	return l.of(jobID).Load() >= lockedMost || l.many[database].Load()
+}
 
 // setAside makes outcomes wait for the locks of their rows.
 func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
@@ -77,6 +81,7 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	}
 	first := len(l.byDatabase[database]) == 0
 	l.byDatabase[database] = append(l.byDatabase[database], list...)
+	l.many[database].Store(len(l.byDatabase[database]) >= lockedAll)
 	if first {
 		l.loops.Go(func() { f.retryLocked(ctx, database) })
 	}
@@ -106,15 +111,18 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 // release forgets those of list that do not wait any more, and tells how many do.
 func (f *finisher) release(ctx context.Context, database int, list, left []finish) (waiting int) {
 	l := f.locked
-	waits := make(map[uint64]bool, len(left))
+	waits := make(map[uint64]error, len(left))
 	for i := range left {
-		waits[left[i].entry.Task.JobID] = true
+		waits[left[i].entry.ID()] = left[i].table
 	}
 	back, settled := false, 0
 	l.mu.Lock()
 	for i := range list {
 		id := list[i].entry.ID()
-		if waits[id] {
+		if table, still := waits[id]; still {
+			w := l.waits[id]
+			w.table = table
+			l.waits[id] = w
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLines {
@@ -125,6 +133,7 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 	}
 	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
 	waiting = len(l.byDatabase[database])
+	back = l.many[database].Swap(waiting >= lockedAll) && waiting < lockedAll || back
 	l.mu.Unlock()
 	if ctx.Err() == nil && settled > lockedLines {
 		f.logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
@@ -212,7 +221,7 @@ func holds(locked *store.LockedError, d *finish) bool {
 	if locked == nil || !slices.Contains(locked.JobIDs, d.entry.ID()) {
 		return false
 	}
-	d.table = locked.Table
+	d.table = locked.Tables[d.entry.ID()]
 	return true
 }
 

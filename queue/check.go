@@ -38,7 +38,7 @@ func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 				break
 			}
 			l.removeWaiting(e)
-			e.state, e.read = checking, now // what is read from now on is no older
+			e.state, e.asked = checking, now // what is read from now on is no older
 			l.checking++
 			list = append(list, e)
 		}
@@ -64,9 +64,10 @@ func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
 			continue
 		}
 		e.lane.checking--
-		e.Task = row
+		e.Task, e.read = row, e.asked
 		switch took := now.Sub(e.read); {
 		case took <= q.cfg.StaleAfter:
+			e.slow = false
 		case e.slow: // newer than its database answers it cannot be had
 			e.read = now
 		default: // this process or the network may have stood still: once more

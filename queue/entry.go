@@ -46,7 +46,8 @@ type Entry struct {
 	seq   uint64    // order among equals
 	term  uint64    // of the partition, when the row was seen or the hold began
 	read  time.Time // when the read of its row began
-	slow  bool      // which took longer than it may be old
+	asked time.Time // when the one that is under way began; see NextChecks
+	slow  bool      // the last check took longer than a row may be old
 	began time.Time // when it was taken by a worker
 	near  int       // index in lane.waiting by runAt, or in lane.ready
 	far   int       // index in lane.farthest

@@ -83,6 +83,19 @@ func TestReleaseDoesNotMakeARowFresh(t *testing.T) {
 	})
 }
 
+// Nor does one that was held while its row was being read again: the row that comes back is the old one.
+func TestReleaseDuringACheckDoesNotMakeARowFresh(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0))
+		r.after(3 * time.Second)
+		require.Empty(t, r.ids(r.lane))
+		require.Len(t, r.checks(), 1)
+		r.hold(1).Release()
+		require.Empty(t, r.ids(r.lane), "the row was read 3 s ago")
+		require.Len(t, r.checks(), 1)
+	})
+}
+
 func TestReleaseIntoALaneThatFilledUpMeanwhile(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))

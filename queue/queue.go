@@ -173,7 +173,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, lane: l, read: read, slow: now.Sub(read) > q.cfg.StaleAfter, term: term}
+	e := &Entry{Item: *it, lane: l, read: read, term: term}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):

@@ -140,22 +140,29 @@ func (r *scan) partition(ctx context.Context, p int) error {
 // due reads what is due in a partition from a place on.
 func (r *scan) due(ctx context.Context, p int, from task.Key) error {
 	timed, scanned := r.engines(p)
+	var swept error
 	if r.db.idle[p] || len(timed) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		if err := r.sweep(ctx, p, timed, next, from); !scanned || err != nil && !r.cfg.Store.Readable(r.db.index) {
-			return err
-		} // a table that is locked or gone is met once more, by what reads the others without it
+		// A table that is locked or gone keeps the others' tasks from nothing.
+		if swept = r.sweep(ctx, p, timed, next, from); !scanned || swept != nil && !r.cfg.Store.Readable(r.db.index) {
+			return swept
+		}
 	}
+	return errors.Join(swept, r.offerDue(ctx, p, timed, from))
+}
+
+// offerDue brings what is due, but for some business types, into the queue.
+func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.Key) error {
 	for _, b := range r.full {
 		r.cfg.Queue.LeaveBehind(b, p, task.Key{})
 	}
 	pages := r.cfg.Store.DuePages(p, store.Due{
 		Until:   r.until,
 		From:    from,
-		Except:  slices.Concat(r.full, r.unknown, timed),
+		Except:  slices.Concat(r.full, r.unknown, except),
 		PerPage: r.cfg.Batch,
 	})
 	late := len(r.full) > 0
@@ -332,29 +339,34 @@ func (s *Scanner) refill(ctx context.Context) error {
 }
 
 func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
-	read := s.cfg.Queue.BeginRead(r.Partition)
-	defer read.End()
 	pages := s.cfg.Store.DuePages(r.Partition, store.Due{
 		Until: s.until(), From: r.From, Only: &r.BizType, PerPage: s.cfg.Batch,
 	})
 	for {
-		page, err := s.next(ctx, s.cfg.Layout.PartitionDatabase(r.Partition), pages)
-		if err != nil || len(page) == 0 {
+		turnedAway, end, err := s.readPage(ctx, r.Partition, pages)
+		if err != nil || end || s.lost(r.Partition) {
 			return err
-		}
-		items := make([]queue.Item, len(page))
-		for i := range page {
-			items[i] = queue.Item{Task: page[i], Partition: r.Partition}
-		}
-		turnedAway := s.cfg.Queue.Offer(read, items...)
-		if s.lost(r.Partition) {
-			return nil
 		}
 		if len(turnedAway) > 0 {
 			s.leaveRest(pages, r.BizType, r.Partition)
 			return nil
 		}
 	}
+}
+
+// readPage reads a page of one business type and offers it.
+func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (turnedAway []uint64, end bool, err error) {
+	read := s.cfg.Queue.BeginRead(partition)
+	defer read.End()
+	page, err := s.next(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
+	if err != nil || len(page) == 0 {
+		return nil, true, err
+	}
+	items := make([]queue.Item, len(page))
+	for i := range page {
+		items[i] = queue.Item{Task: page[i], Partition: partition}
+	}
+	return s.cfg.Queue.Offer(read, items...), false, nil
 }
 
 // lost tells whether a partition was lost while it was read. The queue has taken

@@ -3,9 +3,11 @@
 # scripts/consul.sh fetch  sees to it that there is
 #
 # Brings Consul 1.8 into the user's cache, where no newer one is in PATH: the current distributions have no package of
-# it, an earlier release has. It comes from the machine's own package mirrors, checked by apt against the distribution's
-# keys, with lists and caches apart from the system's. Nothing is installed and nobody need be root.
+# it, an earlier release has.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/private-apt.sh
+source scripts/private-apt.sh
 
 version=1.8.7
 # internal/testrig/option.go looks here.
@@ -16,47 +18,19 @@ fail() {
   exit 1
 }
 
-# release names the last release that had the package, and the keys that sign it.
-release() {
+# fetch unpacks the package, of the last release that had it, into $work/consul.
+fetch() {
   local ID=
   # shellcheck source=/dev/null
   source /etc/os-release
-  suite=bullseye component=main keys=/usr/share/keyrings/debian-archive-keyring.gpg
   if [[ $ID == ubuntu ]]; then
-    suite=jammy component=universe keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+    private_apt jammy universe /usr/share/keyrings/ubuntu-archive-keyring.gpg
+  else
+    private_apt bullseye main "$debian_keys"
   fi
-  [[ -r $keys ]] || fail "no keys to check Consul's package with: $keys is missing"
-}
-
-# mirrors are what the machine's sources name, in either format. One that has not got the release, or signs it with
-# other keys than the distribution's, is passed over by apt.
-mirrors() {
-  apt-get indextargets --no-release-info --format '$(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-    sed -n 's/^main //p' | sort -u
-}
-
-# configure writes an apt.conf for a world of its own below $work. The hooks of the system's are for the system's lists.
-configure() {
-  mkdir -p "$work"/{lists/partial,cache/archives/partial}
-  mirrors | sed "s|.*|deb [signed-by=$keys] & $suite $component|" >"$work/sources.list"
-  cat >"$work/apt.conf" <<END
-Dir::Etc::SourceList "$work/sources.list";
-Dir::Etc::SourceParts "/dev/null";
-Dir::State::Lists "$work/lists";
-Dir::Cache "$work/cache";
-Acquire::AllowInsecureRepositories "false";
-APT::Get::AllowUnauthenticated "false";
-#clear APT::Update;
-#clear Acquire::IndexTargets::deb::DEP-11;
-END
-}
-
-# fetch unpacks the package into $work/consul. What else apt complains of is no matter, if it has Consul.
-fetch() (
   cd "$work"
-  apt-get -c apt.conf update || true
   apt-get -c apt.conf download "consul=$version*" && dpkg -x consul_*.deb consul && consul/usr/bin/consul version
-)
+}
 
 have() { command -v consul >/dev/null || [[ -x $binary ]]; }
 
@@ -69,10 +43,7 @@ esac
 echo "make deps: fetching Consul $version into ${binary%/*}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-chmod 755 "$work" # apt fetches as a user of its own
-release
-configure
-fetch >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "Consul $version is not to be had from this machine's package mirrors"; }
+(fetch) >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "Consul $version is not to be had from this machine's package mirrors"; }
 # In one step: another may be doing the same.
 install -D "$work/consul/usr/bin/consul" "$binary.$$"
 mv "$binary.$$" "$binary"

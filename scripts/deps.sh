@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, and a C compiler
-# for the race detector. Installs packages where there is apt (Consul goes to the user's cache, scripts/consul.sh); else
+# for the race detector; on Debian also MySQL 9.7, beside MariaDB. Installs packages where there is apt (Consul and MySQL go to
+# the user's cache, scripts/consul.sh, scripts/mysql.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +17,10 @@ has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/de
 has_mysql() { if has mariadbd; then has mariadb-install-db; else has mysqld; fi; }
 has_redis() { has redis-server; }
 has_consul() { scripts/consul.sh have; }
+# Only Debian's mirrors have it.
+has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
+# Where it is not to be had the tests run on one database, and say so.
+fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -71,6 +76,7 @@ has go || fail "Go is missing: install the version that go.mod names, or later"
 rm -f "$env_file"
 missing
 if ((${#lacks[@]} == 0)); then
+  fetch_mysql97
   exit 0
 fi
 
@@ -85,3 +91,4 @@ fi
 if ((${#lacks[@]} > 0)); then
   fail "missing and not installed by this script here:$(printf '\n  - %s' "${lacks[@]}")"
 fi
+fetch_mysql97

@@ -274,6 +274,7 @@ type step struct{ table, how, index string }
 
 func explain(t *testing.T, conn *sql.Conn, s store.Statement) (steps []step) {
 	t.Helper()
+	_, _ = conn.ExecContext(t.Context(), "SET SESSION explain_format = 'TRADITIONAL'") // MySQL 9 has another default; MariaDB has no other
 	rows, err := conn.QueryContext(t.Context(), "EXPLAIN "+s.SQL, s.Args...)
 	require.NoError(t, err)
 	defer rows.Close()

@@ -40,7 +40,7 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 //
 // The error of one task does not touch the others. After an error of the
 // connection the outcome is not known: a dedup_key makes it safe to ask again.
-// A task whose writing had not begun when ctx ended is not stored (ErrNotBegun):
+// A task whose writing had not begun when ctx ended is not stored (task.ErrNotBegun):
 // callers that left do not pile up before a database that hangs. Once begun it is
 // waited for. Nor is one begun while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {

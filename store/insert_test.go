@@ -296,7 +296,7 @@ func callersLeave(t *testing.T, p place) {
 		require.NoError(t, r.Err)
 	}
 	for _, err := range []error{(<-late)[0].Err, <-lateMove} {
-		require.ErrorIs(t, err, store.ErrNotBegun)
+		require.ErrorIs(t, err, task.ErrNotBegun)
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	require.NoError(t, s.Close(), "it flushes what it began")

@@ -19,11 +19,8 @@ import (
 // task.ErrUnavailable by the DatabaseError around it.
 type LockedError struct {
 	JobIDs []uint64
-	Table  error // what is wrong with their table, one of them if they are several; nil: it is a lock
+	Tables map[uint64]error // what is wrong with the table of each; nil for those that are locked
 }
-
-// Unwrap gives what is wrong with the table.
-func (e *LockedError) Unwrap() error { return e.Table }
 
 func (e *LockedError) Error() string {
 	const most = 10
@@ -37,14 +34,14 @@ func (e *LockedError) Error() string {
 	if more := len(e.JobIDs) - most; more > 0 {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
-	if e.Table != nil {
-		return fmt.Sprintf("nothing was changed of task %s: %v", b.String(), e.Table)
+	for _, why := range e.Tables {
+		return fmt.Sprintf("nothing was changed of task %s: %v", b.String(), why)
 	}
 	return "locked by another transaction, nothing was changed: the row of task " + b.String()
 }
 
 // Is makes a LockedError a task.ErrLocked, but for one of a table that is broken.
-func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && e.Table == nil }
+func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && len(e.Tables) == 0 }
 
 // isOfTable tells whether a read failed because of one table: locked, missing or broken.
 func (s *Store) isOfTable(err error) bool { return s.backend.isLocked(err) || s.backend.isTable(err) }
@@ -127,16 +124,16 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		mu      sync.Mutex
 		applied = make([]bool, len(moves))
 		locked  []uint64
-		table   error
+		tables  map[uint64]error
 		failed  error
 		running = make(chan struct{}, splitting)
 	)
 	hold := func(part []int, why error) {
 		mu.Lock()
 		defer mu.Unlock()
-		table = cmp.Or(table, tableOf(why))
 		for _, i := range part {
 			locked = append(locked, moves[i].JobID)
+			tables = noteTable(tables, moves[i].JobID, why)
 		}
 	}
 	var each func(list []int)
@@ -184,7 +181,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		return nil, failed
 	case locked != nil:
 		slices.Sort(locked)
-		return applied, &LockedError{slices.Compact(locked), table}
+		return applied, &LockedError{slices.Compact(locked), tables}
 	}
 	return applied, nil
 }

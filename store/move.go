@@ -99,7 +99,7 @@ func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves 
 	case isOver(err):
 		return s.settle(ctx, database, stamp, moves, err)
 	case errors.Is(err, errLocked) && len(moves) == 1:
-		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}, tableOf(err)}
+		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}, noteTable(nil, moves[0].JobID, err)}
 	case errors.Is(err, errLocked), s.backend.isTooLarge(err) && len(moves) > 1:
 		return s.applyParts(ctx, database, stamp, moves)
 	}
@@ -115,13 +115,17 @@ type tableError struct{ error }
 func (e *tableError) Unwrap() error        { return e.error }
 func (e *tableError) Is(target error) bool { return target == errLocked }
 
-// tableOf gives what is wrong with a table; nil: it is a lock.
-func tableOf(err error) error {
+// noteTable remembers what is wrong with the table of a task, if it is no lock.
+func noteTable(tables map[uint64]error, jobID uint64, err error) map[uint64]error {
 	var table *tableError
-	if errors.As(err, &table) {
-		return table.error
+	if !errors.As(err, &table) {
+		return tables
 	}
-	return nil
+	if tables == nil {
+		tables = make(map[uint64]error)
+	}
+	tables[jobID] = table.error
+	return tables
 }
 
 // applyWhole makes moves in one transaction, or answers errLocked.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // moveRequest is a Move on its way through the group commit of its database.
@@ -18,14 +20,10 @@ type moveRequest struct {
 	waiting
 }
 
-// ErrNotBegun is the error of a change whose caller left before writing it began:
-// it is not made. Callers that left do not pile up before a database that hangs.
-var ErrNotBegun = errors.New("it was not begun")
-
-func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, ErrNotBegun, why) }
+func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, task.ErrNotBegun, why) }
 
 // Move makes one move durably and tells whether it applied. Moves asked for at
-// the same time share the commit. For a locked row it waits two seconds, then it answers a LockedError. It answers ErrNotBegun if ctx had ended by then;
+// the same time share the commit. For a locked row it waits two seconds, then it answers a LockedError. It answers task.ErrNotBegun if ctx had ended by then;
 // once begun it is waited for.
 func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if err := m.validate(); err != nil {
@@ -67,10 +65,15 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		case err != nil:
 			r.err = err
 		case locked != nil && slices.Contains(locked.JobIDs, r.move.JobID):
-			if locked.Table == nil && r.again(func() { db.movesAside.Add(r) }) {
+			table := locked.Tables[r.move.JobID]
+			if table == nil && r.again(func() { db.movesAside.Add(r) }) {
 				continue
 			}
-			r.err = s.wrap(db.index, "update", &LockedError{[]uint64{r.move.JobID}, locked.Table})
+			own := &LockedError{JobIDs: []uint64{r.move.JobID}}
+			if table != nil {
+				own.Tables = map[uint64]error{r.move.JobID: table}
+			}
+			r.err = s.wrap(db.index, "update", own)
 		default:
 			r.applied = applied[i]
 		}

@@ -16,6 +16,11 @@ var ErrUnavailable = errors.New("the task's store is not reachable now")
 // Nothing was changed, and nothing is changed later.
 var ErrLocked = errors.New("another transaction has locked the task's row")
 
+// ErrNotBegun is the error of a change that was not begun, because its caller had left or
+// its database is known to be out of reach: nothing was changed, and nothing is changed
+// later.
+var ErrNotBegun = errors.New("it was not begun")
+
 // Conflict says why a task could not be changed, as a word of the HTTP API.
 type Conflict string
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,9 @@ parts of the store are shared out: everything must be stopped for that.`,
 			return err
 		}
 		_ = bar.Finish()
+		if err := warnOfServers(cmd, cfg); err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", err)
+		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ready: %d databases × %d tables (%s)\n",
 			cfg.Store.Databases, cfg.Store.TablesPerDatabase, time.Since(start).Round(time.Millisecond))
 		return err
@@ -81,13 +85,18 @@ parts of the store are shared out: everything must be stopped for that.`,
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return usage("use: toc config check [--config FILE]") }}
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage("use: toc config check [--config FILE] [--connect]")
+		}}
 	check := &cobra.Command{
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
-		Args:  cobra.NoArgs,
+		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
+also what is to be set on the MySQL servers for a layout like this.`,
+		Args: cobra.NoArgs,
 	}
 	path := configFlag(check)
+	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -96,11 +105,32 @@ func configCommand() *cobra.Command {
 		for _, w := range cfg.Warnings() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
+		for _, b := range cfg.BizTypes {
+			if b.Processor != "log" && b.Processor != "webhook" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: biz_types: %s has the processor %q, which `toc serve` does not know; right only if a program of yours registers it\n", b.Name, b.Processor)
+			}
+		}
+		if *connect {
+			if err := warnOfServers(cmd, cfg); err != nil {
+				return err
+			}
+		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok\n\n%s", cfg)
 		return err
 	}
 	cmd.AddCommand(check)
 	return cmd
+}
+
+// warnOfServers says what is to be set on the MySQL servers.
+func warnOfServers(cmd *cobra.Command, cfg configs.Config) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+	defer cancel()
+	advice, err := app.ServerAdvice(ctx, cfg)
+	for _, line := range advice {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", line)
+	}
+	return err
 }
 
 func sqlCommand() *cobra.Command {

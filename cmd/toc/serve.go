@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,12 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 		go func() {
+			asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+			advice, _ := app.ServerAdvice(asking, cfg) // a server that is away is told by the center
+			cancel()
+			for _, line := range advice {
+				logger.Warn("database server", "advice", line)
+			}
 			for {
 				select {
 				case <-hup:

@@ -8,36 +8,65 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/go-sql-driver/mysql"
 )
 
-// mysqld is the engine of MariaDB or MySQL 8. Commits are durable (one fsync each, as in production): a rig that
+// mysqld is the engine of MariaDB or MySQL. Commits are durable (one fsync each, as in production): a rig that
 // cheats there would hide both the cost and the crashes.
 type mysqld struct {
-	binary  string
+	program []string // and what comes before its first argument
 	install string   // mariadb-install-db; empty for MySQL, which initializes itself
 	flags   []Option // appended last, so they win
 }
 
+// findMySQL finds what EnvDatabase names; without it MariaDB, or the MySQL that is installed.
 func findMySQL(flags ...Option) (mysqld, error) {
+	switch wanted := os.Getenv(EnvDatabase); wanted {
+	case "mysql":
+		program, err := findCachedMySQL()
+		return mysqld{program: program, flags: flags}, err
+	case "", "mariadb":
+	default:
+		return mysqld{}, fmt.Errorf("%s=%s is neither mariadb nor mysql", EnvDatabase, wanted)
+	}
 	if binary, err := findBinary("mariadbd"); err == nil {
 		install, err := findBinary("mariadb-install-db")
-		return mysqld{binary: binary, install: install, flags: flags}, err
+		return mysqld{program: []string{binary, "--no-defaults"}, install: install, flags: flags}, err
 	}
 	binary, err := findBinary("mysqld")
 	if err != nil {
 		return mysqld{}, fmt.Errorf("neither mariadbd nor %w", err)
 	}
-	return mysqld{binary: binary, flags: flags}, nil
+	return mysqld{program: []string{binary, "--no-defaults"}, flags: flags}, nil
+}
+
+// findCachedMySQL finds the MySQL that scripts/mysql.sh has unpacked. It runs by its own loader and libraries.
+func findCachedMySQL() ([]string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	root := filepath.Join(cache, mysqlDir, "usr")
+	loaders, _ := filepath.Glob(filepath.Join(root, "lib", "*-linux-gnu", "ld-linux-*.so.*"))
+	if len(loaders) == 0 {
+		return nil, fmt.Errorf("MySQL %w", ErrNotInstalled)
+	}
+	return []string{loaders[0], "--library-path", filepath.Dir(loaders[0]), filepath.Join(root, "sbin", "mysqld"), "--no-defaults",
+		"--lc-messages-dir=" + filepath.Join(root, "share", "mysql")}, nil
+}
+
+func (m mysqld) cmd(ctx context.Context, arg ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, m.program[0], slices.Concat(m.program[1:], arg)...)
 }
 
 func (mysqld) name() string { return "mysql" }
 
 func (m mysqld) prepare(ctx context.Context, dir string) error {
 	data := "--datadir=" + dataDir(dir)
-	cmd := exec.CommandContext(ctx, m.binary, "--no-defaults", "--initialize-insecure", data)
+	cmd := m.cmd(ctx, "--initialize-insecure", data)
 	if m.install != "" {
 		cmd = exec.CommandContext(ctx, m.install, "--no-defaults", data, "--auth-root-authentication-method=normal",
 			"--skip-test-db", "--force") // force: do without a host name that can be looked up
@@ -53,7 +82,7 @@ func (m mysqld) prepare(ctx context.Context, dir string) error {
 }
 
 func (m mysqld) command(dir string, port int) *exec.Cmd {
-	cmd := exec.Command(m.binary, "--no-defaults",
+	cmd := m.cmd(context.Background(),
 		"--datadir="+dataDir(dir),
 		"--tmpdir="+dir,
 		"--socket="+socket(dir),

@@ -31,6 +31,9 @@ var ErrNotInstalled = errors.New(`is not installed: run "make deps"`)
 // consulDir is where scripts/consul.sh puts Consul, below the user's cache directory.
 const consulDir = "toc/consul-1.8.7/usr/bin"
 
+// mysqlDir is where scripts/mysql.sh puts MySQL.
+const mysqlDir = "toc/mysql-9.7"
+
 // findBinary looks in PATH, then where distributions put servers that are not in every user's PATH, and last where make
 // deps puts what no package installs.
 func findBinary(name string) (string, error) {

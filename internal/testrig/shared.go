@@ -15,6 +15,8 @@ import (
 const (
 	// EnvMySQL is host:port of a MariaDB or MySQL server.
 	EnvMySQL = "TOC_TEST_MYSQL_ADDR"
+	// EnvDatabase is what the rig starts where EnvMySQL names no server: mariadb, or mysql, the one of scripts/mysql.sh.
+	EnvDatabase = "TOC_TEST_DATABASE"
 	// EnvMySQLAuth is user or user:password for it, with the right to create databases. Defaults to root.
 	EnvMySQLAuth = "TOC_TEST_MYSQL_AUTH"
 	// EnvRedis is host:port of a Redis server.

@@ -1,0 +1,220 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// told is what users hear of something that breaks, as docs/operating.md's table has it.
+type told struct {
+	reason string // of toc_degraded; "" if it is not there
+	readyz string // part of what /readyz lists
+	series string // a metric, and what it shows
+	value  float64
+	warns  string // part of a line of the log
+	better string // the line when it is over; it comes no sooner
+}
+
+// breakage breaks something real beneath a center and mends it.
+type breakage struct {
+	name         string
+	want         told
+	breaks, mend func(t *testing.T, r *ruin)
+}
+
+// ruin is what a center stands on: database 1 and Redis are its own.
+type ruin struct {
+	mysql    *testrig.PrivateMySQL
+	redis    *testrig.PrivateRedis
+	client   *redis.Client
+	consul   *testrig.Proxy
+	receiver *receiver
+	taken    []func()
+}
+
+// Whatever breaks is told within 15 s by /readyz, a metric and the log, and nothing says that it is better before it is.
+func TestWhatBreaksIsTold(t *testing.T) {
+	t.Parallel()
+	down := told{reason: "database_down", readyz: "database 1 is out of reach: ", series: `toc_database_up{database="1"}`,
+		warns: "database is out of reach, its partitions wait", better: "database answers again"}
+	redisAway := told{reason: "redis", readyz: "redis does not answer for", series: "toc_redis_up",
+		warns: "Redis is out of reach", better: "Redis is back"}
+	for _, b := range []breakage{
+		{"database/down", down, func(_ *testing.T, r *ruin) { r.mysql.Kill() }, func(_ *testing.T, r *ruin) { r.mysql.Start() }},
+		{"database/hung", down, func(_ *testing.T, r *ruin) { r.mysql.Freeze() }, func(_ *testing.T, r *ruin) { r.mysql.Thaw() }},
+		{"database/read-only", told{reason: "database_read_only", readyz: "database 1 is read-only", series: `toc_database_up{database="1"}`,
+			warns: "database refuses writes", better: "database takes writes again"},
+			func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL read_only=1") }, func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL read_only=0") }},
+		{"database/too many connections", down, func(t *testing.T, r *ruin) { r.takeConnections(t) }, func(_ *testing.T, r *ruin) { r.giveConnections() }},
+		{"redis/down", redisAway, func(_ *testing.T, r *ruin) { r.redis.Kill() }, func(_ *testing.T, r *ruin) { r.redis.Start() }},
+		{"redis/hung", redisAway, func(_ *testing.T, r *ruin) { r.redis.Freeze() }, func(_ *testing.T, r *ruin) { r.redis.Thaw() }},
+		{"redis/read-only", redisAway, func(t *testing.T, r *ruin) { require.NoError(t, r.client.SlaveOf(t.Context(), "127.0.0.1", "1").Err()) },
+			func(t *testing.T, r *ruin) { require.NoError(t, r.client.SlaveOf(t.Context(), "NO", "ONE").Err()) }},
+		{"consul/cut", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},
+			func(_ *testing.T, r *ruin) { r.consul.Cut() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
+		{"consul/hung", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},
+			func(_ *testing.T, r *ruin) { r.consul.Stall() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
+		{"receiver/500", told{warns: "runs fail", better: "runs succeed again"},
+			func(_ *testing.T, r *ruin) { r.receiver.set(http.StatusInternalServerError) }, func(_ *testing.T, r *ruin) { r.receiver.set(http.StatusOK) }},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			r, cfg := newRuin(t, strings.HasPrefix(b.name, "consul/"))
+			log := &logbook{}
+			c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			ctx, end := context.WithCancel(t.Context())
+			var callers sync.WaitGroup
+			defer callers.Wait()
+			defer end()
+			for biz := range uint64(8) { // of both databases
+				callers.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0)})
+						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "timed", BizID: biz, When: intake.In(time.Minute)})
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			awaitDegraded(t, c, "")
+
+			began := time.Now()
+			b.breaks(t, r)
+			isTold := func() bool {
+				_, list := readiness(t, c)
+				if b.want.readyz != "" && !strings.Contains(list, b.want.readyz) || !strings.Contains(log.String(), b.want.warns) {
+					return false
+				}
+				if b.want.reason != "" {
+					metrics := scrape(t, c)
+					if !strings.Contains(metrics, `reason="`+b.want.reason+`"} `) || !strings.Contains(metrics, fmt.Sprintf("%s %v\n", b.want.series, b.want.value)) {
+						return false
+					}
+				}
+				return true
+			}
+			if !assert.Eventually(t, isTold, 15*time.Second, 100*time.Millisecond, "%+v", b.want) {
+				_, list := readiness(t, c)
+				require.FailNow(t, list, log.String())
+			}
+			t.Logf("told after %s", time.Since(began).Round(100*time.Millisecond))
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				require.NotContains(t, log.String(), b.want.better)
+			}
+
+			b.mend(t, r)
+			require.Eventually(t, func() bool {
+				_, list := readiness(t, c)
+				return list == "" && strings.Contains(log.String(), b.want.better)
+			}, 40*time.Second, 200*time.Millisecond, b.want.better)
+		})
+	}
+}
+
+// newRuin starts the servers. With Consul the center is a node of a cluster.
+func newRuin(t *testing.T, inConsul bool) (*ruin, configs.Config) {
+	shared := testrig.MySQL(t)
+	r := &ruin{receiver: newReceiver(t), mysql: testrig.StartMySQL(t, testrig.BufferPool("64M")), redis: testrig.StartRedis(t, noFile...)}
+	r.client = redisClient(t, r.redis.Addr())
+	cfg := embedded(t)
+	cfg.Store.Driver = configs.DriverMySQL
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 2, 4
+	cfg.Store.MySQL.MaxOpenConns = 4
+	cfg.Store.MySQL.DSNs = []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf("root@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())}
+	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
+	r.exec(t, "CREATE USER app@'%' IDENTIFIED BY 'secret'") // may not write to a server that is read-only
+	r.exec(t, "GRANT ALL ON `"+strings.ReplaceAll(r.mysql.Prefix(), "_", `\_`)+"%`.* TO app@'%'")
+	cfg.Store.MySQL.DSNs[1] = fmt.Sprintf("app:secret@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())
+
+	cfg.Redis.Addrs = []string{r.redis.Addr()}
+	scanned, timed := &cfg.BizTypes[0], configs.DefaultBizType()
+	scanned.Processor, scanned.Webhook.URL, scanned.Backoff = "webhook", r.receiver.URL, configs.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}
+	timed.ID, timed.Name, timed.Mode, timed.Processor = 2, "timed", configs.ModeRedis, "log"
+	cfg.BizTypes = append(cfg.BizTypes, timed)
+	if inConsul {
+		consul := testrig.Consul(t)
+		r.consul = testrig.StartProxy(t, consul.Addr())
+		cfg.Cluster.Provider = configs.ProviderConsul
+		cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Prefix = r.consul.Addr(), consul.Prefix()
+	}
+	return r, cfg
+}
+
+// exec does something by hand on the server of database 1.
+func (r *ruin) exec(t *testing.T, statement string) {
+	t.Helper()
+	_, err := r.mysql.DB(t).ExecContext(t.Context(), statement)
+	require.NoError(t, err)
+}
+
+// takeConnections takes all that the server gives, and cuts off those of the center.
+func (r *ruin) takeConnections(t *testing.T) {
+	db := r.mysql.DB(t)
+	_, err := db.ExecContext(t.Context(), "SET GLOBAL max_connections=10")
+	require.NoError(t, err)
+	rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'app'")
+	require.NoError(t, err)
+	var ids []int
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(t, rows.Err())
+	for _, id := range ids {
+		_, _ = db.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id)) // it may be gone
+	}
+	for range 20 { // until the server has no more, not even for root
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			continue
+		}
+		r.taken = append(r.taken, func() { _ = conn.Close() })
+	}
+	r.taken = append(r.taken, func() { _ = db.Close() })
+}
+
+func (r *ruin) giveConnections() {
+	for _, give := range r.taken {
+		give()
+	}
+}
+
+// receiver takes webhooks.
+type receiver struct {
+	*httptest.Server
+	status chan int // what it answers
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{status: make(chan int, 1)}
+	r.status <- http.StatusOK
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := <-r.status
+		r.status <- status
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) set(status int) {
+	<-r.status
+	r.status <- status
+}

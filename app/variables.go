@@ -1,0 +1,91 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/store"
+)
+
+// variables are the settings of a MySQL server that a layout has to fit.
+type variables struct {
+	version                   string
+	openCache, instances      int // table_open_cache, and into how many parts it is cut
+	definitionCache, maxConns int
+}
+
+// ServerAdvice compares the settings of the MySQL servers with the layout, and says what
+// to set, one line each; nothing on SQLite. A server that does not answer is an error
+// beside what is known of the others.
+func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
+	cfg = cfg.WithDefaults()
+	if cfg.Store.Driver != configs.DriverMySQL {
+		return nil, nil
+	}
+	servers := make(map[string][]int) // their databases
+	var order []string
+	for d := range cfg.Store.Databases {
+		dsn, err := store.MySQLDSN(StoreConfig(cfg), d)
+		if err != nil {
+			return nil, err
+		}
+		if servers[dsn.Addr] == nil {
+			order = append(order, dsn.Addr)
+		}
+		servers[dsn.Addr] = append(servers[dsn.Addr], d)
+	}
+	for _, addr := range order {
+		databases := servers[addr]
+		v, failed := readVariables(ctx, cfg, databases[0])
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("server %s: %w", addr, failed))
+			continue
+		}
+		for _, line := range v.advice(len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3)) {
+			advice = append(advice, fmt.Sprintf("server %s: %s", addr, line))
+		}
+	}
+	return advice, err
+}
+
+func readVariables(ctx context.Context, cfg configs.Config, database int) (v variables, err error) {
+	db, _, err := openDatabase(cfg, database, true)
+	if err != nil {
+		return v, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, "SELECT @@version, @@table_open_cache, @@table_open_cache_instances, @@table_definition_cache, @@max_connections").
+		Scan(&v.version, &v.openCache, &v.instances, &v.definitionCache, &v.maxConns)
+	return v, err
+}
+
+// advice says what to set for so many tables and connections of one node.
+func (v variables) advice(tables, connections int) []string {
+	var wrong, right []string
+	need := func(name string, is, atLeast int) {
+		if is < atLeast {
+			wrong, right = append(wrong, fmt.Sprintf("%s is %d", name, is)), append(right, fmt.Sprintf("%s=%d", name, atLeast))
+		}
+	}
+	need("table_open_cache", v.openCache, tables)
+	// MariaDB does without these: its drain was slower with a larger cache of definitions.
+	if !strings.Contains(v.version, "MariaDB") {
+		need("table_definition_cache", v.definitionCache, tables+400)
+		if v.instances > 1 && tables > 1000 { // each table of each connection has its place in one of them
+			wrong, right = append(wrong, fmt.Sprintf("table_open_cache_instances is %d", v.instances)), append(right, "table_open_cache_instances=1")
+		}
+	}
+	var list []string
+	if len(wrong) > 0 {
+		list = append(list, fmt.Sprintf("%s, and the layout has %d tables there; start it with %s, and open files to match (open_files_limit)",
+			strings.Join(wrong, ", "), tables, strings.Join(right, ", ")))
+	}
+	if v.maxConns < connections {
+		list = append(list, fmt.Sprintf("max_connections is %d, and each node may open %d; set it to that times the number of nodes", v.maxConns, connections))
+	}
+	return slices.Clip(list)
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The tests that MariaDB and MySQL may answer differently, on MySQL 9.7: schema, store, a center with a broken table, a cluster
+# that is broken in all ways. Its arguments go to `go test`. Without scripts/mysql.sh's MySQL (not on Debian) it says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! scripts/mysql.sh have; then
+  echo "test-mysql: no MySQL 9.7 here; nothing of this ran on it" >&2
+  exit 0
+fi
+export TOC_TEST_DATABASE=mysql TOC_SOAK_ARENA=cluster
+unset TOC_TEST_MYSQL_ADDR TOC_TEST_MYSQL_AUTH
+echo "test-mysql: on MySQL 9.7"
+scripts/with-servers.sh -- go test "$@" ./migrations ./store
+scripts/with-servers.sh -- go test "$@" -run='^(TestSoak|TestATableHoldsUpItselfOnly|TestADatabaseThatIsDownIsTold|TestAForgottenCommitHoldsUpItsOwnTask)$' ./internal/soak ./app
