@@ -154,7 +154,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 		path := fmt.Sprintf("http://%s/v1/tasks/%d/cancel", near.Addr(), s.Task.JobID)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
 		require.NoError(t, err)
-		request.Header.Set("Authorization", "Bearer let-me-in")
+		request.Header.Set("Authorization", "Bearer let-me-in-0123456")
 		answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())

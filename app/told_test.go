@@ -64,8 +64,10 @@ func TestWhatBreaksIsTold(t *testing.T) {
 		{"database/too many connections", down, func(t *testing.T, r *ruin) { r.takeConnections(t) }, func(_ *testing.T, r *ruin) { r.giveConnections() }},
 		{"redis/down", redisAway, func(_ *testing.T, r *ruin) { r.redis.Kill() }, func(_ *testing.T, r *ruin) { r.redis.Start() }},
 		{"redis/hung", redisAway, func(_ *testing.T, r *ruin) { r.redis.Freeze() }, func(_ *testing.T, r *ruin) { r.redis.Thaw() }},
-		{"redis/read-only", redisAway, func(t *testing.T, r *ruin) { require.NoError(t, r.client.SlaveOf(t.Context(), "127.0.0.1", "1").Err()) },
-			func(t *testing.T, r *ruin) { require.NoError(t, r.client.SlaveOf(t.Context(), "NO", "ONE").Err()) }},
+		{"redis/read-only", redisAway, func(t *testing.T, r *ruin) {
+			require.NoError(t, r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+		},
+			func(t *testing.T, r *ruin) { require.NoError(t, r.client.ReplicaOf(t.Context(), "NO", "ONE").Err()) }},
 		{"consul/cut", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},
 			func(_ *testing.T, r *ruin) { r.consul.Cut() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
 		{"consul/hung", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},

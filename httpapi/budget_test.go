@@ -3,12 +3,11 @@ package httpapi_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,43 +16,52 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
+// slowBody is a batch whose last byte does not come before it is let go.
+type slowBody struct {
+	left    int
+	reached chan<- struct{} // told when all but that has been read
+	letGo   <-chan struct{}
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.reached <- struct{}{}
+		<-b.letGo
+		return 0, io.ErrUnexpectedEOF
+	}
+	n := min(b.left, len(p))
+	b.left -= n
+	return copy(p[:n], strings.Repeat(" ", n)), nil
+}
+
 // Bodies that are being sent hold no more memory than the budget; the next ones are refused, and told when to come
 // again. Before, 200 bodies that stopped after a megabyte held 263 MB for a minute.
 func TestBodiesUnderWayAreBounded(t *testing.T) {
-	server := httptest.NewServer(newFake(newFakeDesk(t), func(c *httpapi.Config) { c.MaxBodies = 3 << 20 }))
-	defer server.Close()
-	begin := func(size int) net.Conn {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "POST /v1/tasks/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat(" ", size-1))
-		require.NoError(t, err)
-		return conn
-	}
-	ask := func(size int) *http.Response {
-		a, err := http.Post(server.URL+"/v1/tasks/batch", "application/json", strings.NewReader(`{"tasks":[]`+strings.Repeat(" ", size)+"}"))
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, a.Body)
-		a.Body.Close()
-		return a
-	}
-	var slow []net.Conn
+	h := newFake(newFakeDesk(t), func(c *httpapi.Config) { c.MaxBodies = 3 << 20 })
+	reached, letGo := make(chan struct{}, 3), make(chan struct{})
+	var slow sync.WaitGroup
 	for range 3 {
-		slow = append(slow, begin(1<<20))
+		slow.Go(func() {
+			r := httptest.NewRequest("POST", "/v1/tasks/batch", &slowBody{left: 1<<20 - 100, reached: reached, letGo: letGo})
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != http.StatusBadRequest {
+				t.Errorf("a body that does not arrive whole: %d %s", w.Code, w.Body)
+			}
+		})
 	}
-	require.Eventually(t, func() bool { return ask(1<<19).StatusCode == http.StatusServiceUnavailable }, 10*time.Second, 10*time.Millisecond)
-	require.Equal(t, "1", ask(1<<19).Header.Get("Retry-After"))
-	alive, err := http.Get(server.URL + "/healthz")
-	require.NoError(t, err)
-	alive.Body.Close()
-	require.Equal(t, 200, alive.StatusCode)
-	small, err := http.Post(server.URL+"/v1/tasks", "application/json", strings.NewReader(`{"biz_type":"order_close","biz_id":1,"delay":"1h"}`))
-	require.NoError(t, err)
-	small.Body.Close()
-	require.Equal(t, 201, small.StatusCode, "they are not kept out")
-	for _, conn := range slow {
-		require.NoError(t, conn.Close())
+	for range 3 {
+		<-reached
 	}
-	require.Eventually(t, func() bool { return ask(1<<19).StatusCode != http.StatusServiceUnavailable }, 10*time.Second, 10*time.Millisecond)
+	batch := `{"tasks":[{"biz_type":"order_close","biz_id":1,"delay":"1h"}]` + strings.Repeat(" ", 1<<19) + "}"
+	refused := call(h, "POST", "/v1/tasks/batch", batch)
+	require.Contains(t, refused.problem(t, 503).Errors[0].Message, "nothing was changed")
+	require.Equal(t, "1", refused.Header().Get("Retry-After"))
+	require.Equal(t, 200, call(h, "GET", "/healthz", "").Code)
+	require.Equal(t, 201, call(h, "POST", "/v1/tasks", `{"biz_type":"order_close","biz_id":1,"delay":"1h"}`).Code, "small ones are not kept out")
+	close(letGo)
+	slow.Wait()
+	require.Equal(t, 200, call(h, "POST", "/v1/tasks/batch", batch).Code)
 }
 
 // Long answers do the same: a list is refused, and a batch before anything of it is stored.

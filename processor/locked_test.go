@@ -20,8 +20,9 @@ func TestAnOutcomeWhoseRowIsLockedWaitsApart(t *testing.T) {
 		p := answer(verdict)
 		bubble(t, func(t *testing.T, r *rig) {
 			r.near = 0
-			held := r.submit(1, 42, 0)
+			held := r.submit(1, 42, time.Millisecond)
 			r.store.lock(held)
+			r.after(time.Millisecond)
 			r.settle()
 			require.Empty(t, r.tally.counts())
 			for id := range uint64(50) { // of the same partition and of others
@@ -60,8 +61,9 @@ func TestATableThatCannotBeWrittenHoldsUpItself(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.table = errors.New("table 'timeout_task_0002' does not exist")
-		held := r.submit(1, 42, 0)
+		held := r.submit(1, 42, time.Millisecond)
 		r.store.lock(held)
+		r.after(time.Millisecond)
 		r.settle()
 		for id := range uint64(50) {
 			other := r.submit(1, id, 0)
@@ -148,7 +150,7 @@ func TestAnEditedRowIsLocked(t *testing.T) {
 func TestTheEndOfPatienceBesideALockedRow(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
-		id := r.submit(1, 42, 0)
+		id := r.submit(1, 42, time.Millisecond)
 		r.store.lock(id)
 		r.after(time.Minute)
 		ended := make(chan error, 1)

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
-	"slices"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -145,24 +146,36 @@ func TestTheEmbeddedRedisListensNowhere(t *testing.T) {
 		return strings.Contains(ok(t, "list", "--server", center.url, "--biz-id", "7"), "processed")
 	}, patience, 10*time.Millisecond)
 
-	proc, err := procfs.NewProc(center.Process.Pid)
+	require.Equal(t, []string{center.url}, listeners(t, center.Process.Pid))
+}
+
+// listeners lists where a process takes TCP connections, as Linux tells it in /proc.
+func listeners(t *testing.T, pid int) (urls []string) {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	open, err := filepath.Glob(proc + "fd/*")
 	require.NoError(t, err)
-	targets, err := proc.FileDescriptorTargets()
-	require.NoError(t, err)
-	fs, err := procfs.NewDefaultFS()
-	require.NoError(t, err)
-	sockets, err := fs.NetTCP()
-	require.NoError(t, err)
-	sockets6, err := fs.NetTCP6()
-	require.NoError(t, err)
-	const listen = 10 // TCP_LISTEN
-	var ports []string
-	for _, s := range slices.Concat(sockets, sockets6) {
-		if s.St == listen && slices.Contains(targets, fmt.Sprintf("socket:[%d]", s.Inode)) {
-			ports = append(ports, fmt.Sprintf("http://127.0.0.1:%d", s.LocalPort))
+	sockets := make(map[string]bool)
+	for _, path := range open {
+		target, _ := os.Readlink(path) // one may be closed by now
+		sockets[target] = true
+	}
+	for _, table := range []string{"net/tcp", "net/tcp6"} {
+		text, err := os.ReadFile(proc + table)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			const listen = "0A" // TCP_LISTEN
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != listen || !sockets["socket:["+f[9]+"]"] {
+				continue
+			}
+			_, hex, _ := strings.Cut(f[1], ":")
+			port, err := strconv.ParseUint(hex, 16, 16)
+			require.NoError(t, err)
+			urls = append(urls, fmt.Sprintf("http://127.0.0.1:%d", port))
 		}
 	}
-	require.Equal(t, []string{center.url}, ports)
+	return urls
 }
 
 func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
