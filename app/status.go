@@ -55,10 +55,7 @@ func (a *App) state() metrics.State {
 // node's, or nobody's; zero: there is none. Another node that has its partitions tells
 // itself how it is.
 func (a *App) unreadSince() (since time.Time) {
-	mine, theirs := make(map[int]bool), make(map[int]bool)
-	for _, p := range a.cluster.Ownership().Owned() {
-		mine[a.layout.PartitionDatabase(p)] = true
-	}
+	mine, theirs := a.owned(), make(map[int]bool)
 	for _, m := range a.cluster.Members() {
 		for _, p := range m.Partitions {
 			theirs[a.layout.PartitionDatabase(p)] = theirs[a.layout.PartitionDatabase(p)] || m.Name != a.node
@@ -71,6 +68,15 @@ func (a *App) unreadSince() (since time.Time) {
 		}
 	}
 	return since
+}
+
+// owned tells of which databases this node has partitions.
+func (a *App) owned() map[int]bool {
+	databases := make(map[int]bool)
+	for _, p := range a.cluster.Ownership().Owned() {
+		databases[a.layout.PartitionDatabase(p)] = true
+	}
+	return databases
 }
 
 // unknownPending counts the overdue tasks of business types that are not configured.
@@ -191,8 +197,8 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	for _, id := range slices.Sorted(maps.Keys(unknown)) {
 		add(reasonUnknownType, none, "%d overdue tasks have biz_type %d, which is not configured: they stay pending", unknown[id], id)
 	}
+	owned := a.owned()
 	for d := range a.layout.Databases {
-		first, _ := a.layout.DatabasePartitions(d)
 		switch now := a.store.Condition(d); {
 		case now.Down != nil:
 			add(reasonDown, d, "database %d is out of reach: %v", d, now.Down)
@@ -200,11 +206,11 @@ func (a *App) troubles() (list []trouble, ready bool) {
 			add(reasonReadOnly, d, "database %d is read-only", d)
 		case now.Refusing != nil:
 			add(reasonRefusing, d, "database %d refuses writes: %v", d, now.Refusing)
-		case a.cfg.Cluster.Provider == configs.ProviderSingle && !a.cluster.Ownership().Owns(first):
+		case a.cfg.Cluster.Provider == configs.ProviderSingle && !owned[d]:
 			add(reasonNotOwned, d, "database %d is not owned yet", d)
 		default:
 			ready = true
-			if since, err := a.scanner.UnreadSince(d); err != nil {
+			if since, err := a.scanner.UnreadSince(d); err != nil && owned[d] { // else another node tells
 				add(reasonUnread, d, "database %d: some of its due tasks cannot be read, since %s: %v", d, since.UTC().Format(time.RFC3339), err)
 			}
 		}
