@@ -56,16 +56,18 @@ type App struct {
 	peers   *peers.Peers // nil: this node decides everything
 	metrics *metrics.Metrics
 
-	proof     *peerproof.Prover        // of this node, to the others
-	tokens    atomic.Pointer[[]string] // http.tokens in force
-	refused   atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
-	lanes     map[uint64]builtLane     // by biz_type id: what runs now
-	inForce   []configs.BizType        // as they were read last; the watcher's
-	pokes     chan struct{}            // asks for a look at the configuration file
-	draining  atomic.Bool
-	storeID   atomic.Value // string; see StoreID
-	preparing sync.Mutex   // one prepare of the embedded store at a time
-	addr      atomic.Value // string: the address listened on
+	proof   *peerproof.Prover        // of this node, to the others
+	tokens  atomic.Pointer[[]string] // http.tokens in force
+	refused atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
+	// descriptorsGone tells that this process cannot open files and connections any more.
+	descriptorsGone atomic.Bool
+	lanes           map[uint64]builtLane // by biz_type id: what runs now
+	inForce         []configs.BizType    // as they were read last; the watcher's
+	pokes           chan struct{}        // asks for a look at the configuration file
+	draining        atomic.Bool
+	storeID         atomic.Value // string; see StoreID
+	preparing       sync.Mutex   // one prepare of the embedded store at a time
+	addr            atomic.Value // string: the address listened on
 }
 
 // Option changes how an App is built.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/timeoutcenter/toc/store"
 )
@@ -22,6 +23,12 @@ func (a *App) watchDatabases(ctx context.Context) error {
 			log.Warn("database refuses writes", "database", database, "error", now.Refusing)
 		case before.Refusing != nil && now.Refusing == nil:
 			log.Info("database takes writes again", "database", database)
+		}
+		switch {
+		case before.Slow == 0 && now.Slow != 0:
+			log.Warn("database is slow", "database", database, "answer", now.Slow.Round(time.Millisecond))
+		case before.Slow != 0 && now.Slow == 0:
+			log.Info("database is fast again", "database", database)
 		}
 		if now.Usable() {
 			a.scanner.TickDatabase(database)

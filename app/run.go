@@ -67,6 +67,7 @@ func (a *App) run(ctx context.Context) error {
 	loop("cluster", a.cluster.Run, member)
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
+	loop("descriptors", a.watchDescriptors, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {

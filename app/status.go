@@ -148,12 +148,16 @@ const (
 	reasonConfig      = "configuration"
 	reasonConsul      = "consul"
 	reasonRedis       = "redis"
+	reasonEvicts      = "redis_evicts"
+	reasonRedisFull   = "redis_full"
 	reasonClock       = "clock"
+	reasonDescriptors = "descriptors"
 	reasonStuck       = "runs_stuck"
 	reasonUnknownType = "unknown_type"
 	reasonDown        = "database_down"
 	reasonReadOnly    = "database_read_only"
 	reasonRefusing    = "database_refuses_writes"
+	reasonSlow        = "database_slow"
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	// and the processor.TroubleKinds
@@ -184,8 +188,18 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	if text := a.timer.Degraded(); text != "" {
 		add(reasonRedis, none, "%s", text)
 	}
+	evicts, full := a.timer.Memory()
+	if evicts != "" {
+		add(reasonEvicts, none, "redis may evict slots: its maxmemory-policy is %s, not noeviction", evicts)
+	}
+	if full != "" {
+		add(reasonRedisFull, none, "redis is full: it uses %s", full)
+	}
 	if text := a.clock.Degraded(); text != "" {
 		add(reasonClock, none, "%s", text)
+	}
+	if a.descriptorsGone.Load() {
+		add(reasonDescriptors, none, "no file descriptor is left: nothing can be connected to; raise the limit of open files")
 	}
 	for _, t := range a.runner.Degraded() {
 		add(string(t.Kind), t.Database, "%s", t.Text)
@@ -210,6 +224,9 @@ func (a *App) troubles() (list []trouble, ready bool) {
 			add(reasonNotOwned, d, "database %d is not owned yet", d)
 		default:
 			ready = true
+			if now.Slow != 0 {
+				add(reasonSlow, d, "database %d is slow: an answer takes %s", d, now.Slow.Round(time.Millisecond))
+			}
 			if since, err := a.scanner.UnreadSince(d); err != nil && owned[d] { // else another node tells
 				add(reasonUnread, d, "database %d: some of its due tasks cannot be read, since %s: %v", d, since.UTC().Format(time.RFC3339), err)
 			}

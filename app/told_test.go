@@ -19,6 +19,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/sharding"
 )
 
 // told is what users hear of something that breaks, as docs/operating.md's table has it.
@@ -44,6 +45,8 @@ type ruin struct {
 	redis    *testrig.PrivateRedis
 	client   *redis.Client
 	consul   *testrig.Proxy
+	leader   *testrig.ConsulServer // that the agent behind the proxy asks
+	line     *testrig.Proxy        // to the receiver
 	receiver *receiver
 	taken    []func()
 }
@@ -55,24 +58,38 @@ func TestWhatBreaksIsTold(t *testing.T) {
 		warns: "database is out of reach, its partitions wait", better: "database answers again"}
 	redisAway := told{reason: "redis", readyz: "redis does not answer for", series: "toc_redis_up",
 		warns: "Redis is out of reach", better: "Redis is back"}
+	consulAway := told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"}
+	runsFail := told{warns: "runs fail", better: "runs succeed again"}
 	for _, b := range []breakage{
 		{"database/down", down, func(_ *testing.T, r *ruin) { r.mysql.Kill() }, func(_ *testing.T, r *ruin) { r.mysql.Start() }},
 		{"database/hung", down, func(_ *testing.T, r *ruin) { r.mysql.Freeze() }, func(_ *testing.T, r *ruin) { r.mysql.Thaw() }},
 		{"database/read-only", told{reason: "database_read_only", readyz: "database 1 is read-only", series: `toc_database_up{database="1"}`,
 			warns: "database refuses writes", better: "database takes writes again"},
 			func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL read_only=1") }, func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL read_only=0") }},
-		{"database/too many connections", down, func(t *testing.T, r *ruin) { r.takeConnections(t) }, func(_ *testing.T, r *ruin) { r.giveConnections() }},
+		{"database/too many connections", down, func(t *testing.T, r *ruin) { r.takeConnections(t) }, func(_ *testing.T, r *ruin) { r.giveBack() }},
+		{"database/full", told{reason: "database_refuses_writes", readyz: "database 1 refuses writes: ", series: `toc_database_up{database="1"}`,
+			warns: "database refuses writes", better: "database takes writes again"},
+			func(t *testing.T, r *ruin) { r.fill(t) }, func(_ *testing.T, r *ruin) { r.mysql.NoLargerFiles(0) }},
+		{"database/slow", told{reason: "database_slow", readyz: "database 1 is slow: ", series: `toc_database_up{database="1"}`, value: 1,
+			warns: "database is slow", better: "database is fast again"},
+			func(t *testing.T, r *ruin) { r.brake(t) }, func(_ *testing.T, r *ruin) { r.giveBack() }},
 		{"redis/down", redisAway, func(_ *testing.T, r *ruin) { r.redis.Kill() }, func(_ *testing.T, r *ruin) { r.redis.Start() }},
 		{"redis/hung", redisAway, func(_ *testing.T, r *ruin) { r.redis.Freeze() }, func(_ *testing.T, r *ruin) { r.redis.Thaw() }},
 		{"redis/read-only", redisAway, func(t *testing.T, r *ruin) {
 			require.NoError(t, r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 		},
 			func(t *testing.T, r *ruin) { require.NoError(t, r.client.ReplicaOf(t.Context(), "NO", "ONE").Err()) }},
-		{"consul/cut", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},
-			func(_ *testing.T, r *ruin) { r.consul.Cut() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
-		{"consul/hung", told{reason: "consul", readyz: "consul does not answer", series: "toc_consul_up", warns: "lost consul", better: "consul is back"},
-			func(_ *testing.T, r *ruin) { r.consul.Stall() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
-		{"receiver/500", told{warns: "runs fail", better: "runs succeed again"},
+		{"redis/full", told{reason: "redis_full", readyz: "redis is full: it uses ", series: "toc_redis_up", value: 1, warns: "Redis is full", better: "Redis has room again"},
+			func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory", "100kb") }, func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory", "0") }},
+		{"redis/evicting", told{reason: "redis_evicts", readyz: "redis may evict slots: its maxmemory-policy is allkeys-lru", series: "toc_redis_up", value: 1,
+			warns: "Redis may evict slots", better: "Redis does not evict slots any more"},
+			func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory-policy", "allkeys-lru") }, func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory-policy", "noeviction") }},
+		{"consul/cut", consulAway, func(_ *testing.T, r *ruin) { r.consul.Cut() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
+		{"consul/hung", consulAway, func(_ *testing.T, r *ruin) { r.consul.Stall() }, func(_ *testing.T, r *ruin) { r.consul.Mend() }},
+		{"consul/its server down", consulAway, func(_ *testing.T, r *ruin) { r.leader.Kill() }, func(_ *testing.T, r *ruin) { r.leader.Start() }},
+		{"receiver/down", runsFail, func(_ *testing.T, r *ruin) { r.line.Cut() }, func(_ *testing.T, r *ruin) { r.line.Mend() }},
+		{"receiver/slow", runsFail, func(_ *testing.T, r *ruin) { r.line.Stall() }, func(_ *testing.T, r *ruin) { r.line.Mend() }},
+		{"receiver/500", runsFail,
 			func(_ *testing.T, r *ruin) { r.receiver.set(http.StatusInternalServerError) }, func(_ *testing.T, r *ruin) { r.receiver.set(http.StatusOK) }},
 	} {
 		t.Run(b.name, func(t *testing.T) {
@@ -82,12 +99,13 @@ func TestWhatBreaksIsTold(t *testing.T) {
 			c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			ctx, end := context.WithCancel(t.Context())
 			var callers sync.WaitGroup
+			attribute := strings.Repeat("x", 2000) // fills a page soon
 			defer callers.Wait()
 			defer end()
 			for biz := range uint64(8) { // of both databases
 				callers.Go(func() {
 					for ctx.Err() == nil {
-						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0)})
+						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0), Attribute: attribute})
 						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "timed", BizID: biz, When: intake.In(time.Minute)})
 						time.Sleep(100 * time.Millisecond)
 					}
@@ -129,10 +147,15 @@ func TestWhatBreaksIsTold(t *testing.T) {
 	}
 }
 
+// smallDisk is a MySQL server's, as far as its tables are concerned.
+var smallDisk = []testrig.Option{testrig.BufferPool("64M"), "--innodb-log-file-size=8M"}
+
 // newRuin starts the servers. With Consul the center is a node of a cluster.
 func newRuin(t *testing.T, inConsul bool) (*ruin, configs.Config) {
 	shared := testrig.MySQL(t)
-	r := &ruin{receiver: newReceiver(t), mysql: testrig.StartMySQL(t, testrig.BufferPool("64M")), redis: testrig.StartRedis(t, noFile...)}
+	r := &ruin{receiver: newReceiver(t), redis: testrig.StartRedis(t, noFile...),
+		mysql: testrig.StartMySQL(t, smallDisk...)}
+	r.line = testrig.StartProxy(t, r.receiver.Listener.Addr().String())
 	r.client = redisClient(t, r.redis.Addr())
 	cfg := embedded(t)
 	cfg.Store.Driver = configs.DriverMySQL
@@ -146,14 +169,15 @@ func newRuin(t *testing.T, inConsul bool) (*ruin, configs.Config) {
 
 	cfg.Redis.Addrs = []string{r.redis.Addr()}
 	scanned, timed := &cfg.BizTypes[0], configs.DefaultBizType()
-	scanned.Processor, scanned.Webhook.URL, scanned.Backoff = "webhook", r.receiver.URL, configs.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}
+	scanned.Processor, scanned.Webhook.URL, scanned.Backoff = "webhook", "http://"+r.line.Addr(), configs.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}
+	scanned.Timeout = 2 * time.Second
 	timed.ID, timed.Name, timed.Mode, timed.Processor = 2, "timed", configs.ModeRedis, "log"
 	cfg.BizTypes = append(cfg.BizTypes, timed)
 	if inConsul {
-		consul := testrig.Consul(t)
-		r.consul = testrig.StartProxy(t, consul.Addr())
+		r.leader = testrig.StartConsul(t)
+		r.consul = testrig.StartProxy(t, r.leader.Agent(t).Addr())
 		cfg.Cluster.Provider = configs.ProviderConsul
-		cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Prefix = r.consul.Addr(), consul.Prefix()
+		cfg.Cluster.Consul.Address = r.consul.Addr()
 	}
 	return r, cfg
 }
@@ -192,10 +216,51 @@ func (r *ruin) takeConnections(t *testing.T) {
 	r.taken = append(r.taken, func() { _ = db.Close() })
 }
 
-func (r *ruin) giveConnections() {
+func (r *ruin) giveBack() {
 	for _, give := range r.taken {
 		give()
 	}
+}
+
+// brake makes each row that is written on the server of database 1 take its time, as a disk does that others share.
+func (r *ruin) brake(t *testing.T) {
+	for table := range 2 {
+		for _, act := range []string{"INSERT", "UPDATE"} {
+			trigger := fmt.Sprintf("%s1.brake_%d_%s", r.mysql.Prefix(), table, act)
+			r.exec(t, fmt.Sprintf("CREATE TRIGGER %s BEFORE %s ON %s1.timeout_task_%04d FOR EACH ROW DO SLEEP(0.3)", trigger, act, r.mysql.Prefix(), table))
+			r.taken = append(r.taken, func() { r.exec(t, "DROP TRIGGER "+trigger) })
+		}
+	}
+}
+
+// fill stores what there is room for on the server of database 1.
+func (r *ruin) fill(t *testing.T) {
+	const room = 16 << 20 // a file; as large as those that do not grow
+	r.mysql.NoLargerFiles(room)
+	layout := sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
+	ids, err := sharding.NewIDs(layout, 0, time.Now)
+	require.NoError(t, err)
+	tx, err := r.mysql.DB(t).BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	for table := range 2 {
+		insert := fmt.Sprintf("INSERT INTO %s1.timeout_task_%04d (job_id, biz_id, biz_type, action_time, status, attribute) VALUES (?, ?, 1, NOW(), 3, REPEAT('x', ?))", r.mysql.Prefix(), table)
+		shard, biz := 2+table, uint64(0)
+		for layout.Shard(biz) != shard {
+			biz++
+		}
+		for size := 2000; size > 0; {
+			if _, err := tx.ExecContext(t.Context(), insert, ids.Next(shard), biz, size); err != nil {
+				require.ErrorContains(t, err, "is full")
+				size /= 2
+			}
+		}
+	}
+	require.NoError(t, tx.Commit())
+}
+
+func (r *ruin) setRedis(t *testing.T, name, value string) {
+	t.Helper()
+	require.NoError(t, r.client.ConfigSet(t.Context(), name, value).Err())
 }
 
 // receiver takes webhooks.
@@ -219,4 +284,24 @@ func newReceiver(t *testing.T) *receiver {
 func (r *receiver) set(status int) {
 	<-r.status
 	r.status <- status
+}
+
+// Of a Redis whose user may use neither INFO nor CONFIG nothing is to be told: tasks wait in its slots, and fire.
+func TestARedisWithoutInfo(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t, noFile...)
+	client := redisClient(t, r.Addr())
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-@dangerous").Err())
+	require.ErrorContains(t, client.Info(t.Context()).Err(), "NOPERM")
+	cfg := onRedis(embedded(t), r.Addr())
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	due := submitSpread(t, c, 50, time.Second, 3*time.Second)
+	submitSpread(t, c, 50, time.Minute, 2*time.Minute)
+	fired.awaitAll(t, due, 30*time.Second)
+	require.Eventually(t, func() bool {
+		waiting, claims := inSlots(t, cfg, client)
+		return waiting == 50 && claims == 0
+	}, 10*time.Second, 50*time.Millisecond)
+	awaitDegraded(t, c, "")
 }

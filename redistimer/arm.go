@@ -164,6 +164,7 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 	t.mu.Lock()
 	for i, a := range answers {
 		answered = answered || isAnswer(a.Err)
+		t.wrote(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
 			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", list[i].Slot.Topic, "partition", list[i].Slot.Partition, "tasks", len(list[i].Members), "error", a.Err)

@@ -77,6 +77,9 @@ func (t *Timer) clamp(s *slotState, until time.Time) {
 // soon is the part of a lost slot that is filled first, in all slots.
 const soon = 30 * time.Second
 
+// unfilledEvery is how often it is told that slots cannot be filled.
+const unfilledEvery = 10 * time.Second
+
 // fillers is how many slots are filled at the same time.
 const fillers = 4
 
@@ -141,7 +144,8 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 			}
 		}
 	}
-	if unfilled > 0 && ctx.Err() == nil {
+	if now := t.cfg.Now(); unfilled > 0 && ctx.Err() == nil && now.Sub(t.unfilled) >= unfilledEvery {
+		t.unfilled = now
 		t.cfg.Logger.Warn("slots not filled from the store yet", "slots", unfilled, "error", why)
 	}
 }
@@ -252,14 +256,15 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []Arming)
 		members[i] = memberOf(&rows[i])
 	}
 	got := arm(ctx, []Arming{{Slot: s.slot, Members: members}})[0]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrote(s.server, got.Err)
 	if got.Err != nil {
 		return 0, got.Err
 	}
 	if n = len(members) - got.Known; n > 0 {
 		t.cfg.Observer.Rearmed(b.BizType, reason, n)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, m := range members {
 		t.sooner(s, m.At)
 	}

@@ -105,14 +105,15 @@ func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
 // last, or over any but a stranger's.
 func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
 	got := t.slots.Mark(ctx, []Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrote(s.server, got.Err)
 	if got.Err != nil {
 		return got.Err
 	}
 	if !got.Set {
 		return errLostAgain
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	s.marker, s.renewed = value, t.cfg.Now()
 	return nil
 }

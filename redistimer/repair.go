@@ -192,6 +192,12 @@ func (t *Timer) Degraded() string {
 		}
 	}
 	var said []string
+	for _, srv := range t.servers {
+		if srv.refuses != nil && len(srv.groups) > 0 {
+			said = append(said, fmt.Sprintf("redis refuses writes: %v", srv.refuses))
+			break
+		}
+	}
 	if failing > 0 {
 		said = append(said, fmt.Sprintf("redis does not answer for %d of %d slots", failing, slots))
 	}
@@ -210,7 +216,7 @@ func (t *Timer) repair(ctx context.Context) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		t.checkPolicy(ctx)
+		t.checkMemory(ctx)
 		if slots := t.broken(); len(slots) > 0 {
 			t.fillAll(ctx, slots)
 		}
@@ -223,25 +229,62 @@ func (t *Timer) repair(ctx context.Context) error {
 	}
 }
 
-// checkPolicy warns, once, of servers that may throw away what we keep there.
-func (t *Timer) checkPolicy(ctx context.Context) {
+// memoryEvery is how often the servers are asked for their memory.
+const memoryEvery = 10 * time.Second
+
+// checkMemory looks, now and then, for servers that may throw away what we keep there, and for full ones.
+func (t *Timer) checkMemory(ctx context.Context) {
 	t.mu.Lock()
-	due := !t.policed && t.anyAnswered()
-	t.policed = t.policed || due
+	now := t.cfg.Now()
+	due := !now.Before(t.memoryAt) && t.anyAnswered()
+	if due {
+		t.memoryAt = now.Add(memoryEvery)
+	}
 	t.mu.Unlock()
 	if !due {
 		return
 	}
 	t.background.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, memoryEvery/2)
 		defer cancel()
-		for _, policy := range t.slots.EvictionPolicies(ctx) {
-			if policy != "noeviction" {
-				t.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", policy)
-				return
+		list := t.slots.Memories(ctx)
+		if len(list) == 0 {
+			return // nobody answers
+		}
+		evicts, full := "", ""
+		for _, m := range list {
+			switch {
+			case m.Evicts():
+				evicts = m.Policy
+			case m.IsFull():
+				full = fmt.Sprintf("%d bytes of %d", m.Used, m.Max)
 			}
 		}
+		t.mu.Lock()
+		didEvict, wasFull := t.evicts != "", t.full != ""
+		t.evicts, t.full = evicts, full
+		t.mu.Unlock()
+		switch {
+		case !didEvict && evicts != "":
+			t.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", evicts)
+		case didEvict && evicts == "":
+			t.cfg.Logger.Info("Redis does not evict slots any more")
+		}
+		switch {
+		case !wasFull && full != "":
+			t.cfg.Logger.Error("Redis is full: what it does not take is scanned; raise its maxmemory", "used", full)
+		case wasFull && full == "":
+			t.cfg.Logger.Info("Redis has room again")
+		}
 	})
+}
+
+// Memory tells what is wrong with the memory of a Redis, as far as is known: the maxmemory-policy of one that may
+// throw slots away, and how full one is that is full.
+func (t *Timer) Memory() (evicts, full string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.evicts, t.full
 }
 
 // anyAnswered tells whether Redis was reached. The lock is held.

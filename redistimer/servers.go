@@ -30,13 +30,14 @@ type server struct {
 	settles *groupcommit.Group[settling]
 
 	// The Timer's lock guards these.
-	groups []*group  // its slots
-	began  time.Time // the last round
-	asking bool      // a round is under way
-	silent time.Time // since when it answers nothing; zero: it answers
-	err    error     // what it failed with last
-	probed time.Time // when it was last asked whether it answers
-	probes bool      // it is being asked
+	groups  []*group  // its slots
+	began   time.Time // the last round
+	asking  bool      // a round is under way
+	silent  time.Time // since when it answers nothing; zero: it answers
+	err     error     // what it failed with last
+	refuses error     // why it refused the last write; nil: it took it
+	probed  time.Time // when it was last asked whether it answers
+	probes  bool      // it is being asked
 }
 
 // isSilent tells whether a server is silent beyond doubt. The lock is held.
@@ -49,6 +50,9 @@ func isAnswer(err error) bool {
 	_, refused := errors.AsType[redis.Error](err)
 	return err == nil || refused
 }
+
+// isRefusal tells whether a server has answered that it will not.
+func isRefusal(err error) bool { return err != nil && isAnswer(err) }
 
 // serverOf names the server of a slot, as far as the client knows: it asks nobody. "" is the only one.
 func (s *Slots) serverOf(slot Slot) (addr string, known bool) {
@@ -187,6 +191,18 @@ func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
 	t.rehear()
 	ring(t.silences)
 	ring(t.ring)
+}
+
+// wrote notes how a write to a server went: one that takes none may answer all the same. The lock is held.
+func (t *Timer) wrote(srv *server, err error) {
+	switch {
+	case isRefusal(err) && srv.refuses == nil:
+		t.cfg.Logger.Error("Redis refuses writes: what it does not take is scanned", "error", err)
+		srv.refuses = err
+	case err == nil && srv.refuses != nil:
+		t.cfg.Logger.Info("Redis takes writes again")
+		srv.refuses = nil
+	}
 }
 
 // answers notes that a server does answer, or has no slots any more: its slots are asked. The lock is held.

@@ -6,8 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,15 +156,28 @@ func (s *Slots) failed(act string, slot Slot, err error) error {
 	return fmt.Errorf("%s slot %s: %w", act, s.StoreKey(slot), err)
 }
 
-// EvictionPolicies are the maxmemory-policies of the servers that tell theirs.
-func (s *Slots) EvictionPolicies(ctx context.Context) []string {
+// Memory is what a server says of its memory.
+type Memory struct {
+	Policy    string // maxmemory-policy; "": the user may not know it
+	Used, Max int64  // bytes; Max 0: no limit, or it may not be known
+}
+
+// Evicts tells whether a server may throw away what we keep there.
+func (m Memory) Evicts() bool { return m.Policy != "" && m.Policy != "noeviction" }
+
+// IsFull tells whether a server refuses what needs memory.
+func (m Memory) IsFull() bool { return m.Max > 0 && m.Used >= m.Max && !m.Evicts() }
+
+// Memories asks the servers; those that do not answer are left out.
+func (s *Slots) Memories(ctx context.Context) []Memory {
 	var mu sync.Mutex
-	var policies []string
+	var list []Memory
 	ask := func(ctx context.Context, server redis.Cmdable) error {
-		policy := evictionPolicy(ctx, server)
-		mu.Lock()
-		defer mu.Unlock()
-		policies = append(policies, policy)
+		if m, err := memory(ctx, server); err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			list = append(list, m)
+		}
 		return nil
 	}
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
@@ -173,18 +185,21 @@ func (s *Slots) EvictionPolicies(ctx context.Context) []string {
 	} else {
 		_ = ask(ctx, s.client)
 	}
-	return slices.DeleteFunc(policies, func(p string) bool { return p == "" })
+	return list
 }
 
-// evictionPolicy is "" where the user may not know it.
-func evictionPolicy(ctx context.Context, server redis.Cmdable) string {
-	if config, err := server.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
-		return config["maxmemory-policy"]
+func memory(ctx context.Context, server redis.Cmdable) (m Memory, err error) {
+	info, err := server.InfoMap(ctx, "memory").Result()
+	if err == nil {
+		facts := info["Memory"]
+		m.Policy = facts["maxmemory_policy"]
+		m.Used, _ = strconv.ParseInt(facts["used_memory"], 10, 64)
+		m.Max, _ = strconv.ParseInt(facts["maxmemory"], 10, 64)
+		return m, nil
 	}
-	info, _ := server.Info(ctx, "memory").Result()
-	_, rest, _ := strings.Cut(info, "\nmaxmemory_policy:")
-	policy, _, _ := strings.Cut(rest, "\r\n")
-	return policy
+	config, err := server.ConfigGet(ctx, "maxmemory-policy").Result() // some may use this, and not INFO
+	m.Policy = config["maxmemory-policy"]
+	return m, err
 }
 
 // Wakes calls f for every wake-up of any slot until ctx ends, whose error it

@@ -95,8 +95,11 @@ type Timer struct {
 	name      string    // of this process
 	down      int       // slots that the scan engine serves because Redis is away
 	strangers time.Time // when slots of another store were last told of
+	unfilled  time.Time // when slots that cannot be filled were last told of
 	clockTold bool      // that the clock was ahead is told
-	policed   bool      // the servers' maxmemory-policy was looked at
+	memoryAt  time.Time // when the servers are asked for their memory again
+	evicts    string    // the policy of one that may throw away what we keep there; "": none
+	full      string    // how full one is that is full; "": none
 
 	servers map[string]*server // by address
 	placeAt time.Time          // when the slots are placed on them again

@@ -45,6 +45,7 @@ type backend interface {
 	isConflict(err error) bool                                      // deadlock: the same transaction may succeed now
 	isLocked(err error) bool                                        // the lock of another transaction is in the way of a row or a table
 	isTooLarge(err error) bool                                      // half of it may fit
+	isFull(err error) bool                                          // its disk has no room for it
 	isRefused(err error) bool                                       // the server said no: the transaction is undone
 	isTable(err error) bool                                         // the fault of one table: it is missing or damaged
 	isStatement(err error) bool                                     // it was killed, or took too long for the server

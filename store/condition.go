@@ -16,8 +16,9 @@ import (
 // one for each, fed by every statement; whoever wants to know whether a database can
 // be used asks it. (A circuit breaker: see Nygard, Release It!)
 type Condition struct {
-	Down     error // why it cannot be read; nil: it can
-	Refusing error // why it takes no writes; nil: it does, as far as is known
+	Down     error         // why it cannot be read; nil: it can
+	Refusing error         // why it takes no writes; nil: it does, as far as is known
+	Slow     time.Duration // how long it takes for an answer, at the mean; 0: less than half a second
 }
 
 // IsReadOnly tells that the server answers and takes no writes, as a demoted primary
@@ -31,6 +32,24 @@ func (c Condition) Usable() bool { return c.Down == nil && c.Refusing == nil }
 // that somebody had closed.
 const failuresToOpen = 2
 
+// slowAnswer is the mean from which on a database is slow, until it is half of that.
+const slowAnswer = 500 * time.Millisecond
+
+// pace is how long answers take: an exponentially weighted mean.
+type pace struct {
+	mean time.Duration
+	last time.Time
+}
+
+func (p *pace) note(took time.Duration) {
+	p.mean += (min(took, 2*slowAnswer) - p.mean) / 5 // one that takes very long is no more than one
+	p.last = time.Now()
+}
+
+// fullLasts is how long no write must meet a full disk before it has room again: there is
+// always room for some of them.
+const fullLasts = 5 * time.Second
+
 // condition keeps the Condition of a database.
 type condition struct {
 	now   atomic.Pointer[Condition] // nil: all is well
@@ -39,6 +58,9 @@ type condition struct {
 
 	mu       sync.Mutex
 	failures atomic.Int32 // reads in a row
+	full     time.Time    // when it last had no room for a write
+	// A disk that is slow shows in writes only.
+	pings, writes pace
 }
 
 // Condition tells how a database is. It asks nobody.
@@ -72,12 +94,13 @@ func (c *condition) set(change func(*Condition)) {
 	before := c.get()
 	now := before
 	change(&now)
-	if now.Usable() {
+	if now.Usable() && now.Slow == 0 {
 		c.now.Store(nil)
 	} else {
 		c.now.Store(&now)
 	}
-	if (now.Down == nil) != (before.Down == nil) || (now.Refusing == nil) != (before.Refusing == nil) || now.IsReadOnly() != before.IsReadOnly() {
+	if (now.Down == nil) != (before.Down == nil) || (now.Refusing == nil) != (before.Refusing == nil) || now.IsReadOnly() != before.IsReadOnly() ||
+		(now.Slow == 0) != (before.Slow == 0) {
 		c.turns.Add(1)
 	}
 }
@@ -136,14 +159,39 @@ func (s *Store) noteWrite(ctx context.Context, database int, err error) {
 	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
 		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
-	c.refuse(err)
+	c.write(err, s.backend.isFull(err))
 }
 
-// refuse notes why a database takes no writes; nil: it does.
-func (c *condition) refuse(why error) {
+// write notes why a database refused a write; nil: it took it. isFull: its disk had no room.
+func (c *condition) write(why error, isFull bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.set(func(now *Condition) { now.Refusing = why })
+	if isFull {
+		c.full = time.Now()
+	}
+	if why != nil || time.Since(c.full) >= fullLasts {
+		c.set(func(now *Condition) { now.Refusing = why })
+	}
+}
+
+// notePace remembers how long a successful ping or write took.
+func (c *condition) notePace(p *pace, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.note(took)
+	switch mean := max(c.pings.mean, c.writes.mean); {
+	case mean >= slowAnswer:
+		c.set(func(now *Condition) { now.Slow = mean })
+	case mean < slowAnswer/2 && c.get().Slow != 0:
+		c.set(func(now *Condition) { now.Slow = 0 })
+	}
+}
+
+// isToTry tells whether a write is to be tried: the last one was refused, or the last ones were slow and nobody writes.
+func (c *condition) isToTry() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.get().Refusing != nil || c.writes.mean >= slowAnswer/2 && time.Since(c.writes.last) > probeEvery
 }
 
 // noted is a pool of connections for reads that notes how they went.
@@ -197,12 +245,13 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 	return ctx.Err()
 }
 
-// Probe asks a database whether it answers and, if it refused a write, whether it takes
-// them again. On MySQL it has a connection of its own: it waits for no statement of the
+// Probe asks a database whether it answers and, if it refused a write or was slow with
+// them, whether it still is. On MySQL it has a connection of its own: it waits for no statement of the
 // store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
 	asking, cancel := patience(ctx, probeTimeout)
 	defer cancel()
+	c, began := &s.dbs[database].condition, time.Now()
 	switch err := s.backend.ping(asking, database); {
 	case errors.Is(err, ErrReadOnly):
 		s.noteRead(asking, database, nil)
@@ -211,13 +260,14 @@ func (s *Store) Probe(ctx context.Context, database int) Condition {
 		s.noteRead(asking, database, err)
 	default:
 		s.noteRead(asking, database, nil)
-		if s.Condition(database).Refusing != nil {
+		c.notePace(&c.pings, time.Since(began))
+		if c.isToTry() {
 			writing, cancel := patience(ctx, probeTimeout+endPatience(s.cfg.Timeout))
 			defer cancel()
 			if _, err := s.transact(writing, database, []statement{{
 				sql: "REPLACE INTO toc_meta (name, value) VALUES (?, ?)", args: []any{"write_tried", s.cfg.Now().UTC().Format(time.RFC3339)},
 			}}); err == nil {
-				s.dbs[database].condition.refuse(nil)
+				c.write(nil, false)
 			}
 		}
 	}

@@ -197,6 +197,9 @@ const (
 	erCheckMySQL     = 3819
 	erCheckMariaDB   = 4025
 	erTooLarge       = 1153 // max_allowed_packet
+	erDiskFull       = 1021
+	erTableFull      = 1114 // InnoDB's word for a full disk
+	erEngine         = 1030 // names an error of the operating system
 	erNoSuchThread   = 1094
 	erKilled         = 1317
 	erTimeMariaDB    = 1969 // max_statement_time
@@ -223,6 +226,10 @@ func (b *mysqlBackend) isLocked(err error) bool { return mysqlCode(err) == erLoc
 
 func (b *mysqlBackend) isTooLarge(err error) bool {
 	return mysqlCode(err) == erTooLarge || errors.Is(err, mysql.ErrPktTooLarge)
+}
+
+func (b *mysqlBackend) isFull(err error) bool {
+	return slices.Contains([]int{erDiskFull, erTableFull, erEngine}, mysqlCode(err))
 }
 
 // isReadOnly: the server takes no writes from us, or from nobody.

@@ -220,6 +220,11 @@ func (b *sqliteBackend) isLocked(error) bool { return false }
 
 func (b *sqliteBackend) isTooLarge(error) bool { return false }
 
+func (b *sqliteBackend) isFull(err error) bool {
+	code := sqliteCode(err) & 0xff
+	return code == sqlitelib.SQLITE_FULL || code == sqlitelib.SQLITE_IOERR
+}
+
 func (b *sqliteBackend) isRefused(err error) bool { return sqliteCode(err) != 0 }
 
 func (b *sqliteBackend) isTable(err error) bool { return sqliteCode(err) == sqlitelib.SQLITE_ERROR }

@@ -26,8 +26,12 @@ func (s *Store) transact(ctx context.Context, database int, statements []stateme
 // transactNow makes a transaction of a database once. It remembers whether the database
 // takes writes.
 func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	began := time.Now()
 	affected, err = s.backend.transact(ctx, database, statements)
 	s.noteWrite(ctx, database, err)
+	if c := &s.dbs[database].condition; err == nil {
+		c.notePace(&c.writes, time.Since(began))
+	}
 	return affected, err
 }
 

@@ -2,8 +2,12 @@ package testrig
 
 import (
 	"context"
+	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/timeoutcenter/toc/internal/testrig/child"
 )
 
 // PrivateMySQL is a MariaDB or MySQL server that belongs to one test, which may do to it what it likes.
@@ -42,6 +46,12 @@ func StartConsul(t testing.TB, options ...Option) *ConsulServer {
 	t.Helper()
 	e, err := findConsul(options...)
 	return &ConsulServer{startPrivate(t, e, err)}
+}
+
+// Agent starts a Consul agent that keeps nothing and asks this server, as those beside a center do.
+func (c *ConsulServer) Agent(t testing.TB) *ConsulServer {
+	_, serf := consulPorts(c.srv.port)
+	return StartConsul(t, "-server=false", "-bootstrap-expect=0", Option("-retry-join="+loopback(serf)), "-retry-interval=1s")
 }
 
 // Addr is host:port of the HTTP API.
@@ -104,6 +114,19 @@ func (c Control) Freeze() {
 func (c Control) Thaw() {
 	c.t.Helper()
 	c.must("thaw", c.srv.thaw())
+}
+
+// NoLargerFiles lets no file of the server grow beyond so many bytes, as a disk does that is full; 0 ends that. It takes
+// util-linux's prlimit.
+func (c Control) NoLargerFiles(bytes int) {
+	c.t.Helper()
+	limit := "unlimited"
+	if bytes > 0 {
+		limit = strconv.Itoa(bytes)
+	}
+	c.must("limit the files of", c.srv.running(func(p *child.Process) error {
+		return exec.CommandContext(c.t.Context(), "prlimit", "--pid", strconv.Itoa(p.Pid()), "--fsize="+limit+":").Run()
+	}))
 }
 
 func (c Control) must(do string, err error) {
