@@ -133,7 +133,7 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		}
 		var settings any
 		if b.Processor == configs.ProcessorWebhook {
-			settings = processors.WebhookConfig{URL: b.Webhook.URL, Secret: b.Webhook.Secret, Timeout: b.Webhook.Timeout}
+			settings = processors.WebhookConfig{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout}
 		}
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {

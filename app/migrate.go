@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -123,6 +124,24 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 		err = writeIDFile(cfg, id)
 	}
 	return errors.Join(err, CloseDatabases(list))
+}
+
+// PrintMigration writes the SQL of Migrate for a MySQL store that does not exist yet, for
+// whoever may create its tables.
+func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error {
+	cfg = cfg.WithDefaults()
+	if cfg.Store.Driver != configs.DriverMySQL {
+		return errors.New("store.driver is sqlite: toc serve makes its tables itself")
+	}
+	var dsns []string
+	for i := range cfg.Store.Databases {
+		dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
+		if err != nil {
+			return err
+		}
+		dsns = append(dsns, dsn.FormatDSN())
+	}
+	return migrations.Script(ctx, w, Layout(cfg), dsns)
 }
 
 // alone calls f while nobody else can work on the store.

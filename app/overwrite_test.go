@@ -101,7 +101,7 @@ func nothingIsOverwritten(t *testing.T, cfg configs.Config) {
 	require.Empty(t, page.Tasks)
 
 	// A submit under the same key moves the task; it runs, and whoever asks is told so.
-	moved, err := api.Submit(ctx, client.Submit{BizType: "order_close", BizKey: uuid, DedupKey: key.DedupKey, Attribute: "now", OnDuplicate: client.Move})
+	moved, err := api.Submit(ctx, client.Submit{BizType: "order_close", BizKey: uuid, DedupKey: key.DedupKey, Attribute: "now", OnDuplicate: client.Move, Now: true})
 	require.NoError(t, err)
 	require.True(t, moved.Duplicate)
 	require.EqualValues(t, id, moved.Task.JobID)

@@ -43,15 +43,19 @@ func TestSubmitAndGet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, s.Task, got)
 
-	again, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1<<64 - 1, DedupKey: "k"})
+	again, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1<<64 - 1, DedupKey: "k", Now: true})
 	require.NoError(t, err)
 	require.True(t, again.Duplicate)
 	require.Equal(t, s.Task, again.Task)
 
 	before := time.Now()
-	at, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1})
+	at, err := c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1, Now: true})
 	require.NoError(t, err)
-	require.WithinRange(t, at.Task.ActionTime.Time(), before, time.Now().Add(time.Millisecond), "no time is now")
+	require.WithinRange(t, at.Task.ActionTime.Time(), before, time.Now().Add(time.Millisecond))
+	_, err = c.Submit(ctx, client.Submit{BizType: "coupon", BizID: 1})
+	require.Equal(t, "body.action_time", refused(t, err, 422).Errors[0].Location, "a forgotten time is not now")
+	_, err = c.SubmitBatch(ctx, []client.Submit{{BizType: "coupon", Now: true}, {BizType: "coupon"}})
+	require.ErrorContains(t, err, "task 1: ")
 }
 
 // A biz_id may be a text, and a task may be called by the key of its submit.

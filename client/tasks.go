@@ -12,14 +12,15 @@ import (
 	"github.com/timeoutcenter/toc/taskjson"
 )
 
-// Submit asks for one task. It fires at ActionTime or, if that is zero, Delay
-// from when the server gets it.
+// Submit asks for one task. It fires at ActionTime, Delay from when the server gets it, or
+// at once; one of them is needed.
 type Submit struct {
 	BizType    string        // name of a configured business type
 	BizID      uint64        // the business's own id
 	BizKey     string        // the same where it is a text of up to 128 bytes, like a UUID; BizID is then not needed
 	ActionTime time.Time     // when to fire; the server rounds it up to a millisecond
-	Delay      time.Duration // if ActionTime is zero: how long from now; 0 is at once
+	Delay      time.Duration // if ActionTime is zero: how long from now
+	Now        bool          // if both are zero: fire at once
 	Attribute  string        // handed to the processor; at most 4096 bytes of UTF-8
 	DedupKey   string        // makes the submit safe to repeat; at most 64 bytes of UTF-8
 	Timeout    time.Duration // how long one run may take: 1 ms to 24 h; 0: as long as the business type says
@@ -63,10 +64,13 @@ func (s Submit) body() (submitBody, error) {
 	if s.Timeout != 0 {
 		b.Timeout = s.Timeout.String()
 	}
-	if !s.ActionTime.IsZero() {
+	switch {
+	case !s.ActionTime.IsZero():
 		b.ActionTime = s.ActionTime.Format(time.RFC3339Nano)
-	} else {
+	case s.Delay != 0 || s.Now:
 		b.Delay = s.Delay.String()
+	default:
+		return submitBody{}, invalid("body.action_time", "is missing; give ActionTime, Delay or Now")
 	}
 	return b, nil
 }

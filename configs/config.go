@@ -270,6 +270,9 @@ type Webhook struct {
 	// other string of 16 characters at least, whose bytes are then the key. ""
 	// signs none. Defaults to "".
 	Secret string `koanf:"secret" secret:"key"`
+	// PreviousSecret signs the calls as well, until all receivers know secret.
+	// Defaults to "".
+	PreviousSecret string `koanf:"previous_secret" secret:"key"`
 	// Timeout is how long one call may take; 0 is the biz_type's timeout, which
 	// holds in any case. Defaults to 0.
 	Timeout time.Duration `koanf:"timeout"`

@@ -38,6 +38,7 @@ func (c Config) Redacted() Config {
 func (b BizType) Redacted() BizType {
 	b.Webhook.URL = hideURL(b.Webhook.URL)
 	b.Webhook.Secret = hide(b.Webhook.Secret)
+	b.Webhook.PreviousSecret = hide(b.Webhook.PreviousSecret)
 	return b
 }
 

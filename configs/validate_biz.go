@@ -69,9 +69,11 @@ func (w Webhook) check(ps *problems, at string, used bool) {
 		ps.require(isWebURL(w.URL), at+"url",
 			"%s is not an absolute URL; write http://host/path or https://host/path", quote(hideURL(w.URL)))
 	}
-	if encoded, ok := strings.CutPrefix(w.Secret, "whsec_"); ok {
-		key, err := base64.StdEncoding.DecodeString(encoded)
-		ps.require(err == nil && len(key) > 0, at+"secret", "is not base64 after whsec_; write the secret as it was issued")
+	for name, secret := range map[string]string{"secret": w.Secret, "previous_secret": w.PreviousSecret} {
+		if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+			key, err := base64.StdEncoding.DecodeString(encoded)
+			ps.require(err == nil && len(key) > 0, at+name, "is not base64 after whsec_; write the secret as it was issued")
+		}
 	}
 	atLeast(ps, at+"timeout", w.Timeout, 0)
 }

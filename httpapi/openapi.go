@@ -61,6 +61,12 @@ func (a *api) newHuma() huma.API {
 func writeJSON(w io.Writer, v any) error {
 	t, ok := v.(taskjson.Task)
 	if !ok {
+		switch v := v.(type) {
+		case *huma.ErrorModel:
+			detail(v)
+		case *problem:
+			detail(&v.ErrorModel)
+		}
 		return huma.DefaultJSONFormat.Marshal(w, v)
 	}
 	buf := takeBuffer()

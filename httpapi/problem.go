@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,6 +29,17 @@ func (p *problem) GetHeaders() http.Header { return p.headers }
 
 func newProblem(status int, detail string) *problem {
 	return &problem{ErrorModel: huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}}
+}
+
+// detail makes the first fault the detail of a problem: many clients show nothing else.
+func detail(p *huma.ErrorModel) {
+	if len(p.Errors) == 0 {
+		return
+	}
+	p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
+	if more := len(p.Errors) - 1; more > 0 {
+		p.Detail += fmt.Sprintf(" (and %d more)", more)
+	}
 }
 
 // located says what is wrong and where: body.biz_id, query.limit.
@@ -83,6 +95,15 @@ func (a *api) problem(op huma.Operation, err error) error {
 
 // unavailableText says what is known of a request that cannot be decided now.
 func unavailableText(op huma.Operation, err error) string {
+	text := undecided(op, err)
+	var at interface{ Where() string } // a store's error
+	if errors.As(err, &at) {
+		text += " (" + at.Where() + ")"
+	}
+	return text
+}
+
+func undecided(op huma.Operation, err error) string {
 	switch {
 	case errors.Is(err, task.ErrLocked):
 		return detailLocked

@@ -95,6 +95,10 @@ func TestTableOfErrors(t *testing.T) {
 				p := a.problem(t, row.status)
 				require.Equal(t, row.outcome, p.Outcome)
 				require.NotContains(t, a.Body.String(), secret)
+				require.Equal(t, errors.As(row.err, new(*store.DatabaseError)), strings.HasSuffix(p.Detail, "(database 3)"), p.Detail)
+				if len(p.Errors) > 0 {
+					require.Equal(t, p.Errors[0].Location+": "+p.Errors[0].Message, p.Detail, "many clients show nothing else")
+				}
 				require.Equal(t, row.logged, strings.Contains(log.String(), secret), log.String())
 				require.Equal(t, row.status == 503, a.Header().Get("Retry-After") == "1")
 				if row.status == 422 {

@@ -23,15 +23,13 @@ func CreateDatabase(ctx context.Context, dsn string) error {
 		return fmt.Errorf("read the DSN: %w", err)
 	}
 	name := cfg.DBName
-	if !databaseName.MatchString(name) {
-		return fmt.Errorf("database name %q: want 1 to 64 of letters, digits, _, $ and -", name)
+	if err := checkName(name); err != nil {
+		return err
 	}
-	cfg.DBName = ""
-	connector, err := mysql.NewConnector(cfg)
+	db, err := withoutDatabase(cfg)
 	if err != nil {
-		return fmt.Errorf("read the DSN: %w", err)
+		return err
 	}
-	db := sql.OpenDB(connector)
 	defer db.Close()
 
 	var there bool
@@ -42,10 +40,31 @@ func CreateDatabase(ctx context.Context, dsn string) error {
 	if there {
 		return nil
 	}
-	if _, err := db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS `"+name+"` CHARACTER SET utf8mb4"); err != nil {
+	if _, err := db.ExecContext(ctx, createDatabase(name)); err != nil {
 		return fmt.Errorf("create database %s at %s: %w", name, cfg.Addr, err)
 	}
 	return nil
+}
+
+func createDatabase(name string) string {
+	return "CREATE DATABASE IF NOT EXISTS `" + name + "` CHARACTER SET utf8mb4"
+}
+
+func checkName(name string) error {
+	if !databaseName.MatchString(name) {
+		return fmt.Errorf("database name %q: want 1 to 64 of letters, digits, _, $ and -", name)
+	}
+	return nil
+}
+
+// withoutDatabase connects to a server, and chooses no database.
+func withoutDatabase(cfg *mysql.Config) (*sql.DB, error) {
+	cfg.DBName = ""
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("read the DSN: %w", err)
+	}
+	return sql.OpenDB(connector), nil
 }
 
 // binaryCollation finds the collation that compares byte by byte and pads

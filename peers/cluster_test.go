@@ -263,7 +263,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 	require.Equal(t, task.Pending, c.row(id).Status)
 	_, err := c.n1.Get(t.Context(), id)
 	require.NoError(t, err)
-	_, err = c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs})
+	_, err = c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs, Now: true})
 	require.NoError(t, err)
 	require.NoError(t, c.n1.Cancel(t.Context(), c.stored(ours, task.Pending)))
 
@@ -280,7 +280,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 // What is stored by one node and due soon runs at the other one, at once.
 func TestWhatIsDueSoonIsQueuedByItsOwner(t *testing.T) {
 	c := newCluster(t)
-	s, err := c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs})
+	s, err := c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs, Now: true})
 	require.NoError(t, err)
 	taken, err := c.n2.lane.Take(t.Context(), 1)
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestWhatIsDueSoonIsQueuedByItsOwner(t *testing.T) {
 
 	var batch []client.Submit
 	for range 2500 {
-		batch = append(batch, client.Submit{BizType: "order_close", BizID: theirs})
+		batch = append(batch, client.Submit{BizType: "order_close", BizID: theirs, Now: true})
 	}
 	batch = append(batch, client.Submit{BizType: "order_close", BizID: theirs, Delay: time.Hour})
 	results, err := c.n1.SubmitBatch(t.Context(), batch)

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,12 +18,11 @@ import (
 )
 
 const (
-	bodyTime    = time.Second    // for the rest of an answer whose status is known
-	bodySize    = 64 << 10       // bytes read of an answer, so that its connection can be used again
-	excerptSize = 4 << 10        // bytes kept of a refusal, to make a message of
-	messageSize = 120            // bytes shown of it
-	longestWait = 24 * time.Hour // that a Retry-After may ask for
-	longPart    = 16             // of a URL's path: a key, as many services have it there
+	bodyTime    = time.Second // for the rest of an answer whose status is known
+	bodySize    = 64 << 10    // bytes read of an answer, so that its connection can be used again
+	excerptSize = 4 << 10     // bytes kept of a refusal, to make a message of
+	messageSize = 120         // bytes shown of it
+	longPart    = 16          // of a URL's path: a key, as many services have it there
 )
 
 // verdict makes an answer of the receiver's answer. The status decides, however
@@ -38,7 +38,7 @@ func (w *Webhook) verdict(resp *http.Response) error {
 	case http.StatusGone:
 		return processor.Discard(failed)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if pause, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
+		if pause, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now(), w.longest); ok {
 			return processor.RetryAfter(pause, failed)
 		}
 	}
@@ -66,16 +66,17 @@ func (w *Webhook) describe(resp *http.Response) string {
 // answer that is not read to its end cannot be used again.
 func drain(body io.Reader, most int64) { _, _ = io.CopyN(io.Discard, body, most) }
 
-// retryAfter reads the header Retry-After: seconds, or a date. A pause that is
-// over already is none: the back-off knows better than to try again at once
-// until no retry is left.
-func retryAfter(value string, now time.Time) (pause time.Duration, ok bool) {
+// retryAfter reads the header Retry-After: seconds, or a date. A longer pause than
+// longest is cut: a receiver's slip would park its tasks for days. A pause that is over
+// already is none: the back-off knows better than to try again at once until no retry is
+// left.
+func retryAfter(value string, now time.Time, longest time.Duration) (pause time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		pause = time.Duration(min(seconds, uint64(longestWait/time.Second))) * time.Second
+		pause = time.Duration(min(seconds, math.MaxInt64/uint64(time.Second))) * time.Second
 	} else if date, err := http.ParseTime(value); err == nil {
-		pause = min(date.Sub(now), longestWait)
+		pause = date.Sub(now)
 	}
-	return pause, pause > 0
+	return min(pause, longest), pause > 0
 }
 
 // shown makes text from outside fit for a message: no secrets, printable, one
@@ -103,10 +104,10 @@ func (w *Webhook) shown(text string) string {
 // hiding makes a Replacer that takes out what must not be shown, should a
 // receiver repeat it in its answer: the key, the URL's query, its password, also as
 // it is sent, and long parts of its path, as services have them for a key.
-func hiding(u *url.URL, secret string) *strings.Replacer {
+func hiding(u *url.URL, secrets ...string) *strings.Replacer {
 	const shortest = 6 // shorter values of a query are no secrets, but parts of words
 	password, _ := u.User.Password()
-	hidden := []string{secret, password, u.RawQuery}
+	hidden := append(secrets, password, u.RawQuery)
 	if password != "" {
 		hidden = append(hidden, base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password)))
 	}

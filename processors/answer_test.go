@@ -23,7 +23,7 @@ func TestRetryAfter(t *testing.T) {
 		"Fri Jan  2 15:04:07 2026":       2 * time.Second,
 		"Sat, 02 Jan 2027 15:04:05 GMT":  24 * time.Hour,
 	} {
-		pause, ok := retryAfter(value, now)
+		pause, ok := retryAfter(value, now, 24*time.Hour)
 		require.True(t, ok, value)
 		require.Equal(t, want, pause, value)
 	}
@@ -31,7 +31,7 @@ func TestRetryAfter(t *testing.T) {
 		"", "0", "-1", "+1", "1.5", "1s", "soon", "2026-01-02T15:05:05Z",
 		"Fri, 02 Jan 2026 15:04:05 GMT", "Thu, 01 Jan 1970 00:00:00 GMT",
 	} {
-		_, ok := retryAfter(value, now)
+		_, ok := retryAfter(value, now, 24*time.Hour)
 		require.False(t, ok, value)
 	}
 }

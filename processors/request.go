@@ -98,12 +98,15 @@ func (w *Webhook) request(ctx context.Context, t task.Task) (*http.Request, erro
 	req.Header[headerID] = []string{id}
 	req.Header[headerTimestamp] = []string{strconv.FormatInt(now.Unix(), 10)}
 	req.Header[headerAttempt] = []string{strconv.Itoa(t.Attempts + 1)}
-	if w.signer != nil {
-		signature, err := w.signer.Sign(id, now, body)
-		if err != nil {
-			return nil, fmt.Errorf("sign: %w", err)
+	if len(w.signers) > 0 {
+		signatures := make([]string, len(w.signers))
+		for i, signer := range w.signers {
+			var err error
+			if signatures[i], err = signer.Sign(id, now, body); err != nil {
+				return nil, fmt.Errorf("sign: %w", err)
+			}
 		}
-		req.Header[headerSignature] = []string{signature}
+		req.Header[headerSignature] = []string{strings.Join(signatures, " ")} // as Standard Webhooks wants
 	}
 	req.ContentLength = int64(len(body))
 	req.Body = io.NopCloser(bytes.NewReader(body))
@@ -112,11 +115,8 @@ func (w *Webhook) request(ctx context.Context, t task.Task) (*http.Request, erro
 	return req, nil
 }
 
-// newSigner reads the secret; none gives no signer.
+// newSigner reads a secret.
 func newSigner(secret string) (*standardwebhooks.Webhook, error) {
-	if secret == "" {
-		return nil, nil
-	}
 	encoded, ok := strings.CutPrefix(secret, "whsec_")
 	if !ok {
 		return standardwebhooks.NewWebhookRaw([]byte(secret))

@@ -15,7 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-var orderClose = task.BizType{ID: 7, Name: "order_close", Workers: 64, Timeout: 30 * time.Second}
+var orderClose = task.BizType{ID: 7, Name: "order_close", Workers: 64, Timeout: 30 * time.Second, BackoffMax: 10 * time.Minute}
 
 // order is a task that is due.
 func order() task.Task {

@@ -26,6 +26,8 @@ type WebhookConfig struct {
 	// Secret signs the calls (Standard Webhooks v1): whsec_ and base64, or any
 	// other string, whose bytes are then the key. "" signs none. Defaults to "".
 	Secret string
+	// PreviousSecret signs them as well, until all receivers know Secret. Defaults to "".
+	PreviousSecret string
 	// Timeout is how long one call may take; 0 is the business type's timeout,
 	// which holds in any case. Defaults to 0.
 	Timeout time.Duration
@@ -36,7 +38,7 @@ type WebhookConfig struct {
 //
 //	2xx                          processed
 //	410                          discarded
-//	429, 503 with Retry-After    failed run, tried again then
+//	429, 503 with Retry-After    failed run, tried again then, after the longest back-off at the latest
 //	all else, redirects too      failed run, tried again after the back-off
 //
 // Where this machine had no descriptor or port for the call nothing was tried:
@@ -46,13 +48,14 @@ type WebhookConfig struct {
 // should be idempotent by it. toc-attempt counts from 1.
 type Webhook struct {
 	bizType  string
-	timeout  time.Duration             // of one call; 0: ctx alone says
-	template *http.Request             // what is the same in all calls
-	signer   *standardwebhooks.Webhook // nil: calls are not signed
-	pool     *http.Transport           // its own: one slow receiver starves no other
-	fresh    *http.Transport           // a new connection for each call
-	target   string                    // how messages call the receiver: no path, no query, no password
-	hide     *strings.Replacer         // takes secrets out of messages
+	timeout  time.Duration               // of one call; 0: ctx alone says
+	template *http.Request               // what is the same in all calls
+	signers  []*standardwebhooks.Webhook // none: calls are not signed
+	longest  time.Duration               // that a Retry-After may ask for
+	pool     *http.Transport             // its own: one slow receiver starves no other
+	fresh    *http.Transport             // a new connection for each call
+	target   string                      // how messages call the receiver: no path, no query, no password
+	hide     *strings.Replacer           // takes secrets out of messages
 }
 
 // NewWebhook makes the webhook processor of a business type. Its messages show
@@ -65,9 +68,16 @@ func NewWebhook(b task.BizType, cfg WebhookConfig) (*Webhook, error) {
 	if cfg.Timeout < 0 {
 		return nil, fmt.Errorf("timeout %v is less than 0", cfg.Timeout)
 	}
-	signer, err := newSigner(cfg.Secret)
-	if err != nil {
-		return nil, err
+	var signers []*standardwebhooks.Webhook
+	for _, secret := range []string{cfg.Secret, cfg.PreviousSecret} {
+		if secret == "" {
+			continue
+		}
+		signer, err := newSigner(secret)
+		if err != nil {
+			return nil, err
+		}
+		signers = append(signers, signer)
 	}
 	dial := b.Timeout
 	if cfg.Timeout > 0 && (dial <= 0 || cfg.Timeout < dial) {
@@ -79,11 +89,12 @@ func NewWebhook(b task.BizType, cfg WebhookConfig) (*Webhook, error) {
 		bizType:  b.Name,
 		timeout:  cfg.Timeout,
 		template: newTemplate(u),
-		signer:   signer,
+		signers:  signers,
+		longest:  b.BackoffMax,
 		pool:     newTransport(b.Workers, dial),
 		fresh:    fresh,
 		target:   "POST " + u.Host,
-		hide:     hiding(u, cfg.Secret),
+		hide:     hiding(u, cfg.Secret, cfg.PreviousSecret),
 	}, nil
 }
 

@@ -99,6 +99,11 @@ func TestSignature(t *testing.T) {
 		got.Header.Set("webhook-id", "1")
 		require.Error(t, verifier.Verify(got.body, got.Header), "another task")
 	}
+	r, calls := record(t)
+	require.NoError(t, webhook(t, processors.WebhookConfig{URL: r.URL, Secret: issued, PreviousSecret: "a plain phrase"}).Process(t.Context(), order()))
+	got := <-calls
+	require.NoError(t, byIssued.Verify(got.body, got.Header))
+	require.NoError(t, byBytes.Verify(got.body, got.Header), "until all receivers know the new one")
 }
 
 func TestPasswordInTheURL(t *testing.T) {
@@ -119,6 +124,8 @@ func TestEveryStatus(t *testing.T) {
 			return "discarded"
 		case (code == 429 || code == 503) && retryAfter == "7":
 			return "again in 7s"
+		case (code == 429 || code == 503) && retryAfter == "86400":
+			return "again in 10m0s"
 		default:
 			return "failed"
 		}
@@ -129,7 +136,7 @@ func TestEveryStatus(t *testing.T) {
 		w.Header().Set("Retry-After", r.URL.Query().Get("after"))
 		w.WriteHeader(int(code.Load()))
 	})
-	for _, retryAfter := range []string{"", "7", "soon"} {
+	for _, retryAfter := range []string{"", "7", "86400", "soon"} {
 		w := webhook(t, processors.WebhookConfig{URL: r.URL + "/?after=" + retryAfter})
 		for c := 200; c <= 599; c++ {
 			code.Store(int32(c))
@@ -140,7 +147,7 @@ func TestEveryStatus(t *testing.T) {
 			}
 		}
 	}
-	require.LessOrEqual(t, r.connections(), 3, "one connection for each of the three")
+	require.LessOrEqual(t, r.connections(), 4, "one connection for each of the four")
 }
 
 func TestInterimAnswersAreNotTheAnswer(t *testing.T) {

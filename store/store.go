@@ -206,6 +206,9 @@ func (e *DatabaseError) Error() string {
 
 func (e *DatabaseError) Unwrap() error { return e.Err }
 
+// Where names the database that is to blame, and no more: what its error says is not for everybody who asks over HTTP.
+func (e *DatabaseError) Where() string { return fmt.Sprintf("database %d", e.Database) }
+
 // Is makes every DatabaseError a task.ErrUnavailable, and a task.ErrLocked if nothing but
 // the lock of another transaction was in the way.
 func (e *DatabaseError) Is(target error) bool {

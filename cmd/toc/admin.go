@@ -31,16 +31,23 @@ is safe to repeat, and goes on where it was stopped.
 
 A database that is empty although its store has been in use was lost. It is not made
 anew unless you say so. The same holds for a changed cluster.partitions, by which the
-parts of the store are shared out: everything must be stopped for that.`,
+parts of the store are shared out: everything must be stopped for that.
+
+Where the program may not create tables, --print writes the SQL for somebody who may;
+afterwards toc migrate needs no more than toc serve.`,
 		Args: cobra.NoArgs,
 	}
 	path := configFlag(cmd)
 	anew := cmd.Flags().Bool("new", false, "make databases anew, empty, that were lost from a store in use")
 	repartition := cmd.Flags().Bool("repartition", false, "put a changed cluster.partitions in force")
+	script := cmd.Flags().Bool("print", false, "write the SQL for a new MySQL store, and change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
 			return err
+		}
+		if *script {
+			return app.PrintMigration(cmd.Context(), cfg, cmd.OutOrStdout())
 		}
 		if cfg.Store.Driver == configs.DriverSQLite {
 			if err := os.MkdirAll(cfg.Store.SQLite.Dir, 0o700); err != nil {

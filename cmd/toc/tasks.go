@@ -49,7 +49,7 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		if err := checkBizType(cmd, s.BizType); err != nil {
 			return err
 		}
-		s.BizID, s.BizKey, s.ActionTime, s.Delay = bizID.Number, bizID.Key, when.at, when.in
+		s.BizID, s.BizKey, s.ActionTime, s.Delay, s.Now = bizID.Number, bizID.Key, when.at, when.in, true // --in 0s
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Submitted, error) {
 			return c.Submit(ctx, s)
 		}, func(w io.Writer, got client.Submitted) error {
