@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -34,7 +33,7 @@ func child() int {
 	cfg, err := configs.Load(os.Getenv(childEnv), nil)
 	if err == nil {
 		var a *app.App
-		ready := app.WithReady(func(string) { fmt.Println("ready") })
+		ready := app.WithReady(func(addr string) { fmt.Println("ready", addr) })
 		if a, err = app.New(cfg, ready, app.WithProcessor("poison", processorFunc(endOfProcess))); err == nil {
 			err = a.Run(context.Background())
 		}
@@ -63,14 +62,20 @@ func childCommand(config string) *exec.Cmd {
 // startChild starts a center in a process of its own and waits until it works.
 func startChild(t *testing.T, config string) *exec.Cmd {
 	t.Helper()
-	cmd := childCommand(config)
+	cmd, _ := startChildAt(t, config)
+	return cmd
+}
+
+// startChildAt tells its address, too.
+func startChildAt(t *testing.T, config string) (cmd *exec.Cmd, addr string) {
+	t.Helper()
+	cmd = childCommand(config)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	line := make([]byte, 6)
-	_, err = io.ReadFull(out, line)
+	_, err = fmt.Fscanf(out, "ready %s\n", &addr)
 	require.NoError(t, err, "the center did not start")
-	return cmd
+	return cmd, addr
 }
 
 // webhookSink counts the calls of each task.

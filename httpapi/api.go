@@ -78,9 +78,10 @@ type Config struct {
 	// with 413. Other routes take less, 32 or 64 KiB.
 	// Defaults to 8 MiB.
 	MaxBody int64
-	// MaxBodies and MaxAnswers bound what all requests under way hold in memory, in
-	// bytes: the bodies of batches, and the answers of lists and batches. Beyond, they are
-	// answered with 503, and nothing is changed. Default to 256 MiB and 64 MiB.
+	// MaxBodies and MaxAnswers bound what all requests under way take in memory, in
+	// bytes: large bodies of batches three times their size, and the answers of lists and
+	// batches. Beyond, bodies wait for two seconds; then all are answered with 503, and
+	// nothing is changed. Default to 48 MiB and 32 MiB.
 	MaxBodies, MaxAnswers int64
 	// Timeout bounds the work on one request; then it is answered with 503.
 	// POST /v1/dead/redrive has no bound but its caller's. Defaults to 30 s.
@@ -108,10 +109,10 @@ func (c Config) WithDefaults() Config {
 		c.MaxBody = 8 << 20
 	}
 	if c.MaxBodies == 0 {
-		c.MaxBodies = 256 << 20
+		c.MaxBodies = 48 << 20
 	}
 	if c.MaxAnswers == 0 {
-		c.MaxAnswers = 64 << 20
+		c.MaxAnswers = 32 << 20
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second

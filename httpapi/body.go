@@ -73,7 +73,15 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 	if r.ContentLength > most && r.Header.Get("Expect") != "" {
 		return tooLarge // before it is sent at all
 	}
-	n, err := buf.ReadFrom(io.LimitReader(bodyReader(ctx.Context(), r.Body, most), most+1))
+	n, err := buf.ReadFrom(io.LimitReader(r.Body, min(most+1, smallMost)))
+	if n == smallMost && err == nil {
+		if err = makeRoom(ctx.Context(), expected); err == nil {
+			buf.Grow(int(expected-n) + bytes.MinRead)
+			var rest int64
+			rest, err = buf.ReadFrom(io.LimitReader(r.Body, most+1-n))
+			n += rest
+		}
+	}
 	var timeout net.Error
 	switch {
 	case errors.Is(err, errBusy):

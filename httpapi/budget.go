@@ -3,8 +3,8 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sync/semaphore"
@@ -12,10 +12,13 @@ import (
 
 // budget bounds what requests under way hold in memory: the bodies of batches, and the
 // answers of lists and batches. Beyond it requests are refused, and nothing is changed.
-type budget struct{ bodies, answers *semaphore.Weighted }
+type budget struct {
+	bodies, answers *semaphore.Weighted
+	most            int64 // of bodies
+}
 
 func newBudget(cfg *Config) *budget {
-	return &budget{semaphore.NewWeighted(cfg.MaxBodies), semaphore.NewWeighted(cfg.MaxAnswers)}
+	return &budget{semaphore.NewWeighted(cfg.MaxBodies), semaphore.NewWeighted(cfg.MaxAnswers), cfg.MaxBodies}
 }
 
 // share is what one request holds of a budget.
@@ -36,41 +39,32 @@ func (b *budget) withShare(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithContext(ctx, context.WithValue(ctx.Context(), shareKey{}, s)))
 }
 
-// What bodies take of the budget at a time, and from which size on: small ones are bounded
-// by the number of connections, and large ones never keep them out.
 const (
-	bodyStep  = 256 << 10
+	// smallMost is how much of each body is read in any case: that is bounded by the number of connections, and large
+	// bodies never keep small ones out.
 	smallMost = 64 << 10
+	// bodyCost is what a large body takes in memory: itself, its texts, and what is made of them.
+	bodyCost = 3
+	// roomPatience is how long a body waits for those before it.
+	roomPatience = 2 * time.Second
 )
 
 var errBusy = errors.New(detailBusy)
 
-// bodyReader takes from the budget what a body of at most so many bytes needs as it arrives.
-func bodyReader(ctx context.Context, body io.Reader, most int64) io.Reader {
+// makeRoom takes from the budget what a body of so many bytes needs.
+func makeRoom(ctx context.Context, bytes int64) error {
 	s, ok := ctx.Value(shareKey{}).(*share)
-	if !ok || most <= smallMost {
-		return body
+	if !ok {
+		return nil
 	}
-	return &paidReader{body: body, share: s}
-}
-
-type paidReader struct {
-	body  io.Reader
-	share *share
-	left  int64
-}
-
-func (r *paidReader) Read(p []byte) (int, error) {
-	if r.left == 0 {
-		if !r.share.bodies.TryAcquire(bodyStep) {
-			return 0, errBusy
-		}
-		r.share.body += bodyStep
-		r.left = bodyStep
+	ctx, cancel := context.WithTimeout(ctx, roomPatience)
+	defer cancel()
+	cost := min(bodyCost*bytes, s.most)
+	if s.bodies.Acquire(ctx, cost) != nil {
+		return errBusy
 	}
-	n, err := r.body.Read(p[:min(int64(len(p)), r.left)])
-	r.left -= int64(n)
-	return n, err
+	s.body += cost
+	return nil
 }
 
 // takeAnswer takes so many bytes for the answer of the request, or says why not.

@@ -37,12 +37,13 @@ func (b *slowBody) Read(p []byte) (int, error) {
 // Bodies that are being sent hold no more memory than the budget; the next ones are refused, and told when to come
 // again. Before, 200 bodies that stopped after a megabyte held 263 MB for a minute.
 func TestBodiesUnderWayAreBounded(t *testing.T) {
-	h := newFake(newFakeDesk(t), func(c *httpapi.Config) { c.MaxBodies = 3 << 20 })
+	h := newFake(newFakeDesk(t), func(c *httpapi.Config) { c.MaxBodies = 9 << 20 })
 	reached, letGo := make(chan struct{}, 3), make(chan struct{})
 	var slow sync.WaitGroup
 	for range 3 {
 		slow.Go(func() {
 			r := httptest.NewRequest("POST", "/v1/tasks/batch", &slowBody{left: 1<<20 - 100, reached: reached, letGo: letGo})
+			r.ContentLength = 1 << 20
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if w.Code != http.StatusBadRequest {
