@@ -30,6 +30,7 @@ import (
 func TestHostileLoads(t *testing.T) {
 	sink := newWebhookSink(t, 0)
 	cfg := embedded(t)
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4, 4
 	cfg.BizTypes[0].Processor, cfg.BizTypes[0].MaxRetries = configs.ProcessorWebhook, 1
 	cfg.BizTypes[0].Webhook.URL = sink.URL
 	types := 1000
