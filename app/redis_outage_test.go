@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
@@ -99,4 +101,34 @@ func TestLineToRedisIsCutAgainAndAgain(t *testing.T) {
 	fired.awaitAll(t, due, 50*time.Second) // less than visibility: nobody waits for that
 	awaitInSlots(t, cfg, redisClient(t, r.Addr()), 0)
 	requireAllOnce(t, c, cfg, fired, due, 0)
+}
+
+// A Redis that answers and refuses writes: what is due is scanned until it takes them again. Before, claims of slots that
+// were empty went well, so that they counted as served: nothing of them fired for as long as it lasted.
+func TestRedisRefusesWrites(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t)
+	client := redisClient(t, r.Addr())
+	cfg := onRedis(embedded(t), r.Addr())
+	cfg.Redis.OutageAfter = 2 * time.Second
+	fired := newLedger()
+	center := run(t, cfg, app.WithProcessor("ledger", fired))
+	fired.awaitAll(t, submitSpread(t, center, 50, 0, time.Second), 30*time.Second)
+	awaitDegraded(t, center, "")
+
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "100kb").Err())
+	require.NoError(t, client.FlushAll(t.Context()).Err())
+	awaitDegraded(t, center, "redis refuses writes")
+	awaitDegraded(t, center, "the scanner serves")
+	for range 3 {
+		fired.awaitAll(t, submitSpread(t, center, 50, 0, 3*time.Second), 15*time.Second)
+		awaitDegraded(t, center, "the scanner serves")
+	}
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	awaitDegraded(t, center, "")
+	submitSpread(t, center, 50, time.Minute, 2*time.Minute)
+	require.Eventually(t, func() bool {
+		waiting, _ := inSlots(t, cfg, client)
+		return waiting == 50
+	}, 10*time.Second, 50*time.Millisecond)
 }

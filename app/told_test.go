@@ -75,11 +75,11 @@ func TestWhatBreaksIsTold(t *testing.T) {
 			func(t *testing.T, r *ruin) { r.brake(t) }, func(_ *testing.T, r *ruin) { r.giveBack() }},
 		{"redis/down", redisAway, func(_ *testing.T, r *ruin) { r.redis.Kill() }, func(_ *testing.T, r *ruin) { r.redis.Start() }},
 		{"redis/hung", redisAway, func(_ *testing.T, r *ruin) { r.redis.Freeze() }, func(_ *testing.T, r *ruin) { r.redis.Thaw() }},
-		{"redis/read-only", redisAway, func(t *testing.T, r *ruin) {
+		{"redis/read-only", told{reason: "redis", readyz: "redis refuses writes: ", series: "toc_redis_up", warns: "Redis refuses writes", better: "Redis takes writes again"}, func(t *testing.T, r *ruin) {
 			require.NoError(t, r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 		},
 			func(t *testing.T, r *ruin) { require.NoError(t, r.client.ReplicaOf(t.Context(), "NO", "ONE").Err()) }},
-		{"redis/full", told{reason: "redis_full", readyz: "redis is full: it uses ", series: "toc_redis_up", value: 1, warns: "Redis is full", better: "Redis has room again"},
+		{"redis/full", told{reason: "redis_full", readyz: "redis refuses writes: ", series: "toc_redis_up", warns: "Redis is full", better: "Redis has room again"},
 			func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory", "100kb") }, func(t *testing.T, r *ruin) { r.setRedis(t, "maxmemory", "0") }},
 		{"redis/evicting", told{reason: "redis_evicts", readyz: "redis may evict slots: its maxmemory-policy is allkeys-lru", series: "toc_redis_up", value: 1,
 			warns: "Redis may evict slots", better: "Redis does not evict slots any more"},

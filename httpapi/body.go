@@ -74,12 +74,12 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 		return tooLarge // before it is sent at all
 	}
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, min(most+1, smallMost)))
-	if n == smallMost && err == nil {
-		if err = makeRoom(ctx.Context(), expected); err == nil {
-			buf.Grow(int(expected-n) + bytes.MinRead)
-			var rest int64
-			rest, err = buf.ReadFrom(io.LimitReader(r.Body, most+1-n))
-			n += rest
+	for step, part := int64(smallMost), n; err == nil && part == step && n <= most; { // who sends little holds little
+		step = max(min(n, expected-n)+1, smallMost)
+		if err = makeRoom(ctx.Context(), step); err == nil {
+			buf.Grow(int(step) + bytes.MinRead)
+			part, err = buf.ReadFrom(io.LimitReader(r.Body, min(step, most+1-n)))
+			n += part
 		}
 	}
 	var timeout net.Error

@@ -19,6 +19,10 @@ import (
 // databases in order; the servers are asked what they are. Up with SELECT and INSERT
 // does the rest.
 func Script(ctx context.Context, w io.Writer, layout sharding.Layout, dsns []string) error {
+	const head = "-- For databases that do not exist yet. What stopped half way is not repeated: drop them and begin again.\n"
+	if _, err := io.WriteString(w, head); err != nil {
+		return err
+	}
 	for i, dsn := range dsns {
 		text, err := databaseScript(ctx, layout, i, dsn)
 		if err != nil {

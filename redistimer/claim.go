@@ -103,12 +103,17 @@ func (t *Timer) take(r round, answers []Claimed, start, now time.Time) (loads []
 			s.seen = now
 		}
 		answered = answered || isAnswer(a.Err)
+		t.wrote(r.server, a.Err)
 		if a.Err != nil {
 			failure = a.Err
 			t.failed(s, start)
 			continue
 		}
-		t.reached(s)
+		if r.server.refuses == nil {
+			t.reached(s)
+		} else {
+			t.failed(s, start)
+		}
 		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
 		if r.claims[i].Limit > 0 {
 			tally.asked++

@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,6 +76,13 @@ func (s *Slots) DeadKey(slot Slot) string { return s.keys.of(slot).dead }
 // MarkerKey is the string by which a slot is known to be complete: Redis lost
 // the slot if it lost that.
 func (s *Slots) MarkerKey(slot Slot) string { return s.keys.of(slot).marker }
+
+// tryWrite writes something that is of no account on the server of a slot.
+func (s *Slots) tryWrite(ctx context.Context, slot Slot) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return s.client.Set(ctx, s.MarkerKey(slot)+"_tried", "1", time.Minute).Err()
+}
 
 // WakeChannel is where scripts publish that a slot's head became earlier.
 func (s *Slots) WakeChannel() string { return s.wake }

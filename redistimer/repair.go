@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -117,7 +118,7 @@ func (t *Timer) failed(s *slotState, asked time.Time) {
 func (t *Timer) giveToScan(s *slotState) {
 	s.out = true
 	if t.down++; t.down == 1 {
-		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", s.server.err)
+		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.refuses, s.server.err))
 	}
 }
 
@@ -192,14 +193,16 @@ func (t *Timer) Degraded() string {
 		}
 	}
 	var said []string
+	failed := "redis does not answer for %d of %d slots"
 	for _, srv := range t.servers {
 		if srv.refuses != nil && len(srv.groups) > 0 {
 			said = append(said, fmt.Sprintf("redis refuses writes: %v", srv.refuses))
+			failed = "%d of %d slots are out of reach"
 			break
 		}
 	}
 	if failing > 0 {
-		said = append(said, fmt.Sprintf("redis does not answer for %d of %d slots", failing, slots))
+		said = append(said, fmt.Sprintf(failed, failing, slots))
 	}
 	if out > 0 {
 		said = append(said, fmt.Sprintf("the scanner serves %d of them", out))
@@ -217,6 +220,7 @@ func (t *Timer) repair(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		t.checkMemory(ctx)
+		t.tryWrites(ctx)
 		if slots := t.broken(); len(slots) > 0 {
 			t.fillAll(ctx, slots)
 		}
@@ -247,10 +251,7 @@ func (t *Timer) checkMemory(ctx context.Context) {
 	t.background.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, memoryEvery/2)
 		defer cancel()
-		list := t.slots.Memories(ctx)
-		if len(list) == 0 {
-			return // nobody answers
-		}
+		list, all := t.slots.Memories(ctx)
 		evicts, full := "", ""
 		for _, m := range list {
 			switch {
@@ -262,6 +263,9 @@ func (t *Timer) checkMemory(ctx context.Context) {
 		}
 		t.mu.Lock()
 		didEvict, wasFull := t.evicts != "", t.full != ""
+		if !all { // one that does not answer has not changed, as far as is known
+			evicts, full = cmp.Or(evicts, t.evicts), cmp.Or(full, t.full)
+		}
 		t.evicts, t.full = evicts, full
 		t.mu.Unlock()
 		switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,9 @@ type server struct {
 	asking  bool      // a round is under way
 	silent  time.Time // since when it answers nothing; zero: it answers
 	err     error     // what it failed with last
-	refuses error     // why it refused the last write; nil: it took it
+	refuses error     // why it takes no writes; nil: it does, as far as is known
+	refused time.Time // when it last refused one
+	tries   bool      // it is asked whether it takes them again
 	probed  time.Time // when it was last asked whether it answers
 	probes  bool      // it is being asked
 }
@@ -51,8 +54,15 @@ func isAnswer(err error) bool {
 	return err == nil || refused
 }
 
-// isRefusal tells whether a server has answered that it will not.
-func isRefusal(err error) bool { return err != nil && isAnswer(err) }
+// isRefusal tells whether a server has answered that it takes no writes: it is full, its disk is, it is a replica, lacks
+// replicas, or its user may not.
+func isRefusal(err error) bool {
+	if err == nil || !isAnswer(err) {
+		return false
+	}
+	said := err.Error() // of a script, in Redis 6, not at its beginning
+	return slices.ContainsFunc([]string{"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM "}, func(code string) bool { return strings.Contains(said, code) })
+}
 
 // serverOf names the server of a slot, as far as the client knows: it asks nobody. "" is the only one.
 func (s *Slots) serverOf(slot Slot) (addr string, known bool) {
@@ -193,15 +203,44 @@ func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
 	ring(t.ring)
 }
 
-// wrote notes how a write to a server went: one that takes none may answer all the same. The lock is held.
+// wrote notes how a write to a server went. One that takes none may answer all the same: its slots are out of reach until
+// it takes them again. The lock is held.
 func (t *Timer) wrote(srv *server, err error) {
-	switch {
-	case isRefusal(err) && srv.refuses == nil:
-		t.cfg.Logger.Error("Redis refuses writes: what it does not take is scanned", "error", err)
-		srv.refuses = err
-	case err == nil && srv.refuses != nil:
-		t.cfg.Logger.Info("Redis takes writes again")
-		srv.refuses = nil
+	if !isRefusal(err) {
+		return
+	}
+	if srv.refuses == nil {
+		t.cfg.Logger.Error("Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
+	}
+	srv.refuses, srv.refused = err, t.cfg.Now()
+}
+
+// calmAfter is how long a server must not have refused a write before it is believed to take them: one that is nearly
+// full takes some.
+const calmAfter = 3 * time.Second
+
+// tryWrites asks the servers that refuse writes whether they still do.
+func (t *Timer) tryWrites(ctx context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, srv := range t.servers {
+		if srv.refuses == nil || srv.tries || len(srv.groups) == 0 || t.cfg.Now().Sub(srv.refused) < calmAfter {
+			continue
+		}
+		srv.tries = true
+		slot := srv.groups[0].slots[0].slot
+		t.background.Go(func() {
+			err := t.slots.tryWrite(ctx, slot)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			srv.tries = false
+			if t.wrote(srv, err); err == nil {
+				srv.refuses = nil
+				t.cfg.Logger.Info("Redis takes writes again")
+				srv.look()
+				ring(t.ring)
+			}
+		})
 	}
 }
 

@@ -168,38 +168,40 @@ func (m Memory) Evicts() bool { return m.Policy != "" && m.Policy != "noeviction
 // IsFull tells whether a server refuses what needs memory.
 func (m Memory) IsFull() bool { return m.Max > 0 && m.Used >= m.Max && !m.Evicts() }
 
-// Memories asks the servers; those that do not answer are left out.
-func (s *Slots) Memories(ctx context.Context) []Memory {
+// Memories asks the servers. all: each of them has told all of it.
+func (s *Slots) Memories(ctx context.Context) (list []Memory, all bool) {
 	var mu sync.Mutex
-	var list []Memory
+	all = true
 	ask := func(ctx context.Context, server redis.Cmdable) error {
-		if m, err := memory(ctx, server); err == nil {
-			mu.Lock()
-			defer mu.Unlock()
+		m, whole, err := memory(ctx, server)
+		mu.Lock()
+		defer mu.Unlock()
+		if all = all && whole; err == nil {
 			list = append(list, m)
 		}
 		return nil
 	}
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return ask(ctx, master) })
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return ask(ctx, master) })
+		all = all && err == nil
 	} else {
 		_ = ask(ctx, s.client)
 	}
-	return list
+	return list, all
 }
 
-func memory(ctx context.Context, server redis.Cmdable) (m Memory, err error) {
+func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, err error) {
 	info, err := server.InfoMap(ctx, "memory").Result()
 	if err == nil {
 		facts := info["Memory"]
 		m.Policy = facts["maxmemory_policy"]
 		m.Used, _ = strconv.ParseInt(facts["used_memory"], 10, 64)
 		m.Max, _ = strconv.ParseInt(facts["maxmemory"], 10, 64)
-		return m, nil
+		return m, true, nil
 	}
 	config, err := server.ConfigGet(ctx, "maxmemory-policy").Result() // some may use this, and not INFO
 	m.Policy = config["maxmemory-policy"]
-	return m, err
+	return m, false, err
 }
 
 // Wakes calls f for every wake-up of any slot until ctx ends, whose error it

@@ -46,9 +46,13 @@ func (p *pace) note(took time.Duration) {
 	p.last = time.Now()
 }
 
-// fullLasts is how long no write must meet a full disk before it has room again: there is
-// always room for some of them.
-const fullLasts = 5 * time.Second
+// How long no write must meet a full disk before it has room again: there is always room
+// for some of them. Each relapse within fullRelapse makes it longer.
+const (
+	fullLasts   = 5 * time.Second
+	fullLongest = time.Minute
+	fullRelapse = 10 * time.Minute
+)
 
 // condition keeps the Condition of a database.
 type condition struct {
@@ -59,6 +63,7 @@ type condition struct {
 	mu       sync.Mutex
 	failures atomic.Int32 // reads in a row
 	full     time.Time    // when it last had no room for a write
+	fullFor  time.Duration
 	// A disk that is slow shows in writes only.
 	pings, writes pace
 }
@@ -167,9 +172,15 @@ func (c *condition) write(why error, isFull bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isFull {
+		if c.get().Refusing == nil {
+			relapsed := time.Since(c.full) < fullRelapse
+			if c.fullFor = min(4*c.fullFor, fullLongest); !relapsed {
+				c.fullFor = fullLasts
+			}
+		}
 		c.full = time.Now()
 	}
-	if why != nil || time.Since(c.full) >= fullLasts {
+	if why != nil || time.Since(c.full) >= c.fullFor {
 		c.set(func(now *Condition) { now.Refusing = why })
 	}
 }

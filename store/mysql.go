@@ -238,7 +238,7 @@ func isReadOnly(err error) bool {
 }
 
 func (b *mysqlBackend) isRefused(err error) bool {
-	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || b.isTable(err) || b.isStatement(err) ||
+	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || b.isTable(err) || b.isStatement(err) || b.isFull(err) ||
 		isReadOnly(err) || slices.Contains([]int{erDBDenied, erUnknownDB}, mysqlCode(err))
 }
 

@@ -29,8 +29,6 @@ for i = 9, #ARGV, 2 do
   n = n + 1
   ids[n] = ARGV[i]
 end
-call('ZREM', dead, unpack(ids))
-
 local claimed = call('ZMSCORE', prepare, unpack(ids))
 local stored = ARGV[5] == 'new' and call('ZMSCORE', store, unpack(ids)) or {}
 
@@ -48,6 +46,7 @@ for i = 1, n do
   end
 end
 if m == 0 then
+  call('ZREM', dead, unpack(ids))
   return {n}
 end
 
@@ -60,6 +59,7 @@ else
   call('ZREM', store, ARGV[4])
   call('EXPIRE', store, ARGV[7])
 end
+call('ZREM', dead, unpack(ids)) -- not before ZADD: a full Redis refuses a script's first write, and none after it
 first = math.floor(first / 1000)
 if not before or first < math.floor(before / 1000) then
   call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', first) .. ' ' .. ARGV[3])
