@@ -100,7 +100,7 @@ func TestHostileLoads(t *testing.T) {
 			latency[len(latency)/2].Round(time.Millisecond), latency[len(latency)-1].Round(time.Millisecond), peakMemory(t, cmd.Process.Pid)>>20)
 	}
 	size := peakMemory(t, cmd.Process.Pid)
-	require.Greater(t, len(ids), 20)
+	require.Greater(t, len(ids), 5)
 	for _, id := range ids {
 		require.Eventually(t, func() bool {
 			got, err := api.Get(t.Context(), id)

@@ -121,7 +121,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 	awaitDegraded(t, center, "redis refuses writes")
 	awaitDegraded(t, center, "the scanner serves")
 	for range 3 {
-		fired.awaitAll(t, submitSpread(t, center, 50, 0, 3*time.Second), 15*time.Second)
+		fired.awaitAll(t, submitSpread(t, center, 50, 0, 3*time.Second), 30*time.Second)
 		awaitDegraded(t, center, "the scanner serves")
 	}
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())

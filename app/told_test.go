@@ -142,7 +142,7 @@ func TestWhatBreaksIsTold(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, list := readiness(t, c)
 				return list == "" && strings.Contains(log.String(), b.want.better)
-			}, 40*time.Second, 200*time.Millisecond, b.want.better)
+			}, 90*time.Second, 200*time.Millisecond, b.want.better) // Consul's agent looks for its server each half minute
 		})
 	}
 }

@@ -234,7 +234,7 @@ func (t *Timer) repair(ctx context.Context) error {
 }
 
 // memoryEvery is how often the servers are asked for their memory.
-const memoryEvery = 10 * time.Second
+const memoryEvery = 5 * time.Second
 
 // checkMemory looks, now and then, for servers that may throw away what we keep there, and for full ones.
 func (t *Timer) checkMemory(ctx context.Context) {
