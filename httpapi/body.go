@@ -73,13 +73,18 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 	if r.ContentLength > most && r.Header.Get("Expect") != "" {
 		return tooLarge // before it is sent at all
 	}
-	n, err := buf.ReadFrom(io.LimitReader(r.Body, min(most+1, smallMost)))
-	for step, part := int64(smallMost), n; err == nil && part == step && n <= most; { // who sends little holds little
-		step = max(min(n, expected-n)+1, smallMost)
+	limit := min(most+1, smallMost)
+	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit))
+	for _, size := range []int64{begunMost, most} { // who sends little holds little, and who has begun gets all the rest at once
+		if err != nil || n < limit || n > most {
+			break
+		}
+		step := max(min(size, expected)-n, 0) + 1 // one that is too large shows
 		if err = makeRoom(ctx.Context(), step); err == nil {
 			buf.Grow(int(step) + bytes.MinRead)
-			part, err = buf.ReadFrom(io.LimitReader(r.Body, min(step, most+1-n)))
-			n += part
+			var part int64
+			part, err = buf.ReadFrom(io.LimitReader(r.Body, step))
+			n, limit = n+part, limit+step
 		}
 	}
 	var timeout net.Error

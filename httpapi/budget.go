@@ -43,6 +43,8 @@ const (
 	// smallMost is how much of each body is read in any case: that is bounded by the number of connections, and large
 	// bodies never keep small ones out.
 	smallMost = 64 << 10
+	// begunMost is read before all the rest is paid for.
+	begunMost = 256 << 10
 	// bodyCost is what a large body takes in memory: itself, its texts, and what is made of them.
 	bodyCost = 3
 	// roomPatience is how long a body waits for those before it.

@@ -65,6 +65,23 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	require.Equal(t, 200, call(h, "POST", "/v1/tasks/batch", batch).Code)
 }
 
+// Large bodies wait for each other: none is refused because several have begun.
+func TestLargeBodiesTakeTurns(t *testing.T) {
+	h := newFake(newFakeDesk(t), func(c *httpapi.Config) { c.MaxBodies = 9 << 20 }) // room for one of them, and what the others begin with
+	batch := `{"tasks":[{"biz_type":"order_close","biz_id":1,"delay":"1h"}]` + strings.Repeat(" ", 2<<20) + "}"
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/tasks/batch", strings.NewReader(batch)))
+			if w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+	}
+	callers.Wait()
+}
+
 // Long answers do the same: a list is refused, and a batch before anything of it is stored.
 func TestLongAnswersAreBounded(t *testing.T) {
 	d := newFakeDesk(t)
