@@ -61,7 +61,7 @@ func makeRoom(ctx context.Context, bytes int64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, roomPatience)
 	defer cancel()
-	cost := min(bodyCost*bytes, s.most)
+	cost := min(bodyCost*bytes, s.most-s.body) // one body always fits
 	if s.bodies.Acquire(ctx, cost) != nil {
 		return errBusy
 	}

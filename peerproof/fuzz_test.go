@@ -30,11 +30,12 @@ func FuzzHandler(f *testing.F) {
 		w.WriteHeader(http.StatusUnauthorized)
 	})
 	f.Fuzz(func(t *testing.T, method, target, given, body, tag string) {
+		if _, err := http.NewRequest(method, "http://n1"+target, nil); err != nil || !strings.HasPrefix(target, "/") {
+			return // no such request can be sent
+		}
 		request := func() *http.Request {
 			r, err := http.NewRequest(method, "http://n1"+target, strings.NewReader(body))
-			if err != nil || !strings.HasPrefix(target, "/") {
-				t.Skip()
-			}
+			require.NoError(t, err)
 			r.Header.Add("If-Match", tag)
 			return r
 		}
