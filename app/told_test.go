@@ -238,7 +238,7 @@ func (r *ruin) fill(t *testing.T) {
 	const room = 16 << 20 // a file; as large as those that do not grow
 	r.mysql.NoLargerFiles(room)
 	layout := sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
-	ids, err := sharding.NewIDs(layout, 0, time.Now)
+	ids, err := sharding.NewIDs(layout, sharding.MaxWorker, time.Now) // the center's own begin with worker 0
 	require.NoError(t, err)
 	tx, err := r.mysql.DB(t).BeginTx(t.Context(), nil)
 	require.NoError(t, err)
