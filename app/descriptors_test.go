@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -45,7 +47,11 @@ func withoutDescriptors(t *testing.T, url string) {
 	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 1, 1, 1
 	b := &cfg.BizTypes[0]
 	b.Processor, b.Webhook.URL, b.MaxRetries = "webhook", url, 1
-	c := run(t, cfg)
+	cfg.HTTP.MaxConnections = 1000
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 1010, Max: 4096}))
+	log := &logbook{}
+	c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	require.Contains(t, log.String(), "may run out of file descriptors")
 	degraded := func(collect *assert.CollectT) string { // by a connection that there is
 		answer, err := http.Get("http://" + c.Addr() + "/readyz")
 		require.NoError(collect, err)
@@ -68,7 +74,7 @@ func withoutDescriptors(t *testing.T, url string) {
 	is(fire(), task.Processed)
 	require.EventuallyWithT(t, func(collect *assert.CollectT) { require.Empty(collect, degraded(collect)) }, 10*time.Second, 50*time.Millisecond)
 
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 100, Max: 100}))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 100, Max: 4096}))
 	var taken []*os.File
 	for {
 		f, err := os.Open(os.DevNull)

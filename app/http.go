@@ -1,9 +1,11 @@
 package app
 
 import (
+	"math"
 	"net/http"
 	"syscall"
 
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
 )
 
@@ -15,19 +17,37 @@ func (a *App) httpServer() *http.Server {
 		Logger: log, Version: a.opts.version,
 	})
 	server := httpapi.Server(a.cfg.HTTP.Listen, handler, log)
-	httpapi.LimitConnections(server, maxConnections(a.cfg.HTTP.MaxConnections))
+	limit, accepted := maxDescriptors(), a.cfg.HTTP.MaxConnections
+	if accepted == 0 { // half of them is left to what the center itself connects to
+		accepted = min(10_000, max(16, limit/2))
+	}
+	if needed := accepted + connections(a.cfg); needed > limit {
+		log.Warn("the process may run out of file descriptors; raise its limit (ulimit -n), or lower http.max_connections or the biz_types' workers",
+			"limit", limit, "needed", needed)
+	}
+	httpapi.LimitConnections(server, accepted)
 	return server
 }
 
-// maxConnections leaves half of the descriptors to what the center itself connects to.
-func maxConnections(configured int) int {
-	const most = 10_000
+// maxDescriptors is how many files and connections the process may have open.
+func maxDescriptors() int {
 	var limit syscall.Rlimit
-	switch {
-	case configured > 0:
-		return configured
-	case syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil:
-		return most
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
+		return math.MaxInt32
 	}
-	return int(min(most, max(16, limit.Cur/2)))
+	return int(limit.Cur)
+}
+
+// connections is how many files and connections a node may have open at once, but for those that it accepts: one a
+// worker, and those to its databases.
+func connections(cfg configs.Config) int {
+	each := cfg.Store.MySQL.MaxOpenConns + 5 // to ping, and to hold it
+	if cfg.Store.Driver == configs.DriverSQLite {
+		each = 5 * 3 // a writer and four readers, each with its journal and index
+	}
+	open := cfg.Store.Databases * each
+	for _, b := range cfg.BizTypes {
+		open += b.Workers
+	}
+	return open
 }

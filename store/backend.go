@@ -14,8 +14,8 @@ import (
 type backend interface {
 	// reader is the GORM handle for queries on a database.
 	reader(database int) *gorm.DB
-	// ping tells whether a database answers.
-	ping(ctx context.Context, database int) error
+	// ping tells whether a database answers within probeTimeout, once it is connected, and after how long.
+	ping(ctx context.Context, database int) (took time.Duration, err error)
 	// transact runs statements in one transaction, all or nothing, and tells how
 	// many rows each one changed; see unsure. It waits for no lock, if the server knows
 	// how: who shares the transaction must not wait for another's row.

@@ -42,7 +42,7 @@ type pace struct {
 }
 
 func (p *pace) note(took time.Duration) {
-	p.mean += (min(took, 2*slowAnswer) - p.mean) / 5 // one that takes very long is no more than one
+	p.mean += (min(took, 2*slowAnswer) - p.mean) / 4 // one that takes very long is no more than one
 	p.last = time.Now()
 }
 
@@ -75,7 +75,7 @@ func (s *Store) Condition(database int) Condition { return s.dbs[database].condi
 // since, somebody is to try.
 func (s *Store) isDown(database int) error {
 	c := &s.dbs[database].condition
-	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+probeTimeout) {
+	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+connectTimeout) {
 		return nil
 	}
 	return c.get().Down
@@ -226,8 +226,9 @@ func (p *noted) QueryRowContext(ctx context.Context, query string, args ...any) 
 
 // How the databases are watched.
 const (
-	probeEvery   = time.Second
-	probeTimeout = time.Second
+	probeEvery     = time.Second
+	probeTimeout   = 3 * time.Second // for an answer: one that takes longer is none
+	connectTimeout = 8 * time.Second // a handshake is five answers
 )
 
 // Watch asks each database once a second until ctx ends, whose error it answers: those
@@ -260,18 +261,21 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 // them, whether it still is. On MySQL it has a connection of its own: it waits for no statement of the
 // store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
-	asking, cancel := patience(ctx, probeTimeout)
+	asking, cancel := patience(ctx, connectTimeout)
 	defer cancel()
-	c, began := &s.dbs[database].condition, time.Now()
-	switch err := s.backend.ping(asking, database); {
+	c := &s.dbs[database].condition
+	switch took, err := s.backend.ping(asking, database); {
 	case errors.Is(err, ErrReadOnly):
 		s.noteRead(asking, database, nil)
 		s.noteWrite(asking, database, err)
 	case err != nil:
 		s.noteRead(asking, database, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			s.noteRead(asking, database, err) // it had the time of many
+		}
 	default:
 		s.noteRead(asking, database, nil)
-		c.notePace(&c.pings, time.Since(began))
+		c.notePace(&c.pings, took)
 		if c.isToTry() {
 			writing, cancel := patience(ctx, probeTimeout+endPatience(s.cfg.Timeout))
 			defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,31 @@ func TestTheConditionOfADatabase(t *testing.T) {
 	setReadOnly(t, own, 0)
 	is(store.Condition.Usable)
 	require.Len(t, seen.list, 6, "each once")
+}
+
+// A server that takes its time with all that it says, connecting among it, is slow and not out of reach.
+func TestASlowDatabaseIsNotDown(t *testing.T) {
+	t.Parallel()
+	shared := testrig.MySQL(t)
+	line := testrig.StartProxy(t, shared.Addr())
+	f := openFixture(t, store.Config{
+		Driver: store.MySQL, Layout: small, Timeout: 3 * time.Second,
+		DSNs: []string{fmt.Sprintf(shared.DSN(), 0), strings.Replace(fmt.Sprintf(shared.DSN(), 1), shared.Addr(), line.Addr(), 1)},
+	})
+	seen := &changes{t: t}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, seen.note) }()
+	t.Cleanup(func() { stop(); require.ErrorIs(t, <-ended, context.Canceled) })
+	until := time.Now().Add(12 * time.Second)
+	for line.Delay(900 * time.Millisecond); time.Now().Before(until) || f.Condition(1).Slow == 0; time.Sleep(10 * time.Millisecond) {
+		require.Less(t, time.Since(until), 18*time.Second)
+		require.True(t, f.Writable(1), f.Condition(1))
+	}
+	require.Len(t, seen.list, 1)
+	line.Delay(0)
+	require.Eventually(t, func() bool { return seen.last() == store.Condition{} && f.Condition(1) == store.Condition{} }, 30*time.Second, 10*time.Millisecond)
+	require.Len(t, seen.list, 2)
 }
 
 // What one table, one row or one caller is to blame for says nothing of its database.

@@ -131,19 +131,27 @@ var ErrReadOnly = errors.New("the server is read-only")
 
 // ping tells whether new connections lead to a server that takes writes. A demoted
 // primary answers, and so it counts as down, also where our user may write to it.
-func (b *mysqlBackend) ping(ctx context.Context, database int) error {
-	var readOnly bool
-	err := b.pings[database].QueryRowContext(ctx, "SELECT @@global.read_only OR @@global.innodb_read_only").Scan(&readOnly)
+func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Duration, err error) {
+	conn, err := b.pings[database].Conn(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	began := time.Now()
+	var readOnly bool
+	if err := conn.QueryRowContext(ctx, "SELECT @@global.read_only OR @@global.innodb_read_only").Scan(&readOnly); err != nil {
+		return 0, err
+	}
+	took = time.Since(began)
 	s := b.servers[database]
 	if readOnly {
 		s.leave()
-		return ErrReadOnly
+		return took, ErrReadOnly
 	}
 	if s.readOnly.Swap(false) {
 		s.turn.Add(1) // what was connected between the last refusal and now
 	}
-	return nil
+	return took, nil
 }

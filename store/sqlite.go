@@ -120,11 +120,13 @@ func sqliteDSN(dir string, i int, queryOnly bool, wait time.Duration) string {
 	return dsn
 }
 
-func (b *sqliteBackend) ping(ctx context.Context, database int) error {
+func (b *sqliteBackend) ping(ctx context.Context, database int) (took time.Duration, err error) {
 	if err := b.intact(database); err != nil {
-		return err
+		return 0, err
 	}
-	return b.readers[database].PingContext(ctx)
+	began := time.Now()
+	err = b.readers[database].PingContext(ctx)
+	return time.Since(began), err
 }
 
 func (b *sqliteBackend) reader(database int) *gorm.DB { return b.gorms[database] }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Proxy is a TCP line to a server that a test can break without touching the server. Call its methods from the test's
@@ -21,6 +22,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	upstream string        // of new connections
 	gate     chan struct{} // closed: data may pass
+	delay    time.Duration // of what the server says
 	hang     func()        // ends listener and connections; nil while cut
 }
 
@@ -47,6 +49,13 @@ func (p *Proxy) Turn(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.upstream = upstream
+}
+
+// Delay makes all that the server says arrive so much later.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
 }
 
 // Cut drops all connections and refuses new ones. Once it returns, nothing passes any more.
@@ -145,8 +154,8 @@ func (p *Proxy) carry(ctx context.Context, client net.Conn) {
 	defer closeWith(ctx, server)()
 
 	var pumps sync.WaitGroup
-	pumps.Go(func() { p.pump(ctx, server, client) })
-	pumps.Go(func() { p.pump(ctx, client, server) })
+	pumps.Go(func() { p.pump(ctx, server, client, p.mayPass) })
+	pumps.Go(func() { p.pump(ctx, client, server, p.mayPassLater) })
 	pumps.Wait()
 }
 
@@ -161,11 +170,11 @@ func closeWith(ctx context.Context, conn net.Conn) func() {
 
 // pump passes on what src says, its last word too. Each wait at the gate is after reading, so what is held back is no
 // more than a buffer and what the kernel takes.
-func (p *Proxy) pump(ctx context.Context, dst, src net.Conn) {
+func (p *Proxy) pump(ctx context.Context, dst, src net.Conn, mayPass func(context.Context) bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, readErr := src.Read(buf)
-		if !p.mayPass(ctx) {
+		if !mayPass(ctx) {
 			return
 		}
 		_, writeErr := dst.Write(buf[:n])
@@ -177,6 +186,22 @@ func (p *Proxy) pump(ctx context.Context, dst, src net.Conn) {
 			_, _ = src.Close(), dst.Close() // so that the other pump ends
 			return
 		}
+	}
+}
+
+// mayPassLater waits for the delay, and while the line is stalled.
+func (p *Proxy) mayPassLater(ctx context.Context) bool {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if delay == 0 {
+		return p.mayPass(ctx)
+	}
+	select {
+	case <-time.After(delay):
+		return p.mayPass(ctx)
+	case <-ctx.Done():
+		return false
 	}
 }
 
