@@ -1,22 +1,17 @@
-// Package app builds the timeout center from its rooms, and starts and drains
+// Package app builds the timeout center from its packages, and starts and drains
 // them in a visible order.
 //
 // A configuration and the user's processors come in; a running center goes out.
-// It is the only room that knows all others, and the only one that knows the
+// It is the only package that knows all others, and the only one that knows the
 // configuration.
 //
-//	cfg, err := configs.Load("", os.Environ())
-//	center, err := app.New(cfg, app.WithProcessor("order_close", closeOrder))
-//	err = center.Run(ctx)
-//
-// Run works until ctx ends, then drains. Programs that embed the center submit
-// through Desk.
+// Run works until its context ends, then drains; Start and Stop are the two halves of
+// it. Programs that embed the center submit through Desk.
 package app
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -68,100 +63,35 @@ type App struct {
 	storeID         atomic.Value // string; see StoreID
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
+
+	stop    context.CancelFunc // of Start
+	ended   chan struct{}      // closed once its Run has ended, with failure
+	failure error
 }
 
-// Option changes how an App is built.
-type Option func(*options) error
-
-type options struct {
-	logger     *slog.Logger
-	version    string
-	configPath string
-	environ    []string
-	processors []namedProcessor
-	noHTTP     bool
-	audit      func(partition int, owned bool)
-	ready      func(addr string)
-}
-
-type namedProcessor struct {
-	name  string
-	build processor.Constructor
-}
-
-// WithProcessor registers a Go processor under the name that biz_types[].processor
-// uses. All business types that name it share p. A name that is taken, also by a
-// shipped processor (log, webhook), makes New fail.
-func WithProcessor(name string, p processor.Processor) Option {
-	return WithConstructor(name, func(task.BizType, any) (processor.Processor, error) { return keepOpen(p), nil })
-}
-
-// WithConstructor registers a processor that is built anew for each business type.
-func WithConstructor(name string, c processor.Constructor) Option {
-	return func(o *options) error {
-		o.processors = append(o.processors, namedProcessor{name, c})
-		return nil
-	}
-}
-
-// WithLogger sets the logger. Defaults to slog.Default.
-func WithLogger(l *slog.Logger) Option {
-	return func(o *options) error { o.logger = l; return nil }
-}
-
-// WithVersion sets the version that the HTTP API tells.
-func WithVersion(v string) Option {
-	return func(o *options) error { o.version = v; return nil }
-}
-
-// WithConfigFile re-reads biz_types from this file, on SIGHUP (App.Reload) and
-// when it changes. environ is what configs.Load was given.
-func WithConfigFile(path string, environ []string) Option {
-	return func(o *options) error { o.configPath, o.environ = path, environ; return nil }
-}
-
-// WithoutHTTP runs the center without a listener, for programs that embed it.
-func WithoutHTTP() Option {
-	return func(o *options) error { o.noHTTP = true; return nil }
-}
-
-// WithAudit tells f, each time that a part of this node asks before it works on a
-// partition, whether it may: the answers of all nodes put together show whether a
-// partition ever had two owners. f must be quick; many goroutines call it.
-func WithAudit(f func(partition int, owned bool)) Option {
-	return func(o *options) error { o.audit = f; return nil }
-}
-
-// WithReady calls f once the center works; addr is the real address of the
-// HTTP API, empty without one.
-func WithReady(f func(addr string)) Option {
-	return func(o *options) error { o.ready = f; return nil }
-}
-
-// New builds a center. It connects to nothing and starts nothing. A
-// configuration that is wrong gives an error that names the field.
+// New builds a center. It connects to nothing and starts nothing; on SQLite it makes
+// the directory of the store. A configuration that is wrong gives an error that names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	a := &App{cfg: cfg, node: nodeName(cfg), registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, pokes: make(chan struct{}, 1)}
+	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, pokes: make(chan struct{}, 1)}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {
 			return nil, err
 		}
 	}
+	var err error
+	if a.cfg, err = a.opts.configure(cfg); err != nil {
+		return nil, err
+	}
+	a.node = a.cfg.Node.Name
+	types, err := bizTypes(a.cfg)
+	if err != nil {
+		return nil, err
+	}
 	if err := processors.Register(a.registry, a.component("processors")); err != nil {
 		return nil, err
 	}
-	for _, p := range a.opts.processors {
-		if err := a.registry.Register(p.name, p.build); err != nil {
-			return nil, err
-		}
-	}
-	types, err := bizTypes(cfg)
-	if err != nil {
+	if err := a.opts.register(a.registry, types.All()); err != nil {
 		return nil, err
 	}
 	for _, b := range types.All() {
@@ -186,25 +116,3 @@ func (a *App) Node() string { return a.node }
 
 // component gives each part of the center a logger of its own.
 func (a *App) component(name string) *slog.Logger { return a.opts.logger.With("component", name) }
-
-func nodeName(cfg configs.Config) string {
-	if cfg.Node.Name != "" {
-		return cfg.Node.Name
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return fmt.Sprintf("%s-%d", host, os.Getpid())
-}
-
-// keepOpen hides the Close of a processor that is the caller's.
-func keepOpen(p processor.Processor) processor.Processor {
-	if b, ok := p.(processor.Batch); ok {
-		return struct {
-			processor.Processor
-			processor.Batch
-		}{p, b}
-	}
-	return struct{ processor.Processor }{p}
-}

@@ -19,7 +19,6 @@ import (
 // redisClient makes the client of the redis engine. It connects when it is first
 // used: a center without redis-mode types needs no Redis.
 func redisClient(cfg configs.Redis) redis.UniversalClient {
-	redis.SetLogger(quiet{}) // its errors come back to us, and are told once
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
@@ -43,10 +42,6 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 func isEmbedded(cfg configs.Redis) bool {
 	return slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded})
 }
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // embedded is a Redis inside this process and its client. The first connection
 // starts it, Close ends it. Nobody else can reach it: it listens nowhere.

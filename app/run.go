@@ -22,6 +22,46 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(a.run(ctx), a.store.Close())
 }
 
+// Start runs the center and returns when it takes tasks, or why it does not. The end of ctx ends it as Stop does,
+// without anybody waiting.
+func (a *App) Start(ctx context.Context) error {
+	ctx, a.stop = context.WithCancel(ctx)
+	ready, then := make(chan struct{}), a.opts.ready
+	a.opts.ready = func(addr string) {
+		if then != nil {
+			then(addr)
+		}
+		close(ready)
+	}
+	a.ended = make(chan struct{})
+	go func() {
+		a.failure = a.Run(ctx)
+		close(a.ended)
+	}()
+	select {
+	case <-ready:
+		return nil
+	case <-a.ended:
+		a.stop()
+		return a.failure
+	}
+}
+
+// Stop drains the center that Start started, as the end of Run's context does, and waits for that or for the end of
+// ctx. A nil error means that everything that was running has been recorded.
+func (a *App) Stop(ctx context.Context) error {
+	if a.stop == nil {
+		return errors.New("stop: the center was not started by Start")
+	}
+	a.stop()
+	select {
+	case <-a.ended:
+		return a.failure
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (a *App) run(ctx context.Context) error {
 	// Start order: first what can refuse, then what works, then the door.
 	lanes, err := a.buildLanes(a.cfg) // a processor may refuse its settings
@@ -242,6 +282,9 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 		cfg.BizTypes = a.inForce // the environment has none
 	}
 	var types *task.Types
+	if err == nil {
+		cfg, err = a.opts.configure(cfg)
+	}
 	if err == nil {
 		types, err = bizTypes(cfg)
 	}

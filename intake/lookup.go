@@ -3,14 +3,18 @@ package intake
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// MaxPage is how many tasks a look-up answers at most.
-const MaxPage = 1000
+// How many tasks a look-up answers: if it does not say, and at most.
+const (
+	DefaultPage = 100
+	MaxPage     = 1000
+)
 
 // Get reads one task; task.ErrNotFound if there is none.
 func (d *Desk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
@@ -82,7 +86,7 @@ type List struct {
 	BizType string       // name; empty: all
 	Status  *task.Status // nil: all
 	After   uint64       // the Next of the page before; 0: the first page
-	Limit   int          // 1 to MaxPage
+	Limit   int          // at most MaxPage; 0: DefaultPage
 }
 
 // Page is a part of a look-up's answer.
@@ -101,18 +105,32 @@ func (d *Desk) List(ctx context.Context, q List) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	list, err := d.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: q.Limit + 1})
-	return page(list, q.Limit), err
+	limit, err := pageLimit(q.Limit)
+	if err != nil {
+		return Page{}, err
+	}
+	list, err := d.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: limit + 1})
+	return page(list, limit), err
 }
 
-// ListDead reads the dead tasks of a business type (empty: of all).
+// ListDead reads the dead tasks of a business type (empty: of all); limit as in List.
 func (d *Desk) ListDead(ctx context.Context, bizType string, after uint64, limit int) (Page, error) {
 	id, err := d.typeFilter(bizType)
 	if err != nil {
 		return Page{}, err
 	}
+	if limit, err = pageLimit(limit); err != nil {
+		return Page{}, err
+	}
 	list, err := d.cfg.Store.ListDead(ctx, id, after, limit+1)
 	return page(list, limit), err
+}
+
+func pageLimit(limit int) (int, error) {
+	if limit < 0 || limit > MaxPage {
+		return 0, &task.FieldError{Field: "limit", Message: fmt.Sprintf("is %d; it must be from 1 to %d", limit, MaxPage)}
+	}
+	return cmp.Or(limit, DefaultPage), nil
 }
 
 // page cuts the one task off that was read to see whether there are more.

@@ -28,10 +28,6 @@ type Layout struct {
 	Partitions        int // P
 }
 
-// DefaultPartitions is P where a configuration names none: 256, or the number
-// of shards where that is less.
-func DefaultPartitions(databases, tables int) int { return min(256, databases*tables) }
-
 // Validate tells what is wrong with a layout, naming the configuration key.
 func (l Layout) Validate() error {
 	switch {

@@ -73,8 +73,6 @@ func TestLayoutRefusals(t *testing.T) {
 	} {
 		require.ErrorContains(t, c.layout.Validate(), c.names)
 	}
-	require.Equal(t, 256, sharding.DefaultPartitions(8, 1024))
-	require.Equal(t, 8, sharding.DefaultPartitions(2, 4))
 }
 
 func TestJobIDRoundTrips(t *testing.T) {

@@ -57,7 +57,7 @@ func openMySQL(cfg Config) (backend, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		g, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), gormConfig())
+		g, err := openGORM(pool)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -74,12 +74,14 @@ func openMySQL(cfg Config) (backend, error) {
 	return b, nil
 }
 
-func gormConfig() *gorm.Config {
-	return &gorm.Config{
+// openGORM makes a GORM handle that reads over a pool. It connects to nothing. SQLite understands the few SELECTs that
+// GORM makes for MySQL.
+func openGORM(pool *sql.DB) (*gorm.DB, error) {
+	return gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard, // errors are returned, not logged
 		DisableAutomaticPing:   true,
 		SkipDefaultTransaction: true,
-	}
+	})
 }
 
 // MySQLDSN is the DSN of database number i, with what the product needs set:

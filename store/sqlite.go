@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	gormsqlite "gorm.io/driver/sqlite"
 	"gorm.io/gorm"
 	"modernc.org/sqlite"
 	sqlitelib "modernc.org/sqlite/lib"
@@ -43,13 +42,6 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	// GORM asks a connection for SQLite's version. It must not be one to a file:
-	// a file that is unfit now is its own database's affair.
-	nowhere, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		return nil, err
-	}
-	defer nowhere.Close()
 	b := &sqliteBackend{dir: cfg.Dir, held: held{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := sql.Open("sqlite", sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
@@ -65,11 +57,10 @@ func openSQLite(cfg Config) (backend, error) {
 		reader.SetMaxOpenConns(4)
 		reader.SetMaxIdleConns(4)
 		b.readers = append(b.readers, reader)
-		g, err := gorm.Open(&gormsqlite.Dialector{Conn: nowhere}, gormConfig())
+		g, err := openGORM(reader)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		g.ConnPool, g.Statement.ConnPool = reader, reader
 		b.gorms = append(b.gorms, g)
 	}
 	return b, nil

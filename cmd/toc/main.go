@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/configs"
@@ -23,6 +24,7 @@ var version = "dev"
 
 func main() {
 	syscall.Umask(0o077) // what it writes, tasks and tokens, is for its user alone
+	logging.Disable()    // of go-redis: its errors come back to us, and are told once
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now))
 }
 

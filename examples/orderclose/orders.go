@@ -1,10 +1,12 @@
 package main
 
 import (
+	"database/sql"
+	"errors"
 	"net/url"
 	"time"
 
-	"gorm.io/driver/sqlite"
+	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 	_ "modernc.org/sqlite" // the driver "sqlite", without cgo
@@ -24,7 +26,7 @@ type order struct {
 	ID        uint64
 	ProductID uint64
 	Pieces    int
-	Status    status `gorm:"index"`
+	Status    status
 	JobID     uint64 // its timeout in the center
 	PlacedAt  time.Time
 	PayBefore time.Time
@@ -43,22 +45,31 @@ const (
 // orders is the shop's database.
 type orders struct{ *gorm.DB }
 
-// openOrders opens the database, and makes it if it is not there.
+// schema makes the tables, where they are not there.
+var schema = []string{
+	"CREATE TABLE IF NOT EXISTS products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, initial INTEGER NOT NULL, stock INTEGER NOT NULL)",
+	`CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, product_id INTEGER NOT NULL, pieces INTEGER NOT NULL, status TEXT NOT NULL,
+		job_id INTEGER NOT NULL, placed_at DATETIME NOT NULL, pay_before DATETIME NOT NULL, paid_at DATETIME, closed_at DATETIME)`,
+	"CREATE INDEX IF NOT EXISTS orders_by_status ON orders (status)",
+}
+
+// openOrders opens the database, and makes it if it is not there. A shop's own is MySQL; GORM's statements for that
+// run on SQLite, too.
 func openOrders(file string) (orders, error) {
 	settings := url.Values{"_pragma": {"journal_mode(WAL)", "busy_timeout(10000)"}, "_txlock": {"immediate"}, "_time_format": {"sqlite"}}
-	db, err := gorm.Open(sqlite.Dialector{DriverName: "sqlite", DSN: "file:" + file + "?" + settings.Encode()}, &gorm.Config{
-		Logger:  logger.Discard,
-		NowFunc: func() time.Time { return time.Now().UTC() },
-	})
-	if err != nil {
-		return orders{}, err
-	}
-	pool, err := db.DB()
+	pool, err := sql.Open("sqlite", "file:"+file+"?"+settings.Encode())
 	if err != nil {
 		return orders{}, err
 	}
 	pool.SetMaxOpenConns(1) // SQLite has one writer
-	return orders{db}, db.AutoMigrate(&product{}, &order{})
+	db, err := gorm.Open(mysql.New(mysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
+		Logger:  logger.Discard,
+		NowFunc: func() time.Time { return time.Now().UTC() },
+	})
+	for _, statement := range schema {
+		err = errors.Join(err, db.Exec(statement).Error)
+	}
+	return orders{db}, err
 }
 
 func (db orders) close() error {

@@ -1,0 +1,97 @@
+package app_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// A business type that the program brings stays when the file's types are read again, takes the place of one of the
+// file with its name, and has the defaults where it says nothing.
+func TestWithBizType(t *testing.T) {
+	t.Parallel()
+	ran := make(chan task.Task, 1)
+	ours := app.WithBizType(configs.BizType{ID: 9, Name: "ours", Workers: 2}, processor.Func(func(_ context.Context, row task.Task) error {
+		ran <- row
+		return nil
+	}))
+	cfg := embedded(t)
+	cfg.BizTypes[0].Name, cfg.BizTypes[0].Processor = "ours", "log"
+	file := filepath.Join(cfg.Store.SQLite.Dir, "toc.yaml")
+	put := func(types string) { require.NoError(t, os.WriteFile(file, []byte(types), 0o600)) }
+	put("biz_types: [{id: 1, name: ours, processor: log}]")
+	log := &logbook{}
+	c := run(t, cfg, ours, app.WithConfigFile(file, nil), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	fires := func() {
+		t.Helper()
+		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "ours", BizID: 1, When: intake.In(0)})
+		require.NoError(t, err)
+		select {
+		case row := <-ran:
+			require.EqualValues(t, 9, row.BizType)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it did not run", log.String())
+		}
+	}
+	fires()
+	put("biz_types: [{id: 1, name: theirs, processor: log}]")
+	c.Reload()
+	require.Eventually(t, func() bool {
+		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "theirs", BizID: 1, When: intake.In(time.Hour)})
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+	fires()
+
+	_, err := app.New(cfg, ours, ours)
+	require.ErrorContains(t, err, `biz_types[1].id`)
+	_, err = app.New(cfg, app.WithBizType(configs.BizType{ID: 9, Name: "ours", Processor: "other"}, nil))
+	require.ErrorContains(t, err, "leave Processor empty")
+}
+
+// Start returns once tasks are taken, or with the reason why they are not. Stop drains, and says so if ctx does not give
+// it the time.
+func TestStartAndStop(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	running, end := make(chan struct{}), make(chan struct{})
+	slow := processor.Func(func(context.Context, task.Task) error {
+		close(running)
+		<-end
+		return nil
+	})
+	c, err := app.New(cfg, app.WithProcessor("ledger", slow), app.WithLogger(testLogger(t)))
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Stop(t.Context()), "was not started")
+	require.NoError(t, c.Start(t.Context()))
+	second, err := app.New(cfg, app.WithProcessor("ledger", slow), app.WithLogger(testLogger(t)))
+	require.NoError(t, err)
+	require.ErrorContains(t, second.Start(t.Context()), "in use")
+
+	row, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+	require.NoError(t, err)
+	<-running
+	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Stop(hasty), context.DeadlineExceeded)
+	close(end)
+	require.NoError(t, c.Stop(t.Context()))
+
+	again, err := app.New(cfg, app.WithProcessor("ledger", slow), app.WithLogger(testLogger(t)))
+	require.NoError(t, err)
+	require.NoError(t, again.Start(t.Context()))
+	got, err := again.Desk().Get(t.Context(), row.Task.JobID)
+	require.NoError(t, err)
+	require.Equal(t, task.Processed, got.Status)
+	require.NoError(t, again.Stop(t.Context()))
+}
