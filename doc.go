@@ -12,7 +12,7 @@
 //	store             and a row in one of 8 × 1024 tables: the only truth
 //	scanner           a cron tick reads what is due soon
 //	queue             holds it until its millisecond
-//	processor         runs it; processors/ has the ones that ship
+//	worker            runs it by a processor; processor/webhook and processor/logger ship
 //	store             the outcome is recorded by a compare-and-set
 //
 // Around them:

@@ -21,13 +21,13 @@ import (
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/processor"
-	"github.com/timeoutcenter/toc/processors"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // App is a timeout center: one node. Make it with New, work it with Run.
@@ -44,7 +44,7 @@ type App struct {
 	store   *store.Store
 	cluster membership
 	queue   *queue.Queue
-	runner  *processor.Runner
+	runner  *worker.Runner
 	scanner *scanner.Scanner
 	timer   *redistimer.Timer
 	desk    *intake.Desk
@@ -88,9 +88,7 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := processors.Register(a.registry, a.component("processors")); err != nil {
-		return nil, err
-	}
+	a.registerShipped()
 	if err := a.opts.register(a.registry, types.All()); err != nil {
 		return nil, err
 	}

@@ -9,13 +9,15 @@ import (
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
-	"github.com/timeoutcenter/toc/processors"
+	"github.com/timeoutcenter/toc/processor/logger"
+	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // build makes every room, from the ground up.
@@ -54,7 +56,7 @@ func (a *App) build() error {
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
-	a.runner = processor.New(processor.Config{
+	a.runner = worker.New(worker.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
 		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick,
 		Term: owned.Term, TakenUncleanly: a.cluster.Ownership().TakenUncleanly, Settled: a.cluster.Ownership().Settled,
@@ -76,6 +78,21 @@ func (a *App) build() error {
 	a.desk = intake.New(desk)
 	a.metrics.Watch(a.state)
 	return nil
+}
+
+// registerShipped registers the processors that ship.
+func (a *App) registerShipped() {
+	log := a.component("processors")
+	for name, build := range map[string]processor.Constructor{
+		configs.ProcessorLog: func(b task.BizType, _ any) (processor.Processor, error) { return logger.New(b, log), nil },
+		configs.ProcessorWebhook: func(b task.BizType, settings any) (processor.Processor, error) {
+			return webhook.New(b, settings.(webhook.Config))
+		},
+	} {
+		if err := a.registry.Register(name, build); err != nil {
+			panic(err) // the registry is new: no name is taken
+		}
+	}
 }
 
 // Layout is the layout of a configuration.
@@ -119,7 +136,7 @@ func bizType(b configs.BizType) task.BizType {
 // builtLane is a lane with the configuration that it was built from.
 type builtLane struct {
 	cfg  configs.BizType
-	lane *processor.Lane
+	lane *worker.Lane
 }
 
 // buildLanes builds the lanes of a configuration. Business types that did not
@@ -133,19 +150,19 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		}
 		var settings any
 		if b.Processor == configs.ProcessorWebhook {
-			settings = processors.WebhookConfig{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout}
+			settings = webhook.Config{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout}
 		}
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {
 			return nil, err
 		}
-		built[b.ID] = builtLane{b, &processor.Lane{BizType: bizType(b), Processor: p}}
+		built[b.ID] = builtLane{b, &worker.Lane{BizType: bizType(b), Processor: p}}
 	}
 	return built, nil
 }
 
-func laneList(built map[uint64]builtLane) []*processor.Lane {
-	list := make([]*processor.Lane, 0, len(built))
+func laneList(built map[uint64]builtLane) []*worker.Lane {
+	list := make([]*worker.Lane, 0, len(built))
 	for _, b := range built {
 		list = append(list, b.lane)
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // Run works until ctx ends or a part of the center fails, then drains. A nil
@@ -85,7 +85,7 @@ func (a *App) run(ctx context.Context) error {
 	defer giveUp()
 	work, stopWork := context.WithCancel(patience)
 	defer stopWork()
-	laneSets := make(chan []*processor.Lane, 1)
+	laneSets := make(chan []*worker.Lane, 1)
 	laneSets <- laneList(lanes)
 
 	g, failed := errgroup.WithContext(patience)
@@ -246,7 +246,7 @@ func (a *App) running() int {
 }
 
 // watchConfig puts changed biz_types in force until ctx ends.
-func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*processor.Lane) error {
+func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) error {
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
 		a.reload(ctx, cfg, err, laneSets)
 	})
@@ -276,7 +276,7 @@ func (a *App) Reload() {
 }
 
 // reload puts the biz_types of a new configuration in force, all or nothing.
-func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*processor.Lane) {
+func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*worker.Lane) {
 	log := a.component("configs")
 	if a.opts.configPath == "" {
 		cfg.BizTypes = a.inForce // the environment has none

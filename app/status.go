@@ -10,9 +10,9 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/metrics"
-	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // state reads what the metrics show of this moment.
@@ -160,7 +160,7 @@ const (
 	reasonSlow        = "database_slow"
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
-	// and the processor.TroubleKinds
+	// and the worker.TroubleKinds
 )
 
 // trouble is something that users should know: /readyz says it, toc_degraded counts it.
@@ -236,7 +236,7 @@ func (a *App) troubles() (list []trouble, ready bool) {
 }
 
 // ignoredTimeout is what /readyz says of runs that do not end.
-func ignoredTimeout(s processor.Stuck) string {
+func ignoredTimeout(s worker.Stuck) string {
 	if s.Runs > 1 {
 		return fmt.Sprintf("%d runs of %s have ignored their time-out for %s", s.Runs, s.BizType, s.For.Round(time.Second))
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // latenessBuckets reach from half a millisecond to an hour.
@@ -57,8 +57,8 @@ type series struct {
 	submitted prometheus.Counter
 	lateness  prometheus.Observer
 	run       prometheus.Observer
-	fenced    map[processor.Fence]prometheus.Counter
-	runs      map[processor.Outcome]prometheus.Counter
+	fenced    map[worker.Fence]prometheus.Counter
+	runs      map[worker.Outcome]prometheus.Counter
 }
 
 // New makes the metrics of a process.
@@ -144,18 +144,18 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  m.lateness.WithLabelValues(b.Name, string(b.Mode)),
 		run:       m.run.WithLabelValues(b.Name),
-		fenced:    make(map[processor.Fence]prometheus.Counter),
-		runs:      make(map[processor.Outcome]prometheus.Counter),
+		fenced:    make(map[worker.Fence]prometheus.Counter),
+		runs:      make(map[worker.Outcome]prometheus.Counter),
 	}
 	m.expired.WithLabelValues(b.Name)
 	m.unarmed.WithLabelValues(b.Name)
 	for _, reason := range redistimer.Reasons {
 		m.rearmed.WithLabelValues(b.Name, reason)
 	}
-	for _, why := range processor.Fences {
+	for _, why := range worker.Fences {
 		s.fenced[why] = m.fenced.WithLabelValues(b.Name, string(why))
 	}
-	for _, o := range processor.Outcomes {
+	for _, o := range worker.Outcomes {
 		s.runs[o] = m.runs.WithLabelValues(b.Name, string(b.Mode), string(o))
 	}
 	return s
@@ -173,20 +173,20 @@ func (m *Metrics) of(b task.BizType) *series {
 // Submitted implements intake.Observer.
 func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(float64(tasks)) }
 
-// Started implements processor.Observer.
+// Started implements worker.Observer.
 func (m *Metrics) Started(b task.BizType, lateness time.Duration) {
 	m.of(b).lateness.Observe(lateness.Seconds())
 }
 
-// Finished implements processor.Observer.
-func (m *Metrics) Finished(b task.BizType, o processor.Outcome, ran time.Duration) {
+// Finished implements worker.Observer.
+func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran time.Duration) {
 	s := m.of(b)
 	s.runs[o].Inc()
 	s.run.Observe(ran.Seconds())
 }
 
-// Fenced implements processor.Observer.
-func (m *Metrics) Fenced(b task.BizType, why processor.Fence) { m.of(b).fenced[why].Inc() }
+// Fenced implements worker.Observer.
+func (m *Metrics) Fenced(b task.BizType, why worker.Fence) { m.of(b).fenced[why].Inc() }
 
 // Scanned implements scanner.Observer.
 func (m *Metrics) Scanned(database int, took time.Duration, err error) {

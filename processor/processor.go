@@ -1,9 +1,9 @@
-// Package processor runs tasks. Tasks that are due come in from the queue, one
-// lane a business type; what happened to them goes out as moves to the store,
-// flushed in batches.
+// Package processor is what a user implements: a Processor fires the tasks of a
+// business type.
 //
-// It refuses to know which engine found a task: everything in the queue carries
-// its own receipt.
+// A task that is due comes in; an error, or none, goes out and says what becomes of
+// it. The packages below, webhook and logger, are the processors that ship; package
+// worker calls them all.
 package processor
 
 import (

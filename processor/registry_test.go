@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +12,7 @@ import (
 
 func TestRegistry(t *testing.T) {
 	reg := processor.NewRegistry()
-	built := answer(nil)
+	built, errDown := &struct{ processor.Func }{}, errors.New("the shop is down")
 	require.NoError(t, reg.Register("shop", func(b task.BizType, settings any) (processor.Processor, error) {
 		if settings != nil {
 			return nil, errDown

@@ -29,6 +29,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // layout has two databases with two partitions each.
@@ -125,7 +126,7 @@ type node struct {
 	line  *line
 	store *mortal
 
-	lanes   chan []*processor.Lane
+	lanes   chan []*worker.Lane
 	stop    context.CancelFunc
 	giveUp  context.CancelFunc
 	unarmed chan task.Task // what the timer could not arm
@@ -142,7 +143,7 @@ func (c *center) start(partitions ...int) *node {
 		c: c, owned: owned, line: &line{}, store: &mortal{Store: c.store},
 		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Term: owned.Term}),
 		unarmed: make(chan task.Task, 1000),
-		lanes:   make(chan []*processor.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
+		lanes:   make(chan []*worker.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
@@ -159,13 +160,13 @@ func (c *center) start(partitions ...int) *node {
 	n.desk = intake.New(intake.Config{
 		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Near: never, Timer: n.Timer, Now: time.Now,
 	})
-	runner := processor.New(processor.Config{
+	runner := worker.New(worker.Config{
 		Term: owned.Term, Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
 	})
 	if !c.modeScan {
 		n.SetTypes([]redistimer.BizType{c.biz})
 	}
-	n.lanes <- []*processor.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
+	n.lanes <- []*worker.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
 
 	ctx, stop := context.WithCancel(context.Background())
 	patience, giveUp := context.WithCancel(context.Background())
@@ -347,12 +348,12 @@ func (c *center) filled() {
 
 // The center makes a quiet observer of everything.
 
-func (c *center) Submitted(task.BizType, int)                             {}
-func (c *center) Started(task.BizType, time.Duration)                     {}
-func (c *center) Finished(task.BizType, processor.Outcome, time.Duration) {}
-func (c *center) Fenced(task.BizType, processor.Fence)                    {}
-func (c *center) ArmFailed(task.BizType, int)                             {}
-func (c *center) RoundTrip(time.Duration)                                 {}
+func (c *center) Submitted(task.BizType, int)                          {}
+func (c *center) Started(task.BizType, time.Duration)                  {}
+func (c *center) Finished(task.BizType, worker.Outcome, time.Duration) {}
+func (c *center) Fenced(task.BizType, worker.Fence)                    {}
+func (c *center) ArmFailed(task.BizType, int)                          {}
+func (c *center) RoundTrip(time.Duration)                              {}
 
 func (c *center) handedOver() {
 	c.mu.Lock()

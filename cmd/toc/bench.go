@@ -18,7 +18,8 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/processor"
-	"github.com/timeoutcenter/toc/processors"
+	"github.com/timeoutcenter/toc/processor/logger"
+	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -184,31 +185,31 @@ func (m *measured) webhook(bt task.BizType) (processor.Processor, error) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		m.fired.Add(1)
 	}))
-	p, err := processors.NewWebhook(bt, processors.WebhookConfig{URL: m.sink.URL})
+	p, err := webhook.New(bt, webhook.Config{URL: m.sink.URL})
 	return called{p, m}, err
 }
 
 // called notes when a webhook is about to be called.
 type called struct {
-	*processors.Webhook
+	*webhook.Processor
 	m *measured
 }
 
 func (c called) Process(ctx context.Context, t task.Task) error {
 	c.m.late.add(time.Since(t.ActionTime))
-	return c.Webhook.Process(ctx, t)
+	return c.Processor.Process(ctx, t)
 }
 
 func (b *bench) start(ctx context.Context) (*measured, error) {
 	m := &measured{}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ready := make(chan string, 1)
-	a, err := app.New(b.cfg, app.WithoutHTTP(), app.WithLogger(logger), app.WithReady(func(addr string) { ready <- addr }),
+	a, err := app.New(b.cfg, app.WithoutHTTP(), app.WithLogger(warnings), app.WithReady(func(addr string) { ready <- addr }),
 		app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
 			if b.webhook {
 				return m.webhook(bt)
 			}
-			p := processors.NewLog(bt, logger)
+			p := logger.New(bt, warnings)
 			return counter{p, p, &m.fired, &m.late}, nil
 		}))
 	if err != nil {

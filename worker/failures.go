@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// tellEvery is how often the log is told of runs that go on to fail.
+const tellEvery = 10 * time.Second
+
+// failures tells the log of failed runs: of the first one of a business type at once,
+// then how many there were, until there were none for a while and others ended well.
+type failures struct {
+	logger *slog.Logger
+	some   atomic.Bool // byType has entries
+	mu     sync.Mutex
+	byType map[uint64]*failing
+}
+
+// failing is a business type whose runs fail.
+type failing struct {
+	bizType      task.BizType
+	since, next  time.Time // next is when it is told again
+	failed, well int       // runs since it was told
+	all          int       // failed runs
+	last         error     // of the last one that failed
+	isWell       bool      // the last one did not
+}
+
+// note counts runs that have ended. errs has an element for each of the tasks.
+func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
+	failed, last := 0, 0
+	for i, err := range errs {
+		if err == nil || processor.IsDiscard(err) {
+			continue
+		}
+		failed, last = failed+1, i
+		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
+			f.logger.Debug("run failed", runFacts(b, tasks(i), err)...)
+		}
+	}
+	if failed == 0 && !f.some.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.byType[b.ID]
+	if g == nil {
+		if failed == 0 {
+			return
+		}
+		g = &failing{bizType: *b, since: now, next: now.Add(tellEvery)}
+		if f.byType == nil {
+			f.byType = make(map[uint64]*failing)
+		}
+		f.byType[b.ID] = g
+		f.some.Store(true)
+		f.logger.Warn("runs fail", runFacts(b, tasks(last), errs[last])...)
+	}
+	g.failed, g.all, g.well = g.failed+failed, g.all+failed, g.well+len(errs)-failed
+	g.isWell = failed == 0
+	if failed > 0 {
+		g.last = errs[last]
+	}
+}
+
+// tell is called again and again.
+func (f *failures) tell(now time.Time) {
+	if !f.some.Load() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, g := range f.byType {
+		if now.Before(g.next) {
+			continue
+		}
+		switch {
+		case g.failed > 0:
+			f.logger.Warn("runs go on to fail", "biz_type", g.bizType.Name, "failed", g.failed, "ended_well", g.well, "last_error", *reason(g.last))
+		case g.isWell:
+			f.logger.Info("runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
+			delete(f.byType, id)
+		}
+		g.failed, g.well, g.next = 0, 0, now.Add(tellEvery)
+	}
+	f.some.Store(len(f.byType) > 0)
+}
+
+// runFacts are the log's words for a run that failed.
+func runFacts(b *task.BizType, t *task.Task, err error) []any {
+	facts := []any{"biz_type", b.Name, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts + 1, "error", *reason(err)}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		facts = append(facts, "stack", p.stack)
+	}
+	return facts
+}
+
+// panicError is a run that panicked.
+type panicError struct{ text, stack string }
+
+func (e *panicError) Error() string { return "panic: " + e.text }
+
+// callerFrames takes from a stack, as debug.Stack gives it, the frames between the panic and this package: the processor's own.
+func callerFrames(stack string) string {
+	if _, after, ok := strings.Cut(stack, "\npanic("); ok {
+		if lines := strings.SplitN(after, "\n", 3); len(lines) == 3 { // the rest of that line, its place in the runtime
+			stack = lines[2]
+		}
+	}
+	own, _, _ := strings.Cut(stack, "\ngithub.com/timeoutcenter/toc/worker.(*worker).")
+	return own
+}

@@ -1,0 +1,537 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// layout has two databases with two partitions each.
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
+
+// memory is a store in memory whose databases can be made to fail.
+type memory struct {
+	mu    sync.Mutex
+	rows  map[uint64]task.Task
+	stamp int64
+	calls []applyCall
+	began []store.Running // the journal
+	down  map[int]bool    // databases whose last Apply failed
+
+	// beforeJournal may fail a call, or hold it up. May be nil.
+	beforeJournal func(ctx context.Context, database int) error
+
+	locked       map[uint64]bool // rows that a hand has locked
+	table        error           // why those are; nil: another transaction
+	lockedTables bool            // and their tables, so that they cannot be read either
+	lockNext     uint64          // is locked with its table once it was to be moved
+
+	// beforeApply and beforeLoad may fail a call, or hold it up. May be nil.
+	beforeApply func(ctx context.Context, database int) error
+	beforeLoad  func(ctx context.Context, database int) error
+}
+
+type applyCall struct {
+	at       time.Time
+	database int
+	stamp    time.Time
+	moves    []store.Move
+}
+
+func (s *memory) Stamp(int) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamp++
+	return time.UnixMilli(s.stamp)
+}
+
+func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) ([]bool, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, applyCall{time.Now(), database, stamp, append([]store.Move{}, moves...)})
+	s.mu.Unlock()
+	if s.beforeApply != nil {
+		if err := s.beforeApply(ctx, database); err != nil {
+			s.setDown(database, true)
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.setDown(database, false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	applied := make([]bool, len(moves))
+	var names store.LockedError
+	for i, m := range moves {
+		if s.locked[m.JobID] {
+			names.JobIDs = append(names.JobIDs, m.JobID)
+			if s.table != nil {
+				names.Tables = map[uint64]error{m.JobID: s.table}
+			}
+			continue
+		}
+		row, ok := s.rows[m.JobID]
+		applied[i] = ok && row.Status == m.From &&
+			(m.Read == nil || row.ActionTime.Equal(m.Read.ActionTime) && row.Attempts == m.Read.Attempts)
+		if !applied[i] {
+			continue
+		}
+		row.Status = m.To
+		if m.ActionTime != nil {
+			row.ActionTime = *m.ActionTime
+		}
+		if m.Attempts != nil {
+			row.Attempts = *m.Attempts
+		}
+		if m.LastError != nil {
+			row.LastError = *m.LastError
+		}
+		if m.Promised != nil && row.DueTime.IsZero() {
+			row.DueTime = *m.Promised
+		}
+		s.rows[m.JobID] = row
+	}
+	if s.lockNext != 0 && slices.ContainsFunc(moves, func(m store.Move) bool { return m.JobID == s.lockNext }) {
+		s.locked, s.lockedTables = map[uint64]bool{s.lockNext: true}, true
+	}
+	if names.JobIDs != nil {
+		return applied, &store.DatabaseError{Database: database, Op: "update", Err: &names}
+	}
+	return applied, nil
+}
+
+func (s *memory) setDown(database int, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down == nil {
+		s.down = make(map[int]bool)
+	}
+	s.down[database] = down
+}
+
+func (s *memory) Writable(database int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.down[database]
+}
+
+// all is a copy of all rows.
+func (s *memory) all() map[uint64]task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.rows)
+}
+
+// lock locks rows as a forgotten COMMIT does; unlock frees all.
+func (s *memory) lock(ids ...uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.locked == nil {
+		s.locked = make(map[uint64]bool)
+	}
+	for _, id := range ids {
+		s.locked[id] = true
+	}
+}
+
+func (s *memory) unlock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked, s.lockedTables, s.lockNext = nil, false, 0
+}
+
+// lockTables locks the tables of rows: they cannot be read either.
+func (s *memory) lockTables(ids ...uint64) {
+	s.lock(ids...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lockedTables = true
+}
+
+// lockLater locks the table of a row once it was to be moved.
+func (s *memory) lockLater(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lockNext = id
+}
+
+func (s *memory) NextDue(_ context.Context, partition int) (at time.Time, none bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	none = true
+	for _, row := range s.rows {
+		if layout.Partition(layout.Shard(row.BizID)) == partition && row.Status == task.Pending && (none || row.ActionTime.Before(at)) {
+			at, none = row.ActionTime, false
+		}
+	}
+	return at, none, nil
+}
+
+func (s *memory) Load(ctx context.Context, ids []uint64) (found []task.Task, err error) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		all := len(found)
+		found = slices.DeleteFunc(found, func(t task.Task) bool { return s.lockedTables && s.locked[t.JobID] })
+		if len(found) < all {
+			err = fmt.Errorf("load: %w", task.ErrLocked)
+		}
+	}()
+	if s.beforeLoad != nil {
+		shard, _ := layout.ShardOf(ids[0])
+		if err := s.beforeLoad(ctx, layout.Database(shard)); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if row, ok := s.rows[id]; ok {
+			found = append(found, row)
+		}
+	}
+	return found, nil
+}
+
+func (s *memory) Journal(ctx context.Context, database int, started, ended []store.Running) error {
+	if s.beforeJournal != nil {
+		if err := s.beforeJournal(ctx, database); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = slices.DeleteFunc(s.began, func(r store.Running) bool {
+		same := func(o store.Running) bool { return o.JobID == r.JobID }
+		return slices.ContainsFunc(started, same) ||
+			slices.ContainsFunc(ended, func(o store.Running) bool { return same(o) && o.Instance == r.Instance })
+	})
+	s.began = append(s.began, started...)
+	return nil
+}
+
+func (s *memory) Journaled(ctx context.Context, database int) (list []store.Running, err error) {
+	if s.beforeJournal != nil {
+		if err := s.beforeJournal(ctx, database); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.journaled() {
+		if shard, _ := layout.ShardOf(r.JobID); layout.Database(shard) == database {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+// journaled is the whole journal.
+func (s *memory) journaled() []store.Running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.began)
+}
+
+func (s *memory) row(id uint64) task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[id]
+}
+
+// byHand changes a row as plain SQL would.
+func (s *memory) byHand(id uint64, f func(*task.Task)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.rows[id]
+	f(&row)
+	s.rows[id] = row
+}
+
+// tally counts what the observer is told.
+type tally struct {
+	mu       sync.Mutex
+	started  int
+	lateness []time.Duration
+	outcomes map[worker.Outcome]int
+	fences   map[worker.Fence]int
+	ran      []time.Duration
+}
+
+func (c *tally) Fenced(_ task.BizType, why worker.Fence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fences == nil {
+		c.fences = make(map[worker.Fence]int)
+	}
+	c.fences[why]++
+}
+
+func (c *tally) Started(_ task.BizType, late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started++
+	c.lateness = append(c.lateness, late)
+}
+
+func (c *tally) Finished(_ task.BizType, o worker.Outcome, ran time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcomes[o]++
+	c.ran = append(c.ran, ran)
+}
+
+func (c *tally) late() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.lateness)
+}
+
+func (c *tally) lengths() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.ran)
+}
+
+func (c *tally) counts() map[worker.Outcome]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.outcomes)
+}
+
+// logbook is the log of a test.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logbook) count(text string) int { return strings.Count(l.String(), text) }
+
+// rig is a Runner at work on a queue and a store in memory, in a bubble.
+type rig struct {
+	t     *testing.T
+	queue *queue.Queue
+	store *memory
+	tally *tally
+	log   *logbook
+	*worker.Runner
+
+	own     time.Duration // time-out of tasks submitted
+	near    time.Duration // what is due within it belongs into the queue
+	lanes   chan []*worker.Lane
+	term    atomic.Uint64             // of all partitions
+	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
+	settled sync.Map                  // by partition, which are told to be
+	changes atomic.Int32              // calls of LanesChanged
+	giveUp  func()                    // ends the program's patience
+	stopped func() error
+	ids     int64
+}
+
+// bubble runs a test in a synctest bubble, with a Runner at work on the lanes
+// of the given business types.
+func bubble(t *testing.T, f func(t *testing.T, r *rig), lanes ...*worker.Lane) {
+	t.Helper()
+	bubbleOf(t, func() []*worker.Lane { return lanes }, f)
+}
+
+// bubbleOf makes the lanes in the bubble: their channels belong to it.
+func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{
+			t:     t,
+			store: &memory{rows: map[uint64]task.Task{}},
+			tally: &tally{outcomes: map[worker.Outcome]int{}},
+			log:   &logbook{},
+			near:  10 * time.Second,
+			lanes: make(chan []*worker.Lane),
+		}
+		r.term.Store(1)
+		r.queue = queue.New(queue.Config{
+			Partitions: layout.Partitions, Capacity: 1000, Term: func(int) uint64 { return r.term.Load() },
+		})
+		runner := worker.New(worker.Config{
+			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
+			Near:         func(_ uint64, _ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
+			LanesChanged: func() { r.changes.Add(1) },
+			Term:         func(int) uint64 { return r.term.Load() },
+			TakenUncleanly: func(p int) (time.Time, bool) {
+				at := r.unclean.Load()
+				if _, settled := r.settled.Load(p); settled || at == nil {
+					return time.Time{}, false
+				}
+				return *at, true
+			},
+			Settled:  func(p int, _ uint64) { r.settled.Store(p, true) },
+			Instance: "this",
+			Now:      time.Now,
+			Logger:   slog.New(slog.NewTextHandler(r.log, nil)),
+		})
+		r.Runner = runner
+		ctx, giveUp := context.WithCancel(context.Background())
+		r.giveUp = giveUp
+		ended := make(chan error, 1)
+		go func() { ended <- runner.Run(ctx, r.lanes) }()
+		r.stopped = sync.OnceValue(func() error {
+			close(r.lanes)
+			r.queue.Close()
+			return <-ended
+		})
+		t.Cleanup(func() {
+			err := r.stopped()
+			if ctx.Err() == nil {
+				require.NoError(t, err)
+			}
+			giveUp()
+		})
+		r.set(lanesOf()...)
+		f(t, r)
+	})
+}
+
+// set puts lanes in force and waits until they are.
+func (r *rig) set(lanes ...*worker.Lane) {
+	r.lanes <- lanes
+	synctest.Wait()
+}
+
+// stop drains, with as much patience as it takes.
+func (r *rig) stop() { require.NoError(r.t, r.stopped()) }
+
+// submit stores a task of biz_id that is due in a while and queues it.
+func (r *rig) submit(bizType, bizID uint64, in time.Duration) uint64 {
+	r.t.Helper()
+	r.ids++
+	shard := layout.Shard(bizID)
+	id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(r.ids)*time.Millisecond), shard, 1)
+	require.NoError(r.t, err)
+	row := task.Task{JobID: id, BizID: bizID, BizType: bizType, ActionTime: time.Now().UTC().Add(in), Timeout: r.own}
+	r.store.byHand(id, func(t *task.Task) { *t = row })
+	r.queue.Offer(nil, queue.Item{Task: row, Partition: layout.Partition(shard)})
+	return id
+}
+
+// killed says that the process before was killed this moment.
+func (r *rig) killed() {
+	now := time.Now()
+	r.unclean.Store(&now)
+}
+
+// cutOff puts a start into the journal that another process did not end.
+func (r *rig) cutOff(id uint64, cuts int) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.store.began = append(r.store.began, store.Running{JobID: id, Instance: "killed", Attempts: r.store.rows[id].Attempts, Cuts: cuts})
+}
+
+// settle waits until everything that can happen now has happened.
+func (r *rig) settle() { synctest.Wait() }
+
+// after lets time pass.
+func (r *rig) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// orders is a business type for tests.
+func orders() task.BizType {
+	return task.BizType{
+		ID: 1, Name: "order_close", Workers: 4, Timeout: 30 * time.Second,
+		MaxRetries: 3, Cuts: 3, BackoffMin: time.Second, BackoffMax: time.Minute,
+	}
+}
+
+// lane is the lane of orders with a processor.
+func lane(p processor.Processor, change ...func(*task.BizType)) *worker.Lane {
+	b := orders()
+	for _, c := range change {
+		c(&b)
+	}
+	return &worker.Lane{BizType: b, Processor: p}
+}
+
+// script is a processor that does what its function says and writes the runs down.
+type script struct {
+	mu     sync.Mutex
+	begun  []task.Task
+	at     []time.Time
+	closed []time.Time
+	f      func(ctx context.Context, t task.Task) error
+}
+
+func (s *script) Process(ctx context.Context, t task.Task) error {
+	s.mu.Lock()
+	s.begun, s.at = append(s.begun, t), append(s.at, time.Now())
+	s.mu.Unlock()
+	if s.f == nil {
+		return nil
+	}
+	return s.f(ctx, t)
+}
+
+func (s *script) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = append(s.closed, time.Now())
+	return nil
+}
+
+func (s *script) runs() int { return len(s.starts()) }
+
+// tasks are the tasks that ran, in the order of their starts.
+func (s *script) tasks() []task.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.begun)
+}
+
+// starts are the moments at which they did.
+func (s *script) starts() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.at)
+}
+
+// closings are the moments at which the processor was closed.
+func (s *script) closings() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.closed)
+}
+
+func answer(err error) *script {
+	return &script{f: func(context.Context, task.Task) error { return err }}
+}

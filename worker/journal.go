@@ -1,0 +1,439 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// journal knows which tasks were started by processes that are gone, and writes
+// down starts for the process after this one (toc_running).
+//
+// A process that is killed, or that a task ends, leaves starts without an end:
+// cuts. The next owner of the partition must not start the same task for ever. It
+// cannot know all of them: to write each start down first would double the work of
+// every task. So nothing is written as long as processes end in order. Where one
+// did not, what was due by then may have been started, and is written down before
+// it starts; the next owner finds it and counts. Once none of that is pending any
+// more, the partition is settled, and its next owner need not know.
+type journal struct {
+	store    Store
+	layout   sharding.Layout
+	instance string
+	term     func(partition int) uint64
+	unclean  func(partition int) (at time.Time, ok bool)
+	settled  func(partition int, term uint64)
+	back     func() // called when a database's journal works again
+	now      func() time.Time
+	logger   *slog.Logger
+
+	known []atomic.Pointer[past] // by partition
+	dbs   []journalDB
+	mends sync.WaitGroup
+	work  context.Context    // of mends and looks
+	stop  context.CancelFunc // ends it
+	looks sync.WaitGroup
+
+	mu    sync.Mutex
+	over  bool            // no more mends
+	rows  map[uint64]kept // by job_id: what this process has in the journal
+	count atomic.Int64    // len(rows)
+}
+
+type journalDB struct {
+	writes  *groupcommit.Group[journalWrite]
+	mu      sync.Mutex            // one reads the journal, the others wait
+	failing atomic.Pointer[error] // why it does not work; nil: it does
+	unended []store.Running       // not taken out yet; the flush's
+}
+
+// past is what is known, in one term of a partition, of starts before it.
+type past struct {
+	term   uint64
+	before time.Time // what was due by then may have been started; zero: nothing was
+	read   time.Time // when the journal was
+	quiet  bool      // there is nothing to tell
+
+	mu     sync.Mutex
+	starts map[uint64]store.Running // by job_id: starts that had no end
+}
+
+// kept is a row of the journal until its run has ended.
+type kept struct {
+	store.Running
+	over func() // called once that is durable, or has failed; nil: nobody asks
+}
+
+// journalWrite is a start to be written down, or, without err, one that has ended.
+type journalWrite struct {
+	row  store.Running
+	err  *error          // what became of it
+	wait *sync.WaitGroup // nil: nobody waits
+	over func()          // called then; may be nil
+}
+
+// journalTimeout bounds one call.
+const journalTimeout = 2 * time.Second
+
+func (j *journal) start(ctx context.Context) {
+	j.work, j.stop = context.WithCancel(ctx)
+	for d := range j.dbs {
+		j.dbs[d].writes = groupcommit.New(maxFlush, 1, func(batch []journalWrite) { j.flush(d, batch) })
+		j.looks.Go(func() { j.settle(j.work, d) })
+	}
+}
+
+// wait writes what is left and ends. Nothing may be added at the same time.
+func (j *journal) wait() {
+	j.mu.Lock()
+	j.over = true
+	j.mu.Unlock()
+	j.stop()
+	j.mends.Wait()
+	j.looks.Wait()
+	for d := range j.dbs {
+		j.dbs[d].writes.Wait()
+	}
+}
+
+// past tells what is known of starts before a term of a partition; nil: the
+// journal cannot be read now, or the term is over.
+func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
+	current := func() *past {
+		if p := j.known[partition].Load(); p != nil && p.term == term {
+			return p
+		}
+		return nil
+	}
+	if p := current(); p != nil {
+		return p
+	}
+	d := j.layout.PartitionDatabase(partition)
+	db := &j.dbs[d]
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if p := current(); p != nil || db.failing.Load() != nil {
+		return p
+	}
+	if err := j.read(ctx, d); err != nil {
+		j.fail(d, err)
+	}
+	return current()
+}
+
+// read reads the journal of a database, for all partitions that are in a new term.
+// Rows of tasks that are over, or that came to an end and were tried again, say
+// nothing any more and are taken out.
+func (j *journal) read(ctx context.Context, database int) error {
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
+	defer cancel()
+	first, end := j.layout.DatabasePartitions(database)
+	fresh := make(map[int]*past)
+	for p := first; p < end; p++ {
+		if term := j.term(p); term != 0 {
+			if known := j.known[p].Load(); known == nil || known.term != term {
+				fresh[p] = &past{term: term, read: j.now()}
+				if at, ok := j.unclean(p); ok {
+					fresh[p].before = at
+				}
+			}
+		}
+	}
+	all, err := j.store.Journaled(ctx, database)
+	if errors.Is(err, task.ErrLocked) {
+		// Partitions that were taken in order have no starts without an end: they go on.
+		for p, known := range fresh {
+			if known.before.IsZero() {
+				known.quiet = true
+				j.known[p].Store(known)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	rows := make(map[uint64]store.Running)
+	var ids []uint64
+	for _, r := range all {
+		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.instance {
+			rows[r.JobID] = r
+			ids = append(ids, r.JobID)
+		}
+	}
+	if len(ids) > 0 {
+		suspect := func(r store.Running) {
+			p := fresh[j.partition(r.JobID)]
+			if p.starts == nil {
+				p.starts = make(map[uint64]store.Running)
+			}
+			p.starts[r.JobID] = r
+			delete(rows, r.JobID)
+		}
+		found, err := j.store.Load(ctx, ids)
+		read := make(map[uint64]bool, len(found))
+		for _, t := range found {
+			read[t.JobID] = true
+			if r := rows[t.JobID]; t.Status == task.Pending && t.Attempts == r.Attempts {
+				suspect(r)
+			}
+		}
+		switch {
+		case errors.Is(err, task.ErrLocked): // of what cannot be read now, the worst is supposed
+			for _, id := range ids {
+				if !read[id] {
+					suspect(rows[id])
+				}
+			}
+		case err != nil:
+			return err
+		}
+		for _, r := range rows {
+			j.dbs[database].writes.Add(journalWrite{row: r})
+		}
+	}
+	for p, known := range fresh {
+		known.quiet = known.before.IsZero() && len(known.starts) == 0
+		j.known[p].Store(known)
+	}
+	return nil
+}
+
+// settleEvery is how often partitions that were taken uncleanly are looked at.
+const settleEvery = 2 * time.Second
+
+// settle looks, until ctx ends, which partitions of a database were taken uncleanly
+// and have nothing pending any more that was due by then.
+func (j *journal) settle(ctx context.Context, database int) {
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	first, end := j.layout.DatabasePartitions(database)
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for p := first; p < end && ctx.Err() == nil; p++ {
+			term := j.term(p)
+			at, unclean := j.unclean(p)
+			known := j.known[p].Load()
+			if known != nil && known.term == term && !known.before.IsZero() {
+				at, unclean = known.before, true
+			}
+			if term == 0 || !unclean {
+				continue
+			}
+			next, none, err := j.store.NextDue(ctx, p)
+			if err != nil {
+				break // the next time
+			}
+			if none || next.After(at) {
+				j.settled(p, term)
+				if known != nil && known.term == term && known.isEmpty() {
+					j.known[p].CompareAndSwap(known, &past{term: term, quiet: true})
+				}
+			}
+		}
+	}
+}
+
+func (p *past) isEmpty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.starts) == 0
+}
+
+// partition is the one of a task, -1 for an id that has none.
+func (j *journal) partition(jobID uint64) int {
+	shard, ok := j.layout.ShardOf(jobID)
+	if !ok {
+		return -1
+	}
+	return j.layout.Partition(shard)
+}
+
+// startOf is a task about to start, and how many starts before had no end.
+type startOf struct {
+	entry *queue.Entry
+	cuts  int
+	over  func() // called once it is taken out again; may be nil
+	err   error  // it could not be written down
+}
+
+// errJournal is a start that was not written down.
+var errJournal = errors.New("the journal of what runs cannot be used now")
+
+// write writes starts down and returns when that is durable or has failed.
+func (j *journal) write(starts []startOf) {
+	var wait sync.WaitGroup
+	now := j.now()
+	for i := range starts {
+		s := &starts[i]
+		t := &s.entry.Task
+		d := j.layout.PartitionDatabase(s.entry.Partition)
+		if j.dbs[d].failing.Load() != nil {
+			s.err = errJournal
+			continue
+		}
+		row := store.Running{JobID: t.JobID, Instance: j.instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
+		j.keep(kept{row, s.over})
+		wait.Add(1)
+		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &wait})
+	}
+	wait.Wait()
+}
+
+func (j *journal) keep(row kept) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.rows[row.JobID] = row
+	j.count.Store(int64(len(j.rows)))
+}
+
+// ended takes a task out whose run has ended, and forgets its starts: should it run
+// again they do not count. Nobody waits for it.
+func (j *journal) ended(jobID uint64) {
+	if j.notStarted(jobID) {
+		p := j.known[j.partition(jobID)].Load()
+		p.mu.Lock()
+		delete(p.starts, jobID)
+		p.mu.Unlock()
+	}
+}
+
+// notStarted takes a task out that was not started after all, and tells whether it
+// was in the journal.
+func (j *journal) notStarted(jobID uint64) bool {
+	if j.count.Load() == 0 {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	row, ok := j.rows[jobID]
+	if ok {
+		j.takeOut(row, nil)
+		j.count.Store(int64(len(j.rows)))
+	}
+	return ok
+}
+
+// abandon takes out what runs here of some partitions, and returns when that is durable
+// or has failed: that they are cut off is not their fault. What was known of starts
+// before this one stays.
+func (j *journal) abandon(which func(partition int) bool) {
+	if j.count.Load() == 0 {
+		return
+	}
+	var wait sync.WaitGroup
+	j.mu.Lock()
+	for id, row := range j.rows {
+		if p := j.partition(id); which(p) && row.Instance == j.instance {
+			wait.Add(1)
+			if row.Cuts == 0 {
+				j.takeOut(row, &wait)
+				continue
+			}
+			delete(j.rows, id)
+			before := row.Running
+			before.Cuts--
+			j.dbs[j.layout.PartitionDatabase(j.partition(id))].writes.Add(journalWrite{row: before, err: new(error), wait: &wait, over: row.over})
+		}
+	}
+	j.count.Store(int64(len(j.rows)))
+	j.mu.Unlock()
+	wait.Wait()
+}
+
+// takeOut lets a row go. mu is held.
+func (j *journal) takeOut(row kept, wait *sync.WaitGroup) {
+	delete(j.rows, row.JobID)
+	d := j.layout.PartitionDatabase(j.partition(row.JobID))
+	j.dbs[d].writes.Add(journalWrite{row: row.Running, wait: wait, over: row.over})
+}
+
+// flush makes writes durable. Of several that concern a task the last one counts.
+func (j *journal) flush(database int, batch []journalWrite) {
+	db := &j.dbs[database]
+	var started, ended []store.Running
+	last := make(map[uint64]int, len(batch))
+	for i := range batch {
+		last[batch[i].row.JobID] = i
+	}
+	for _, r := range db.unended {
+		if _, again := last[r.JobID]; !again {
+			ended = append(ended, r)
+		}
+	}
+	for i := range batch {
+		switch w := &batch[i]; {
+		case last[w.row.JobID] != i || w.row.JobID == 0:
+		case w.err != nil:
+			started = append(started, w.row)
+		default:
+			ended = append(ended, w.row)
+		}
+	}
+	call, cancel := context.WithTimeout(context.WithoutCancel(j.work), journalTimeout)
+	err := j.store.Journal(call, database, started, ended)
+	cancel()
+	db.unended = nil
+	if err != nil {
+		db.unended = ended
+		j.fail(database, err)
+	}
+	for i := range batch {
+		w := &batch[i]
+		if w.wait != nil {
+			if w.err != nil {
+				*w.err = err
+			}
+			w.wait.Done()
+		}
+		if w.over != nil {
+			w.over()
+		}
+	}
+}
+
+// fail notes that the journal of a database does not work, and looks until it does
+// again.
+func (j *journal) fail(database int, err error) {
+	ctx := j.work
+	db := &j.dbs[database]
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
+		return
+	}
+	j.logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
+	j.mends.Go(func() {
+		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+			call, cancel := context.WithTimeout(ctx, journalTimeout)
+			err := j.store.Journal(call, database, nil, []store.Running{{Instance: j.instance}}) // there is none
+			cancel()
+			if err == nil {
+				break
+			}
+		}
+		db.failing.Store(nil)
+		db.writes.Add(journalWrite{}) // what could not be taken out
+		j.logger.Info("the journal of what runs works again", "database", database)
+		j.back()
+	})
+}

@@ -1,0 +1,236 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+)
+
+// Outcomes whose rows another transaction has locked, or whose table is missing or broken,
+// wait apart and are tried again by themselves: a forgotten COMMIT holds up its own rows.
+const (
+	lockedEvery = time.Second
+	lockedMost  = 16  // of one table; so many, and none of its tasks start
+	lockedAll   = 256 // of one database: the same
+	lockedLines = 10  // of the log about rows of one batch
+)
+
+// lockedRows are the outcomes that wait for their row or their table.
+type lockedRows struct {
+	layout     sharding.Layout
+	mu         sync.Mutex
+	waits      map[uint64]lockedRow // by job_id
+	byDatabase [][]finish
+	byTable    []atomic.Int32 // how many, by shard
+	many       []atomic.Bool  // by database: lockedAll of them
+	loops      sync.WaitGroup // one a database, while it has some
+}
+
+// lockedRow says why an outcome waits.
+type lockedRow struct {
+	since    time.Time
+	database int
+	table    error // what is wrong with its table; nil: it is a lock
+}
+
+func newLockedRows(layout sharding.Layout) *lockedRows {
+	return &lockedRows{layout: layout, waits: make(map[uint64]lockedRow),
+		byDatabase: make([][]finish, layout.Databases), byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases)}
+}
+
+// of counts those of the table of a task.
+func (l *lockedRows) of(jobID uint64) *atomic.Int32 {
+	shard, _ := l.layout.ShardOf(jobID)
+	return &l.byTable[shard]
+}
+
+func (l *lockedRows) areMany(jobID uint64, database int) bool {
+	return l.of(jobID).Load() >= lockedMost || l.many[database].Load()
+}
+
+// setAside makes outcomes wait for the locks of their rows.
+func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
+	if len(list) == 0 {
+		return
+	}
+	l := f.locked
+	now := f.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range list {
+		id := list[i].entry.ID()
+		l.waits[id] = lockedRow{now, database, list[i].table}
+		l.of(id).Add(1)
+		switch log := f.logger.With("job_id", id, "biz_type", list[i].bizType.Name, "database", database); {
+		case i >= lockedLines:
+		case list[i].table != nil:
+			log.Warn("outcome waits: its table cannot be written", "error", list[i].table)
+		default:
+			log.Warn("outcome waits: another transaction has locked the row")
+		}
+	}
+	if more := len(list) - lockedLines; more > 0 {
+		f.logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
+	}
+	first := len(l.byDatabase[database]) == 0
+	l.byDatabase[database] = append(l.byDatabase[database], list...)
+	l.many[database].Store(len(l.byDatabase[database]) >= lockedAll)
+	if first {
+		l.loops.Go(func() { f.retryLocked(ctx, database) })
+	}
+}
+
+// retryLocked tries to record the outcomes that wait in a database until none does.
+func (f *finisher) retryLocked(ctx context.Context, database int) {
+	l := f.locked
+	for {
+		wait(ctx, lockedEvery)
+		l.mu.Lock()
+		list := slices.Clone(l.byDatabase[database])
+		l.mu.Unlock()
+		var left []finish
+		if ctx.Err() == nil {
+			left = f.record(ctx, database, slices.Clone(list))
+		} else {
+			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
+				"error", "their rows are locked, or their tables cannot be written")
+		}
+		if f.release(ctx, database, list, left) == 0 {
+			return
+		}
+	}
+}
+
+// release forgets those of list that do not wait any more, and tells how many do.
+func (f *finisher) release(ctx context.Context, database int, list, left []finish) (waiting int) {
+	l := f.locked
+	waits := make(map[uint64]error, len(left))
+	for i := range left {
+		waits[left[i].entry.ID()] = left[i].table
+	}
+	back, settled := false, 0
+	l.mu.Lock()
+	for i := range list {
+		id := list[i].entry.ID()
+		if table, still := waits[id]; still {
+			w := l.waits[id]
+			w.table = table
+			l.waits[id] = w
+			continue
+		}
+		if settled++; ctx.Err() == nil && settled <= lockedLines {
+			f.logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.now().Sub(l.waits[id].since))
+		}
+		delete(l.waits, id)
+		back = l.of(id).Add(-1) == lockedMost-1 || back
+	}
+	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
+	waiting = len(l.byDatabase[database])
+	back = l.many[database].Swap(waiting >= lockedAll) && waiting < lockedAll || back
+	l.mu.Unlock()
+	if ctx.Err() == nil && settled > lockedLines {
+		f.logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
+	}
+	if back {
+		f.back()
+	}
+	return waiting
+}
+
+// Trouble is something that keeps outcomes from being recorded, or tasks from being started.
+type Trouble struct {
+	Kind     TroubleKind
+	Database int
+	Text     string
+}
+
+// TroubleKind says what is in the way.
+type TroubleKind string
+
+// What can be.
+const (
+	RowLocked TroubleKind = "row_locked" // outcomes wait for rows that another transaction has locked
+	Unwritten TroubleKind = "outcomes"   // outcomes cannot be recorded
+	Journal   TroubleKind = "journal"    // what runs cannot be written down (toc_running)
+)
+
+// Degraded lists the troubles: of databases first, then of rows, the longest first.
+func (r *Runner) Degraded() (list []Trouble) {
+	for d := range r.cfg.Layout.Databases {
+		if why := r.finisher.failing[d].Load(); why != nil {
+			list = append(list, Trouble{Unwritten, d, fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", d, *why)})
+		}
+		if why := r.journal.dbs[d].failing.Load(); why != nil {
+			list = append(list, Trouble{Journal, d, fmt.Sprintf("database %d: toc_running cannot be used, so tasks that may have been started before do not start: %v", d, *why)})
+		}
+	}
+	return append(list, r.finisher.locked.troubles(r.cfg.Now())...)
+}
+
+func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := make([]uint64, 0, len(l.waits))
+	for id := range l.waits {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uint64) int { return l.waits[a].since.Compare(l.waits[b].since) })
+	const most = 3
+	for _, id := range ids[:min(len(ids), most)] {
+		w := l.waits[id]
+		kind, text := RowLocked, "waits for a row lock"
+		if w.table != nil {
+			kind, text = Unwritten, "cannot be recorded"
+		}
+		text = fmt.Sprintf("outcome of job_id %d %s for %s", id, text, now.Sub(w.since).Round(time.Second))
+		if w.table != nil {
+			text += ": " + w.table.Error()
+		}
+		list = append(list, Trouble{kind, w.database, text})
+	}
+	if len(ids) > most {
+		list = append(list, Trouble{RowLocked, l.waits[ids[most]].database, fmt.Sprintf("%d more outcomes wait for their rows", len(ids)-most)})
+	}
+	return list
+}
+
+// apply makes moves, patiently, and tells which of them met a locked row or a broken table:
+// nothing is written of those. ok is false when ctx ended before.
+func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
+	stamp := f.store.Stamp(database)
+	ok = f.patiently(ctx, database, len(moves), func(ctx context.Context) (err error) {
+		locked = nil
+		applied, err = f.store.Apply(ctx, database, stamp, moves)
+		if errors.As(err, &locked) {
+			return nil
+		}
+		return err
+	})
+	return applied, locked, ok
+}
+
+// holds tells whether an outcome is one that is not made for now, and has it say why.
+func holds(locked *store.LockedError, d *finish) bool {
+	if locked == nil || !slices.Contains(locked.JobIDs, d.entry.ID()) {
+		return false
+	}
+	d.table = locked.Tables[d.entry.ID()]
+	return true
+}
+
+// wait lasts for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

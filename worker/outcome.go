@@ -1,0 +1,144 @@
+package worker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Outcome is what became of a run, as a word of the metrics.
+type Outcome string
+
+// The outcomes.
+const (
+	Processed Outcome = "processed" // done
+	Failed    Outcome = "failed"    // tried again after a pause
+	Dead      Outcome = "dead"      // retries used up, or too late to run at all
+	Discarded Outcome = "discarded" // the processor does not want it any more
+	Fenced    Outcome = "fenced"    // ran, and nothing was written: the row had been changed meanwhile
+)
+
+// Outcomes lists all outcomes.
+var Outcomes = []Outcome{Processed, Failed, Dead, Discarded, Fenced}
+
+// Fence says what of an outcome was not written, because somebody had changed it since the run began.
+type Fence string
+
+// The fences, as words of the metrics.
+const (
+	FencedStatus   Fence = "status"   // the task was not pending any more
+	FencedAttempts Fence = "attempts" // attempts were edited: they stay as edited
+	FencedMoved    Fence = "moved"    // action_time was edited: it stays as edited
+)
+
+// Fences lists all fences.
+var Fences = []Fence{FencedStatus, FencedAttempts, FencedMoved}
+
+// decide turns the end of a run into the move that records it, and into the
+// task as it will stand then. What a failed run writes depends on what was read, so
+// its move names that: an edit made meanwhile, by hand or by a newer owner, wins.
+func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome, store.Move, task.Task) {
+	m := store.Move{JobID: t.JobID, From: task.Pending}
+	switch {
+	case runErr == nil:
+		m.To = task.Processed
+		t.Status = m.To
+		return Processed, m, t
+
+	case processor.IsDiscard(runErr):
+		m.To = task.Cancelled
+		m.LastError = reason(runErr)
+		t.Status, t.LastError = m.To, *m.LastError
+		return Discarded, m, t
+	}
+
+	read := t
+	m.Read, m.LastError = &read, reason(runErr)
+	t.LastError = *m.LastError
+	pause, untried := processor.IsNoAttempt(runErr)
+	if !untried {
+		attempts := t.Attempts + 1
+		m.Attempts, t.Attempts = &attempts, attempts
+		if attempts > b.MaxRetries {
+			m.To = task.Dead
+			t.Status = m.To
+			return Dead, m, t
+		}
+		var asked bool
+		if pause, asked = processor.RetryPause(runErr); !asked {
+			pause = backoff(b, attempts, rand.Float64())
+		}
+	}
+	next, promised := task.CeilMilli(now.Add(pause)), t.Promised()
+	m.To, m.ActionTime, m.Promised = task.Pending, &next, &promised
+	t.ActionTime, t.DueTime = next, promised
+	return Failed, m, t
+}
+
+// amend is what is still to be written of a failed run when its row, pending, was
+// edited since it was read: attempts if nobody has edited those, the pause if nobody
+// has moved the task, and why the run failed. fences names the rest. A run that would
+// have made the task dead does not: whoever edited it wants it to run.
+func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.Task, fences []Fence) {
+	read, after := d.entry.Task, row
+	m = store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Read: &row}
+	m.LastError = d.move.LastError
+	after.LastError = *m.LastError
+	switch {
+	case d.move.Attempts == nil: // none is to be counted
+	case row.Attempts == read.Attempts:
+		m.Attempts = d.move.Attempts
+		after.Attempts = *m.Attempts
+	default:
+		fences = append(fences, FencedAttempts)
+	}
+	if row.ActionTime.Equal(read.ActionTime) {
+		next, promised := d.move.ActionTime, row.Promised()
+		if next == nil { // it was to be dead
+			at := task.CeilMilli(now.Add(backoff(d.bizType, row.Attempts+1, rand.Float64())))
+			next = &at
+		}
+		m.ActionTime, m.Promised = next, &promised
+		after.ActionTime, after.DueTime = *next, promised
+	} else {
+		fences = append(fences, FencedMoved)
+	}
+	return m, after, fences
+}
+
+// expire is the move of a task that is too late to run.
+func expire(t task.Task, late time.Duration) (store.Move, task.Task) {
+	text := fmt.Sprintf("expired: %s late", late.Round(time.Millisecond))
+	read := t
+	t.Status, t.LastError = task.Dead, text
+	return store.Move{JobID: t.JobID, From: task.Pending, To: task.Dead, Read: &read, Set: store.Set{LastError: &text}}, t
+}
+
+// backoff is the pause after the n-th failed run: min, 2·min, 4·min … up to
+// max, spread by a quarter so that tasks that failed together do not come back
+// together. random is from 0 to 1.
+func backoff(b *task.BizType, n int, random float64) time.Duration {
+	base := b.BackoffMin
+	for i := 1; i < n && base < b.BackoffMax; i++ {
+		base *= 2
+	}
+	if base >= b.BackoffMax {
+		return b.BackoffMax - time.Duration(float64(b.BackoffMax)*random/4)
+	}
+	return min(base+time.Duration(float64(base)*random/4), b.BackoffMax)
+}
+
+// reason is an error as last_error holds it: valid UTF-8, at most 255 bytes.
+func reason(err error) *string {
+	text := strings.ToValidUTF8(fmt.Sprint(err), "?") // Sprint survives an Error that panics
+	text = strings.ReplaceAll(text, "\x00", "?")
+	if len(text) > task.MaxLastError {
+		text = strings.ToValidUTF8(text[:task.MaxLastError], "")
+	}
+	return &text
+}

@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"context"
+	"slices"
+
+	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// recheck reads rows that were held in memory again, right before they run, so
+// that a cancel or a move made by plain SQL is honoured. Per database one
+// statement is in flight; the next takes what has come near meanwhile. A
+// database that does not answer holds up its own tasks only.
+func (r *Runner) recheck(ctx context.Context) error {
+	groups := make([]*groupcommit.Group[*queue.Entry], r.cfg.Layout.Databases)
+	for d := range groups {
+		groups[d] = groupcommit.New(maxFlush, 1, func(batch []*queue.Entry) { r.recheckBatch(ctx, d, batch) })
+		defer groups[d].Wait()
+	}
+	for {
+		entries, err := r.cfg.Queue.NextChecks(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			groups[r.cfg.Layout.PartitionDatabase(e.Partition)].Add(e)
+		}
+	}
+}
+
+func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.Entry) {
+	ids := make([]uint64, len(batch))
+	for i, e := range batch {
+		ids[i] = e.ID()
+	}
+	found, err := r.cfg.Store.Load(ctx, ids)
+	rows := make(map[uint64]task.Task, len(found))
+	for _, t := range found {
+		rows[t.JobID] = t
+	}
+	if err != nil {
+		unread := slices.DeleteFunc(slices.Clone(batch), func(e *queue.Entry) bool { _, read := rows[e.ID()]; return read })
+		batch = slices.DeleteFunc(batch, func(e *queue.Entry) bool { _, read := rows[e.ID()]; return !read })
+		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
+			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
+		}
+		r.cfg.Queue.Unchecked(unread)
+	}
+	r.cfg.Queue.Checked(batch, rows)
+}

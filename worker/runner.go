@@ -1,0 +1,226 @@
+// Package worker runs tasks. Tasks that are due come in from the queue, one
+// lane a business type; what happened to them goes out as moves to the store,
+// flushed in batches.
+//
+// It does not know which engine found a task: everything in the queue carries
+// its own receipt.
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Store records outcomes; see store.Store.
+type Store interface {
+	Writable(database int) bool
+	Stamp(database int) time.Time
+	Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) (applied []bool, err error)
+	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
+	Journal(ctx context.Context, database int, started, ended []store.Running) error
+	Journaled(ctx context.Context, database int) ([]store.Running, error)
+	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
+}
+
+// Observer is told what happens, for the metrics. Finished is called when the
+// outcome is durable.
+type Observer interface {
+	Started(b task.BizType, lateness time.Duration)
+	Finished(b task.BizType, o Outcome, ran time.Duration)
+	// Fenced: a part of an outcome was not written, because it was edited while the task ran.
+	Fenced(b task.BizType, why Fence)
+}
+
+// Config is what a Runner works with.
+type Config struct {
+	Queue    *queue.Queue
+	Store    Store
+	Layout   sharding.Layout
+	Observer Observer
+	// Near tells whether a task due then belongs into the queue now.
+	Near func(bizType uint64, partition int, due time.Time) bool
+	// Kept is told of other tasks that will run again: their engine is to find
+	// them. May be nil.
+	Kept func(tasks ...task.Task)
+	// LanesChanged is called when lanes were opened or closed, or when outcomes can be
+	// recorded again that could not: there may be tasks for them in the store.
+	LanesChanged func()
+	// Term is a number that is another one each time this node takes a partition, 0
+	// while it is another's; see cluster.Ownership. Defaults to 1.
+	Term func(partition int) uint64
+	// TakenUncleanly tells, of the term that a partition is in, whether it was taken
+	// from a process that did not hand it over, and when: tasks that were due by then
+	// may have been started, and may have ended that process. Defaults to no.
+	TakenUncleanly func(partition int) (at time.Time, ok bool)
+	// Settled is told of such a term once nothing is pending any more that was due by
+	// then. May be nil.
+	Settled func(partition int, term uint64)
+	// Instance is another one each time a process starts; at most 64 bytes. Defaults
+	// to a random text.
+	Instance string
+	// Grace is how long a run may go on after its time-out before it counts as stuck.
+	// Defaults to 10 s.
+	Grace  time.Duration
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Lane is a business type with the processor that fires its tasks. A lane that
+// changed is another *Lane.
+type Lane struct {
+	BizType   task.BizType
+	Processor processor.Processor
+}
+
+// Runner takes due tasks from the queue, runs them and records what happened.
+type Runner struct {
+	cfg      Config
+	finisher *finisher
+	watch    watch
+	failures failures
+	journal  *journal
+	alone    chan struct{} // holds one token while runAlone runs a task
+
+	lanes   map[uint64]*Lane
+	workers sync.WaitGroup // of lanes open and closing
+}
+
+// New makes a Runner without lanes.
+func New(cfg Config) *Runner {
+	if cfg.Kept == nil {
+		cfg.Kept = func(...task.Task) {}
+	}
+	if cfg.Term == nil {
+		cfg.Term = func(int) uint64 { return 1 }
+	}
+	if cfg.TakenUncleanly == nil {
+		cfg.TakenUncleanly = func(int) (time.Time, bool) { return time.Time{}, false }
+	}
+	if cfg.Settled == nil {
+		cfg.Settled = func(int, uint64) {}
+	}
+	if cfg.Instance == "" {
+		cfg.Instance = rand.Text()
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	j := &journal{
+		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, term: cfg.Term, unclean: cfg.TakenUncleanly,
+		settled: cfg.Settled, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
+	}
+	return &Runner{
+		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
+		watch:    watch{workers: make(map[*worker]struct{})},
+		failures: failures{logger: cfg.Logger},
+		lanes:    make(map[uint64]*Lane),
+		finisher: &finisher{
+			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
+			ended: j.ended, observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger,
+			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
+		},
+	}
+}
+
+// Run runs lanes until the queue is closed and all that was running has been
+// recorded. The end of ctx is the end of patience: runs under way are told to
+// stop, and what is not recorded by then will run again.
+func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
+	r.finisher.start(ctx)
+	r.journal.start(ctx)
+	abandoned := make(chan struct{})
+	patient := context.AfterFunc(ctx, func() {
+		r.journal.abandon(func(int) bool { return true })
+		close(abandoned)
+	})
+	checks, stopChecks := context.WithCancel(ctx)
+	checked := make(chan error, 1)
+	go func() { checked <- r.recheck(checks) }()
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() { r.watchRuns(ended); close(watched) }()
+
+	for set := range lanes {
+		r.reconcile(ctx, set)
+		r.cfg.LanesChanged()
+	}
+	r.workers.Wait()
+	close(ended)
+	<-watched
+	stopChecks()
+	err := <-checked
+	if !patient() {
+		<-abandoned
+	}
+	r.finisher.wait()
+	r.journal.wait()
+	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// Abandon says that a partition goes to another node although tasks of it still
+// run here: that they are cut off is not their fault. It returns when the journal
+// says so, or cannot be reached.
+func (r *Runner) Abandon(partition int) {
+	r.journal.abandon(func(p int) bool { return p == partition })
+}
+
+// reconcile opens the lanes that are new, closes those that are gone, and does
+// both for those that changed. A closed lane's tasks under way go on.
+func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
+	want := make(map[uint64]*Lane, len(set))
+	for _, l := range set {
+		want[l.BizType.ID] = l
+	}
+	for id, l := range r.lanes {
+		if want[id] != l {
+			r.cfg.Queue.CloseLane(id)
+			delete(r.lanes, id)
+		}
+	}
+	for id, l := range want {
+		if _, open := r.lanes[id]; !open {
+			r.lanes[id] = l
+			r.open(ctx, l)
+		}
+	}
+}
+
+// open starts the workers of a lane. The last one to end closes the processor.
+func (r *Runner) open(ctx context.Context, l *Lane) {
+	c := &crew{Runner: r, lane: r.cfg.Queue.SetLane(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c.batch, _ = l.Processor.(processor.Batch)
+	c.hire = func() {
+		w := &worker{crew: c, run: run{instead: c.hire}}
+		r.watch.addLocked(w)
+		c.alive.Add(1)
+		c.group.Go(func() { w.work(ctx) })
+	}
+	r.watch.mu.Lock()
+	for range l.BizType.Workers {
+		c.hire()
+	}
+	r.watch.mu.Unlock()
+	r.workers.Go(func() {
+		c.group.Wait()
+		if p, ok := l.Processor.(io.Closer); ok {
+			if err := p.Close(); err != nil {
+				r.cfg.Logger.Warn("processor not closed cleanly", "biz_type", l.BizType.Name, "error", err)
+			}
+		}
+	})
+}

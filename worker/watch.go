@@ -1,0 +1,231 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/queue"
+)
+
+// watch knows all workers. Lock order: watch.mu, then the mu of a run.
+type watch struct {
+	mu      sync.Mutex
+	workers map[*worker]struct{}
+	last    int // number of the last worker, for its label
+}
+
+// run is what a worker runs now.
+type run struct {
+	name     string // the worker's label
+	mu       sync.Mutex
+	entries  []*queue.Entry // of the call under way; none: there is none
+	since    time.Time
+	timeout  time.Duration
+	stuck    bool   // the call has ignored its time-out, and that was told
+	replaced bool   // another worker was started in this one's place
+	instead  func() // lets another one take this one's place; watch.mu may be held
+}
+
+// lookEvery is how often the runs are looked at.
+const lookEvery = 100 * time.Millisecond
+
+// watchRuns looks at all runs until ended is closed.
+func (r *Runner) watchRuns(ended <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.look(r.cfg.Now())
+			r.failures.tell(r.cfg.Now())
+		case <-ended:
+			return
+		}
+	}
+}
+
+// look finds the runs that have ignored their time-out for longer than the grace.
+// Each is told once, and another worker takes its worker's place as long as the
+// crew is no more than twice its size.
+func (r *Runner) look(now time.Time) {
+	var tell []*worker
+	r.watch.mu.Lock()
+	for w := range r.watch.workers {
+		w.run.mu.Lock()
+		if ignored := w.ignored(now); ignored > r.cfg.Grace {
+			if !w.stuck {
+				w.stuck = true
+				tell = append(tell, w)
+			}
+			if !w.replaced && w.alive.Load() < int32(2*w.bizType.Workers) {
+				w.replaced = true
+				w.instead()
+			}
+		}
+		w.run.mu.Unlock()
+	}
+	r.watch.mu.Unlock()
+	if len(tell) == 0 {
+		return
+	}
+	stacks := workerStacks()
+	for _, w := range tell {
+		w.run.mu.Lock()
+		facts := append(w.facts(now), "time_out", w.timeout, "stack", stackOf(stacks, w.name))
+		w.run.mu.Unlock()
+		r.cfg.Logger.Warn("a run ignores its time-out; another worker takes its place, up to twice workers", facts...)
+	}
+}
+
+// Stuck is the runs of a business type that have ignored their time-out.
+type Stuck struct {
+	BizType string
+	Runs    int
+	For     time.Duration // since the longest of them should have ended
+}
+
+// Stuck lists the business types that have runs which go on although their
+// time-out and the grace are over.
+func (r *Runner) Stuck() []Stuck {
+	var list []Stuck
+	now := r.cfg.Now()
+	r.watch.mu.Lock()
+	defer r.watch.mu.Unlock()
+	for w := range r.watch.workers {
+		w.run.mu.Lock()
+		stuck, ignored := w.stuck, w.ignored(now)
+		w.run.mu.Unlock()
+		if !stuck {
+			continue
+		}
+		i := 0
+		for i < len(list) && list[i].BizType != w.bizType.Name {
+			i++
+		}
+		if i == len(list) {
+			list = append(list, Stuck{BizType: w.bizType.Name})
+		}
+		list[i].Runs++
+		list[i].For = max(list[i].For, ignored)
+	}
+	return list
+}
+
+// add and remove are called by workers that come and go.
+func (v *watch) add(w *worker) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.addLocked(w)
+}
+
+func (v *watch) addLocked(w *worker) {
+	v.last++
+	w.name = fmt.Sprintf("%s/%d", w.bizType.Name, v.last)
+	v.workers[w] = struct{}{}
+}
+
+func (v *watch) remove(w *worker) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.workers, w)
+}
+
+// begin says that a call of the processor begins.
+func (w *worker) begin(entries []*queue.Entry, timeout time.Duration) {
+	w.start = w.cfg.Now()
+	w.run.mu.Lock()
+	w.entries, w.since, w.timeout = entries, w.start, timeout
+	w.run.mu.Unlock()
+}
+
+// end says that the call has ended, however it did.
+func (w *worker) end() {
+	w.run.mu.Lock()
+	var facts []any
+	if w.stuck {
+		facts = w.facts(w.cfg.Now())
+	}
+	w.entries, w.stuck = nil, false
+	w.run.mu.Unlock()
+	if facts != nil {
+		w.cfg.Logger.Info("a run that had ignored its time-out has ended after all", facts...)
+	}
+}
+
+func (w *worker) isReplaced() bool {
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
+	return w.replaced
+}
+
+// ignored is how long the call under way has gone on after its time-out.
+func (r *run) ignored(now time.Time) time.Duration {
+	if len(r.entries) == 0 {
+		return 0
+	}
+	return max(0, now.Sub(r.since)-r.timeout)
+}
+
+// facts are the log's words for the call under way.
+func (w *worker) facts(now time.Time) []any {
+	facts := []any{"biz_type", w.bizType.Name}
+	if len(w.entries) == 0 {
+		return facts // it ended this moment
+	}
+	t := &w.entries[0].Task
+	facts = append(facts, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts+1,
+		"running_for", now.Sub(w.since).Round(time.Millisecond))
+	if len(w.entries) > 1 {
+		facts = append(facts, "batch", len(w.entries))
+	}
+	return facts
+}
+
+// workerLabel is the profiler label (runtime/pprof) that names a worker. Profiles
+// show it, and the stack of one worker is found by it.
+const workerLabel = "toc_worker"
+
+func (w *worker) label(ctx context.Context) context.Context {
+	ctx = pprof.WithLabels(ctx, pprof.Labels(workerLabel, w.name))
+	pprof.SetGoroutineLabels(ctx)
+	return ctx
+}
+
+// workerStacks is the stacks of all goroutines, one paragraph a stack.
+func workerStacks() []string {
+	var text bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+		return nil
+	}
+	return strings.Split(text.String(), "\n\n")
+}
+
+// maxStack bounds the stack in a log line, in bytes.
+const maxStack = 4096
+
+// stackOf finds the stack of a worker. Goroutines that a processor starts have
+// the label as well, but not the worker's own frames.
+func stackOf(stacks []string, worker string) string {
+	label := fmt.Sprintf("%q:%q", workerLabel, worker)
+	for _, s := range stacks {
+		if !strings.Contains(s, label) || !strings.Contains(s, "worker.(*worker).fire") {
+			continue
+		}
+		var text strings.Builder
+		for line := range strings.Lines(s) {
+			if f := strings.Fields(line); len(f) == 4 && f[0] == "#" { // "#  0x46bd8e  main.f+0x2e  /dir/f.go:12"
+				text.WriteString(f[2] + " " + f[3] + "\n")
+			}
+			if text.Len() >= maxStack {
+				return text.String()[:maxStack]
+			}
+		}
+		return text.String()
+	}
+	return ""
+}

@@ -1,0 +1,218 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// crew is the workers of a lane.
+type crew struct {
+	*Runner
+	lane      queue.Lane
+	bizType   task.BizType
+	processor processor.Processor
+	batch     processor.Batch // nil: the processor has no batch form
+	hire      func()          // starts one more worker; watch.mu is held
+	group     sync.WaitGroup
+	alive     atomic.Int32 // workers
+}
+
+// maxRun is how many tasks the batch form is handed at most.
+const maxRun = 256
+
+// worker takes tasks and runs them, one call of the processor at a time. It is
+// one goroutine, and another one after a processor that ended its goroutine
+// (runtime.Goexit): what it has in hand is in its fields.
+type worker struct {
+	*crew
+	run // what the watch sees
+
+	left      []*queue.Entry // taken, and without an outcome
+	batchable int            // so many of left, the first ones, are for the batch form
+	called    bool           // left[0] was handed to the processor by itself
+	start     time.Time      // of the last call
+
+	tasks []task.Task // reused
+	errs  [1]error    // reused
+}
+
+// errExited is a run whose goroutine was ended by the processor.
+var errExited = errors.New("the processor ended its goroutine")
+
+// work takes tasks and runs them until the lane is closed, ctx ends, or another
+// worker has taken this one's place.
+func (w *worker) work(ctx context.Context) {
+	over := false
+	defer func() {
+		if over {
+			w.watch.remove(w)
+			w.alive.Add(-1)
+			return
+		}
+		w.group.Go(func() { w.work(ctx) })
+	}()
+	ctx = w.label(ctx)
+	w.fire(ctx) // what the goroutine before left
+	most := 1
+	if w.batch != nil {
+		most = maxRun
+	}
+	for !w.isReplaced() {
+		entries, err := w.lane.Take(ctx, most)
+		if err != nil {
+			break // closed, or out of patience
+		}
+		entries = w.prepare(ctx, entries)
+		w.left = w.admit(entries, w.cfg.Now())
+		if w.batch != nil {
+			w.batchable = ownTimeoutsLast(w.left)
+		}
+		w.fire(ctx)
+	}
+	over = true
+}
+
+// admit tells the observer that tasks start, and lets those that are too late
+// die instead. Tasks whose outcome could not be recorded now do not start: they
+// would pile up, and run again after a restart.
+func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
+	admitted := entries[:0]
+	for _, e := range entries {
+		if !w.finisher.writable(e) {
+			w.notStarted(e)
+			continue
+		}
+		late := max(0, now.Sub(e.Task.ActionTime))
+		if late := now.Sub(e.Task.Promised()); w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
+			move, row := expire(e.Task, late)
+			w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, move: move, row: row})
+			continue
+		}
+		w.cfg.Observer.Started(w.bizType, late)
+		admitted = append(admitted, e)
+	}
+	return admitted
+}
+
+// fire runs what is left. The processor may end the goroutine in any call: the
+// next goroutine calls fire again, which goes on behind that call.
+func (w *worker) fire(ctx context.Context) {
+	if n := w.batchable; n > 0 {
+		w.batchable, w.called = 0, n == 1
+		if errs, whole := w.processBatch(ctx, w.left[:n]); whole {
+			w.record(ctx, w.left[:n], errs)
+			w.left = w.left[n:]
+			w.called = false
+		}
+	}
+	for len(w.left) > 0 {
+		one := w.left[:1]
+		switch {
+		case w.called:
+			w.errs[0] = errExited
+		case w.batch != nil && len(w.confirm(ctx, one)) == 0: // the calls before it took their time
+			w.left = w.left[1:]
+			continue
+		default:
+			w.called = true
+			w.errs[0] = w.process(ctx, one)
+		}
+		w.called = false
+		w.record(ctx, one, w.errs[:])
+		w.left = w.left[1:]
+	}
+}
+
+// ownTimeoutsLast moves tasks with a time-out of their own behind the others, and
+// tells how many others there are: a batch has one time-out for all.
+func ownTimeoutsLast(entries []*queue.Entry) (others int) {
+	for i, e := range entries {
+		if e.Task.Timeout == 0 {
+			entries[i], entries[others] = entries[others], e
+			others++
+		}
+	}
+	return others
+}
+
+// record hands the outcomes of runs that have ended to the finisher.
+func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []error) {
+	end := w.cfg.Now()
+	if ctx.Err() == nil { // else told to stop
+		w.failures.note(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
+	}
+	finished := make([]finish, 0, len(entries))
+	for i, e := range entries {
+		w.journal.ended(e.ID()) // whatever ends the process from here on, it is not this run
+		if errs[i] != nil && ctx.Err() != nil {
+			w.notStarted(e) // told to stop: not the task's fault, it runs again
+			continue
+		}
+		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
+		if outcome == Dead {
+			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.BizID, "attempts", row.Attempts, "error", row.LastError)
+		}
+		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start)})
+	}
+	w.finisher.add(finished...)
+}
+
+// process runs one task.
+func (w *worker) process(ctx context.Context, one []*queue.Entry) (err error) {
+	timeout := cmp.Or(one[0].Task.Timeout, w.bizType.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	w.begin(one, timeout)
+	defer w.end()
+	defer w.recoverPanic(&err)
+	return w.processor.Process(ctx, one[0].Task)
+}
+
+// processBatch runs tasks by the batch form, and tells whether it ended them. If
+// not, which of them is to blame is not known: each is to run by itself.
+func (w *worker) processBatch(ctx context.Context, entries []*queue.Entry) (errs []error, whole bool) {
+	w.tasks = w.tasks[:0]
+	for _, e := range entries {
+		w.tasks = append(w.tasks, e.Task)
+	}
+	errs, err := w.callBatch(ctx, entries)
+	switch {
+	case err == nil && errs == nil:
+		return make([]error, len(entries)), true
+	case err == nil && len(errs) == len(entries):
+		return errs, true
+	case err == nil:
+		err = fmt.Errorf("the processor answered %d results for %d tasks", len(errs), len(entries))
+	}
+	if len(entries) == 1 {
+		return []error{err}, true
+	}
+	w.cfg.Logger.Warn("batch failed as a whole; its tasks run one by one", "biz_type", w.bizType.Name, "tasks", len(entries), "error", err)
+	return nil, false
+}
+
+func (w *worker) callBatch(ctx context.Context, entries []*queue.Entry) (errs []error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.bizType.Timeout)
+	defer cancel()
+	w.begin(entries, w.bizType.Timeout)
+	defer w.end()
+	defer w.recoverPanic(&err)
+	return w.batch.ProcessBatch(ctx, w.tasks), nil
+}
+
+// recoverPanic makes a panic a failed run.
+func (w *worker) recoverPanic(err *error) {
+	if p := recover(); p != nil {
+		*err = &panicError{text: fmt.Sprint(p), stack: callerFrames(string(debug.Stack()))}
+	}
+}
