@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -278,7 +279,7 @@ func (c *Consul) join(ctx context.Context) error {
 			warned = time.Now()
 			c.cfg.Logger.Warn("waiting for consul", "patience", 10*c.cfg.TTL, "error", err)
 		}
-		sleep(ctx, c.cfg.TTL/30)
+		_ = wait.For(ctx, c.cfg.TTL/30)
 	}
 }
 
@@ -369,16 +370,6 @@ func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
-	}
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

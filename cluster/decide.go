@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // comeBack is how much later than this node another may come back to a Consul
@@ -255,7 +256,7 @@ func (c *Consul) release(ctx context.Context, partitions []int, session string) 
 		if err := c.unlock(ctx, partitions, session, c.owned.isUnsettled); err == nil {
 			break
 		}
-		sleep(ctx, c.cfg.TTL/30)
+		_ = wait.For(ctx, c.cfg.TTL/30)
 	}
 	if ctx.Err() != nil {
 		return // Release does it

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -93,7 +94,7 @@ func (c *Consul) probe(ctx context.Context) {
 // with growing pauses of up to 3 s.
 func (c *Consul) tend(ctx context.Context, database int) {
 	claimed, told := time.Now(), time.Time{}
-	for pause := time.Second; ctx.Err() == nil; sleep(ctx, pause) {
+	for pause := time.Second; ctx.Err() == nil; _ = wait.For(ctx, pause) {
 		unable := slices.Contains(c.cfg.Unable(), database)
 		prepared := false
 		c.setFitness(database, func(f *fitness) {

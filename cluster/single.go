@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -182,7 +183,7 @@ const (
 func (s *Single) keep(ctx context.Context, database int) {
 	var told time.Time
 	for pause := s.cfg.CheckEvery; ; {
-		sleep(ctx, pause)
+		_ = wait.For(ctx, pause)
 		if ctx.Err() != nil {
 			return
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 const (
@@ -25,11 +27,11 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 	var index uint64
 	pause := watchGap
 	for ctx.Err() == nil {
-		wait := jitter(watchFor)
+		most := jitter(watchFor)
 		// Consul adds up to a sixteenth by itself.
-		limited, cancel := context.WithTimeout(ctx, wait+wait/16+c.cfg.TTL)
+		limited, cancel := context.WithTimeout(ctx, most+most/16+c.cfg.TTL)
 		// Consistent, since a server that has just started may answer from its past.
-		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: wait, RequireConsistent: true}).WithContext(limited))
+		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: most, RequireConsistent: true}).WithContext(limited))
 		cancel()
 		if err != nil {
 			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat tells the rest
@@ -37,7 +39,7 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 			}
 			index = 0 // whatever answers next may know less, or more
 			pause = min(2*pause, watchRetry)
-			sleep(ctx, jitter(pause))
+			_ = wait.For(ctx, jitter(pause))
 			continue
 		}
 		pause = watchGap
@@ -45,7 +47,7 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 			at = 0
 		}
 		index = at
-		sleep(ctx, watchGap)
+		_ = wait.For(ctx, watchGap)
 	}
 }
 

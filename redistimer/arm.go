@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -131,8 +132,8 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 		return bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}
 	}
 	index := make(map[bizSlot]int)
-	var list []Arming
-	var slots []*slotState
+	var list []slots.Arming
+	var states []*slotState // of list
 	t.mu.Lock()
 	for _, a := range batch {
 		for i := range a.tasks {
@@ -147,7 +148,7 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 			if !ok {
 				n = len(list)
 				index[k] = n
-				list, slots = append(list, Arming{Slot: s.slot}), append(slots, s)
+				list, states = append(list, slots.Arming{Slot: s.slot}), append(states, s)
 			}
 			list[n].Members = append(list[n].Members, memberOf(row))
 			if h := s.held[row.JobID]; h.claims > 0 {
@@ -163,7 +164,7 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 	answered, failed := len(list) == 0, error(nil)
 	t.mu.Lock()
 	for i, a := range answers {
-		answered = answered || isAnswer(a.Err)
+		answered = answered || slots.IsAnswer(a.Err)
 		t.wrote(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
@@ -171,7 +172,7 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 			continue
 		}
 		for _, m := range list[i].Members {
-			t.sooner(slots[i], m.At)
+			t.sooner(states[i], m.At)
 		}
 	}
 	t.judge(srv, began, answered, failed)
@@ -193,8 +194,8 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 	}
 }
 
-func memberOf(row *task.Task) Member {
-	return Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
+func memberOf(row *task.Task) slots.Member {
+	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
 // Forget takes a task out of its slot, in the background, that is not pending any
@@ -215,7 +216,7 @@ func (t *Timer) flushGone(batch []uint64) {
 	// After an error these are the rows of the databases that answered.
 	rows, _ := t.cfg.Store.Load(context.Background(), batch)
 	now := t.cfg.Now()
-	bySlot := make(map[Slot]*Settling)
+	bySlot := make(map[slots.Slot]*slots.Settling)
 	var again []*arming
 	t.mu.Lock()
 	for i := range rows {
@@ -235,12 +236,12 @@ func (t *Timer) flushGone(batch []uint64) {
 		}
 		slot := s.slot
 		if bySlot[slot] == nil {
-			bySlot[slot] = &Settling{Slot: slot}
+			bySlot[slot] = &slots.Settling{Slot: slot}
 		}
 		bySlot[slot].Done = append(bySlot[slot].Done, rows[i].JobID)
 	}
 	t.mu.Unlock()
-	list := make([]Settling, 0, len(bySlot))
+	list := make([]slots.Settling, 0, len(bySlot))
 	for _, s := range bySlot {
 		list = append(list, *s)
 	}

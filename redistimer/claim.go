@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -16,7 +17,7 @@ type claim struct {
 	line   *line
 	biz    *BizType // when it was claimed
 	slot   *slotState
-	member Member
+	member slots.Member
 }
 
 // rounds claims whatever is about to be due, in one pipeline for all slots of a
@@ -74,7 +75,7 @@ func (t *Timer) end(r round) {
 
 // take notes what the slots of a round have answered, and lists the tasks whose
 // rows are to be loaded. handover tells that slots became the scan engine's.
-func (t *Timer) take(r round, answers []Claimed, start, now time.Time) (loads []claim, handover bool) {
+func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (loads []claim, handover bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.noticeNew(r.server, answers)
@@ -102,7 +103,7 @@ func (t *Timer) take(r round, answers []Claimed, start, now time.Time) (loads []
 		} else {
 			s.seen = now
 		}
-		answered = answered || isAnswer(a.Err)
+		answered = answered || slots.IsAnswer(a.Err)
 		t.wrote(r.server, a.Err)
 		if a.Err != nil {
 			failure = a.Err

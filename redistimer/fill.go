@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -250,12 +251,12 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n 
 }
 
 // armRows arms rows of a slot, and counts those that were not there.
-func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []Arming) []Armed, b *BizType, s *slotState, reason string, rows []task.Task) (n int, err error) {
-	members := make([]Member, len(rows))
+func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.Arming) []slots.Armed, b *BizType, s *slotState, reason string, rows []task.Task) (n int, err error) {
+	members := make([]slots.Member, len(rows))
 	for i := range rows {
 		members[i] = memberOf(&rows[i])
 	}
-	got := arm(ctx, []Arming{{Slot: s.slot, Members: members}})[0]
+	got := arm(ctx, []slots.Arming{{Slot: s.slot, Members: members}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wrote(s.server, got.Err)

@@ -26,6 +26,7 @@ import (
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -41,7 +42,7 @@ type center struct {
 	t      judge
 	addrs  []string
 	prefix string
-	slots  *redistimer.Slots
+	slots  *slots.Slots
 	redis  redis.UniversalClient
 	store  *store.Store
 
@@ -78,6 +79,26 @@ type run struct {
 const closeOrders = "close_orders"
 
 // open makes a center without nodes.
+// slotPlace gives a test a Redis: addresses, of which several are a cluster, and
+// a prefix that no other test on it has.
+type slotPlace func(t testing.TB) (addrs []string, prefix string)
+
+func sharedRedis(t testing.TB) ([]string, string) {
+	r := testrig.Redis(t)
+	return []string{r.Addr()}, r.Prefix()
+}
+
+func private(server *testrig.PrivateRedis) slotPlace {
+	return func(testing.TB) ([]string, string) { return []string{server.Addr()}, server.Prefix() }
+}
+
+func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
+	options.ReadTimeout = time.Minute // a slow machine is no fault
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
 func open(t testing.TB, place slotPlace) *center {
 	t.Helper()
 	addrs, prefix := place(t)
@@ -93,7 +114,7 @@ func open(t testing.TB, place slotPlace) *center {
 		},
 	}
 	c.redis = dial(t, &redis.UniversalOptions{Addrs: addrs})
-	c.slots = redistimer.NewSlots(c.redis, prefix)
+	c.slots = slots.New(c.redis, prefix)
 	dir := testrig.MemoryDir(t)
 	var list []migrations.Database
 	for i := range layout.Databases {
@@ -273,9 +294,9 @@ func (c *center) row(id uint64) task.Task {
 	return row
 }
 
-func (c *center) slot(id uint64) redistimer.Slot {
+func (c *center) slot(id uint64) slots.Slot {
 	shard, _ := layout.ShardOf(id)
-	return redistimer.Slot{Topic: c.biz.Topic, Partition: layout.Partition(shard)}
+	return slots.Slot{Topic: c.biz.Topic, Partition: layout.Partition(shard)}
 }
 
 // has tells where Redis has a task.
@@ -294,36 +315,20 @@ func (c *center) score(key string, id uint64) int64 {
 	return int64(score)
 }
 
-// depth is how many members the queues of a slot have.
+// depth is how many members the queues of all slots have.
 type depth struct{ Store, Prepared, Dead int64 }
 
-// depthsOf counts in one pipeline.
-func depthsOf(t require.TestingT, client redis.UniversalClient, s *redistimer.Slots, slots ...redistimer.Slot) []depth {
-	ctx := context.Background()
-	pipe := client.Pipeline()
-	var counts []*redis.IntCmd
-	for _, slot := range slots {
-		counts = append(counts, pipe.ZCard(ctx, s.StoreKey(slot)), pipe.ZCard(ctx, s.PrepareKey(slot)), pipe.ZCard(ctx, s.DeadKey(slot)))
-	}
-	_, err := pipe.Exec(ctx)
-	require.NoError(t, err)
-	var list []depth
-	for i := range slots {
-		list = append(list, depth{counts[3*i].Val(), counts[3*i+1].Val(), counts[3*i+2].Val()})
-	}
-	return list
-}
-
-// depth counts the members of all slots.
 func (c *center) depth() (sum depth) {
-	var slots []redistimer.Slot
-	for p := range layout.Partitions {
-		slots = append(slots, redistimer.Slot{Topic: c.biz.Topic, Partition: p})
+	count := func(key string) int64 {
+		n, err := c.redis.ZCard(context.Background(), key).Result()
+		require.NoError(c.t, err)
+		return n
 	}
-	for _, d := range depthsOf(c.t, c.redis, c.slots, slots...) {
-		sum.Store += d.Store
-		sum.Prepared += d.Prepared
-		sum.Dead += d.Dead
+	for p := range layout.Partitions {
+		slot := slots.Slot{Topic: c.biz.Topic, Partition: p}
+		sum.Store += count(c.slots.StoreKey(slot))
+		sum.Prepared += count(c.slots.PrepareKey(slot))
+		sum.Dead += count(c.slots.DeadKey(slot))
 	}
 	return sum
 }
@@ -331,7 +336,7 @@ func (c *center) depth() (sum depth) {
 // serving waits until a slot is marked as complete.
 func (c *center) serving(partition int) {
 	c.t.Helper()
-	key := c.slots.MarkerKey(redistimer.Slot{Topic: c.biz.Topic, Partition: partition})
+	key := c.slots.MarkerKey(slots.Slot{Topic: c.biz.Topic, Partition: partition})
 	c.eventually(func() bool {
 		m, err := c.redis.Get(context.Background(), key).Result()
 		return err == nil && strings.Contains(m, " serving ")

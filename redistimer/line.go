@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -27,7 +28,7 @@ type line struct {
 
 // slotState is what this node knows of a slot.
 type slotState struct {
-	slot   Slot
+	slot   slots.Slot
 	server *server       // that it is at, as far as known
 	asking bool          // a round asks it: its claims and their recovery would be taken for another's
 	term   uint64        // of the partition, when it became ours; 0: it is not
@@ -79,7 +80,7 @@ func (s *slotState) setSkew(least, most time.Duration) {
 func newLine(b BizType, partitions int) *line {
 	l := &line{BizType: &b, slots: make([]slotState, partitions)}
 	for p := range l.slots {
-		l.slots[p] = slotState{slot: Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]holding)}
+		l.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]holding)}
 	}
 	return l
 }
@@ -180,7 +181,7 @@ func (t *Timer) drop(l *line) {
 		t.mu.Unlock()
 		time.Sleep(wait)
 	}
-	var slots []Slot
+	var slots []slots.Slot
 	for p := range l.slots {
 		if l.slots[p].owned() && !l.slots[p].foreign {
 			slots = append(slots, l.slots[p].slot)
@@ -218,7 +219,7 @@ const (
 )
 
 // dropSlots empties slots, and lists those that are left.
-func (t *Timer) dropSlots(slots []Slot) (left []Slot, err error) {
+func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	for i, e := range t.slots.Drop(ctx, slots) {

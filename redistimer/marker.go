@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -18,11 +19,11 @@ import (
 // is due up to a time. The owner renews it while it looks at the slot, so what was
 // not served for a while has none, and is filled again.
 //
-// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and lua/
+// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and slots/lua/
 // reads the store's id. If you change that, count the 2 up, here and there: a marker
 // of another version is neither believed nor anybody else's.
 type marker struct {
-	store   string // id of the task store; unknownStore
+	store   string // id of the task store; UnknownStore
 	layout  string // "<databases>x<tables>x<partitions>"
 	state   string
 	owner   string    // process
@@ -38,7 +39,6 @@ const (
 
 const (
 	markerVersion = "toc/2"
-	unknownStore  = "-" // it may be anybody's
 )
 
 const (
@@ -70,7 +70,7 @@ func parseMarker(text string) (m marker, ok bool) {
 
 // isStranger tells whether a marker is of another store than ours.
 func (m *marker) isStranger(ours string) bool {
-	return m.store != ours && m.store != unknownStore && ours != unknownStore
+	return m.store != ours && m.store != slots.UnknownStore && ours != slots.UnknownStore
 }
 
 // processName names this process in markers, for operators, too.
@@ -86,7 +86,7 @@ func layoutName(l sharding.Layout) string {
 
 // marker is ours in a state.
 func (t *Timer) marker(state string, covered time.Time) string {
-	m := marker{t.slots.store(), layoutName(t.cfg.Layout), state, t.name, covered}
+	m := marker{t.slots.Store(), layoutName(t.cfg.Layout), state, t.name, covered}
 	return m.String()
 }
 
@@ -98,13 +98,13 @@ func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
 	t.mu.Unlock()
 	m, ok = parseMarker(text)
 	return m, ok && (own || m.state == stateHanded &&
-		m.store == t.slots.store() && m.store != unknownStore && m.layout == layoutName(t.cfg.Layout))
+		m.store == t.slots.Store() && m.store != slots.UnknownStore && m.layout == layoutName(t.cfg.Layout))
 }
 
 // mark sets the marker of a slot that we fill or have filled: over the one that we set
 // last, or over any but a stranger's.
 func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
-	got := t.slots.Mark(ctx, []Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
+	got := t.slots.Mark(ctx, []slots.Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wrote(s.server, got.Err)
@@ -129,7 +129,7 @@ func (s *slotState) renewal(now time.Time) time.Duration {
 
 // looked learns from an answer of Redis how a slot stands, before its new head is noted.
 // It tells whether the scan engine is to serve it from now on. The lock is held.
-func (t *Timer) looked(l *line, s *slotState, asked Claiming, a *Claimed, now time.Time) (handover bool) {
+func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Claimed, now time.Time) (handover bool) {
 	if asked.Renew > 0 && a.Marker == asked.Marker {
 		s.renewed = now
 	}
@@ -138,7 +138,7 @@ func (t *Timer) looked(l *line, s *slotState, asked Claiming, a *Claimed, now ti
 		ring(t.repairs)
 	}
 	m, ok := parseMarker(a.Marker)
-	switch foreign := ok && m.isStranger(t.slots.store()); {
+	switch foreign := ok && m.isStranger(t.slots.Store()); {
 	case foreign && !s.foreign:
 		s.foreign, s.marker, s.covered, s.repair, s.vanished = true, "", time.Time{}, "", time.Time{}
 		if now.Sub(t.strangers) > time.Minute {
@@ -164,7 +164,7 @@ func (t *Timer) looked(l *line, s *slotState, asked Claiming, a *Claimed, now ti
 
 // headVanished tells whether the task that was next to run is not in a slot any more,
 // and was not claimed. It may be cancelled or moved; or Redis has evicted the queue.
-func headVanished(s *slotState, a *Claimed) bool {
+func headVanished(s *slotState, a *slots.Claimed) bool {
 	head := s.next
 	if head.IsZero() || !s.heard.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
 		return false
@@ -175,8 +175,8 @@ func headVanished(s *slotState, a *Claimed) bool {
 // noticeNew finds out that a server does not know us any more: it was started again, or
 // is another one, and may lack what was written last, although its slots have their
 // markers. The lock is held.
-func (t *Timer) noticeNew(srv *server, answers []Claimed) {
-	if !slices.ContainsFunc(answers, func(a Claimed) bool { return a.NewServer }) {
+func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
+	if !slices.ContainsFunc(answers, func(a slots.Claimed) bool { return a.NewServer }) {
 		return
 	}
 	known := false // or it is asked for the first time
@@ -192,7 +192,7 @@ func (t *Timer) noticeNew(srv *server, answers []Claimed) {
 		t.cfg.Logger.Warn("Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
 		ring(t.repairs)
 		if srv.addr == "" {
-			t.background.Go(t.slots.rename)
+			t.background.Go(t.slots.Rename)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (t *Timer) noticeNew(srv *server, answers []Claimed) {
 // handOver leaves a partition's slots to their next owner as complete, those that are.
 // The partition is not ours any more.
 func (t *Timer) handOver(ctx context.Context, partition int) {
-	var list []Marking
+	var list []slots.Marking
 	t.mu.Lock()
 	until := t.cfg.Now()
 	for _, l := range t.lines {
@@ -212,7 +212,7 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 		if most := l.coverUntil(until); covered.After(most) {
 			covered = most
 		}
-		list = append(list, Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts})
+		list = append(list, slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts})
 		s.marker = ""
 	}
 	t.mu.Unlock()

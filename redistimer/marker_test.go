@@ -17,6 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -50,7 +51,7 @@ func TestStartWithAMasterDown(t *testing.T) {
 	c.biz.Horizon = 800 * time.Millisecond
 	const down = 0
 	isUp := func(p int) bool {
-		return cluster.NodeOf(cluster.SlotOf(c.slots.StoreKey(redistimer.Slot{Topic: c.biz.Topic, Partition: p}))) != down
+		return cluster.NodeOf(cluster.SlotOf(c.slots.StoreKey(slots.Slot{Topic: c.biz.Topic, Partition: p}))) != down
 	}
 	require.True(t, isUp(0) || isUp(1) || isUp(2) || isUp(3), "another topic is needed")
 	cluster.Kill(down)
@@ -265,8 +266,8 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 	require.Empty(t, b.Degraded())
 }
 
-func (c *center) slotOf(partition int) redistimer.Slot {
-	return redistimer.Slot{Topic: c.biz.Topic, Partition: partition}
+func (c *center) slotOf(partition int) slots.Slot {
+	return slots.Slot{Topic: c.biz.Topic, Partition: partition}
 }
 
 // Redis evicts the queues and keeps the markers. Before, nobody noticed.
@@ -335,7 +336,7 @@ func TestTaskInAStrangeSlot(t *testing.T) {
 		_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
 		require.NoError(t, err)
 		strange := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
-		c.slots.Arm(t.Context(), []redistimer.Arming{{Slot: strange, Members: []redistimer.Member{{JobID: row.JobID, At: at}}}})
+		c.slots.Arm(t.Context(), []slots.Arming{{Slot: strange, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
 		c.settled(row.JobID, task.Processed)
 		require.Len(t, c.runsOf(row.JobID), 1)
 	}

@@ -3,6 +3,8 @@ package redistimer
 import (
 	"slices"
 	"time"
+
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // What paces the claims. Tasks are claimed and loaded a little ahead and wait
@@ -42,7 +44,7 @@ type crowd struct {
 type round struct {
 	server *server
 	asks   []asked
-	claims []Claiming // of each
+	claims []slots.Claiming // of each
 }
 
 // asked is a slot that a round asks.
@@ -202,7 +204,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		for _, a := range g.chosen {
 			a.slot.heard, a.slot.asking = time.Time{}, true
 			r.asks = append(r.asks, asked{g, a.slot})
-			r.claims = append(r.claims, Claiming{
+			r.claims = append(r.claims, slots.Claiming{
 				Slot: a.slot.slot, Limit: a.limit, Ahead: ahead + a.slot.skew, Visibility: g.line.Visibility,
 				Marker: a.slot.marker, Renew: a.slot.renewal(now),
 			})

@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -16,11 +18,11 @@ import (
 // dueSlots are n slots whose heads are due so long after now, a millisecond after
 // each other, the last one first.
 func dueSlots(now time.Time, n int, in time.Duration) []*slotState {
-	slots := make([]*slotState, n)
-	for i := range slots {
-		slots[n-1-i] = &slotState{slot: Slot{Partition: i}, seen: now, next: now.Add(in + time.Duration(i)*time.Millisecond)}
+	list := make([]*slotState, n)
+	for i := range list {
+		list[n-1-i] = &slotState{slot: slots.Slot{Partition: i}, seen: now, next: now.Add(in + time.Duration(i)*time.Millisecond)}
 	}
-	return slots
+	return list
 }
 
 func TestChoose(t *testing.T) {
@@ -148,7 +150,7 @@ func TestPlanServers(t *testing.T) {
 
 	l.slots[0].next, l.slots[2].next, l.slots[4].next = now.Add(beat), now.Add(beat), now.Add(beat)
 	began := now
-	timer.judge(timer.servers["y"], began, false, errNoAnswer)
+	timer.judge(timer.servers["y"], began, false, errors.New("no answer"))
 	now = now.Add(beat)
 	asked, wait, handover := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // watch takes partitions over, and gives them up, as ownership changes.
@@ -88,7 +90,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 		}
 		t.mu.Unlock()
 		if len(ids) > 0 {
-			got := t.slots.Recover(ctx, []Recovering{{Slot: s.slot, IDs: ids}})[0]
+			got := t.slots.Recover(ctx, []slots.Recovering{{Slot: s.slot, IDs: ids}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}

@@ -2,16 +2,14 @@ package redistimer
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // answerWithin bounds each call to a server. What Redis does with a call that was cut off shows later: claims that
@@ -48,78 +46,6 @@ func (srv *server) isSilent(now time.Time) bool {
 	return !srv.silent.IsZero() && now.Sub(srv.silent) >= doubt
 }
 
-// isAnswer tells whether the server has said something, if only that it will not.
-func isAnswer(err error) bool {
-	_, refused := errors.AsType[redis.Error](err)
-	return err == nil || refused
-}
-
-// isRefusal tells whether a server has answered that it takes no writes: it is full, its disk is, it is a replica, lacks
-// replicas, or its user may not.
-func isRefusal(err error) bool {
-	if err == nil || !isAnswer(err) {
-		return false
-	}
-	said := err.Error() // of a script, in Redis 6, not at its beginning
-	return slices.ContainsFunc([]string{"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM "}, func(code string) bool { return strings.Contains(said, code) })
-}
-
-// serverOf names the server of a slot, as far as the client knows: it asks nobody. "" is the only one.
-func (s *Slots) serverOf(slot Slot) (addr string, known bool) {
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		return "", true
-	}
-	master, err := cluster.MasterForKey(over, s.StoreKey(slot))
-	if err != nil {
-		return "", false
-	}
-	return master.Options().Addr, true
-}
-
-// over is a context that has ended: who gets it does not wait.
-var over = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// ping asks the server of a slot for any answer.
-func (s *Slots) ping(ctx context.Context, slot Slot) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		return s.client.Ping(ctx).Err()
-	}
-	master, err := cluster.MasterForKey(ctx, s.StoreKey(slot))
-	if err != nil {
-		return err
-	}
-	return master.Ping(ctx).Err()
-}
-
-// refresh has the client find out, in the background, which slots are where.
-func (s *Slots) refresh() {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		cluster.ReloadState(context.Background())
-	}
-}
-
-// bound limits how long a call may take.
-func (s *Slots) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.within == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, s.within)
-}
-
-func (s *Slots) exec(ctx context.Context, r *runs) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	r.exec(ctx, s.client)
-}
-
 // server is the one with this address. The lock is held.
 func (t *Timer) server(addr string) *server {
 	srv := t.servers[addr]
@@ -140,7 +66,7 @@ const (
 
 // placeSoon has the client find out which slots are where, and places them then. The lock is held.
 func (t *Timer) placeSoon(now time.Time) {
-	t.slots.refresh()
+	t.slots.Refresh()
 	if at := now.Add(placeAfter); at.Before(t.placeAt) {
 		t.placeAt = at
 	}
@@ -160,7 +86,7 @@ func (t *Timer) place(now time.Time) {
 			s := &l.slots[p]
 			addr := ""
 			if known {
-				addr, known = t.slots.serverOf(s.slot)
+				addr, known = t.slots.ServerOf(s.slot)
 			}
 			if srv := t.server(addr); s.server != srv && (known || s.server == nil) {
 				if s.server != nil && s.server.addr != "" {
@@ -190,7 +116,7 @@ func (t *Timer) place(now time.Time) {
 
 // judge notes how a call to a server went that began then: with no answer for any slot, it is silent. The lock is held.
 func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
-	if !isAnswer(err) {
+	if !slots.IsAnswer(err) {
 		srv.err = err
 		t.placeSoon(t.cfg.Now())
 	}
@@ -206,7 +132,7 @@ func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
 // wrote notes how a write to a server went. One that takes none may answer all the same: its slots are out of reach until
 // it takes them again. The lock is held.
 func (t *Timer) wrote(srv *server, err error) {
-	if !isRefusal(err) {
+	if !slots.IsRefusal(err) {
 		return
 	}
 	if srv.refuses == nil {
@@ -230,7 +156,7 @@ func (t *Timer) tryWrites(ctx context.Context) {
 		srv.tries = true
 		slot := srv.groups[0].slots[0].slot
 		t.background.Go(func() {
-			err := t.slots.tryWrite(ctx, slot)
+			err := t.slots.TryWrite(ctx, slot)
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			srv.tries = false
@@ -287,7 +213,7 @@ func (t *Timer) probeServer(ctx context.Context, srv *server) {
 		t.mu.Lock()
 		pause := srv.probed.Add(retry).Sub(t.cfg.Now())
 		t.mu.Unlock()
-		if pause > 0 && !pauseFor(ctx, pause) {
+		if pause > 0 && wait.For(ctx, pause) != nil {
 			return
 		}
 		t.mu.Lock()
@@ -296,11 +222,11 @@ func (t *Timer) probeServer(ctx context.Context, srv *server) {
 		if len(srv.groups) > 0 {
 			slot := srv.groups[0].slots[0].slot
 			t.mu.Unlock()
-			err = t.slots.ping(ctx, slot)
+			err = t.slots.Ping(ctx, slot)
 			t.mu.Lock()
 		}
 		t.mu.Unlock()
-		if isAnswer(err) {
+		if slots.IsAnswer(err) {
 			t.mu.Lock()
 			t.answers(srv)
 			t.mu.Unlock()

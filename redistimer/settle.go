@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -22,7 +23,7 @@ func (r *receipt) Settled(row task.Task) {
 	case row.Status == task.Dead:
 		s.dead = true
 	case row.Status == task.Pending && !row.ActionTime.After(c.biz.armUntil(r.timer.cfg.Now())):
-		s.back = Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
+		s.back = slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 	default:
 		s.done = true
 	}
@@ -47,14 +48,14 @@ func (r *receipt) GivenBack(task.Task) {
 
 // giveBack returns a claim untouched: its attempts stay.
 func (t *Timer) giveBack(c claim, at time.Time) {
-	t.settle(settling{claim: c, release: true, back: Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
+	t.settle(settling{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
 }
 
 // settling is the second phase of a claim: done, dead, back or released.
 type settling struct {
 	claim
 	done, dead, release bool
-	back                Member
+	back                slots.Member
 }
 
 func (t *Timer) settle(s settling) {
@@ -70,8 +71,8 @@ func (t *Timer) settle(s settling) {
 // telling is what Redis is to be told of one slot.
 type telling struct {
 	slot     *slotState
-	settle   Settling
-	release  Releasing
+	settle   slots.Settling
+	release  slots.Releasing
 	settling []settling
 }
 
@@ -83,7 +84,7 @@ func (t *Timer) flushSettles(srv *server, batch []settling) {
 	for _, s := range batch {
 		o := bySlot[s.slot]
 		if o == nil {
-			o = &telling{slot: s.slot, settle: Settling{Slot: s.slot.slot}, release: Releasing{Slot: s.slot.slot}}
+			o = &telling{slot: s.slot, settle: slots.Settling{Slot: s.slot.slot}, release: slots.Releasing{Slot: s.slot.slot}}
 			bySlot[s.slot] = o
 			list = append(list, o)
 		}
@@ -92,7 +93,7 @@ func (t *Timer) flushSettles(srv *server, batch []settling) {
 		case s.release:
 			o.release.Members = append(o.release.Members, s.back)
 		case s.dead:
-			o.settle.Dead = append(o.settle.Dead, Member{JobID: s.member.JobID, At: t.cfg.Now()})
+			o.settle.Dead = append(o.settle.Dead, slots.Member{JobID: s.member.JobID, At: t.cfg.Now()})
 		case s.done:
 			o.settle.Done = append(o.settle.Done, s.member.JobID)
 		default:
@@ -137,8 +138,8 @@ func (t *Timer) tellAgain(srv *server, left []*telling) {
 
 // tell tells a server, in one pipeline, and answers what it did not take.
 func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) {
-	var settles []Settling
-	var releases []Releasing
+	var settles []slots.Settling
+	var releases []slots.Releasing
 	var settling, releasing []*telling
 	for _, o := range list {
 		if n := len(o.settle.Done) + len(o.settle.Dead) + len(o.settle.Back); n > 0 {
@@ -152,7 +153,7 @@ func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) 
 	failed := make(map[*telling]bool)
 	note := func(list []*telling, errs []error) {
 		for i, one := range errs {
-			answered = answered || isAnswer(one)
+			answered = answered || slots.IsAnswer(one)
 			if one != nil {
 				failed[list[i]], err = true, one
 			}

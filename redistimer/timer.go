@@ -13,6 +13,7 @@ import (
 
 	"github.com/timeoutcenter/toc/groupcommit"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -85,7 +86,7 @@ type Config struct {
 // Timer is the slot timer of a node. It is safe for concurrent use.
 type Timer struct {
 	cfg   Config
-	slots *Slots
+	slots *slots.Slots
 
 	mu       sync.Mutex
 	lines    map[uint64]*line // by biz_type id; guarded, and so is all in them
@@ -122,7 +123,7 @@ type Timer struct {
 func New(cfg Config) *Timer {
 	t := &Timer{
 		cfg:     cfg,
-		slots:   NewSlots(cfg.Client, cfg.Prefix),
+		slots:   slots.New(cfg.Client, cfg.Prefix),
 		name:    processName(),
 		lines:   make(map[uint64]*line),
 		closing: make(map[uint64]*line),
@@ -133,9 +134,9 @@ func New(cfg Config) *Timer {
 		repairs:  make(chan struct{}, 1),
 		silences: make(chan struct{}, 1),
 	}
-	t.slots.within = answerWithin
+	t.slots.Within = answerWithin
 	if cfg.StoreID != nil {
-		t.slots.storeID = cfg.StoreID
+		t.slots.StoreID = cfg.StoreID
 	}
 	t.gone = groupcommit.New(1000, 1, t.flushGone)
 	for range cfg.Layout.Databases {

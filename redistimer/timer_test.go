@@ -17,6 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -138,7 +139,7 @@ func diesAndLives(t *testing.T, c *center) {
 	isKept := func() bool { return c.score(c.slots.DeadKey(c.slot(id)), id) != 0 }
 	c.eventually(isKept, "it is not among the dead")
 	// A submit's arming may come after its task was found in the store, and had died.
-	c.slots.Arm(t.Context(), []redistimer.Arming{{Slot: c.slot(id), Members: []redistimer.Member{{JobID: id, At: time.Now()}}}})
+	c.slots.Arm(t.Context(), []slots.Arming{{Slot: c.slot(id), Members: []slots.Member{{JobID: id, At: time.Now()}}}})
 	c.settled(id, task.Dead)
 	c.eventually(isKept, "it is not among the dead any more")
 	open.Store(true)
@@ -228,7 +229,7 @@ func recoversLateClaims(t *testing.T, c *center) {
 	n := c.start(everything...)
 	c.filled()
 	id := n.submit(1, time.Second).JobID
-	late := c.slots.Claim(t.Context(), []redistimer.Claiming{
+	late := c.slots.Claim(t.Context(), []slots.Claiming{
 		{Slot: c.slot(id), Limit: 10, Ahead: time.Hour, Visibility: c.biz.Visibility}})[0]
 	require.NoError(t, late.Err)
 	require.Len(t, late.Members, 1)

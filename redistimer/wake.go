@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // listen hears of heads that became earlier, on any node. Without business types
@@ -20,17 +23,17 @@ func (t *Timer) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
-		var via *Slot
+		var via *slots.Slot
 		if t.hearing, t.deaf = t.speaker(), cancel; t.hearing != nil {
 			via = &t.hearing.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
 		hearers.Go(func() {
 			defer cancel()
-			err := t.slots.hear(one, via, t.wake, t.lookAgain)
+			err := t.slots.Hear(one, via, t.wake, t.lookAgain)
 			if one.Err() == nil {
 				t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
-				pauseFor(one, retry)
+				_ = wait.For(one, retry)
 			}
 		})
 		<-one.Done()
@@ -68,7 +71,7 @@ func (t *Timer) lookAgain() {
 	ring(t.ring)
 }
 
-func (t *Timer) wake(slot Slot, at time.Time) {
+func (t *Timer) wake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.lines {

@@ -3,6 +3,8 @@ package scanner
 import (
 	"context"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // purgePause is the rest between two batches of deletions, which keeps the
@@ -20,7 +22,7 @@ func (s *Scanner) purge(ctx context.Context) error {
 	every := min(max(s.cfg.Retention/10, 10*time.Second), time.Hour)
 	var early time.Time // when what was cancelled before its time was purged last
 	for {
-		if err := pause(ctx, every); err != nil {
+		if err := wait.For(ctx, every); err != nil {
 			return err
 		}
 		kinds := []purgeFunc{s.cfg.Store.Purge}
@@ -57,7 +59,7 @@ func (s *Scanner) purgePartition(ctx context.Context, p int, purge purgeFunc) er
 		case n == 0:
 			return nil
 		}
-		if err := pause(ctx, purgePause); err != nil {
+		if err := wait.For(ctx, purgePause); err != nil {
 			return err
 		}
 	}
@@ -71,15 +73,4 @@ func (s *Scanner) earlierNow(ctx context.Context, partition int) (time.Time, err
 		return ours, err
 	}
 	return theirs, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

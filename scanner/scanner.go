@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -154,11 +155,11 @@ func (s *Scanner) tick(ctx context.Context) error {
 	last := s.cfg.Now()
 	next := s.cfg.Schedule.Next(last.UTC())
 	for {
-		wait := time.Second
+		pause := time.Second
 		if !next.IsZero() { // zero: the schedule has no next time
-			wait = min(wait, max(0, next.Sub(last)))
+			pause = min(pause, max(0, next.Sub(last)))
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := wait.For(ctx, pause); err != nil {
 			return err
 		}
 		now := s.cfg.Now()

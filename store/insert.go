@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -248,7 +249,7 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 		}
 		switch {
 		case s.backend.isConflict(err):
-			if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			if err := wait.For(ctx, 5*time.Millisecond); err != nil {
 				return open, err
 			}
 			continue

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -73,7 +74,7 @@ func (w *waiting) again(f func()) bool {
 func (s *Store) patiently(ctx context.Context, read func() error) error {
 	for since := time.Now(); ; {
 		err := read()
-		if !s.backend.isLocked(err) || time.Since(since) >= lockWait || sleep(ctx, lockEvery/5) != nil {
+		if !s.backend.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {
 			return err
 		}
 	}

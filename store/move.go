@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -133,7 +134,7 @@ func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, m
 	statements, groups := s.moveStatements(database, stamp, moves)
 	affected, err := transact(ctx, database, statements)
 	for s.backend.isConflict(err) {
-		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
 		affected, err = transact(ctx, database, statements)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // end sees to it that the server stops working on what a connection was sent, and
@@ -33,7 +35,7 @@ func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool)
 				return false
 			}
 		}
-		if sleep(ctx, 10*time.Millisecond) != nil {
+		if wait.For(ctx, 10*time.Millisecond) != nil {
 			return false
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // A MySQL database is held by a row of toc_meta that its holder changes again and
@@ -113,7 +115,7 @@ func (b *mysqlBackend) lock(ctx context.Context, database int, holder Holder) (L
 		before := parseClaim(seen)
 		free := seen == "" || before.isReleased() || before.is(holder)
 		if !free && time.Since(watched) < takeOverAfter {
-			if err := sleep(ctx, watchEvery); err != nil {
+			if err := wait.For(ctx, watchEvery); err != nil {
 				return nil, err
 			}
 			now, _, err := b.askHolder(ctx, database, "")

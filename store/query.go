@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -30,16 +29,4 @@ func (s *Store) each(ctx context.Context, database int, text string, args []any,
 		f(&r)
 	}
 	return rows.Err()
-}
-
-// sleep waits for d or for the end of ctx, whose error it answers.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Running is a row of the journal (toc_running): a start of a task whose end is not
@@ -59,7 +61,7 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 	}
 	_, err := s.transact(ctx, database, statements)
 	for s.backend.isConflict(err) {
-		if err = sleep(ctx, 5*time.Millisecond); err != nil {
+		if err = wait.For(ctx, 5*time.Millisecond); err != nil {
 			break
 		}
 		_, err = s.transact(ctx, database, statements)

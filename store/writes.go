@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // The pauses before a transaction that met a lock is tried again. A lock that lasts as
@@ -17,7 +19,7 @@ const (
 func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	for pause := firstPause; ; pause *= 2 {
 		affected, err = s.transactNow(ctx, database, statements)
-		if !s.backend.isLocked(err) || pause > lastPause || s.backend.waits(database) || sleep(ctx, pause) != nil {
+		if !s.backend.isLocked(err) || pause > lastPause || s.backend.waits(database) || wait.For(ctx, pause) != nil {
 			return affected, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/timeoutcenter/toc/bench/server"
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // redisScripts is a floor: the product's scripts on Redis and nothing else. Tasks
@@ -22,7 +22,7 @@ type redisScripts struct {
 	driver
 	lua    string // where the scripts are
 	client *redis.Client
-	slots  *redistimer.Slots
+	slots  *slots.Slots
 	done   atomic.Int64
 }
 
@@ -53,25 +53,25 @@ func (p *redisScripts) Up(ctx context.Context, env Env) error {
 	p.lua = filepath.Join(env.Repo, "redistimer", "lua")
 	p.client = redis.NewClient(&redis.Options{Addr: s.Addr, PoolSize: 16})
 	p.onDown(p.client.Close)
-	p.slots = redistimer.NewSlots(p.client, "")
+	p.slots = slots.New(p.client, "")
 	p.put = p.arm
 	return nil
 }
 
-func slotOf(n uint64) redistimer.Slot {
-	return redistimer.Slot{Topic: bizName, Partition: int(n % scriptSlots)}
+func slotOf(n uint64) slots.Slot {
+	return slots.Slot{Topic: bizName, Partition: int(n % scriptSlots)}
 }
 
 func (p *redisScripts) arm(ctx context.Context, _ int, jobs []job) error {
-	var bySlot [scriptSlots][]redistimer.Member
+	var bySlot [scriptSlots][]slots.Member
 	for _, j := range jobs {
 		id := j.biz >> 1 // 63 bits
-		bySlot[id%scriptSlots] = append(bySlot[id%scriptSlots], redistimer.Member{JobID: id, At: j.due})
+		bySlot[id%scriptSlots] = append(bySlot[id%scriptSlots], slots.Member{JobID: id, At: j.due})
 	}
-	var list []redistimer.Arming
+	var list []slots.Arming
 	for i, members := range bySlot {
 		if len(members) > 0 {
-			list = append(list, redistimer.Arming{Slot: slotOf(uint64(i)), Members: members})
+			list = append(list, slots.Arming{Slot: slotOf(uint64(i)), Members: members})
 		}
 	}
 	for _, a := range p.slots.Arm(ctx, list) {
@@ -92,12 +92,12 @@ func (p *redisScripts) Work(ctx context.Context) error {
 }
 
 func (p *redisScripts) loop(ctx context.Context) error {
-	claims := make([]redistimer.Claiming, scriptSlots)
+	claims := make([]slots.Claiming, scriptSlots)
 	for i := range claims {
-		claims[i] = redistimer.Claiming{Slot: slotOf(uint64(i)), Limit: scriptClaim, Visibility: time.Minute}
+		claims[i] = slots.Claiming{Slot: slotOf(uint64(i)), Limit: scriptClaim, Visibility: time.Minute}
 	}
 	for ctx.Err() == nil {
-		var settles []redistimer.Settling
+		var settles []slots.Settling
 		n := 0
 		for i, c := range p.slots.Claim(ctx, claims) {
 			if c.Err != nil {
@@ -106,7 +106,7 @@ func (p *redisScripts) loop(ctx context.Context) error {
 			if len(c.Members) == 0 {
 				continue
 			}
-			s := redistimer.Settling{Slot: claims[i].Slot}
+			s := slots.Settling{Slot: claims[i].Slot}
 			for _, m := range c.Members {
 				p.fired(m.At)
 				s.Done = append(s.Done, m.JobID)

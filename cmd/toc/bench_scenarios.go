@@ -14,6 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -107,7 +108,7 @@ func (b *bench) runDrain(ctx context.Context) error {
 	if err := b.storeBacklog(ctx); err != nil {
 		return err
 	}
-	if err := sleepFor(ctx, b.settle); err != nil {
+	if err := wait.For(ctx, b.settle); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -253,14 +254,14 @@ func (b *bench) runIdle(ctx context.Context) error {
 			return errors.Join(err, m.stop())
 		}
 	}
-	if err := sleepFor(ctx, b.settle); err != nil {
+	if err := wait.For(ctx, b.settle); err != nil {
 		return errors.Join(err, m.stop())
 	}
 	pids := append([]int{os.Getpid()}, b.pids...)
 	before, err := cpuTimes(pids)
 	start := time.Now()
 	if err == nil {
-		err = sleepFor(ctx, b.duration)
+		err = wait.For(ctx, b.duration)
 	}
 	took := time.Since(start)
 	var parts []string
@@ -277,13 +278,4 @@ func (b *bench) runIdle(ctx context.Context) error {
 			strings.Join(parts, " + "), strings.Repeat(" + server", len(b.pids)))
 	}
 	return errors.Join(err, m.stop())
-}
-
-func sleepFor(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

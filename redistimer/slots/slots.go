@@ -1,4 +1,9 @@
-package redistimer
+// Package slots is what the redis engine does in Redis: a slot is three sorted sets
+// and a marker, and each act on it is one atomic script in lua/.
+//
+// Ids of tasks with their times come in; what is due goes out as claims, which are
+// settled, released or recovered later. It knows Redis, and no task store.
+package slots
 
 import (
 	"cmp"
@@ -14,31 +19,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Slots is what is done to slots in Redis: one atomic script per act, one
-// pipeline for the acts of many slots. A call for many slots answers each of them
+// Slots works on the slots of one Redis: one pipeline for the acts on many slots. A call for many slots answers each of them
 // in its place and with its own error: of a cluster of which one master is down,
 // the others serve.
 //
-// Redis is an index that may be lost at any time; nothing here knows the store.
+// Redis is an index that may be lost at any time.
 // All methods may be called from many goroutines, also for one slot.
 type Slots struct {
 	client  redis.UniversalClient
 	keys    keyring
 	wake    string
-	within  time.Duration          // bounds each call; 0: only its context does
+	Within  time.Duration          // bounds each call; 0: only its context does
 	claims  atomic.Pointer[script] // claim.lua as nobody else sends it: a server that lacks it is new to us
-	storeID func() string          // "": not known yet
+	StoreID func() string          // "": not known yet
 }
 
-// NewSlots makes the slots of a Redis server, a Sentinel group or a cluster. The
+// New makes the slots of a Redis server, a Sentinel group or a cluster. The
 // prefix stands before each topic in the names of the keys; it must not have
 // braces. The client remains the caller's, to close.
-func NewSlots(client redis.UniversalClient, prefix string) *Slots {
+func New(client redis.UniversalClient, prefix string) *Slots {
 	s := &Slots{
 		client:  client,
 		keys:    keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
 		wake:    prefix + "toc:wake",
-		storeID: func() string { return "" },
+		StoreID: func() string { return "" },
 	}
 	s.claims.Store(nameClaims())
 	return s
@@ -46,9 +50,9 @@ func NewSlots(client redis.UniversalClient, prefix string) *Slots {
 
 func nameClaims() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
 
-// rename makes every server new to us but the one that is asked now: the server before
+// Rename makes every server new to us but the one that is asked now: the server before
 // it may come back, and lack what was written meanwhile.
-func (s *Slots) rename() {
+func (s *Slots) Rename() {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	if sc := nameClaims(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
@@ -56,8 +60,11 @@ func (s *Slots) rename() {
 	}
 }
 
-// store is the id of our task store, as markers have it.
-func (s *Slots) store() string { return cmp.Or(s.storeID(), unknownStore) }
+// UnknownStore is the id of a store that is not known yet: it may be anybody's.
+const UnknownStore = "-"
+
+// Store is the id of our task store, as markers have it.
+func (s *Slots) Store() string { return cmp.Or(s.StoreID(), UnknownStore) }
 
 // Marking is a change of a slot's marker.
 type Marking struct {
@@ -76,7 +83,7 @@ type Marked struct {
 // Mark changes the markers of slots.
 func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
 	runs := newRuns(markScript, len(list), 0)
-	store := s.store()
+	store := s.Store()
 	for i := range list {
 		m := &list[i]
 		runs.begin(i, &s.keys.of(m.Slot).marker)
@@ -204,17 +211,11 @@ func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, er
 	return m, false, err
 }
 
-// Wakes calls f for every wake-up of any slot until ctx ends, whose error it
-// returns; at is when the slot's head is due now. f is called by one goroutine
-// and must be quick. After a lost connection the client subscribes again by
-// itself; what is published meanwhile is lost.
-func (s *Slots) Wakes(ctx context.Context, f func(slot Slot, at time.Time)) error {
-	return s.hear(ctx, nil, f, func() {})
-}
-
-// hear is Wakes by the server of a slot, nil: any. It calls begun whenever it is
-// subscribed, for the first time or again.
-func (s *Slots) hear(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
+// Hear calls f for every wake-up of any slot until ctx ends, whose error it
+// returns; at is when the slot's head is due now. It hears them by the server of the slot via, nil: any. f is
+// called by one goroutine and must be quick; so must be begun, which is called whenever it is subscribed, for the
+// first time or again. After a lost connection the client subscribes again by itself; what is published meanwhile is lost.
+func (s *Slots) Hear(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
 	subscribe := s.client.Subscribe
 	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {
 		master, err := cluster.MasterForKey(ctx, s.StoreKey(*via))

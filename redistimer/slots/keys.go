@@ -1,4 +1,4 @@
-package redistimer
+package slots
 
 import (
 	"context"
@@ -77,8 +77,8 @@ func (s *Slots) DeadKey(slot Slot) string { return s.keys.of(slot).dead }
 // the slot if it lost that.
 func (s *Slots) MarkerKey(slot Slot) string { return s.keys.of(slot).marker }
 
-// tryWrite writes something that is of no account on the server of a slot.
-func (s *Slots) tryWrite(ctx context.Context, slot Slot) error {
+// TryWrite writes something that is of no account on the server of a slot.
+func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	return s.client.Set(ctx, s.MarkerKey(slot)+"_tried", "1", time.Minute).Err()

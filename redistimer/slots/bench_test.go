@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"fmt"
@@ -7,32 +7,32 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // BenchmarkClaimSettle arms, claims and settles so many tasks of each slot, all
 // slots in one pipeline: ids/s is all three, one after the other.
 func BenchmarkClaimSettle(b *testing.B) {
-	for _, slots := range []int{1, 64} {
+	for _, many := range []int{1, 64} {
 		for _, perSlot := range []int{1, 16, 256} {
-			b.Run(fmt.Sprintf("slots=%d/tasks=%d", slots, perSlot), func(b *testing.B) {
-				benchmarkClaimSettle(b, openSlots(b, sharedRedis), slots, perSlot)
+			b.Run(fmt.Sprintf("slots=%d/tasks=%d", many, perSlot), func(b *testing.B) {
+				benchmarkClaimSettle(b, openSlots(b, sharedRedis), many, perSlot)
 			})
 		}
 	}
 }
 
-func benchmarkClaimSettle(b *testing.B, r *slotRig, slots, perSlot int) {
+func benchmarkClaimSettle(b *testing.B, r *slotRig, many, perSlot int) {
 	ctx := b.Context()
 	at := ago(time.Hour)
-	arms := make([]redistimer.Arming, slots)
-	claims := make([]redistimer.Claiming, slots)
-	settles := make([]redistimer.Settling, slots)
+	arms := make([]slots.Arming, many)
+	claims := make([]slots.Claiming, many)
+	settles := make([]slots.Settling, many)
 	id := uint64(1) << 62
-	for i := range slots {
-		slot := redistimer.Slot{Topic: "bench", Partition: i}
+	for i := range many {
+		slot := slots.Slot{Topic: "bench", Partition: i}
 		arms[i].Slot, settles[i].Slot = slot, slot
-		claims[i] = redistimer.Claiming{Slot: slot, Limit: perSlot, Visibility: time.Minute}
+		claims[i] = slots.Claiming{Slot: slot, Limit: perSlot, Visibility: time.Minute}
 		for range perSlot {
 			id += 1 << 23
 			arms[i].Members = append(arms[i].Members, member(id, at, 0))
@@ -58,7 +58,7 @@ func benchmarkClaimSettle(b *testing.B, r *slotRig, slots, perSlot int) {
 		})
 		act("settle", func() { r.Settle(ctx, settles) })
 	}
-	ids := float64(b.N * slots * perSlot)
+	ids := float64(b.N * many * perSlot)
 	b.ReportMetric(ids/b.Elapsed().Seconds(), "ids/s")
 	for name, d := range timed {
 		b.ReportMetric(ids/d.Seconds(), name+"/s")

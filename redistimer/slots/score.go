@@ -1,4 +1,4 @@
-package redistimer
+package slots
 
 import (
 	"slices"

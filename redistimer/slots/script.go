@@ -1,4 +1,4 @@
-package redistimer
+package slots
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // script is one of the files in lua/.
@@ -168,7 +170,7 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 		if unknown {
 			continue
 		}
-		if !moving || time.Now().Add(pause).After(deadline) || !pauseFor(ctx, pause) {
+		if !moving || time.Now().Add(pause).After(deadline) || wait.For(ctx, pause) != nil {
 			return
 		}
 	}
@@ -211,15 +213,4 @@ func (sc *script) send(cmd *redis.StringSliceCmd) redis.Cmder {
 		return unrepeatable{cmd}
 	}
 	return cmd
-}
-
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

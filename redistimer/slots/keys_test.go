@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"strings"
@@ -8,23 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-func newSlots(t testing.TB, prefix string) *redistimer.Slots {
-	return redistimer.NewSlots(dial(t, &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}), prefix) // nothing is sent
+func newSlots(t testing.TB, prefix string) *slots.Slots {
+	return slots.New(dial(t, &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}), prefix) // nothing is sent
 }
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		prefix                             string
-		slot                               redistimer.Slot
+		slot                               slots.Slot
 		store, prepare, dead, marker, wake string
 	}{
-		{"", redistimer.Slot{Topic: "order_close", Partition: 0},
+		{"", slots.Slot{Topic: "order_close", Partition: 0},
 			"order_close_0", "prepare_{order_close_0}", "dead_{order_close_0}", "marker_{order_close_0}", "toc:wake"},
-		{"shop:", redistimer.Slot{Topic: "order.close:v2-x", Partition: 8191},
+		{"shop:", slots.Slot{Topic: "order.close:v2-x", Partition: 8191},
 			"shop:order.close:v2-x_8191", "prepare_{shop:order.close:v2-x_8191}", "dead_{shop:order.close:v2-x_8191}", "marker_{shop:order.close:v2-x_8191}", "shop:toc:wake"},
 	} {
 		s := newSlots(t, c.prefix)
@@ -42,10 +42,10 @@ func TestKeys(t *testing.T) {
 func TestKeysAreTheSlotsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSlots(t, "p:")
-	slot := rapid.Custom(func(t *rapid.T) redistimer.Slot {
-		return redistimer.Slot{Topic: rapid.StringMatching(`[a-z0-9_.:-]{1,4}`).Draw(t, "topic"), Partition: rapid.IntRange(0, 20).Draw(t, "partition")}
+	slot := rapid.Custom(func(t *rapid.T) slots.Slot {
+		return slots.Slot{Topic: rapid.StringMatching(`[a-z0-9_.:-]{1,4}`).Draw(t, "topic"), Partition: rapid.IntRange(0, 20).Draw(t, "partition")}
 	})
-	keys := func(slot redistimer.Slot) []string {
+	keys := func(slot slots.Slot) []string {
 		return []string{s.StoreKey(slot), s.PrepareKey(slot), s.DeadKey(slot), s.MarkerKey(slot)}
 	}
 	rapid.Check(t, func(t *rapid.T) {

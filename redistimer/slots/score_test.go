@@ -1,4 +1,4 @@
-package redistimer
+package slots
 
 import (
 	"fmt"
@@ -106,21 +106,5 @@ func FuzzParseWake(f *testing.F) {
 		require.True(t, ok)
 		require.Equal(t, slot, again)
 		require.True(t, at.Equal(at2))
-	})
-}
-
-// FuzzParseMarker: a marker that is read is written back as it was, whatever else stands in Redis.
-func FuzzParseMarker(f *testing.F) {
-	f.Add("toc/2 0123456789abcdef 8x32x256 serving host-1 1763856000000")
-	f.Add("toc/2 - 8x32x256 handed a 99999999999999999999")
-	f.Add("toc/1  x")
-	f.Fuzz(func(t *testing.T, text string) {
-		m, ok := parseMarker(text)
-		if !ok {
-			return
-		}
-		again, ok := parseMarker(m.String())
-		require.True(t, ok, text)
-		require.Equal(t, m, again)
 	})
 }

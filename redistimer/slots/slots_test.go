@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 func TestSlotsEmbedded(t *testing.T) {
@@ -97,7 +97,7 @@ type slotSuite struct{ place slotPlace }
 
 // slotRig is the slots of one test and a client of its own beside them.
 type slotRig struct {
-	*redistimer.Slots
+	*slots.Slots
 	client redis.UniversalClient
 	addrs  []string
 	prefix string
@@ -109,7 +109,7 @@ func openSlots(t testing.TB, place slotPlace) *slotRig {
 	t.Helper()
 	addrs, prefix := place(t)
 	r := &slotRig{client: dial(t, &redis.UniversalOptions{Addrs: addrs, DialerRetries: 1}), addrs: addrs, prefix: prefix}
-	r.Slots = redistimer.NewSlots(r.client, prefix)
+	r.Slots = slots.New(r.client, prefix)
 	return r
 }
 
@@ -121,7 +121,7 @@ func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
 }
 
 // orders is the slot of tests that need only one.
-var orders = redistimer.Slot{Topic: "order:close", Partition: 17}
+var orders = slots.Slot{Topic: "order:close", Partition: 17}
 
 // tester is what a test and a rapid check have in common.
 type tester interface {
@@ -137,7 +137,7 @@ type state struct {
 	Marker               string
 }
 
-func (r *slotRig) state(t tester, slot redistimer.Slot) state {
+func (r *slotRig) state(t tester, slot slots.Slot) state {
 	t.Helper()
 	marker, err := r.client.Get(t.Context(), r.MarkerKey(slot)).Result()
 	if err != redis.Nil {
@@ -167,48 +167,48 @@ func score(at time.Time, attempts int) string {
 	return fmt.Sprintf("%d%03d", at.UnixMilli(), attempts)
 }
 
-func (r *slotRig) arm(t tester, slot redistimer.Slot, members ...redistimer.Member) int {
+func (r *slotRig) arm(t tester, slot slots.Slot, members ...slots.Member) int {
 	t.Helper()
-	answers := r.Arm(t.Context(), []redistimer.Arming{{Slot: slot, Members: members}})
+	answers := r.Arm(t.Context(), []slots.Arming{{Slot: slot, Members: members}})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0].Known
 }
 
-func (r *slotRig) claim(t tester, c redistimer.Claiming) redistimer.Claimed {
+func (r *slotRig) claim(t tester, c slots.Claiming) slots.Claimed {
 	t.Helper()
-	answers := r.Claim(t.Context(), []redistimer.Claiming{c})
+	answers := r.Claim(t.Context(), []slots.Claiming{c})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
 }
 
 // claimAll claims what is due for an hour, at most 1000.
-func (r *slotRig) claimAll(t tester, slot redistimer.Slot) []redistimer.Member {
+func (r *slotRig) claimAll(t tester, slot slots.Slot) []slots.Member {
 	t.Helper()
-	return r.claim(t, redistimer.Claiming{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
+	return r.claim(t, slots.Claiming{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
 }
 
-func (r *slotRig) settle(t tester, s redistimer.Settling) {
+func (r *slotRig) settle(t tester, s slots.Settling) {
 	t.Helper()
-	require.Equal(t, []error{nil}, r.Settle(t.Context(), []redistimer.Settling{s}))
+	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.Settling{s}))
 }
 
-func (r *slotRig) recover(t tester, what redistimer.Recovering) redistimer.Recovered {
+func (r *slotRig) recover(t tester, what slots.Recovering) slots.Recovered {
 	t.Helper()
-	answers := r.Recover(t.Context(), []redistimer.Recovering{what})
+	answers := r.Recover(t.Context(), []slots.Recovering{what})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
 }
 
 // mark sets markers that last.
-func (r *slotRig) mark(ctx context.Context, slots []redistimer.Slot, value string) []error {
-	var list []redistimer.Marking
-	for _, slot := range slots {
-		list = append(list, redistimer.Marking{Slot: slot, Value: value, Lasts: time.Hour})
+func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []error {
+	var list []slots.Marking
+	for _, slot := range many {
+		list = append(list, slots.Marking{Slot: slot, Value: value, Lasts: time.Hour})
 	}
-	errs := make([]error, len(slots))
+	errs := make([]error, len(many))
 	for i, m := range r.Mark(ctx, list) {
 		if errs[i] = m.Err; m.Err == nil && !m.Set {
 			errs[i] = errors.New("not set")
@@ -220,7 +220,7 @@ func (r *slotRig) mark(ctx context.Context, slots []redistimer.Slot, value strin
 // now is Redis's clock.
 func (r *slotRig) now(t tester) time.Time {
 	t.Helper()
-	return r.claim(t, redistimer.Claiming{Slot: orders}).Now
+	return r.claim(t, slots.Claiming{Slot: orders}).Now
 }
 
 // masters calls f for every server.
@@ -238,11 +238,11 @@ func (r *slotRig) masters(t testing.TB, f func(ctx context.Context, client *redi
 func ago(d time.Duration) time.Time   { return time.Now().Add(-d).UTC().Truncate(time.Millisecond) }
 func ahead(d time.Duration) time.Time { return ago(-d) }
 
-func member(id uint64, at time.Time, attempts int) redistimer.Member {
-	return redistimer.Member{JobID: id, At: at, Attempts: attempts}
+func member(id uint64, at time.Time, attempts int) slots.Member {
+	return slots.Member{JobID: id, At: at, Attempts: attempts}
 }
 
-func idsOf(members []redistimer.Member) []uint64 {
+func idsOf(members []slots.Member) []uint64 {
 	ids := make([]uint64, len(members))
 	for i := range members {
 		ids[i] = members[i].JobID
@@ -254,4 +254,24 @@ func sorted(ids []uint64) []uint64 {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	return ids
+}
+
+// depth is how many members the queues of a slot have.
+type depth struct{ Store, Prepared, Dead int64 }
+
+// depthsOf counts in one pipeline.
+func depthsOf(t require.TestingT, client redis.UniversalClient, s *slots.Slots, many ...slots.Slot) []depth {
+	ctx := context.Background()
+	pipe := client.Pipeline()
+	var counts []*redis.IntCmd
+	for _, slot := range many {
+		counts = append(counts, pipe.ZCard(ctx, s.StoreKey(slot)), pipe.ZCard(ctx, s.PrepareKey(slot)), pipe.ZCard(ctx, s.DeadKey(slot)))
+	}
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
+	var list []depth
+	for i := range many {
+		list = append(list, depth{counts[3*i].Val(), counts[3*i+1].Val(), counts[3*i+2].Val()})
+	}
+	return list
 }

@@ -1,4 +1,4 @@
-package redistimer
+package slots
 
 import (
 	"cmp"
@@ -36,8 +36,8 @@ func (s *Slots) ArmNew(ctx context.Context, list []Arming) []Armed {
 	return s.arm(ctx, list, &armNew)
 }
 
-// errForeign is the answer of a slot whose marker names another store.
-var errForeign = errors.New("another center has the slot; give each its own redis.prefix")
+// ErrForeign is the answer of a slot whose marker names another store.
+var ErrForeign = errors.New("another center has the slot; give each its own redis.prefix")
 
 // Queues that nobody uses are gone after a while: those of a topic that was renamed,
 // say. The dead queue keeps the newest.
@@ -60,7 +60,7 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		members += len(list[i].Members)
 	}
 	runs := newRuns(armScript, len(list), members)
-	store := s.store()
+	store := s.Store()
 	for i := range list {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
@@ -81,7 +81,7 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		}
 		known, _ := strconv.Atoi(run.reply[0])
 		if known < 0 {
-			a.Err = s.failed("arm", list[run.of].Slot, errForeign)
+			a.Err = s.failed("arm", list[run.of].Slot, ErrForeign)
 			continue
 		}
 		a.Known += known
@@ -117,7 +117,7 @@ type Claimed struct {
 // nothing is claimed.
 func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 	runs := newRuns(s.claims.Load(), len(list), 0)
-	store := s.store()
+	store := s.Store()
 	for i := range list {
 		c := &list[i]
 		keys := s.keys.of(c.Slot)

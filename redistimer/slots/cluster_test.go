@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // TestCluster is what can happen to a cluster, one thing after the other.
@@ -47,18 +47,18 @@ type clusterRig struct {
 }
 
 // slotsOn gives n slots of a topic whose keys are on a node.
-func (c *clusterRig) slotsOn(topic string, node, n int) []redistimer.Slot {
-	var slots []redistimer.Slot
-	for i := 0; len(slots) < n; i++ {
-		slot := redistimer.Slot{Topic: topic, Partition: i}
+func (c *clusterRig) slotsOn(topic string, node, n int) []slots.Slot {
+	var many []slots.Slot
+	for i := 0; len(many) < n; i++ {
+		slot := slots.Slot{Topic: topic, Partition: i}
 		if c.NodeOf(c.hashSlot(slot)) == node {
-			slots = append(slots, slot)
+			many = append(many, slot)
 		}
 	}
-	return slots
+	return many
 }
 
-func (c *clusterRig) hashSlot(slot redistimer.Slot) int { return c.SlotOf(c.StoreKey(slot)) }
+func (c *clusterRig) hashSlot(slot slots.Slot) int { return c.SlotOf(c.StoreKey(slot)) }
 
 // node is a client of one node alone.
 func (c *clusterRig) node(t testing.TB, node int) *redis.Client {
@@ -69,9 +69,9 @@ func (c *clusterRig) node(t testing.TB, node int) *redis.Client {
 
 func (c *clusterRig) keysAreTogether(t *testing.T) {
 	for _, prefix := range []string{"", "shop:", "a.b-c_d:"} {
-		s := redistimer.NewSlots(c.client, prefix)
+		s := slots.New(c.client, prefix)
 		for i, topic := range []string{"order_close", "a", "A.b:c-d_e", "0", "_", "prepare_"} {
-			slot := redistimer.Slot{Topic: topic, Partition: i * 100}
+			slot := slots.Slot{Topic: topic, Partition: i * 100}
 			want := c.SlotOf(s.StoreKey(slot))
 			for _, key := range []string{s.PrepareKey(slot), s.DeadKey(slot), s.MarkerKey(slot)} {
 				require.Equal(t, want, c.SlotOf(key), key)
@@ -88,11 +88,11 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	slot := c.slotsOn("ask", from, 1)[0]
 	at := ago(time.Hour)
 	keys := []string{c.StoreKey(slot), c.PrepareKey(slot), c.MarkerKey(slot), c.DeadKey(slot)}
-	require.Equal(t, []error{nil}, c.mark(ctx, []redistimer.Slot{slot}, "complete"))
+	require.Equal(t, []error{nil}, c.mark(ctx, []slots.Slot{slot}, "complete"))
 	c.arm(t, slot, member(1, at, 0))
 	require.Len(t, c.claimAll(t, slot), 1)
 	c.arm(t, slot, member(2, at, 0), member(3, at, 0))
-	c.settle(t, redistimer.Settling{Slot: slot, Dead: []redistimer.Member{member(4, at, 0)}})
+	c.settle(t, slots.Settling{Slot: slot, Dead: []slots.Member{member(4, at, 0)}})
 
 	c.OpenMigration(t, c.hashSlot(slot), from, to)
 	host, port, err := net.SplitHostPort(c.Addrs()[to])
@@ -105,17 +105,17 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	forget := func() { require.NoError(t, c.node(t, to).ScriptFlush(ctx).Err()) }
 
 	forget()
-	got := c.claim(t, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
-	require.Equal(t, []redistimer.Member{member(2, at, 0)}, got.Members)
+	got := c.claim(t, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	require.Equal(t, []slots.Member{member(2, at, 0)}, got.Members)
 	require.Equal(t, "complete", got.Marker)
 	forget()
 	require.Equal(t, 3, c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0)))
 	forget()
-	c.settle(t, redistimer.Settling{Slot: slot, Done: []uint64{2}})
+	c.settle(t, slots.Settling{Slot: slot, Done: []uint64{2}})
 
 	c.Migrate(t, c.hashSlot(slot), from, to)
-	c.settle(t, redistimer.Settling{Slot: slot, Done: []uint64{1}})
-	require.Equal(t, []redistimer.Member{member(3, at, 0)}, c.claimAll(t, slot))
+	c.settle(t, slots.Settling{Slot: slot, Done: []uint64{1}})
+	require.Equal(t, []slots.Member{member(3, at, 0)}, c.claimAll(t, slot))
 	require.Len(t, c.state(t, slot).Dead, 1)
 }
 
@@ -124,13 +124,13 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 func (c *clusterRig) triesAgain(t *testing.T) {
 	ctx := t.Context()
 	const from, to = 0, movesTo
-	slots := c.slotsOn("again", from, 3)
-	moving := slots[0] // the first: the client would repeat all of the pipeline
+	many := c.slotsOn("again", from, 3)
+	moving := many[0] // the first: the client would repeat all of the pipeline
 	at := ago(time.Hour)
-	var claims []redistimer.Claiming
-	for _, slot := range slots {
+	var claims []slots.Claiming
+	for _, slot := range many {
 		c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0), member(4, at, 0))
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
 	c.OpenMigration(t, c.hashSlot(moving), from, to)
 
@@ -139,15 +139,15 @@ func (c *clusterRig) triesAgain(t *testing.T) {
 	require.Len(t, c.state(t, moving).Store, 4)
 	for i, one := range got[1:] {
 		require.NoError(t, one.Err)
-		require.Equal(t, []redistimer.Member{member(1, at, 0)}, one.Members)
-		require.Len(t, c.state(t, slots[i+1]).Prepare, 1, "what was claimed and what was told")
+		require.Equal(t, []slots.Member{member(1, at, 0)}, one.Members)
+		require.Len(t, c.state(t, many[i+1]).Prepare, 1, "what was claimed and what was told")
 	}
-	armed := c.Arm(ctx, []redistimer.Arming{{Slot: moving, Members: []redistimer.Member{member(5, at, 0)}}, {Slot: slots[1], Members: []redistimer.Member{member(5, at, 0)}}})
+	armed := c.Arm(ctx, []slots.Arming{{Slot: moving, Members: []slots.Member{member(5, at, 0)}}, {Slot: many[1], Members: []slots.Member{member(5, at, 0)}}})
 	require.True(t, redis.IsTryAgainError(armed[0].Err), "%v", armed[0].Err)
 	require.NoError(t, armed[1].Err)
 
 	// A move that comes to its end meanwhile goes unnoticed.
-	done := make(chan []redistimer.Claimed, 1)
+	done := make(chan []slots.Claimed, 1)
 	go func() {
 		for {
 			if got := c.Claim(ctx, claims[:1]); got[0].Err == nil || !redis.IsTryAgainError(got[0].Err) {
@@ -159,32 +159,32 @@ func (c *clusterRig) triesAgain(t *testing.T) {
 	c.Migrate(t, c.hashSlot(moving), from, to)
 	got = <-done
 	require.NoError(t, got[0].Err)
-	require.Equal(t, []redistimer.Member{member(1, at, 0)}, got[0].Members)
+	require.Equal(t, []slots.Member{member(1, at, 0)}, got[0].Members)
 }
 
 func (c *clusterRig) movesUnderLoad(t *testing.T) {
 	const perSlot = 300
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var slots []redistimer.Slot
+	var many []slots.Slot
 	for node := range 3 {
-		slots = append(slots, c.slotsOn("moving", node, 3)...)
+		many = append(many, c.slotsOn("moving", node, 3)...)
 	}
 	at := ago(time.Hour)
-	var arms []redistimer.Arming
-	var claims []redistimer.Claiming
+	var arms []slots.Arming
+	var claims []slots.Claiming
 	var want []uint64
-	for i, slot := range slots {
-		arm := redistimer.Arming{Slot: slot}
+	for i, slot := range many {
+		arm := slots.Arming{Slot: slot}
 		for k := range perSlot {
 			id := uint64(i*perSlot + k)
 			arm.Members = append(arm.Members, member(id, at, 0))
 			want = append(want, id)
 		}
 		arms = append(arms, arm)
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 3, Visibility: time.Hour})
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 3, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]redistimer.Armed, len(arms)), c.Arm(ctx, arms))
+	require.Equal(t, make([]slots.Armed, len(arms)), c.Arm(ctx, arms))
 
 	var moved atomic.Bool
 	got, last := make([][]uint64, 2), make([]error, 2)
@@ -193,7 +193,7 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				end := moved.Load()
-				settles := make([]redistimer.Settling, 0, len(slots))
+				settles := make([]slots.Settling, 0, len(many))
 				var errs, claimed int
 				for k, one := range c.Claim(ctx, claims) {
 					if one.Err != nil {
@@ -203,10 +203,10 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 					}
 					claimed += len(one.Members)
 					got[i] = append(got[i], idsOf(one.Members)...)
-					settles = append(settles, redistimer.Settling{Slot: slots[k], Done: idsOf(one.Members)})
+					settles = append(settles, slots.Settling{Slot: many[k], Done: idsOf(one.Members)})
 				}
 				for len(settles) > 0 && ctx.Err() == nil {
-					var left []redistimer.Settling
+					var left []slots.Settling
 					for k, err := range c.Settle(ctx, settles) {
 						if err != nil {
 							last[i] = err
@@ -221,7 +221,7 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for _, slot := range slots[:6] {
+	for _, slot := range many[:6] {
 		c.Migrate(t, c.hashSlot(slot), c.NodeOf(c.hashSlot(slot)), movesTo)
 	}
 	moved.Store(true)
@@ -229,38 +229,38 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 
 	all := sorted(slices.Concat(got...))
 	require.True(t, slices.Equal(want, all), "%d tasks were claimed %d times; the last errors: %v", len(want), len(all), last)
-	require.Equal(t, make([]depth, len(slots)), depthsOf(t, c.client, c.Slots, slots...))
+	require.Equal(t, make([]depth, len(many)), depthsOf(t, c.client, c.Slots, many...))
 }
 
 func (c *clusterRig) losesAMaster(t *testing.T) {
 	ctx := t.Context()
 	const down = movesTo
-	var slots []redistimer.Slot
+	var many []slots.Slot
 	for i := range 4 {
 		for node := range 3 {
-			slots = append(slots, c.slotsOn("down", node, i+1)[i])
+			many = append(many, c.slotsOn("down", node, i+1)[i])
 		}
 	}
 	at := ago(time.Hour)
-	var arms []redistimer.Arming
-	var claims []redistimer.Claiming
-	for _, slot := range slots {
-		arms = append(arms, redistimer.Arming{Slot: slot, Members: []redistimer.Member{member(7, at, 0)}})
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	var arms []slots.Arming
+	var claims []slots.Claiming
+	for _, slot := range many {
+		arms = append(arms, slots.Arming{Slot: slot, Members: []slots.Member{member(7, at, 0)}})
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]redistimer.Armed, len(slots)), c.Arm(ctx, arms))
-	patient := redistimer.NewSlots(dial(t, &redis.UniversalOptions{Addrs: c.Addrs(), DialerRetries: 1000, DialerRetryTimeout: 20 * time.Millisecond}), "")
-	for _, one := range patient.Claim(ctx, []redistimer.Claiming{{Slot: slots[0]}, {Slot: slots[1]}, {Slot: slots[2]}}) {
+	require.Equal(t, make([]slots.Armed, len(many)), c.Arm(ctx, arms))
+	patient := slots.New(dial(t, &redis.UniversalOptions{Addrs: c.Addrs(), DialerRetries: 1000, DialerRetryTimeout: 20 * time.Millisecond}), "")
+	for _, one := range patient.Claim(ctx, []slots.Claiming{{Slot: many[0]}, {Slot: many[1]}, {Slot: many[2]}}) {
 		require.NoError(t, one.Err)
 	}
 
 	c.Kill(down)
 	check := func(errs ...error) {
 		t.Helper()
-		require.Len(t, errs, len(slots))
+		require.Len(t, errs, len(many))
 		for i, err := range errs {
 			if i%3 == down {
-				require.ErrorContains(t, err, c.StoreKey(slots[i]))
+				require.ErrorContains(t, err, c.StoreKey(many[i]))
 			} else {
 				require.NoError(t, err)
 			}
@@ -270,11 +270,11 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 	for i, one := range c.Claim(ctx, claims) {
 		errs = append(errs, one.Err)
 		if i%3 != down {
-			require.Equal(t, []redistimer.Member{member(7, at, 0)}, one.Members)
+			require.Equal(t, []slots.Member{member(7, at, 0)}, one.Members)
 		}
 	}
 	check(errs...)
-	check(c.mark(ctx, slots, "complete")...)
+	check(c.mark(ctx, many, "complete")...)
 	check(armErrors(c.Arm(ctx, arms))...)
 
 	// Nor does the time that a caller has, when it goes by in waiting for the one.
@@ -290,17 +290,17 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 			continue
 		}
 		require.NoError(t, one.Err)
-		require.Equal(t, []redistimer.Member{member(8, at, 0)}, one.Members)
+		require.Equal(t, []slots.Member{member(8, at, 0)}, one.Members)
 	}
 	require.Error(t, short.Err())
 
 	c.Start(down)
 	require.Eventually(t, func() bool { // until the client knows
-		return !slices.ContainsFunc(c.mark(context.WithoutCancel(ctx), slots, "complete"), func(err error) bool { return err != nil })
+		return !slices.ContainsFunc(c.mark(context.WithoutCancel(ctx), many, "complete"), func(err error) bool { return err != nil })
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func armErrors(answers []redistimer.Armed) []error {
+func armErrors(answers []slots.Armed) []error {
 	errs := make([]error, len(answers))
 	for i, a := range answers {
 		errs[i] = a.Err

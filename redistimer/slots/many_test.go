@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 func (s slotSuite) manySlots(t *testing.T) {
@@ -17,25 +17,25 @@ func (s slotSuite) manySlots(t *testing.T) {
 	const n = 200
 	at := ago(time.Hour)
 	var (
-		slots  []redistimer.Slot
-		arms   []redistimer.Arming
-		claims []redistimer.Claiming
+		many   []slots.Slot
+		arms   []slots.Arming
+		claims []slots.Claiming
 		want   [][]uint64
 	)
 	for i := range n {
-		slot := redistimer.Slot{Topic: "many" + strconv.Itoa(i%3), Partition: i}
-		arm := redistimer.Arming{Slot: slot}
+		slot := slots.Slot{Topic: "many" + strconv.Itoa(i%3), Partition: i}
+		arm := slots.Arming{Slot: slot}
 		ids := []uint64{}
 		for k := range i % 4 { // some have nothing
 			id := uint64(i*10 + k)
 			arm.Members = append(arm.Members, member(id, at.Add(time.Duration(k)*time.Second), i%7))
 			ids = append(ids, id)
 		}
-		slots, arms, want = append(slots, slot), append(arms, arm), append(want, ids)
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
+		many, arms, want = append(many, slot), append(arms, arm), append(want, ids)
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]redistimer.Armed, n), r.Arm(t.Context(), arms))
-	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+	require.Equal(t, make([]slots.Armed, n), r.Arm(t.Context(), arms))
+	for i, d := range depthsOf(t, r.client, r.Slots, many...) {
 		require.Equal(t, depth{Store: int64(i % 4)}, d)
 	}
 
@@ -50,15 +50,15 @@ func (s slotSuite) manySlots(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, got)
-	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+	for i, d := range depthsOf(t, r.client, r.Slots, many...) {
 		require.Equal(t, depth{Prepared: int64(i % 4)}, d)
 	}
 
 	// Of each slot one task is done, one is dead, one goes back, and the last is recovered.
-	settles, releases, recovers := make([]redistimer.Settling, n), make([]redistimer.Releasing, n), make([]redistimer.Recovering, n)
+	settles, releases, recovers := make([]slots.Settling, n), make([]slots.Releasing, n), make([]slots.Recovering, n)
 	for i := range n {
-		settles[i].Slot, releases[i].Slot = slots[i], slots[i]
-		recovers[i] = redistimer.Recovering{Slot: slots[i], IDs: []uint64{}}
+		settles[i].Slot, releases[i].Slot = many[i], many[i]
+		recovers[i] = slots.Recovering{Slot: many[i], IDs: []uint64{}}
 		members := arms[i].Members
 		if len(members) > 0 {
 			settles[i].Dead = members[:1]
@@ -76,7 +76,7 @@ func (s slotSuite) manySlots(t *testing.T) {
 		require.NoError(t, a.Err)
 		require.Equal(t, recovers[i].IDs, idsOf(a.Members))
 	}
-	for i, d := range depthsOf(t, r.client, r.Slots, slots...) {
+	for i, d := range depthsOf(t, r.client, r.Slots, many...) {
 		require.Equal(t, depth{Store: int64(max(i%4-1, 0)), Dead: int64(min(i%4, 1))}, d)
 	}
 }
@@ -85,27 +85,27 @@ func (s slotSuite) manyMembers(t *testing.T) {
 	r := s.open(t)
 	const n = 5000
 	at := ago(time.Hour)
-	members, ids := make([]redistimer.Member, n), make([]uint64, n)
+	members, ids := make([]slots.Member, n), make([]uint64, n)
 	for i := range members {
 		members[i], ids[i] = member(1<<62+uint64(i), at.Add(time.Duration(i)*time.Millisecond), i%10), 1<<62+uint64(i)
 	}
 	require.Zero(t, r.arm(t, orders, members...))
 	require.Equal(t, n, r.arm(t, orders, members...))
 
-	c := r.claim(t, redistimer.Claiming{Slot: orders, Limit: n - 1, Visibility: time.Hour})
+	c := r.claim(t, slots.Claiming{Slot: orders, Limit: n - 1, Visibility: time.Hour})
 	require.Equal(t, members[:n-1], c.Members)
 	require.Equal(t, members[n-1].At, c.Next)
 	require.Equal(t, members[n-1:], r.claimAll(t, orders))
 	require.Equal(t, n, r.arm(t, orders, members...))
 	require.Equal(t, []depth{{Prepared: n}}, depthsOf(t, r.client, r.Slots, orders))
 
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []redistimer.Releasing{{Slot: orders, Members: members}}))
-	require.Equal(t, members, r.claim(t, redistimer.Claiming{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: members}}))
+	require.Equal(t, members, r.claim(t, slots.Claiming{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
 
-	require.ElementsMatch(t, ids, idsOf(r.recover(t, redistimer.Recovering{Slot: orders, IDs: ids}).Members))
-	r.settle(t, redistimer.Settling{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
+	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.Recovering{Slot: orders, IDs: ids}).Members))
+	r.settle(t, slots.Settling{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
 	require.Equal(t, []depth{{Store: n - 3100, Dead: 1400}}, depthsOf(t, r.client, r.Slots, orders))
-	require.Equal(t, members[3100:], r.claim(t, redistimer.Claiming{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
+	require.Equal(t, members[3100:], r.claim(t, slots.Claiming{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
 }
 
 func (s slotSuite) nothing(t *testing.T) {
@@ -119,10 +119,10 @@ func (s slotSuite) nothing(t *testing.T) {
 	require.Empty(t, r.Recover(ctx, nil))
 	require.Empty(t, r.Mark(ctx, nil))
 	require.Empty(t, r.Drop(ctx, nil))
-	require.Equal(t, []redistimer.Armed{{}}, r.Arm(ctx, []redistimer.Arming{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Settle(ctx, []redistimer.Settling{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: orders}}))
-	require.Equal(t, []redistimer.Recovered{{}}, r.Recover(ctx, []redistimer.Recovering{{Slot: orders}}))
+	require.Equal(t, []slots.Armed{{}}, r.Arm(ctx, []slots.Arming{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Settle(ctx, []slots.Settling{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Release(ctx, []slots.Releasing{{Slot: orders}}))
+	require.Equal(t, []slots.Recovered{{}}, r.Recover(ctx, []slots.Recovering{{Slot: orders}}))
 	require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: map[string]string{}}, r.state(t, orders))
 }
 
@@ -131,8 +131,8 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	at := ago(time.Hour)
-	broken := redistimer.Slot{Topic: "broken", Partition: 1}
-	slots := []redistimer.Slot{{Topic: "a"}, broken, {Topic: "b"}}
+	broken := slots.Slot{Topic: "broken", Partition: 1}
+	many := []slots.Slot{{Topic: "a"}, broken, {Topic: "b"}}
 	for _, key := range []string{r.StoreKey(broken), r.PrepareKey(broken), r.DeadKey(broken)} {
 		require.NoError(t, r.client.Set(ctx, key, "x", 0).Err())
 	}
@@ -145,18 +145,18 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 		require.NoError(t, errs[2])
 	}
 
-	members := []redistimer.Member{member(1, at, 0), member(2, at, 0)}
-	var arms []redistimer.Arming
-	var claims []redistimer.Claiming
-	var settles []redistimer.Settling
-	var releases []redistimer.Releasing
-	var recovers []redistimer.Recovering
-	for _, slot := range slots {
-		arms = append(arms, redistimer.Arming{Slot: slot, Members: members})
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
-		settles = append(settles, redistimer.Settling{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, redistimer.Releasing{Slot: slot, Members: members})
-		recovers = append(recovers, redistimer.Recovering{Slot: slot, IDs: []uint64{1, 2}})
+	members := []slots.Member{member(1, at, 0), member(2, at, 0)}
+	var arms []slots.Arming
+	var claims []slots.Claiming
+	var settles []slots.Settling
+	var releases []slots.Releasing
+	var recovers []slots.Recovering
+	for _, slot := range many {
+		arms = append(arms, slots.Arming{Slot: slot, Members: members})
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
+		settles = append(settles, slots.Settling{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, slots.Releasing{Slot: slot, Members: members})
+		recovers = append(recovers, slots.Recovering{Slot: slot, IDs: []uint64{1, 2}})
 	}
 	errs := func(n int, err func(int) error) []error {
 		list := make([]error, n)
@@ -173,11 +173,11 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	require.Equal(t, members, claimed[2].Members)
 	check(r.Settle(ctx, settles)...)
 	check(r.Release(ctx, releases)...)
-	require.Len(t, r.claimAll(t, slots[2]), 1)
+	require.Len(t, r.claimAll(t, many[2]), 1)
 	recovered := r.Recover(ctx, recovers)
 	check(errs(len(recovered), func(i int) error { return recovered[i].Err })...)
 	require.Len(t, recovered[2].Members, 1)
-	require.Equal(t, []depth{{Store: 1}}, depthsOf(t, r.client, r.Slots, slots[2]))
+	require.Equal(t, []depth{{Store: 1}}, depthsOf(t, r.client, r.Slots, many[2]))
 	_, err := r.Prepared(ctx, broken, 0, 1)
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
@@ -186,36 +186,36 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	at := ago(time.Hour)
-	slots := []redistimer.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
-	require.Equal(t, make([]error, 3), r.mark(ctx, slots, "complete 7"))
-	for _, slot := range slots {
-		require.Equal(t, "complete 7", r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
+	many := []slots.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
+	require.Equal(t, make([]error, 3), r.mark(ctx, many, "complete 7"))
+	for _, slot := range many {
+		require.Equal(t, "complete 7", r.claim(t, slots.Claiming{Slot: slot}).Marker)
 		r.arm(t, slot, member(1, at, 0))
 		r.claimAll(t, slot)
 		r.arm(t, slot, member(2, at, 0))
-		r.settle(t, redistimer.Settling{Slot: slot, Dead: []redistimer.Member{member(3, at, 0)}})
+		r.settle(t, slots.Settling{Slot: slot, Dead: []slots.Member{member(3, at, 0)}})
 	}
-	kept := r.state(t, slots[2])
+	kept := r.state(t, many[2])
 
-	require.Equal(t, make([]error, 2), r.Drop(ctx, slots[:2]))
-	for _, slot := range slots[:2] {
+	require.Equal(t, make([]error, 2), r.Drop(ctx, many[:2]))
+	for _, slot := range many[:2] {
 		require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: kept.Dead}, r.state(t, slot))
-		require.Empty(t, r.claim(t, redistimer.Claiming{Slot: slot}).Marker)
+		require.Empty(t, r.claim(t, slots.Claiming{Slot: slot}).Marker)
 	}
-	require.Equal(t, kept, r.state(t, slots[2]))
+	require.Equal(t, kept, r.state(t, many[2]))
 
 	// A marker is changed where it is the one that is known.
 	for i, c := range []struct {
-		slot  redistimer.Slot
+		slot  slots.Slot
 		over  string
 		set   bool
 		after string
 	}{
-		{slots[0], "complete 7", false, ""}, {slots[2], "complete 6", false, "complete 7"}, {slots[2], "complete 7", true, "complete 8"},
-		{slots[2], "complete 7", true, "complete 8"}, // asked again, since the answer was lost
+		{many[0], "complete 7", false, ""}, {many[2], "complete 6", false, "complete 7"}, {many[2], "complete 7", true, "complete 8"},
+		{many[2], "complete 7", true, "complete 8"}, // asked again, since the answer was lost
 	} {
-		got := r.Mark(ctx, []redistimer.Marking{{Slot: c.slot, Over: c.over, Value: "complete 8", Lasts: time.Hour}})
-		require.Equal(t, []redistimer.Marked{{Set: c.set}}, got, i)
+		got := r.Mark(ctx, []slots.Marking{{Slot: c.slot, Over: c.over, Value: "complete 8", Lasts: time.Hour}})
+		require.Equal(t, []slots.Marked{{Set: c.set}}, got, i)
 		require.Equal(t, c.after, r.state(t, c.slot).Marker, i)
 	}
 }
@@ -228,16 +228,16 @@ func (s slotSuite) renews(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	require.True(t, r.Mark(ctx, []redistimer.Marking{{Slot: orders, Value: "ours", Lasts: time.Hour}})[0].Set)
+	require.True(t, r.Mark(ctx, []slots.Marking{{Slot: orders, Value: "ours", Lasts: time.Hour}})[0].Set)
 	require.InDelta(t, time.Hour, left(), float64(time.Minute))
-	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours"})
+	r.claim(t, slots.Claiming{Slot: orders, Marker: "ours"})
 	require.LessOrEqual(t, left(), time.Hour, "not asked for")
-	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
+	r.claim(t, slots.Claiming{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
 	require.LessOrEqual(t, left(), time.Hour, "it is not theirs")
-	r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
+	r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
 	require.InDelta(t, 2*time.Hour, left(), float64(time.Minute))
 	require.NoError(t, r.client.Del(ctx, r.MarkerKey(orders)).Err())
-	require.Empty(t, r.claim(t, redistimer.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
+	require.Empty(t, r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
 	require.Empty(t, r.state(t, orders).Marker, "what is gone is not brought back")
 }
 
@@ -245,32 +245,32 @@ func (s slotSuite) reloadsScripts(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	at := ago(time.Hour)
-	var slots []redistimer.Slot
+	var many []slots.Slot
 	for i := range 16 {
-		slots = append(slots, redistimer.Slot{Topic: "flushed", Partition: i})
+		many = append(many, slots.Slot{Topic: "flushed", Partition: i})
 	}
 	forget := func() {
 		r.masters(t, func(ctx context.Context, client *redis.Client) error { return client.ScriptFlush(ctx).Err() })
 	}
-	for _, slot := range slots {
+	for _, slot := range many {
 		forget()
 		r.arm(t, slot, member(1, at, 0), member(2, at, 0))
 	}
 	forget()
-	var claims []redistimer.Claiming
-	for _, slot := range slots {
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	var claims []slots.Claiming
+	for _, slot := range many {
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
 	for _, c := range r.Claim(ctx, claims) {
 		require.NoError(t, c.Err)
-		require.Equal(t, []redistimer.Member{member(1, at, 0)}, c.Members)
+		require.Equal(t, []slots.Member{member(1, at, 0)}, c.Members)
 	}
 	forget()
-	r.settle(t, redistimer.Settling{Slot: slots[0], Done: []uint64{1}})
+	r.settle(t, slots.Settling{Slot: many[0], Done: []uint64{1}})
 	forget()
-	require.Equal(t, []error{nil}, r.Release(ctx, []redistimer.Releasing{{Slot: slots[1], Members: []redistimer.Member{member(1, at, 0)}}}))
+	require.Equal(t, []error{nil}, r.Release(ctx, []slots.Releasing{{Slot: many[1], Members: []slots.Member{member(1, at, 0)}}}))
 	forget()
-	require.Len(t, r.recover(t, redistimer.Recovering{Slot: slots[2], IDs: []uint64{1}}).Members, 1)
+	require.Len(t, r.recover(t, slots.Recovering{Slot: many[2], IDs: []uint64{1}}).Members, 1)
 }
 
 func (s slotSuite) isCancelled(t *testing.T) {
@@ -286,21 +286,21 @@ func (s slotSuite) isCancelled(t *testing.T) {
 // wants this error for each slot; nil: any.
 func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error) {
 	t.Helper()
-	slots := []redistimer.Slot{orders, {Topic: "other", Partition: 1}}
-	members := []redistimer.Member{member(1, ago(time.Hour), 0)}
+	many := []slots.Slot{orders, {Topic: "other", Partition: 1}}
+	members := []slots.Member{member(1, ago(time.Hour), 0)}
 	errs := make(map[string][]error)
 	note := func(call string, err error) { errs[call] = append(errs[call], err) }
-	var arms []redistimer.Arming
-	var claims []redistimer.Claiming
-	var settles []redistimer.Settling
-	var releases []redistimer.Releasing
-	var recovers []redistimer.Recovering
-	for _, slot := range slots {
-		arms = append(arms, redistimer.Arming{Slot: slot, Members: members})
-		claims = append(claims, redistimer.Claiming{Slot: slot, Limit: 1})
-		settles = append(settles, redistimer.Settling{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, redistimer.Releasing{Slot: slot, Members: members})
-		recovers = append(recovers, redistimer.Recovering{Slot: slot, IDs: []uint64{1}})
+	var arms []slots.Arming
+	var claims []slots.Claiming
+	var settles []slots.Settling
+	var releases []slots.Releasing
+	var recovers []slots.Recovering
+	for _, slot := range many {
+		arms = append(arms, slots.Arming{Slot: slot, Members: members})
+		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1})
+		settles = append(settles, slots.Settling{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, slots.Releasing{Slot: slot, Members: members})
+		recovers = append(recovers, slots.Recovering{Slot: slot, IDs: []uint64{1}})
 	}
 	for _, a := range r.Arm(ctx, arms) {
 		note("arm", a.Err)
@@ -317,12 +317,12 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	}
 	errs["settle"] = r.Settle(ctx, settles)
 	errs["release"] = r.Release(ctx, releases)
-	errs["mark"] = r.mark(ctx, slots, "x")
-	errs["drop"] = r.Drop(ctx, slots)
+	errs["mark"] = r.mark(ctx, many, "x")
+	errs["drop"] = r.Drop(ctx, many)
 	for call, list := range errs {
-		require.Len(t, list, len(slots), call)
+		require.Len(t, list, len(many), call)
 		for i, err := range list {
-			require.ErrorContains(t, err, r.StoreKey(slots[i]), call)
+			require.ErrorContains(t, err, r.StoreKey(many[i]), call)
 			if want != nil {
 				require.ErrorIs(t, err, want, call)
 			}

@@ -1,4 +1,4 @@
-package redistimer_test
+package slots_test
 
 import (
 	"cmp"
@@ -13,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // agreesWithAModel does what comes to mind to a slot, in any order, and compares
 // the slot with what plain memory says after each act.
 func (s slotSuite) agreesWithAModel(t *testing.T) {
 	r := s.open(t)
-	var slots atomic.Int64
+	var many atomic.Int64
 	rapid.Check(t, func(t *rapid.T) {
 		m := &slotModel{
-			T: t, r: r, slot: redistimer.Slot{Topic: "model", Partition: int(slots.Add(1))},
-			store: map[uint64]redistimer.Member{}, claimed: map[uint64]int{}, dead: map[uint64]time.Time{},
+			T: t, r: r, slot: slots.Slot{Topic: "model", Partition: int(many.Add(1))},
+			store: map[uint64]slots.Member{}, claimed: map[uint64]int{}, dead: map[uint64]time.Time{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"arm":     m.arm,
@@ -42,8 +42,8 @@ func (s slotSuite) agreesWithAModel(t *testing.T) {
 type slotModel struct {
 	*rapid.T
 	r       *slotRig
-	slot    redistimer.Slot
-	store   map[uint64]redistimer.Member
+	slot    slots.Slot
+	store   map[uint64]slots.Member
 	claimed map[uint64]int // attempts
 	dead    map[uint64]time.Time
 }
@@ -58,14 +58,14 @@ func (m *slotModel) drawIDs(label string) []uint64 {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(modelIDs), 0, len(modelIDs), rapid.ID).Draw(m.T, label)
 }
 
-func (m *slotModel) drawMember(id uint64) redistimer.Member {
+func (m *slotModel) drawMember(id uint64) slots.Member {
 	base := rapid.SampledFrom([]time.Time{modelPast, modelFuture}).Draw(m.T, "base")
 	after := rapid.IntRange(0, 2).Draw(m.T, "ms")
 	return member(id, base.Add(time.Duration(after)*time.Millisecond), rapid.IntRange(0, 2).Draw(m.T, "attempts"))
 }
 
-func (m *slotModel) drawMembers(label string) []redistimer.Member {
-	var members []redistimer.Member
+func (m *slotModel) drawMembers(label string) []slots.Member {
+	var members []slots.Member
 	for _, id := range m.drawIDs(label) {
 		members = append(members, m.drawMember(id))
 	}
@@ -75,9 +75,9 @@ func (m *slotModel) drawMembers(label string) []redistimer.Member {
 func (m *slotModel) arm(*rapid.T)    { m.arms(m.r.Arm, true) }
 func (m *slotModel) armNew(*rapid.T) { m.arms(m.r.ArmNew, false) }
 
-func (m *slotModel) arms(arm func(ctx context.Context, list []redistimer.Arming) []redistimer.Armed, update bool) {
+func (m *slotModel) arms(arm func(ctx context.Context, list []slots.Arming) []slots.Armed, update bool) {
 	members := m.drawMembers("members")
-	got := arm(m.Context(), []redistimer.Arming{{Slot: m.slot, Members: members}})
+	got := arm(m.Context(), []slots.Arming{{Slot: m.slot, Members: members}})
 	known := 0
 	for _, one := range members {
 		_, claimed := m.claimed[one.JobID]
@@ -90,18 +90,18 @@ func (m *slotModel) arms(arm func(ctx context.Context, list []redistimer.Arming)
 		}
 		delete(m.dead, one.JobID)
 	}
-	require.Equal(m, []redistimer.Armed{{Known: known}}, got)
+	require.Equal(m, []slots.Armed{{Known: known}}, got)
 }
 
 // due gives what is in the store queue and due, in the order of scores.
-func (m *slotModel) due() []redistimer.Member {
-	var due []redistimer.Member
+func (m *slotModel) due() []slots.Member {
+	var due []slots.Member
 	for _, one := range m.store {
 		if one.At.Before(modelFuture) {
 			due = append(due, one)
 		}
 	}
-	slices.SortFunc(due, func(a, b redistimer.Member) int {
+	slices.SortFunc(due, func(a, b slots.Member) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Attempts, b.Attempts),
 			cmp.Compare(strconv.FormatUint(a.JobID, 10), strconv.FormatUint(b.JobID, 10)))
 	})
@@ -112,7 +112,7 @@ func (m *slotModel) claim(*rapid.T) {
 	limit := rapid.IntRange(0, 4).Draw(m.T, "limit")
 	want := m.due()
 	want = want[:min(limit, len(want))]
-	got := m.r.claim(m, redistimer.Claiming{Slot: m.slot, Limit: limit, Visibility: time.Hour})
+	got := m.r.claim(m, slots.Claiming{Slot: m.slot, Limit: limit, Visibility: time.Hour})
 	require.Equal(m, len(want), len(got.Members))
 	for i, one := range want {
 		require.Equal(m, one, got.Members[i])
@@ -130,7 +130,7 @@ func (m *slotModel) claim(*rapid.T) {
 }
 
 func (m *slotModel) settle(*rapid.T) {
-	var s redistimer.Settling
+	var s slots.Settling
 	s.Slot = m.slot
 	for _, id := range m.drawIDs("settled") {
 		switch one := m.drawMember(id); rapid.IntRange(0, 2).Draw(m.T, "how") {
@@ -153,7 +153,7 @@ func (m *slotModel) settle(*rapid.T) {
 
 func (m *slotModel) release(*rapid.T) {
 	members := m.drawMembers("released")
-	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []redistimer.Releasing{{Slot: m.slot, Members: members}}))
+	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []slots.Releasing{{Slot: m.slot, Members: members}}))
 	for _, one := range members {
 		if _, claimed := m.claimed[one.JobID]; claimed {
 			delete(m.claimed, one.JobID)
@@ -165,7 +165,7 @@ func (m *slotModel) release(*rapid.T) {
 func (m *slotModel) recover(*rapid.T) {
 	ids := slices.Concat([]uint64{}, m.drawIDs("recovered"))
 	start := time.Now()
-	got := m.r.recover(m, redistimer.Recovering{Slot: m.slot, IDs: ids})
+	got := m.r.recover(m, slots.Recovering{Slot: m.slot, IDs: ids})
 	want := []uint64{}
 	for _, id := range ids {
 		if _, claimed := m.claimed[id]; claimed {

@@ -1,0 +1,19 @@
+// Package wait waits in a way that a context can end.
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d. If ctx ends first, its error is returned.
+func For(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
