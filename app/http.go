@@ -47,7 +47,9 @@ func connections(cfg configs.Config) int {
 	}
 	open := cfg.Store.Databases * each
 	for _, b := range cfg.BizTypes {
-		open += b.Workers
+		if b.Processor != configs.ProcessorLog {
+			open += b.Workers
+		}
 	}
 	return open
 }

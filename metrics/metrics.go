@@ -55,8 +55,8 @@ type Metrics struct {
 type series struct {
 	bizType   task.BizType
 	submitted prometheus.Counter
-	lateness  prometheus.Observer
-	run       prometheus.Observer
+	lateness  func() prometheus.Observer // made by its first run, as run is: a histogram of an idle type would cost each scrape
+	run       func() prometheus.Observer
 	fenced    map[worker.Fence]prometheus.Counter
 	runs      map[worker.Outcome]prometheus.Counter
 }
@@ -142,8 +142,8 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 	s := &series{
 		bizType:   b,
 		submitted: m.submitted.WithLabelValues(b.Name),
-		lateness:  m.lateness.WithLabelValues(b.Name, string(b.Mode)),
-		run:       m.run.WithLabelValues(b.Name),
+		lateness:  sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(b.Name, string(b.Mode)) }),
+		run:       sync.OnceValue(func() prometheus.Observer { return m.run.WithLabelValues(b.Name) }),
 		fenced:    make(map[worker.Fence]prometheus.Counter),
 		runs:      make(map[worker.Outcome]prometheus.Counter),
 	}
@@ -175,14 +175,14 @@ func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(f
 
 // Started implements worker.Observer.
 func (m *Metrics) Started(b task.BizType, lateness time.Duration) {
-	m.of(b).lateness.Observe(lateness.Seconds())
+	m.of(b).lateness().Observe(lateness.Seconds())
 }
 
 // Finished implements worker.Observer.
 func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran time.Duration) {
 	s := m.of(b)
 	s.runs[o].Inc()
-	s.run.Observe(ran.Seconds())
+	s.run().Observe(ran.Seconds())
 }
 
 // Fenced implements worker.Observer.

@@ -69,6 +69,7 @@ func (t *Timer) end(r round) {
 	r.server.asking = false
 	for _, a := range r.asks {
 		a.slot.asking = false
+		a.slot.group.changed()
 	}
 	t.calmer()
 }
@@ -97,6 +98,7 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 			count()
 			tally.group, tally.asked, tally.got = g, 0, 0
 		}
+		s.look = false
 		// Looks are spread out: one that finds Redis flushed or gone is never far.
 		if s.seen.IsZero() {
 			s.seen = now.Add(-rand.N(poll))
@@ -136,9 +138,19 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 		}
 		// More claims than we know of: the call that made them was given up, and
 		// reached Redis all the same. (Or some were settled since: then none is found.)
-		if a.Claims > len(s.held) && now.Sub(s.counted) >= poll {
+		switch {
+		case a.Claims <= len(s.held):
+			s.orphans = time.Time{}
+		case now.Sub(s.counted) >= poll:
 			s.counted = now
 			t.orphaned(s)
+		}
+		switch isQuiet := s.quiet(now); {
+		case isQuiet && a.Claims == 0:
+			s.marker = "" // it ends
+		case !isQuiet && s.marker == "" && s.repair == "":
+			s.group.repairs = true
+			ring(t.repairs)
 		}
 	}
 	count()
@@ -160,11 +172,14 @@ func (t *Timer) load(claims []claim) {
 	}
 }
 
-// lost asks for a repair of all slots of a business type: one had no marker. The
-// lock is held.
-func (t *Timer) lost(l *line) {
+// lost asks for a repair of all slots of a business type, one of which had no marker; of all slots of a server, if
+// that was a guard. The lock is held.
+func (t *Timer) lost(l *line, s *slotState) {
 	for p := range l.slots {
 		l.slots[p].lose()
+	}
+	if s.guard {
+		s.server.each((*slotState).lose)
 	}
 	ring(t.repairs)
 }
@@ -172,7 +187,7 @@ func (t *Timer) lost(l *line) {
 // lose notes that Redis may lack anything of a slot. The lock is held.
 func (s *slotState) lose() {
 	if s.owned() && !s.foreign {
-		s.marker, s.covered, s.repair = "", time.Time{}, ReasonLost
+		s.marker, s.covered, s.repair, s.group.repairs = "", time.Time{}, ReasonLost, true
 	}
 }
 
@@ -185,6 +200,9 @@ func (t *Timer) hold(l *line, s *slotState, jobID uint64) bool {
 		return false
 	}
 	h.claims++
+	if s.held == nil {
+		s.held = make(map[uint64]holding)
+	}
 	s.held[jobID] = h
 	s.inHand++
 	l.inHand++

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,15 +12,27 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// filling is one slot to be filled.
+// filling is slots of one partition to be filled: a guard alone, or others that lack the same.
 type filling struct {
-	biz    *BizType // when it was found to lack something
-	slot   *slotState
-	reason string
-	from   time.Time // the rows up to then are there
-	until  time.Time
-	missed bool // tasks were not armed since the marker was written
-	check  bool // only the head that vanished is looked for, in from and until
+	span
+	guard   bool
+	targets []target
+}
+
+// span is what slots lack.
+type span struct {
+	partition int
+	server    *server
+	reason    string
+	from      time.Time // the rows up to then are there
+	until     time.Time
+	missed    bool // tasks were not armed since the marker was written
+	check     bool // only the head that vanished is looked for, in from and until
+}
+
+type target struct {
+	biz  *BizType // when its slot was found to lack something
+	slot *slotState
 }
 
 const (
@@ -29,36 +42,68 @@ const (
 	clockSlack = time.Second
 )
 
-// broken lists the slots to fill now.
-func (t *Timer) broken() []filling {
+// checkEvery is how often the slots of a group are looked through that nothing has happened to.
+const checkEvery = 10 * time.Second
+
+// broken lists the slots to fill now, and those that are quiet no more and have no marker yet.
+func (t *Timer) broken() (list []filling, unmarked []*slotState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.cfg.Now()
-	var list []filling
+	together := make(map[span]int) // index in list
+	lacks := func(g *group, s *slotState, lack span) {
+		one := target{g.line.BizType, s}
+		if s.guard || lack.check {
+			list = append(list, filling{lack, s.guard, []target{one}})
+			return
+		}
+		i, ok := together[lack]
+		if !ok {
+			i = len(list)
+			together[lack], list = i, append(list, filling{span: lack})
+		}
+		list[i].targets = append(list[i].targets, one)
+	}
 	checks := 0
-	for _, l := range t.lines {
-		until := l.coverUntil(now)
-		for p := range l.slots {
-			s := &l.slots[p]
-			if !s.owned() || !s.answered || s.foreign || !s.failing.IsZero() {
+	check := func(g *group) {
+		until := g.line.coverUntil(now)
+		for _, s := range g.slots {
+			if !s.owned() || s.foreign {
+				continue
+			}
+			if !s.failing.IsZero() || !s.answered && (s.guard || !s.server.known) {
+				g.repairs = g.repairs || s.repair != "" // once it is in reach
 				continue
 			}
 			t.clamp(s, until)
-			if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= l.step() && until.After(s.covered) {
+			if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= g.line.step() && until.After(s.covered) {
 				s.repair = ReasonHorizon
 			}
 			switch {
 			case s.repair != "":
-				list = append(list, filling{l.BizType, s, s.repair, s.covered, until, s.missed, false})
+				lacks(g, s, span{s.slot.Partition, s.server, s.repair, s.covered, until, s.missed, false})
 				s.repair, s.missed, s.vanished = "", false, time.Time{} // who asks again while it is filled is heard
-			case !s.vanished.IsZero() && checks < maxChecks:
+			case !s.vanished.IsZero() && checks == maxChecks:
+				g.repairs = true // the next time
+			case !s.vanished.IsZero():
 				checks++
-				list = append(list, filling{l.BizType, s, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
+				lacks(g, s, span{s.slot.Partition, s.server, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
 				s.vanished = time.Time{}
+			case s.marker == "" && s.answered && !s.covered.IsZero() && !s.quiet(now):
+				unmarked = append(unmarked, s)
 			}
 		}
 	}
-	return list
+	for _, srv := range t.servers {
+		for _, g := range srv.groups {
+			ago, step := now.Sub(g.checked), g.line.step()
+			if g.repairs || ago >= checkEvery || step > 0 && ago >= step || ago < 0 {
+				g.repairs, g.checked = false, now
+				check(g)
+			}
+		}
+	}
+	return list, unmarked
 }
 
 // clamp forgets what was covered beyond the horizon: the clock was ahead, here or on the
@@ -92,10 +137,10 @@ var (
 // fillAll fills slots: what is due soon in all of them, then the rest.
 func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	failed := make([]error, len(list))
-	isFailing := func(s *slotState) bool {
+	isFailing := func(f *filling) bool {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return !s.failing.IsZero()
+		return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.failing.IsZero() })
 	}
 	each := func(f func(*filling) error) {
 		var wg sync.WaitGroup
@@ -104,12 +149,12 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 			if failed[i] != nil {
 				continue
 			}
-			if isFailing(list[i].slot) {
+			if isFailing(&list[i]) {
 				failed[i] = errNotReached
 				continue
 			}
 			places <- struct{}{}
-			if !t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(list[i].slot.slot.Partition)) { // if it hangs, each would take a filler for the whole time-out
+			if !t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(list[i].partition)) { // if it hangs, each would take a filler for the whole time-out
 				failed[i] = errNotRead
 				<-places
 				continue
@@ -132,15 +177,17 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 		if failed[i] == nil {
 			continue
 		}
-		f.slot.missed = f.slot.missed || f.missed
-		switch {
-		case errors.Is(failed[i], errLostAgain):
-			f.slot.lose()
-		case f.slot.repair == "":
-			f.slot.repair = f.reason
+		for _, one := range f.targets {
+			one.slot.missed, one.slot.group.repairs = one.slot.missed || f.missed, true
+			switch {
+			case errors.Is(failed[i], errLostAgain):
+				one.slot.lose()
+			case one.slot.repair == "":
+				one.slot.repair = f.reason
+			}
 		}
 		if !errors.Is(failed[i], errLostAgain) {
-			if unfilled++; why == nil || failed[i] != errNotRead {
+			if unfilled += len(f.targets); why == nil || failed[i] != errNotRead {
 				why = failed[i]
 			}
 		}
@@ -157,16 +204,20 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	if f.reason != ReasonLost || f.check {
 		return nil
 	}
-	text, err := t.slots.Marker(ctx, f.slot.slot)
+	if !f.guard {
+		return t.fillSoonTogether(ctx, f, near)
+	}
+	s := f.targets[0].slot
+	text, err := t.slots.Marker(ctx, s.slot)
 	if err != nil {
 		return err
 	}
-	m, complete := t.believes(f.slot, text)
+	m, complete := t.believes(s, text)
 	switch complete = complete && !f.missed; {
 	case !complete:
-		err = t.mark(ctx, f.slot, "", t.marker(stateFilling, time.Time{}))
+		err = t.mark(ctx, s, "", t.marker(stateFilling, time.Time{}))
 	case m.state == stateHanded:
-		err = t.mark(ctx, f.slot, text, t.marker(stateServing, m.covered))
+		err = t.mark(ctx, s, text, t.marker(stateServing, m.covered))
 	}
 	if err != nil {
 		return err
@@ -188,31 +239,97 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	return nil
 }
 
+// fillSoonTogether is fillSoon of slots that are no guards. They have a marker only if their owner has just handed them
+// over: then they have the rest, and are done.
+func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time) error {
+	list := make([]slots.Slot, len(f.targets))
+	for i, one := range f.targets {
+		list[i] = one.slot.slot
+	}
+	texts, err := t.slots.Markers(ctx, list)
+	if err != nil {
+		return err
+	}
+	until := f.until
+	if near.Before(until) {
+		until = near
+	}
+	if _, err := t.fill(ctx, f, time.Time{}, until); err != nil {
+		return err
+	}
+	f.from = until
+	var rest []target
+	for i, one := range f.targets {
+		m, complete := t.believes(one.slot, texts[i])
+		if !complete || f.missed {
+			rest = append(rest, one)
+			continue
+		}
+		t.mu.Lock()
+		if one.slot.repair == "" && one.slot.owned() {
+			one.slot.covered, one.slot.look = latest(m.covered, until), true
+			one.slot.group.changed()
+		}
+		t.mu.Unlock()
+	}
+	f.targets = rest
+	ring(t.ring)
+	return nil
+}
+
 var errLostAgain = errors.New("the slot was lost again while it was filled")
 
 // fillRest fills a slot up to its horizon, and marks it.
 func (t *Timer) fillRest(ctx context.Context, f *filling) error {
+	if len(f.targets) == 0 {
+		return nil
+	}
 	if f.check {
 		return t.checkHead(ctx, f)
 	}
 	if _, err := t.fill(ctx, f, f.from, f.until); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	again, over := f.slot.repair != "" || !f.slot.owned() || f.slot.marker == "", f.slot.marker
-	t.mu.Unlock()
-	if again {
-		return errLostAgain
-	}
-	if err := t.mark(ctx, f.slot, over, t.marker(stateServing, f.until)); err != nil {
-		return err
+	s := f.targets[0].slot
+	if f.guard {
+		t.mu.Lock()
+		again, over := s.repair != "" || !s.owned() || s.marker == "", s.marker
+		t.mu.Unlock()
+		if again {
+			return errLostAgain
+		}
+		if err := t.mark(ctx, s, over, t.marker(stateServing, f.until)); err != nil {
+			return err
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f.slot.repair == "" {
-		f.slot.covered = f.until
+	for _, one := range f.targets {
+		if one.slot.repair == "" && one.slot.owned() { // else it is filled again
+			one.slot.covered = f.until
+		}
 	}
 	return nil
+}
+
+// markAll marks slots that are complete, and quiet no more.
+func (t *Timer) markAll(ctx context.Context, unmarked []*slotState) {
+	list := make([]slots.Marking, len(unmarked))
+	t.mu.Lock()
+	for i, s := range unmarked {
+		list[i] = slots.Marking{Slot: s.slot, Value: t.marker(stateServing, s.covered), Lasts: markerLasts}
+	}
+	t.mu.Unlock()
+	answers := t.slots.Mark(ctx, list)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, a := range answers {
+		s := unmarked[i]
+		t.wrote(s.server, a.Err)
+		if a.Set && s.repair == "" && s.owned() {
+			s.marker, s.renewed = list[i].Value, t.cfg.Now()
+		}
+	}
 }
 
 // checkHead looks for the task that was at the head of a slot and vanished. If it is
@@ -223,64 +340,86 @@ func (t *Timer) checkHead(ctx context.Context, f *filling) error {
 		return err
 	}
 	t.cfg.Logger.Warn("Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
-		"biz_type", f.biz.Name, "partition", f.slot.slot.Partition)
+		"biz_type", f.targets[0].biz.Name, "partition", f.partition)
 	return errLostAgain
 }
 
-// fill arms the rows of a slot that are due after from, up to until, and counts those
+// fill arms the rows of slots that are due after from, up to until, and counts those
 // that were not there.
 func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n int, err error) {
 	if !from.Before(until) {
 		return 0, nil
 	}
-	q := store.Due{Until: until, Only: &f.biz.ID, PerPage: 500}
+	q := store.Due{Until: until, PerPage: 500}
+	if len(f.targets) == 1 {
+		q.Only = &f.targets[0].biz.ID
+	}
+	byType := make(map[uint64]target, len(f.targets))
+	for _, one := range f.targets {
+		byType[one.biz.ID] = one
+	}
 	if !from.IsZero() {
 		q.From = task.Key{ActionTime: from.Add(time.Millisecond)}
 	}
-	pages := t.cfg.Store.DuePages(f.slot.slot.Partition, q)
+	pages := t.cfg.Store.DuePages(f.partition, q)
 	for {
 		rows, err := pages.Next(ctx)
 		if err != nil || len(rows) == 0 {
 			return n, err
 		}
-		added, err := t.armRows(ctx, t.slots.ArmNew, f.biz, f.slot, f.reason, rows)
+		added, err := t.armRows(ctx, t.slots.ArmNew, f.reason, rows, byType)
 		if n += added; err != nil {
 			return n, err
 		}
 	}
 }
 
-// armRows arms rows of a slot, and counts those that were not there.
-func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.Arming) []slots.Armed, b *BizType, s *slotState, reason string, rows []task.Task) (n int, err error) {
-	members := make([]slots.Member, len(rows))
+// armRows arms rows of a partition in their types' slots, and counts those that were not there. Rows of other types are
+// left alone.
+func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.Arming) []slots.Armed, reason string, rows []task.Task, byType map[uint64]target) (n int, err error) {
+	index := make(map[uint64]int, len(byType))
+	var list []slots.Arming
+	var targets []target // of list
 	for i := range rows {
-		members[i] = memberOf(&rows[i])
+		to, ok := byType[rows[i].BizType]
+		if !ok {
+			continue
+		}
+		k, ok := index[to.biz.ID]
+		if !ok {
+			k = len(list)
+			index[to.biz.ID] = k
+			list, targets = append(list, slots.Arming{Slot: to.slot.slot}), append(targets, to)
+		}
+		list[k].Members = append(list[k].Members, memberOf(&rows[i]))
 	}
-	got := arm(ctx, []slots.Arming{{Slot: s.slot, Members: members}})[0]
+	answers := arm(ctx, list)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wrote(s.server, got.Err)
-	if got.Err != nil {
-		return 0, got.Err
+	for i, got := range answers {
+		to := targets[i]
+		t.wrote(to.slot.server, got.Err)
+		if got.Err != nil {
+			err = got.Err
+			continue
+		}
+		if added := len(list[i].Members) - got.Known; added > 0 {
+			n += added
+			t.cfg.Observer.Rearmed(to.biz.BizType, reason, added)
+		}
+		for _, m := range list[i].Members {
+			t.sooner(to.slot, m.At)
+		}
 	}
-	if n = len(members) - got.Known; n > 0 {
-		t.cfg.Observer.Rearmed(b.BizType, reason, n)
-	}
-	for _, m := range members {
-		t.sooner(s, m.At)
-	}
-	return n, nil
+	return n, err
 }
 
 // Sweep arms rows of a partition that are overdue: the safety net under everything
 // else. Redis may not know them, or may have them at a later time than a hand has given
 // the row. Rows that this engine does not serve are left alone.
 func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
-	type sweeping struct {
-		biz  *BizType
-		slot *slotState
-	}
-	bySlot := make(map[sweeping][]task.Task)
+	byType := make(map[uint64]target)
+	var list []task.Task
 	t.mu.Lock()
 	for i := range rows {
 		l := t.lines[rows[i].BizType]
@@ -288,14 +427,15 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 			continue // it is filled, or scanned
 		}
 		if _, held := l.slots[partition].held[rows[i].JobID]; !held {
-			k := sweeping{l.BizType, &l.slots[partition]}
-			bySlot[k] = append(bySlot[k], rows[i])
+			byType[l.ID] = target{l.BizType, &l.slots[partition]}
+			list = append(list, rows[i])
 		}
 	}
 	t.mu.Unlock()
-	for k, list := range bySlot {
-		if _, err := t.armRows(ctx, t.slots.Arm, k.biz, k.slot, ReasonSweep, list); err != nil && ctx.Err() == nil {
-			t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "biz_type", k.biz.Name, "partition", partition, "error", err)
-		}
+	if len(list) == 0 {
+		return
+	}
+	if _, err := t.armRows(ctx, t.slots.Arm, ReasonSweep, list, byType); err != nil && ctx.Err() == nil {
+		t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "partition", partition, "error", err)
 	}
 }

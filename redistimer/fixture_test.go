@@ -50,6 +50,7 @@ type center struct {
 	capacity int          // of the queues
 	storeID  string       // of all nodes
 	modeScan bool         // nodes have no type of mode redis
+	guarded  bool         // nodes have another type, whose slots are the guards
 	username string       // of their connections, without a password
 	ahead    atomic.Int64 // nanoseconds that the clock of their timers is ahead
 
@@ -137,6 +138,16 @@ func open(t testing.TB, place slotPlace) *center {
 
 func ownRedis(t testing.TB) ([]string, string) { return []string{miniredis.RunT(t).Addr()}, "" }
 
+// types are the business types of the nodes.
+func (c *center) types() []redistimer.BizType {
+	if !c.guarded {
+		return []redistimer.BizType{c.biz}
+	}
+	guard := c.biz
+	guard.ID, guard.Name, guard.Topic = c.biz.ID-1, "guard", "guard"
+	return []redistimer.BizType{guard, c.biz}
+}
+
 // node is a Timer with a queue, a runner and a desk.
 type node struct {
 	*redistimer.Timer
@@ -185,7 +196,7 @@ func (c *center) start(partitions ...int) *node {
 		Term: owned.Term, Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
 	})
 	if !c.modeScan {
-		n.SetTypes([]redistimer.BizType{c.biz})
+		n.SetTypes(c.types())
 	}
 	n.lanes <- []*worker.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
 
@@ -319,24 +330,28 @@ func (c *center) score(key string, id uint64) int64 {
 type depth struct{ Store, Prepared, Dead int64 }
 
 func (c *center) depth() (sum depth) {
-	count := func(key string) int64 {
-		n, err := c.redis.ZCard(context.Background(), key).Result()
-		require.NoError(c.t, err)
-		return n
-	}
-	for p := range layout.Partitions {
-		slot := slots.Slot{Topic: c.biz.Topic, Partition: p}
-		sum.Store += count(c.slots.StoreKey(slot))
-		sum.Prepared += count(c.slots.PrepareKey(slot))
-		sum.Dead += count(c.slots.DeadKey(slot))
+	cards, err := c.redis.Pipelined(context.Background(), func(pipe redis.Pipeliner) error {
+		for p := range layout.Partitions {
+			slot := slots.Slot{Topic: c.biz.Topic, Partition: p}
+			for _, key := range []string{c.slots.StoreKey(slot), c.slots.PrepareKey(slot), c.slots.DeadKey(slot)} {
+				pipe.ZCard(context.Background(), key)
+			}
+		}
+		return nil
+	})
+	require.NoError(c.t, err)
+	for i, n := range []*int64{&sum.Store, &sum.Prepared, &sum.Dead} {
+		for k := i; k < len(cards); k += 3 {
+			*n += cards[k].(*redis.IntCmd).Val()
+		}
 	}
 	return sum
 }
 
-// serving waits until a slot is marked as complete.
+// serving waits until a slot, or the guard of a quiet one, is marked as complete.
 func (c *center) serving(partition int) {
 	c.t.Helper()
-	key := c.slots.MarkerKey(slots.Slot{Topic: c.biz.Topic, Partition: partition})
+	key := c.slots.MarkerKey(slots.Slot{Topic: c.types()[0].Topic, Partition: partition})
 	c.eventually(func() bool {
 		m, err := c.redis.Get(context.Background(), key).Result()
 		return err == nil && strings.Contains(m, " serving ")

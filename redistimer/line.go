@@ -30,11 +30,14 @@ type line struct {
 type slotState struct {
 	slot   slots.Slot
 	server *server       // that it is at, as far as known
+	group  *group        // of its server and type
+	guard  bool          // it is looked at for all slots of its partition that are at its server
 	asking bool          // a round asks it: its claims and their recovery would be taken for another's
 	term   uint64        // of the partition, when it became ours; 0: it is not
 	next   time.Time     // when its head is due, as far as known; zero: empty
 	heard  time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
 	seen   time.Time     // when Redis was last asked
+	look   bool          // it is to be asked, quiet or not
 	skew   time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
 
 	// The rows up to this time are in Redis; zero: nothing is known.
@@ -61,6 +64,15 @@ func (s *slotState) served() bool { return !s.out && !s.foreign }
 
 func (s *slotState) owned() bool { return s.term != 0 }
 
+// quietFrom is how far off the head of a quiet slot is, at least.
+const quietFrom = 10 * time.Second
+
+// quiet tells whether nothing is to be done in a slot soon. It is not looked at then, and has no marker: what happens
+// in it is heard of by a wake-up, and that Redis has lost it by its guard.
+func (s *slotState) quiet(now time.Time) bool {
+	return !s.guard && !s.look && !s.foreign && len(s.held) == 0 && s.failing.IsZero() && (s.next.IsZero() || s.next.Sub(now) > quietFrom)
+}
+
 // holding counts our claims of one task. A second claim comes in while the first
 // is being settled, or because Redis has lost the first one.
 type holding struct {
@@ -80,7 +92,7 @@ func (s *slotState) setSkew(least, most time.Duration) {
 func newLine(b BizType, partitions int) *line {
 	l := &line{BizType: &b, slots: make([]slotState, partitions)}
 	for p := range l.slots {
-		l.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}, held: make(map[uint64]holding)}
+		l.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
 	}
 	return l
 }
@@ -141,6 +153,10 @@ func (t *Timer) SetTypes(types []BizType) {
 			t.closing[id] = l
 			t.background.Go(func() { t.drop(l) })
 		}
+	}
+	t.topics = make(map[string]*line, len(t.lines))
+	for _, l := range t.lines {
+		t.topics[l.Topic] = l
 	}
 	t.place(t.cfg.Now())
 	t.mu.Unlock()
@@ -253,10 +269,14 @@ func (t *Timer) Serves(bizType uint64, partition int) bool {
 func (t *Timer) takeOver() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	terms := make([]uint64, t.cfg.Layout.Partitions)
+	for p := range terms {
+		terms[p] = t.cfg.Ownership.Term(p)
+	}
 	for _, l := range t.lines {
 		for p := range l.slots {
 			s := &l.slots[p]
-			switch term := t.cfg.Ownership.Term(p); {
+			switch term := terms[p]; {
 			case term != 0 && s.term != term:
 				t.giveUp(s)
 				s.term, s.next, s.seen = term, time.Time{}, time.Time{}
@@ -265,9 +285,12 @@ func (t *Timer) takeOver() {
 			case term == 0:
 				t.giveUp(s)
 				if s.repair != "" || s.missed {
-					s.marker, s.repair = "", "" // not to be handed over as complete
+					s.marker, s.covered, s.repair = "", time.Time{}, "" // not to be handed over as complete
 				}
+			default:
+				continue
 			}
+			s.group.changed()
 		}
 	}
 	ring(t.ring)

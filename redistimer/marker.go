@@ -134,7 +134,7 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 		s.renewed = now
 	}
 	if !s.answered {
-		s.answered = true
+		s.answered, s.group.repairs = true, true
 		ring(t.repairs)
 	}
 	m, ok := parseMarker(a.Marker)
@@ -153,11 +153,11 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 		s.foreign = false
 		s.lose()
 		ring(t.repairs)
-	case a.Marker == "" && s.repair != ReasonLost && !s.covered.IsZero():
-		t.lost(l)
+	case a.Marker == "" && asked.Marker != "" && s.repair != ReasonLost && !s.covered.IsZero():
+		t.lost(l, s)
 	}
 	if headVanished(s, a) && s.vanished.IsZero() && !s.covered.IsZero() {
-		s.vanished = s.next
+		s.vanished, s.group.repairs = s.next, true
 	}
 	return false
 }
@@ -205,7 +205,7 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 	until := t.cfg.Now()
 	for _, l := range t.lines {
 		s := &l.slots[partition]
-		if s.marker == "" || s.covered.IsZero() || s.repair != "" || s.missed || t.cfg.Ownership.Term(partition) != 0 {
+		if s.covered.IsZero() || s.repair != "" || s.missed || t.cfg.Ownership.Term(partition) != 0 {
 			continue
 		}
 		covered := s.covered
@@ -213,7 +213,7 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 			covered = most
 		}
 		list = append(list, slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts})
-		s.marker = ""
+		s.marker, s.covered = "", time.Time{}
 	}
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, handOverPatience)

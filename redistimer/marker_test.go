@@ -16,7 +16,6 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -125,11 +124,11 @@ func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 	proxy.Mend()
 	c.eventually(func() bool { return c.depth().Store == 0 }, "the slots are not emptied")
 
-	n.SetTypes([]redistimer.BizType{c.biz})
+	n.SetTypes(c.types())
 	c.eventually(func() bool { return c.depth().Store == 9 }, "not all are armed again")
 	id := leave()
 	proxy.Mend()
-	n.SetTypes([]redistimer.BizType{c.biz})
+	n.SetTypes(c.types())
 	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
 }
 

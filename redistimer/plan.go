@@ -15,6 +15,7 @@ const (
 	beat      = 50 * time.Millisecond  // least time between two rounds of a server, but for the urgent
 	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
 	retry     = time.Second            // and one that is out of reach so often
+	maxAsks   = 4096                   // slots that a round of a server asks, about
 	maxInHand = 8192                   // claimed and unsettled tasks of a type, about
 	maxClaim  = 256                    // ids a claim of a slot takes
 	minClaim  = 16                     // and when many slots are due and none has a backlog
@@ -26,6 +27,10 @@ type group struct {
 	line  *line
 	slots []*slotState
 	crowd
+	at      time.Time // when a slot of it may be to be asked; zero: that is to be found out
+	failing bool      // one of them may be out of reach
+	repairs bool      // something of one of them may be to be filled or marked
+	checked time.Time // when they were last looked through for that
 
 	// Of the round that is planned:
 	due    []*slotState
@@ -91,12 +96,20 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	return urgent
 }
 
+// changed has the slots of a group looked through at the next plan.
+func (g *group) changed() { g.at = time.Time{} }
+
 // lookAt is when a slot is to be asked.
-func (s *slotState) lookAt() time.Time {
+func (s *slotState) lookAt(now time.Time) time.Time {
 	if !s.failing.IsZero() {
 		return s.seen.Add(retry)
 	}
 	at := s.seen.Add(poll)
+	if s.quiet(now) {
+		if at = forever; !s.next.IsZero() {
+			at = s.next.Add(-quietFrom)
+		}
+	}
 	if early := s.next.Add(-ahead); !s.next.IsZero() && early.Before(at) {
 		return early
 	}
@@ -149,14 +162,19 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration, handove
 // next will be. The lock is held.
 func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) (handover bool) {
 	for _, g := range srv.groups {
+		if srv.silent.IsZero() && !g.failing {
+			continue
+		}
+		g.failing = false
 		for _, s := range g.slots {
-			if !s.owned() || s.out {
+			if !s.owned() {
 				continue
 			}
 			if s.failing.IsZero() {
 				s.failing = srv.silent
 			}
-			if s.failing.IsZero() {
+			g.failing = g.failing || !s.failing.IsZero()
+			if s.failing.IsZero() || s.out {
 				continue
 			}
 			if end := s.failing.Add(t.cfg.OutageAfter); end.After(now) {
@@ -173,8 +191,22 @@ func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) (
 // planRound asks what is due of a server's slots; until hears when there will be more. The lock is held.
 func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) round {
 	r := round{server: srv}
-	some, hurry := false, false
+	some, hurry := 0, false
 	for _, g := range srv.groups {
+		g.chosen, g.sounds = g.chosen[:0], false
+	}
+	for i, n := 0, len(srv.groups); i < n; i++ {
+		g := srv.groups[(srv.turn+i)%n]
+		if g.at.After(now) && g.at.Sub(now) <= poll { // else the clock was ahead
+			until(g.at)
+			continue
+		}
+		if some >= maxAsks {
+			srv.turn = (srv.turn + i) % n
+			until(now) // the others follow
+			break
+		}
+		g.at = now.Add(poll)
 		most := t.room(g.line)
 		room := most
 		g.due = g.due[:0]
@@ -183,19 +215,26 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 			if !s.owned() || s.asking {
 				continue // asked still, by the server that it was placed at before: the end of that round rings
 			}
-			if at := s.lookAt(); at.After(now) {
-				until(at)
+			if at := s.lookAt(now); at.After(now) {
+				if at.Before(g.at) {
+					g.at = at
+				}
 			} else if t.cfg.Ownership.Owns(s.slot.Partition) { // else lost by our own clock: the ring is on its way
 				g.due = append(g.due, s)
 			}
 		}
-		if most == 0 && len(g.due) > 0 {
+		until(g.at)
+		if len(g.due) == 0 {
+			continue
+		}
+		g.changed() // what is due and not asked now is due still
+		if most == 0 {
 			until(now.Add(ahead)) // the lane is about to be opened
 		}
 		hurry = g.choose(now, room, most) || hurry
-		some = some || len(g.chosen) > 0
+		some += len(g.chosen)
 	}
-	if again := srv.began.Add(beat); some && !hurry && again.After(now) {
+	if again := srv.began.Add(beat); some > 0 && !hurry && again.After(now) {
 		until(again) // a round has just been: let claims gather, there is time
 		return r
 	}

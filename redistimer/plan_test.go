@@ -191,7 +191,8 @@ func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
 
 	other := timer.server("other")
 	s.server, s.seen, s.next = other, time.Time{}, now
-	before.server.groups, other.groups = nil, []*group{{line: l, slots: []*slotState{s}}}
+	s.group = &group{line: l, slots: []*slotState{s}}
+	before.server.groups, other.groups = nil, []*group{s.group}
 	timer.placeAt = now.Add(time.Hour)
 	rounds, _, _ = timer.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")

@@ -112,6 +112,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 func (t *Timer) failed(s *slotState, asked time.Time) {
 	if s.failing.IsZero() {
 		s.failing = asked
+		s.group.failing = true
 	}
 }
 
@@ -129,7 +130,7 @@ func (t *Timer) reached(s *slotState) {
 	if s.failing.IsZero() {
 		return
 	}
-	s.failing = time.Time{}
+	s.failing, s.group.repairs = time.Time{}, true
 	s.counted = time.Time{} // claims that were cut off show in their number
 	if s.out {
 		s.out = false
@@ -149,7 +150,7 @@ func (t *Timer) Recheck() {
 	for _, l := range t.lines {
 		for p := range l.slots {
 			if s := &l.slots[p]; s.owned() && !s.foreign && s.repair == "" {
-				s.repair = ReasonLost
+				s.repair, s.group.repairs = ReasonLost, true
 			}
 		}
 	}
@@ -160,7 +161,7 @@ func (t *Timer) Recheck() {
 func (t *Timer) missed(s *slotState) {
 	s.missed = true
 	if s.owned() && !s.foreign {
-		s.repair = ReasonLost // once it is in reach
+		s.repair, s.group.repairs = ReasonLost, true // once it is in reach
 	}
 }
 
@@ -223,8 +224,10 @@ func (t *Timer) repair(ctx context.Context) error {
 	for {
 		t.checkMemory(ctx)
 		t.tryWrites(ctx)
-		if slots := t.broken(); len(slots) > 0 {
-			t.fillAll(ctx, slots)
+		unfilled, unmarked := t.broken()
+		t.markAll(ctx, unmarked)
+		if len(unfilled) > 0 {
+			t.fillAll(ctx, unfilled)
 		}
 		select {
 		case <-tick.C:

@@ -2,6 +2,7 @@ package redistimer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,9 @@ type server struct {
 	settles *groupcommit.Group[settling]
 
 	// The Timer's lock guards these.
-	groups  []*group  // its slots
+	groups  []*group  // its slots; those of the first are guards
+	turn    int       // the group that is planned first
+	known   bool      // it has answered
 	began   time.Time // the last round
 	asking  bool      // a round is under way
 	silent  time.Time // since when it answers nothing; zero: it answers
@@ -80,7 +83,8 @@ func (t *Timer) place(now time.Time) {
 		old[srv], srv.groups = srv.groups, nil
 	}
 	known := true
-	for _, l := range t.lines {
+	for _, id := range slices.Sorted(maps.Keys(t.lines)) {
+		l := t.lines[id]
 		l.servers = 0
 		for p := range l.slots {
 			s := &l.slots[p]
@@ -92,11 +96,11 @@ func (t *Timer) place(now time.Time) {
 				if s.server != nil && s.server.addr != "" {
 					s.lose() // a replica that took over may lack what was written last
 				}
-				s.server, s.seen = srv, time.Time{}
+				s.server, s.seen, s.look = srv, time.Time{}, s.server != nil
 			}
 			groups := s.server.groups
 			if n := len(groups); n == 0 || groups[n-1].line != l {
-				g := &group{line: l}
+				g := &group{line: l, failing: true, repairs: true}
 				if i := slices.IndexFunc(old[s.server], func(g *group) bool { return g.line == l }); i >= 0 {
 					g.crowd = old[s.server][i].crowd
 				}
@@ -105,11 +109,15 @@ func (t *Timer) place(now time.Time) {
 			}
 			g := groups[len(groups)-1]
 			g.slots = append(g.slots, s)
+			s.group, s.guard = g, len(groups) == 1
 			s.server.groups = groups
 		}
 	}
-	if !known {
+	switch only := t.servers[""]; {
+	case !known:
 		t.placeAt = now // the next call has the client find out
+	case only != nil && len(only.groups) == len(t.lines):
+		t.placeAt = forever // there is no other server
 	}
 	t.rehear()
 }
@@ -120,6 +128,7 @@ func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
 		srv.err = err
 		t.placeSoon(t.cfg.Now())
 	}
+	srv.known = srv.known || answered
 	if answered || !srv.silent.IsZero() {
 		return
 	}
@@ -180,9 +189,17 @@ func (t *Timer) answers(srv *server) {
 
 // look has all slots of a server asked soon. The lock is held.
 func (srv *server) look() {
+	srv.each(func(s *slotState) { s.seen, s.look = time.Time{}, true })
+	for _, g := range srv.groups {
+		g.changed()
+	}
+}
+
+// each does something to all slots of a server. The lock is held.
+func (srv *server) each(do func(*slotState)) {
 	for _, g := range srv.groups {
 		for _, s := range g.slots {
-			s.seen = time.Time{}
+			do(s)
 		}
 	}
 }

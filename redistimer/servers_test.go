@@ -19,7 +19,7 @@ func TestTimerCluster(t *testing.T) {
 	var tests atomic.Int64
 	exerciseTimer(t, func(testing.TB) ([]string, string) {
 		return cluster.Addrs(), fmt.Sprintf("t%d:", tests.Add(1))
-	})
+	}, false)
 }
 
 // Whichever master of a cluster is silent, the owner hears of tasks that another

@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
 // Redis falls silent while the claims of slots just taken over are looked at. The
@@ -16,7 +19,9 @@ func TestSilenceIsNoticedInTheMiddleOfRecovery(t *testing.T) {
 	n := c.start()
 	look := "zrange"
 	n.line.silenceAt.Store(&look)
-	for p := range layout.Partitions {
+	for p := range layout.Partitions { // where nothing is claimed, nothing is looked at
+		slot := slots.Slot{Topic: c.biz.Topic, Partition: p}
+		require.NoError(t, c.redis.ZAdd(t.Context(), c.slots.PrepareKey(slot), redis.Z{Score: 1e15, Member: 1}).Err())
 		n.owned.set(p, true)
 	}
 	require.Eventually(t, n.line.silent.Load, 10*time.Second, time.Millisecond)

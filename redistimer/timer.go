@@ -90,6 +90,7 @@ type Timer struct {
 
 	mu       sync.Mutex
 	lines    map[uint64]*line // by biz_type id; guarded, and so is all in them
+	topics   map[string]*line // those in lines
 	closing  map[uint64]*line // not wanted any more; something of them is in hand
 	stopping bool
 
@@ -238,14 +239,17 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// Skew is by how much this node's clock is ahead of Redis's, the median over the slots that answer; false if none does.
+// Skew is by how much this node's clock is ahead of Redis's, the median over the guards that answer; false if none does.
 func (t *Timer) Skew() (ahead time.Duration, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var list []time.Duration
-	for _, l := range t.lines {
-		for p := range l.slots {
-			if s := &l.slots[p]; s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
+	for _, srv := range t.servers {
+		if len(srv.groups) == 0 {
+			continue
+		}
+		for _, s := range srv.groups[0].slots {
+			if s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
 				list = append(list, s.skew)
 			}
 		}

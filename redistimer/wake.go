@@ -74,10 +74,8 @@ func (t *Timer) lookAgain() {
 func (t *Timer) wake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.lines {
-		if l.Topic == slot.Topic && slot.Partition >= 0 && slot.Partition < len(l.slots) {
-			t.sooner(&l.slots[slot.Partition], at)
-		}
+	if l := t.topics[slot.Topic]; l != nil && slot.Partition >= 0 && slot.Partition < len(l.slots) {
+		t.sooner(&l.slots[slot.Partition], at)
 	}
 }
 
@@ -91,6 +89,7 @@ func (t *Timer) sooner(s *slotState, at time.Time) {
 	}
 	if s.next.IsZero() || at.Before(s.next) {
 		s.next = at
+		s.group.changed()
 		ring(t.ring)
 	}
 }

@@ -200,7 +200,8 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 	}
 }
 
-// open starts the workers of a lane. The last one to end closes the processor.
+// open starts the first worker of a lane; the others start when all there are have work. The last one to end closes
+// the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
 	c := &crew{Runner: r, lane: r.cfg.Queue.SetLane(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
@@ -211,9 +212,7 @@ func (r *Runner) open(ctx context.Context, l *Lane) {
 		c.group.Go(func() { w.work(ctx) })
 	}
 	r.watch.mu.Lock()
-	for range l.BizType.Workers {
-		c.hire()
-	}
+	c.hire()
 	r.watch.mu.Unlock()
 	r.workers.Go(func() {
 		c.group.Wait()

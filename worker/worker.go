@@ -25,6 +25,19 @@ type crew struct {
 	hire      func()          // starts one more worker; watch.mu is held
 	group     sync.WaitGroup
 	alive     atomic.Int32 // workers
+	idle      atomic.Int32 // those that wait for a task
+}
+
+// grow starts one more worker if all there are have work, as long as there are fewer than the crew's size.
+func (c *crew) grow() {
+	if c.idle.Load() > 0 || c.alive.Load() >= int32(c.bizType.Workers) {
+		return
+	}
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	if c.idle.Load() == 0 && c.alive.Load() < int32(c.bizType.Workers) {
+		c.hire()
+	}
 }
 
 // maxRun is how many tasks the batch form is handed at most.
@@ -68,10 +81,13 @@ func (w *worker) work(ctx context.Context) {
 		most = maxRun
 	}
 	for !w.isReplaced() {
+		w.idle.Add(1)
 		entries, err := w.lane.Take(ctx, most)
+		w.idle.Add(-1)
 		if err != nil {
 			break // closed, or out of patience
 		}
+		w.grow()
 		entries = w.prepare(ctx, entries)
 		w.left = w.admit(entries, w.cfg.Now())
 		if w.batch != nil {

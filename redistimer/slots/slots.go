@@ -106,13 +106,33 @@ func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
 
 // Marker is the marker of a slot; "": it has none.
 func (s *Slots) Marker(ctx context.Context, slot Slot) (string, error) {
+	texts, err := s.Markers(ctx, []Slot{slot})
+	if err != nil {
+		return "", err
+	}
+	return texts[0], nil
+}
+
+// Markers reads the markers of many slots; "": a slot has none.
+func (s *Slots) Markers(ctx context.Context, list []Slot) ([]string, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	marker, err := s.client.Get(ctx, s.MarkerKey(slot)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", s.failed("read the marker of", slot, err)
+	texts := make([]string, len(list))
+	cmds := make([]*redis.StringCmd, len(list))
+	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, slot := range list {
+			cmds[i] = pipe.Get(ctx, s.MarkerKey(slot))
+		}
+		return nil
+	})
+	for i, cmd := range cmds {
+		text, err := cmd.Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, s.failed("read the marker of", list[i], err)
+		}
+		texts[i] = text
 	}
-	return marker, nil
+	return texts, nil
 }
 
 // Drop removes slots, but for their dead queues. The marker goes first, so that a
