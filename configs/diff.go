@@ -8,17 +8,7 @@ import (
 
 // Diff lists the settings outside biz_types that differ, one line each, with
 // the key in front: they need a restart. Secrets are not shown.
-func Diff(before, after Config) []string {
-	var lines []string
-	shownBefore, shownAfter := before.Redacted(), after.Redacted()
-	for _, s := range settings() {
-		if reflect.DeepEqual(s.of(before), s.of(after)) {
-			continue
-		}
-		lines = append(lines, diffLine(s.key, s.of(shownBefore), s.of(shownAfter)))
-	}
-	return lines
-}
+func Diff(before, after Config) []string { return diff("", before, after) }
 
 // DiffBizTypes lists what differs in the biz_types, one line each: a type that is new or
 // gone, and each changed key with the type's name in front. Secrets are not shown.
@@ -33,35 +23,29 @@ func DiffBizTypes(before, after []BizType) []string {
 		}
 	}
 	for _, b := range after {
-		at := of(before, b.ID)
-		if at < 0 {
+		if at := of(before, b.ID); at < 0 {
 			lines = append(lines, b.Name+": new")
+		} else {
+			lines = append(lines, diff(b.Name, before[at], b)...)
+		}
+	}
+	return lines
+}
+
+// diff compares a section key by key.
+func diff[T interface{ Redacted() T }](at string, before, after T) (lines []string) {
+	list := func(section T) []setting { return settings(reflect.ValueOf(section), at) }
+	was, is, shownWas, shownIs := list(before), list(after), list(before.Redacted()), list(after.Redacted())
+	for i, s := range was {
+		if s.isSection() || reflect.DeepEqual(s.value.Interface(), is[i].value.Interface()) {
 			continue
 		}
-		lines = append(lines, diffSection(b.Name, reflect.ValueOf(before[at]), reflect.ValueOf(b),
-			reflect.ValueOf(before[at].Redacted()), reflect.ValueOf(b.Redacted()))...)
-	}
-	return lines
-}
-
-// diffSection compares a section key by key; what is shown is redacted.
-func diffSection(path string, before, after, shownBefore, shownAfter reflect.Value) (lines []string) {
-	for name, f := range fields(before.Type()) {
-		key, was, is := path+"."+name, before.FieldByIndex(f.Index), after.FieldByIndex(f.Index)
-		switch {
-		case was.Kind() == reflect.Struct:
-			lines = append(lines, diffSection(key, was, is, shownBefore.FieldByIndex(f.Index), shownAfter.FieldByIndex(f.Index))...)
-		case !reflect.DeepEqual(was.Interface(), is.Interface()):
-			lines = append(lines, diffLine(key, shownBefore.FieldByIndex(f.Index).Interface(), shownAfter.FieldByIndex(f.Index).Interface()))
+		from, to := fmt.Sprint(shownWas[i].value), fmt.Sprint(shownIs[i].value)
+		if from == to { // the difference is in a secret
+			lines = append(lines, s.key+": changed")
+		} else {
+			lines = append(lines, fmt.Sprintf("%s: %s -> %s", s.key, from, to))
 		}
 	}
 	return lines
-}
-
-func diffLine(key string, shownBefore, shownAfter any) string {
-	was, is := fmt.Sprint(shownBefore), fmt.Sprint(shownAfter)
-	if was == is { // the difference is in a secret
-		return key + ": changed"
-	}
-	return fmt.Sprintf("%s: %s -> %s", key, was, is)
 }

@@ -1,9 +1,7 @@
 package configs
 
 import (
-	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,79 +18,53 @@ var foreign = regexp.MustCompile(`^TOC_(SERVER|TOKEN|TEST_.*|SERVICE_HOST|SERVIC
 	`|.*_SERVICE_(HOST|PORT|PORT_.*)|.*_PORT_\d+_(TCP|UDP|SCTP)(_.*)?)=` +
 	`|^TOC_.*_PORT=(tcp|udp|sctp)://`)
 
-// readEnv makes a layer of the environment, which is a list of NAME=value as
-// os.Environ gives it. Lists are split at commas; "" is an empty list.
-func readEnv(environ []string, secrets *secretFiles) (layer map[string]any, sources map[string]string, ps problems) {
+// readEnv lays the environment over the config; environ is a list of NAME=value, as
+// os.Environ gives it.
+func (l *loader) readEnv(environ []string) {
 	known := map[string]setting{}
-	for _, s := range settings() {
+	for _, s := range settings(l.tree(), "") {
+		if s.isSection() {
+			continue
+		}
 		known[s.env()] = s
-		if s.kind != "" {
+		if s.secret != noSecret {
 			known[s.env()+envFileSuffix] = s
 		}
 	}
-	layer, sources = map[string]any{}, map[string]string{}
 	for _, pair := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, envPrefix) || foreign.MatchString(pair) {
 			continue
 		}
-		s, ok := known[name]
-		if !ok {
-			unknownEnv(&ps, name, slices.Sorted(maps.Keys(known)))
-			continue
-		}
-		if !utf8.ValidString(text) {
-			ps = append(ps, &Problem{Key: s.key, Text: "is not UTF-8; write plain text", Source: name})
-			continue
-		}
-		if other, twice := sources[s.key]; twice {
-			ps = append(ps, &Problem{Key: s.key, Text: other + " is given, too; set one of them", Source: name})
-			continue
-		}
-		if name != s.env() {
-			v, err := secrets.read(text, s.typ)
-			if err != nil {
-				ps = append(ps, &Problem{Key: s.key + fileSuffix, Text: err.Error(), Source: name})
-				continue
-			}
-			layer[s.key] = v
-		} else if s.typ.Kind() == reflect.Slice {
-			layer[s.key] = split(text)
-		} else if v, ok := parseScalar(text, s.typ); ok {
-			layer[s.key] = v
+		if s, ok := known[name]; ok {
+			l.variable(s, name, text)
+		} else if strings.HasPrefix(name, "TOC_BIZ_TYPES") {
+			l.problems.add(shorten(name), "biz_types are given by the file only")
 		} else {
-			kind, example := kindOf(s.typ)
-			ps = append(ps, &Problem{
-				Key:    s.key,
-				Text:   fmt.Sprintf("%s is not %s; write %s", quote(text), kind, example),
-				Source: name,
-			})
-			continue
+			l.problems.add(shorten(name), "%s", unknown("setting", name, slices.Sorted(maps.Keys(known))))
 		}
-		sources[s.key] = name
 	}
-	return layer, sources, ps
 }
 
-// unknownEnv says that a variable is none, and which was meant.
-func unknownEnv(ps *problems, name string, known []string) {
-	text := "unknown setting"
-	switch meant := nearest(name, known); {
-	case strings.HasPrefix(name, "TOC_BIZ_TYPES"):
-		text = "biz_types are given by the file only"
-	case meant != "":
-		text += fmt.Sprintf("; did you mean %s?", meant)
+// variable sets a setting from one variable: its own, or that of the secret's file.
+func (l *loader) variable(s setting, name, text string) {
+	kind, example := kindOf(s.value)
+	switch {
+	case !utf8.ValidString(text):
+		l.problems.addFrom(name, s.key, "is not UTF-8; write plain text")
+		return
+	case l.sources[s.key] == s.env(): // the shorter name comes first
+		l.problems.addFrom(name, s.key, "%s is given, too; set one of them", s.env())
+		return
+	case name != s.env():
+		if err := l.secrets.read(text, s.value); err != nil {
+			l.problems.addFrom(name, s.key+fileSuffix, "%v", err)
+			return
+		}
+	case !setText(s.value, text):
+		l.problems.addFrom(name, s.key, "%s is not %s; write %s", quote(text), kind, example)
+		return
 	}
-	ps.add(shorten(name), "%s", text)
-}
-
-func split(text string) []string {
-	if strings.TrimSpace(text) == "" {
-		return []string{}
-	}
-	parts := strings.Split(text, ",")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return parts
+	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // of the file's list
+	l.sources[s.key] = name
 }

@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +12,21 @@ import (
 	"pgregory.net/rapid"
 )
 
+// fresh is a loader of a file toc.yaml that has read nothing yet.
+func fresh() *loader { return &loader{path: "toc.yaml", config: base(), sources: map[string]string{}} }
+
+// variables are the settings that have one.
+func (l *loader) variables() []setting {
+	return slices.DeleteFunc(settings(l.tree(), ""), setting.isSection)
+}
+
 // Every setting has an environment variable of its own, and that one sets it and
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
-	require.Len(t, settings(), 35)
+	all := fresh().variables()
+	require.Len(t, all, 35)
 	seen := map[string]string{}
-	for _, s := range settings() {
+	for _, s := range all {
 		require.NotContains(t, seen, s.env(), "two keys would share it")
 		seen[s.env()] = s.key
 		require.False(t, foreign.MatchString(s.env()+"=x"), s.env())
@@ -25,24 +35,21 @@ func TestEveryKeyHasItsVariable(t *testing.T) {
 	require.Equal(t, "store.tables_per_database", seen["TOC_STORE_TABLES_PER_DATABASE"])
 
 	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.SampledFrom(settings()).Draw(t, "setting")
-		text, want := drawValue(t, s.typ)
-		layer, sources, ps := readEnv([]string{s.env() + "=" + text}, nil)
-		require.Empty(t, ps)
-		require.Equal(t, map[string]string{s.key: s.env()}, sources)
-
-		got, err := merge(nil, layer)
-		require.NoError(t, err)
-		expected := base()
-		reflect.ValueOf(&expected).Elem().FieldByIndex(s.index).Set(reflect.ValueOf(want))
-		require.Equal(t, expected, got)
+		i := rapid.IntRange(0, len(all)-1).Draw(t, "setting")
+		text, want := drawValue(t, all[i].value.Type())
+		l, expected := fresh(), fresh()
+		l.readEnv([]string{all[i].env() + "=" + text})
+		require.Empty(t, l.problems)
+		require.Equal(t, map[string]string{all[i].key: all[i].env()}, l.sources)
+		expected.variables()[i].value.Set(reflect.ValueOf(want))
+		require.Equal(t, expected.config, l.config)
 	})
 }
 
 // drawValue draws a value of a setting's type, and its text in the environment.
 func drawValue(t *rapid.T, typ reflect.Type) (string, any) {
 	switch {
-	case typ == durationType:
+	case typ == reflect.TypeFor[time.Duration]():
 		d := time.Duration(rapid.Int64().Draw(t, "duration"))
 		return d.String(), d
 	case typ.Kind() == reflect.Int:
@@ -60,12 +67,12 @@ func drawValue(t *rapid.T, typ reflect.Type) (string, any) {
 // Any tree that is written as YAML and read back is the same tree.
 func TestTreeRoundTripsThroughYAML(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := base()
-		tree := reflect.ValueOf(&want).Elem()
-		for _, s := range settings() {
-			_, value := drawValue(t, s.typ)
-			tree.FieldByIndex(s.index).Set(reflect.ValueOf(value))
+		drawn := fresh()
+		for _, s := range drawn.variables() {
+			_, value := drawValue(t, s.value.Type())
+			s.value.Set(reflect.ValueOf(value))
 		}
+		want := drawn.config
 		want.Redis.Password = rapid.StringOf(rapid.RuneFrom([]rune("0189 yesno:#'\"\\{}[],&*!|>%@`~\t\näß✓-.e_+x"))).Draw(t, "password")
 		want.BizTypes = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) BizType {
 			b := DefaultBizType()
@@ -78,12 +85,10 @@ func TestTreeRoundTripsThroughYAML(t *testing.T) {
 			return b
 		}), 1, 4).Draw(t, "biz_types")
 
-		file := reader{path: "toc.yaml", sources: map[string]string{}}
-		layer := file.read([]byte(render(want)))
-		require.Empty(t, file.problems)
-		got, err := merge(layer, nil)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		read := fresh()
+		require.True(t, read.readYAML([]byte(render(want))))
+		require.Empty(t, read.problems)
+		require.Equal(t, want, read.config)
 	})
 }
 

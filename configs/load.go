@@ -2,13 +2,8 @@ package configs
 
 import (
 	"fmt"
-	"maps"
+	"reflect"
 	"strings"
-
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/providers/structs"
-	"github.com/knadh/koanf/v2"
 )
 
 // Load reads the settings: the environment (as os.Environ gives it) over the
@@ -20,85 +15,50 @@ func Load(path string, environ []string) (Config, error) {
 	if path != "" {
 		var err error
 		if data, err = readFile(path); err != nil {
-			return Config{}, err
+			return Config{}, fmt.Errorf("read configuration: %w", err)
 		}
 	}
 	c, _, err := parse(path, data, environ)
 	return c, err
 }
 
+// loader lays the file and the environment over the defaults, and collects the mistakes.
+type loader struct {
+	path     string
+	config   Config
+	sources  map[string]string // key → path:line or variable
+	secrets  secretFiles
+	problems problems
+}
+
 // parse is Load with the file's content in hand. It tells which files of secrets it read.
 func parse(path string, data []byte, environ []string) (Config, secretFiles, error) {
-	file := reader{path: path, sources: map[string]string{}}
-	var fileLayer map[string]any
-	if path != "" {
-		fileLayer = file.read(data)
-	}
-	envLayer, envSources, envProblems := readEnv(environ, &file.secrets)
-	found := append(file.problems, envProblems...)
-	if path != "" && fileLayer == nil { // nothing is known of what was meant
-		return Config{}, file.secrets, found.err()
-	}
-
-	c, err := merge(fileLayer, envLayer)
-	if err != nil {
-		return Config{}, file.secrets, err
-	}
-	c = c.WithDefaults()
-
-	sources := file.sources
-	maps.Copy(sources, envSources)
-	for _, p := range c.check() {
-		if !found.has(p.Key) { // not what follows from a mistake that is told already
-			p.Source = sourceOf(p.Key, sources)
-			found = append(found, p)
-		}
-	}
-	if err := found.err(); err != nil {
-		return Config{}, file.secrets, err
-	}
-	return c, file.secrets, nil
-}
-
-// merge lays the layers over the default. An element of biz_types is laid over
-// the default of its kind the same way.
-func merge(file, env map[string]any) (Config, error) {
-	if elements, ok := file["biz_types"].([]any); ok {
-		for i := range elements {
-			var b BizType
-			if err := decode(&b, structs.Provider(DefaultBizType(), "koanf"), confmap.Provider(elements[i].(map[string]any), "")); err != nil {
-				return Config{}, fmt.Errorf("merge biz_types[%d]: %w", i, err)
+	l := loader{path: path, config: base(), sources: map[string]string{}}
+	readable := path == "" || l.readYAML(data)
+	l.readEnv(environ)
+	if readable { // else nobody knows what was meant
+		l.config = l.config.WithDefaults()
+		for _, p := range l.config.check() {
+			if !l.problems.has(p.Key) { // a mistake of reading leads to others
+				p.Source = l.sourceOf(p.Key)
+				l.problems = append(l.problems, p)
 			}
-			elements[i] = b
 		}
 	}
-	var c Config
-	err := decode(&c, structs.Provider(base(), "koanf"), confmap.Provider(file, ""), confmap.Provider(env, "."))
-	if err != nil {
-		return Config{}, fmt.Errorf("merge configuration: %w", err)
+	if err := l.problems.err(); err != nil {
+		return Config{}, l.secrets, err
 	}
-	return c, nil
+	return l.config, l.secrets, nil
 }
 
-// decode fills into from the layers, later over earlier. Their values have the
-// right types already, so nothing is converted.
-func decode(into any, layers ...koanf.Provider) error {
-	k := koanf.New(".")
-	for _, layer := range layers {
-		if err := k.Load(layer, nil); err != nil {
-			return err
-		}
-	}
-	return k.UnmarshalWithConf("", into, koanf.UnmarshalConf{
-		DecoderConfig: &mapstructure.DecoderConfig{TagName: "koanf", ErrorUnused: true, Result: into},
-	})
-}
+// tree is the Config to be filled.
+func (l *loader) tree() reflect.Value { return reflect.ValueOf(&l.config).Elem() }
 
 // sourceOf finds where a key's value came from, or else that of the list or
 // element that the key is in.
-func sourceOf(key string, sources map[string]string) string {
+func (l *loader) sourceOf(key string) string {
 	for key != "" {
-		if s, ok := sources[key]; ok {
+		if s, ok := l.sources[key]; ok {
 			return s
 		}
 		key = key[:max(0, strings.LastIndexAny(key, ".["))]

@@ -87,7 +87,7 @@ func TestClusterFileLoads(t *testing.T) {
 	require.Equal(t, 8*1024, c.Store.Layout())
 	require.Equal(t, 256, c.Cluster.Partitions)
 	require.Equal(t, []string{"127.0.0.1:6379"}, c.Redis.Addrs)
-	require.Equal(t, "root@tcp(127.0.0.1:3306)/toc_7", c.Store.MySQL.DatabaseDSNs(8)[7])
+	require.Equal(t, "root@tcp(127.0.0.1:3306)/toc_%d", c.Store.MySQL.DSN)
 	require.Empty(t, c.Warnings())
 }
 
@@ -127,7 +127,7 @@ func TestComposeEnvironmentLoads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0.0.0.0:8080", c.HTTP.Listen)
 	require.Equal(t, []string{"local-token-to-try-it"}, c.HTTP.Tokens)
-	require.Equal(t, "root:local-password@tcp(mysql:3306)/toc_0", c.Store.MySQL.DatabaseDSNs(8)[0])
+	require.Equal(t, "root:local-password@tcp(mysql:3306)/toc_%d", c.Store.MySQL.DSN)
 	require.Empty(t, c.Warnings())
 }
 

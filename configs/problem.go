@@ -31,8 +31,10 @@ func (p *Problem) Error() string {
 // problems collects mistakes, so that all are told at once.
 type problems []*Problem
 
-func (ps *problems) add(key, format string, args ...any) {
-	*ps = append(*ps, &Problem{Key: key, Text: fmt.Sprintf(format, args...)})
+func (ps *problems) add(key, format string, args ...any) { ps.addFrom("", key, format, args...) }
+
+func (ps *problems) addFrom(source, key, format string, args ...any) {
+	*ps = append(*ps, &Problem{Key: key, Text: fmt.Sprintf(format, args...), Source: source})
 }
 
 // require adds the problem unless ok.
@@ -83,4 +85,12 @@ func quote(value string) string {
 		return fmt.Sprintf("%q…", value[:most])
 	}
 	return fmt.Sprintf("%q", value)
+}
+
+// shorten cuts a key that no one could have meant.
+func shorten(key string) string {
+	if len(key) > 100 {
+		return key[:100] + "…"
+	}
+	return key
 }

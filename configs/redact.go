@@ -1,13 +1,10 @@
 package configs
 
 import (
-	"fmt"
 	"log/slog"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"go.yaml.in/yaml/v3"
@@ -122,43 +119,25 @@ func hideURL(address string) string {
 
 // render writes a section as YAML, keys in the order of the tree.
 func render(section any) string {
-	out, err := yaml.Marshal(node(reflect.ValueOf(section)))
-	if err != nil { // not for nodes that node makes
+	var n yaml.Node
+	if err := n.Encode(section); err != nil {
+		return err.Error()
+	}
+	quoteLines(&n)
+	out, err := yaml.Marshal(&n)
+	if err != nil {
 		return err.Error()
 	}
 	return string(out)
 }
 
-func node(v reflect.Value) *yaml.Node {
-	switch {
-	case v.Type() == durationType:
-		return scalar(time.Duration(v.Int()).String(), "!!str")
-	case v.Kind() == reflect.Struct:
-		n := &yaml.Node{Kind: yaml.MappingNode}
-		for key, f := range fields(v.Type()) {
-			n.Content = append(n.Content, scalar(key, "!!str"), node(v.FieldByIndex(f.Index)))
-		}
-		return n
-	case v.Kind() == reflect.Slice:
-		n := &yaml.Node{Kind: yaml.SequenceNode}
-		if !isSections(v.Type()) {
-			n.Style = yaml.FlowStyle
-		}
-		for i := range v.Len() {
-			n.Content = append(n.Content, node(v.Index(i)))
-		}
-		return n
-	case v.Kind() == reflect.String:
-		n := scalar(strings.ToValidUTF8(v.String(), "\uFFFD"), "!!str")
-		if strings.Contains(n.Value, "\n") { // else a block, which loses leading white space
-			n.Style = yaml.DoubleQuotedStyle
-		}
-		return n
-	default:
-		return scalar(fmt.Sprint(v.Interface()), "!!int")
+// quoteLines puts texts of several lines into quotes: as a block they lose their leading
+// white space.
+func quoteLines(n *yaml.Node) {
+	if strings.Contains(n.Value, "\n") {
+		n.Style = yaml.DoubleQuotedStyle
 	}
-}
-
-func scalar(text, tag string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+	for _, below := range n.Content {
+		quoteLines(below)
+	}
 }

@@ -1,7 +1,6 @@
 package configs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -19,8 +18,6 @@ const (
 	secretKey      secret = "key"
 )
 
-func secretOf(f reflect.StructField) secret { return secret(f.Tag.Get("secret")) }
-
 // What a key's name ends with, and a variable's, whose value is the path of a file that
 // holds the secret: http.tokens_file, TOC_HTTP_TOKENS_FILE.
 const (
@@ -28,48 +25,42 @@ const (
 	envFileSuffix = "_FILE"
 )
 
-// secretByFile finds the secret that a key names the file of.
-func secretByFile(section reflect.Type, key string) (reflect.StructField, bool) {
-	name, is := strings.CutSuffix(key, fileSuffix)
-	f, known := field(section, name)
-	return f, is && known && secretOf(f) != noSecret
-}
-
 // secretFiles are the files that secrets were read from.
 type secretFiles []string
 
-// read gives the secret in a file: its text without the line's end, or of a list one in
-// each line.
-func (s *secretFiles) read(path string, t reflect.Type) (any, error) {
+// read sets a secret from a file: the text without the line's end, or of a list one word
+// in each line.
+func (s *secretFiles) read(path string, v reflect.Value) error {
 	*s = append(*s, path)
-	data, err := readRegular(path)
+	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
+		return fmt.Errorf("cannot be read: %w", err)
 	}
-	if t.Kind() == reflect.Slice {
-		words := []string{}
-		for line := range bytes.Lines(data) {
-			if word := strings.TrimSpace(string(line)); word != "" {
-				words = append(words, word)
-			}
+	if v.Kind() != reflect.Slice {
+		v.SetString(strings.TrimRight(string(data), "\r\n"))
+		if v.Len() == 0 {
+			return errors.New("is empty; write the secret into it, or leave the key out")
 		}
-		if len(words) == 0 {
-			return nil, errors.New("is empty; write one in each line, or leave the key out")
+		return nil
+	}
+	words := []string{}
+	for line := range strings.Lines(string(data)) {
+		if word := strings.TrimSpace(line); word != "" {
+			words = append(words, word)
 		}
-		return words, nil
 	}
-	text := strings.TrimRight(string(data), "\r\n")
-	if text == "" {
-		return nil, errors.New("is empty; write the secret into it, or leave the key out")
+	v.Set(reflect.ValueOf(words))
+	if len(words) == 0 {
+		return errors.New("is empty; write one in each line, or leave the key out")
 	}
-	return text, nil
+	return nil
 }
 
 // contents is what is in the files now, to be compared.
 func (s secretFiles) contents() string {
 	var all strings.Builder
 	for _, path := range s {
-		data, err := readRegular(path)
+		data, err := readFile(path)
 		fmt.Fprintf(&all, "%q %q %v\n", path, data, err)
 	}
 	return all.String()
@@ -82,35 +73,31 @@ const minKey = 16
 // placeholders are what templates have where a secret is to be put in.
 var placeholders = []string{"${", "$(", "{{", "changeme", "change-me", "change_me"}
 
-// checkSecrets looks at all secrets of a section.
-func checkSecrets(ps *problems, section reflect.Value, at string) {
-	for name, f := range fields(section.Type()) {
-		v, name := section.FieldByIndex(f.Index), join(at, name)
-		switch {
-		case v.Kind() == reflect.Struct:
-			checkSecrets(ps, v, name)
-		case isSections(v.Type()):
-			for i := range v.Len() {
-				checkSecrets(ps, v.Index(i), fmt.Sprintf("%s[%d]", name, i))
+// checkSecrets looks at all secrets.
+func (c Config) checkSecrets(ps *problems) {
+	all := settings(reflect.ValueOf(c), "")
+	for i, b := range c.BizTypes {
+		all = append(all, settings(reflect.ValueOf(b), fmt.Sprintf("biz_types[%d]", i))...)
+	}
+	for _, s := range all {
+		if s.secret == noSecret {
+			continue
+		}
+		if words, ok := s.value.Interface().([]string); ok {
+			for i, word := range words {
+				s.checkSecret(ps, word, fmt.Sprintf("%s[%d]", s.key, i))
 			}
-		case secretOf(f) == noSecret:
-		case v.Kind() == reflect.Slice:
-			for i := range v.Len() {
-				checkSecret(ps, v.Index(i).String(), secretOf(f), fmt.Sprintf("%s[%d]", name, i))
-			}
-		case v.String() != "":
-			checkSecret(ps, v.String(), secretOf(f), name)
+		} else if text := s.value.String(); text != "" {
+			s.checkSecret(ps, text, s.key)
 		}
 	}
 }
 
-func checkSecret(ps *problems, text string, kind secret, at string) {
-	isPlaceholder := slices.ContainsFunc(placeholders, func(p string) bool { return strings.Contains(strings.ToLower(text), p) })
-	name, _, _ := strings.Cut(at, "[")
+func (s setting) checkSecret(ps *problems, text, at string) {
 	switch {
-	case isPlaceholder:
-		ps.add(at, "is a placeholder, and nothing expands it; write the secret, or the path of its file as %s", strings.TrimPrefix(name+fileSuffix, "."))
-	case kind == secretKey && len(text) < minKey:
+	case slices.ContainsFunc(placeholders, func(p string) bool { return strings.Contains(strings.ToLower(text), p) }):
+		ps.add(at, "is a placeholder, and nothing expands it; write the secret, or the path of its file as %s", s.key+fileSuffix)
+	case s.secret == secretKey && len(text) < minKey:
 		ps.add(at, "has fewer than %d characters; write more, as `openssl rand -hex 16` makes them", minKey)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,7 +28,7 @@ func (c Config) check() problems {
 		c.checkShared(&ps)
 	}
 	var secrets problems
-	checkSecrets(&secrets, reflect.ValueOf(c), "")
+	c.checkSecrets(&secrets)
 	for _, p := range secrets {
 		if !ps.has(p.Key) { // one word about each is enough
 			ps = append(ps, p)

@@ -119,7 +119,7 @@ func (w *Watcher) look() snapshot {
 	if w.path != "" {
 		var err error
 		if data, err = readFile(w.path); err != nil {
-			return snapshot{err: err.Error()}
+			return snapshot{err: "read configuration: " + err.Error()}
 		}
 	}
 	return snapshot{data: string(data), secrets: w.secrets.contents()}

@@ -5,94 +5,194 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// What YAML is by itself, before any key means something: one document, aliases
-// (*name), merges (<<), and keys that are given once.
+// The file is read node by node, and not decoded by the YAML package as a whole. Only so
+// each mistake has its key beside its line, no secret is shown with it, and nothing is
+// rounded or guessed: the package takes max_retries: 1.5 for 1.
 
-// document parses the one document that a file holds.
+// maxMistakes ends the reading of a file: by aliases a mistake repeats without end.
+const maxMistakes = 1000
+
+// readYAML lays the file over the config; false when the document as a whole cannot be read.
+func (l *loader) readYAML(data []byte) bool {
+	root, err := document(data)
+	if err == nil && root.Kind != yaml.MappingNode {
+		err = fmt.Errorf("is not a configuration; write sections: %s", names(l.tree()))
+	}
+	if err != nil {
+		l.problems.add(l.path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return false
+	}
+	l.section(l.tree(), root, "")
+	return true
+}
+
+// document parses the one YAML document that a file holds.
 func document(data []byte) (*yaml.Node, error) {
-	empty := errors.New("holds no settings; write some, or start without a file to get the embedded default")
-
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, next yaml.Node
-	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, empty
-	} else if err != nil {
+	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	root := doc.Content[0]
-	if isNull(root) || root.Kind == yaml.MappingNode && len(root.Content) == 0 {
-		return nil, empty
+	if doc.IsZero() || isNull(doc.Content[0]) || doc.Content[0].Kind == yaml.MappingNode && len(doc.Content[0].Content) == 0 {
+		return nil, errors.New("holds no settings; write some, or start without a file to get the embedded default")
 	}
 	if err := decoder.Decode(&next); err == nil {
 		return nil, fmt.Errorf("line %d: a second YAML document begins; write one only", next.Line)
 	} else if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return root, nil
+	return doc.Content[0], nil
 }
 
-// pair is a key and what stands at it.
-type pair struct{ key, value *yaml.Node }
-
-func pairsOf(mapping *yaml.Node) []pair {
-	pairs := make([]pair, 0, len(mapping.Content)/2)
-	for i := 0; i < len(mapping.Content); i += 2 {
-		pairs = append(pairs, pair{mapping.Content[i], mapping.Content[i+1]})
+// value fills what a key holds from what stands at it.
+func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
+	n = follow(n)
+	kind, example := kindOf(v)
+	want := yaml.ScalarNode
+	switch v.Kind() {
+	case reflect.Struct:
+		want = yaml.MappingNode
+	case reflect.Slice:
+		want = yaml.SequenceNode
 	}
-	return pairs
+	switch {
+	case isNull(n) && want == yaml.MappingNode: // all that is in the section is commented out
+	case isNull(n):
+		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
+	case n.Kind != want: // a word here may be a secret in the wrong place
+		l.mistake(n, key, "is not %s; write %s", kind, example)
+	case want == yaml.MappingNode:
+		l.section(v, n, key)
+	case want == yaml.SequenceNode:
+		l.sources[key] = l.place(n)
+		l.list(v, n, key)
+	case setText(v, n.Value):
+		l.sources[key] = l.place(n)
+	default:
+		l.mistake(n, key, "%s is not %s; write %s", quote(n.Value), kind, example)
+	}
 }
 
-// pairs gives a mapping's keys and values, then those that its merges bring: the
-// mapping's own keys go over merged ones, earlier merges over later.
-func (r *reader) pairs(mapping *yaml.Node, path string) []pair {
-	var keep, merges []pair
-	seen := map[string]int{} // key → line
-	for _, p := range pairsOf(mapping) {
-		line, twice := seen[p.key.Value]
-		seen[p.key.Value] = p.key.Line
-		switch {
-		case p.key.Kind != yaml.ScalarNode:
-			r.at(p.key, join(path, "?"), "a key is not a word; write key: value")
-		case twice:
-			r.at(p.key, join(path, shorten(p.key.Value)), "is given twice, first on line %d; write it once", line)
-		case isMerge(p.key):
-			merges = append(merges, p)
+// list fills a list. An element that is wrong stays empty, so that the others keep
+// their numbers.
+func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, e := range n.Content {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		if b, ok := v.Index(i).Addr().Interface().(*BizType); ok {
+			*b = DefaultBizType()
+		}
+		l.sources[at] = l.place(e)
+		l.value(v.Index(i), e, at)
+	}
+}
+
+func (l *loader) mistake(n *yaml.Node, key, format string, args ...any) {
+	l.problems.addFrom(l.place(n), key, format, args...)
+}
+
+func (l *loader) place(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.path, n.Line) }
+
+// section fills a section from a mapping.
+func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
+	known, given := settings(section, at), l.entries(n, at)
+	find := func(key string) int { return slices.IndexFunc(known, func(s setting) bool { return s.key == key }) }
+	for _, e := range given {
+		if len(l.problems) > maxMistakes {
+			return
+		}
+		name := e.key.Value
+		key := join(at, name)
+		secretKey, isFile := strings.CutSuffix(key, fileSuffix)
+		switch i, j := find(key), find(secretKey); {
+		case i >= 0 && strings.Contains(name, "."):
+			l.mistake(e.key, key, "a key has no dots; write its sections: %s: …%s",
+				strings.ReplaceAll(name, ".", ": {"), strings.Repeat("}", strings.Count(name, ".")))
+		case i >= 0:
+			l.value(known[i].value, e.value, key)
+		case isFile && j >= 0 && known[j].secret != noSecret:
+			if slices.ContainsFunc(given, func(other entry) bool { return join(at, other.key.Value) == secretKey }) {
+				l.mistake(e.key, key, "%s is given, too; write one of them", secretKey)
+			} else {
+				l.secretFile(known[j], e.value, key)
+			}
 		default:
-			keep = append(keep, p)
+			meant := keys(l.tree(), "")
+			if end := strings.IndexByte(key, ']'); end >= 0 {
+				meant = keys(reflect.ValueOf(BizType{}), key[:end+1])
+			}
+			l.mistake(e.key, shorten(key), "%s", unknown("key", key, meant))
 		}
 	}
-	for _, m := range merges {
-		for _, other := range merged(m.value) {
-			if other.Kind != yaml.MappingNode {
-				r.at(other, join(path, "<<"), "merges what is not a section; write *name of one")
-				continue
-			}
-			for _, p := range pairsOf(other) {
-				if isMerge(p.key) { // not followed, so that no merge goes in circles
-					r.at(p.key, join(path, "<<"), "merges a section that merges; write the keys out")
-				} else if _, own := seen[p.key.Value]; !own {
-					seen[p.key.Value] = p.key.Line
-					keep = append(keep, p)
-				}
-			}
-		}
-	}
-	return keep
 }
 
-// merged lists the mappings that a merge names: one, or a list of them.
-func merged(n *yaml.Node) []*yaml.Node {
+// secretFile fills a secret from the file whose path stands at key.
+func (l *loader) secretFile(secret setting, n *yaml.Node, key string) {
+	var path string
+	l.value(reflect.ValueOf(&path).Elem(), n, key)
+	if l.problems.has(key) {
+		return
+	}
+	if err := l.secrets.read(path, secret.value); err != nil {
+		l.mistake(n, key, "%v", err)
+	}
+	l.sources[secret.key] = l.place(follow(n))
+}
+
+// entry is a key and what stands at it.
+type entry struct{ key, value *yaml.Node }
+
+// entries lists what is in a mapping, and then what it merges (<<: *name). Its own keys
+// go over merged ones, earlier merges over later.
+func (l *loader) entries(mapping *yaml.Node, at string) []entry {
+	var all []entry
+	lines := map[string]int{} // key → line
+	mappings := []*yaml.Node{mapping}
+	for i := 0; i < len(mappings); i++ {
+		content, next := mappings[i].Content, i+1
+		for ; len(content) > 0; content = content[2:] {
+			key, value := content[0], content[1]
+			line, twice := lines[key.Value]
+			switch own := i == 0; {
+			case own && key.Kind != yaml.ScalarNode:
+				l.mistake(key, join(at, "?"), "a key is not a word; write key: value")
+			case own && twice:
+				l.mistake(key, join(at, shorten(key.Value)), "is given twice, first on line %d; write it once", line)
+			case key.Tag == "!!merge":
+				lines[key.Value] = key.Line
+				for _, m := range elements(value) {
+					if m.Kind != yaml.MappingNode {
+						l.mistake(m, join(at, "<<"), "merges what is not a section; write *name of one")
+					} else if !slices.Contains(mappings, m) { // a merge can go in circles
+						mappings = slices.Insert(mappings, next, m)
+						next++
+					}
+				}
+			case !twice && key.Kind == yaml.ScalarNode:
+				lines[key.Value] = key.Line
+				all = append(all, entry{key, value})
+			}
+		}
+	}
+	return all
+}
+
+// elements lists what is in a list, or the one thing that is none.
+func elements(n *yaml.Node) []*yaml.Node {
 	n = follow(n)
 	if n.Kind != yaml.SequenceNode {
 		return []*yaml.Node{n}
 	}
 	all := make([]*yaml.Node, len(n.Content))
-	for i, element := range n.Content {
-		all[i] = follow(element)
+	for i, e := range n.Content {
+		all[i] = follow(e)
 	}
 	return all
 }
@@ -106,5 +206,3 @@ func follow(n *yaml.Node) *yaml.Node {
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }

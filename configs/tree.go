@@ -1,0 +1,115 @@
+package configs
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setting is one key of the tree. It holds a scalar or a list of words, or it is a
+// section, or a list of sections.
+type setting struct {
+	key    string // store.mysql.dsn
+	value  reflect.Value
+	secret secret
+}
+
+// settings lists the keys below a section in their order; what is in a section follows
+// it, what is in a list of sections is left out. File, environment, Diff and the checks
+// of secrets read the tree by it, so that they cannot disagree.
+func settings(section reflect.Value, at string) []setting {
+	var all []setting
+	for i := range section.NumField() {
+		f := section.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		s := setting{join(at, name), section.Field(i), secret(f.Tag.Get("secret"))}
+		all = append(all, s)
+		if s.value.Kind() == reflect.Struct {
+			all = append(all, settings(s.value, s.key)...)
+		}
+	}
+	return all
+}
+
+func join(section, name string) string {
+	if section == "" {
+		return name
+	}
+	return section + "." + name
+}
+
+// isSection tells sections, and lists of them, from what holds a value.
+func (s setting) isSection() bool {
+	t := s.value.Type()
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
+}
+
+// env is the environment variable: TOC_STORE_MYSQL_DSN.
+func (s setting) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+}
+
+// setText sets a value by its text: a list has commas between its words. When the text
+// is not of the value's kind, setText changes nothing and answers false.
+func setText(v reflect.Value, text string) bool {
+	var parsed any = text
+	var err error
+	switch v.Interface().(type) {
+	case time.Duration:
+		parsed, err = time.ParseDuration(strings.TrimSpace(text))
+	case int:
+		parsed, err = strconv.Atoi(strings.TrimSpace(text))
+	case uint64:
+		parsed, err = strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	case []string:
+		words := strings.Split(text, ",")
+		for i := range words {
+			words[i] = strings.TrimSpace(words[i])
+		}
+		if strings.TrimSpace(text) == "" {
+			words = []string{}
+		}
+		parsed = words
+	}
+	if err == nil {
+		v.Set(reflect.ValueOf(parsed))
+	}
+	return err == nil
+}
+
+// kindOf says what a key holds, and gives an example of it.
+func kindOf(v reflect.Value) (kind, example string) {
+	switch v.Interface().(type) {
+	case time.Duration:
+		return "a duration", "10s, 1m30s, 720h or 0"
+	case int:
+		return "a whole number", "10"
+	case uint64:
+		return "a whole number of 0 or more", "1"
+	case string:
+		return "a text", `"…"`
+	case []string:
+		return "a list", "[a, b]"
+	case []BizType:
+		return "a list of sections", `one "- " element each`
+	default:
+		return "a section", "keys under it: " + names(v)
+	}
+}
+
+// keys lists the keys below a section.
+func keys(section reflect.Value, at string) []string {
+	var all []string
+	for _, s := range settings(section, at) {
+		all = append(all, s.key)
+	}
+	return all
+}
+
+// names lists the keys that stand directly in a section.
+func names(section reflect.Value) string {
+	direct := slices.DeleteFunc(keys(section, ""), func(key string) bool { return strings.Contains(key, ".") })
+	return strings.Join(direct, ", ")
+}
