@@ -1,6 +1,8 @@
 package configs
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -48,21 +50,20 @@ func (l *loader) readEnv(environ []string) {
 
 // variable sets a setting from one variable: its own, or that of the secret's file.
 func (l *loader) variable(s setting, name, text string) {
-	kind, example := kindOf(s.value)
+	key, err := s.key, error(nil)
 	switch {
 	case !utf8.ValidString(text):
-		l.problems.addFrom(name, s.key, "is not UTF-8; write plain text")
-		return
+		err = errors.New("is not UTF-8; write plain text")
 	case l.sources[s.key] == s.env(): // the shorter name comes first
-		l.problems.addFrom(name, s.key, "%s is given, too; set one of them", s.env())
-		return
-	case name != s.env():
-		if err := l.secrets.read(text, s.value); err != nil {
-			l.problems.addFrom(name, s.key+fileSuffix, "%v", err)
-			return
-		}
-	case !setText(s.value, text):
-		l.problems.addFrom(name, s.key, "%s is not %s; write %s", quote(text), kind, example)
+		err = fmt.Errorf("%s is given, too; set one of them", s.env())
+	case name == s.env():
+		err = setText(s.value, text)
+	default:
+		key += fileSuffix
+		err = l.secrets.read(text, s.value)
+	}
+	if err != nil {
+		l.problems.addFrom(name, key, "%v", err)
 		return
 	}
 	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // of the file's list

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,18 +80,12 @@ func (ps problems) err() error {
 }
 
 // quote shows a value of the user's, but not all of a long one.
-func quote(value string) string {
-	const most = 80
-	if len(value) > most {
-		return fmt.Sprintf("%q…", value[:most])
-	}
-	return fmt.Sprintf("%q", value)
-}
+func quote(value string) string { return strconv.Quote(shorten(value)) }
 
-// shorten cuts a key that no one could have meant.
-func shorten(key string) string {
-	if len(key) > 100 {
-		return key[:100] + "…"
+// shorten cuts what is longer than anything that could be meant.
+func shorten(text string) string {
+	if len(text) > 80 {
+		return text[:80] + "…"
 	}
-	return key
+	return text
 }

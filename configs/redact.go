@@ -119,25 +119,9 @@ func hideURL(address string) string {
 
 // render writes a section as YAML, keys in the order of the tree.
 func render(section any) string {
-	var n yaml.Node
-	if err := n.Encode(section); err != nil {
-		return err.Error()
-	}
-	quoteLines(&n)
-	out, err := yaml.Marshal(&n)
-	if err != nil {
+	out, err := yaml.Marshal(section)
+	if err != nil { // no section has what YAML cannot write
 		return err.Error()
 	}
 	return string(out)
-}
-
-// quoteLines puts texts of several lines into quotes: as a block they lose their leading
-// white space.
-func quoteLines(n *yaml.Node) {
-	if strings.Contains(n.Value, "\n") {
-		n.Style = yaml.DoubleQuotedStyle
-	}
-	for _, below := range n.Content {
-		quoteLines(below)
-	}
 }

@@ -39,7 +39,7 @@ func TestSecretsOfFiles(t *testing.T) {
 		environ []string
 		says    string
 	}{
-		{"http: {tokens_file: /nowhere}", nil, "http.tokens_file: cannot be read: open /nowhere: no such file or directory ("},
+		{"http: {tokens_file: /nowhere}", nil, "http.tokens_file: cannot be read: stat /nowhere: no such file or directory ("},
 		{"http: {tokens_file: " + pipe + "}", nil, "http.tokens_file: cannot be read: " + pipe + " is not a regular file ("},
 		{"http: {tokens: [first-0123456789], tokens_file: " + tokens + "}", nil, "http.tokens_file: http.tokens is given, too; write one of them ("},
 		{"http: {tokens_file: [" + tokens + "]}", nil, `http.tokens_file: is not a text; write "…" (`},
@@ -48,7 +48,7 @@ func TestSecretsOfFiles(t *testing.T) {
 		{"http: {listen_file: x}", nil, "http.listen_file: unknown key"},
 		{"http: {tokens_file: " + file("hush") + "}", nil, "http.tokens[0]: has fewer than 16 characters"},
 		{"{}", []string{"TOC_HTTP_TOKENS=first-0123456789", "TOC_HTTP_TOKENS_FILE=" + tokens}, "http.tokens: TOC_HTTP_TOKENS is given, too; set one of them (TOC_HTTP_TOKENS_FILE)"},
-		{"{}", []string{"TOC_CLUSTER_SECRET_FILE=/nowhere"}, "cluster.secret_file: cannot be read: open /nowhere: no such file or directory (TOC_CLUSTER_SECRET_FILE)"},
+		{"{}", []string{"TOC_CLUSTER_SECRET_FILE=/nowhere"}, "cluster.secret_file: cannot be read: stat /nowhere: no such file or directory (TOC_CLUSTER_SECRET_FILE)"},
 		{"{}", []string{"TOC_HTTP_LISTEN_FILE=/x"}, "TOC_HTTP_LISTEN_FILE: unknown setting"},
 	} {
 		_, err := Load(write(t, row.yaml), row.environ)

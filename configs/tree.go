@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -51,32 +52,34 @@ func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
 }
 
-// setText sets a value by its text: a list has commas between its words. When the text
-// is not of the value's kind, setText changes nothing and answers false.
-func setText(v reflect.Value, text string) bool {
+// setText sets a value from its text: a list has commas between its words. It changes
+// nothing when the text is not of the value's kind.
+func setText(v reflect.Value, text string) error {
 	var parsed any = text
 	var err error
-	switch v.Interface().(type) {
+	switch trimmed := strings.TrimSpace(text); v.Interface().(type) {
 	case time.Duration:
-		parsed, err = time.ParseDuration(strings.TrimSpace(text))
+		parsed, err = time.ParseDuration(trimmed)
 	case int:
-		parsed, err = strconv.Atoi(strings.TrimSpace(text))
+		parsed, err = strconv.Atoi(trimmed)
 	case uint64:
-		parsed, err = strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		parsed, err = strconv.ParseUint(trimmed, 10, 64)
 	case []string:
-		words := strings.Split(text, ",")
+		words := []string{}
+		if trimmed != "" {
+			words = strings.Split(text, ",")
+		}
 		for i := range words {
 			words[i] = strings.TrimSpace(words[i])
 		}
-		if strings.TrimSpace(text) == "" {
-			words = []string{}
-		}
 		parsed = words
 	}
-	if err == nil {
-		v.Set(reflect.ValueOf(parsed))
+	if err != nil {
+		kind, example := kindOf(v)
+		return fmt.Errorf("%s is not %s; write %s", quote(text), kind, example)
 	}
-	return err == nil
+	v.Set(reflect.ValueOf(parsed))
+	return nil
 }
 
 // kindOf says what a key holds, and gives an example of it.

@@ -73,45 +73,40 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
-	for asked := false; ; {
-		if told := w.runOnce(ctx); asked && !told && ctx.Err() == nil { // whoever asks is answered, whatever there is
-			w.bad = "asked for"
-			w.tell(w.seen)
-		}
-		if asked = false; ctx.Err() != nil {
-			return nil
-		}
+	for asked := false; ctx.Err() == nil; {
+		w.runOnce(ctx, asked)
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-ticker.C:
+			asked = false
 		case <-w.poked:
 			asked = true
 		}
 	}
+	return nil
 }
 
-// runOnce looks once, and tells what is new, if anything is.
-func (w *Watcher) runOnce(ctx context.Context) (told bool) {
+// runOnce looks once, and tells what it finds if that is new or asked for.
+func (w *Watcher) runOnce(ctx context.Context, asked bool) {
 	found := w.look()
-	for found != w.seen {
+	for again := found; found != w.seen; found = again {
 		select {
 		case <-ctx.Done():
-			return false
+			return
 		case <-time.After(settle):
 		}
-		again := w.look()
-		if again == found {
-			w.tell(found)
-			select {
-			case <-w.poked: // that was the answer
-			default:
-			}
-			return true
+		if again = w.look(); again == found {
+			break
 		}
-		found = again
 	}
-	return false
+	if found == w.seen && !asked {
+		return
+	}
+	w.tell(found, asked)
+	select {
+	case <-w.poked: // that was the answer
+	default:
+	}
 }
 
 func (w *Watcher) look() snapshot {
@@ -125,25 +120,23 @@ func (w *Watcher) look() snapshot {
 	return snapshot{data: string(data), secrets: w.secrets.contents()}
 }
 
-// tell works out what a new content means.
-func (w *Watcher) tell(found snapshot) {
+// tell works out what a content means, and says so if that is new or asked for.
+func (w *Watcher) tell(found snapshot, asked bool) {
 	w.seen = found
 	var c Config
-	var err error
-	if found.err != "" {
-		err = errors.New(found.err)
-	} else {
+	err := errors.New(found.err)
+	if found.err == "" {
 		c, w.secrets, err = parse(w.path, []byte(found.data), w.environ)
 	}
 	wasBad := w.bad
 	if w.bad = ""; err != nil {
-		if w.bad = err.Error(); w.bad != wasBad { // else a file of secrets has come to light with it
-			w.onChange(Config{}, err)
-		}
-		return
+		w.bad = err.Error()
 	}
-	if wasBad != "" || !reflect.DeepEqual(c, w.current) {
-		w.current = c
-		w.onChange(c, nil)
+	// The same error again means that a file of secrets has come to light with it.
+	if asked || w.bad != wasBad || err == nil && !reflect.DeepEqual(c, w.current) {
+		if err == nil {
+			w.current = c
+		}
+		w.onChange(c, err)
 	}
 }

@@ -125,7 +125,7 @@ func TestWatchTellsWhatChangedBeforeItBegan(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 2, c.Queue.Capacity)
 		})
-		w.runOnce(t.Context())
+		w.runOnce(t.Context(), false)
 		require.Equal(t, 2, w.current.Queue.Capacity)
 	})
 }
@@ -134,7 +134,7 @@ func TestWatchTellsAFileThatWasEmptiedBeforeItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []error
 		w := NewWatcher(write(t, ""), nil, Default(), 0, func(_ Config, err error) { said = append(said, err) })
-		w.runOnce(t.Context())
+		w.runOnce(t.Context(), false)
 		require.Len(t, said, 1)
 		require.ErrorContains(t, said[0], "holds no settings")
 	})
@@ -185,12 +185,12 @@ func TestWatchSeesASymlinkTurned(t *testing.T) {
 		require.NoError(t, err)
 		var said []told
 		w := NewWatcher(path, nil, current, time.Second, func(c Config, err error) { said = append(said, told{c.Queue.Capacity, err}) })
-		w.runOnce(t.Context())
+		w.runOnce(t.Context(), false)
 		require.Empty(t, said)
 
 		require.NoError(t, os.Symlink("b", filepath.Join(dir, "next")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "next"), filepath.Join(dir, "data")))
-		w.runOnce(t.Context())
+		w.runOnce(t.Context(), false)
 		require.Equal(t, []told{{capacity: 2}}, said)
 	})
 }
@@ -202,7 +202,7 @@ func TestWatchReadsTheEnvironmentOverTheFile(t *testing.T) {
 		require.NoError(t, err)
 		w := NewWatcher(path, environ, current, 0, func(Config, error) { t.Error("nothing changed") })
 		require.NoError(t, os.WriteFile(path, []byte(capacity(2)), 0o600))
-		w.runOnce(t.Context())
+		w.runOnce(t.Context(), false)
 	})
 }
 

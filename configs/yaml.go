@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,62 +44,11 @@ func document(data []byte) (*yaml.Node, error) {
 	if doc.IsZero() || isNull(doc.Content[0]) || doc.Content[0].Kind == yaml.MappingNode && len(doc.Content[0].Content) == 0 {
 		return nil, errors.New("holds no settings; write some, or start without a file to get the embedded default")
 	}
-	if err := decoder.Decode(&next); err == nil {
-		return nil, fmt.Errorf("line %d: a second YAML document begins; write one only", next.Line)
-	} else if !errors.Is(err, io.EOF) {
-		return nil, err
+	if err := decoder.Decode(&next); !errors.Is(err, io.EOF) {
+		return nil, cmp.Or(err, fmt.Errorf("line %d: a second YAML document begins; write one only", next.Line))
 	}
 	return doc.Content[0], nil
 }
-
-// value fills what a key holds from what stands at it.
-func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
-	n = follow(n)
-	kind, example := kindOf(v)
-	want := yaml.ScalarNode
-	switch v.Kind() {
-	case reflect.Struct:
-		want = yaml.MappingNode
-	case reflect.Slice:
-		want = yaml.SequenceNode
-	}
-	switch {
-	case isNull(n) && want == yaml.MappingNode: // all that is in the section is commented out
-	case isNull(n):
-		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
-	case n.Kind != want: // a word here may be a secret in the wrong place
-		l.mistake(n, key, "is not %s; write %s", kind, example)
-	case want == yaml.MappingNode:
-		l.section(v, n, key)
-	case want == yaml.SequenceNode:
-		l.sources[key] = l.place(n)
-		l.list(v, n, key)
-	case setText(v, n.Value):
-		l.sources[key] = l.place(n)
-	default:
-		l.mistake(n, key, "%s is not %s; write %s", quote(n.Value), kind, example)
-	}
-}
-
-// list fills a list. An element that is wrong stays empty, so that the others keep
-// their numbers.
-func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
-	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
-	for i, e := range n.Content {
-		at := fmt.Sprintf("%s[%d]", key, i)
-		if b, ok := v.Index(i).Addr().Interface().(*BizType); ok {
-			*b = DefaultBizType()
-		}
-		l.sources[at] = l.place(e)
-		l.value(v.Index(i), e, at)
-	}
-}
-
-func (l *loader) mistake(n *yaml.Node, key, format string, args ...any) {
-	l.problems.addFrom(l.place(n), key, format, args...)
-}
-
-func (l *loader) place(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.path, n.Line) }
 
 // section fills a section from a mapping.
 func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
@@ -125,11 +75,56 @@ func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
 			}
 		default:
 			meant := keys(l.tree(), "")
-			if end := strings.IndexByte(key, ']'); end >= 0 {
-				meant = keys(reflect.ValueOf(BizType{}), key[:end+1])
+			if end := strings.IndexByte(at, ']'); end >= 0 {
+				meant = keys(reflect.ValueOf(BizType{}), at[:end+1])
 			}
 			l.mistake(e.key, shorten(key), "%s", unknown("key", key, meant))
 		}
+	}
+}
+
+// value fills what a key holds from what stands at it.
+func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
+	n = follow(n)
+	kind, example := kindOf(v)
+	want := yaml.ScalarNode
+	switch v.Kind() {
+	case reflect.Struct:
+		want = yaml.MappingNode
+	case reflect.Slice:
+		want = yaml.SequenceNode
+	}
+	switch {
+	case isNull(n) && want == yaml.MappingNode: // all that is in the section is commented out
+	case isNull(n):
+		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
+	case n.Kind != want: // a word here may be a secret in the wrong place
+		l.mistake(n, key, "is not %s; write %s", kind, example)
+	case want == yaml.MappingNode:
+		l.section(v, n, key)
+	case want == yaml.SequenceNode:
+		l.sources[key] = l.place(n)
+		l.list(v, n, key)
+	default:
+		if err := setText(v, n.Value); err != nil {
+			l.mistake(n, key, "%v", err)
+			return
+		}
+		l.sources[key] = l.place(n)
+	}
+}
+
+// list fills a list. An element that is wrong stays empty, so that the others keep
+// their numbers.
+func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, e := range n.Content {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		if b, ok := v.Index(i).Addr().Interface().(*BizType); ok {
+			*b = DefaultBizType()
+		}
+		l.sources[at] = l.place(e)
+		l.value(v.Index(i), e, at)
 	}
 }
 
@@ -145,6 +140,12 @@ func (l *loader) secretFile(secret setting, n *yaml.Node, key string) {
 	}
 	l.sources[secret.key] = l.place(follow(n))
 }
+
+func (l *loader) mistake(n *yaml.Node, key, format string, args ...any) {
+	l.problems.addFrom(l.place(n), key, format, args...)
+}
+
+func (l *loader) place(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.path, n.Line) }
 
 // entry is a key and what stands at it.
 type entry struct{ key, value *yaml.Node }
@@ -167,8 +168,12 @@ func (l *loader) entries(mapping *yaml.Node, at string) []entry {
 				l.mistake(key, join(at, shorten(key.Value)), "is given twice, first on line %d; write it once", line)
 			case key.Tag == "!!merge":
 				lines[key.Value] = key.Line
-				for _, m := range elements(value) {
-					if m.Kind != yaml.MappingNode {
+				targets := []*yaml.Node{value}
+				if list := follow(value); list.Kind == yaml.SequenceNode {
+					targets = list.Content
+				}
+				for _, m := range targets {
+					if m = follow(m); m.Kind != yaml.MappingNode {
 						l.mistake(m, join(at, "<<"), "merges what is not a section; write *name of one")
 					} else if !slices.Contains(mappings, m) { // a merge can go in circles
 						mappings = slices.Insert(mappings, next, m)
@@ -180,19 +185,6 @@ func (l *loader) entries(mapping *yaml.Node, at string) []entry {
 				all = append(all, entry{key, value})
 			}
 		}
-	}
-	return all
-}
-
-// elements lists what is in a list, or the one thing that is none.
-func elements(n *yaml.Node) []*yaml.Node {
-	n = follow(n)
-	if n.Kind != yaml.SequenceNode {
-		return []*yaml.Node{n}
-	}
-	all := make([]*yaml.Node, len(n.Content))
-	for i, e := range n.Content {
-		all[i] = follow(e)
 	}
 	return all
 }
