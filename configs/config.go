@@ -1,15 +1,13 @@
-// Package configs is the room of the settings: a YAML file and the environment
-// come in, one checked Config goes out, and every mistake comes back at once,
-// each with its key and with what would be right.
+// Package configs reads a YAML file and the environment into one checked Config.
+// It reports all mistakes at once, each with its key, its place and what would be right.
 //
-// Three layers, later over earlier: Default, the file, the environment.
+// Default comes first, the file goes over it, and the environment over both.
 // Every scalar or list key is also an environment variable (TOC_HTTP_LISTEN is
 // http.listen); biz_types come from the file only. Unknown keys are errors, so
 // that a misspelt one cannot be silently without effect.
 //
-// The room knows what a setting means, never what is built from it: it opens no
-// store, no socket and no log. Secrets (tokens, passwords, webhook secrets) are
-// not shown in errors, in Diff or in String.
+// The package opens no store, no socket and no log. Errors, Diff and String show no
+// secrets (tokens, passwords, webhook secrets).
 package configs
 
 import "time"

@@ -32,7 +32,7 @@ func DiffBizTypes(before, after []BizType) []string {
 	return lines
 }
 
-// diff compares a section key by key.
+// diff compares two sections key by key; at is the prefix of the keys.
 func diff[T interface{ Redacted() T }](at string, before, after T) (lines []string) {
 	list := func(section T) []setting { return settings(reflect.ValueOf(section), at) }
 	was, is, shownWas, shownIs := list(before), list(after), list(before.Redacted()), list(after.Redacted())

@@ -20,8 +20,8 @@ var foreign = regexp.MustCompile(`^TOC_(SERVER|TOKEN|TEST_.*|SERVICE_HOST|SERVIC
 	`|.*_SERVICE_(HOST|PORT|PORT_.*)|.*_PORT_\d+_(TCP|UDP|SCTP)(_.*)?)=` +
 	`|^TOC_.*_PORT=(tcp|udp|sctp)://`)
 
-// readEnv lays the environment over the config; environ is a list of NAME=value, as
-// os.Environ gives it.
+// readEnv sets the fields of config from the environment: a list of NAME=value, as
+// os.Environ returns it.
 func (l *loader) readEnv(environ []string) {
 	known := map[string]setting{}
 	for _, s := range settings(l.tree(), "") {
@@ -48,13 +48,13 @@ func (l *loader) readEnv(environ []string) {
 	}
 }
 
-// variable sets a setting from one variable: its own, or that of the secret's file.
+// variable sets a setting from its own variable or from the variable of its secret file.
 func (l *loader) variable(s setting, name, text string) {
 	key, err := s.key, error(nil)
 	switch {
 	case !utf8.ValidString(text):
 		err = errors.New("is not UTF-8; write plain text")
-	case l.sources[s.key] == s.env(): // the shorter name comes first
+	case l.sources[s.key] == s.env(): // sorted before NAME_FILE
 		err = fmt.Errorf("%s is given, too; set one of them", s.env())
 	case name == s.env():
 		err = setText(s.value, text)
@@ -66,6 +66,6 @@ func (l *loader) variable(s setting, name, text string) {
 		l.problems.addFrom(name, key, "%v", err)
 		return
 	}
-	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // of the file's list
+	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // elements in the file
 	l.sources[s.key] = name
 }

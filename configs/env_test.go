@@ -109,7 +109,8 @@ func TestUnknownVariables(t *testing.T) {
 	for pair, want := range map[string]string{
 		"TOC_HTTP_LISTN=x":                       "TOC_HTTP_LISTN: unknown setting; did you mean TOC_HTTP_LISTEN?",
 		"TOC_STORE_TABLES_PER_DATABASES=32":      "did you mean TOC_STORE_TABLES_PER_DATABASE?",
-		"TOC_LISTEN=:80":                         "TOC_LISTEN: unknown setting",
+		"TOC_LISTEN=:80":                         "TOC_LISTEN: unknown setting; did you mean TOC_HTTP_LISTEN?",
+		"TOC_REDIS_SWEEP-AFTER=1s":               "did you mean TOC_REDIS_SWEEP_AFTER?",
 		"TOC_HTTP_PORT=80":                       "TOC_HTTP_PORT: unknown setting",
 		"TOC_HTTP=x":                             "TOC_HTTP: unknown setting",
 		"TOC_=x":                                 "TOC_: unknown setting",
@@ -123,4 +124,11 @@ func TestUnknownVariables(t *testing.T) {
 		require.Len(t, problemsOf(t, err), 1, pair)
 		require.ErrorContains(t, err, want, pair)
 	}
+}
+
+// A mistake in a variable's list is not looked for in the file's.
+func TestSourceOfAListIsTheVariable(t *testing.T) {
+	_, err := Load(write(t, "http:\n  tokens:\n    - of-the-file-0123\n"), []string{"TOC_HTTP_TOKENS=short"})
+	require.ErrorContains(t, err, "http.tokens[0]: has fewer than 16 characters")
+	require.ErrorContains(t, err, "(TOC_HTTP_TOKENS)")
 }

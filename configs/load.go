@@ -22,24 +22,27 @@ func Load(path string, environ []string) (Config, error) {
 	return c, err
 }
 
-// loader lays the file and the environment over the defaults, and collects the mistakes.
+// loader sets the fields of config from the file and then from the environment. It
+// collects the mistakes.
 type loader struct {
-	path     string
+	path     string // of the file
 	config   Config
 	sources  map[string]string // key → path:line or variable
 	secrets  secretFiles
 	problems problems
 }
 
-// parse is Load with the file's content in hand. It tells which files of secrets it read.
+// parse is Load for a file that has been read already. It also returns the paths of the
+// secret files that it read.
 func parse(path string, data []byte, environ []string) (Config, secretFiles, error) {
 	l := loader{path: path, config: base(), sources: map[string]string{}}
 	readable := path == "" || l.readYAML(data)
 	l.readEnv(environ)
-	if readable { // else nobody knows what was meant
+	if readable { // else all values are still the defaults
 		l.config = l.config.WithDefaults()
+		misread := l.problems
 		for _, p := range l.config.check() {
-			if !l.problems.has(p.Key) { // a mistake of reading leads to others
+			if !misread.has(p.Key) { // the default in its place may break a rule
 				p.Source = l.sourceOf(p.Key)
 				l.problems = append(l.problems, p)
 			}
@@ -51,11 +54,11 @@ func parse(path string, data []byte, environ []string) (Config, secretFiles, err
 	return l.config, l.secrets, nil
 }
 
-// tree is the Config to be filled.
+// tree is the Config, its fields settable.
 func (l *loader) tree() reflect.Value { return reflect.ValueOf(&l.config).Elem() }
 
-// sourceOf finds where a key's value came from, or else that of the list or
-// element that the key is in.
+// sourceOf tells where the value of a key came from, or else the list or element that
+// contains the key; "" when unknown.
 func (l *loader) sourceOf(key string) string {
 	for key != "" {
 		if s, ok := l.sources[key]; ok {

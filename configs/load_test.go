@@ -2,6 +2,7 @@ package configs
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -178,13 +179,26 @@ http: {tokens: [0123456789012345, 0x12345678901234, "1234567890.123456"]}
 cluster: {partitions: 0}
 biz_types:
   - &one {id: 1, name: one, workers: 3, timeout: 10s}
-  - {<<: *one, id: 2, name: two, timeout: 20s}
+  - &two {<<: *one, id: 2, name: two, timeout: 20s}
+  - &three {<<: [{cuts: 4}, *two, *one, *three, {mode: redis, cuts: 5}], id: 3, name: three}
 `), nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"0123456789012345", "0x12345678901234", "1234567890.123456"}, c.HTTP.Tokens)
 	require.Equal(t, 256, c.Cluster.Partitions)
 	require.Equal(t, 3, c.BizTypes[1].Workers)
 	require.Equal(t, 20*time.Second, c.BizTypes[1].Timeout)
+	three := DefaultBizType()
+	three.ID, three.Name, three.Workers, three.Timeout, three.Mode, three.Cuts = 3, "three", 3, 20*time.Second, ModeRedis, 4
+	require.Equal(t, Config{BizTypes: []BizType{three}}.WithDefaults().BizTypes[0], c.BizTypes[2], "a merge that merges, and itself")
+}
+
+func TestAliasesDoNotRepeatMistakesWithoutEnd(t *testing.T) {
+	var keys strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&keys, ", wrong%d: 1", i)
+	}
+	_, err := Load(write(t, "biz_types:\n  - &x {id: 1, name: a"+keys.String()+"}\n"+strings.Repeat("  - *x\n", 1000)), nil)
+	require.Len(t, problemsOf(t, err), 1500)
 }
 
 func TestDocumentsThatAreNone(t *testing.T) {
@@ -199,7 +213,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 		"two documents":      {"queue: {capacity: 1}\n---\nqueue: {capacity: 2}\n", "line 2: a second YAML document begins; write one only"},
 		"syntax":             {"queue:\n  capacity: 1\n bad\n", "line 2: "},
 		"syntax, second doc": {"queue: {capacity: 1}\n---\n\tx: [\n", "line 3: "},
-		"tab":                {"queue:\n\tcapacity: 1\n", "line 2: "},
+		"tab":                {"queue:\n\tcapacity: 1\n", "line 2: found character that cannot start any token; indent with spaces, not tabs"},
 		"unknown anchor":     {"queue: *x\n", "unknown anchor 'x' referenced"},
 		"larger than any":    {strings.Repeat("#", maxFile+1), "is larger than 1048576 bytes"},
 	} {

@@ -82,7 +82,7 @@ func (ps problems) err() error {
 // quote shows a value of the user's, but not all of a long one.
 func quote(value string) string { return strconv.Quote(shorten(value)) }
 
-// shorten cuts what is longer than anything that could be meant.
+// shorten cuts a text that is too long for an error message.
 func shorten(text string) string {
 	if len(text) > 80 {
 		return text[:80] + "…"

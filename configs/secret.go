@@ -28,8 +28,8 @@ const (
 // secretFiles are the files that secrets were read from.
 type secretFiles []string
 
-// read sets a secret from a file: the text without the line's end, or of a list one word
-// in each line.
+// read sets a secret from a file: a text without the end of its line, or a list with one
+// word in each line.
 func (s *secretFiles) read(path string, v reflect.Value) error {
 	*s = append(*s, path)
 	data, err := readFile(path)
@@ -73,7 +73,7 @@ const minKey = 16
 // placeholders are what templates have where a secret is to be put in.
 var placeholders = []string{"${", "$(", "{{", "changeme", "change-me", "change_me"}
 
-// checkSecrets looks at all secrets.
+// checkSecrets finds placeholders and keys that are too short.
 func (c Config) checkSecrets(ps *problems) {
 	all := settings(reflect.ValueOf(c), "")
 	for i, b := range c.BizTypes {

@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
-// unknown says that a key is none, and which of the known ones was meant, if one is near:
-// it has the same last part, so retention means store.retention, or it differs in one
-// place. Case, - and _ make no difference.
+var separators = strings.NewReplacer("_", "", "-", "")
+
+// unknown is the message for an unknown key. It suggests a known key whose last part is the
+// same (store.retention for retention) or whose letters differ in one place only. Case, -
+// and _ are ignored.
 func unknown(what, key string, known []string) string {
-	plain := func(k string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(k)) }
+	plain := func(k string) string { return separators.Replace(strings.ToLower(k)) }
 	last := func(k string) string { return k[strings.LastIndexByte(k, '.')+1:] }
 	best, least := "", len(last(key))/3+2
 	for _, k := range known {

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// setting is one key of the tree. It holds a scalar or a list of words, or it is a
-// section, or a list of sections.
+// setting is one key of the Config: a scalar, a list of words, a section or a list of
+// sections.
 type setting struct {
 	key    string // store.mysql.dsn
 	value  reflect.Value
 	secret secret
 }
 
-// settings lists the keys below a section in their order; what is in a section follows
-// it, what is in a list of sections is left out. File, environment, Diff and the checks
-// of secrets read the tree by it, so that they cannot disagree.
+// settings lists all keys below a section, in the order of their fields. It does not look
+// into a list of sections (biz_types). The file, the environment, Diff and the checks of
+// secrets all use it, so they cannot disagree about the keys.
 func settings(section reflect.Value, at string) []setting {
 	var all []setting
 	for i := range section.NumField() {
@@ -41,19 +41,20 @@ func join(section, name string) string {
 	return section + "." + name
 }
 
-// isSection tells sections, and lists of them, from what holds a value.
+// isSection tells whether the key holds other keys and no value: a section or a list of
+// sections.
 func (s setting) isSection() bool {
 	t := s.value.Type()
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
-// env is the environment variable: TOC_STORE_MYSQL_DSN.
+// env is the name of the environment variable: TOC_STORE_MYSQL_DSN.
 func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
 }
 
-// setText sets a value from its text: a list has commas between its words. It changes
-// nothing when the text is not of the value's kind.
+// setText parses the text and sets the value; a list is split at commas. An error says
+// what kind of value the text should be.
 func setText(v reflect.Value, text string) error {
 	var parsed any = text
 	var err error
@@ -82,7 +83,7 @@ func setText(v reflect.Value, text string) error {
 	return nil
 }
 
-// kindOf says what a key holds, and gives an example of it.
+// kindOf names the kind of a value for error messages, with an example.
 func kindOf(v reflect.Value) (kind, example string) {
 	switch v.Interface().(type) {
 	case time.Duration:
@@ -102,7 +103,7 @@ func kindOf(v reflect.Value) (kind, example string) {
 	}
 }
 
-// keys lists the keys below a section.
+// keys lists the keys that settings finds.
 func keys(section reflect.Value, at string) []string {
 	var all []string
 	for _, s := range settings(section, at) {
@@ -111,7 +112,7 @@ func keys(section reflect.Value, at string) []string {
 	return all
 }
 
-// names lists the keys that stand directly in a section.
+// names lists the keys directly in a section, for error messages.
 func names(section reflect.Value) string {
 	direct := slices.DeleteFunc(keys(section, ""), func(key string) bool { return strings.Contains(key, ".") })
 	return strings.Join(direct, ", ")

@@ -86,7 +86,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce looks once, and tells what it finds if that is new or asked for.
+// runOnce looks once, and tells what it finds if that is new or asked for. It waits until
+// the content settles.
 func (w *Watcher) runOnce(ctx context.Context, asked bool) {
 	found := w.look()
 	for again := found; found != w.seen; found = again {
@@ -120,7 +121,7 @@ func (w *Watcher) look() snapshot {
 	return snapshot{data: string(data), secrets: w.secrets.contents()}
 }
 
-// tell works out what a content means, and says so if that is new or asked for.
+// tell parses a content and calls onChange if the result is new or asked for.
 func (w *Watcher) tell(found snapshot, asked bool) {
 	w.seen = found
 	var c Config

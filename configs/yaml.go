@@ -13,28 +13,34 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The file is read node by node, and not decoded by the YAML package as a whole. Only so
-// each mistake has its key beside its line, no secret is shown with it, and nothing is
-// rounded or guessed: the package takes max_retries: 1.5 for 1.
+// The YAML package parses the file into nodes, and this code reads the nodes. The package's
+// own decoder would report mistakes without their keys, show secrets in its errors, and
+// read max_retries: 1.5 as 1.
 
-// maxMistakes ends the reading of a file: by aliases a mistake repeats without end.
+// maxMistakes is the number of mistakes after which no further section is read. Aliases
+// let a small file repeat one mistake millions of times.
 const maxMistakes = 1000
 
-// readYAML lays the file over the config; false when the document as a whole cannot be read.
+// readYAML sets the fields of config from the file's content. It returns false when the
+// document cannot be parsed or has too many mistakes.
 func (l *loader) readYAML(data []byte) bool {
 	root, err := document(data)
 	if err == nil && root.Kind != yaml.MappingNode {
 		err = fmt.Errorf("is not a configuration; write sections: %s", names(l.tree()))
 	}
 	if err != nil {
-		l.problems.add(l.path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		text := strings.TrimPrefix(err.Error(), "yaml: ")
+		if strings.HasSuffix(text, "cannot start any token") {
+			text += "; indent with spaces, not tabs, and quote a text that begins with @, ` or %"
+		}
+		l.problems.add(l.path, "%s", text)
 		return false
 	}
 	l.section(l.tree(), root, "")
-	return true
+	return len(l.problems) <= maxMistakes
 }
 
-// document parses the one YAML document that a file holds.
+// document parses the file's only YAML document. Nothing in it is an error.
 func document(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, next yaml.Node
@@ -50,14 +56,14 @@ func document(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// section fills a section from a mapping.
+// section sets the fields of a section from a mapping.
 func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
+	if len(l.problems) > maxMistakes {
+		return
+	}
 	known, given := settings(section, at), l.entries(n, at)
 	find := func(key string) int { return slices.IndexFunc(known, func(s setting) bool { return s.key == key }) }
 	for _, e := range given {
-		if len(l.problems) > maxMistakes {
-			return
-		}
 		name := e.key.Value
 		key := join(at, name)
 		secretKey, isFile := strings.CutSuffix(key, fileSuffix)
@@ -83,7 +89,7 @@ func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
 	}
 }
 
-// value fills what a key holds from what stands at it.
+// value sets one value from its node.
 func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 	n = follow(n)
 	kind, example := kindOf(v)
@@ -95,10 +101,10 @@ func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 		want = yaml.SequenceNode
 	}
 	switch {
-	case isNull(n) && want == yaml.MappingNode: // all that is in the section is commented out
+	case isNull(n) && want == yaml.MappingNode: // all keys of the section are commented out
 	case isNull(n):
 		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
-	case n.Kind != want: // a word here may be a secret in the wrong place
+	case n.Kind != want: // the value is not quoted: it may be a secret in the wrong place
 		l.mistake(n, key, "is not %s; write %s", kind, example)
 	case want == yaml.MappingNode:
 		l.section(v, n, key)
@@ -114,8 +120,8 @@ func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 	}
 }
 
-// list fills a list. An element that is wrong stays empty, so that the others keep
-// their numbers.
+// list sets a list from a sequence. A wrong element keeps its place, so that the numbers of
+// the others stay right.
 func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, e := range n.Content {
@@ -128,7 +134,7 @@ func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
 	}
 }
 
-// secretFile fills a secret from the file whose path stands at key.
+// secretFile sets a secret from the file whose path is the value of key.
 func (l *loader) secretFile(secret setting, n *yaml.Node, key string) {
 	var path string
 	l.value(reflect.ValueOf(&path).Elem(), n, key)
@@ -147,11 +153,11 @@ func (l *loader) mistake(n *yaml.Node, key, format string, args ...any) {
 
 func (l *loader) place(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.path, n.Line) }
 
-// entry is a key and what stands at it.
+// entry is a key of a mapping and its value.
 type entry struct{ key, value *yaml.Node }
 
-// entries lists what is in a mapping, and then what it merges (<<: *name). Its own keys
-// go over merged ones, earlier merges over later.
+// entries lists the keys of a mapping, then those of the mappings that it merges
+// (<<: *name). Its own keys win over merged keys, and earlier merges over later ones.
 func (l *loader) entries(mapping *yaml.Node, at string) []entry {
 	var all []entry
 	lines := map[string]int{} // key → line
@@ -175,7 +181,7 @@ func (l *loader) entries(mapping *yaml.Node, at string) []entry {
 				for _, m := range targets {
 					if m = follow(m); m.Kind != yaml.MappingNode {
 						l.mistake(m, join(at, "<<"), "merges what is not a section; write *name of one")
-					} else if !slices.Contains(mappings, m) { // a merge can go in circles
+					} else if !slices.Contains(mappings, m) { // a mapping may merge itself
 						mappings = slices.Insert(mappings, next, m)
 						next++
 					}
@@ -189,7 +195,7 @@ func (l *loader) entries(mapping *yaml.Node, at string) []entry {
 	return all
 }
 
-// follow gives what an alias (*name) stands for.
+// follow returns the node that an alias (*name) refers to.
 func follow(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
