@@ -208,7 +208,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 		"null":               {"~\n", "holds no settings"},
 		"nothing in it":      {"{}\n", "holds no settings"},
 		"markers":            {"---\n...\n", "holds no settings"},
-		"a list":             {"- a\n", "is not a configuration; write sections: node, http, store"},
+		"a list":             {"- a\n", "is not a configuration; write its keys: node, http, store"},
 		"a word":             {"secret\n", "is not a configuration"},
 		"two documents":      {"queue: {capacity: 1}\n---\nqueue: {capacity: 2}\n", "line 2: a second YAML document begins; write one only"},
 		"syntax":             {"queue:\n  capacity: 1\n bad\n", "line 2: "},

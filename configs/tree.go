@@ -99,7 +99,8 @@ func kindOf(v reflect.Value) (kind, example string) {
 	case []BizType:
 		return "a list of sections", `one "- " element each`
 	default:
-		return "a section", "keys under it: " + names(v)
+		direct := slices.DeleteFunc(keys(v, ""), func(key string) bool { return strings.Contains(key, ".") })
+		return "a section", "its keys: " + strings.Join(direct, ", ")
 	}
 }
 
@@ -110,10 +111,4 @@ func keys(section reflect.Value, at string) []string {
 		all = append(all, s.key)
 	}
 	return all
-}
-
-// names lists the keys directly in a section, for error messages.
-func names(section reflect.Value) string {
-	direct := slices.DeleteFunc(keys(section, ""), func(key string) bool { return strings.Contains(key, ".") })
-	return strings.Join(direct, ", ")
 }

@@ -26,7 +26,8 @@ const maxMistakes = 1000
 func (l *loader) readYAML(data []byte) bool {
 	root, err := document(data)
 	if err == nil && root.Kind != yaml.MappingNode {
-		err = fmt.Errorf("is not a configuration; write sections: %s", names(l.tree()))
+		_, example := kindOf(l.tree())
+		err = fmt.Errorf("is not a configuration; write %s", example)
 	}
 	if err != nil {
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -40,7 +41,7 @@ func (l *loader) readYAML(data []byte) bool {
 	return len(l.problems) <= maxMistakes
 }
 
-// document parses the file's only YAML document. Nothing in it is an error.
+// document parses the file's only YAML document. An empty document is an error.
 func document(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, next yaml.Node
