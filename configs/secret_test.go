@@ -46,6 +46,7 @@ func TestSecretsOfFiles(t *testing.T) {
 		{"http: {tokens_file: " + file("\n \n") + "}", nil, "http.tokens_file: is empty"}, // nobody would be asked
 		{"cluster: {secret_file: " + file("\n") + "}", nil, "cluster.secret_file: is empty"},
 		{"biz_types: [{id: 1, name: a, webhook: {secret: '{{ .hush }}'}}]", nil, "biz_types[0].webhook.secret: is a placeholder, and nothing expands it; write the secret, or the path of its file as biz_types[0].webhook.secret_file ("},
+		{"cluster: {consul.token_file: x}", nil, "cluster.consul.token_file: a key has no dots; write its sections: consul: {token_file: …} ("},
 		{"http: {listen_file: x}", nil, "http.listen_file: unknown key"},
 		{"http: {tokens_file: " + file("hush") + "}", nil, "http.tokens[0]: has fewer than 16 characters"},
 		{"{}", []string{"TOC_HTTP_TOKENS=first-0123456789", "TOC_HTTP_TOKENS_FILE=" + tokens}, "http.tokens: TOC_HTTP_TOKENS is given, too; set one of them (TOC_HTTP_TOKENS_FILE)"},

@@ -63,22 +63,21 @@ func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
 		return
 	}
 	known, given := settings(section, at), l.entries(n, at)
-	find := func(key string) int { return slices.IndexFunc(known, func(s setting) bool { return s.key == key }) }
 	for _, e := range given {
 		name := e.key.Value
 		key := join(at, name)
-		secretKey, isFile := strings.CutSuffix(key, fileSuffix)
-		switch i, j := find(key), find(secretKey); {
+		plain, isFile := strings.CutSuffix(key, fileSuffix)
+		switch i := slices.IndexFunc(known, func(s setting) bool { return s.key == plain }); {
 		case i >= 0 && strings.Contains(name, "."):
 			l.mistake(e.key, key, "a key has no dots; write its sections: %s: …%s",
 				strings.ReplaceAll(name, ".", ": {"), strings.Repeat("}", strings.Count(name, ".")))
-		case i >= 0:
+		case i >= 0 && !isFile:
 			l.value(known[i].value, e.value, key)
-		case isFile && j >= 0 && known[j].secret != noSecret:
-			if slices.ContainsFunc(given, func(other entry) bool { return join(at, other.key.Value) == secretKey }) {
-				l.mistake(e.key, key, "%s is given, too; write one of them", secretKey)
+		case i >= 0 && known[i].secret != noSecret:
+			if slices.ContainsFunc(given, func(other entry) bool { return join(at, other.key.Value) == plain }) {
+				l.mistake(e.key, key, "%s is given, too; write one of them", plain)
 			} else {
-				l.secretFile(known[j], e.value, key)
+				l.secretFile(known[i], e.value, key)
 			}
 		default:
 			meant := keys(l.tree(), "")
