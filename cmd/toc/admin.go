@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,8 +16,6 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/sqladmin"
-	"github.com/timeoutcenter/toc/store"
 )
 
 func migrateCommand() *cobra.Command {
@@ -138,74 +134,6 @@ func warnOfServers(cmd *cobra.Command, cfg configs.Config) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", line)
 	}
 	return err
-}
-
-func sqlCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "sql 'SELECT … FROM timeout_task WHERE …'",
-		Short: "Run one SELECT on every shard and merge the rows",
-		Long: `Run one SELECT on the task tables of all shards, as if they were one table named
-timeout_task. It goes to the store, not over HTTP, and changes nothing.`,
-		Example: `  toc sql 'SELECT status, COUNT(*) FROM timeout_task GROUP BY status'
-  toc sql 'SELECT * FROM timeout_task WHERE biz_id = 42' --json`,
-		Args: cobra.ExactArgs(1),
-	}
-	path := configFlag(cmd)
-	asJSON := cmd.Flags().Bool("json", false, "an array of objects")
-	asCSV := cmd.Flags().Bool("csv", false, "comma-separated values")
-	cmd.MarkFlagsMutuallyExclusive("json", "csv")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		query, err := sqladmin.Parse(args[0])
-		if err != nil {
-			return usageError{err}
-		}
-		cfg, err := loadConfig(*path)
-		if err != nil {
-			return err
-		}
-		result, err := runSQL(cmd, cfg, query)
-		if err != nil {
-			return err
-		}
-		switch {
-		case *asJSON:
-			return result.WriteJSON(cmd.OutOrStdout())
-		case *asCSV:
-			return result.WriteCSV(cmd.OutOrStdout())
-		}
-		return result.WriteTable(cmd.OutOrStdout())
-	}
-	return cmd
-}
-
-func runSQL(cmd *cobra.Command, cfg configs.Config, query *sqladmin.Query) (result *sqladmin.Result, err error) {
-	dialect := sqladmin.MySQL
-	if cfg.Store.Driver == configs.DriverSQLite {
-		dialect = sqladmin.SQLite
-		if _, err := os.Stat(store.SQLiteFile(cfg.Store.SQLite.Dir, 0)); err != nil {
-			dir, _ := filepath.Abs(cfg.Store.SQLite.Dir)
-			return nil, fmt.Errorf("there is no store in %s; start toc serve or toc migrate first", dir)
-		}
-	}
-	list, err := app.Databases(cfg, true)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, app.CloseDatabases(list)) }()
-	sources := make([]sqladmin.Source, len(list))
-	for i, d := range list {
-		sources[i] = sqladmin.Source{DB: d.DB, Database: d.Index}
-	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	result, err = query.Run(ctx, sqladmin.Config{
-		Dialect: dialect, Sources: sources, Tables: cfg.Store.TablesPerDatabase, TableName: sharding.TableName,
-	})
-	var wrong *sqladmin.SyntaxError // some mistakes show only in what the databases answer
-	if errors.As(err, &wrong) {
-		return nil, usageError{err}
-	}
-	return result, err
 }
 
 // place is where a row that is inserted by hand belongs.

@@ -25,6 +25,8 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 		"job-id --biz-id=":       "is empty",
 		"sql":                    "accepts 1 arg(s)",
 		"sql --json --csv x":     "[csv json]",
+		"sql --timeout 0s x":     "--timeout 0s: give more than 0s",
+		"sql --limit 0 x":        "--limit 0: give 1 or more",
 
 		"dead":        "use: toc dead list",
 		"dead nosuch": "unknown command",

@@ -1,4 +1,4 @@
-package sqladmin
+package sqltable
 
 import (
 	"bufio"
@@ -13,16 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
-
-// Result is the merged answer. A cell is nil (NULL), int64, uint64, float64,
-// string, or json.Number for a DECIMAL. Times are strings, UTC as stored:
-// 2006-01-02 15:04:05.000.
-type Result struct {
-	Columns []string
-	Rows    [][]any
-
-	ids []bool // columns of 64-bit ids, which JSON's numbers cannot hold
-}
 
 // WriteTable writes aligned columns for reading. A row is one line: what cannot
 // be printed is escaped as in Go. The last line is the number of rows.
@@ -40,7 +30,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 		for i, v := range row {
 			line[i] = "NULL"
 			if v != nil {
-				line[i] = oneLine(plain(v))
+				line[i] = oneLine(plainText(v))
 			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
 		}
@@ -101,8 +91,9 @@ func (r *Result) isNumeric(column int) bool {
 }
 
 // WriteJSON writes an array of objects, one to a line, with the columns in their
-// order. The columns job_id, biz_id and biz_type are strings, because JSON's
-// numbers end at 2^53 in most readers. A name that comes again is numbered.
+// order. Most readers of JSON lose digits of whole numbers beyond 2^53, so those
+// are strings, and the columns job_id, biz_id, biz_type and lease always are. A
+// name that comes again is numbered.
 func (r *Result) WriteJSON(w io.Writer) error {
 	if len(r.Rows) == 0 {
 		_, err := io.WriteString(w, "[]\n")
@@ -143,14 +134,20 @@ func (r *Result) WriteJSON(w io.Writer) error {
 }
 
 func (r *Result) jsonValue(column int, v any) any {
-	if v == nil {
+	const exact = 1 << 53 // whole numbers up to here are the same in a float64
+	text := column < len(r.ids) && r.ids[column]
+	switch v := v.(type) {
+	case nil:
 		return nil
+	case uint64:
+		text = true // newResult leaves smaller ones signed
+	case int64:
+		text = text || v > exact || v < -exact
+	case float64:
+		text = math.IsInf(v, 0)
 	}
-	if column < len(r.ids) && r.ids[column] {
-		return plain(v)
-	}
-	if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
-		return plain(v)
+	if text {
+		return plainText(v)
 	}
 	return v
 }
@@ -191,7 +188,7 @@ func (r *Result) WriteCSV(w io.Writer) error {
 		record := make([]string, len(row))
 		for i, v := range row {
 			if v != nil {
-				record[i] = plain(v)
+				record[i] = plainText(v)
 			}
 		}
 		out.Write(record)
@@ -203,8 +200,8 @@ func (r *Result) WriteCSV(w io.Writer) error {
 	return nil
 }
 
-// plain is a value, not nil, as text.
-func plain(v any) string {
+// plainText is a value, not nil, as text.
+func plainText(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
