@@ -24,10 +24,9 @@
 //	groupcommit       many small writes as few big ones
 //	metrics           what is counted
 //	configs           the configuration, its defaults, its example files
-//	sqladmin          one SELECT over all shards
 //	taskjson          a task as JSON
 //	app               builds the rooms, starts and drains them in order
-//	cmd/toc           the program
+//	cmd/toc           the program; internal/sqltable runs one SELECT over all shards
 //
 // A room knows only rooms that stand below it on this map; only app knows all.
 package toc

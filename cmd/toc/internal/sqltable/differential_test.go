@@ -30,6 +30,7 @@ var ordered = []string{
 	"SELECT job_id FROM timeout_task WHERE attribute = 'it''s' OR attribute = \"a\" ORDER BY job_id -- no 'more'",
 	"SELECT job_id FROM timeout_task WHERE attribute = 'a' COLLATE NOCASE ORDER BY job_id",
 	"SELECT job_id FROM timeout_task WHERE attribute = 'a' COLLATE RTRIM ORDER BY job_id LIMIT 3",
+	"SELECT job_id FROM timeout_task WHERE action_time = '2025-03-02 12:00:00.000  ' COLLATE RTRIM ORDER BY job_id",
 	"SELECT job_id FROM timeout_task WHERE attribute = 10 OR attribute IN ('9', char(60,98,62,0,38,10)) ORDER BY job_id",
 	"SELECT job_id FROM timeout_task WHERE attribute = char(60,98,62,0,38,10) ORDER BY job_id",
 	"SELECT job_id FROM timeout_task WHERE attribute < 'b' AND attribute >= 'A' ORDER BY job_id",

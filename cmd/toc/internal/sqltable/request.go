@@ -13,18 +13,19 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// request is what the servers are asked for, once in each of some tables.
+// request is what the servers are asked: one SELECT for each of some tables.
 type request struct {
 	databases  []int
-	first, end int // the tables of each database
-	selects    string
-	tail       string // the statement behind the table's name
+	first, end int    // the tables of each database
+	selects    string // the SELECT before the table's name
+	tail       string // and after it
 	args       []any
-	limited    bool
-	kinds      []kind
+	limited    bool   // tail ends with a LIMIT
+	kinds      []kind // of the columns
 }
 
-// request puts the values into a plan. A condition that a server would see otherwise than SQLite is left to SQLite.
+// request puts the values into a plan. A condition that a server would judge
+// differently from SQLite is not sent: SQLite checks every row itself.
 func (t *table) request(p plan, vals []vtab.Value) request {
 	r := request{end: t.Layout.TablesPerDatabase, kinds: []kind{number}}
 	for d := range t.Databases {
@@ -40,7 +41,7 @@ func (t *table) request(p plan, vals []vtab.Value) request {
 	all := true
 	var where []string
 	for i, c := range p.conditions {
-		if vals[i] == nil { // nothing is equal to NULL, or more, or less
+		if vals[i] == nil { // no value is equal to NULL, less or greater
 			r.databases = nil
 			break
 		}
@@ -51,9 +52,13 @@ func (t *table) request(p plan, vals []vtab.Value) request {
 		}
 		where = append(where, c.column.name+operator+"?")
 		r.args = append(r.args, arg)
-		if shardOf := t.shardOf(c); shardOf != nil {
+		if c.namesShard() {
 			id, _ := unsignedOf(vals[i])
-			r.only(t.Layout, shardOf(id))
+			shard, exists := t.Layout.Shard(id), true
+			if c.column.name == "job_id" {
+				shard, exists = t.Layout.ShardOf(id)
+			}
+			r.only(t.Layout, shard, exists)
 		}
 	}
 	if where != nil {
@@ -67,29 +72,14 @@ func (t *table) request(p plan, vals []vtab.Value) request {
 	return r
 }
 
-// shardOf gives the shard for a value of a condition that names one; -1 is none. It is nil for other conditions.
-func (t *table) shardOf(c condition) func(uint64) int {
-	switch {
-	case c.operator == "=" && c.column.name == "biz_id":
-		return t.Layout.Shard
-	case c.operator == "=" && c.column.name == "job_id":
-		return func(id uint64) int {
-			if shard, ok := t.Layout.ShardOf(id); ok {
-				return shard
-			}
-			return -1
-		}
-	}
-	return nil
-}
-
-// only leaves the tables that belong to a shard.
-func (r *request) only(l sharding.Layout, shard int) {
-	if shard < 0 || !slices.Contains(r.databases, l.Database(shard)) || l.Table(shard) < r.first || l.Table(shard) >= r.end {
+// only leaves the table of a shard, or none.
+func (r *request) only(l sharding.Layout, shard int, exists bool) {
+	database, table := l.Database(shard), l.Table(shard)
+	if !exists || !slices.Contains(r.databases, database) || table < r.first || table >= r.end {
 		r.databases = nil
 		return
 	}
-	r.databases, r.first, r.end = []int{l.Database(shard)}, l.Table(shard), l.Table(shard)+1
+	r.databases, r.first, r.end = []int{database}, table, table+1
 }
 
 // sum of LIMIT and OFFSET; false where there is no limit.
@@ -104,7 +94,8 @@ func sum(limits []vtab.Value) (n int64, ok bool) {
 	return n, len(limits) > 0
 }
 
-// argument is the condition for the servers, if they compare as SQLite does.
+// argument is what to send for a condition and its value; not ok if the servers
+// would not compare as SQLite does.
 func (t *table) argument(c condition, v vtab.Value) (operator string, arg any, ok bool) {
 	operator = c.operator
 	if operator != "=" && !t.comparesAlike(c.column) {
@@ -119,17 +110,15 @@ func (t *table) argument(c condition, v vtab.Value) (operator string, arg any, o
 		if arg = id; !t.MySQL {
 			arg = int64(id)
 		}
-	case moment:
-		var s string
-		if s, ok = v.(string); ok && t.MySQL {
+	case moment, text:
+		s, isText := v.(string)
+		if !isText || t.collates || t.MySQL && !utf8.ValidString(s) {
+			return "", nil, false
+		}
+		if c.column.kind == moment && t.MySQL {
 			return momentArgument(operator, s)
 		}
-		arg = strings.Clone(s)
-	case text:
-		var s string
-		s, ok = v.(string)
-		ok = ok && !t.collates && (!t.MySQL || utf8.ValidString(s))
-		arg = strings.Clone(s)
+		arg, ok = strings.Clone(s), true
 	}
 	return operator, arg, ok
 }

@@ -51,12 +51,17 @@ type condition struct {
 	operator string
 }
 
+// namesShard tells whether all rows that the condition wants are in one table.
+func (c condition) namesShard() bool {
+	return c.operator == "=" && (c.column.name == "biz_id" || c.column.name == "job_id")
+}
+
 var operators = map[vtab.ConstraintOp]string{
 	vtab.OpEQ: "=", vtab.OpLT: "<", vtab.OpLE: "<=", vtab.OpGT: ">", vtab.OpGE: ">=",
 }
 
-// BestIndex takes every condition that the servers can check. SQLite offers LIMIT
-// where nothing else picks rows, and gives it only if all conditions are taken.
+// BestIndex takes every condition that the servers may check. SQLite offers a LIMIT
+// only where WHERE and ORDER BY are all it does, and only if all conditions are taken.
 func (t *table) BestIndex(info *vtab.IndexInfo) error {
 	var p plan
 	for i := range t.schema.columns {
@@ -64,7 +69,7 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 			p.columns = append(p.columns, i)
 		}
 	}
-	args, oneShard := 0, false
+	args := 0
 	take := func(c *vtab.Constraint) {
 		c.ArgIndex = args
 		args++
@@ -77,12 +82,12 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 			continue
 		}
 		take(c)
-		p.conditions = append(p.conditions, condition{t.schema.columns[c.Column], operator})
-		oneShard = oneShard || t.shardOf(p.conditions[len(p.conditions)-1]) != nil
+		taken := condition{t.schema.columns[c.Column], operator}
+		p.conditions = append(p.conditions, taken)
 		info.EstimatedRows = max(info.EstimatedRows/8, 10)
-	}
-	if oneShard {
-		info.EstimatedRows = 10
+		if taken.namesShard() {
+			info.EstimatedRows = 10
+		}
 	}
 	info.EstimatedCost = float64(info.EstimatedRows)
 	var sorted bool

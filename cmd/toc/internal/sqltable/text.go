@@ -43,6 +43,8 @@ func parse(text string) (query, error) {
 			ended = true
 		case "INSERT", "UPDATE", "DELETE", "INTO": // all reserved: they are no names
 			return q, refused(token, "a statement that writes")
+		case "?", ":", "@":
+			return q, fmt.Errorf("near %q: there are no parameters; write the value itself", token)
 		case "COLLATE":
 			q.collates = true
 		}
