@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -103,10 +102,10 @@ func (a *App) working() []int {
 type status struct{ *App }
 
 // Cluster tells who owns what.
-func (s status) Cluster(context.Context) (httpapi.Cluster, error) {
-	c := httpapi.Cluster{Node: s.node, Partitions: s.layout.Partitions}
+func (s status) Cluster(context.Context) (wire.Cluster, error) {
+	c := wire.Cluster{Node: s.node, Partitions: s.layout.Partitions}
 	for _, m := range s.cluster.Members() {
-		node := httpapi.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		node := wire.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
 		if m.Name == s.node {
 			node.Partitions = s.working()
 		}
@@ -116,13 +115,13 @@ func (s status) Cluster(context.Context) (httpapi.Cluster, error) {
 }
 
 // BizTypes tells what each business type has to do on this node.
-func (s status) BizTypes(context.Context) ([]httpapi.BizType, error) {
+func (s status) BizTypes(context.Context) ([]wire.BizType, error) {
 	overdue := s.scanner.Overdue()
-	list := []httpapi.BizType{}
+	list := []wire.BizType{}
 	for _, b := range s.catalog.Load().All() {
 		stats := s.queue.Stats(b.ID)
-		list = append(list, httpapi.BizType{
-			ID: taskjson.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
+		list = append(list, wire.BizType{
+			ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 			QueueDepth: stats.Depth, Running: stats.Running, Overdue: overdue[b.ID].Count,
 		})
 	}
@@ -133,9 +132,9 @@ func (s status) BizTypes(context.Context) ([]httpapi.BizType, error) {
 // what is known. A database that is down leaves it ready and is told, and so does a lost
 // Consul: submits are accepted all the same. It asks nobody: what it says is a second
 // old.
-func (s status) Ready(context.Context) httpapi.Readiness {
+func (s status) Ready(context.Context) wire.Readiness {
 	list, ready := s.troubles()
-	r := httpapi.Readiness{Ready: ready, Degraded: []string{}}
+	r := wire.Readiness{Ready: ready, Degraded: []string{}}
 	for _, t := range list {
 		r.Degraded = append(r.Degraded, t.text)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // ChangeOption is a condition of a change.
@@ -43,7 +43,7 @@ type Key struct {
 }
 
 func (k Key) query() (url.Values, error) {
-	bizID, err := taskjson.BizIDOf(k.BizID, k.BizKey)
+	bizID, err := wire.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
 		return nil, invalid("query.biz_id", err.Error())
 	}
@@ -87,11 +87,9 @@ func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) e
 }
 
 func (c *Client) cancel(ctx context.Context, path string, query url.Values, opts []ChangeOption) error {
-	var out struct {
-		Outcome string `json:"outcome"`
-	}
+	var out wire.Cancelled
 	_, err := c.do(ctx, http.MethodPost, path, query, nil, &out, opts...)
-	if err == nil && out.Outcome != "cancelled" { // whatever answered is no timeout center
+	if err == nil && out.Outcome != wire.OutcomeCancelled { // whatever answered is no timeout center
 		err = fmt.Errorf("%s: the answer has the outcome %.64q", path, out.Outcome)
 	}
 	return err
@@ -124,20 +122,11 @@ func (c *Client) reschedule(ctx context.Context, path string, query url.Values, 
 	if change.Attribute != nil && !utf8.ValidString(*change.Attribute) {
 		return t, notText("attribute")
 	}
-	body := struct {
-		ActionTime string  `json:"action_time,omitempty"`
-		Delay      string  `json:"delay,omitempty"`
-		Attribute  *string `json:"attribute,omitempty"`
-		Timeout    string  `json:"timeout,omitempty"`
-	}{Attribute: change.Attribute}
+	body := wire.ChangeRequest{Delay: (*wire.Duration)(change.Delay), Attribute: change.Attribute, Timeout: wire.Duration(change.Timeout)}
 	if !change.ActionTime.IsZero() {
-		body.ActionTime = change.ActionTime.Format(time.RFC3339Nano)
-	}
-	if change.Delay != nil {
-		body.Delay = change.Delay.String()
-	}
-	if change.Timeout != 0 {
-		body.Timeout = change.Timeout.String()
+		if body.ActionTime, err = actionTime(change.ActionTime); err != nil {
+			return t, err
+		}
 	}
 	_, err = c.do(ctx, http.MethodPatch, path, query, body, &t, opts...)
 	return t, err

@@ -5,11 +5,14 @@
 //		BizType: "order_close", BizID: 42, Delay: 30 * time.Minute, DedupKey: "order-42-unpaid",
 //	})
 //
-// Go values come in and go out; a refusal is an *Error that carries what the
-// server said. It refuses to know the server's rooms: it shares with them only
-// the JSON form of a task (package taskjson). It repeats nothing by itself: a
-// submit that got no answer may or may not be stored, and is safe to repeat only
-// with a DedupKey.
+// Go values come in and go out. A refusal is an *Error that carries what the
+// server said; errors.Is and errors.As find the errors of package task in it:
+//
+//	if errors.Is(err, task.ErrUnavailable) { … } // try again
+//
+// It shares with the server only the JSON shapes (package wire) and the words (package
+// task). It repeats nothing by itself: a submit that got no answer may or may not be
+// stored, and is safe to repeat only with a DedupKey.
 package client
 
 import (
@@ -23,17 +26,23 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
-// Task is a task as the API answers it.
-type Task = taskjson.Task
-
-// ID is a 64-bit id, such as a job_id.
-type ID = taskjson.ID
-
-// BizID is a business's own id: a number, or a text.
-type BizID = taskjson.BizID
+// The answers of the API, as package wire declares them.
+type (
+	Task        = wire.Task        // a task
+	ID          = wire.ID          // a 64-bit id, such as a job_id
+	BizID       = wire.BizID       // a business's own id: a number, or a text
+	BatchResult = wire.BatchResult // what became of one task of a batch
+	TaskError   = wire.BatchError  // why one task of a batch was not stored
+	Page        = wire.Page        // a part of a list of tasks
+	RedriveDead = wire.RedriveRequest
+	Redriven    = wire.Redriven // what became of a RedriveDead
+	Cluster     = wire.Cluster  // who owns what
+	Node        = wire.Node     // one node of the cluster
+	BizType     = wire.BizType  // a business type and how much it has to do on the node that answered
+)
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {

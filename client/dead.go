@@ -19,19 +19,6 @@ func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
 	return p, err
 }
 
-// RedriveDead asks to redrive many dead tasks.
-type RedriveDead struct {
-	BizType string `json:"biz_type,omitempty"` // name; empty: all
-	Limit   int    `json:"limit,omitempty"`    // at most this many; 0: all
-	DryRun  bool   `json:"dry_run,omitempty"`  // count only
-}
-
-// Redriven answers RedriveDead.
-type Redriven struct {
-	Matched  int `json:"matched"`  // dead tasks that match, whatever the limit
-	Redriven int `json:"redriven"` // of those, put back to pending
-}
-
 // RedriveDead puts the dead tasks that match back to pending, attempts 0, due
 // now. It may take a while; when ctx ends it stops where it is.
 func (c *Client) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, error) {

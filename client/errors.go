@@ -8,9 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
-// Error is the server's refusal: an RFC 9457 problem.
+// Error is the server's refusal: an RFC 9457 problem. errors.Is and errors.As find in it what
+// it stands for in package task; see Unwrap.
 type Error struct {
 	Status  int          `json:"status"`  // HTTP status
 	Title   string       `json:"title"`   // the status in words
@@ -38,6 +42,48 @@ func (e *Error) Error() string {
 		parts[i] = f.Location + ": " + f.Message
 	}
 	return fmt.Sprintf("%d %s: %s", e.Status, e.Title, strings.Join(parts, "; "))
+}
+
+// Unwrap gives the errors of package task that the refusal stands for, by its status:
+//
+//	404  task.ErrNotFound
+//	409  *task.ConflictError; its JobID is 0: a problem does not name it
+//	412  *task.ChangedError; its Task has BizType 0: a problem names it by its name
+//	422  *task.FieldError, one for each field that is wrong
+//	503  task.ErrUnavailable; task.ErrLocked or task.ErrNotBegun, too, if that is known
+func (e *Error) Unwrap() (known []error) {
+	switch e.Status {
+	case http.StatusNotFound:
+		return []error{task.ErrNotFound}
+	case http.StatusConflict:
+		switch c := task.Conflict(e.Outcome); c {
+		case task.ConflictProcessed, task.ConflictCancelled, task.ConflictDead, task.ConflictRunning, task.ConflictPending:
+			return []error{&task.ConflictError{Conflict: c}}
+		}
+	case http.StatusPreconditionFailed:
+		if e.Task != nil {
+			if t, err := e.Task.Task(0); err == nil {
+				return []error{&task.ChangedError{Task: t}}
+			}
+		}
+	case http.StatusUnprocessableEntity:
+		for _, f := range e.Errors {
+			_, field, found := strings.Cut(f.Location, ".") // body.delay is the field delay
+			if !found {
+				field = f.Location
+			}
+			known = append(known, &task.FieldError{Field: field, Message: f.Message})
+		}
+	case http.StatusServiceUnavailable:
+		known = []error{task.ErrUnavailable}
+		switch {
+		case strings.HasPrefix(e.Detail, wire.DetailLocked):
+			known = append(known, task.ErrLocked)
+		case strings.HasPrefix(e.Detail, wire.DetailNotBegun):
+			known = append(known, task.ErrNotBegun)
+		}
+	}
+	return known
 }
 
 // notText is what a server would answer to a text that is none.
@@ -74,19 +120,4 @@ func refusal(answer *http.Response) error {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	return e
-}
-
-// TaskError says why one task of a batch was not stored.
-type TaskError struct {
-	Field   string `json:"field"` // the field that is wrong; empty if none is
-	Message string `json:"message"`
-	Outcome string `json:"outcome"` // why the first task could not be moved: already_processed, already_cancelled, dead or running
-	Retry   bool   `json:"retry"`   // nothing is wrong with the task: submit it again
-}
-
-func (e *TaskError) Error() string {
-	if e.Field == "" {
-		return e.Message
-	}
-	return e.Field + ": " + e.Message
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // Submit asks for one task. It fires at ActionTime, Delay from when the server gets it, or
@@ -35,44 +35,38 @@ const (
 	Move = "move" // gives it this time, attribute and, where one is given, timeout. One that is not pending, or runs, is a conflict
 )
 
-// submitBody is a Submit as JSON.
-type submitBody struct {
-	BizType    string `json:"biz_type"`
-	BizID      BizID  `json:"biz_id"`
-	ActionTime string `json:"action_time,omitempty"`
-	Delay      string `json:"delay,omitempty"`
-	Attribute  string `json:"attribute,omitempty"`
-	DedupKey   string `json:"dedup_key,omitempty"`
-	Timeout    string `json:"timeout,omitempty"`
-
-	OnDuplicate string `json:"on_duplicate,omitempty"`
-}
-
 // body gives the JSON of a submit, and refuses what JSON cannot carry:
 // encoding/json would send U+FFFD instead.
-func (s Submit) body() (submitBody, error) {
+func (s Submit) body() (wire.SubmitRequest, error) {
+	b := wire.SubmitRequest{
+		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: wire.Duration(s.Timeout), OnDuplicate: wire.OnDuplicate(s.OnDuplicate),
+	}
 	for _, f := range []struct{ name, text string }{{"biz_type", s.BizType}, {"attribute", s.Attribute}, {"dedup_key", s.DedupKey}} {
 		if !utf8.ValidString(f.text) {
-			return submitBody{}, notText(f.name)
+			return b, notText(f.name)
 		}
 	}
-	bizID, err := taskjson.BizIDOf(s.BizID, s.BizKey)
-	if err != nil {
-		return submitBody{}, invalid("body.biz_id", err.Error())
-	}
-	b := submitBody{BizType: s.BizType, BizID: bizID, Attribute: s.Attribute, DedupKey: s.DedupKey, OnDuplicate: s.OnDuplicate}
-	if s.Timeout != 0 {
-		b.Timeout = s.Timeout.String()
+	var err error
+	if b.BizID, err = wire.BizIDOf(s.BizID, s.BizKey); err != nil {
+		return b, invalid("body.biz_id", err.Error())
 	}
 	switch {
 	case !s.ActionTime.IsZero():
-		b.ActionTime = s.ActionTime.Format(time.RFC3339Nano)
+		b.ActionTime, err = actionTime(s.ActionTime)
 	case s.Delay != 0 || s.Now:
-		b.Delay = s.Delay.String()
+		b.Delay = (*wire.Duration)(&s.Delay)
 	default:
-		return submitBody{}, invalid("body.action_time", "is missing; give ActionTime, Delay or Now")
+		err = invalid("body.action_time", "is missing; give ActionTime, Delay or Now")
 	}
-	return b, nil
+	return b, err
+}
+
+// actionTime refuses a year that RFC 3339 cannot write, as of milliseconds that were taken for seconds.
+func actionTime(t time.Time) (*time.Time, error) {
+	if t.Year() < 0 || t.Year() > 9999 {
+		return nil, invalid("body.action_time", fmt.Sprintf("is in the year %d; give one from 0 to 9999", t.Year()))
+	}
+	return &t, nil
 }
 
 // Submitted answers a Submit.
@@ -93,29 +87,18 @@ func (c *Client) Submit(ctx context.Context, s Submit) (Submitted, error) {
 	return out, err
 }
 
-// BatchResult is what became of one task of a batch.
-type BatchResult struct {
-	JobID     ID         `json:"job_id"`
-	Duplicate bool       `json:"duplicate"` // the DedupKey was known: JobID is the first task's, unchanged or moved
-	Err       *TaskError `json:"error"`     // nil: the task is stored
-}
-
 // SubmitBatch stores up to 10,000 tasks, at most 8 MiB of JSON, and answers for
 // each of them, in order. One that is refused does not spoil the rest. After an
 // *Error with a 4xx status none is stored; any other error leaves it open.
 func (c *Client) SubmitBatch(ctx context.Context, list []Submit) ([]BatchResult, error) {
-	body := struct {
-		Tasks []submitBody `json:"tasks"`
-	}{make([]submitBody, len(list))}
+	body := wire.BatchRequest{Tasks: make([]wire.SubmitRequest, len(list))}
 	for i, s := range list {
 		var err error
 		if body.Tasks[i], err = s.body(); err != nil {
 			return nil, fmt.Errorf("task %d: %w", i, err)
 		}
 	}
-	var out struct {
-		Results []BatchResult `json:"results"`
-	}
+	var out wire.BatchAnswer
 	_, err := c.do(ctx, http.MethodPost, "/v1/tasks/batch", nil, body, &out)
 	return out.Results, err
 }
@@ -130,15 +113,9 @@ type List struct {
 	Cursor  string // the NextCursor of the page before; empty: the first page
 }
 
-// Page is a part of a list of tasks.
-type Page struct {
-	Tasks      []Task `json:"tasks"`
-	NextCursor string `json:"next_cursor"` // empty: this is the last page
-}
-
 // List looks up the tasks of a biz_id in the order of their submission.
 func (c *Client) List(ctx context.Context, q List) (Page, error) {
-	bizID, err := taskjson.BizIDOf(q.BizID, q.BizKey)
+	bizID, err := wire.BizIDOf(q.BizID, q.BizKey)
 	if err != nil {
 		return Page{}, invalid("query.biz_id", err.Error())
 	}

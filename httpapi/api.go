@@ -11,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // Desk takes tasks in and changes them; see intake.Desk. Its errors are
@@ -39,9 +40,9 @@ type Desk interface {
 
 // Status knows how the center and its cluster are.
 type Status interface {
-	Cluster(ctx context.Context) (Cluster, error)
-	BizTypes(ctx context.Context) ([]BizType, error)
-	Ready(ctx context.Context) Readiness
+	Cluster(ctx context.Context) (wire.Cluster, error)
+	BizTypes(ctx context.Context) ([]wire.BizType, error)
+	Ready(ctx context.Context) wire.Readiness
 }
 
 // Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there

@@ -17,8 +17,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// body is embedded by the input of a route that takes a body of type T, whose
-// pointer is an object. huma calls Resolve before the handler.
+// body is embedded by the input of a route that takes a body of type T, a struct.
+// huma calls Resolve before the handler.
 type body[T any] struct{ sent T }
 
 // Resolve reads the request's body.
@@ -36,7 +36,7 @@ func (b *body[T]) Resolve(ctx huma.Context) []error {
 		return []error{&bodyError{http.StatusBadRequest, err.Error()}}
 	}
 	var errs []error
-	for _, f := range fill(any(&b.sent).(object), value) {
+	for _, f := range fill(&b.sent, value) {
 		errs = append(errs, located("body", f.field, f.message))
 	}
 	return errs

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // These routes know a task by its caller's own key: its job_id is looked up, and
@@ -41,7 +42,7 @@ func (a *api) getByKey(ctx context.Context, in *getByKeyInput) (*taskOutput, err
 type changeByKeyInput struct {
 	ByKey
 	Condition
-	body[changeRequest]
+	body[wire.ChangeRequest]
 }
 
 // Resolve reads the header and the body.
@@ -54,7 +55,7 @@ func (a *api) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutpu
 	if err != nil {
 		return nil, err
 	}
-	return a.one(a.desk.Reschedule(ctx, t.JobID, in.sent.change(in.tags)))
+	return a.one(a.desk.Reschedule(ctx, t.JobID, changeOf(&in.sent, in.tags)))
 }
 
 type cancelByKeyInput struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 type listDeadInput struct {
@@ -17,23 +18,14 @@ func (a *api) listDead(ctx context.Context, in *listDeadInput) (*pageOutput, err
 	return a.page(ctx, listDead, p, err)
 }
 
-type redriveDeadInput struct{ body[redriveRequest] }
+type redriveDeadInput struct{ body[wire.RedriveRequest] }
 
-// Redriven answers a redrive of many tasks.
-type Redriven struct {
-	Matched  int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
-	Redriven int `json:"redriven" doc:"Of those, put back to pending; 0 in a dry run."`
-}
-
-type redriveDeadOutput struct{ Body Redriven }
+type redriveDeadOutput struct{ Body wire.Redriven }
 
 func (a *api) redriveDead(ctx context.Context, in *redriveDeadInput) (*redriveDeadOutput, error) {
-	asked := &in.sent
-	r, err := a.desk.RedriveDead(ctx, intake.RedriveDead{
-		BizType: asked.BizType.value, Limit: asked.Limit.value, DryRun: asked.DryRun.value,
-	})
+	r, err := a.desk.RedriveDead(ctx, intake.RedriveDead{BizType: in.sent.BizType, Limit: in.sent.Limit, DryRun: in.sent.DryRun})
 	if err != nil {
 		return nil, err
 	}
-	return &redriveDeadOutput{Redriven{Matched: r.Matched, Redriven: r.Redriven}}, nil
+	return &redriveDeadOutput{wire.Redriven(r)}, nil
 }

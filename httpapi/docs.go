@@ -28,6 +28,7 @@ var (
 // serves them.
 func (a *api) serveDocs() {
 	doc := a.huma.OpenAPI()
+	a.documentNumbers()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
 	asJSON, err := json.Marshal(doc)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,17 +85,17 @@ func newCenter(t testing.TB) *center {
 // calm is the status of a center in order.
 type calm struct{}
 
-func (calm) Cluster(context.Context) (httpapi.Cluster, error) {
-	return httpapi.Cluster{Node: "n1", Partitions: 4, Nodes: []httpapi.Node{
+func (calm) Cluster(context.Context) (wire.Cluster, error) {
+	return wire.Cluster{Node: "n1", Partitions: 4, Nodes: []wire.Node{
 		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081"},
 	}}, nil
 }
 
-func (calm) BizTypes(context.Context) ([]httpapi.BizType, error) {
-	return []httpapi.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
+func (calm) BizTypes(context.Context) ([]wire.BizType, error) {
+	return []wire.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
 }
 
-func (calm) Ready(context.Context) httpapi.Readiness { return httpapi.Readiness{Ready: true} }
+func (calm) Ready(context.Context) wire.Readiness { return wire.Readiness{Ready: true} }
 
 // answer is what came back.
 type answer struct {

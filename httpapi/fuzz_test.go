@@ -17,7 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // FuzzSubmit sends any body to POST /v1/tasks of a real desk. It never panics
@@ -49,12 +49,12 @@ func FuzzSubmit(f *testing.F) {
 			require.Len(t, s.tasks, 1)
 			got := a.read(t, 201)
 			requireSame(t, body, got)
-			stored := taskjson.BizID{Number: s.tasks[0].BizID, Key: s.tasks[0].BizKey}
+			stored := wire.BizID{Number: s.tasks[0].BizID, Key: s.tasks[0].BizKey}
 			require.Equal(t, got["biz_id"], stored.String())
-			again, err := taskjson.ParseBizID(stored.String())
+			again, err := wire.ParseBizID(stored.String())
 			require.NoError(t, err)
 			require.Equal(t, stored, again)
-			require.Equal(t, got["action_time"], taskjson.Time(s.tasks[0].ActionTime).String())
+			require.Equal(t, got["action_time"], wire.Time(s.tasks[0].ActionTime).String())
 		case 400, 422:
 			require.Empty(t, s.tasks)
 			require.NotEmpty(t, a.problem(t, a.Code).locations())
@@ -145,13 +145,13 @@ func FuzzBatch(f *testing.F) {
 		}
 		var sent struct{ Tasks []json.RawMessage }
 		require.NoError(t, json.Unmarshal(body, &sent))
-		var answered httpapi.BatchAnswer
+		var answered wire.BatchAnswer
 		require.NoError(t, json.Unmarshal(a.Body.Bytes(), &answered))
 		require.Len(t, answered.Results, len(sent.Tasks))
 		stored := 0
 		for _, r := range answered.Results {
-			require.NotEqual(t, r.JobID == nil, r.Error == nil)
-			if r.JobID != nil {
+			require.NotEqual(t, r.JobID == 0, r.Err == nil)
+			if r.JobID != 0 {
 				stored++
 			}
 		}

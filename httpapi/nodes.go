@@ -10,6 +10,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // forwardedHeader marks a request that another node has handed on; its value is
@@ -39,15 +40,14 @@ func fromPeer(ctx huma.Context) huma.Context {
 	return huma.WithContext(ctx, intake.Forwarded(ctx.Context()))
 }
 
-type wakeInput struct{ body[wakeRequest] }
+type wakeInput struct{ body[wire.WakeRequest] }
 
-// Woken answers a wake.
-type Woken struct {
-	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`
-}
-
-type wakeOutput struct{ Body Woken }
+type wakeOutput struct{ Body wire.Woken }
 
 func (a *api) wake(ctx context.Context, in *wakeInput) (*wakeOutput, error) {
-	return &wakeOutput{Woken{Taken: a.desk.Wake(ctx, in.sent.JobIDs.list)}}, nil
+	jobIDs := make([]uint64, len(in.sent.JobIDs))
+	for i, id := range in.sent.JobIDs {
+		jobIDs[i] = uint64(id)
+	}
+	return &wakeOutput{wire.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
 }

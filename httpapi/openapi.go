@@ -15,7 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // serveDocs: huma would make them at the first request, unguarded.
 func (a *api) newHuma() huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	schemas.RegisterTypeAlias(reflect.TypeFor[taskjson.ID](), reflect.TypeFor[idParam]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[wire.ID](), reflect.TypeFor[idParam]())
 	format := huma.Format{Marshal: writeJSON, Unmarshal: json.Unmarshal}
 	cfg := huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -59,7 +59,7 @@ func (a *api) newHuma() huma.API {
 
 // writeJSON writes an answer. Tasks know a faster way than encoding/json.
 func writeJSON(w io.Writer, v any) error {
-	t, ok := v.(taskjson.Task)
+	t, ok := v.(wire.Task)
 	if !ok {
 		switch v := v.(type) {
 		case *huma.ErrorModel:
@@ -135,6 +135,19 @@ func (a *api) document(op huma.Operation, input any) {
 			Content:     map[string]*huma.MediaType{typeProblem: {Schema: schemas.Schema(reflect.TypeFor[problem](), true, "")}},
 		}
 	}
+}
+
+// documentNumbers adds that bodies take ids as numbers, too, and a limit of any size. Of package wire's
+// types huma knows only how answers write them.
+func (a *api) documentNumbers() {
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	least, most := 0.0, float64(1<<64)
+	number := &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}
+	bizID := schemas["SubmitRequest"].Properties["biz_id"]
+	bizID.Type, bizID.OneOf = "", []*huma.Schema{bizIDSchema(), number}
+	jobIDs := schemas["WakeRequest"].Properties["job_ids"]
+	jobIDs.Items = &huma.Schema{OneOf: []*huma.Schema{jobIDs.Items, number}}
+	schemas["RedriveRequest"].Properties["limit"].Format = ""
 }
 
 func operationOf(p *huma.PathItem, method string) *huma.Operation {

@@ -14,7 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 const idPattern = "^[0-9]{1,20}$"
@@ -24,7 +24,7 @@ type idParam struct{ value uint64 }
 
 // UnmarshalText reads decimal digits.
 func (p *idParam) UnmarshalText(digits []byte) error {
-	n, err := taskjson.ParseID(string(digits))
+	n, err := wire.ParseID(string(digits))
 	p.value = uint64(n)
 	return err
 }
@@ -35,7 +35,7 @@ func (idParam) Schema(huma.Registry) *huma.Schema {
 }
 
 // bizIDParam is a biz_id in a query: a number or a text.
-type bizIDParam struct{ taskjson.BizID }
+type bizIDParam struct{ wire.BizID }
 
 // Schema tells what is read.
 func (bizIDParam) Schema(huma.Registry) *huma.Schema { return bizIDSchema() }

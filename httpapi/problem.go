@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // problem is an RFC 9457 problem, in huma's form.
@@ -19,7 +19,7 @@ type problem struct {
 	// Outcome says in a word why a change did not apply. Only with status 409.
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running,pending" doc:"Why the change did not apply."`
 	// Task is the task as it stands. Only with status 412.
-	Task *taskjson.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
+	Task *wire.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
 
 	headers http.Header
 }
@@ -54,8 +54,6 @@ func located(where, field, message string) *huma.ErrorDetail {
 const (
 	detailUnavailable = "the center cannot decide this now, and what was asked may or may not be done; try again"
 	detailRepeat      = ". A submit with a dedup_key is safe to repeat."
-	detailLocked      = "another transaction has locked the task's row or its table: nothing was changed; try again"
-	detailNotBegun    = "the task's database is out of reach: nothing was changed; try again"
 	detailInternal    = "the center failed; its log says why"
 )
 
@@ -106,9 +104,9 @@ func unavailableText(op huma.Operation, err error) string {
 func undecided(op huma.Operation, err error) string {
 	switch {
 	case errors.Is(err, task.ErrLocked):
-		return detailLocked
+		return wire.DetailLocked
 	case errors.Is(err, task.ErrNotBegun):
-		return detailNotBegun
+		return wire.DetailNotBegun
 	case op.Method == http.MethodGet:
 		return "the store cannot be read now; try again"
 	case op.OperationID == "submit-task":

@@ -20,6 +20,7 @@ import (
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // calls is one request for each route that asks the desk.
@@ -51,16 +52,16 @@ func newFake(d *fakeDesk, with ...func(*httpapi.Config)) http.Handler {
 // failing is a status that fails as the desk does.
 type failing struct{ d *fakeDesk }
 
-func (f failing) Cluster(ctx context.Context) (httpapi.Cluster, error) {
-	return httpapi.Cluster{}, f.d.called(ctx)
+func (f failing) Cluster(ctx context.Context) (wire.Cluster, error) {
+	return wire.Cluster{}, f.d.called(ctx)
 }
 
-func (f failing) BizTypes(ctx context.Context) ([]httpapi.BizType, error) {
+func (f failing) BizTypes(ctx context.Context) ([]wire.BizType, error) {
 	return nil, f.d.called(ctx)
 }
 
-func (f failing) Ready(context.Context) httpapi.Readiness {
-	return httpapi.Readiness{Degraded: []string{"database 3 does not answer"}}
+func (f failing) Ready(context.Context) wire.Readiness {
+	return wire.Readiness{Degraded: []string{"database 3 does not answer"}}
 }
 
 func TestTableOfErrors(t *testing.T) {

@@ -9,22 +9,22 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
-type submitInput struct{ body[submitRequest] }
+type submitInput struct{ body[wire.SubmitRequest] }
 
 type submitOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"Where the task can be read."`
 	ETag     string `header:"ETag" doc:"Names this state of the task; for If-Match."`
-	Body     taskjson.Task
+	Body     wire.Task
 }
 
 // submit stores one task: 201, or 200 with the first task if its dedup_key is
 // known.
 func (a *api) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
-	s, err := a.desk.Submit(ctx, in.sent.submit())
+	s, err := a.desk.Submit(ctx, submitOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (a *api) submit(ctx context.Context, in *submitInput) (*submitOutput, error
 
 // shape is a task as JSON. A task whose business type is configured no longer
 // shows its id.
-func (a *api) shape(t task.Task) taskjson.Task {
+func (a *api) shape(t task.Task) wire.Task {
 	b, ok := a.desk.Types().ByID(t.BizType)
 	if !ok {
 		b.Name = strconv.FormatUint(t.BizType, 10)
 	}
-	return taskjson.From(t, b.Name)
+	return wire.From(t, b.Name)
 }
 
 type taskInput struct {
@@ -52,7 +52,7 @@ type taskInput struct {
 
 type taskOutput struct {
 	ETag string `header:"ETag" doc:"Names this state of the task; for If-Match."`
-	Body taskjson.Task
+	Body wire.Task
 }
 
 func (a *api) one(t task.Task, err error) (*taskOutput, error) {
@@ -69,7 +69,7 @@ func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, e
 		return nil, err
 	}
 	if r, runs := a.desk.Running(ctx, t); runs {
-		out.Body.Running = &taskjson.Running{Node: r.Node, Since: taskjson.Time(r.Since)}
+		out.Body.Running = &wire.Running{Node: r.Node, Since: wire.Time(r.Since)}
 	}
 	return out, nil
 }
@@ -82,7 +82,7 @@ func (a *api) get(ctx context.Context, in *taskInput) (*taskOutput, error) {
 type changeInput struct {
 	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
 	Condition
-	body[changeRequest]
+	body[wire.ChangeRequest]
 }
 
 // Resolve reads the header and the body.
@@ -91,7 +91,7 @@ func (in *changeInput) Resolve(ctx huma.Context) []error {
 }
 
 func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
-	return a.one(a.desk.Reschedule(ctx, in.JobID.value, in.sent.change(in.tags)))
+	return a.one(a.desk.Reschedule(ctx, in.JobID.value, changeOf(&in.sent, in.tags)))
 }
 
 type conditionalInput struct {
@@ -103,12 +103,7 @@ func (a *api) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, e
 	return a.one(a.desk.RedriveIf(ctx, in.JobID.value, in.tags))
 }
 
-// Cancelled answers a cancel.
-type Cancelled struct {
-	Outcome string `json:"outcome" enum:"cancelled"`
-}
-
-type cancelOutput struct{ Body Cancelled }
+type cancelOutput struct{ Body wire.Cancelled }
 
 func (a *api) cancel(ctx context.Context, in *conditionalInput) (*cancelOutput, error) {
 	return a.cancelled(a.desk.CancelIf(ctx, in.JobID.value, in.tags))
@@ -118,7 +113,7 @@ func (a *api) cancelled(err error) (*cancelOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cancelOutput{Cancelled{Outcome: "cancelled"}}, nil
+	return &cancelOutput{wire.Cancelled{Outcome: wire.OutcomeCancelled}}, nil
 }
 
 type listInput struct {
@@ -129,13 +124,7 @@ type listInput struct {
 	Cursor  taskCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-// Page is a part of a list of tasks.
-type Page struct {
-	Tasks      []taskjson.Task `json:"tasks" nullable:"false"`
-	NextCursor string          `json:"next_cursor,omitempty" doc:"Asks for the next page. Left out on the last one."`
-}
-
-type pageOutput struct{ Body Page }
+type pageOutput struct{ Body wire.Page }
 
 func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
 	q := intake.List{BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
@@ -161,7 +150,7 @@ func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*p
 	if err != nil {
 		return nil, err
 	}
-	out := &pageOutput{Page{Tasks: make([]taskjson.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
+	out := &pageOutput{wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
 	for i, t := range p.Tasks {
 		out.Body.Tasks[i] = a.shape(t)
 	}

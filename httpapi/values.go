@@ -11,152 +11,109 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
-// The types of a body's fields. Each reads itself from JSON and says, as a
-// schema, what it takes.
-
-// text is a string of valid UTF-8.
-type text struct {
-	given
-	value string
+// read reads a JSON value into a field of a body.
+func read(field any, value []byte) error {
+	switch field := field.(type) {
+	case *wire.BizID:
+		if value[0] != '"' {
+			return field.UnmarshalJSON(value)
+		}
+	case *[]wire.ID:
+		return readList(field, value, intake.MaxWake, "ids", "requests", (*wire.ID).UnmarshalJSON)
+	case *[]batchItem:
+		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
+	case *int:
+		n, err := strconv.Atoi(string(value))
+		if err != nil || n < 1 {
+			return fmt.Errorf("%s is not a whole number, 1 or more", clip(string(value)))
+		}
+		*field = n
+		return nil
+	case *bool:
+		if kindOf(value) != "a boolean" {
+			return fmt.Errorf("must be true or false, not %s", kindOf(value))
+		}
+		*field = value[0] == 't'
+		return nil
+	}
+	s, err := unquote(value)
+	if err != nil {
+		return err
+	}
+	return readText(field, s)
 }
 
-func (t *text) read(value []byte) (err error) {
-	t.value, err = unquote(value)
+// readText reads a field whose JSON is a string.
+func readText(field any, s string) (err error) {
+	switch field := field.(type) {
+	case *string:
+		*field = s
+	case **string:
+		*field = new(s)
+	case *wire.BizID:
+		*field, err = wire.ParseBizID(s)
+	case *wire.OnDuplicate:
+		*field = wire.OnDuplicate(s)
+		if s != string(intake.Keep) && s != string(intake.Move) {
+			err = fmt.Errorf("%.64q is neither keep nor move", s)
+		}
+	case **time.Time:
+		*field, err = readTime(s)
+	case **wire.Duration:
+		var d wire.Duration
+		d, err = readDuration(s)
+		*field = new(d)
+	case *wire.Duration: // a time-out: the desk knows its bounds, but takes 0s for none
+		if *field, err = readDuration(s); err == nil && *field == 0 {
+			err = errors.New("0s is out of range; give 1ms to 24h")
+		}
+	default:
+		panic(fmt.Sprintf("a body has a field of type %T, which nothing here reads", field))
+	}
 	return err
 }
 
-func (text) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
-
-// bizID is a biz_id: a number, as a string or a number, or a text.
-type bizID struct {
-	given
-	value taskjson.BizID
-}
-
-func (b *bizID) read(value []byte) error {
-	if value[0] != '"' {
-		return b.value.UnmarshalJSON(value)
-	}
-	s, err := unquote(value)
-	if err != nil {
-		return err
-	}
-	return b.value.UnmarshalText([]byte(s))
-}
-
-func (bizID) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{OneOf: []*huma.Schema{bizIDSchema(), idNumberSchema()}}
-}
-
-func idNumberSchema() *huma.Schema {
-	least, most := 0.0, float64(1<<64)
-	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}
-}
-
-// moment is an RFC 3339 time.
-type moment struct {
-	given
-	value time.Time
-}
-
-func (m *moment) read(value []byte) error {
-	s, err := unquote(value)
-	if err != nil {
-		return err
-	}
-	err = m.value.UnmarshalText([]byte(s))
+func readTime(s string) (*time.Time, error) {
+	var t time.Time
+	err := t.UnmarshalText([]byte(s))
 	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") { // package time takes T1:04:05,5Z too
-		return fmt.Errorf("%.40q is not an RFC 3339 time; write it like 2026-01-02T15:04:05Z", s)
+		return nil, fmt.Errorf("%.40q is not an RFC 3339 time; write it like 2026-01-02T15:04:05Z", s)
 	}
-	return nil
+	return &t, nil
 }
 
-func (moment) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
-}
-
-// span is a Go duration.
-type span struct {
-	given
-	value time.Duration
-}
-
-func (d *span) read(value []byte) error {
-	s, err := unquote(value)
+func readDuration(s string) (wire.Duration, error) {
+	d, err := time.ParseDuration(s)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m", s)
 	}
-	if d.value, err = time.ParseDuration(s); err != nil {
-		return fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m", s)
+	return wire.Duration(d), nil
+}
+
+// readList reads an array of 1 to most things, each by readOne. more is what to send if there are more.
+func readList[T any](list *[]T, value []byte, most int, things, more string, readOne func(*T, []byte) error) error {
+	if value[0] != '[' {
+		return fmt.Errorf("must be an array, not %s", kindOf(value))
+	}
+	for item := range elements(value) {
+		n := len(*list)
+		if n == most {
+			return fmt.Errorf("holds more than %d %s; send several %s", most, things, more)
+		}
+		*list = append(*list, *new(T))
+		if err := readOne(&(*list)[n], item); err != nil {
+			return fmt.Errorf("at place %d: %w", n, err)
+		}
+	}
+	if len(*list) == 0 {
+		return fmt.Errorf("is empty; give 1 to %d %s", most, things)
 	}
 	return nil
 }
-
-func (span) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
-
-// timeout is how long a run may take. The desk knows the bounds; to it 0s is none.
-type timeout struct{ span }
-
-func (t *timeout) read(value []byte) error {
-	err := t.span.read(value)
-	if err == nil && t.value == 0 {
-		err = errors.New("0s is out of range; give 1ms to 24h")
-	}
-	return err
-}
-
-// onDuplicate is keep or move.
-type onDuplicate struct{ text }
-
-func (o *onDuplicate) read(value []byte) error {
-	err := o.text.read(value)
-	if err == nil && o.value != string(intake.Keep) && o.value != string(intake.Move) {
-		err = fmt.Errorf("%.64q is neither keep nor move", o.value)
-	}
-	return err
-}
-
-// count is a whole number, 1 or more.
-type count struct {
-	given
-	value int
-}
-
-func (c *count) read(value []byte) error {
-	n, err := strconv.Atoi(string(value))
-	if err != nil || n < 1 {
-		return fmt.Errorf("%s is not a whole number, 1 or more", clip(string(value)))
-	}
-	c.value = n
-	return nil
-}
-
-func (count) Schema(huma.Registry) *huma.Schema {
-	least := 1.0
-	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least}
-}
-
-// flag is true or false.
-type flag struct {
-	given
-	value bool
-}
-
-func (f *flag) read(value []byte) error {
-	if kindOf(value) != "a boolean" {
-		return fmt.Errorf("must be true or false, not %s", kindOf(value))
-	}
-	f.value = value[0] == 't'
-	return nil
-}
-
-func (flag) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean} }
 
 // unquote gives the text of a JSON string. What is no text is refused, where
 // encoding/json would put U+FFFD.

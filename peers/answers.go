@@ -12,7 +12,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // conflicts are the outcomes that a 409 can name.
@@ -81,7 +81,7 @@ func (p *Peers) row(answered client.Task, jobID uint64) (task.Task, error) {
 	}
 	b, known := p.cfg.Types().ByName(answered.BizType)
 	if !known { // taken out of the configuration: then it is shown by its id
-		id, err := taskjson.ParseID(answered.BizType)
+		id, err := wire.ParseID(answered.BizType)
 		if err != nil {
 			return task.Task{}, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
 		}

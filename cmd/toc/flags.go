@@ -7,7 +7,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // mustBeGiven marks flags as required. A name that is no flag is a mistake in this
@@ -22,7 +22,7 @@ func mustBeGiven(cmd *cobra.Command, names ...string) {
 
 // jobID reads an ID argument.
 func jobID(arg string) (uint64, error) {
-	id, err := taskjson.ParseID(arg)
+	id, err := wire.ParseID(arg)
 	if err != nil {
 		return 0, usageError{err}
 	}

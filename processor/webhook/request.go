@@ -17,7 +17,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // The headers of a call, in the form that http.Header keeps.
@@ -87,7 +87,7 @@ var errHungUp = errors.New("the connection was closed without an answer")
 // allocation among the dozens of a call is not worth that trap.
 func (w *Processor) request(ctx context.Context, t task.Task) (*http.Request, error) {
 	now := time.Now()
-	body := taskjson.From(t, w.bizType).AppendJSON(nil)
+	body := wire.From(t, w.bizType).AppendJSON(nil)
 	id := strconv.FormatUint(t.JobID, 10)
 
 	req := w.template.WithContext(ctx)

@@ -1,19 +1,4 @@
-// Package taskjson is the JSON form of a task, as GET /v1/tasks/{job_id} answers
-// it. The HTTP API, the Go client, the CLI and the webhook share it, so that a
-// task looks the same wherever it is met:
-//
-//	{
-//	  "job_id": "413351953711104", "biz_type": "order_close", "biz_id": "42",
-//	  "status": "pending", "action_time": "2026-01-02T15:04:05.000Z",
-//	  "due_time": "2026-01-02T15:04:05.000Z", "timeout": "1.5s",
-//	  "attribute": "…", "attempts": 0, "last_error": "…", "dedup_key": "…",
-//	  "gmt_create": "…", "gmt_modified": "…", "running": {"node": "…", "since": "…"}
-//	}
-//
-// A task.Task and the name of its business type come in, JSON goes out, and
-// back. The room is a leaf: it refuses to know who asks, how the bytes travel
-// and which business types there are.
-package taskjson
+package wire
 
 import (
 	"time"
@@ -21,7 +6,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Task is a task as JSON. Empty timeout, attribute, last_error and dedup_key are
+// Task is a task as JSON, as GET /v1/tasks/{job_id} answers it. Empty timeout, attribute, last_error and dedup_key are
 // left out, and so is a time that is not known; attempts is always there.
 type Task struct {
 	JobID      ID       `json:"job_id" doc:"Unique id of the task" example:"413351953711104"`

@@ -8,63 +8,6 @@ import (
 	"iter"
 )
 
-// fault says what is wrong with one field of a body. An empty field means the
-// body itself.
-type fault struct{ field, message string }
-
-// object is a JSON object that knows its fields.
-type object interface {
-	// field gives the field of that name; nil if there is none.
-	field(name []byte) field
-	// missing tells what should have been given together, or not.
-	missing() []fault
-}
-
-// field is one member of an object. It reads itself from a JSON value, and
-// remembers that it was given.
-type field interface {
-	read(value []byte) error
-	take() (again bool)
-}
-
-// given remembers whether a field was in the body.
-type given bool
-
-func (g *given) take() (again bool) {
-	again = bool(*g)
-	*g = true
-	return again
-}
-
-// maxFaults bounds what is told of one request: refusing must cost less than asking.
-const maxFaults = 20
-
-// fill reads valid JSON into o, strictly: an unknown name, a name that comes
-// twice and a value of the wrong type are faults. They are told at once, up to maxFaults.
-func fill(o object, value []byte) []fault {
-	if value[0] != '{' {
-		return []fault{{"", "must be an object, not " + kindOf(value)}}
-	}
-	var faults []fault
-	for name, value := range members(value) {
-		if len(faults) == maxFaults {
-			return append(faults[:maxFaults-1], fault{"", "has more faults than these"})
-		}
-		f := o.field(name)
-		switch {
-		case f == nil:
-			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
-		case f.take():
-			faults = append(faults, fault{string(name), "is given twice"})
-		default:
-			if err := f.read(value); err != nil {
-				faults = append(faults, fault{string(name), err.Error()})
-			}
-		}
-	}
-	return append(faults, o.missing()...)
-}
-
 // check tells what is wrong with the syntax of a JSON text. Everything else in
 // this file relies on it.
 func check(text []byte) error {

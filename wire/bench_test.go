@@ -1,14 +1,14 @@
-package taskjson_test
+package wire_test
 
 import (
 	"encoding/json"
 	"testing"
 
-	"github.com/timeoutcenter/toc/taskjson"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 func BenchmarkTask(b *testing.B) {
-	v := taskjson.From(full(), "order_close")
+	v := wire.From(full(), "order_close")
 	b.Run("AppendJSON", func(b *testing.B) {
 		b.ReportAllocs()
 		var buf []byte

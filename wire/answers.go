@@ -1,0 +1,100 @@
+package wire
+
+// BatchAnswer answers a batch: one result a task, in order.
+type BatchAnswer struct {
+	Results []BatchResult `json:"results" nullable:"false"`
+}
+
+// BatchResult is what became of one task of a batch: a job_id, or an error.
+type BatchResult struct {
+	JobID     ID          `json:"job_id,omitzero" doc:"Id of the task." example:"413351953711104"`
+	Duplicate bool        `json:"duplicate,omitempty" doc:"The dedup_key was known: job_id is the first task's, which is unchanged, or moved if the task asked for that."`
+	Err       *BatchError `json:"error,omitempty" doc:"Why this task was not stored."` // nil: it is stored
+}
+
+// BatchError says why one task of a batch was not stored.
+type BatchError struct {
+	Field   string `json:"field" doc:"The field that is wrong; empty if none is." example:"biz_type"`
+	Message string `json:"message" doc:"What would be right."`
+	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running" doc:"Why the first task could not be moved."`
+	Retry   bool   `json:"retry,omitempty" doc:"Nothing is wrong with the task: submit it again."`
+}
+
+func (e *BatchError) Error() string {
+	if e.Field == "" {
+		return e.Message
+	}
+	return e.Field + ": " + e.Message
+}
+
+// Page is a part of a list of tasks.
+type Page struct {
+	Tasks      []Task `json:"tasks" nullable:"false"`
+	NextCursor string `json:"next_cursor,omitempty" doc:"Asks for the next page. Left out on the last one."`
+}
+
+// Cancelled answers a cancel. Its outcome is OutcomeCancelled.
+type Cancelled struct {
+	Outcome string `json:"outcome" enum:"cancelled"`
+}
+
+// OutcomeCancelled says that a task never fires.
+const OutcomeCancelled = "cancelled"
+
+// Redriven answers a redrive of many tasks.
+type Redriven struct {
+	Matched  int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
+	Redriven int `json:"redriven" doc:"Of those, put back to pending; 0 in a dry run."`
+}
+
+// Woken answers a wake.
+type Woken struct {
+	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`
+}
+
+// Cluster is who owns what.
+type Cluster struct {
+	Node       string `json:"node" doc:"Name of the node that answers." example:"node-1"`
+	Partitions int    `json:"partitions" doc:"How many partitions there are." example:"256"`
+	Nodes      []Node `json:"nodes" nullable:"false" doc:"The healthy nodes."`
+}
+
+// Node is one node of the cluster.
+type Node struct {
+	Name       string `json:"name" example:"node-1"`
+	Address    string `json:"address" doc:"Where its HTTP API listens." example:"10.0.0.7:8080"`
+	Partitions []int  `json:"partitions" nullable:"false" doc:"The partitions it owns." example:"[0,1,2]"`
+}
+
+// BizTypes lists the configured business types.
+type BizTypes struct {
+	BizTypes []BizType `json:"biz_types" nullable:"false"`
+}
+
+// BizType is a business type and how much it has to do on the node that answers.
+type BizType struct {
+	ID         ID     `json:"id" doc:"Its number in the task tables." example:"1"`
+	Name       string `json:"name" example:"order_close"`
+	Mode       string `json:"mode" enum:"scan,redis" doc:"The engine that finds its due tasks."`
+	Processor  string `json:"processor" example:"webhook"`
+	QueueDepth int    `json:"queue_depth" doc:"Tasks in this node's queue." example:"12"`
+	Running    int    `json:"running" doc:"Tasks that are being processed by this node." example:"3"`
+	Overdue    int    `json:"overdue" doc:"Pending tasks in this node's tables whose time has come." example:"0"`
+}
+
+// Health says that the process lives.
+type Health struct {
+	Status string `json:"status" enum:"ok"`
+}
+
+// Readiness tells whether a node can serve.
+type Readiness struct {
+	Ready    bool     `json:"ready"`
+	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready." example:"database toc_3 is down"`
+}
+
+// What a problem with status 503 says if it is known that nothing was changed, nor will be.
+const (
+	DetailLocked   = "another transaction has locked the task's row or its table: nothing was changed; try again"
+	DetailNotBegun = "the task's database is out of reach: nothing was changed; try again"
+)

@@ -1,0 +1,49 @@
+package wire
+
+import "time"
+
+// SubmitRequest asks for one task.
+type SubmitRequest struct {
+	_          struct{}   `additionalProperties:"false"`
+	BizType    string     `json:"biz_type" doc:"Name of a configured business type." example:"order_close"`
+	BizID      BizID      `json:"biz_id" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
+	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
+	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
+	Attribute  string     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`
+	DedupKey   string     `json:"dedup_key,omitempty" maxLength:"64" doc:"Makes the submit safe to repeat: the first task of the same biz_type, biz_id and dedup_key is answered, unchanged. At most 64 bytes of UTF-8." example:"order-42-unpaid"`
+	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take, instead of its business type's timeout: a Go duration of 1ms to 24h, rounded up to a millisecond." example:"1.5s"`
+
+	OnDuplicate OnDuplicate `json:"on_duplicate,omitempty" enum:"keep,move" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default) or move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending)." example:"move"`
+}
+
+// OnDuplicate says what a submit does to the task that has its dedup_key already: keep or move.
+type OnDuplicate string
+
+// BatchRequest asks for many tasks.
+type BatchRequest struct {
+	_     struct{}        `additionalProperties:"false"`
+	Tasks []SubmitRequest `json:"tasks" nullable:"false" minItems:"1" maxItems:"10000" doc:"The tasks, each like the body of POST /v1/tasks."`
+}
+
+// ChangeRequest asks for another time, another attribute, another time-out, or several of them.
+type ChangeRequest struct {
+	_          struct{}   `additionalProperties:"false"`
+	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339. Give either this or delay." example:"2026-01-02T16:00:00Z"`
+	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration. Give either this or action_time." example:"45m"`
+	Attribute  *string    `json:"attribute,omitempty" maxLength:"4096" doc:"Replaces the attribute. At most 4096 bytes of UTF-8." example:"{\"shop\":8}"`
+	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take: a Go duration of 1ms to 24h." example:"1.5s"`
+}
+
+// RedriveRequest asks to redrive dead tasks.
+type RedriveRequest struct {
+	_       struct{} `additionalProperties:"false"`
+	BizType string   `json:"biz_type,omitempty" doc:"Only tasks of this business type. Left out: of all." example:"order_close"`
+	Limit   int      `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
+	DryRun  bool     `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
+}
+
+// WakeRequest names tasks that are due soon.
+type WakeRequest struct {
+	_      struct{} `additionalProperties:"false"`
+	JobIDs []ID     `json:"job_ids" nullable:"false" minItems:"1" maxItems:"1000" doc:"The tasks' ids."`
+}
