@@ -15,11 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
-	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
@@ -48,7 +48,7 @@ type App struct {
 	scanner *scanner.Scanner
 	timer   *redistimer.Timer
 	desk    *intake.Desk
-	peers   *peers.Peers // nil: this node decides everything
+	forward *forward.Forwarder // nil: this node decides everything
 	metrics *metrics.Metrics
 
 	proof   *peerproof.Prover        // of this node, to the others

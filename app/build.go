@@ -70,8 +70,8 @@ func (a *App) build() error {
 		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: a.clock.Now,
 	}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
-		a.peers = a.newPeers(owned)
-		desk.Cluster, desk.Soon = a.peers, a.scanner.Soon
+		a.forward = a.newForwarder(owned)
+		desk.Cluster, desk.Soon = a.forward, a.scanner.Soon
 	} else {
 		desk.Cluster = onlyNode{owned}
 	}

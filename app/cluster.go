@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/peers"
 )
 
 // membership gives this node its partitions: cluster.Single or cluster.Consul.
@@ -72,14 +72,14 @@ func (a *App) peerKeys() []string {
 	return a.httpTokens()
 }
 
-func (a *App) newPeers(owned owners) *peers.Peers {
-	return peers.New(peers.Config{
+func (a *App) newForwarder(owned owners) *forward.Forwarder {
+	return forward.New(forward.Config{
 		Node: a.node, Proof: a.proof, Term: owned.Term,
 		Owner: func(partition int) (name, address string, ok bool) {
 			m, ok := a.cluster.Owner(partition)
 			return m.Name, m.Address, ok
 		},
-		Types: a.catalog.Load, Logger: a.component("peers"),
+		Types: a.catalog.Load, Logger: a.component("forward"),
 	})
 }
 

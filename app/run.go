@@ -144,8 +144,8 @@ func (a *App) run(ctx context.Context) error {
 		a.queue.Close() // what has not started goes back to the store untouched
 		<-runnerDone    // what is running ends and is recorded
 		err := a.shutdown(patience, server)
-		if a.peers != nil {
-			a.peers.Close()
+		if a.forward != nil {
+			a.forward.Close()
 		}
 		err = errors.Join(err, a.timer.Close())
 		resign()

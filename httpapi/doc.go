@@ -1,6 +1,6 @@
-// Package httpapi is the HTTP face of the timeout center: the routes, the JSON
-// shapes of what comes in and goes out, and the one table that turns errors
-// into answers (problem.go).
+// Package httpapi is the HTTP face of the timeout center: the routes, the strict reading
+// of what comes in, and the one table that turns errors into answers (problem.go). The
+// JSON shapes are those of package wire.
 //
 // Requests come in; checked and typed they go to the Desk and the Status, whose
 // answers go out as JSON. It refuses to know where tasks are stored, who runs
@@ -8,12 +8,13 @@
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
-//	tasks.go bykey.go batch.go dead.go status.go   the handlers and the shapes of their answers
+//	tasks.go bykey.go batch.go dead.go status.go   the handlers
 //	nodes.go     what nodes say to each other
-//	requests.go  the shapes of bodies, params.go of paths and queries
+//	params.go    paths and queries
 //	ifmatch.go   ETag and If-Match
 //	body.go      a body's limits and content type
-//	object.go    strict reading of JSON objects, values.go of single values
+//	fill.go      strict reading of a body, values.go of its fields, walk.go of JSON
+//	requests.go  what a body must give, and what of it the desk is asked for
 //	problem.go   errors → RFC 9457 problems
 //	auth.go guard.go router.go server.go   what surrounds the routes
 //	openapi.go docs.go docsview.go   /openapi.json and /docs, made from the same routes

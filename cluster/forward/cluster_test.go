@@ -1,4 +1,4 @@
-package peers_test
+package forward_test
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
-	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -226,7 +226,7 @@ func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
 	c.mu.Lock()
 	c.owners[1] = "n1"
 	c.mu.Unlock()
-	stale, l := one(t, c.address("n2"), func(cfg *peers.Config) {
+	stale, l := one(t, c.address("n2"), func(cfg *forward.Config) {
 		cfg.Node, cfg.Proof = "n1", peerproof.New("n1", func() []string { return []string{key} })
 	})
 	for name, ask := range map[string]func() error{
@@ -311,12 +311,12 @@ func TestWhatIsDueSoonIsQueuedByItsOwner(t *testing.T) {
 }
 
 func TestAnswersOfTheClusterItself(t *testing.T) {
-	own, _ := one(t, "127.0.0.1:1", func(cfg *peers.Config) { cfg.Node = "n2" })
+	own, _ := one(t, "127.0.0.1:1", func(cfg *forward.Config) { cfg.Node = "n2" })
 	_, err := own.Owner(0)
 	require.ErrorIs(t, err, task.ErrUnavailable)
 	require.ErrorContains(t, err, "not being worked")
 
-	nobody, _ := one(t, "127.0.0.1:1", func(cfg *peers.Config) {
+	nobody, _ := one(t, "127.0.0.1:1", func(cfg *forward.Config) {
 		cfg.Owner = func(int) (string, string, bool) { return "", "", false }
 		cfg.Term = func(p int) uint64 { return uint64(p) }
 	})

@@ -1,4 +1,4 @@
-package peers_test
+package forward_test
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/peerproof"
-	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -64,7 +64,7 @@ type node struct {
 	desk     *intake.Desk
 	queue    *queue.Queue
 	lane     queue.Lane
-	peers    *peers.Peers
+	forward  *forward.Forwarder
 	server   *httptest.Server
 	log      *log
 	requests atomic.Int64
@@ -95,7 +95,7 @@ func (c *cluster) node(name string) *node {
 	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
 	n.lane = n.queue.SetLane(1)
 	proof := peerproof.New(name, func() []string { return []string{key} })
-	n.peers = peers.New(peers.Config{
+	n.forward = forward.New(forward.Config{
 		Node: name, Proof: proof, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
 		Term: func(p int) uint64 {
 			if c.owner(p) == name {
@@ -111,9 +111,9 @@ func (c *cluster) node(name string) *node {
 	soon := func(_ uint64, _ int, due time.Time) bool { return time.Until(due) < 10*time.Second }
 	n.desk = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.peers.Term(p) != 0 },
+		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.forward.Term(p) != 0 },
 		Soon:    soon,
-		Cluster: n.peers, Now: time.Now,
+		Cluster: n.forward, Now: time.Now,
 	})
 	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,7 @@ func (c *cluster) node(name string) *node {
 	n.Client = client.New(n.server.URL, client.WithToken(token))
 	t.Cleanup(func() {
 		n.CloseIdleConnections()
-		n.peers.Close()
+		n.forward.Close()
 		n.server.Close()
 		n.queue.Close()
 	})
@@ -198,24 +198,24 @@ func (l *log) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// one is Peers that know one other node, n2, which owns everything.
-func one(t *testing.T, address string, with ...func(*peers.Config)) (*peers.Peers, *log) {
+// one is a Forwarder that knows one other node, n2, which owns everything.
+func one(t *testing.T, address string, with ...func(*forward.Config)) (*forward.Forwarder, *log) {
 	types := bizTypes(t)
 	l := &log{}
-	cfg := peers.Config{
-		Node: "n1", Types: func() *task.Types { return types }, Logger: l.logger(),
+	cfg := forward.Config{
+		Node: "n1", Types: func() *task.Types { return types }, Logger: l.logger(), Proof: peerproof.New("n1", nil),
 		Term: func(int) uint64 { return 0 }, Owner: func(int) (string, string, bool) { return "n2", address, true },
 	}
 	for _, w := range with {
 		w(&cfg)
 	}
-	p := peers.New(cfg)
+	p := forward.New(cfg)
 	t.Cleanup(p.Close)
 	return p, l
 }
 
 // the is the desk of the node that owns everything.
-func the(t *testing.T, p *peers.Peers) intake.Peer {
+func the(t *testing.T, p *forward.Forwarder) intake.Peer {
 	t.Helper()
 	owner, err := p.Owner(0)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package peers_test
+package forward_test
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/peers"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -62,7 +62,7 @@ func tasks(from, n uint64) (list []task.Task) {
 	return list
 }
 
-func patient(cfg *peers.Config) { cfg.Timeout = time.Minute }
+func patient(cfg *forward.Config) { cfg.Timeout = time.Minute }
 
 // What waits while a request is under way goes out with the next ones, none of
 // them too large, and only so much waits.
@@ -156,7 +156,7 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 	})
 	defer close(leave)
-	p, _ := one(t, s.URL, func(cfg *peers.Config) { cfg.Timeout = 200 * time.Millisecond })
+	p, _ := one(t, s.URL, func(cfg *forward.Config) { cfg.Timeout = 200 * time.Millisecond })
 	the(t, p).Offer(tasks(1, 10_000)...)
 	p.Close()
 	require.LessOrEqual(t, s.asked.Load(), int64(3), "what waited was given up")

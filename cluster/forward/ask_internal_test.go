@@ -1,9 +1,10 @@
-package peers
+package forward
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,11 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
 )
+
+// quiet is a node that nothing is logged of.
+func quiet() *node {
+	return newNode(New(Config{Logger: slog.New(slog.DiscardHandler)}), "n2", nil)
+}
 
 // Only what has certainly not been sent is tried a second time, once.
 func TestWhatIsTriedAgain(t *testing.T) {
@@ -34,13 +40,10 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := New(Config{})
-				n, err := p.node("n2", "127.0.0.1:1")
-				require.NoError(t, err)
 				times := 0
-				err = n.ask(t.Context(), 1, func(context.Context, *client.Client) error {
+				_, err := ask(t.Context(), quiet(), 1, func(context.Context) (none struct{}, _ error) {
 					times++
-					return row.answers[times-1]
+					return none, row.answers[times-1]
 				})
 				require.ErrorIs(t, err, row.want)
 				require.Len(t, row.answers, times)
@@ -51,14 +54,12 @@ func TestWhatIsTriedAgain(t *testing.T) {
 
 func TestACallerThatLeavesIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, err := New(Config{}).node("n2", "127.0.0.1:1")
-		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), again/2)
 		defer cancel()
 		start, times := time.Now(), 0
-		err = n.ask(ctx, 1, func(context.Context, *client.Client) error {
+		_, err := ask(ctx, quiet(), 1, func(context.Context) (none struct{}, _ error) {
 			times++
-			return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			return none, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, 1, times)

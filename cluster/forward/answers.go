@@ -1,0 +1,88 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// answer gives what the owner said as package task says it; answered tells whether it is the
+// owner that said something. Nothing of a body gets into a task.ErrUnavailable.
+func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
+	var refused *client.Error
+	var conflict *task.ConflictError
+	var changed *task.ChangedError
+	var field *task.FieldError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &conflict):
+		conflict.JobID = jobID
+		return true, conflict
+	case errors.As(err, &changed) && errors.As(err, &refused):
+		if changed.Task, err = n.row(*refused.Task, jobID); err == nil {
+			return true, changed
+		}
+	case errors.As(err, &field):
+		return true, field
+	case errors.Is(err, task.ErrNotFound):
+		return true, task.ErrNotFound
+	}
+	// With ErrUnavailable the owner answers that it cannot decide now: partitions may be moving.
+	return errors.Is(err, task.ErrUnavailable), n.unavailable(reason(err))
+}
+
+func (n *node) unavailable(why string) error { return intake.Unavailable("node %q: %s", n.name, why) }
+
+// errAnswer is an answer that says yes, but not to what was asked.
+var errAnswer = errors.New("its answer makes no sense here")
+
+// row reads an answered task, which must be the one that was asked about.
+func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) {
+	if uint64(answered.JobID) != jobID {
+		return t, fmt.Errorf("%w: it is another task", errAnswer)
+	}
+	b, known := n.cfg.Types().ByName(answered.BizType)
+	if !known { // taken out of the configuration: then it is shown by its id
+		id, err := wire.ParseID(answered.BizType)
+		if err != nil {
+			return t, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
+		}
+		b.ID = uint64(id)
+	}
+	if t, err = answered.Task(b.ID); err != nil {
+		err = fmt.Errorf("%w: its status is unknown", errAnswer)
+	}
+	return t, err
+}
+
+// reason says why there is no answer, without any of its bytes.
+func reason(err error) string {
+	var refused *client.Error
+	var unproved *peerproof.AnswerError
+	var op *net.OpError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Sprintf("it answered with status %d", refused.Status)
+	case errors.Is(err, errAnswer):
+		return err.Error()
+	case errors.As(err, &unproved):
+		return unproved.Error()
+	case errors.Is(err, context.Canceled):
+		return "the caller did not wait for its answer"
+	case notConnected(err) && errors.As(err, &op):
+		return op.Error()
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return "it did not answer in time"
+	default:
+		return "its answer did not arrive, or cannot be read"
+	}
+}

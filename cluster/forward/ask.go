@@ -1,0 +1,129 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// node is another node of the cluster.
+type node struct {
+	*Forwarder
+	name    string
+	owner   *client.Client
+	failing atomic.Bool // its last question was not answered
+
+	waiting atomic.Int64 // offers that are not on their way yet
+	offers  *groupcommit.Group[uint64]
+}
+
+func newNode(f *Forwarder, name string, owner *client.Client) *node {
+	n := &node{Forwarder: f, name: name, owner: owner}
+	n.offers = groupcommit.New(intake.MaxWake, 1, n.wake)
+	return n
+}
+
+// CancelIf asks the owner to cancel a task.
+func (n *node) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error {
+	_, err := ask(ctx, n, jobID, func(ctx context.Context) (none struct{}, _ error) {
+		return none, n.owner.Cancel(ctx, jobID, conditions(ifMatch)...)
+	})
+	return err
+}
+
+// Reschedule asks the owner to change a task.
+func (n *node) Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error) {
+	change := client.Change{Attribute: c.Attribute}
+	if c.When != nil {
+		change.ActionTime, _ = c.When.Moment()
+		if d, ok := c.When.Delay(); ok {
+			change.Delay = &d
+		}
+	}
+	if c.Timeout != nil {
+		change.Timeout = *c.Timeout
+	}
+	return ask(ctx, n, jobID, func(ctx context.Context) (task.Task, error) {
+		answered, err := n.owner.Reschedule(ctx, jobID, change, conditions(c.IfMatch)...)
+		if err != nil {
+			return task.Task{}, err
+		}
+		return n.row(answered, jobID)
+	})
+}
+
+// RedriveIf asks the owner to redrive a dead task.
+func (n *node) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (task.Task, error) {
+		answered, err := n.owner.Redrive(ctx, jobID, conditions(ifMatch)...)
+		if err != nil {
+			return task.Task{}, err
+		}
+		return n.row(answered, jobID)
+	})
+}
+
+func conditions(ifMatch []string) []client.ChangeOption {
+	if len(ifMatch) == 0 {
+		return nil
+	}
+	return []client.ChangeOption{client.IfMatch(ifMatch...)}
+}
+
+// Running asks the owner whether a task runs.
+func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool, error) {
+	t, err := ask(ctx, n, jobID, func(ctx context.Context) (client.Task, error) { return n.owner.Get(ctx, jobID) })
+	if t.Running == nil {
+		return intake.Running{}, false, err
+	}
+	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time()}, true, err
+}
+
+// again is the pause before a connection is tried a second time.
+const again = 50 * time.Millisecond
+
+// ask calls the owner once, and once more if there was no connection: then nothing has been
+// sent. The error is one of the owner's, or a task.ErrUnavailable.
+func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Context) (T, error)) (said T, err error) {
+	if !n.begin() {
+		return said, n.unavailable("this node is stopping")
+	}
+	defer n.open.Done()
+	bounded, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
+	defer cancel()
+	said, err = call(bounded)
+	if notConnected(err) {
+		select {
+		case <-time.After(again):
+			said, err = call(bounded)
+		case <-bounded.Done():
+		}
+	}
+	answered, err := n.answer(jobID, err)
+	if answered || ctx.Err() == nil { // a caller that left says nothing about the node
+		n.watch(answered, err)
+	}
+	return said, err
+}
+
+func notConnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// watch tells the log when a node stops answering, and when it answers again.
+func (n *node) watch(answered bool, err error) {
+	switch failed := n.failing.Swap(!answered); {
+	case !answered && !failed:
+		n.cfg.Logger.Warn("node does not answer; changes of its tasks are refused meanwhile", "node", n.name, "error", err)
+	case answered && failed:
+		n.cfg.Logger.Info("node answers again", "node", n.name)
+	}
+}

@@ -1,0 +1,162 @@
+// Package forward asks the node that owns a partition about its tasks: a change that this
+// node may not decide goes there over HTTP, by package client, and what the owner said comes back.
+//
+// A change is asked once. Whatever keeps the owner from deciding, or its answer
+// from arriving, is a task.ErrUnavailable: the change may or may not have been
+// made. Only if no connection could be made at all is it tried a second time.
+// Offers are gathered by node and sent in the background.
+//
+// How nodes find each other is not known here: two functions say which partitions are
+// this node's and who owns the others.
+package forward
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Config is what a Forwarder works with.
+type Config struct {
+	Node string // this node's name, which others are told
+	// Proof proves to them who asks, and to this node who answers.
+	Proof *peerproof.Prover
+	// Term is not 0 while this node decides about a partition; see intake.Cluster.
+	Term func(partition int) uint64
+	// Owner gives the node that works a partition, and the address of its HTTP API
+	// (host:port, or a URL with http or https); ok is false if nobody does.
+	Owner func(partition int) (name, address string, ok bool)
+	// Types gives the business types in force, which answers call by name.
+	Types func() *task.Types
+	// Timeout bounds each question, all of it. Defaults to 2 s.
+	Timeout time.Duration
+	Logger  *slog.Logger
+}
+
+// Forwarder is the intake.Cluster of a node among others. It is safe for concurrent use.
+type Forwarder struct {
+	cfg       Config
+	transport *http.Transport
+	open      sync.WaitGroup // questions and offers under way
+
+	mu     sync.Mutex
+	nodes  map[place]*node
+	closed time.Time // zero: it is not
+}
+
+var _ intake.Cluster = (*Forwarder)(nil)
+
+// connections is how many there are to one node at most. They are kept.
+const connections = 64
+
+// header tells a node that a question comes from another one, and that it must not hand it on.
+const header = "Toc-Forwarded"
+
+// New makes a Forwarder. It connects to nobody before there is a question.
+func New(cfg Config) *Forwarder {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 2 * time.Second
+	}
+	dialer := net.Dialer{Timeout: cfg.Timeout}
+	return &Forwarder{cfg: cfg, nodes: make(map[place]*node), transport: &http.Transport{ // no proxy: nodes are near
+		DialContext:         dialer.DialContext,
+		TLSHandshakeTimeout: cfg.Timeout,
+		MaxConnsPerHost:     connections,
+		MaxIdleConnsPerHost: connections,
+		IdleConnTimeout:     90 * time.Second, // before the server hangs up
+	}}
+}
+
+// Term is not 0 while this node decides about a partition; see intake.Cluster.
+func (f *Forwarder) Term(partition int) uint64 { return f.cfg.Term(partition) }
+
+// Owner gives the node that does. The error is a task.ErrUnavailable.
+func (f *Forwarder) Owner(partition int) (intake.Peer, error) {
+	name, address, ok := f.cfg.Owner(partition)
+	switch {
+	case !ok:
+		return nil, intake.Unavailable("no node owns partition %d now", partition)
+	case name == f.cfg.Node:
+		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := place{name, address}
+	n := f.nodes[at]
+	if n == nil {
+		owner, err := f.client(at)
+		if err != nil {
+			return nil, intake.Unavailable("node %q: %v", name, err)
+		}
+		n = newNode(f, name, owner)
+		f.nodes[at] = n
+	}
+	return n, nil
+}
+
+// place is a node at the address of its HTTP API; one that has moved is another node here.
+type place struct{ node, address string }
+
+func (f *Forwarder) client(of place) (*client.Client, error) {
+	base := of.address
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	if u, err := url.Parse(base); err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%.100q is no address; it is host:port, or a URL with http or https", of.address)
+	}
+	web := &http.Client{
+		Transport: f.cfg.Proof.Transport(of.node, f.transport),
+		// A node does not redirect; who does is none.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	name := url.PathEscape(f.cfg.Node) // fits into a header, whatever it is
+	return client.New(base, client.WithHeader(header, name), client.WithHTTPClient(web)), nil
+}
+
+// begin tells whether a node may be asked; then open.Done must follow.
+func (f *Forwarder) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed.IsZero() {
+		return false
+	}
+	f.open.Add(1)
+	return true
+}
+
+// patience is how long offers may take that are sent now: the time-out, and once
+// Close was called what is left of it.
+func (f *Forwarder) patience() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed.IsZero() {
+		return f.cfg.Timeout
+	}
+	return time.Until(f.closed.Add(f.cfg.Timeout))
+}
+
+// Close waits for what is under way, at most about the time-out, and closes the
+// connections. Whoever asks afterwards is answered with a task.ErrUnavailable.
+func (f *Forwarder) Close() {
+	f.mu.Lock()
+	if f.closed.IsZero() {
+		f.closed = time.Now()
+	}
+	f.mu.Unlock()
+	f.open.Wait()
+	for _, n := range f.nodes {
+		n.offers.Wait()
+	}
+	f.transport.CloseIdleConnections()
+}

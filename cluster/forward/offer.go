@@ -1,0 +1,44 @@
+package forward
+
+import (
+	"context"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// maxWaiting is how many offers wait for one node at most.
+const maxWaiting = 10_000
+
+// Offer tells the owner of tasks that are due soon: those that wait together go
+// out together. Offers that fail, or are too many, are dropped; the owner's scan
+// finds the tasks.
+func (n *node) Offer(tasks ...task.Task) {
+	if !n.begin() {
+		return
+	}
+	defer n.open.Done()
+	before := int(n.waiting.Add(int64(len(tasks)))) - len(tasks)
+	ids := make([]uint64, min(len(tasks), max(0, maxWaiting-before)))
+	if excess := len(tasks) - len(ids); excess > 0 {
+		n.waiting.Add(int64(-excess))
+		n.dropped(excess, "too many wait")
+	}
+	for i := range ids {
+		ids[i] = tasks[i].JobID
+	}
+	n.offers.Add(ids...)
+}
+
+// wake sends offers.
+func (n *node) wake(jobIDs []uint64) {
+	n.waiting.Add(int64(-len(jobIDs)))
+	ctx, cancel := context.WithTimeout(context.Background(), n.patience())
+	defer cancel()
+	if _, err := n.owner.Wake(ctx, jobIDs); err != nil {
+		n.dropped(len(jobIDs), reason(err))
+	}
+}
+
+func (n *node) dropped(offers int, why string) {
+	n.cfg.Logger.Debug("offers dropped; the owner's scan finds the tasks", "node", n.name, "tasks", offers, "reason", why)
+}
