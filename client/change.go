@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -42,53 +41,52 @@ type Key struct {
 	DedupKey string
 }
 
-func (k Key) query() (url.Values, error) {
+// path gives the path of a task, or of an action on it, as taskPath does by the job_id.
+func (k Key) path(action string) (string, error) {
 	bizID, err := wire.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
-		return nil, invalid("query.biz_id", err.Error())
+		return "", invalid("query.biz_id", err.Error())
 	}
-	return url.Values{"biz_type": {k.BizType}, "biz_id": {bizID.String()}, "dedup_key": {k.DedupKey}}, nil
+	return "/v1/tasks/by-key" + action + query("biz_type", k.BizType, "biz_id", bizID.String(), "dedup_key", k.DedupKey), nil
 }
-
-const pathByKey = "/v1/tasks/by-key"
 
 // Get looks a task up. Without such a task it answers an *Error with status 404.
 func (c *Client) Get(ctx context.Context, jobID uint64) (Task, error) {
-	return c.get(ctx, taskPath(jobID, ""), nil)
+	return c.get(ctx, taskPath(jobID, ""))
 }
 
 // GetByKey is Get by the caller's own key.
 func (c *Client) GetByKey(ctx context.Context, k Key) (Task, error) {
-	query, err := k.query()
+	path, err := k.path("")
 	if err != nil {
 		return Task{}, err
 	}
-	return c.get(ctx, pathByKey, query)
+	return c.get(ctx, path)
 }
 
-func (c *Client) get(ctx context.Context, path string, query url.Values) (t Task, err error) {
-	_, err = c.do(ctx, http.MethodGet, path, query, nil, &t)
+func (c *Client) get(ctx context.Context, path string) (t Task, err error) {
+	_, err = c.do(ctx, http.MethodGet, path, nil, &t)
 	return t, err
 }
 
 // Cancel cancels a pending task. Without an error it never fires. A task that
 // is not pending, or running now, is an *Error with status 409 and an Outcome.
 func (c *Client) Cancel(ctx context.Context, jobID uint64, opts ...ChangeOption) error {
-	return c.cancel(ctx, taskPath(jobID, "/cancel"), nil, opts)
+	return c.cancel(ctx, taskPath(jobID, "/cancel"), opts)
 }
 
 // CancelByKey is Cancel by the caller's own key.
 func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) error {
-	query, err := k.query()
+	path, err := k.path("/cancel")
 	if err != nil {
 		return err
 	}
-	return c.cancel(ctx, pathByKey+"/cancel", query, opts)
+	return c.cancel(ctx, path, opts)
 }
 
-func (c *Client) cancel(ctx context.Context, path string, query url.Values, opts []ChangeOption) error {
+func (c *Client) cancel(ctx context.Context, path string, opts []ChangeOption) error {
 	var out wire.Cancelled
-	_, err := c.do(ctx, http.MethodPost, path, query, nil, &out, opts...)
+	_, err := c.do(ctx, http.MethodPost, path, nil, &out, opts...)
 	if err == nil && out.Outcome != wire.OutcomeCancelled { // whatever answered is no timeout center
 		err = fmt.Errorf("%s: the answer has the outcome %.64q", path, out.Outcome)
 	}
@@ -106,19 +104,19 @@ type Change struct {
 // Reschedule changes a pending task in one step and gives it as it stands then.
 // Its conflicts are those of Cancel.
 func (c *Client) Reschedule(ctx context.Context, jobID uint64, change Change, opts ...ChangeOption) (Task, error) {
-	return c.reschedule(ctx, taskPath(jobID, ""), nil, change, opts)
+	return c.reschedule(ctx, taskPath(jobID, ""), change, opts)
 }
 
 // RescheduleByKey is Reschedule by the caller's own key.
 func (c *Client) RescheduleByKey(ctx context.Context, k Key, change Change, opts ...ChangeOption) (Task, error) {
-	query, err := k.query()
+	path, err := k.path("")
 	if err != nil {
 		return Task{}, err
 	}
-	return c.reschedule(ctx, pathByKey, query, change, opts)
+	return c.reschedule(ctx, path, change, opts)
 }
 
-func (c *Client) reschedule(ctx context.Context, path string, query url.Values, change Change, opts []ChangeOption) (t Task, err error) {
+func (c *Client) reschedule(ctx context.Context, path string, change Change, opts []ChangeOption) (t Task, err error) {
 	if change.Attribute != nil && !utf8.ValidString(*change.Attribute) {
 		return t, notText("attribute")
 	}
@@ -128,7 +126,7 @@ func (c *Client) reschedule(ctx context.Context, path string, query url.Values, 
 			return t, err
 		}
 	}
-	_, err = c.do(ctx, http.MethodPatch, path, query, body, &t, opts...)
+	_, err = c.do(ctx, http.MethodPatch, path, body, &t, opts...)
 	return t, err
 }
 
@@ -136,7 +134,7 @@ func (c *Client) reschedule(ctx context.Context, path string, query url.Values, 
 // that is not dead is an *Error with status 409 and an Outcome.
 func (c *Client) Redrive(ctx context.Context, jobID uint64, opts ...ChangeOption) (Task, error) {
 	var t Task
-	_, err := c.do(ctx, http.MethodPost, taskPath(jobID, "/redrive"), nil, nil, &t, opts...)
+	_, err := c.do(ctx, http.MethodPost, taskPath(jobID, "/redrive"), nil, &t, opts...)
 	return t, err
 }
 

@@ -24,6 +24,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/timeoutcenter/toc/wire"
@@ -97,8 +98,19 @@ func New(baseURL string, opts ...Option) *Client {
 // CloseIdleConnections closes the connections that no call uses now.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
+// query writes names and values, which take turns; an empty value is left out.
+func query(namesAndValues ...string) string {
+	q := url.Values{}
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		if pair[1] != "" {
+			q.Set(pair[0], pair[1])
+		}
+	}
+	return "?" + q.Encode()
+}
+
 // do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any, opts ...ChangeOption) (status int, err error) {
+func (c *Client) do(ctx context.Context, method, path string, body, out any, opts ...ChangeOption) (status int, err error) {
 	var sent io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -107,11 +119,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		}
 		sent = bytes.NewReader(text)
 	}
-	target := c.base + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	r, err := http.NewRequestWithContext(ctx, method, target, sent)
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, sent)
 	if err != nil {
 		return 0, err
 	}

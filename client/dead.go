@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"strconv"
 )
 
 // ListDead narrows a look-up of dead tasks.
@@ -15,7 +17,7 @@ type ListDead struct {
 // ListDead looks up dead tasks in the order of their job_id.
 func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
 	var p Page
-	_, err := c.do(ctx, http.MethodGet, "/v1/dead", pageQuery(q.BizType, q.Limit, q.Cursor), nil, &p)
+	_, err := c.do(ctx, http.MethodGet, "/v1/dead"+query("biz_type", q.BizType, "limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
 	return p, err
 }
 
@@ -23,6 +25,6 @@ func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
 // now. It may take a while; when ctx ends it stops where it is.
 func (c *Client) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, error) {
 	var out Redriven
-	_, err := c.do(ctx, http.MethodPost, "/v1/dead/redrive", nil, r, &out)
+	_, err := c.do(ctx, http.MethodPost, "/v1/dead/redrive", r, &out)
 	return out, err
 }

@@ -10,7 +10,7 @@ import (
 // Cluster tells who owns what.
 func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	var out Cluster
-	_, err := c.do(ctx, http.MethodGet, "/v1/cluster", nil, nil, &out)
+	_, err := c.do(ctx, http.MethodGet, "/v1/cluster", nil, &out)
 	return out, err
 }
 
@@ -22,13 +22,13 @@ func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err erro
 		in.JobIDs[i] = ID(id)
 	}
 	var out wire.Woken
-	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/wake", nil, in, &out)
+	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/wake", in, &out)
 	return out.Taken, err
 }
 
 // BizTypes lists the configured business types.
 func (c *Client) BizTypes(ctx context.Context) ([]BizType, error) {
 	var out wire.BizTypes
-	_, err := c.do(ctx, http.MethodGet, "/v1/biz-types", nil, nil, &out)
+	_, err := c.do(ctx, http.MethodGet, "/v1/biz-types", nil, &out)
 	return out.BizTypes, err
 }

@@ -1,10 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -82,7 +82,7 @@ func (c *Client) Submit(ctx context.Context, s Submit) (Submitted, error) {
 	if err != nil {
 		return out, err
 	}
-	status, err := c.do(ctx, http.MethodPost, "/v1/tasks", nil, body, &out.Task)
+	status, err := c.do(ctx, http.MethodPost, "/v1/tasks", body, &out.Task)
 	out.Duplicate = status == http.StatusOK
 	return out, err
 }
@@ -99,7 +99,7 @@ func (c *Client) SubmitBatch(ctx context.Context, list []Submit) ([]BatchResult,
 		}
 	}
 	var out wire.BatchAnswer
-	_, err := c.do(ctx, http.MethodPost, "/v1/tasks/batch", nil, body, &out)
+	_, err := c.do(ctx, http.MethodPost, "/v1/tasks/batch", body, &out)
 	return out.Results, err
 }
 
@@ -119,27 +119,8 @@ func (c *Client) List(ctx context.Context, q List) (Page, error) {
 	if err != nil {
 		return Page{}, invalid("query.biz_id", err.Error())
 	}
-	query := pageQuery(q.BizType, q.Limit, q.Cursor)
-	query.Set("biz_id", bizID.String())
-	if q.Status != "" {
-		query.Set("status", q.Status)
-	}
 	var p Page
-	_, err = c.do(ctx, http.MethodGet, "/v1/tasks", query, nil, &p)
+	_, err = c.do(ctx, http.MethodGet, "/v1/tasks"+query("biz_id", bizID.String(), "biz_type", q.BizType, "status", q.Status,
+		"limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
 	return p, err
-}
-
-// pageQuery is what all lists have in common.
-func pageQuery(bizType string, limit int, cursor string) url.Values {
-	query := url.Values{}
-	if bizType != "" {
-		query.Set("biz_type", bizType)
-	}
-	if limit != 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	if cursor != "" {
-		query.Set("cursor", cursor)
-	}
-	return query
 }

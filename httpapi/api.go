@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -91,33 +92,19 @@ type Config struct {
 
 // WithDefaults fills what is left out.
 func (c Config) WithDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	if c.Tokens == nil {
 		c.Tokens = func() []string { return nil }
-	}
-	if c.Peers == nil {
-		c.Peers = peerproof.New("", nil)
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
-	if c.Version == "" {
-		c.Version = "dev"
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 8 << 20
-	}
-	if c.MaxBodies == 0 {
-		c.MaxBodies = 48 << 20
-	}
-	if c.MaxAnswers == 0 {
-		c.MaxAnswers = 32 << 20
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Peers = cmp.Or(c.Peers, peerproof.New("", nil))
+	c.Version = cmp.Or(c.Version, "dev")
+	c.MaxBody = cmp.Or(c.MaxBody, 8<<20)
+	c.MaxBodies = cmp.Or(c.MaxBodies, 48<<20)
+	c.MaxAnswers = cmp.Or(c.MaxAnswers, 32<<20)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	return c
 }
 

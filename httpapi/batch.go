@@ -15,11 +15,9 @@ type batchInput struct{ body[batch] }
 // bodyType tells the documentation what is read.
 func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[wire.BatchRequest]() }
 
-type batchOutput struct{ Body wire.BatchAnswer }
-
 // submitBatch stores the good tasks of a batch and says what is wrong with the
 // others.
-func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+func (a *api) submitBatch(ctx context.Context, in *batchInput) (*output[wire.BatchAnswer], error) {
 	items := in.sent.Tasks
 	if err := takeAnswer(ctx, int64(len(items))*batchResultSize); err != nil {
 		return nil, err
@@ -50,13 +48,7 @@ func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, er
 		case errors.As(s.Err, &conflict):
 			r.Err = &wire.BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict)}
 		case unavailable(s.Err):
-			r.Err = &wire.BatchError{Message: detailUnavailable + detailRepeat, Retry: true}
-			switch {
-			case errors.Is(s.Err, task.ErrLocked):
-				r.Err.Message = wire.DetailLocked
-			case errors.Is(s.Err, task.ErrNotBegun):
-				r.Err.Message = wire.DetailNotBegun
-			}
+			r.Err = &wire.BatchError{Message: undecided(s.Err, detailUnavailable+detailRepeat), Retry: true}
 		default:
 			r.Err = &wire.BatchError{Message: detailInternal}
 			internal = s.Err
@@ -65,5 +57,5 @@ func (a *api) submitBatch(ctx context.Context, in *batchInput) (*batchOutput, er
 	if internal != nil { // once a batch, not once a task
 		a.log.Error("tasks of a batch failed", "err", internal)
 	}
-	return &batchOutput{wire.BatchAnswer{Results: results}}, nil
+	return &output[wire.BatchAnswer]{wire.BatchAnswer{Results: results}}, nil
 }

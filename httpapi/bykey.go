@@ -11,12 +11,10 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// These routes know a task by its caller's own key: its job_id is looked up, and
-// the rest is as with a job_id. A key is one task's for as long as that is stored.
-
 const pathByKey = "/v1/tasks/by-key"
 
-// ByKey is embedded by their inputs.
+// ByKey is embedded by the inputs of routes that know a task by its caller's own key: its job_id
+// is looked up, and the rest is as with a job_id. A key is one task's for as long as that is stored.
 type ByKey struct {
 	BizType  string     `query:"biz_type" required:"true" doc:"Name of its business type." example:"order_close"`
 	BizID    bizIDParam `query:"biz_id" required:"true" doc:"Its biz_id, a number or a text." example:"42"`
@@ -32,22 +30,14 @@ func (k *ByKey) key() intake.Key {
 	return intake.Key{BizType: k.BizType, BizID: k.BizID.Number, BizKey: k.BizID.Key, DedupKey: k.DedupKey}
 }
 
-type getByKeyInput struct{ ByKey }
-
-func (a *api) getByKey(ctx context.Context, in *getByKeyInput) (*taskOutput, error) {
+func (a *api) getByKey(ctx context.Context, in *ByKey) (*taskOutput, error) {
 	t, err := a.desk.ByKey(ctx, in.key())
 	return a.found(ctx, t, err)
 }
 
 type changeByKeyInput struct {
 	ByKey
-	Condition
-	body[wire.ChangeRequest]
-}
-
-// Resolve reads the header and the body.
-func (in *changeByKeyInput) Resolve(ctx huma.Context) []error {
-	return append(in.Condition.Resolve(ctx), in.body.Resolve(ctx)...)
+	Change
 }
 
 func (a *api) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutput, error) {
@@ -63,7 +53,7 @@ type cancelByKeyInput struct {
 	Condition
 }
 
-func (a *api) cancelByKey(ctx context.Context, in *cancelByKeyInput) (*cancelOutput, error) {
+func (a *api) cancelByKey(ctx context.Context, in *cancelByKeyInput) (*output[wire.Cancelled], error) {
 	t, err := a.desk.ByKey(ctx, in.key())
 	if err != nil {
 		return nil, err

@@ -13,19 +13,15 @@ type listDeadInput struct {
 	Cursor  deadCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-func (a *api) listDead(ctx context.Context, in *listDeadInput) (*pageOutput, error) {
+func (a *api) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
 	p, err := a.desk.ListDead(ctx, in.BizType, in.Cursor.after, in.Limit)
 	return a.page(ctx, listDead, p, err)
 }
 
-type redriveDeadInput struct{ body[wire.RedriveRequest] }
-
-type redriveDeadOutput struct{ Body wire.Redriven }
-
-func (a *api) redriveDead(ctx context.Context, in *redriveDeadInput) (*redriveDeadOutput, error) {
+func (a *api) redriveDead(ctx context.Context, in *body[wire.RedriveRequest]) (*output[wire.Redriven], error) {
 	r, err := a.desk.RedriveDead(ctx, intake.RedriveDead{BizType: in.sent.BizType, Limit: in.sent.Limit, DryRun: in.sent.DryRun})
 	if err != nil {
 		return nil, err
 	}
-	return &redriveDeadOutput{wire.Redriven(r)}, nil
+	return &output[wire.Redriven]{wire.Redriven(r)}, nil
 }

@@ -40,14 +40,10 @@ func fromPeer(ctx huma.Context) huma.Context {
 	return huma.WithContext(ctx, intake.Forwarded(ctx.Context()))
 }
 
-type wakeInput struct{ body[wire.WakeRequest] }
-
-type wakeOutput struct{ Body wire.Woken }
-
-func (a *api) wake(ctx context.Context, in *wakeInput) (*wakeOutput, error) {
+func (a *api) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {
 		jobIDs[i] = uint64(id)
 	}
-	return &wakeOutput{wire.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
+	return &output[wire.Woken]{wire.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
 }

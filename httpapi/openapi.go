@@ -109,7 +109,8 @@ func withoutDeadline(ctx huma.Context, next func(huma.Context)) {
 // read here (input may have one), the examples and the refusals.
 func (a *api) document(op huma.Operation, input any) {
 	d, schemas := descriptions[op.OperationID], a.huma.OpenAPI().Components.Schemas
-	doc := operationOf(a.huma.OpenAPI().Paths[op.Path], op.Method)
+	path := a.huma.OpenAPI().Paths[op.Path]
+	doc := map[string]*huma.Operation{http.MethodGet: path.Get, http.MethodPost: path.Post, http.MethodPatch: path.Patch}[op.Method]
 	a.documented = append(a.documented, doc)
 
 	if b, ok := input.(interface{ bodyType() reflect.Type }); ok {
@@ -137,8 +138,8 @@ func (a *api) document(op huma.Operation, input any) {
 	}
 }
 
-// documentNumbers adds that bodies take ids as numbers, too, and a limit of any size. Of package wire's
-// types huma knows only how answers write them.
+// documentNumbers says of bodies what huma does not see in package wire's types: ids may be
+// numbers, too, and a limit is any whole number.
 func (a *api) documentNumbers() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()
 	least, most := 0.0, float64(1<<64)
@@ -148,18 +149,6 @@ func (a *api) documentNumbers() {
 	jobIDs := schemas["WakeRequest"].Properties["job_ids"]
 	jobIDs.Items = &huma.Schema{OneOf: []*huma.Schema{jobIDs.Items, number}}
 	schemas["RedriveRequest"].Properties["limit"].Format = ""
-}
-
-func operationOf(p *huma.PathItem, method string) *huma.Operation {
-	switch method {
-	case http.MethodGet:
-		return p.Get
-	case http.MethodPost:
-		return p.Post
-	case http.MethodPatch:
-		return p.Patch
-	}
-	panic("no route has method " + method)
 }
 
 // example is an example as it is written; nil if there is none.

@@ -93,7 +93,14 @@ func (a *api) problem(op huma.Operation, err error) error {
 
 // unavailableText says what is known of a request that cannot be decided now.
 func unavailableText(op huma.Operation, err error) string {
-	text := undecided(op, err)
+	unknown := detailUnavailable
+	switch {
+	case op.Method == http.MethodGet:
+		unknown = "the store cannot be read now; try again"
+	case op.OperationID == "submit-task":
+		unknown += detailRepeat
+	}
+	text := undecided(err, unknown)
 	var at interface{ Where() string } // a store's error
 	if errors.As(err, &at) {
 		text += " (" + at.Where() + ")"
@@ -101,18 +108,15 @@ func unavailableText(op huma.Operation, err error) string {
 	return text
 }
 
-func undecided(op huma.Operation, err error) string {
+// undecided tells whether something was changed; unknown is what it says if it may be.
+func undecided(err error, unknown string) string {
 	switch {
 	case errors.Is(err, task.ErrLocked):
 		return wire.DetailLocked
 	case errors.Is(err, task.ErrNotBegun):
 		return wire.DetailNotBegun
-	case op.Method == http.MethodGet:
-		return "the store cannot be read now; try again"
-	case op.OperationID == "submit-task":
-		return detailUnavailable + detailRepeat
 	}
-	return detailUnavailable
+	return unknown
 }
 
 // unavailable tells whether the caller may simply try again.

@@ -7,9 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-type clusterOutput struct{ Body wire.Cluster }
-
-func (a *api) cluster(ctx context.Context, _ *struct{}) (*clusterOutput, error) {
+func (a *api) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], error) {
 	c, err := a.status.Cluster(ctx)
 	if err != nil {
 		return nil, err
@@ -20,24 +18,20 @@ func (a *api) cluster(ctx context.Context, _ *struct{}) (*clusterOutput, error) 
 		nodes[i] = n
 	}
 	c.Nodes = nodes
-	return &clusterOutput{c}, nil
+	return &output[wire.Cluster]{c}, nil
 }
 
-type bizTypesOutput struct{ Body wire.BizTypes }
-
-func (a *api) bizTypes(ctx context.Context, _ *struct{}) (*bizTypesOutput, error) {
+func (a *api) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes], error) {
 	list, err := a.status.BizTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &bizTypesOutput{wire.BizTypes{BizTypes: append([]wire.BizType{}, list...)}}, nil
+	return &output[wire.BizTypes]{wire.BizTypes{BizTypes: append([]wire.BizType{}, list...)}}, nil
 }
 
-type healthOutput struct{ Body wire.Health }
-
 // health says that the process lives, nothing more.
-func (a *api) health(context.Context, *struct{}) (*healthOutput, error) {
-	return &healthOutput{wire.Health{Status: "ok"}}, nil
+func (a *api) health(context.Context, *struct{}) (*output[wire.Health], error) {
+	return &output[wire.Health]{wire.Health{Status: "ok"}}, nil
 }
 
 type readyOutput struct {

@@ -12,7 +12,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-type submitInput struct{ body[wire.SubmitRequest] }
+// output is an answer with status 200 and nothing but a body.
+type output[T any] struct{ Body T }
 
 type submitOutput struct {
 	Status   int
@@ -23,7 +24,7 @@ type submitOutput struct {
 
 // submit stores one task: 201, or 200 with the first task if its dedup_key is
 // known.
-func (a *api) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
+func (a *api) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submitOutput, error) {
 	s, err := a.desk.Submit(ctx, submitOf(&in.sent))
 	if err != nil {
 		return nil, err
@@ -46,7 +47,8 @@ func (a *api) shape(t task.Task) wire.Task {
 	return wire.From(t, b.Name)
 }
 
-type taskInput struct {
+// ByID is embedded by the inputs of routes that know a task by its job_id.
+type ByID struct {
 	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
 }
 
@@ -74,20 +76,25 @@ func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, e
 	return out, nil
 }
 
-func (a *api) get(ctx context.Context, in *taskInput) (*taskOutput, error) {
+func (a *api) get(ctx context.Context, in *ByID) (*taskOutput, error) {
 	t, err := a.desk.Get(ctx, in.JobID.value)
 	return a.found(ctx, t, err)
 }
 
-type changeInput struct {
-	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+// Change is embedded by the inputs of routes that reschedule a task.
+type Change struct {
 	Condition
 	body[wire.ChangeRequest]
 }
 
 // Resolve reads the header and the body.
-func (in *changeInput) Resolve(ctx huma.Context) []error {
-	return append(in.Condition.Resolve(ctx), in.body.Resolve(ctx)...)
+func (c *Change) Resolve(ctx huma.Context) []error {
+	return append(c.Condition.Resolve(ctx), c.body.Resolve(ctx)...)
+}
+
+type changeInput struct {
+	ByID
+	Change
 }
 
 func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
@@ -95,7 +102,7 @@ func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) 
 }
 
 type conditionalInput struct {
-	JobID idParam `path:"job_id" doc:"The task's id." example:"413351953711104"`
+	ByID
 	Condition
 }
 
@@ -103,17 +110,15 @@ func (a *api) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, e
 	return a.one(a.desk.RedriveIf(ctx, in.JobID.value, in.tags))
 }
 
-type cancelOutput struct{ Body wire.Cancelled }
-
-func (a *api) cancel(ctx context.Context, in *conditionalInput) (*cancelOutput, error) {
+func (a *api) cancel(ctx context.Context, in *conditionalInput) (*output[wire.Cancelled], error) {
 	return a.cancelled(a.desk.CancelIf(ctx, in.JobID.value, in.tags))
 }
 
-func (a *api) cancelled(err error) (*cancelOutput, error) {
+func (a *api) cancelled(err error) (*output[wire.Cancelled], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cancelOutput{wire.Cancelled{Outcome: wire.OutcomeCancelled}}, nil
+	return &output[wire.Cancelled]{wire.Cancelled{Outcome: wire.OutcomeCancelled}}, nil
 }
 
 type listInput struct {
@@ -124,9 +129,7 @@ type listInput struct {
 	Cursor  taskCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-type pageOutput struct{ Body wire.Page }
-
-func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
+func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
 	q := intake.List{BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
 	if in.Status != "" {
 		s, err := task.ParseStatus(in.Status)
@@ -139,7 +142,7 @@ func (a *api) list(ctx context.Context, in *listInput) (*pageOutput, error) {
 	return a.page(ctx, listTasks, p, err)
 }
 
-func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*pageOutput, error) {
+func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
 	size := int64(0)
 	for i := range p.Tasks {
 		size += taskSize + int64(len(p.Tasks[i].Attribute)+len(p.Tasks[i].LastError))
@@ -150,7 +153,7 @@ func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*p
 	if err != nil {
 		return nil, err
 	}
-	out := &pageOutput{wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
+	out := &output[wire.Page]{wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
 	for i, t := range p.Tasks {
 		out.Body.Tasks[i] = a.shape(t)
 	}

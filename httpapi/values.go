@@ -99,7 +99,7 @@ func readList[T any](list *[]T, value []byte, most int, things, more string, rea
 	if value[0] != '[' {
 		return fmt.Errorf("must be an array, not %s", kindOf(value))
 	}
-	for item := range elements(value) {
+	for _, item := range members(value) {
 		n := len(*list)
 		if n == most {
 			return fmt.Errorf("holds more than %d %s; send several %s", most, things, more)

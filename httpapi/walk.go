@@ -22,29 +22,19 @@ func check(text []byte) error {
 	return errors.New("is not JSON")
 }
 
-// members walks over the names and values of a JSON object. Names come
-// unescaped.
-func members(object []byte) iter.Seq2[[]byte, []byte] {
+// members walks over the values of a JSON object, with their names unescaped, or over those of
+// an array, whose names are empty.
+func members(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
-		for i := next(object, 1); object[i] != '}'; i = next(object, i) {
-			end := valueEnd(object, i)
-			name := unescapeName(object[i:end])
-			i = next(object, end)
-			end = valueEnd(object, i)
-			if !yield(name, object[i:end]) {
-				return
+		for i := next(text, 1); i < len(text)-1; i = next(text, i) {
+			var name []byte
+			end := valueEnd(text, i)
+			if text[0] == '{' {
+				name = unescapeName(text[i:end])
+				i = next(text, end)
+				end = valueEnd(text, i)
 			}
-			i = end
-		}
-	}
-}
-
-// elements walks over the values of a JSON array.
-func elements(array []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for i := next(array, 1); array[i] != ']'; i = next(array, i) {
-			end := valueEnd(array, i)
-			if !yield(array[i:end]) {
+			if !yield(name, text[i:end]) {
 				return
 			}
 			i = end

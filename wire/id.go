@@ -35,9 +35,6 @@ func (id *ID) UnmarshalText(digits []byte) error {
 	return err
 }
 
-// MarshalJSON gives the id as a string.
-func (id ID) MarshalJSON() ([]byte, error) { return id.appendJSON(nil), nil }
-
 // UnmarshalJSON reads the id from a string or a number. null is refused: an id
 // that is not given is no id 0.
 func (id *ID) UnmarshalJSON(value []byte) error {
