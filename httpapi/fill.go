@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -20,21 +21,21 @@ func fill(o any, value []byte) []fault {
 		return []fault{{"", "must be an object, not " + kindOf(value)}}
 	}
 	to := reflect.ValueOf(o).Elem()
-	given := names{places: placesOf(to.Type())}
+	given := names{fields: jsonFields(to.Type())}
 	var faults []fault
 	for name, value := range members(value) {
 		if len(faults) == maxFaults {
 			return append(faults[:maxFaults-1], fault{"", "has more faults than these"})
 		}
-		place, known := given.places[string(name)]
+		at := given.find(string(name))
 		switch {
-		case !known:
+		case at < 0:
 			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
-		case given.bits>>place&1 == 1:
+		case given.bits>>at&1 == 1:
 			faults = append(faults, fault{string(name), "is given twice"})
 		default:
-			given.bits |= 1 << place
-			if err := read(to.Field(place).Addr().Interface(), value); err != nil {
+			given.bits |= 1 << at
+			if err := read(to.Field(given.fields[at].place).Addr().Interface(), value); err != nil {
 				faults = append(faults, fault{string(name), err.Error()})
 			}
 		}
@@ -42,31 +43,40 @@ func fill(o any, value []byte) []fault {
 	return append(faults, missing(o, given)...)
 }
 
-// names are those of the fields that a body has given.
+// names are the names of a body's fields, and which of them were given.
 type names struct {
-	places map[string]int // of all fields
-	bits   uint64         // by place
+	fields []field
+	bits   uint64 // of those that were given, in the order of fields
+}
+
+// field is a field of a struct: its name in JSON, and its place in the struct.
+type field struct {
+	name  string
+	place int
 }
 
 func (n names) has(name string) bool {
-	place, known := n.places[name]
-	return known && n.bits>>place&1 == 1
+	at := n.find(name)
+	return at >= 0 && n.bits>>at&1 == 1
 }
 
-// places holds the answers of placesOf.
-var places sync.Map
+// find gives the place in fields. There are so few that a map would take longer.
+func (n names) find(name string) int {
+	return slices.IndexFunc(n.fields, func(f field) bool { return f.name == name })
+}
 
-// placesOf gives the places of a struct's fields by their names in JSON.
-func placesOf(body reflect.Type) map[string]int {
-	if known, ok := places.Load(body); ok {
-		return known.(map[string]int)
+// knownFields keeps the answers of jsonFields.
+var knownFields sync.Map
+
+func jsonFields(body reflect.Type) (fields []field) {
+	if known, ok := knownFields.Load(body); ok {
+		return known.([]field)
 	}
-	byName := make(map[string]int)
 	for i := range body.NumField() {
 		if name, _, _ := strings.Cut(body.Field(i).Tag.Get("json"), ","); name != "" {
-			byName[name] = i
+			fields = append(fields, field{name, i})
 		}
 	}
-	places.Store(body, byName)
-	return byName
+	knownFields.Store(body, fields)
+	return fields
 }
