@@ -17,7 +17,7 @@ const pathByKey = "/v1/tasks/by-key"
 // is looked up, and the rest is as with a job_id. A key is one task's for as long as that is stored.
 type ByKey struct {
 	BizType  string     `query:"biz_type" required:"true" doc:"Name of its business type." example:"order_close"`
-	BizID    bizIDParam `query:"biz_id" required:"true" doc:"Its biz_id, a number or a text." example:"42"`
+	BizID    wire.BizID `query:"biz_id" required:"true" minLength:"1" maxLength:"128" doc:"Its biz_id, a number or a text." example:"42"`
 	DedupKey string     `query:"dedup_key" required:"true" doc:"The dedup_key of its submit." example:"order-42-unpaid"`
 }
 

@@ -145,7 +145,9 @@ func (a *api) documentNumbers() {
 	least, most := 0.0, float64(1<<64)
 	number := &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}
 	bizID := schemas["SubmitRequest"].Properties["biz_id"]
-	bizID.Type, bizID.OneOf = "", []*huma.Schema{bizIDSchema(), number}
+	text := &huma.Schema{Type: huma.TypeString, MinLength: bizID.MinLength, MaxLength: bizID.MaxLength}
+	bizID.Type, bizID.MinLength, bizID.MaxLength = "", nil, nil
+	bizID.OneOf = []*huma.Schema{text, number}
 	jobIDs := schemas["WakeRequest"].Properties["job_ids"]
 	jobIDs.Items = &huma.Schema{OneOf: []*huma.Schema{jobIDs.Items, number}}
 	schemas["RedriveRequest"].Properties["limit"].Format = ""

@@ -13,36 +13,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
-const idPattern = "^[0-9]{1,20}$"
-
-// idParam is a 64-bit id in a path or a query.
-type idParam struct{ value uint64 }
-
-// UnmarshalText reads decimal digits.
-func (p *idParam) UnmarshalText(digits []byte) error {
-	n, err := wire.ParseID(string(digits))
-	p.value = uint64(n)
-	return err
-}
+// idParam is a 64-bit id in a path: to huma a wire.ID is a number.
+type idParam struct{ wire.ID }
 
 // Schema tells what is read.
 func (idParam) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: idPattern}
-}
-
-// bizIDParam is a biz_id in a query: a number or a text.
-type bizIDParam struct{ wire.BizID }
-
-// Schema tells what is read.
-func (bizIDParam) Schema(huma.Registry) *huma.Schema { return bizIDSchema() }
-
-func bizIDSchema() *huma.Schema {
-	least, most := 1, task.MaxBizKey
-	return &huma.Schema{Type: huma.TypeString, MinLength: &least, MaxLength: &most}
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,20}$"}
 }
 
 // The lists that have cursors. A cursor of one is none of the other.

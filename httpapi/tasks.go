@@ -77,7 +77,7 @@ func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, e
 }
 
 func (a *api) get(ctx context.Context, in *ByID) (*taskOutput, error) {
-	t, err := a.desk.Get(ctx, in.JobID.value)
+	t, err := a.desk.Get(ctx, uint64(in.JobID.ID))
 	return a.found(ctx, t, err)
 }
 
@@ -98,7 +98,7 @@ type changeInput struct {
 }
 
 func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
-	return a.one(a.desk.Reschedule(ctx, in.JobID.value, changeOf(&in.sent, in.tags)))
+	return a.one(a.desk.Reschedule(ctx, uint64(in.JobID.ID), changeOf(&in.sent, in.tags)))
 }
 
 type conditionalInput struct {
@@ -107,11 +107,11 @@ type conditionalInput struct {
 }
 
 func (a *api) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, error) {
-	return a.one(a.desk.RedriveIf(ctx, in.JobID.value, in.tags))
+	return a.one(a.desk.RedriveIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
 func (a *api) cancel(ctx context.Context, in *conditionalInput) (*output[wire.Cancelled], error) {
-	return a.cancelled(a.desk.CancelIf(ctx, in.JobID.value, in.tags))
+	return a.cancelled(a.desk.CancelIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
 func (a *api) cancelled(err error) (*output[wire.Cancelled], error) {
@@ -122,7 +122,7 @@ func (a *api) cancelled(err error) (*output[wire.Cancelled], error) {
 }
 
 type listInput struct {
-	BizID   bizIDParam `query:"biz_id" required:"true" doc:"Tasks of this biz_id, a number or a text; they lie in one table." example:"42"`
+	BizID   wire.BizID `query:"biz_id" required:"true" minLength:"1" maxLength:"128" doc:"Tasks of this biz_id, a number or a text; they lie in one table." example:"42"`
 	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
 	Status  string     `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status."`
 	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`

@@ -6,7 +6,7 @@ import "time"
 type SubmitRequest struct {
 	_          struct{}   `additionalProperties:"false"`
 	BizType    string     `json:"biz_type" doc:"Name of a configured business type." example:"order_close"`
-	BizID      BizID      `json:"biz_id" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
+	BizID      BizID      `json:"biz_id" minLength:"1" maxLength:"128" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
 	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
 	Attribute  string     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`

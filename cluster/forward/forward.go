@@ -11,6 +11,7 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -64,9 +65,7 @@ const header = "Toc-Forwarded"
 
 // New makes a Forwarder. It connects to nobody before there is a question.
 func New(cfg Config) *Forwarder {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 2 * time.Second
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
 	dialer := net.Dialer{Timeout: cfg.Timeout}
 	return &Forwarder{cfg: cfg, nodes: make(map[place]*node), transport: &http.Transport{ // no proxy: nodes are near
 		DialContext:         dialer.DialContext,
