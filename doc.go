@@ -25,6 +25,6 @@
 //	client, intake, scanner, redistimer, worker, cmd/toc/internal/sqltable
 //	cluster, redistimer/slots, processor/webhook, processor/logger
 //	store, queue, wire, processor, configs, peerproof
-//	migrations, task, groupcommit
+//	migrations, task, internal/groupcommit
 //	sharding, internal/wait
 package toc

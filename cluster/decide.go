@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 )

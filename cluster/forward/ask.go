@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/groupcommit"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/timeoutcenter/toc/groupcommit"
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
