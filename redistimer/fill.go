@@ -351,12 +351,10 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n 
 		return 0, nil
 	}
 	q := store.Due{Until: until, PerPage: 500}
-	if len(f.targets) == 1 {
-		q.Only = &f.targets[0].biz.ID
-	}
 	byType := make(map[uint64]target, len(f.targets))
 	for _, one := range f.targets {
 		byType[one.biz.ID] = one
+		q.Only = append(q.Only, one.biz.ID)
 	}
 	if !from.IsZero() {
 		q.From = task.Key{ActionTime: from.Add(time.Millisecond)}

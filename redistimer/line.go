@@ -64,8 +64,12 @@ func (s *slotState) served() bool { return !s.out && !s.foreign }
 
 func (s *slotState) owned() bool { return s.term != 0 }
 
-// quietFrom is how far off the head of a quiet slot is, at least.
-const quietFrom = 10 * time.Second
+const (
+	// quietFrom is how far off the head of a quiet slot is, at least.
+	quietFrom = 10 * time.Second
+	// quietRenew is how often the queues of a quiet slot are kept from expiring, if there are tasks in them.
+	quietRenew = time.Hour
+)
 
 // quiet tells whether nothing is to be done in a slot soon. It is not looked at then, and has no marker: what happens
 // in it is heard of by a wake-up, and that Redis has lost it by its guard.

@@ -118,10 +118,14 @@ func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) erro
 	return nil
 }
 
-// renewal is for how long the marker of a slot is renewed now; 0: it need not be.
+// renewal is for how long the marker of a slot is renewed now, and its queues with it; 0: that need not be.
 // The lock is held.
 func (s *slotState) renewal(now time.Time) time.Duration {
-	if s.marker == "" || now.Sub(s.renewed) < renewEach {
+	each := renewEach
+	if s.marker == "" {
+		each = quietRenew
+	}
+	if now.Sub(s.renewed) < each {
 		return 0
 	}
 	return markerLasts

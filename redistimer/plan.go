@@ -107,7 +107,10 @@ func (s *slotState) lookAt(now time.Time) time.Time {
 	at := s.seen.Add(poll)
 	if s.quiet(now) {
 		if at = forever; !s.next.IsZero() {
-			at = s.next.Add(-quietFrom)
+			at = latest(s.renewed.Add(quietRenew), s.seen.Add(poll))
+			if near := s.next.Add(-quietFrom); near.Before(at) {
+				at = near
+			}
 		}
 	}
 	if early := s.next.Add(-ahead); !s.next.IsZero() && early.Before(at) {

@@ -30,7 +30,8 @@ type server struct {
 	settles *groupcommit.Group[settling]
 
 	// The Timer's lock guards these.
-	groups  []*group  // its slots; those of the first are guards
+	groups  []*group  // its slots
+	guarded []bool    // partitions that have a guard there
 	turn    int       // the group that is planned first
 	known   bool      // it has answered
 	began   time.Time // the last round
@@ -53,7 +54,7 @@ func (srv *server) isSilent(now time.Time) bool {
 func (t *Timer) server(addr string) *server {
 	srv := t.servers[addr]
 	if srv == nil {
-		srv = &server{addr: addr}
+		srv = &server{addr: addr, guarded: make([]bool, t.cfg.Layout.Partitions)}
 		srv.arms = groupcommit.New(2000, 2, func(batch []*arming) { t.flushArms(srv, batch) })
 		srv.settles = groupcommit.New(2000, 1, func(batch []settling) { t.flushSettles(srv, batch) })
 		t.servers[addr] = srv
@@ -80,7 +81,7 @@ func (t *Timer) place(now time.Time) {
 	t.placeAt = now.Add(placeEvery)
 	old := make(map[*server][]*group)
 	for _, srv := range t.servers {
-		old[srv], srv.groups = srv.groups, nil
+		old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
 	}
 	known := true
 	for _, id := range slices.Sorted(maps.Keys(t.lines)) {
@@ -109,8 +110,8 @@ func (t *Timer) place(now time.Time) {
 			}
 			g := groups[len(groups)-1]
 			g.slots = append(g.slots, s)
-			s.group, s.guard = g, len(groups) == 1
-			s.server.groups = groups
+			s.group, s.guard = g, !s.server.guarded[p]
+			s.server.groups, s.server.guarded[p] = groups, true
 		}
 	}
 	switch only := t.servers[""]; {

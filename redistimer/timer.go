@@ -248,7 +248,7 @@ func (t *Timer) Skew() (ahead time.Duration, known bool) {
 		if len(srv.groups) == 0 {
 			continue
 		}
-		for _, s := range srv.groups[0].slots {
+		for _, s := range srv.groups[0].slots { // guards, all of them
 			if s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
 				list = append(list, s.skew)
 			}

@@ -691,10 +691,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	filled := make(chan int, 1) // how often the broken one was asked before
 	n := c.start()
 	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
-		s := slot{p, 0} // several types together
-		if q.Only != nil {
-			s.bizType = *q.Only
-		}
+		s := slot{p, q.Only[0]}
 		mu.Lock()
 		if layout.PartitionDatabase(p) == 1 {
 			hung++

@@ -340,7 +340,7 @@ func (s *Scanner) refill(ctx context.Context) error {
 
 func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
 	pages := s.cfg.Store.DuePages(r.Partition, store.Due{
-		Until: s.until(), From: r.From, Only: &r.BizType, PerPage: s.cfg.Batch,
+		Until: s.until(), From: r.From, Only: []uint64{r.BizType}, PerPage: s.cfg.Batch,
 	})
 	for {
 		turnedAway, end, err := s.readPage(ctx, r.Partition, pages)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 type Due struct {
 	Until   time.Time // action_time at most this
 	From    task.Key  // not before this place; the zero Key reads from the start
-	Only    *uint64   // this biz_type alone; nil reads all
+	Only    []uint64  // these biz_types alone; none reads all
 	Except  []uint64  // not these biz_types
 	PerPage int       // rows a page, about
 }
@@ -161,11 +162,28 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (p
 	return page, more, err
 }
 
+// types is a condition on biz_type, "" without any. The numbers stand in the text: as parameters of each of many tables a
+// thousand types would be more than SQLite takes.
+func (p *DuePages) types(condition string, ids []uint64) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	text := []byte(condition)
+	for i, id := range ids {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = fmt.Append(text, p.store.backend.id(id))
+	}
+	return string(append(text, ')'))
+}
+
 // statement is one UNION ALL over the tables.
 func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args []any) {
 	b := p.store.backend
+	only, except := p.types(" AND biz_type IN (", p.query.Only), p.types(" AND biz_type NOT IN (", p.query.Except)
 	var q strings.Builder
-	q.Grow(len(tables) * 320)
+	q.Grow(len(tables) * (320 + len(only) + len(except)))
 	args = make([]any, 0, 6*len(tables))
 	for i, t := range tables {
 		if i > 0 {
@@ -188,16 +206,8 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 			at := b.at(from.ActionTime)
 			args = append(args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
 		}
-		if p.query.Only != nil {
-			m.WriteString(" AND biz_type=?")
-			args = append(args, b.id(*p.query.Only))
-		}
-		if n := len(p.query.Except); n > 0 {
-			m.WriteString(" AND biz_type NOT IN (" + placeholders(n) + ")")
-			for _, id := range p.query.Except {
-				args = append(args, b.id(id))
-			}
-		}
+		m.WriteString(only)
+		m.WriteString(except)
 		m.WriteString(" ORDER BY action_time,job_id LIMIT ?")
 		args = append(args, int64(perTable))
 		q.WriteString(b.member(m.String()))

@@ -114,9 +114,8 @@ func dueSelectsBizTypes(t *testing.T, p place) {
 	for _, one := range f.spread(t, 150) {
 		byType[one.BizType] = append(byType[one.BizType], one)
 	}
-	two, none := uint64(2), uint64(99)
-	requireSame(t, byType[2], f.due(t, store.Due{Until: f.in(30), Only: &two, PerPage: 5}))
-	require.Empty(t, f.due(t, store.Due{Until: f.in(30), Only: &none, PerPage: 5}))
+	requireSame(t, byType[2], f.due(t, store.Due{Until: f.in(30), Only: []uint64{2}, PerPage: 5}))
+	require.Empty(t, f.due(t, store.Due{Until: f.in(30), Only: []uint64{99}, PerPage: 5}))
 	requireSame(t, slices.Concat(byType[1], byType[3]),
 		f.due(t, store.Due{Until: f.in(30), Except: []uint64{0, 2, 99}, PerPage: 5}))
 

@@ -170,7 +170,7 @@ func (g *grown) cases(rec *store.Recorder) []look {
 			_, _ = pages.Next(ctx)
 			_, _ = pages.Next(ctx)
 		}, 2, due, 1520},
-		{"due, one biz_type", page(store.Due{Only: &typ}), 1, due, 1600},
+		{"due, one biz_type", page(store.Due{Only: []uint64{typ}}), 1, due, 1600},
 		{"due, without a biz_type", page(store.Due{Except: []uint64{typ}}), 1, due, 800},
 		{"next due", func(ctx context.Context) { _, _, _ = g.NextDue(ctx, 0) }, 1, due, 2 * 2},
 		{"load", func(ctx context.Context) { _, _ = g.Load(ctx, ids) }, 1, primary, 400},

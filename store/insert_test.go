@@ -103,7 +103,7 @@ func insertsEveryID(t *testing.T, p place) {
 		require.Len(t, list, 1)
 		require.Equal(t, [2]uint64{id, id}, [2]uint64{list[0].BizID, list[0].BizType})
 
-		require.Len(t, f.due(t, store.Due{Until: f.in(0), Only: &id, PerPage: 50}), len(edges))
+		require.Len(t, f.due(t, store.Due{Until: f.in(0), Only: []uint64{id}, PerPage: 50}), len(edges))
 		require.Len(t, f.due(t, store.Due{Until: f.in(0), Except: []uint64{id}, PerPage: 50}), len(batch)-len(edges))
 	}
 }

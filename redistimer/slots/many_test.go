@@ -239,6 +239,18 @@ func (s slotSuite) renews(t *testing.T) {
 	require.NoError(t, r.client.Del(ctx, r.MarkerKey(orders)).Err())
 	require.Empty(t, r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
 	require.Empty(t, r.state(t, orders).Marker, "what is gone is not brought back")
+
+	require.Equal(t, 1, r.arm(t, orders, member(1, ahead(time.Hour), 0)))
+	kept := func() time.Duration {
+		d, err := r.client.TTL(ctx, r.StoreKey(orders)).Result()
+		require.NoError(t, err)
+		return d
+	}
+	require.NoError(t, r.client.Expire(ctx, r.StoreKey(orders), time.Hour).Err())
+	r.claim(t, slots.Claiming{Slot: orders})
+	require.LessOrEqual(t, kept(), time.Hour, "not asked for")
+	r.claim(t, slots.Claiming{Slot: orders, Renew: time.Minute})
+	require.Greater(t, kept(), 2*time.Hour, "the queue of a slot that has no marker is kept as well")
 }
 
 func (s slotSuite) reloadsScripts(t *testing.T) {

@@ -4,7 +4,7 @@
 -- KEYS     1 store queue, 2 prepare queue, 3 marker
 -- ARGV     1 at most so many, 0 to only look; 2 how much ahead of its time a task may be, 3 how long the claims last,
 --          both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a listpack
---          6 our marker, 7 id of our store, 8 for how many milliseconds our marker is renewed, 0: not now
+--          6 our marker, "": we have none; 7 id of our store; 8 for how many milliseconds it and the queues are renewed, 0: not now
 --          9 how many seconds a queue that is not used is kept
 -- Returns  {"job_id score …", score of the next in the store queue, how many are in the prepare queue, marker,
 --          seconds, microseconds}; "" where there is none. The scores of the claimed are those they had in the store
@@ -29,8 +29,10 @@ if marker ~= ARGV[6] then
   if owner and owner ~= ARGV[7] and owner ~= '-' and ARGV[7] ~= '-' then
     limit = 0
   end
-elseif ARGV[8] ~= '0' and marker ~= '' then
-  call('PEXPIRE', KEYS[3], ARGV[8])
+elseif ARGV[8] ~= '0' then
+  if marker ~= '' then
+    call('PEXPIRE', KEYS[3], ARGV[8])
+  end
   call('EXPIRE', store, ARGV[9])
   call('EXPIRE', prepare, ARGV[9])
 end
