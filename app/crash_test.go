@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,8 +34,11 @@ func child() int {
 	cfg, err := configs.Load(os.Getenv(childEnv), nil)
 	if err == nil {
 		var a *app.App
-		ready := app.WithReady(func(addr string) { fmt.Println("ready", addr) })
-		if a, err = app.New(cfg, ready, app.WithProcessor("poison", processorFunc(endOfProcess))); err == nil {
+		opts := []app.Option{app.WithReady(func(addr string) { fmt.Println("ready", addr) })}
+		if slices.ContainsFunc(cfg.BizTypes, func(b configs.BizType) bool { return b.Processor == "poison" }) {
+			opts = append(opts, app.WithProcessor("poison", processorFunc(endOfProcess)))
+		}
+		if a, err = app.New(cfg, opts...); err == nil {
 			err = a.Run(context.Background())
 		}
 	}

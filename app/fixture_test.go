@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
@@ -22,6 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	logging.Disable() // of go-redis, as cmd/toc does
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
