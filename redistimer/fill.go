@@ -239,8 +239,8 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	return nil
 }
 
-// fillSoonTogether is fillSoon of slots that are no guards. They have a marker only if their owner has just handed them
-// over: then they have the rest, and are done.
+// fillSoonTogether is fillSoon of slots that are no guards. One that its owner has just handed over, or that is quiet and
+// as we left it, has the rest.
 func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time) error {
 	list := make([]slots.Slot, len(f.targets))
 	for i, one := range f.targets {
@@ -260,15 +260,20 @@ func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time
 	f.from = until
 	var rest []target
 	for i, one := range f.targets {
-		m, complete := t.believes(one.slot, texts[i])
-		if !complete || f.missed {
-			rest = append(rest, one)
-			continue
-		}
+		s := one.slot
+		m, complete := t.believes(s, texts[i])
 		t.mu.Lock()
-		if one.slot.repair == "" && one.slot.owned() {
-			one.slot.covered, one.slot.look = latest(m.covered, until), true
-			one.slot.group.changed()
+		if isQuiet := texts[i] == "" && s.marker == "" && !s.covered.IsZero(); isQuiet {
+			m.covered, complete = s.covered, true
+		} else if complete {
+			s.look = true // what is in it is not known here
+			s.group.changed()
+		}
+		switch complete = complete && !f.missed; {
+		case !complete:
+			rest = append(rest, one)
+		case s.repair == "" && s.owned():
+			s.covered = latest(m.covered, until)
 		}
 		t.mu.Unlock()
 	}
