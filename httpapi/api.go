@@ -62,7 +62,7 @@ type Config struct {
 	Status Status
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
-	// route but /healthz and /readyz asks for one. None, or nil: everybody is let in.
+	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.
 	// They may change, but not from none to some or back.
 	Tokens func() []string
 	// Peers knows what other nodes prove; they need no token. Defaults to nothing.

@@ -10,8 +10,8 @@ import (
 	"github.com/timeoutcenter/toc/peerproof"
 )
 
-// authorize lets requests through that carry one of the tokens, and those of other
-// nodes. /healthz and /readyz are for probes, which have none.
+// authorize lets requests through that carry one of the tokens, those of other nodes,
+// and those that need none.
 func authorize(next http.Handler, tokens func() []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOpen(r) && !peerproof.Proved(r.Context()) && !isKnown(tokens(), bearer(r)) {
@@ -24,8 +24,15 @@ func authorize(next http.Handler, tokens func() []string) http.Handler {
 	})
 }
 
-// isOpen tells whether a request is a probe's.
-func isOpen(r *http.Request) bool { return r.URL.Path == "/healthz" || r.URL.Path == "/readyz" }
+// isOpen tells whether a request needs no token: a probe has none, and a browser that
+// reads the documentation sends none. Neither is told a secret.
+func isOpen(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/healthz", "/readyz", "/docs", "/openapi.json", "/openapi.yaml":
+		return true
+	}
+	return false
+}
 
 // bearer gives the token of a request; "" if it carries none.
 func bearer(r *http.Request) string {

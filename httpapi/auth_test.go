@@ -22,8 +22,7 @@ func TestTokens(t *testing.T) {
 	d := newFakeDesk(t)
 	h := newFake(d, withTokens("alpha", "beta-longer"))
 	guarded := append([][3]string{
-		{"GET", "/metrics", ""}, {"GET", "/docs", ""}, {"GET", "/openapi.json", ""}, {"GET", "/openapi.yaml", ""},
-		{"GET", "/nope", ""}, {"DELETE", "/v1/tasks", ""}, {"GET", "/healthz/", ""}, {"GET", "//healthz", ""},
+		{"GET", "/metrics", ""}, {"GET", "/docs/", ""}, {"GET", "/openapi", ""}, {"GET", "/nope", ""}, {"DELETE", "/v1/tasks", ""}, {"GET", "/healthz/", ""}, {"GET", "//healthz", ""},
 		{"POST", "/v1/tasks", "no JSON"}, {"POST", "/v1/tasks/batch", "{}"}, {"POST", "/v1/cluster/wake", "{}"},
 	}, calls...)
 	for _, r := range guarded {
@@ -43,6 +42,11 @@ func TestTokens(t *testing.T) {
 
 	require.Equal(t, 200, call(h, "GET", "/healthz", "").Code)
 	require.Equal(t, 503, call(h, "GET", "/readyz", "").Code, "not ready, but let in")
+	for _, path := range []string{"/docs", "/openapi.json", "/openapi.yaml"} { // a browser sends no token
+		a := call(h, "GET", path, "")
+		require.Equal(t, 200, a.Code, path)
+		require.NotContains(t, a.Body.String(), "alpha")
+	}
 }
 
 func TestAnEmptyTokenLetsNobodyIn(t *testing.T) {

@@ -29,6 +29,7 @@ var (
 func (a *api) serveDocs() {
 	doc := a.huma.OpenAPI()
 	a.documentNumbers()
+	a.documentWebhook()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
 	asJSON, err := json.Marshal(doc)
 	if err != nil {

@@ -4,15 +4,20 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/processor/webhook"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // documented is every route that must be in the document.
@@ -155,12 +160,60 @@ func TestOpenAPIYAML(t *testing.T) {
 
 func TestOpenAPIAsksForTokens(t *testing.T) {
 	h := newFake(newFakeDesk(t), withTokens("alpha"))
-	require.Contains(t, call(h, "GET", "/docs", "", "Authorization", "Bearer alpha").Body.String(), "Authorization: Bearer $TOC_TOKEN")
-	ops := document(t, h, "Authorization", "Bearer alpha")
+	require.Contains(t, call(h, "GET", "/docs", "").Body.String(), "Authorization: Bearer $TOC_TOKEN")
+	ops := document(t, h)
 	require.Contains(t, ops["POST /v1/tasks"].Responses, "401")
 	require.Nil(t, ops["POST /v1/tasks"].Security, "the document's own security holds")
 	require.NotContains(t, ops["GET /healthz"].Responses, "401")
 	require.Equal(t, []map[string][]string{}, ops["GET /healthz"].Security)
+
+	var doc struct {
+		Security   []map[string][]string
+		Components struct {
+			SecuritySchemes map[string]struct{ Type, Scheme string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(call(h, "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	require.Equal(t, []map[string][]string{{"token": {}}}, doc.Security)
+	require.Equal(t, "http bearer", doc.Components.SecuritySchemes["token"].Type+" "+doc.Components.SecuritySchemes["token"].Scheme)
+}
+
+// The document has the call that the processor webhook makes: its headers, and the fields of its body.
+func TestOpenAPIHasTheWebhook(t *testing.T) {
+	var doc struct {
+		Webhooks   struct{ Task struct{ Post operation } }
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]json.RawMessage }
+		}
+	}
+	require.NoError(t, json.Unmarshal(call(newFake(newFakeDesk(t), withTokens("alpha")), "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	documented := doc.Webhooks.Task.Post
+	require.Equal(t, []map[string][]string{}, documented.Security, "no token is sent")
+	headers := map[string]bool{}
+	for _, p := range documented.Parameters {
+		require.Equal(t, "header", p.In)
+		headers[http.CanonicalHeaderKey(p.Name)] = true
+	}
+
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Toc-") {
+				assert.True(t, headers[name], name)
+				delete(headers, name)
+			}
+		}
+		assert.Empty(t, headers, "documented, and not sent")
+		var body map[string]any
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&body))
+		for name := range body {
+			assert.Contains(t, doc.Components.Schemas["Task"].Properties, name)
+		}
+	}))
+	defer receiver.Close()
+	hook, err := webhook.New(task.BizType{Name: "order_close", Timeout: time.Minute}, webhook.Config{URL: receiver.URL, Secret: "sixteen characters"})
+	require.NoError(t, err)
+	require.NoError(t, hook.Process(t.Context(), task.Task{JobID: 1, BizKey: "a", Attribute: "b", DedupKey: "c", LastError: "d"}))
+	require.NoError(t, hook.Close())
 }
 
 // The page shows every route and needs nothing from elsewhere.
