@@ -115,8 +115,8 @@ func (w *Processor) request(ctx context.Context, t task.Task) (*http.Request, er
 	return req, nil
 }
 
-// newSigner reads a secret.
-func newSigner(secret string) (*standardwebhooks.Webhook, error) {
+// NewSigner reads a secret as Config.Secret has it. What it gives signs calls, and verifies them.
+func NewSigner(secret string) (*standardwebhooks.Webhook, error) {
 	encoded, ok := strings.CutPrefix(secret, "whsec_")
 	if !ok {
 		return standardwebhooks.NewWebhookRaw([]byte(secret))

@@ -75,7 +75,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 		if secret == "" {
 			continue
 		}
-		signer, err := newSigner(secret)
+		signer, err := NewSigner(secret)
 		if err != nil {
 			return nil, err
 		}
