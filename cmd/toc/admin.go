@@ -31,7 +31,7 @@ parts of the store are shared out: everything must be stopped for that.
 
 Where the program may not create tables, --print writes the SQL for somebody who may;
 afterwards toc migrate needs no more than toc serve.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	path := configFlag(cmd)
 	anew := cmd.Flags().Bool("new", false, "make databases anew, empty, that were lost from a store in use")
@@ -87,7 +87,7 @@ afterwards toc migrate needs no more than toc serve.`,
 }
 
 func configCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usage("use: toc config check [--config FILE] [--connect]")
 		}}
@@ -96,7 +96,7 @@ func configCommand() *cobra.Command {
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
 also what is to be set on the MySQL servers for a layout like this.`,
-		Args: cobra.NoArgs,
+		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
 	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings, too")
@@ -153,7 +153,7 @@ func jobIDCommand() *cobra.Command {
 the biz_id and the worker number 1023, which no process uses. Also says which
 database and table the row belongs to. For a biz_id that is a text it prints the
 number that stands for it on a second line; the text itself is the row's biz_key.`,
-		Args: cobra.NoArgs,
+		Args: flagInstead("--biz-id"),
 	}
 	path := configFlag(cmd)
 	bizID := bizIDFlag(cmd, "the task's biz_id, a `number or text` (required)")

@@ -41,6 +41,8 @@ type remote struct {
 	asJSON  bool
 	patient bool // waits for the answer as long as it takes
 	now     func() time.Time
+
+	duplicate bool // the task of the answer was there before
 }
 
 // remoteFlags adds --server and --json. A token comes from the environment only:
@@ -68,7 +70,7 @@ func call[T any](cmd *cobra.Command, r *remote, ask func(context.Context, *clien
 	wire := newRecorder()
 	answer, err := ask(ctx, client.New(server, client.WithToken(os.Getenv("TOC_TOKEN")), client.WithHTTPClient(&http.Client{Transport: wire})))
 	if r.asJSON && json.Valid(wire.body.Bytes()) {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", wire.text()); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", wire.text(r.duplicate)); err != nil {
 			return err
 		}
 	}
@@ -125,14 +127,19 @@ type recorder struct {
 	etag string
 }
 
-// text is the body, valid JSON; a task gets its tag as one more member.
-func (r *recorder) text() []byte {
-	text := bytes.TrimSpace(r.body.Bytes())
-	if object, ok := bytes.CutSuffix(text, []byte("}")); ok && r.etag != "" {
-		tag, _ := json.Marshal(strings.Trim(r.etag, `"`))
-		return append(append(append(bytes.Clone(object), `,"etag":`...), tag...), '}')
+// text is the body, valid JSON; a task gets its tag as one more member, and "duplicate" if it is one.
+func (r *recorder) text(duplicate bool) string {
+	text := string(bytes.TrimSpace(r.body.Bytes()))
+	object, ok := strings.CutSuffix(text, "}")
+	if !ok || r.etag == "" {
+		return text
 	}
-	return text
+	tag, _ := json.Marshal(strings.Trim(r.etag, `"`))
+	object += `,"etag":` + string(tag)
+	if duplicate {
+		object += `,"duplicate":true`
+	}
+	return object + "}"
 }
 
 func newRecorder() *recorder {

@@ -15,7 +15,7 @@ import (
 )
 
 func clusterCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "Show the nodes and their partitions", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "cluster", Short: "Show the nodes and their partitions", Args: noArguments}
 	r := remoteFlags(cmd, now)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Cluster, error) { return c.Cluster(ctx) }, showCluster)

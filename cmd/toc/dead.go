@@ -16,7 +16,7 @@ func deadCommand(now func() time.Time) *cobra.Command {
 		Use:   "dead",
 		Short: "List and redrive dead tasks",
 		Long:  "List and redrive dead tasks: those whose retries are used up, and those that would have started too late.",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE:  func(*cobra.Command, []string) error { return usage("use: toc dead list, or: toc dead redrive") },
 	}
 	cmd.AddCommand(deadListCommand(now), deadRedriveCommand(now))
@@ -24,7 +24,7 @@ func deadCommand(now func() time.Time) *cobra.Command {
 }
 
 func deadListCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List dead tasks", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List dead tasks", Args: noArguments}
 	r := remoteFlags(cmd, now)
 	var q client.ListDead
 	bizTypeFlag(cmd, &q.BizType)
@@ -42,7 +42,7 @@ func deadRedriveCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive",
 		Short: "Give dead tasks a fresh start, due now",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 	}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while

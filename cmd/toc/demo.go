@@ -27,7 +27,7 @@ func demoCommand() *cobra.Command {
 		Long: `Start an embedded center in a temporary directory, submit order timeouts that
 are due over the next ten seconds, show how they fire, and end with a histogram
 of their lateness.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	tasks := cmd.Flags().IntP("tasks", "n", 3000, "how many")
 	seconds := cmd.Flags().Int("seconds", 10, "over how many seconds they are due")

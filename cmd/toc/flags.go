@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,9 +88,26 @@ type when struct {
 
 func whenFlags(cmd *cobra.Command) *when {
 	w := &when{}
-	cmd.Flags().DurationVar(&w.in, "in", 0, "how long from now, like 90s, 30m or 1h30m")
-	cmd.Flags().TimeVar(&w.at, "at", time.Time{}, []string{time.RFC3339}, "when, like 2026-01-02T15:04:05Z")
+	cmd.Flags().Func("in", "how long from now, a `duration` like 90s, 30m or 1h30m", w.setIn)
+	cmd.Flags().Func("at", "when, a `time` like 2026-01-02T15:04:05Z", w.setAt)
 	return w
+}
+
+func (w *when) setIn(text string) (err error) {
+	if w.in, err = time.ParseDuration(text); err == nil {
+		return nil
+	}
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return fmt.Errorf("write %sm or %ss", text, text)
+	}
+	return errors.New("write a duration like 90s, 30m or 1h30m; a day is 24h")
+}
+
+func (w *when) setAt(text string) (err error) {
+	if w.at, err = time.Parse(time.RFC3339, strings.TrimSpace(text)); err != nil {
+		return errors.New("write day, time and zone (RFC 3339), like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00")
+	}
+	return nil
 }
 
 // check asks for exactly one of the two.

@@ -78,18 +78,20 @@ each one at its time through a business processor.
 
 Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
         or:  toc demo      (watch a few thousand tasks fire)`,
+		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noArguments,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("toc {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "Server:"},
 		&cobra.Group{ID: "client", Title: "Client (speaks HTTP to --server):"},
 	)
 	for _, c := range []*cobra.Command{
-		serveCommand(), demoCommand(), migrateCommand(), configCommand(), sqlCommand(), jobIDCommand(), benchCommand(), versionCommand(),
+		serveCommand(), demoCommand(), receiveCommand(now), migrateCommand(), configCommand(), sqlCommand(), jobIDCommand(), benchCommand(), versionCommand(),
 	} {
 		c.GroupID = "server"
 		root.AddCommand(c)
@@ -117,7 +119,7 @@ func loadConfig(path string) (configs.Config, error) {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "toc", version)
 			return err

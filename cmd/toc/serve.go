@@ -23,7 +23,7 @@ started, running tasks end and are recorded, and it exits 0. A second signal end
 it at once.
 
 biz_types are re-read on SIGHUP and when the configuration file changes.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	path := configFlag(cmd)
 	format := cmd.Flags().String("log-format", "text", "text or json")

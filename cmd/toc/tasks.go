@@ -20,7 +20,7 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		Example: `  toc submit --biz-type order_close --biz-id 42 --in 30m
   toc submit --biz-type order_close --biz-id 42 --at 2026-01-02T15:04:05Z --dedup-key unpaid
   toc submit --biz-type order_close --biz-id 42 --in 1h --dedup-key unpaid --on-duplicate move`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	r := remoteFlags(cmd, now)
 	var s client.Submit
@@ -51,17 +51,17 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		}
 		s.BizID, s.BizKey, s.ActionTime, s.Delay, s.Now = bizID.Number, bizID.Key, when.at, when.in, true // --in 0s
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Submitted, error) {
-			return c.Submit(ctx, s)
-		}, func(w io.Writer, got client.Submitted) error {
+			got, err := c.Submit(ctx, s)
 			if got.Duplicate {
-				became := "unchanged"
+				r.duplicate = true
+				became := "is unchanged"
 				if s.OnDuplicate == client.Move {
-					became = "moved"
+					became = "was moved"
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "This dedup_key is known; here is the first task, %s.\n", became)
+				fmt.Fprintf(cmd.ErrOrStderr(), "This dedup_key is known: its task was already there, and %s.\n", became)
 			}
-			return r.showTask(w, got.Task)
-		})
+			return got, err
+		}, func(w io.Writer, got client.Submitted) error { return r.showTask(w, got.Task) })
 	}
 	return cmd
 }
@@ -158,7 +158,7 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 }
 
 func listCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "list --biz-id N", Short: "List the tasks of a biz_id", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list --biz-id N", Short: "List the tasks of a biz_id", Args: flagInstead("--biz-id")}
 	r := remoteFlags(cmd, now)
 	var q client.List
 	bizID := bizIDFlag(cmd, requiredBizID)

@@ -11,22 +11,35 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 	t.Setenv("TOC_SERVER", "127.0.0.1:1") // nobody is there; exit code 1 would tell that it was asked
 	const submit = "submit --biz-type order_close --biz-id 42 "
 	for line, says := range map[string]string{
-		"nosuch":                 `unknown command "nosuch"`,
-		"--nosuch":               "unknown flag: --nosuch",
-		"version 1":              "unknown command",
-		"serve --nosuch":         "unknown flag: --nosuch",
-		"serve --log-format xml": `--log-format "xml"`,
-		"serve --log-level loud": `--log-level "loud"`,
-		"config":                 "use: toc config check",
-		"config nosuch":          "unknown command",
-		"demo --tasks 0":         "--tasks 0",
-		"bench nosuch":           `invalid argument "nosuch"`,
-		"job-id":                 `"biz-id" not set`,
-		"job-id --biz-id=":       "is empty",
-		"sql":                    "accepts 1 arg(s)",
-		"sql --json --csv x":     "[csv json]",
-		"sql --timeout 0s x":     "--timeout 0s: give more than 0s",
-		"sql --limit 0 x":        "--limit 0: give 1 or more",
+		"nosuch":                             `unknown command "nosuch"; see: toc --help`,
+		"sumbit":                             `unknown command "sumbit"; did you mean: toc submit?`,
+		"re":                                 `"re"; did you mean: toc receive, or: toc redrive, or: toc reschedule?`,
+		"dead lst":                           `unknown command "lst"; did you mean: toc dead list?`,
+		"--nosuch":                           "unknown flag: --nosuch",
+		"version 1":                          `toc version takes no argument, and "1" is one; see: toc version --help`,
+		"serve toc.yaml":                     `toc serve takes no argument, and "toc.yaml" is one`,
+		"list 42":                            "use: toc list --biz-id 42",
+		"job-id 42":                          "use: toc job-id --biz-id 42",
+		"config check toc.yaml":              "use: toc config check --config toc.yaml",
+		"serve --nosuch":                     "unknown flag: --nosuch",
+		"serve --log-format xml":             `--log-format "xml"`,
+		"serve --log-level loud":             `--log-level "loud"`,
+		"config":                             "use: toc config check",
+		"config nosuch":                      "unknown command",
+		"demo --tasks 0":                     "--tasks 0",
+		"bench nosuch":                       `invalid argument "nosuch"`,
+		"job-id":                             `"biz-id" not set`,
+		"job-id --biz-id=":                   "is empty",
+		"receive --listen 9000":              `--listen "9000": give host:port`,
+		"receive --answer 100":               "--answer 100: give 200 to 599",
+		"receive --delay -1s":                "--delay -1s: give 0s or more",
+		"receive --secret=":                  "the secret is empty",
+		"receive --secret whsec_!":           "secret is not base64 after whsec_",
+		"receive --secret a --secret-file b": "[secret secret-file]",
+		"sql":                                "accepts 1 arg(s)",
+		"sql --json --csv x":                 "[csv json]",
+		"sql --timeout 0s x":                 "--timeout 0s: give more than 0s",
+		"sql --limit 0 x":                    "--limit 0: give 1 or more",
 
 		"dead":        "use: toc dead list",
 		"dead nosuch": "unknown command",
@@ -56,11 +69,12 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 		"submit --biz-type order_close --in 1s":                 `"biz-id" not set`,
 		submit:                                                  "give either --in",
 		submit + "--in 1s --at 2026-01-02T15:04:05Z":            "give either --in",
-		submit + "--in 30":                                      `invalid argument "30"`,
-		submit + "--in soon":                                    `invalid argument "soon"`,
+		submit + "--in 30":                                      `invalid argument "30" for "--in" flag: write 30m or 30s`,
+		submit + "--in soon":                                    `write a duration like 90s, 30m or 1h30m`,
+		submit + "--in 30d":                                     "a day is 24h",
 		submit + "--in -5m":                                     "--in -5m0s: give 0s or more",
-		submit + "--at tomorrow":                                `invalid argument "tomorrow"`,
-		submit + "--at 2026-01-02":                              `invalid argument "2026-01-02"`,
+		submit + "--at tomorrow":                                `invalid argument "tomorrow" for "--at" flag: write day, time and zone`,
+		submit + "--at 2026-01-02":                              `write day, time and zone (RFC 3339), like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00`,
 		submit + "--at 0001-01-01T00:00:00Z":                    "long past",
 		"submit --biz-type= --biz-id 42 --in 1s":                "--biz-type is empty",
 		"submit --biz-type T --biz-id= --in 1s":                 "is empty",
@@ -106,9 +120,11 @@ func TestHelpListsEveryCommand(t *testing.T) {
 			golden(t, "help/"+cmd.Name(), ok(t, cmd.Name(), "--help"))
 		}
 	}
+	golden(t, "help/receive", ok(t, "receive", "--help"))
 	golden(t, "help/dead-redrive", ok(t, "dead", "redrive", "--help"))
 }
 
 func TestVersion(t *testing.T) {
 	require.Equal(t, "toc dev\n", ok(t, "version"))
+	require.Equal(t, "toc dev\n", ok(t, "--version"))
 }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/httpapi"
+)
+
+// receiver takes webhooks.
+type receiver struct {
+	status   int                       // of the answers
+	delay    time.Duration             // before they are given
+	verifier *standardwebhooks.Webhook // nil: signatures are not checked
+	asJSON   bool
+	now      func() time.Time
+
+	mu         sync.Mutex // one line at a time
+	out        io.Writer
+	complaints io.Writer // about what is no webhook
+}
+
+// received is a webhook as it came.
+type received struct {
+	JobID      client.ID    `json:"job_id"`
+	BizType    string       `json:"biz_type"`
+	BizID      client.BizID `json:"biz_id"`
+	Attempt    int          `json:"attempt"`
+	LatenessMS int64        `json:"lateness_ms"`
+	Signature  string       `json:"signature"`
+	Attribute  string       `json:"attribute,omitempty"`
+}
+
+// serve takes webhooks until ctx ends.
+func (r *receiver) serve(ctx context.Context, listen string) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	server := httpapi.Server("", r, slog.New(slog.DiscardHandler))
+	server.WriteTimeout += r.delay
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	fmt.Fprintf(r.complaints, "Listening on %s. A biz_type with this calls it:\n\n    webhook: {url: http://%[1]s/}\n\nCtrl-C ends it.\n", listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// shownAttribute is how much of an attribute is shown, in characters.
+const shownAttribute = 60
+
+// maxCall is how long a body may be, in bytes: a task takes half of it at most.
+const maxCall = 64 << 10
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	came := r.now()
+	if req.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "toc sends a POST", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxCall))
+	var t client.Task
+	if err == nil {
+		err = json.Unmarshal(body, &t)
+	}
+	if err == nil && (t.JobID == 0 || t.ActionTime.IsZero()) {
+		err = errors.New("it has no job_id or no action_time")
+	}
+	if err != nil {
+		r.print(r.complaints, fmt.Sprintf("the body is not a task: %v\n", err))
+		http.Error(w, "the body is not a task: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	got := received{
+		JobID: t.JobID, BizType: t.BizType, BizID: t.BizID, Attempt: t.Attempts + 1,
+		LatenessMS: came.Sub(t.ActionTime.Time()).Milliseconds(), Signature: r.signature(req, body), Attribute: t.Attribute,
+	}
+	r.print(r.out, r.line(got))
+	select {
+	case <-time.After(r.delay):
+	case <-req.Context().Done():
+		return
+	}
+	status := r.status
+	if r.verifier != nil && got.Signature != "ok" {
+		status = http.StatusUnauthorized
+	}
+	w.WriteHeader(status)
+}
+
+// signature says what became of a call's signature.
+func (r *receiver) signature(req *http.Request, body []byte) string {
+	switch {
+	case req.Header.Get(standardwebhooks.HeaderWebhookSignature) == "":
+		return "none"
+	case r.verifier == nil:
+		return "not checked"
+	case r.verifier.Verify(body, req.Header) != nil:
+		return "wrong"
+	}
+	return "ok"
+}
+
+// line is a webhook in one line.
+func (r *receiver) line(got received) string {
+	if r.asJSON {
+		text, _ := json.Marshal(got)
+		return string(text) + "\n"
+	}
+	attribute := []rune(got.Attribute)
+	if len(attribute) > shownAttribute {
+		attribute = append(attribute[:shownAttribute], '…')
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s  %s %s  attempt %d  %d ms late  signature %s  %s", got.JobID, oneLine(got.BizType), oneLine(got.BizID.String()),
+		got.Attempt, got.LatenessMS, got.Signature, oneLine(string(attribute)))) + "\n"
+}
+
+func (r *receiver) print(out io.Writer, line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = io.WriteString(out, line)
+}
