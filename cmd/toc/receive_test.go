@@ -56,7 +56,8 @@ func TestReceiverPrintsJSON(t *testing.T) {
 	url, out, _ := newReceiver(t, &receiver{asJSON: true})
 	long := strings.Repeat("x", 4096)
 	require.NoError(t, callOnce(t, url, "", long))
-	require.Equal(t, `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","attempt":3,"lateness_ms":7,"signature":"none","attribute":"`+long+"\"}\n", out.String())
+	require.Equal(t, `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","attempt":3,"lateness_ms":7,`+
+		`"signature":"none","attribute":"`+long+"\"}\n", out.String())
 }
 
 func TestReceiverVerifies(t *testing.T) {
