@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
@@ -60,4 +61,46 @@ func ExampleWithProcessor() {
 	fmt.Println(err)
 	// Output:
 	// processor "close" would never be called: no business type names it (order_close has log): set processor of one of them in biz_types, or use WithBizType
+}
+
+// A center reads its settings from a file. A change of biz_types or http.tokens in the file takes effect at once.
+func ExampleWithConfigFile() {
+	dir, _ := os.MkdirTemp("", "toc-example-")
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "toc.yaml")
+	text := "store: {sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
+	_ = os.WriteFile(path, []byte(text), 0o600)
+	closeUnpaid := processor.Func(func(context.Context, task.Task) error { return nil })
+
+	cfg, err := configs.Load(path, os.Environ())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	center, err := app.New(cfg, app.WithConfigFile(path, os.Environ()), app.WithProcessor("close", closeUnpaid),
+		app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	fmt.Println("started:", center.Start(ctx))
+	fmt.Println("stopped:", center.Stop(ctx))
+	// Output:
+	// started: <nil>
+	// stopped: <nil>
+}
+
+// Several instances of a program share the partitions of one store through Consul.
+func ExampleNew_cluster() {
+	cfg := configs.Default()
+	cfg.HTTP.Listen = ":8080" // other instances ask this one over HTTP
+	cfg.Store.Driver = configs.DriverMySQL
+	cfg.Store.MySQL.DSN = "toc:password@tcp(db:3306)/toc_%d"
+	cfg.Cluster.Provider = configs.ProviderConsul
+	cfg.Cluster.Secret = "the same on all instances"
+	cfg.Redis.Addrs = []string{"redis:6379"}
+	fmt.Println(cfg.Validate())
+	// Output:
+	// <nil>
 }

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"time"
 
+	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // A submit that is safe to repeat, and a cancel that comes too late.
@@ -51,3 +56,41 @@ var alreadyProcessed = http.HandlerFunc(func(w http.ResponseWriter, r *http.Requ
 	w.WriteHeader(http.StatusConflict)
 	_, _ = fmt.Fprint(w, `{"title":"Conflict","status":409,"detail":"…","outcome":"already_processed"}`)
 })
+
+// A change is made of the task as it was seen, or not at all.
+func ExampleIfMatch() {
+	dir, _ := os.MkdirTemp("", "toc-example-")
+	defer os.RemoveAll(dir)
+	cfg := configs.Default()
+	cfg.Store.SQLite.Dir, cfg.HTTP.Listen = dir, "127.0.0.1:0"
+	center, err := app.New(cfg, app.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	if err := center.Start(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer center.Stop(ctx)
+
+	c := client.New(center.Addr())
+	defer c.CloseIdleConnections()
+	s, err := c.Submit(ctx, client.Submit{BizType: "order_close", BizKey: "order-6f1c", Delay: 30 * time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	seen, jobID := s.Task.ETag, uint64(s.Task.JobID)
+	_, err = c.Reschedule(ctx, jobID, client.Change{Delay: new(time.Hour)}, client.IfMatch(seen))
+	fmt.Println("moved:", err)
+
+	var changed *task.ChangedError
+	if err := c.Cancel(ctx, jobID, client.IfMatch(seen)); errors.As(err, &changed) {
+		fmt.Println("not cancelled: the task has changed since")
+	}
+	// Output:
+	// moved: <nil>
+	// not cancelled: the task has changed since
+}

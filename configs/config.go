@@ -37,6 +37,8 @@ const (
 
 // Config is the whole tree. Build one with Load or from Default; a Config
 // put together in code goes through WithDefaults and Validate before use.
+//
+// docs/configuration.md is made of the comments below; see TestReferenceIsTheCode.
 type Config struct {
 	Node     Node     `yaml:"node"`
 	HTTP     HTTP     `yaml:"http"`
@@ -47,236 +49,244 @@ type Config struct {
 	Queue    Queue    `yaml:"queue"`
 	Shutdown Shutdown `yaml:"shutdown"`
 
-	// BizTypes are the business types that this center fires: at least one,
-	// ids and names unique. The only part that is re-read without a restart.
-	// Defaults to order_close (id 1, a webhook to http://127.0.0.1:9000/fire)
-	// and demo_log (id 2, a log line); a list in the file replaces both.
+	// BizTypes are the business types of this center, one or more. Without a list there
+	// are two: order_close (id 1, a webhook to http://127.0.0.1:9000/fire) and demo_log (id 2,
+	// mode redis, a log line). A list in the file replaces both. A changed list takes effect
+	// without a restart.
 	BizTypes []BizType `yaml:"biz_types"`
 }
 
-// Node is this process.
+// Node configures this process.
 type Node struct {
-	// Name is how the other nodes, the logs and the locks call this process;
-	// unique in a cluster. Defaults to host-pid ("" means the same).
+	// Name is the name of this process in logs, in locks and for the other nodes. It is
+	// unique in a cluster. It has 1 to 128 visible ASCII characters and no space; with
+	// Consul only letters, digits and _ . -. "" means host-pid, such as web1-4711.
+	// Defaults to "".
 	Name string `yaml:"name"`
 }
 
-// HTTP is the API and the metrics.
+// HTTP configures the API and the metrics.
 type HTTP struct {
-	// Listen is the host:port to listen on; an empty host is all interfaces,
-	// port 0 any free one. Defaults to 127.0.0.1:8080.
+	// Listen is the host:port of the API. An empty host means all interfaces. Port 0 means
+	// any free port. Defaults to 127.0.0.1:8080.
 	Listen string `yaml:"listen"`
-	// Advertise is the host:port that other nodes reach this one at, or a URL with
-	// http or https (a proxy in front of it); "" is the address listened on, with
-	// this machine's name where that is all interfaces. Defaults to "".
+	// Advertise is the address at which other nodes reach this one: host:port, or the http
+	// or https URL of a proxy in front of it. "" means the address in http.listen, with this
+	// machine's name where that is all interfaces. Defaults to "".
 	Advertise string `yaml:"advertise"`
-	// Tokens are the bearer tokens that are let in, 16 characters at least; none
-	// means that nobody is asked. A change of them is put in force live, but from
-	// none to some or back. Defaults to none.
+	// Tokens are the bearer tokens that clients may send. Each has 16 visible ASCII
+	// characters or more. An empty list lets everybody in. A changed list takes effect
+	// without a restart; from an empty list to some tokens, or back, needs a restart.
+	// Defaults to [].
 	Tokens []string `yaml:"tokens,flow" secret:"key"`
-	// MaxConnections is how many connections there are at most; 0 is half of what
-	// the process may have open (RLIMIT_NOFILE), 10,000 at most. Defaults to 0.
+	// MaxConnections is the largest number of open connections. One more replaces the
+	// connection that has been idle longest. 0 means half of the file descriptors that the
+	// process may have (RLIMIT_NOFILE), and at most 10,000. Defaults to 0.
 	MaxConnections int `yaml:"max_connections"`
 }
 
-// Store is where the tasks are.
+// Store configures the task tables.
 type Store struct {
-	// Driver is sqlite or mysql. Defaults to sqlite.
+	// Driver is the kind of database: sqlite (files of this process) or mysql (MySQL 8,
+	// MariaDB 10.6, and newer). Defaults to sqlite.
 	Driver string `yaml:"driver"`
-	// Databases is the number of databases: a power of two. It cannot be
-	// changed once tasks are stored. Defaults to 8.
+	// Databases is the number of databases: a power of two. It is fixed once tasks are
+	// stored. Defaults to 8.
 	Databases int `yaml:"databases"`
-	// TablesPerDatabase is the number of task tables in each: a power of two,
-	// at most 8192 in all databases together. It cannot be changed once tasks
-	// are stored. Defaults to 32.
+	// TablesPerDatabase is the number of task tables in each database: a power of two. All
+	// databases together have at most 8192 tables. It is fixed once tasks are stored.
+	// Defaults to 32.
 	TablesPerDatabase int `yaml:"tables_per_database"`
-	// Retention is how long processed and cancelled tasks are kept; 0 keeps
-	// them for ever. Dead tasks are always kept. Defaults to 720h (30 days).
+	// Retention is the time for which processed and cancelled tasks are kept. 0 keeps them
+	// for ever. Dead tasks are always kept. Defaults to 720h.
 	Retention time.Duration `yaml:"retention"`
 
 	SQLite SQLite `yaml:"sqlite"`
 	MySQL  MySQL  `yaml:"mysql"`
 }
 
-// SQLite is the embedded store; used when the driver is sqlite.
+// SQLite configures the embedded store. It is used if store.driver is sqlite.
 type SQLite struct {
-	// Dir is the directory of the database files, made when missing.
-	// Defaults to data, in the working directory.
+	// Dir is the directory of the database files. toc makes it if it is missing. A relative
+	// path starts at the working directory. Defaults to data.
 	Dir string `yaml:"dir"`
 }
 
-// MySQL is the store on one or several servers; used when the driver is mysql.
+// MySQL configures the database servers. It is used if store.driver is mysql.
 type MySQL struct {
-	// DSN is user:password@tcp(host:port)/toc_%d, where %d, exactly once, is
-	// the database's number; what stands before %d in the database's name is
-	// the prefix. UTC and parseTime are set by the product.
+	// DSN is the address of the databases: user:password@tcp(host:port)/toc_%d. %d stands
+	// for the number of the database and occurs once. The text before it (toc_) is the
+	// prefix of their names. toc sets UTC and parseTime by itself.
 	// Defaults to root@tcp(127.0.0.1:3306)/toc_%d.
 	DSN string `yaml:"dsn" secret:"password"`
-	// DSNs gives each database its own DSN, in order, exactly store.databases
-	// of them; dsn is then unused. Defaults to none.
+	// DSNs are the addresses of databases on several servers: one for each database, in
+	// order. store.mysql.dsn is then unused. Defaults to [].
 	DSNs []string `yaml:"dsns,flow" secret:"password"`
-	// MaxOpenConns is the most connections to each database; at least 2.
+	// MaxOpenConns is the largest number of connections to each database: 2 or more.
 	// Defaults to 16.
 	MaxOpenConns int `yaml:"max_open_conns"`
 }
 
-// Cluster is how the partitions are shared among nodes.
+// Cluster configures how nodes share the partitions.
 type Cluster struct {
-	// Provider is single (this node owns all) or consul. Defaults to single.
+	// Provider is the keeper of the partitions: single (this node owns all of them) or consul
+	// (several nodes share them). Defaults to single.
 	Provider string `yaml:"provider"`
-	// Partitions is the number of units that a node can own: a power of two,
-	// at least store.databases and at most all tables. The same on all nodes.
-	// Defaults to 256, or to the number of tables where that is less (0 means
-	// the same).
+	// Partitions is the number of partitions, the units that a node owns: a power of two,
+	// from store.databases to the number of all tables. It is the same on all nodes. 0 means
+	// 256, or the number of all tables where that is less. A store keeps its number;
+	// `toc migrate --repartition` changes it. Defaults to 256.
 	Partitions int `yaml:"partitions"`
-	// OnConsulLoss is what a node does that cannot reach Consul for longer than
-	// its locks last: stop its partitions, or keep working them (then a
-	// partition may be worked twice). Defaults to stop.
+	// OnConsulLoss is the reaction of a node that cannot reach Consul for longer than its
+	// locks last: stop ends the work on its partitions; keep goes on with them, and two nodes
+	// may then work on one partition. Defaults to stop.
 	OnConsulLoss string `yaml:"on_consul_loss"`
 
-	// Secret is what nodes prove to each other that they know, without showing it:
-	// 16 characters at least, the same on all nodes. "" is the first of http.tokens;
-	// without any, nodes believe each other. Defaults to "".
+	// Secret is a text that only the nodes of this cluster know, the same on all of them: 16
+	// characters or more. Nodes prove to each other that they know it and never send it. ""
+	// means the first of http.tokens. Without tokens nodes believe each other. Defaults to "".
 	Secret string `yaml:"secret" secret:"key"`
 
 	Consul Consul `yaml:"consul"`
 }
 
-// Consul is the cluster's agent; used when the provider is consul.
+// Consul configures the Consul agent. It is used if cluster.provider is consul.
 type Consul struct {
-	// Address is the agent: host:port, or a URL with http or https.
+	// Address is the address of the agent: host:port, or an http or https URL.
 	// Defaults to 127.0.0.1:8500.
 	Address string `yaml:"address"`
-	// Token is the ACL token; "" sends none. Defaults to "".
+	// Token is the ACL token. "" sends none. Defaults to "".
 	Token string `yaml:"token" secret:"password"`
-	// Prefix is what the keys of this center begin with. Defaults to toc.
+	// Prefix is the beginning of this center's keys in Consul, and the name of its service:
+	// 1 to 64 letters, digits or _ . -. Each center on a Consul needs one of its own.
+	// Defaults to toc.
 	Prefix string `yaml:"prefix"`
-	// TTL is how long after a node's last sign of life its partitions are
-	// free: 1s to 60s. Defaults to 3s.
+	// TTL is the time after a node's last sign of life at which its partitions become free:
+	// 1s to 60s. It is the same on all nodes. Defaults to 3s.
 	TTL time.Duration `yaml:"ttl"`
 }
 
-// Redis is the index of biz_types whose mode is redis.
+// Redis configures the index of the business types whose mode is redis.
 type Redis struct {
-	// Addrs are host:port: of the server in mode single, of the sentinels in
-	// mode sentinel, of some nodes in mode cluster (they name the others).
-	// "embedded", alone and in mode single, is a Redis inside this process.
-	// Defaults to embedded.
+	// Addrs are the addresses, host:port each: in mode single the server, in mode sentinel
+	// the sentinels, in mode cluster some of the nodes. The word embedded, alone and in mode
+	// single, is a Redis inside this process. Defaults to [embedded].
 	Addrs []string `yaml:"addrs,flow"`
-	// Mode is what stands at the addresses: single, sentinel or cluster.
+	// Mode is the kind of Redis at the addresses: single, sentinel or cluster.
 	// Defaults to single.
 	Mode string `yaml:"mode"`
-	// Master is the name by which the sentinels know the master: letters, digits,
-	// _ . -; used when the mode is sentinel. Defaults to mymaster.
+	// Master is the name by which the sentinels know the master: letters, digits or _ . -.
+	// It is used if redis.mode is sentinel. Defaults to mymaster.
 	Master string `yaml:"master"`
-	// Username is the ACL user; "" is Redis's default user. Defaults to "".
+	// Username is the ACL user. "" means Redis's default user. Defaults to "".
 	Username string `yaml:"username"`
-	// Password is sent when not "". Defaults to "".
+	// Password is the password of that user. "" sends none. Defaults to "".
 	Password string `yaml:"password" secret:"password"`
-	// DB is the number of the Redis database; 0 in cluster mode. Defaults to 0.
+	// DB is the number of the Redis database. A Redis cluster has only 0. Defaults to 0.
 	DB int `yaml:"db"`
-	// Prefix stands before every topic in the key names: letters, digits,
-	// _ . : -, at most 64. Defaults to "".
+	// Prefix is a text before every topic in the names of keys: at most 64 letters, digits
+	// or _ . : -. Each center on a Redis needs one of its own. Defaults to "".
 	Prefix string `yaml:"prefix"`
-	// SweepAfter is how long a pending task may be overdue before the scanner
-	// arms it again: 100ms to 24h. Defaults to 10s.
+	// SweepAfter is the time for which a pending task may be overdue before the scanner puts
+	// it into Redis again: 100ms to 24h. Defaults to 10s.
 	SweepAfter time.Duration `yaml:"sweep_after"`
-	// OutageAfter is how long Redis may be away before the scanner fires the
-	// tasks of redis-mode biz_types itself: 100ms to 24h. Defaults to 5s.
+	// OutageAfter is the time for which Redis may be away before the scanner fires its tasks
+	// instead: 100ms to 24h. Defaults to 5s.
 	OutageAfter time.Duration `yaml:"outage_after"`
 }
 
-// Scan is the scanner's tick.
+// Scan configures the scanner, which reads due tasks from the tables at each tick.
 type Scan struct {
-	// Schedule is a cron spec of robfig/cron: five fields, six with seconds, or
-	// a descriptor. Defaults to "@every 10s".
+	// Schedule is the time of the ticks, a cron specification: five fields, six with
+	// seconds, or a descriptor such as "@every 10s" or @hourly. Defaults to @every 10s.
 	Schedule string `yaml:"schedule"`
-	// Lookahead is how far ahead of now a tick reads; at least one tick, or
-	// tasks are late by the difference. Defaults to 10s.
+	// Lookahead is the time ahead that a tick reads. If it is shorter than the time between
+	// two ticks, tasks are late by the difference. Defaults to 10s.
 	Lookahead time.Duration `yaml:"lookahead"`
-	// Batch is how many rows are read at a time: 1 to 10000. Defaults to 500.
+	// Batch is the number of rows read at a time: 1 to 10000. Defaults to 500.
 	Batch int `yaml:"batch"`
 }
 
-// Queue is the queue in memory, between the engines and the processors.
+// Queue configures the queue in memory, between the engines and the processors.
 type Queue struct {
-	// Capacity is how many tasks may wait in it; at least 1. Defaults to 10000.
+	// Capacity is the largest number of tasks of one business type that a node holds in
+	// memory: 1 or more. Defaults to 10000.
 	Capacity int `yaml:"capacity"`
 }
 
-// Shutdown is the graceful stop.
+// Shutdown configures the graceful stop.
 type Shutdown struct {
-	// Drain is how long running tasks are waited for; 0 waits for none.
+	// Drain is the longest time to wait for running tasks. 0 waits for none.
 	// Defaults to 30s.
 	Drain time.Duration `yaml:"drain"`
 }
 
-// BizType is one business type: its engine, its processor, its policies.
+// BizType configures one business type: its engine, its processor and its retries.
 // In code, start from DefaultBizType: a zero here means zero.
 type BizType struct {
-	// ID is the number in the column biz_type: 1 or more, unique. It has no
-	// default.
+	// ID is the number in the column biz_type: 1 or more, unique. Never give it to another
+	// type. It has no default.
 	ID uint64 `yaml:"id"`
-	// Name is how the API and the metrics call it: a-z, 0-9, _ . -, at most 64,
-	// unique. It has no default.
+	// Name is the name in the API and in the metrics: 1 to 64 of a-z, 0-9 and _ . -, unique.
+	// It has no default.
 	Name string `yaml:"name"`
 	// Mode is the engine: scan or redis. Defaults to scan.
 	Mode string `yaml:"mode"`
-	// Processor is what runs a task: log, webhook, or a name registered in
-	// code. Defaults to webhook when webhook.url is given, else to log.
-	Processor string `yaml:"processor"`
-	// Webhook is where the processor webhook calls.
-	Webhook Webhook `yaml:"webhook"`
-	// Workers is how many tasks run at once on a node: 1 to 10000.
+	// Processor is the name of the processor that runs a task: log, webhook, or a name that
+	// a Go program registers. "" means webhook if webhook.url is given, else log.
+	// Defaults to "".
+	Processor string  `yaml:"processor"`
+	Webhook   Webhook `yaml:"webhook"`
+	// Workers is the number of tasks that run at once on a node: 1 to 10000.
 	// Defaults to 64.
 	Workers int `yaml:"workers"`
-	// Timeout is how long one run may take. Defaults to 30s.
+	// Timeout is the longest time of one run. Defaults to 30s.
 	Timeout time.Duration `yaml:"timeout"`
-	// MaxRetries is how many failed runs are tried again: 0 to 250; 0 runs a
-	// task once. Defaults to 16.
+	// MaxRetries is the number of retries after failed runs: 0 to 250. After the last one the
+	// task is dead. 0 runs a task once. Defaults to 16.
 	MaxRetries int `yaml:"max_retries"`
-	// Cuts is how many starts of a task may have no end, because the process
-	// died: 1 to 250; then the task is dead without one more start. Defaults to 3.
-	Cuts int `yaml:"cuts"`
-	// Backoff is the pause after a failed run.
+	// Cuts is the number of starts of a task that may have no end because the process died:
+	// 1 to 250, where 1 works like 2. After that many the task is dead. Defaults to 3.
+	Cuts    int     `yaml:"cuts"`
 	Backoff Backoff `yaml:"backoff"`
-	// ExpireAfter is how late a task may start; a later one is dead without
-	// being run. 0 is never. Defaults to 0.
+	// ExpireAfter is the lateness from which on a task is dead without being run. 0 means
+	// never. Defaults to 0s.
 	ExpireAfter time.Duration `yaml:"expire_after"`
-	// Topic names its slots in Redis: letters, digits, _ . : -, at most 64,
-	// unique. Defaults to the name ("" means the same).
+	// Topic is the name of its slots in Redis: at most 64 letters, digits or _ . : -,
+	// unique. "" means the name. Defaults to "".
 	Topic string `yaml:"topic"`
-	// Horizon is how far ahead tasks are held in Redis: 10s or more; 0 is all of
-	// them. Defaults to 1h.
+	// Horizon is the time ahead for which tasks are kept in Redis: 10s or more. 0 keeps all
+	// of them there. Defaults to 1h.
 	Horizon time.Duration `yaml:"horizon"`
-	// Visibility is how long a claimed task may stay unsettled before Redis
-	// takes it back; at least the timeout. Defaults to 60s, or to the timeout
-	// where that is longer (0 means the same).
+	// Visibility is the time after which Redis takes back a task that a dead node has
+	// claimed: no less than the timeout. 0 means 60s, or the timeout where that is longer.
+	// Defaults to 0s.
 	Visibility time.Duration `yaml:"visibility"`
 }
 
-// Webhook is an HTTP call: POST, the task as JSON.
+// Webhook configures the processor webhook, which posts the task as JSON to a URL.
 type Webhook struct {
-	// URL is absolute, http or https. Defaults to "" (needed by the processor
-	// webhook).
-	URL string `yaml:"url"`
-	// Secret signs the calls (Standard Webhooks): whsec_ and base64, or any
-	// other string of 16 characters at least, whose bytes are then the key. ""
-	// signs none. Defaults to "".
-	Secret string `yaml:"secret" secret:"key"`
-	// PreviousSecret signs the calls as well, until all receivers know secret.
+	// URL is the absolute http or https URL to call. The processor webhook needs one.
 	// Defaults to "".
+	URL string `yaml:"url"`
+	// Secret is the key that signs the calls (Standard Webhooks): whsec_ and base64, or any
+	// other text of 16 characters or more, whose bytes are then the key. "" signs none.
+	// Defaults to "".
+	Secret string `yaml:"secret" secret:"key"`
+	// PreviousSecret is the secret before that. It signs the calls as well, until all
+	// receivers know the new one. Defaults to "".
 	PreviousSecret string `yaml:"previous_secret" secret:"key"`
-	// Timeout is how long one call may take; 0 is the biz_type's timeout, which
-	// holds in any case. Defaults to 0.
+	// Timeout is the longest time of one call. 0 means the timeout of the business type,
+	// which holds in any case. Defaults to 0s.
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Backoff is an exponential pause with jitter.
+// Backoff configures the pause after a failed run: min, doubled with each failure up to
+// max, spread by a quarter.
 type Backoff struct {
 	// Min is the first pause; more than 0. Defaults to 1s.
 	Min time.Duration `yaml:"min"`
-	// Max is the longest pause; at least min. Defaults to 10m.
+	// Max is the longest pause; no less than min. Defaults to 10m.
 	Max time.Duration `yaml:"max"`
 }
 
