@@ -22,33 +22,31 @@ func Example() {
 	defer os.RemoveAll(dir)
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = dir
-
 	closed := make(chan uint64)
-	center, err := app.New(cfg, app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)),
-		app.WithBizType(configs.BizType{ID: 1, Name: "order_close"}, processor.Func(func(_ context.Context, t task.Task) error {
-			closed <- t.BizID
-			return nil
-		})))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := center.Start(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
-	due := time.Now().Add(50 * time.Millisecond)
-	if _, err := center.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: 42, When: intake.At(due)}); err != nil {
-		fmt.Println(err)
-		return
-	}
+	closeIfUnpaid := func(_ context.Context, order uint64) error { closed <- order; return nil }
+
+	center, err := app.New(cfg, app.WithoutHTTP(), app.WithBizType(
+		configs.BizType{ID: 1, Name: "order_close"},
+		processor.Func(func(ctx context.Context, t task.Task) error { return closeIfUnpaid(ctx, t.BizID) })))
+	check(err)
+	err = center.Start(ctx) // without an error it takes tasks
+	check(err)
+	payBefore := time.Now().Add(50 * time.Millisecond)
+	_, err = center.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: 42, When: intake.At(payBefore)})
+	check(err)
 	fmt.Println("closed order", <-closed)
-	fmt.Println("too early:", time.Now().Before(due))
-	fmt.Println("stopped:", center.Stop(ctx))
+	fmt.Println("too early:", time.Now().Before(payBefore))
+	err = center.Stop(ctx) // it waits for what runs, and records it
+	check(err)
 	// Output:
 	// closed order 42
 	// too early: false
-	// stopped: <nil>
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // A processor that no business type names would never be called, so New refuses it.
@@ -73,16 +71,10 @@ func ExampleWithConfigFile() {
 	closeUnpaid := processor.Func(func(context.Context, task.Task) error { return nil })
 
 	cfg, err := configs.Load(path, os.Environ())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(err)
 	center, err := app.New(cfg, app.WithConfigFile(path, os.Environ()), app.WithProcessor("close", closeUnpaid),
 		app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(err)
 	ctx := context.Background()
 	fmt.Println("started:", center.Start(ctx))
 	fmt.Println("stopped:", center.Stop(ctx))

@@ -64,24 +64,15 @@ func ExampleIfMatch() {
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir, cfg.HTTP.Listen = dir, "127.0.0.1:0"
 	center, err := app.New(cfg, app.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(err)
 	ctx := context.Background()
-	if err := center.Start(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(center.Start(ctx))
 	defer center.Stop(ctx)
 
 	c := client.New(center.Addr())
 	defer c.CloseIdleConnections()
 	s, err := c.Submit(ctx, client.Submit{BizType: "order_close", BizKey: "order-6f1c", Delay: 30 * time.Minute})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(err)
 	seen, jobID := s.Task.ETag, uint64(s.Task.JobID)
 	_, err = c.Reschedule(ctx, jobID, client.Change{Delay: new(time.Hour)}, client.IfMatch(seen))
 	fmt.Println("moved:", err)
@@ -93,4 +84,10 @@ func ExampleIfMatch() {
 	// Output:
 	// moved: <nil>
 	// not cancelled: the task has changed since
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

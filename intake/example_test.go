@@ -21,15 +21,9 @@ func Example() {
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = dir
 	center, err := app.New(cfg, app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(err)
 	ctx := context.Background()
-	if err := center.Start(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
+	check(center.Start(ctx))
 	defer center.Stop(ctx)
 
 	desk := center.Desk()
@@ -60,4 +54,10 @@ func Example() {
 	// cancelled: <nil>
 	// twice: already_cancelled
 	// refused: action_time
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
