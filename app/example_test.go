@@ -36,7 +36,7 @@ func Example() {
 	check(err)
 	fmt.Println("closed order", <-closed)
 	fmt.Println("too early:", time.Now().Before(payBefore))
-	err = center.Stop(ctx) // it waits for what runs, and records it
+	err = center.Stop(ctx) // it waits for running tasks and records them
 	check(err)
 	// Output:
 	// closed order 42

@@ -16,7 +16,7 @@ var (
 	errNoSocket = errors.New("no socket is free")
 )
 
-// The answer of a processor decides what becomes of its task. To test one, call it.
+// The answer of a processor decides about its task. To test a processor, call it.
 func Example() {
 	shop := map[uint64]error{1: nil, 2: errPaid, 3: errBusy, 4: errNoSocket}
 	closeOrder := func(_ context.Context, id uint64) error { return shop[id] }
