@@ -250,8 +250,11 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		return nil
 	}
 	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
+	rest := timed // in the order of all types
 	for _, b := range r.types.All() {
-		if !slices.Contains(timed, b.ID) {
+		if len(rest) > 0 && rest[0] == b.ID {
+			rest = rest[1:]
+		} else {
 			due.Except = append(due.Except, b.ID)
 		}
 	}
