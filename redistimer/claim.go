@@ -138,12 +138,14 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 		}
 		// More claims than we know of: the call that made them was given up, and
 		// reached Redis all the same. (Or some were settled since: then none is found.)
-		switch {
-		case a.Claims <= len(s.held):
+		if a.Claims <= len(s.held) {
 			s.orphans = time.Time{}
-		case now.Sub(s.counted) >= poll:
-			s.counted = now
-			t.orphaned(s)
+		} else {
+			s.look = true // once more
+			if now.Sub(s.counted) >= poll {
+				s.counted = now
+				t.orphaned(s)
+			}
 		}
 		switch isQuiet := s.quiet(now); {
 		case isQuiet && a.Claims == 0:

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -49,61 +50,73 @@ const checkEvery = 10 * time.Second
 func (t *Timer) broken() (list []filling, unmarked []*slotState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.cfg.Now()
-	together := make(map[span]int) // index in list
-	lacks := func(g *group, s *slotState, lack span) {
-		one := target{g.line.BizType, s}
-		if s.guard || lack.check {
-			list = append(list, filling{lack, s.guard, []target{one}})
-			return
-		}
-		i, ok := together[lack]
-		if !ok {
-			i = len(list)
-			together[lack], list = i, append(list, filling{span: lack})
-		}
-		list[i].targets = append(list[i].targets, one)
-	}
-	checks := 0
-	check := func(g *group) {
-		until := g.line.coverUntil(now)
-		for _, s := range g.slots {
-			if !s.owned() || s.foreign {
-				continue
-			}
-			if !s.failing.IsZero() || !s.answered && (s.guard || !s.server.known) {
-				g.repairs = g.repairs || s.repair != "" // once it is in reach
-				continue
-			}
-			t.clamp(s, until)
-			if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= g.line.step() && until.After(s.covered) {
-				s.repair = ReasonHorizon
-			}
-			switch {
-			case s.repair != "":
-				lacks(g, s, span{s.slot.Partition, s.server, s.repair, s.covered, until, s.missed, false})
-				s.repair, s.missed, s.vanished = "", false, time.Time{} // who asks again while it is filled is heard
-			case !s.vanished.IsZero() && checks == maxChecks:
-				g.repairs = true // the next time
-			case !s.vanished.IsZero():
-				checks++
-				lacks(g, s, span{s.slot.Partition, s.server, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
-				s.vanished = time.Time{}
-			case s.marker == "" && s.answered && !s.covered.IsZero() && !s.quiet(now):
-				unmarked = append(unmarked, s)
-			}
-		}
-	}
+	v := survey{timer: t, now: t.cfg.Now(), together: make(map[span]int)}
 	for _, srv := range t.servers {
 		for _, g := range srv.groups {
-			ago, step := now.Sub(g.checked), g.line.step()
+			ago, step := v.now.Sub(g.checked), g.line.step()
 			if g.repairs || ago >= checkEvery || step > 0 && ago >= step || ago < 0 {
-				g.repairs, g.checked = false, now
-				check(g)
+				g.repairs, g.checked = false, v.now
+				for _, s := range g.slots {
+					v.check(g, s)
+				}
 			}
 		}
 	}
-	return list, unmarked
+	return v.list, v.unmarked
+}
+
+// survey looks slots through. The Timer's lock is held.
+type survey struct {
+	timer    *Timer
+	now      time.Time
+	list     []filling
+	together map[span]int // index in list
+	unmarked []*slotState
+	checks   int // heads that vanished in list
+}
+
+// check finds out what a slot of a group lacks.
+func (v *survey) check(g *group, s *slotState) {
+	if !s.owned() || s.foreign {
+		return
+	}
+	if !s.failing.IsZero() || !s.answered && (s.guard || !s.server.known) {
+		g.repairs = g.repairs || s.repair != "" // once it is in reach
+		return
+	}
+	until := g.line.coverUntil(v.now)
+	v.timer.clamp(s, until)
+	if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= g.line.step() && until.After(s.covered) {
+		s.repair = ReasonHorizon
+	}
+	switch {
+	case s.repair != "":
+		v.add(g, s, span{s.slot.Partition, s.server, s.repair, s.covered, until, s.missed, false})
+		s.repair, s.missed, s.vanished = "", false, time.Time{} // who asks again while it is filled is heard
+	case !s.vanished.IsZero() && v.checks == maxChecks:
+		g.repairs = true // the next time
+	case !s.vanished.IsZero():
+		v.checks++
+		v.add(g, s, span{s.slot.Partition, s.server, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
+		s.vanished = time.Time{}
+	case s.marker == "" && s.answered && !s.covered.IsZero() && !s.quiet(v.now):
+		v.unmarked = append(v.unmarked, s)
+	}
+}
+
+// add lists a slot that lacks something, together with others that lack the same.
+func (v *survey) add(g *group, s *slotState, lack span) {
+	one := target{g.line.BizType, s}
+	if s.guard || lack.check {
+		v.list = append(v.list, filling{lack, s.guard, []target{one}})
+		return
+	}
+	i, ok := v.together[lack]
+	if !ok {
+		i = len(v.list)
+		v.together[lack], v.list = i, append(v.list, filling{span: lack})
+	}
+	v.list[i].targets = append(v.list[i].targets, one)
 }
 
 // clamp forgets what was covered beyond the horizon: the clock was ahead, here or on the
@@ -176,6 +189,9 @@ func (t *Timer) fillAll(ctx context.Context, list []filling) {
 	for i, f := range list {
 		if failed[i] == nil {
 			continue
+		}
+		if errors.Is(failed[i], errMarkerGone) {
+			f.server.each((*slotState).lose) // and what was filled meanwhile, too
 		}
 		for _, one := range f.targets {
 			one.slot.missed, one.slot.group.repairs = one.slot.missed || f.missed, true
@@ -282,7 +298,10 @@ func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time
 	return nil
 }
 
-var errLostAgain = errors.New("the slot was lost again while it was filled")
+var (
+	errLostAgain  = errors.New("the slot was lost again while it was filled")
+	errMarkerGone = fmt.Errorf("%w: its marker is gone", errLostAgain)
+)
 
 // fillRest fills a slot up to its horizon, and marks it.
 func (t *Timer) fillRest(ctx context.Context, f *filling) error {
@@ -303,7 +322,9 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 		if again {
 			return errLostAgain
 		}
-		if err := t.mark(ctx, s, over, t.marker(stateServing, f.until)); err != nil {
+		if err := t.mark(ctx, s, over, t.marker(stateServing, f.until)); errors.Is(err, errLostAgain) {
+			return errMarkerGone
+		} else if err != nil {
 			return err
 		}
 	}

@@ -52,6 +52,7 @@ type slotState struct {
 	renewed  time.Time // when that was, or when Redis was last seen to renew it
 	answered bool      // Redis was reached since it is ours
 	foreign  bool      // it has another store's marker: the scan engine serves ours
+	parked   time.Time // when its head was due before an earlier one came; zero: that was seen since
 	vanished time.Time // when the task was due that was its head and is gone; zero: none
 
 	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
@@ -307,5 +308,5 @@ func (t *Timer) giveUp(s *slotState) {
 	if s.out {
 		t.down--
 	}
-	s.term, s.failing, s.out, s.answered, s.foreign, s.vanished = 0, time.Time{}, false, false, false, time.Time{}
+	s.term, s.failing, s.out, s.answered, s.foreign, s.parked, s.vanished = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
 }

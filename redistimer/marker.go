@@ -160,10 +160,29 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 	case a.Marker == "" && asked.Marker != "" && s.repair != ReasonLost && !s.covered.IsZero():
 		t.lost(l, s)
 	}
-	if headVanished(s, a) && s.vanished.IsZero() && !s.covered.IsZero() {
+	switch gone := s.parkedVanished(a); {
+	case s.covered.IsZero() || !s.vanished.IsZero():
+	case gone != (time.Time{}):
+		s.vanished, s.group.repairs = gone, true
+	case headVanished(s, a):
 		s.vanished, s.group.repairs = s.next, true
 	}
 	return false
+}
+
+// parkedVanished tells when the task was due that was the head before an earlier one came, if it is gone and was not
+// claimed. That shows once nothing earlier is there.
+func (s *slotState) parkedVanished(a *slots.Claimed) time.Time {
+	parked := s.parked
+	if parked.IsZero() || !a.Next.IsZero() && a.Next.Before(parked) {
+		return time.Time{}
+	}
+	s.parked = time.Time{}
+	isIt := func(m slots.Member) bool { return m.At.Equal(parked) }
+	if a.Next.Equal(parked) || slices.ContainsFunc(a.Members, isIt) {
+		return time.Time{}
+	}
+	return parked
 }
 
 // headVanished tells whether the task that was next to run is not in a slot any more,
@@ -204,7 +223,8 @@ func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
 // handOver leaves a partition's slots to their next owner as complete, those that are.
 // The partition is not ours any more.
 func (t *Timer) handOver(ctx context.Context, partition int) {
-	var list []slots.Marking
+	var list, quiet []slots.Marking
+	var at, quietAt []*server // of list and quiet
 	t.mu.Lock()
 	until := t.cfg.Now()
 	for _, l := range t.lines {
@@ -216,13 +236,30 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 		if most := l.coverUntil(until); covered.After(most) {
 			covered = most
 		}
-		list = append(list, slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts})
+		m := slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts}
+		if s.marker != "" {
+			list, at = append(list, m), append(at, s.server)
+		} else {
+			quiet, quietAt = append(quiet, m), append(quietAt, s.server)
+		}
 		s.marker, s.covered = "", time.Time{}
 	}
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
 	defer cancel()
-	t.slots.Mark(ctx, list) // if that fails, the next owner fills the slots
+	// What cannot be marked is filled by the next owner. Whether Redis has lost the quiet ones only the others can tell.
+	intact := make(map[*server]bool)
+	for i, a := range t.slots.Mark(ctx, list) {
+		was, seen := intact[at[i]]
+		intact[at[i]] = a.Set && (was || !seen)
+	}
+	var sure []slots.Marking
+	for i := range quiet {
+		if intact[quietAt[i]] {
+			sure = append(sure, quiet[i])
+		}
+	}
+	t.slots.Mark(ctx, sure)
 }
 
 // handOverPatience is how long the next owner of a partition waits for a Redis that

@@ -74,3 +74,83 @@ func TestAQuietSlotIsLost(t *testing.T) {
 		require.Len(t, c.runsOf(id), 1)
 	}
 }
+
+// park stores tasks that are due after a delay, and waits until they are armed.
+func (c *center) park(n *node, tasks int, delay time.Duration) (ids []uint64) {
+	before := c.depth().Store
+	for i := range tasks {
+		ids = append(ids, n.submit(uint64(i), delay).JobID)
+	}
+	c.eventually(func() bool { return c.depth() == depth{Store: before + int64(tasks)} }, "they are not armed")
+	return ids
+}
+
+// Redis lost the queue of a slot that is quiet, and an earlier task came before that was seen. Before, only the sweep found
+// those that had been there.
+func TestAQueueIsLostUnderAnEarlierTask(t *testing.T) {
+	t.Parallel()
+	c := open(t, private(testrig.StartRedis(t)))
+	c.guarded = true
+	n := c.start(everything...)
+	c.filled()
+	c.park(n, 8, time.Minute)
+	for p := range layout.Partitions {
+		require.NoError(t, c.redis.Del(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
+	}
+	require.Zero(t, c.depth())
+	for _, id := range c.park(n, 8, 500*time.Millisecond) {
+		c.settled(id, task.Processed)
+	}
+	c.eventually(func() bool { return c.depth() == depth{Store: 8} }, "those that were there are not armed again")
+}
+
+// Redis lost everything, and another type's slots became the guards before that was seen.
+func TestALossBeforeTheGuardsChange(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"the guard's type leaves", "a type comes before it"} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			c := open(t, private(testrig.StartRedis(t)))
+			c.guarded = true
+			n := c.start(everything...)
+			c.filled()
+			c.park(n, 20, time.Minute)
+			types := c.types()[1:]
+			if change != "the guard's type leaves" {
+				first := c.biz
+				first.ID, first.Name, first.Topic = 1, "first", "first"
+				types = append([]redistimer.BizType{first}, c.types()...)
+			}
+			require.NoError(t, c.redis.FlushAll(t.Context()).Err())
+			n.SetTypes(types)
+			c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed again")
+		})
+	}
+}
+
+// Redis lost everything right before a partition was handed over: its quiet slots are not handed over as complete.
+func TestALossBeforeAHandOver(t *testing.T) {
+	t.Parallel()
+	c := open(t, private(testrig.StartRedis(t)))
+	c.guarded, c.storeID = true, "0123456789abcdef"
+	a, b := c.start(everything...), c.start()
+	c.filled()
+	move := func(from, to *node) {
+		for p := range layout.Partitions {
+			from.owned.set(p, false)
+			require.NoError(t, from.WaitPartition(t.Context(), p))
+			to.owned.set(p, true)
+		}
+	}
+	c.park(a, 20, time.Minute)
+	time.Sleep(200 * time.Millisecond) // the fillings of the start are over
+	move(a, b)
+	c.filled()
+	c.mu.Lock()
+	require.Zero(t, c.rearmed[redistimer.ReasonLost], "what was handed over is complete")
+	c.mu.Unlock()
+
+	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
+	move(b, a)
+	c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed again")
+}

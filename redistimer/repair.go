@@ -131,7 +131,7 @@ func (t *Timer) reached(s *slotState) {
 		return
 	}
 	s.failing, s.group.repairs = time.Time{}, true
-	s.counted = time.Time{} // claims that were cut off show in their number
+	s.counted, s.look = time.Time{}, true // claims that were cut off show in their number, now or at the next look
 	if s.out {
 		s.out = false
 		s.lose()

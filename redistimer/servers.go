@@ -83,6 +83,11 @@ func (t *Timer) place(now time.Time) {
 	for _, srv := range t.servers {
 		old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
 	}
+	type guarded struct {
+		server    *server
+		partition int
+	}
+	others := make(map[guarded]bool) // have another guard now
 	known := true
 	for _, id := range slices.Sorted(maps.Keys(t.lines)) {
 		l := t.lines[id]
@@ -110,9 +115,23 @@ func (t *Timer) place(now time.Time) {
 			}
 			g := groups[len(groups)-1]
 			g.slots = append(g.slots, s)
-			s.group, s.guard = g, !s.server.guarded[p]
+			if guard := !s.server.guarded[p]; s.guard != guard {
+				s.guard = guard
+				others[guarded{s.server, p}] = true
+			}
+			s.group = g
 			s.server.groups, s.server.guarded[p] = groups, true
 		}
+	}
+	if len(others) > 0 { // what Redis lost before the new ones were looked at nobody would know
+		for srv := range old {
+			srv.each(func(s *slotState) {
+				if others[guarded{srv, s.slot.Partition}] {
+					s.lose()
+				}
+			})
+		}
+		ring(t.repairs)
 	}
 	switch only := t.servers[""]; {
 	case !known:

@@ -88,6 +88,9 @@ func (t *Timer) sooner(s *slotState, at time.Time) {
 		s.heard = at
 	}
 	if s.next.IsZero() || at.Before(s.next) {
+		if s.parked.IsZero() {
+			s.parked = s.next
+		}
 		s.next = at
 		s.group.changed()
 		ring(t.ring)
