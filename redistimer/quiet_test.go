@@ -65,14 +65,19 @@ func TestAQuietSlotIsLost(t *testing.T) {
 	c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed")
 	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 	c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed again, though nothing of them is due")
-	c.mu.Lock()
-	require.Equal(t, 20, c.rearmed[redistimer.ReasonLost])
-	c.mu.Unlock()
+	c.eventually(func() bool { return c.lost() == 20 }, "they were not told of")
 	time.Sleep(8 * time.Second)
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
+}
+
+// lost is how many tasks were armed again because Redis had lost them.
+func (c *center) lost() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rearmed[redistimer.ReasonLost]
 }
 
 // park stores tasks that are due after a delay, and waits until they are armed.
@@ -146,9 +151,7 @@ func TestALossBeforeAHandOver(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // the fillings of the start are over
 	move(a, b)
 	c.filled()
-	c.mu.Lock()
-	require.Zero(t, c.rearmed[redistimer.ReasonLost], "what was handed over is complete")
-	c.mu.Unlock()
+	require.Zero(t, c.lost(), "what was handed over is complete")
 
 	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 	move(b, a)
