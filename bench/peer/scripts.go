@@ -50,7 +50,7 @@ func (p *redisScripts) Up(ctx context.Context, env Env) error {
 	if err != nil {
 		return err
 	}
-	p.lua = filepath.Join(env.Repo, "redistimer", "lua")
+	p.lua = filepath.Join(env.Repo, "redistimer", "slots", "lua")
 	p.client = redis.NewClient(&redis.Options{Addr: s.Addr, PoolSize: 16})
 	p.onDown(p.client.Close)
 	p.slots = slots.New(p.client, "")
