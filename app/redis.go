@@ -34,6 +34,12 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		return e
 	case cfg.Mode == configs.RedisSentinel:
 		opts.MasterName = cfg.Master
+	case opts.IsClusterMode:
+		cluster := opts.Cluster()
+		// Every command names its key. With policies the client asks some node for COMMAND before its first
+		// one: if that node is silent, commands to all the others wait, too.
+		cluster.DisableRoutingPolicies = true
+		return redis.NewClusterClient(cluster)
 	}
 	return redis.NewUniversalClient(opts)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
 // A pipeline that is longer than any buffer is answered while it is being sent.
@@ -28,4 +29,24 @@ func TestTheEmbeddedRedisTakesLongPipelines(t *testing.T) {
 	require.Equal(t, value, answers[count-1].(*redis.StringCmd).Val())
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, client.Ping(t.Context()).Err(), redis.ErrClosed)
+}
+
+// One silent master must not hold up the first command to another one. Before, the client asked some node for COMMAND
+// first: tasks of the living masters were up to 4 s late.
+func TestACommandAsksTheNodeOfItsKeyAlone(t *testing.T) {
+	t.Parallel()
+	servers := testrig.StartRedisCluster(t)
+	cfg := configs.Default().Redis
+	cfg.Mode, cfg.Addrs = configs.RedisCluster, servers.Addrs()
+	client := redisClient(cfg)
+	defer client.Close()
+	require.NoError(t, client.ZRange(t.Context(), "key", 0, -1).Err())
+	for _, addr := range servers.Addrs() {
+		node := redis.NewClient(&redis.Options{Addr: addr})
+		stats, err := node.Info(t.Context(), "commandstats").Result()
+		require.NoError(t, err)
+		require.NoError(t, node.Close())
+		require.Contains(t, stats, "cmdstat_info")
+		require.NotContains(t, stats, "cmdstat_command:", addr)
+	}
 }
