@@ -10,6 +10,7 @@
 //	httpapi, client    a request comes in, as JSON (wire)
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
+//	dispatch           says where it waits until then
 //	scanner            a cron tick reads what is due soon, or
 //	redistimer         a slot timer in Redis (redistimer/slots) says what is due
 //	queue              holds it until its millisecond
@@ -24,7 +25,7 @@
 //	httpapi, cluster/forward, metrics
 //	client, intake, scanner, redistimer, worker, cmd/toc/internal/sqltable
 //	cluster, redistimer/slots, processor/webhook, processor/logger
-//	store, queue, wire, processor, configs, peerproof
+//	store, queue, dispatch, wire, processor, configs, peerproof
 //	migrations, task, internal/groupcommit
 //	sharding, internal/wait
 package toc

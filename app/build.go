@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
@@ -39,43 +40,39 @@ func (a *App) build() error {
 	}
 	a.cluster = a.newMembership()
 	owned := a.owners()
+	a.tokens.Store(&a.cfg.HTTP.Tokens)
+	a.inForce = a.cfg.BizTypes
+	a.proof = peerproof.New(a.node, a.peerKeys)
+	var others intake.Cluster = onlyNode{owned}
+	var nodes dispatch.Nodes = dispatch.Alone{}
+	if a.cfg.Cluster.Provider == configs.ProviderConsul {
+		a.forward = a.newForwarder(owned)
+		others, nodes = a.forward, a.forward
+	}
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
 	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Term: owned.Term, Now: a.clock.Now})
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
-		StoreID:  a.StoreID,
-		Unarmed:  func(tasks []task.Task) { a.desk.HandOn(tasks) },
-		Handover: func() { a.scanner.Tick() }, Now: a.clock.Now, Logger: a.component("redistimer"),
+		StoreID: a.StoreID, Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
 	a.timer.SetTypes(timed(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
-		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter,
+		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter, Nodes: nodes,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
+	dispatcher := &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
 	a.runner = worker.New(worker.Config{
-		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
-		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick,
-		Term: owned.Term, TakenUncleanly: a.cluster.Ownership().TakenUncleanly, Settled: a.cluster.Ownership().Settled,
+		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
-	a.tokens.Store(&a.cfg.HTTP.Tokens)
-	a.inForce = a.cfg.BizTypes
-	a.proof = peerproof.New(a.node, a.peerKeys)
-	desk := intake.Config{
+	a.desk = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Near: a.scanner.Near, Timer: a.timer, Now: a.clock.Now,
-	}
-	if a.cfg.Cluster.Provider == configs.ProviderConsul {
-		a.forward = a.newForwarder(owned)
-		desk.Cluster, desk.Soon = a.forward, a.scanner.Soon
-	} else {
-		desk.Cluster = onlyNode{owned}
-	}
-	a.desk = intake.New(desk)
+		Observer: a.metrics, Dispatch: dispatcher, Cluster: others, Now: a.clock.Now,
+	})
 	a.metrics.Watch(a.state)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // membership gives this node its partitions: cluster.Single or cluster.Consul.
@@ -74,7 +75,7 @@ func (a *App) peerKeys() []string {
 
 func (a *App) newForwarder(owned owners) *forward.Forwarder {
 	return forward.New(forward.Config{
-		Node: a.node, Proof: a.proof, Term: owned.Term,
+		Node: a.node, Layout: a.layout, Proof: a.proof, Term: owned.Term,
 		Owner: func(partition int) (name, address string, ok bool) {
 			m, ok := a.cluster.Owner(partition)
 			return m.Name, m.Address, ok
@@ -140,8 +141,8 @@ func (a *App) advertised() string {
 // owners is what the rooms ask before they work on a partition.
 type owners interface {
 	Owns(partition int) bool
-	Term(partition int) uint64
 	Watch() <-chan struct{}
+	worker.Ownership
 }
 
 // audited tells of each answer.

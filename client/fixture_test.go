@@ -53,7 +53,7 @@ func newCenter(t *testing.T, tokens ...string) *center {
 	require.NoError(t, err)
 	desk := intake.New(intake.Config{
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now,
+		Now: time.Now,
 	})
 	server := httptest.NewServer(httpapi.New(httpapi.Config{Desk: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
 	t.Cleanup(server.Close)

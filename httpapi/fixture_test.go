@@ -74,7 +74,7 @@ func newCenter(t testing.TB) *center {
 	c := &center{store: s, queue: queue.New(queue.Config{Partitions: layout.Partitions}), log: &bytes.Buffer{}, dir: dir}
 	c.desk = intake.New(intake.Config{
 		Node: "n1", Store: s, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{},
-		Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now,
+		Now: time.Now,
 	})
 	c.Handler = httpapi.New(httpapi.Config{
 		Desk: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,

@@ -39,7 +39,7 @@ func FuzzSubmit(f *testing.F) {
 	s := &memory{}
 	h := httpapi.New(httpapi.Config{Status: calm{}, Desk: intake.New(intake.Config{
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(f), Observer: observer{},
-		Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now,
+		Now: time.Now,
 	})})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.tasks = nil

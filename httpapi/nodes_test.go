@@ -104,7 +104,7 @@ func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
 			cluster := asked{&atomic.Int64{}}
 			h := httpapi.New(httpapi.Config{Status: calm{}, Desk: intake.New(intake.Config{
 				Store: c.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
-				Near: func(uint64, int, time.Time) bool { return false }, Now: time.Now, Cluster: cluster,
+				Now: time.Now, Cluster: cluster,
 			})})
 			changes := [][3]string{
 				{"POST", "/v1/tasks/" + id + "/cancel", ""}, {"PATCH", "/v1/tasks/" + id, `{"delay":"2h"}`}, {"POST", "/v1/tasks/" + id + "/redrive", ""},

@@ -43,7 +43,7 @@ func (d *Desk) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) err
 		return err
 	}
 	h.Gone()
-	d.cfg.Timer.Forget(jobID)
+	d.cfg.Dispatch.Forget(jobID)
 	return d.stillOurs(p, term, jobID)
 }
 
@@ -133,8 +133,8 @@ func (d *Desk) moveHeld(ctx context.Context, m store.Move, ifMatch []string, par
 	}
 	d.end(h, partition, t, err)
 	if changed {
-		d.cfg.Timer.Forget(t.JobID) // should it have moved out of reach
-		d.cfg.Timer.Arm(t)
+		d.cfg.Dispatch.Forget(t.JobID) // should it have moved out of reach
+		d.cfg.Dispatch.Place(t)
 	}
 	return t, err
 }

@@ -26,9 +26,6 @@ type Peer interface {
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
 	// Running asks the owner whether a task runs. After an error it is not known.
 	Running(ctx context.Context, jobID uint64) (Running, bool, error)
-	// Offer tells the owner of tasks that were just stored and are due soon. It
-	// does not block and may fail silently: the owner's scan finds them.
-	Offer(tasks ...task.Task)
 }
 
 // alone is the cluster of a node that decides everything.

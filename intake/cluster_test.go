@@ -98,7 +98,7 @@ func (p *peer) Running(ctx context.Context, id uint64) (intake.Running, bool, er
 	return intake.Running{Node: "theirs"}, true, p.ask("running")
 }
 
-func (p *peer) Offer(tasks ...task.Task) {
+func (p *peer) notify(tasks ...task.Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range tasks {
@@ -116,31 +116,19 @@ func (p *peer) took() []uint64 {
 }
 
 // clustered is a rig whose desk is one of a cluster's.
-// slots notes what is armed.
-type slots rig
-
-func (s *slots) Arm(tasks ...task.Task) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range tasks {
-		s.armed = append(s.armed, t.JobID)
-	}
-}
-
-func (*slots) Forget(uint64) {}
-
 func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
 		c := &fleet{peer: &peer{r: r}}
 		types := r.Types()
-		soon := func(bizType uint64, _ int, due time.Time) bool {
-			return scanned(types, bizType) && !due.After(now().Add(10*time.Second))
-		}
 		r.Desk = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
-			Near: func(bizType uint64, p int, due time.Time) bool { return soon(bizType, p, due) && c.Term(p) != 0 },
-			Soon: soon, Cluster: c, Timer: (*slots)(r), Now: now,
+			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return c.Term(p) != 0 }, away: func(tasks ...task.Task) {
+				if c.nobody == nil {
+					c.peer.notify(tasks...)
+				}
+			}},
+			Cluster: c, Now: now,
 		})
 		f(t, r, c)
 	})

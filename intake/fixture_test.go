@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
@@ -40,7 +41,7 @@ type rig struct {
 	start time.Time
 
 	mu        sync.Mutex
-	armed     []uint64       // what the timer was given
+	armed     []uint64       // what the redis engine was told of
 	submitted map[string]int // by biz_type
 	ran       map[uint64][]time.Time
 }
@@ -75,10 +76,8 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		r.queue.SetLane(3)
 		r.Desk = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
-			Near: func(bizType uint64, p int, due time.Time) bool {
-				return scanned(types, bizType) && p != 3 && !due.After(now().Add(10*time.Second))
-			},
-			Now: now,
+			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},
+			Now:      now,
 		})
 		t.Cleanup(func() {
 			r.queue.Close()
@@ -254,7 +253,37 @@ func (f *faults) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return rows, err
 }
 
-func scanned(types *task.Types, bizType uint64) bool {
-	b, ok := types.ByID(bizType)
-	return ok && b.Mode == task.ModeScan
+// dispatcher is the engines of a desk: the scan engine looks 10 s ahead, and what is told to the redis engine is noted.
+type dispatcher struct {
+	*rig
+	types *task.Types
+	owns  func(partition int) bool
+	away  func(tasks ...task.Task) // told of tasks of other nodes
 }
+
+func (d *dispatcher) Where(t *task.Task) dispatch.Place {
+	f := dispatch.Facts{Until: now().Add(10 * time.Second)}
+	if b, known := d.types.ByID(t.BizType); known && b.Mode == task.ModeScan {
+		f.Engine = dispatch.Scan
+	} else if known {
+		f.Engine = dispatch.Redis
+	}
+	shard, _ := layout.ShardOf(t.JobID)
+	f.Owned = d.owns(layout.Partition(shard))
+	return f.Where(t.ActionTime)
+}
+
+func (d *dispatcher) Place(tasks ...task.Task) {
+	for _, t := range tasks {
+		if d.Where(&t) == dispatch.Owner {
+			d.away(t)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range tasks {
+		d.armed = append(d.armed, t.JobID)
+	}
+}
+
+func (*dispatcher) Forget(uint64) {}

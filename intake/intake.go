@@ -18,6 +18,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -50,38 +51,27 @@ type Config struct {
 	Layout   sharding.Layout
 	Catalog  *task.Catalog
 	Observer Observer
-	// Near tells whether a task of this type and partition, due then, belongs
-	// into this node's queue now; a later one is found by the scanner in time.
-	Near func(bizType uint64, partition int, due time.Time) bool
-	// Soon is Near without the ownership: it tells whether the owner of that
-	// partition should be told of such a task at once. Nil: never.
-	Soon func(bizType uint64, partition int, due time.Time) bool
 	// Cluster tells who decides about a partition's tasks; nil: this node, about all.
 	Cluster Cluster
-	// Timer is the engine of redis-mode types; nil if there is none.
-	Timer Timer
-	Now   func() time.Time
+	// Dispatch decides where the tasks wait. Defaults to dispatch.None.
+	Dispatch Dispatcher
+	Now      func() time.Time
 }
 
-// Timer is told of tasks that changed in the store; see redistimer.Timer. It
-// takes those that it serves.
-type Timer interface {
-	Arm(tasks ...task.Task)
+// Dispatcher is what the desk needs of the engines; see dispatch.Dispatcher.
+type Dispatcher interface {
+	Where(t *task.Task) dispatch.Place
+	Place(tasks ...task.Task)
 	Forget(jobID uint64)
 }
-
-type noTimer struct{}
-
-func (noTimer) Arm(...task.Task) {}
-func (noTimer) Forget(uint64)    {}
 
 // Desk serves requests. It is safe for concurrent use.
 type Desk struct{ cfg Config }
 
 // New makes a Desk.
 func New(cfg Config) *Desk {
-	if cfg.Timer == nil {
-		cfg.Timer = noTimer{}
+	if cfg.Dispatch == nil {
+		cfg.Dispatch = dispatch.None{}
 	}
 	if cfg.Cluster == nil {
 		cfg.Cluster = alone{}
@@ -124,11 +114,11 @@ func (d *Desk) hold(ctx context.Context, jobID uint64, partition int, term uint6
 // letGo ends the hold of a pending task as it stands in the store now, and gives
 // it to its engine.
 func (d *Desk) letGo(h *queue.Hold, t task.Task) {
-	p, _ := d.partition(t.JobID)
-	if !d.cfg.Near(t.BizType, p, t.ActionTime) {
+	if d.cfg.Dispatch.Where(&t) != dispatch.Queue {
 		h.Gone()
 		return
 	}
+	p, _ := d.partition(t.JobID)
 	h.Put(queue.Item{Task: t, Partition: p})
 	d.dropLost(p)
 }

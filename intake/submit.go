@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -193,7 +194,7 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 
 	// A task that is due soon is held before its row can be seen by a scan, so
 	// that it is queued once: by us.
-	holds := d.holdNear(ctx, tasks)
+	holds := d.holdQueued(ctx, tasks)
 	// Should the caller leave, a task that is stored is still queued: Insert waits for it.
 	stored := tasks[:0]
 	var late []uint64
@@ -204,14 +205,13 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 		if in.Err == nil && !in.Duplicate {
 			d.cfg.Observer.Submitted(types[i], 1)
 			stored = append(stored, in.Task)
-			if p, _ := d.partition(in.Task.JobID); !queued && d.cfg.Near(in.Task.BizType, p, in.Task.ActionTime) {
+			if !queued && d.cfg.Dispatch.Where(&in.Task) == dispatch.Queue {
 				late = append(late, in.Task.JobID)
 			}
 		}
 	}
 	d.wakeLate(ctx, late)
-	d.cfg.Timer.Arm(stored...)
-	d.offerAway(stored)
+	d.cfg.Dispatch.Place(stored...)
 	d.moveDuplicates(ctx, requests, results)
 	d.answerReplays(ctx, replays)
 	return results
@@ -230,14 +230,15 @@ func (d *Desk) wakeLate(ctx context.Context, jobIDs []uint64) {
 	}
 }
 
-func (d *Desk) holdNear(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
+// holdQueued takes hold of the tasks that belong into this node's queue.
+func (d *Desk) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
 	var holds map[uint64]*queue.Hold
 	for i := range tasks {
 		t := &tasks[i]
-		p := d.cfg.Layout.Partition(d.cfg.Layout.Shard(t.BizID))
-		if !d.cfg.Near(t.BizType, p, t.ActionTime) {
+		if d.cfg.Dispatch.Where(t) != dispatch.Queue {
 			continue
 		}
+		p, _ := d.partition(t.JobID)
 		if h, err := d.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
 			if holds == nil {
 				holds = make(map[uint64]*queue.Hold)

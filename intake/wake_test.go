@@ -66,14 +66,6 @@ func TestWakeArmsWhatIsTheTimers(t *testing.T) {
 	})
 }
 
-func TestHandOnTellsTheOwner(t *testing.T) {
-	clustered(t, func(t *testing.T, r *rig, c *fleet) {
-		mine, others := r.insert(3, 1, time.Hour), r.insert(3, foreign, time.Hour)
-		r.HandOn([]task.Task{r.row(mine), r.row(others)})
-		require.Equal(t, []uint64{others}, c.peer.offered)
-	})
-}
-
 // A row that was read before a cancel must not bring the task back.
 func TestACancelDuringAWakeIsHonoured(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, _ *fleet) {

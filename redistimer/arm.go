@@ -25,13 +25,13 @@ const armPatience = 100 * time.Millisecond
 // not take must not pile up in memory.
 const maxArming = 100_000
 
-// Arm puts tasks that were just stored, pending, into their slots, those of this
+// Place implements dispatch.Engine: it arms tasks, puts them into their slots, those of this
 // engine that are due within the horizon. On whichever node that happens: the
 // owner of the slot is woken. (Forget takes out what was moved beyond it.)
 //
 // Arming cannot fail for the caller. What is not armed is counted, and found by
 // the sweep.
-func (t *Timer) Arm(tasks ...task.Task) {
+func (t *Timer) Place(tasks ...task.Task) {
 	now := t.cfg.Now()
 	var parts []*arming
 	var silent []task.Task
@@ -106,7 +106,7 @@ func (t *Timer) addArming(parts []*arming) (done *sync.WaitGroup) {
 	return done
 }
 
-// unarmed notes that tasks were stored and not armed, and tells who helps them.
+// unarmed notes that tasks were stored and not armed, and tells their owners, who can help them.
 func (t *Timer) unarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
@@ -116,9 +116,7 @@ func (t *Timer) unarmed(tasks []task.Task) {
 		}
 	}
 	t.mu.Unlock()
-	if t.cfg.Unarmed != nil {
-		t.cfg.Unarmed(tasks)
-	}
+	t.cfg.Nodes.Notify(tasks...)
 }
 
 // flushArms arms the tasks of many callers in one pipeline.

@@ -26,10 +26,7 @@ func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for ctx.Err() == nil {
-		rounds, wait, handover := t.plan(t.cfg.Now())
-		if handover {
-			t.cfg.Handover()
-		}
+		rounds, wait := t.plan(t.cfg.Now())
 		for _, r := range rounds {
 			underWay.Go(func() { t.round(ctx, r) })
 		}
@@ -51,10 +48,7 @@ func (t *Timer) round(ctx context.Context, r round) {
 	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
-	loads, handover := t.take(r, answers, start, now)
-	if handover {
-		t.cfg.Handover()
-	}
+	loads := t.take(r, answers, start, now)
 	t.load(loads)
 	t.recover(r.asks)
 
@@ -75,8 +69,8 @@ func (t *Timer) end(r round) {
 }
 
 // take notes what the slots of a round have answered, and lists the tasks whose
-// rows are to be loaded. handover tells that slots became the scan engine's.
-func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (loads []claim, handover bool) {
+// rows are to be loaded.
+func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (loads []claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.noticeNew(r.server, answers)
@@ -122,7 +116,7 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 			tally.asked++
 			tally.got += len(a.Members)
 		}
-		handover = t.looked(g.line, s, r.claims[i], a, now) || handover
+		t.looked(g.line, s, r.claims[i], a, now)
 		if s.foreign {
 			s.next = time.Time{} // what is due there is not ours
 			continue
@@ -157,7 +151,7 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 	}
 	count()
 	t.judge(r.server, start, answered, failure)
-	return loads, handover
+	return loads
 }
 
 // load has the rows of claimed tasks read: one statement a database.

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
@@ -57,12 +58,11 @@ type center struct {
 	// process is what a run does. It may be changed before the first node starts.
 	process func(ctx context.Context, t task.Task) error
 
-	mu       sync.Mutex
-	runs     map[uint64][]run
-	early    []string
-	rearmed  map[string]int
-	expired  int
-	handover int
+	mu      sync.Mutex
+	runs    map[uint64][]run
+	early   []string
+	rearmed map[string]int
+	expired int
 }
 
 // judge is a test, or one story of it.
@@ -184,16 +184,15 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, Unarmed: n.noteUnarmed, Handover: c.handedOver, Now: c.now, Logger: quiet,
+		OutageAfter: time.Minute, Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
-	never := func(uint64, int, time.Time) bool { return false }
 	n.desk = intake.New(intake.Config{
-		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Near: never, Timer: n.Timer, Now: time.Now,
+		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Dispatch: engine{n.Timer}, Now: time.Now,
 	})
 	runner := worker.New(worker.Config{
-		Term: owned.Term, Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Near: never, LanesChanged: func() {}, Now: time.Now, Logger: quiet,
+		Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Ownership: owned, Now: time.Now, Logger: quiet,
 	})
 	if !c.modeScan {
 		n.SetTypes(c.types())
@@ -213,7 +212,13 @@ func (c *center) start(partitions ...int) *node {
 
 func (c *center) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-func (n *node) noteUnarmed(tasks []task.Task) {
+// engine is the one of a desk whose queue has nothing that a submit or a change brings.
+type engine struct{ *redistimer.Timer }
+
+func (engine) Where(*task.Task) dispatch.Place { return dispatch.Slot }
+
+// Notify makes the node the dispatch.Nodes of its timer, which tells it of what it could not arm.
+func (n *node) Notify(tasks ...task.Task) {
 	for _, row := range tasks {
 		n.unarmed <- row
 	}
@@ -375,12 +380,6 @@ func (c *center) Fenced(task.BizType, worker.Fence)                    {}
 func (c *center) ArmFailed(task.BizType, int)                          {}
 func (c *center) RoundTrip(time.Duration)                              {}
 
-func (c *center) handedOver() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.handover++
-}
-
 func (c *center) Rearmed(_ task.BizType, reason string, tasks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,10 +392,20 @@ func (c *center) ClaimsExpired(_ task.BizType, tasks int) {
 	c.expired += tasks
 }
 
-func (c *center) counts() (expired, handover int) {
+func (c *center) expiredClaims() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.expired, c.handover
+	return c.expired
+}
+
+// handedOver tells whether tasks became the scan engine's since it was last asked.
+func (n *node) handedOver() bool {
+	select {
+	case <-n.Watch():
+		return true
+	default:
+		return false
+	}
 }
 
 // ownership is set by the test.
@@ -429,6 +438,9 @@ func (o *ownership) Term(p int) uint64 {
 	}
 	return 1 + o.terms[p]
 }
+
+func (*ownership) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false }
+func (*ownership) Settled(int, uint64)                  {}
 
 func (o *ownership) Watch() <-chan struct{} { return o.bell }
 

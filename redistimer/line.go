@@ -221,7 +221,7 @@ func (t *Timer) drop(l *line) {
 		return // the next owner of the slots finds out
 	}
 	slots, err := t.dropSlots(slots)
-	t.cfg.Handover()
+	ring(t.handovers)
 	if err == nil {
 		return
 	}
@@ -263,11 +263,23 @@ func (t *Timer) wants(b *BizType) bool {
 // Serves tells whether this engine, and not the scan engine, fires the tasks of
 // a business type in a partition now.
 func (t *Timer) Serves(bizType uint64, partition int) bool {
+	_, serves := t.Until(bizType, partition)
+	return serves
+}
+
+// Until implements dispatch.Engine: what is due by then is armed.
+func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[bizType]
-	return l != nil && l.slots[partition].served()
+	if l == nil || !l.slots[partition].served() {
+		return time.Time{}, false
+	}
+	return l.armUntil(t.cfg.Now()), true
 }
+
+// Watch rings when there are tasks that this engine does not serve any more. There is one channel.
+func (t *Timer) Watch() <-chan struct{} { return t.handovers }
 
 // takeOver looks at the partitions that became ours, and forgets what it knew of
 // those that are not.

@@ -74,7 +74,7 @@ func (t *Timer) flushLoads(batch []claim) {
 	for _, r := range reads {
 		t.cfg.Queue.Offer(r.Read, r.items...)
 	}
-	t.Arm(misplaced...)
+	t.Place(misplaced...)
 }
 
 // misplaced tells whether a task was claimed from a slot that is not its own.

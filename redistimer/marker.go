@@ -131,9 +131,8 @@ func (s *slotState) renewal(now time.Time) time.Duration {
 	return markerLasts
 }
 
-// looked learns from an answer of Redis how a slot stands, before its new head is noted.
-// It tells whether the scan engine is to serve it from now on. The lock is held.
-func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Claimed, now time.Time) (handover bool) {
+// looked learns from an answer of Redis how a slot stands, before its new head is noted. The lock is held.
+func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Claimed, now time.Time) {
 	if asked.Renew > 0 && a.Marker == asked.Marker {
 		s.renewed = now
 	}
@@ -145,14 +144,15 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 	switch foreign := ok && m.isStranger(t.slots.Store()); {
 	case foreign && !s.foreign:
 		s.foreign, s.marker, s.covered, s.repair, s.vanished = true, "", time.Time{}, "", time.Time{}
+		ring(t.handovers) // the scan engine serves it from now on
 		if now.Sub(t.strangers) > time.Minute {
 			t.strangers = now
 			t.cfg.Logger.Error("another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
 				"biz_type", l.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
 		}
-		return true
+		return
 	case foreign:
-		return false
+		return
 	case s.foreign:
 		s.foreign = false
 		s.lose()
@@ -167,7 +167,6 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 	case headVanished(s, a):
 		s.vanished, s.group.repairs = s.next, true
 	}
-	return false
 }
 
 // parkedVanished tells when the task was due that was the head before an earlier one came, if it is gone and was not

@@ -116,7 +116,7 @@ func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 	leave := func() uint64 {
 		proxy.Cut()
 		n.SetTypes(nil)
-		c.eventually(func() bool { _, handover := c.counts(); return handover > 0 }, "the scanner was not told")
+		c.eventually(n.handedOver, "the scanner was not told")
 		return n.submit(9, later).JobID
 	}
 	leave()
@@ -239,8 +239,7 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 	}, "the second takes slots of the first")
 	require.Contains(t, b.Degraded(), "4 of 4 slots")
 	require.Contains(t, b.Degraded(), "redis.prefix")
-	_, handover := second.counts()
-	require.NotZero(t, handover, "the scanner was not told")
+	require.True(t, b.handedOver(), "the scanner was not told")
 
 	var ids []uint64
 	for i := range uint64(16) {
@@ -383,7 +382,7 @@ func TestKillsDoNotCount(t *testing.T) {
 	left := 0 // by those that were killed
 	for range 4 {
 		c.eventually(func() bool {
-			expired, _ := c.counts()
+			expired := c.expiredClaims()
 			return expired >= left && c.depth().Prepared == 24
 		}, "not all are claimed")
 		n.crash()

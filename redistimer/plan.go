@@ -128,9 +128,8 @@ func (s *slotState) dueBy(now time.Time) time.Time {
 	return s.next
 }
 
-// plan lists the rounds to make now, one a server at most, and how long the next may wait. handover tells that slots
-// became the scan engine's.
-func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration, handover bool) {
+// plan lists the rounds to make now, one a server at most, and how long the next may wait.
+func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.placeAt.After(now) {
@@ -149,7 +148,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration, handove
 		if srv.asking {
 			continue // its end rings
 		}
-		handover = t.endPatience(srv, now, until) || handover
+		t.endPatience(srv, now, until)
 		if !srv.silent.IsZero() {
 			continue // its answer rings
 		}
@@ -158,12 +157,12 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration, handove
 			rounds = append(rounds, r)
 		}
 	}
-	return rounds, at.Sub(now), handover
+	return rounds, at.Sub(now)
 }
 
 // endPatience gives slots of a server to the scan engine that have been out of reach for too long; until hears when the
 // next will be. The lock is held.
-func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) (handover bool) {
+func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) {
 	for _, g := range srv.groups {
 		if srv.silent.IsZero() && !g.failing {
 			continue
@@ -184,11 +183,9 @@ func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) (
 				until(end)
 			} else {
 				t.giveToScan(s)
-				handover = true
 			}
 		}
 	}
-	return handover
 }
 
 // planRound asks what is due of a server's slots; until hears when there will be more. The lock is held.

@@ -113,9 +113,17 @@ func TestPlanServers(t *testing.T) {
 		}
 		srv.groups = []*group{g}
 	}
-	plan := func() (asked map[string]int, wait time.Duration, handover bool) {
+	handedOver := func() bool {
+		select {
+		case <-timer.Watch():
+			return true
+		default:
+			return false
+		}
+	}
+	plan := func() (asked map[string]int, wait time.Duration) {
 		timer.placeAt = now.Add(time.Hour) // the client knows one server
-		rounds, wait, handover := timer.plan(now)
+		rounds, wait := timer.plan(now)
 		asked = map[string]int{}
 		for _, r := range rounds {
 			asked[r.server.addr] = len(r.asks)
@@ -123,7 +131,7 @@ func TestPlanServers(t *testing.T) {
 				require.Same(t, r.server, a.slot.server)
 			}
 		}
-		return asked, wait, handover
+		return asked, wait
 	}
 	end := func(addr string) { // of a round
 		r := round{server: timer.servers[addr]}
@@ -134,7 +142,7 @@ func TestPlanServers(t *testing.T) {
 		timer.end(r)
 	}
 
-	asked, _, _ := plan()
+	asked, _ := plan()
 	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, asked)
 	require.True(t, timer.holds(0), "a claim is on its way")
 	end("x")
@@ -142,7 +150,7 @@ func TestPlanServers(t *testing.T) {
 	require.True(t, timer.holds(2))
 	l.slots[0].next = now
 	now = now.Add(beat)
-	asked, _, _ = plan()
+	asked, _ = plan()
 	require.Equal(t, map[string]int{"x": 1}, asked, "nobody waits for the rounds at y and z")
 	end("x")
 	end("y")
@@ -152,21 +160,21 @@ func TestPlanServers(t *testing.T) {
 	began := now
 	timer.judge(timer.servers["y"], began, false, errors.New("no answer"))
 	now = now.Add(beat)
-	asked, wait, handover := plan()
+	asked, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
-	require.False(t, handover)
+	require.False(t, handedOver())
 	require.LessOrEqual(t, wait, poll)
 	require.Equal(t, began, l.slots[3].failing, "one that was not asked is out of reach as well")
 	require.Zero(t, l.slots[0].failing)
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
-	_, wait, handover = plan()
-	require.False(t, handover)
+	_, wait = plan()
+	require.False(t, handedOver())
 	require.Equal(t, time.Millisecond, wait)
 	now = now.Add(time.Millisecond)
-	_, _, handover = plan()
-	require.True(t, handover)
+	plan()
+	require.True(t, handedOver())
 	for p := range 6 {
 		require.Equal(t, p/2 != 1, timer.Serves(1, p), "partition %d", p)
 	}
@@ -174,9 +182,9 @@ func TestPlanServers(t *testing.T) {
 	end("x")
 	end("z")
 	timer.answers(timer.servers["y"])
-	asked, _, handover = plan()
+	asked, _ = plan()
 	require.Equal(t, 2, asked["y"])
-	require.False(t, handover)
+	require.False(t, handedOver())
 }
 
 // Two rounds that asked one slot at once took each other's claims for those of nobody, and rolled them back.
@@ -185,7 +193,7 @@ func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
 	now := time.Now()
 	l := timer.lines[1]
 	s := &l.slots[0]
-	rounds, _, _ := timer.plan(now)
+	rounds, _ := timer.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
@@ -194,10 +202,10 @@ func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
 	s.group = &group{line: l, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
 	timer.placeAt = now.Add(time.Hour)
-	rounds, _, _ = timer.plan(now)
+	rounds, _ = timer.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")
 	timer.end(before)
-	rounds, _, _ = timer.plan(now)
+	rounds, _ = timer.plan(now)
 	require.Len(t, rounds, 1)
 	require.Same(t, other, rounds[0].server)
 }

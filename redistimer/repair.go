@@ -120,6 +120,7 @@ func (t *Timer) failed(s *slotState, asked time.Time) {
 // is held.
 func (t *Timer) giveToScan(s *slotState) {
 	s.out = true
+	ring(t.handovers)
 	if t.down++; t.down == 1 {
 		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.refuses, s.server.err))
 	}

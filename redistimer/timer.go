@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer/slots"
@@ -73,14 +74,11 @@ type Config struct {
 	// OutageAfter is how long a slot may be out of reach before the scan engine
 	// serves it.
 	OutageAfter time.Duration
-	// Unarmed is told of tasks that could not be armed, of whichever partition. It
-	// must not block. May be nil.
-	Unarmed func(tasks []task.Task)
-	// Handover is called when tasks of redis-mode types became the scan engine's:
-	// it must look for them. It must not block.
-	Handover func()
-	Now      func() time.Time
-	Logger   *slog.Logger
+	// Nodes hears of tasks of other nodes' partitions that could not be armed. Defaults to
+	// dispatch.Alone.
+	Nodes  dispatch.Nodes
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Timer is the slot timer of a node. It is safe for concurrent use.
@@ -114,6 +112,7 @@ type Timer struct {
 	ring       chan struct{} // something changed for the next round
 	repairs    chan struct{} // there are slots to repair
 	silences   chan struct{} // a server fell silent
+	handovers  chan struct{} // see Watch
 	background sync.WaitGroup
 
 	loads []*groupcommit.Group[claim] // by database
@@ -134,6 +133,11 @@ func New(cfg Config) *Timer {
 		ring:     make(chan struct{}, 1),
 		repairs:  make(chan struct{}, 1),
 		silences: make(chan struct{}, 1),
+
+		handovers: make(chan struct{}, 1),
+	}
+	if cfg.Nodes == nil {
+		t.cfg.Nodes = dispatch.Alone{}
 	}
 	t.slots.Within = answerWithin
 	if cfg.StoreID != nil {

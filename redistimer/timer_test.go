@@ -230,7 +230,7 @@ func recoversOrphans(t *testing.T, c *center) {
 		runs := c.runsOf(id)
 		require.Zero(t, runs[len(runs)-1].task.Attempts, "a claim is no failed run")
 	}
-	expired, _ := c.counts()
+	expired := c.expiredClaims()
 	require.GreaterOrEqual(t, expired, int(left.Prepared)) // a claim that a busy machine gave up is rolled back, too
 }
 
@@ -271,7 +271,7 @@ func keepsHeldClaims(t *testing.T, c *center) {
 	g.open()
 	c.settled(id, task.Processed)
 	require.Len(t, c.runsOf(id), 1)
-	expired, _ := c.counts()
+	expired := c.expiredClaims()
 	require.Zero(t, expired)
 }
 
@@ -313,8 +313,8 @@ func switchesTypes(t *testing.T, c *center) {
 	require.True(t, n.Serves(c.biz.ID, 0))
 	n.SetTypes(nil)
 	require.False(t, n.Serves(c.biz.ID, 0))
-	c.eventually(func() bool { _, handover := c.counts(); return handover == len(c.types()) }, "nothing was handed over")
-	require.Equal(t, depth{}, c.depth())
+	c.eventually(n.handedOver, "nothing was handed over")
+	c.eventually(func() bool { return c.depth() == depth{} }, "the slots were not emptied")
 	n.SetTypes(c.types())
 	c.filled()
 	for _, id := range ids {
@@ -666,8 +666,8 @@ func TestArmingIsBounded(t *testing.T) {
 		}
 		close(told)
 	}()
-	n.Arm(first...)
-	n.Arm(second...)
+	n.Place(first...)
+	n.Place(second...)
 	require.Equal(t, second[0].JobID, <-told, "there was no room for it, so it did not wait")
 	<-told
 	n.line.silent.Store(false)

@@ -328,6 +328,8 @@ func (f *timer) Serves(uint64, int) bool {
 	return !f.out
 }
 
+func (*timer) Watch() <-chan struct{} { return nil }
+
 func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

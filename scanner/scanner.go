@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -46,9 +47,11 @@ type Ownership interface {
 	Watch() <-chan struct{}
 }
 
-// Timer is the other engine; see redistimer.Timer.
+// Timer is the redis engine; see redistimer.Timer.
 type Timer interface {
 	Serves(bizType uint64, partition int) bool
+	// Watch rings when there are tasks that it does not serve any more.
+	Watch() <-chan struct{}
 	Sweep(ctx context.Context, partition int, overdue []task.Task)
 }
 
@@ -70,6 +73,9 @@ type Config struct {
 	// serves is not scanned; what it missed is brought to it.
 	Timer      Timer
 	SweepAfter time.Duration // how overdue a task is that the Timer missed
+
+	// Nodes hears of tasks that are due soon in partitions of other nodes.
+	Nodes dispatch.Nodes
 
 	Schedule  cron.Schedule // when to tick
 	Lookahead time.Duration // how far ahead of its time a row is read; about one tick
@@ -108,6 +114,9 @@ func New(cfg Config) *Scanner {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = 4
 	}
+	if cfg.Nodes == nil {
+		cfg.Nodes = dispatch.Alone{}
+	}
 	if cfg.Costly == 0 {
 		cfg.Costly = 100 * time.Millisecond
 	}
@@ -133,12 +142,17 @@ func (s *Scanner) Run(ctx context.Context) error {
 		g.Go(func() error { return s.purge(ctx) })
 	}
 	changes := s.cfg.Ownership.Watch()
+	var handovers <-chan struct{}
+	if s.cfg.Timer != nil {
+		handovers = s.cfg.Timer.Watch()
+	}
 	g.Go(func() error {
 		for {
 			s.Tick()
 			select {
 			case <-changes:
 				s.dropLost()
+			case <-handovers:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -235,16 +249,25 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 	}
 }
 
-// Near tells whether a task of a business type and partition, due then, belongs
-// into the queue now: the next tick may come too late for it.
-func (s *Scanner) Near(bizType uint64, partition int, due time.Time) bool {
-	return s.Soon(bizType, partition, due) && s.cfg.Ownership.Owns(partition)
+// Until implements dispatch.Engine: the next tick may come too late for a task that is due by then.
+func (s *Scanner) Until(bizType uint64, partition int) (until time.Time, serves bool) {
+	if !s.serves(bizType, partition) {
+		return time.Time{}, false
+	}
+	return s.until(), true
 }
 
-// Soon tells the same of a task whose partition may be another node's, into whose
-// queue it then belongs.
-func (s *Scanner) Soon(bizType uint64, partition int, due time.Time) bool {
-	return !due.After(s.until()) && s.serves(bizType, partition)
+// Place implements dispatch.Engine: it tells the owners of tasks that they would find too late.
+func (s *Scanner) Place(tasks ...task.Task) {
+	var soon []task.Task
+	until := s.until()
+	for i := range tasks {
+		shard, ok := s.cfg.Layout.ShardOf(tasks[i].JobID)
+		if ok && !tasks[i].ActionTime.After(until) && s.serves(tasks[i].BizType, s.cfg.Layout.Partition(shard)) {
+			soon = append(soon, tasks[i])
+		}
+	}
+	s.cfg.Nodes.Notify(soon...)
 }
 
 // serves tells whether a business type is this engine's in a partition.

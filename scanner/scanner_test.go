@@ -267,21 +267,23 @@ func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 	}
 }
 
-func TestNear(t *testing.T) {
+func TestUntil(t *testing.T) {
 	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
 		r.owned.set(3, false)
-		near := func(p int, in time.Duration) bool { return r.scanner.Near(orders, p, now().Add(in)) }
-		require.True(t, near(0, -time.Hour))
-		require.True(t, near(0, 10500*time.Millisecond), "the lookahead, and half a second for the pass")
-		require.False(t, near(0, 10501*time.Millisecond))
-		require.False(t, near(3, 0), "not ours")
+		until := func() time.Duration {
+			at, serves := r.scanner.Until(orders, 3)
+			require.True(t, serves, "whose the partition is does not matter")
+			return at.Sub(now())
+		}
+		require.Equal(t, 10500*time.Millisecond, until(), "the lookahead, and half a second for the pass")
+		_, serves := r.scanner.Until(99, 0)
+		require.False(t, serves, "not configured")
 
 		// A slow pass reaches its last partition late: it is given twice that time.
 		r.faults.set(func(f *faults) { f.reading = func(int) { time.Sleep(time.Second) } })
 		r.run()
 		r.after(time.Minute)
-		require.True(t, near(0, 14*time.Second))
-		require.False(t, near(0, 14*time.Second+time.Millisecond))
+		require.Equal(t, 14*time.Second, until())
 	})
 }
 
@@ -538,6 +540,7 @@ func TestWhileTheOtherEngineIsOutItsTasksAreScanned(t *testing.T) {
 		r.scanner.Tick()
 		r.after(time.Second)
 		require.Equal(t, 1, r.queue.Stats(pushes).Depth)
-		require.True(t, r.scanner.Near(pushes, 0, now().Add(time.Second)))
+		_, serves := r.scanner.Until(pushes, 0)
+		require.True(t, serves)
 	})
 }

@@ -391,7 +391,7 @@ func TestWithoutTheJournalNothingStartsThatMustBeWrittenDown(t *testing.T) {
 			}
 			return nil
 		}
-		changes := r.changes.Load()
+		changes := r.ticks.Load()
 		waits := r.submit(1, 2*shards, -time.Minute)
 		later := r.submit(1, 4*shards, time.Second)
 		other := r.submit(1, 1, -time.Minute)
@@ -400,11 +400,11 @@ func TestWithoutTheJournalNothingStartsThatMustBeWrittenDown(t *testing.T) {
 		require.Equal(t, task.Processed, r.store.row(later).Status)
 		require.Equal(t, task.Processed, r.store.row(other).Status)
 		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
-		require.Equal(t, changes, r.changes.Load())
+		require.Equal(t, changes, r.ticks.Load())
 
 		down.Store(false)
 		r.after(5 * time.Second)
-		require.Equal(t, changes+1, r.changes.Load(), "a scan finds what waits")
+		require.Equal(t, changes+1, r.ticks.Load(), "a scan finds what waits")
 		r.queue.Offer(nil, queue.Item{Task: r.store.row(waits)})
 		r.settle()
 		require.Equal(t, task.Processed, r.store.row(waits).Status)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -44,14 +45,12 @@ type finisher struct {
 	queue    *queue.Queue
 	layout   sharding.Layout
 	observer Observer
-	near     func(bizType uint64, partition int, due time.Time) bool
-	kept     func(...task.Task)
+	dispatch Dispatcher
 	ended    func(jobID uint64) // told of each outcome that is durable
 	logger   *slog.Logger
 	groups   []*groupcommit.Group[finish]
 	failing  []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
 	locked   *lockedRows
-	back     func() // called when outcomes can be recorded again
 	now      func() time.Time
 }
 
@@ -140,7 +139,7 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 		err := record(context.WithoutCancel(ctx))
 		if err == nil {
 			if f.failing[database].Swap(nil) != nil {
-				f.back()
+				f.dispatch.Tick() // tasks were left in the store
 			}
 			if try > 1 {
 				f.logger.Info("outcomes recorded after all", "database", database, "tasks", tasks, "tries", try)
@@ -238,11 +237,11 @@ func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 // claimed one goes back to its engine.
 func (f *finisher) done(d *finish) {
 	ours := d.row.Status == task.Pending && !d.entry.Claimed
-	again := ours && f.near(d.bizType.ID, d.entry.Partition, d.row.ActionTime)
+	again := ours && f.dispatch.Where(&d.row) == dispatch.Queue
 	f.ended(d.entry.ID()) // first: after that it may be started again
 	f.queue.Done(d.entry, d.row, again)
 	if ours && !again {
-		f.kept(d.row)
+		f.dispatch.Place(d.row)
 	}
 	f.observer.Finished(*d.bizType, d.outcome, d.ran)
 }

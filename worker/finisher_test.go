@@ -84,12 +84,12 @@ func TestADatabaseThatFailsHoldsUpItsOwnTasksOnly(t *testing.T) {
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 50}, r.tally.counts())
 		require.Equal(t, 51, p.runs())
 		require.Equal(t, queue.LaneStats{Running: 1}, r.queue.Stats(1), "the others are given back to the store")
-		changes := r.changes.Load()
+		changes := r.ticks.Load()
 
 		up.Store(true)
 		r.after(10 * time.Second)
 		require.Equal(t, task.Processed, r.store.row(ran).Status)
-		require.Equal(t, changes+1, r.changes.Load(), "so that a scan finds them again")
+		require.Equal(t, changes+1, r.ticks.Load(), "so that a scan finds them again")
 		for i, id := range odd {
 			r.queue.Offer(nil, queue.Item{Task: r.store.row(id), Partition: 2})
 			r.after(time.Millisecond)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -354,11 +355,36 @@ type rig struct {
 	term    atomic.Uint64             // of all partitions
 	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
 	settled sync.Map                  // by partition, which are told to be
-	changes atomic.Int32              // calls of LanesChanged
+	ticks   atomic.Int32              // of the engines
 	giveUp  func()                    // ends the program's patience
 	stopped func() error
 	ids     int64
 }
+
+// dispatcher has tasks wait in the queue that are due soon.
+type dispatcher rig
+
+func (r *dispatcher) Where(t *task.Task) dispatch.Place {
+	return dispatch.Facts{Engine: dispatch.Scan, Until: time.Now().Add(r.near), Owned: true}.Where(t.ActionTime)
+}
+
+func (*dispatcher) Place(...task.Task) {}
+
+func (r *dispatcher) Tick() { r.ticks.Add(1) }
+
+type ownership rig
+
+func (r *ownership) Term(int) uint64 { return r.term.Load() }
+
+func (r *ownership) TakenUncleanly(p int) (time.Time, bool) {
+	at := r.unclean.Load()
+	if _, settled := r.settled.Load(p); settled || at == nil {
+		return time.Time{}, false
+	}
+	return *at, true
+}
+
+func (r *ownership) Settled(p int, _ uint64) { r.settled.Store(p, true) }
 
 // bubble runs a test in a synctest bubble, with a Runner at work on the lanes
 // of the given business types.
@@ -385,20 +411,8 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
-			Near:         func(_ uint64, _ int, due time.Time) bool { return !due.After(time.Now().Add(r.near)) },
-			LanesChanged: func() { r.changes.Add(1) },
-			Term:         func(int) uint64 { return r.term.Load() },
-			TakenUncleanly: func(p int) (time.Time, bool) {
-				at := r.unclean.Load()
-				if _, settled := r.settled.Load(p); settled || at == nil {
-					return time.Time{}, false
-				}
-				return *at, true
-			},
-			Settled:  func(p int, _ uint64) { r.settled.Store(p, true) },
-			Instance: "this",
-			Now:      time.Now,
-			Logger:   slog.New(slog.NewTextHandler(r.log, nil)),
+			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Instance: "this", Now: time.Now,
+			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 		r.Runner = runner
 		ctx, giveUp := context.WithCancel(context.Background())

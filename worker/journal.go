@@ -29,10 +29,8 @@ type journal struct {
 	store    Store
 	layout   sharding.Layout
 	instance string
-	term     func(partition int) uint64
-	unclean  func(partition int) (at time.Time, ok bool)
-	settled  func(partition int, term uint64)
-	back     func() // called when a database's journal works again
+	owned    Ownership
+	dispatch Dispatcher
 	now      func() time.Time
 	logger   *slog.Logger
 
@@ -139,10 +137,10 @@ func (j *journal) read(ctx context.Context, database int) error {
 	first, end := j.layout.DatabasePartitions(database)
 	fresh := make(map[int]*past)
 	for p := first; p < end; p++ {
-		if term := j.term(p); term != 0 {
+		if term := j.owned.Term(p); term != 0 {
 			if known := j.known[p].Load(); known == nil || known.term != term {
 				fresh[p] = &past{term: term, read: j.now()}
-				if at, ok := j.unclean(p); ok {
+				if at, ok := j.owned.TakenUncleanly(p); ok {
 					fresh[p].before = at
 				}
 			}
@@ -223,8 +221,8 @@ func (j *journal) settle(ctx context.Context, database int) {
 			return
 		}
 		for p := first; p < end && ctx.Err() == nil; p++ {
-			term := j.term(p)
-			at, unclean := j.unclean(p)
+			term := j.owned.Term(p)
+			at, unclean := j.owned.TakenUncleanly(p)
 			known := j.known[p].Load()
 			if known != nil && known.term == term && !known.before.IsZero() {
 				at, unclean = known.before, true
@@ -237,7 +235,7 @@ func (j *journal) settle(ctx context.Context, database int) {
 				break // the next time
 			}
 			if none || next.After(at) {
-				j.settled(p, term)
+				j.owned.Settled(p, term)
 				if known != nil && known.term == term && known.isEmpty() {
 					j.known[p].CompareAndSwap(known, &past{term: term, quiet: true})
 				}
@@ -434,6 +432,6 @@ func (j *journal) fail(database int, err error) {
 		db.failing.Store(nil)
 		db.writes.Add(journalWrite{}) // what could not be taken out
 		j.logger.Info("the journal of what runs works again", "database", database)
-		j.back()
+		j.dispatch.Tick() // tasks were left in the store
 	})
 }

@@ -23,7 +23,7 @@ func TestAChangedLaneClosesTheOldProcessorAfterItsLastRun(t *testing.T) {
 	old, now := slow(10*time.Second), slow(time.Second)
 	bubble(t, func(t *testing.T, r *rig) {
 		start := time.Now()
-		require.EqualValues(t, 1, r.changes.Load())
+		require.EqualValues(t, 1, r.ticks.Load())
 		for id := range uint64(4) {
 			r.submit(1, id, 0) // all workers are busy
 		}
@@ -32,7 +32,7 @@ func TestAChangedLaneClosesTheOldProcessorAfterItsLastRun(t *testing.T) {
 		require.Equal(t, 4, old.runs())
 
 		r.set(lane(now))
-		require.EqualValues(t, 2, r.changes.Load())
+		require.EqualValues(t, 2, r.ticks.Load())
 		require.Empty(t, old.closings())
 		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1), "what had not started is back in the store")
 		r.queue.Offer(nil, queue.Item{Task: r.store.row(waits)}) // where a scan finds it
@@ -69,7 +69,7 @@ func TestAnUnchangedLaneIsKept(t *testing.T) {
 		require.Empty(t, p.closings())
 		r.set(kept)
 		require.Len(t, other.closings(), 1)
-		require.EqualValues(t, 3, r.changes.Load())
+		require.EqualValues(t, 3, r.ticks.Load())
 	}, kept)
 	require.Len(t, p.closings(), 1)
 }

@@ -139,7 +139,7 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 		f.logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
 	}
 	if back {
-		f.back()
+		f.dispatch.Tick()
 	}
 	return waiting
 }

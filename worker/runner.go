@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -43,30 +44,41 @@ type Observer interface {
 	Fenced(b task.BizType, why Fence)
 }
 
+// Dispatcher decides where tasks wait that are to run again; see dispatch.Dispatcher.
+type Dispatcher interface {
+	Where(t *task.Task) dispatch.Place
+	Place(tasks ...task.Task)
+	Tick()
+}
+
+// Ownership tells how this node has its partitions; see cluster.Ownership.
+type Ownership interface {
+	// Term is a number that is another one each time this node takes a partition, 0 while it is another's.
+	Term(partition int) uint64
+	// TakenUncleanly tells, of the term that a partition is in, whether it was taken
+	// from a process that did not hand it over, and when: tasks that were due by then
+	// may have been started, and may have ended that process.
+	TakenUncleanly(partition int) (at time.Time, ok bool)
+	// Settled is told of such a term once nothing is pending any more that was due by then.
+	Settled(partition int, term uint64)
+}
+
+// everything is the Ownership of a process that was always alone.
+type everything struct{}
+
+func (everything) Term(int) uint64                      { return 1 }
+func (everything) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false }
+func (everything) Settled(int, uint64)                  {}
+
 // Config is what a Runner works with.
 type Config struct {
 	Queue    *queue.Queue
 	Store    Store
 	Layout   sharding.Layout
 	Observer Observer
-	// Near tells whether a task due then belongs into the queue now.
-	Near func(bizType uint64, partition int, due time.Time) bool
-	// Kept is told of other tasks that will run again: their engine is to find
-	// them. May be nil.
-	Kept func(tasks ...task.Task)
-	// LanesChanged is called when lanes were opened or closed, or when outcomes can be
-	// recorded again that could not: there may be tasks for them in the store.
-	LanesChanged func()
-	// Term is a number that is another one each time this node takes a partition, 0
-	// while it is another's; see cluster.Ownership. Defaults to 1.
-	Term func(partition int) uint64
-	// TakenUncleanly tells, of the term that a partition is in, whether it was taken
-	// from a process that did not hand it over, and when: tasks that were due by then
-	// may have been started, and may have ended that process. Defaults to no.
-	TakenUncleanly func(partition int) (at time.Time, ok bool)
-	// Settled is told of such a term once nothing is pending any more that was due by
-	// then. May be nil.
-	Settled func(partition int, term uint64)
+	Dispatch Dispatcher // defaults to dispatch.None
+	// Ownership defaults to one that has all partitions, taken from nobody.
+	Ownership Ownership
 	// Instance is another one each time a process starts; at most 64 bytes. Defaults
 	// to a random text.
 	Instance string
@@ -99,17 +111,11 @@ type Runner struct {
 
 // New makes a Runner without lanes.
 func New(cfg Config) *Runner {
-	if cfg.Kept == nil {
-		cfg.Kept = func(...task.Task) {}
+	if cfg.Dispatch == nil {
+		cfg.Dispatch = dispatch.None{}
 	}
-	if cfg.Term == nil {
-		cfg.Term = func(int) uint64 { return 1 }
-	}
-	if cfg.TakenUncleanly == nil {
-		cfg.TakenUncleanly = func(int) (time.Time, bool) { return time.Time{}, false }
-	}
-	if cfg.Settled == nil {
-		cfg.Settled = func(int, uint64) {}
+	if cfg.Ownership == nil {
+		cfg.Ownership = everything{}
 	}
 	if cfg.Instance == "" {
 		cfg.Instance = rand.Text()
@@ -118,8 +124,8 @@ func New(cfg Config) *Runner {
 		cfg.Grace = 10 * time.Second
 	}
 	j := &journal{
-		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, term: cfg.Term, unclean: cfg.TakenUncleanly,
-		settled: cfg.Settled, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, owned: cfg.Ownership,
+		dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
 		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
@@ -129,7 +135,7 @@ func New(cfg Config) *Runner {
 		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
 			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			ended: j.ended, observer: cfg.Observer, near: cfg.Near, kept: cfg.Kept, back: cfg.LanesChanged, now: cfg.Now, logger: cfg.Logger,
+			ended: j.ended, observer: cfg.Observer, dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
@@ -154,7 +160,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 
 	for set := range lanes {
 		r.reconcile(ctx, set)
-		r.cfg.LanesChanged()
+		r.cfg.Dispatch.Tick() // there may be tasks in the store for the lanes that opened
 	}
 	r.workers.Wait()
 	close(ended)

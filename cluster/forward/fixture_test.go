@@ -16,6 +16,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster/forward"
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
@@ -96,7 +97,7 @@ func (c *cluster) node(name string) *node {
 	n.lane = n.queue.SetLane(1)
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
-		Node: name, Proof: proof, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
+		Node: name, Layout: layout, Proof: proof, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
 		Term: func(p int) uint64 {
 			if c.owner(p) == name {
 				return 1
@@ -108,12 +109,9 @@ func (c *cluster) node(name string) *node {
 			return owner, c.address(owner), owner != ""
 		},
 	})
-	soon := func(_ uint64, _ int, due time.Time) bool { return time.Until(due) < 10*time.Second }
 	n.desk = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Near:    func(b uint64, p int, due time.Time) bool { return soon(b, p, due) && n.forward.Term(p) != 0 },
-		Soon:    soon,
-		Cluster: n.forward, Now: time.Now,
+		Dispatch: (*dispatcher)(n), Cluster: n.forward, Now: time.Now,
 	})
 	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +128,25 @@ func (c *cluster) node(name string) *node {
 	})
 	return n
 }
+
+// dispatcher is the engines of a node: what is due within 10 s waits in the queue of its owner.
+type dispatcher node
+
+func (d *dispatcher) Where(t *task.Task) dispatch.Place {
+	shard, _ := layout.ShardOf(t.JobID)
+	f := dispatch.Facts{Engine: dispatch.Scan, Until: time.Now().Add(10 * time.Second), Owned: d.forward.Term(layout.Partition(shard)) != 0}
+	return f.Where(t.ActionTime)
+}
+
+func (d *dispatcher) Place(tasks ...task.Task) {
+	for _, t := range tasks {
+		if d.Where(&t) == dispatch.Owner {
+			d.forward.Notify(t)
+		}
+	}
+}
+
+func (*dispatcher) Forget(uint64) {}
 
 func (c *cluster) owner(p int) string {
 	c.mu.Lock()

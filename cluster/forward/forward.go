@@ -4,7 +4,7 @@
 // A change is asked once. Whatever keeps the owner from deciding, or its answer
 // from arriving, is a task.ErrUnavailable: the change may or may not have been
 // made. Only if no connection could be made at all is it tried a second time.
-// Offers are gathered by node and sent in the background.
+// The owners of tasks that were stored are told of them in the background, gathered by node.
 //
 // How nodes find each other is not known here: two functions say which partitions are
 // this node's and who owns the others.
@@ -22,14 +22,17 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // Config is what a Forwarder works with.
 type Config struct {
-	Node string // this node's name, which others are told
+	Node   string // this node's name, which others are told
+	Layout sharding.Layout
 	// Proof proves to them who asks, and to this node who answers.
 	Proof *peerproof.Prover
 	// Term is not 0 while this node decides about a partition; see intake.Cluster.
@@ -55,7 +58,10 @@ type Forwarder struct {
 	closed time.Time // zero: it is not
 }
 
-var _ intake.Cluster = (*Forwarder)(nil)
+var (
+	_ intake.Cluster = (*Forwarder)(nil)
+	_ dispatch.Nodes = (*Forwarder)(nil)
+)
 
 // connections is how many there are to one node at most. They are kept.
 const connections = 64
@@ -81,6 +87,14 @@ func (f *Forwarder) Term(partition int) uint64 { return f.cfg.Term(partition) }
 
 // Owner gives the node that does. The error is a task.ErrUnavailable.
 func (f *Forwarder) Owner(partition int) (intake.Peer, error) {
+	n, err := f.owner(partition)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (f *Forwarder) owner(partition int) (*node, error) {
 	name, address, ok := f.cfg.Owner(partition)
 	switch {
 	case !ok:

@@ -9,6 +9,27 @@ import (
 // maxWaiting is how many offers wait for one node at most.
 const maxWaiting = 10_000
 
+// Notify implements dispatch.Nodes.
+func (f *Forwarder) Notify(tasks ...task.Task) {
+	var away map[int][]task.Task // by partition
+	for _, t := range tasks {
+		shard, ok := f.cfg.Layout.ShardOf(t.JobID)
+		p := f.cfg.Layout.Partition(shard)
+		if !ok || f.cfg.Term(p) != 0 {
+			continue
+		}
+		if away == nil {
+			away = make(map[int][]task.Task)
+		}
+		away[p] = append(away[p], t)
+	}
+	for p, list := range away {
+		if n, err := f.owner(p); err == nil {
+			n.Offer(list...)
+		}
+	}
+}
+
 // Offer tells the owner of tasks that are due soon: those that wait together go
 // out together. Offers that fail, or are too many, are dropped; the owner's scan
 // finds the tasks.

@@ -62,6 +62,11 @@ func tasks(from, n uint64) (list []task.Task) {
 	return list
 }
 
+// offers tells the other node of tasks.
+func offers(t *testing.T, f *forward.Forwarder) func(tasks ...task.Task) {
+	return the(t, f).(interface{ Offer(tasks ...task.Task) }).Offer
+}
+
 func patient(cfg *forward.Config) { cfg.Timeout = time.Minute }
 
 // What waits while a request is under way goes out with the next ones, none of
@@ -69,15 +74,15 @@ func patient(cfg *forward.Config) { cfg.Timeout = time.Minute }
 func TestOffersAreGathered(t *testing.T) {
 	s := newSleeper(t, 200)
 	p, l := one(t, s.URL, patient)
-	owner := the(t, p)
-	owner.Offer(tasks(0, 1)...)
+	offer := offers(t, p)
+	offer(tasks(0, 1)...)
 	require.Len(t, <-s.arrived, 1) // and it hangs
-	owner.Offer()
+	offer()
 	for i := range uint64(10) {
-		owner.Offer(tasks(1+i*950, 950)...)
+		offer(tasks(1+i*950, 950)...)
 	}
-	owner.Offer(tasks(9501, 600)...) // 500 of these fit
-	owner.Offer(tasks(99_000, 10)...)
+	offer(tasks(9501, 600)...) // 500 of these fit
+	offer(tasks(99_000, 10)...)
 
 	next := uint64(1)
 	for range 10 {
@@ -94,7 +99,7 @@ func TestOffersAreGathered(t *testing.T) {
 	require.Contains(t, l.String(), "tasks=10 ")
 	require.Contains(t, l.String(), "level=DEBUG")
 
-	owner.Offer(tasks(7, 1)...) // there is room again
+	offer(tasks(7, 1)...) // there is room again
 	s.answer <- struct{}{}
 	require.Equal(t, []uint64{7}, <-s.arrived)
 	s.answer <- struct{}{}
@@ -103,9 +108,9 @@ func TestOffersAreGathered(t *testing.T) {
 func TestOffersThatFailAreDropped(t *testing.T) {
 	s := newSleeper(t, 503)
 	p, l := one(t, s.URL, patient)
-	the(t, p).Offer(tasks(1, 2)...)
+	offers(t, p)(tasks(1, 2)...)
 	require.Len(t, <-s.arrived, 2)
-	the(t, p).Offer(tasks(3, 1)...)
+	offers(t, p)(tasks(3, 1)...)
 	s.answer <- struct{}{}
 	require.Equal(t, []uint64{3}, <-s.arrived, "the next ones are tried")
 	s.answer <- struct{}{}
@@ -118,10 +123,10 @@ func TestOffersThatFailAreDropped(t *testing.T) {
 func TestClose(t *testing.T) {
 	s := newSleeper(t, 200)
 	p, _ := one(t, s.URL, patient)
-	owner := the(t, p)
-	owner.Offer(tasks(1, 1)...)
+	offer := offers(t, p)
+	offer(tasks(1, 1)...)
 	<-s.arrived
-	owner.Offer(tasks(2, 1)...)
+	offer(tasks(2, 1)...)
 
 	early := make(chan bool, 1)
 	var released atomic.Bool
@@ -140,7 +145,7 @@ func TestClose(t *testing.T) {
 		require.ErrorIs(t, err, task.ErrUnavailable, what)
 		require.ErrorContains(t, err, "stopping")
 	}
-	owner.Offer(tasks(3, 1)...)
+	offer(tasks(3, 1)...)
 	p.Close() // twice does no harm
 	require.Equal(t, asked, s.asked.Load())
 }
@@ -157,7 +162,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 	defer close(leave)
 	p, _ := one(t, s.URL, func(cfg *forward.Config) { cfg.Timeout = 200 * time.Millisecond })
-	the(t, p).Offer(tasks(1, 10_000)...)
+	offers(t, p)(tasks(1, 10_000)...)
 	p.Close()
 	require.LessOrEqual(t, s.asked.Load(), int64(3), "what waited was given up")
 }
