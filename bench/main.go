@@ -7,8 +7,8 @@
 //	make bench-peers ARGS=--quick                      # small: a quarter of an hour
 //	make bench-peers ARGS="--only lateness,drain --peers toc/redis,beanstalkd"
 //
-// Rooms: server/ brings up servers, peer/ drives the systems, work/ says what is
-// measured, stat/ has the arithmetic, result/ keeps the numbers, report/ tells
+// Packages: server/ brings up servers, peer/ drives the systems, work/ says what is
+// measured, stat/ has the arithmetic, result/ keeps the numbers, report/ writes
 // them. Each measurement is a process of its own (single.go), so that none
 // inherits another's heap or CPU time.
 package main
