@@ -1,14 +1,14 @@
 // Bench-peers measures the product beside the systems that its users would choose
 // instead, in one run: the same work, one system at a time, in turns, several
 // times. It brings up the servers itself and writes a section of
-// docs/benchmarks.md, its plots, and the numbers as JSON.
+// docs/bench/peers.md, its plots, and the numbers as JSON.
 //
 //	make bench-peers                                   # everything: hours
 //	make bench-peers ARGS=--quick                      # small: a quarter of an hour
 //	make bench-peers ARGS="--only lateness,drain --peers toc/redis,beanstalkd"
 //
-// Rooms: server/ brings up servers, peer/ drives the systems, work/ says what is
-// measured, stat/ has the arithmetic, result/ keeps the numbers, report/ tells
+// Packages: server/ brings up servers, peer/ drives the systems, work/ says what is
+// measured, stat/ has the arithmetic, result/ keeps the numbers, report/ writes
 // them. Each measurement is a process of its own (single.go), so that none
 // inherits another's heap or CPU time.
 package main
@@ -141,7 +141,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.Var(&o.peers, "peers", "peers, by the beginnings of their names: toc/redis,beanstalkd")
 	f.BoolVar(&o.list, "list", false, "print the workloads and the peers, and measure nothing")
 	f.BoolVar(&o.reprint, "report", false, "write the document anew from the numbers that there are, and measure nothing")
-	f.StringVar(&o.docs, "docs", "docs", "where benchmarks.md and bench/ are written")
+	f.StringVar(&o.docs, "docs", "docs", "the directory whose bench/ gets peers.md, the plots and the numbers")
 	f.StringVar(&o.repo, "repo", ".", "the product's sources")
 	f.StringVar(&o.scratch, "scratch", "/var/tmp", "where servers keep their data; a disk, or every fsync is flattered")
 	f.DurationVar(&o.limit, "limit", 90*time.Minute, "a single measurement that takes longer has failed")

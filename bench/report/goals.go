@@ -125,7 +125,7 @@ func (g goal) verdict(s result.Session, v float64, runs int) string {
 }
 
 func writeGoals(b *strings.Builder, r result.Results) {
-	fmt.Fprintf(b, "### Goals\n\nRatios of medians, each taken in one run. Judged are only full sizes and medians of %d runs or more.\n\n", judged)
+	fmt.Fprintf(b, "## Goals\n\nEach value is a ratio or a difference of medians of one run. Only full sizes and medians of %d runs or more are judged.\n\n", judged)
 	b.WriteString("| | goal | measured | |\n|---|---|---|---|\n")
 	for _, g := range goals() {
 		bound := "at least"

@@ -1,4 +1,4 @@
-// Package report tells results: a section of docs/benchmarks.md with tables,
+// Package report writes results: a section of docs/bench/peers.md with tables,
 // ratios and what is not comparable, and the plots beside it. It computes nothing
 // that the results do not say, and what is missing it calls missing.
 package report
@@ -18,7 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/bench/result"
 )
 
-// What stands between these lines of benchmarks.md is written anew each time; the
+// What stands between these lines of peers.md is written anew each time; the
 // rest is written by hand.
 const (
 	begin = "<!-- bench-peers: begin. Written by make bench-peers, not by hand. -->"
@@ -34,10 +34,10 @@ func Write(r result.Results, docs string) error {
 	if err := writePlots(r, plots); err != nil {
 		return err
 	}
-	path := filepath.Join(docs, "benchmarks.md")
+	path := filepath.Join(plots, "peers.md")
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		old, err = []byte("# Benchmarks\n"), nil
+		old, err = []byte("# toc beside other systems\n"), nil
 	}
 	if err != nil {
 		return err
@@ -89,19 +89,17 @@ func replace(document, section string) (string, error) {
 // Section is the document's part, in Markdown.
 func Section(r result.Results) string {
 	var b strings.Builder
-	b.WriteString("## Beside other systems\n\n")
+	b.WriteString("## How it was measured\n\n")
 	if len(r.Sessions) == 0 {
 		b.WriteString("Nothing is measured yet.\n")
 		return b.String()
 	}
 	m := r.Sessions[0].Machine
-	fmt.Fprintf(&b, "The same work on toc and on each peer, side by side in one run: one system at a time, in turns, each measurement a new process with new, empty\n"+
-		"servers on the same machine. A number is the median of the runs, in brackets the least and the most; *n* is the tasks of one run. What is compared is what\n"+
-		"stands in one table. The raw numbers are in [bench/results.json](bench/results.json).\n\n")
-	fmt.Fprintf(&b, "Machine: %s, %d cores, %.0f GiB, %s, kernel %s, data on %s; client, processors and servers share it. %s.\n\n",
+	b.WriteString("Each table compares toc and its peers on the same work, in one run. The systems take turns. Each measurement is a new process with new, empty servers.\n\n" +
+		"A number is the median of the runs; the least and the most stand in brackets. *n* is the number of tasks in one run.\n" +
+		"Compare only what stands in one table. The raw numbers are in [results.json](results.json).\n\n")
+	fmt.Fprintf(&b, "Machine: %s, %d cores, %.0f GiB, %s, kernel %s, data on %s; %s. The client, the processors and the servers share it.\n\n",
 		orUnknown(m.CPU), m.Cores, float64(m.Memory)/(1<<30), orUnknown(m.System), orUnknown(m.Kernel), orUnknown(m.Disk), m.Go)
-	b.WriteString("```sh\nmake bench-peers                # all of it, three times: hours\nmake bench-peers ARGS=--quick   # small sizes, once: for a look\n")
-	b.WriteString("make bench-peers ARGS=\"--only lateness,drain --peers toc/redis,beanstalkd,river\"\n```\n\n")
 	writeGoals(&b, r)
 	writePeers(&b, r)
 	writeIncomparable(&b)
@@ -141,9 +139,9 @@ func orUnknown(s string) string {
 	return s
 }
 
-// writePeers tells what each peer is, from the sessions in which it stands.
+// writePeers says what each peer is, from the sessions in which it stands.
 func writePeers(b *strings.Builder, r result.Results) {
-	b.WriteString("### Who is measured\n\n| | version | settings | an answered submit | due is told in |\n|---|---|---|---|---|\n")
+	b.WriteString("## Who is measured\n\n| | version | settings | an answered submit | precision of a due time |\n|---|---|---|---|---|\n")
 	seen := map[string]bool{}
 	// The session with the most peers has them in their order.
 	longest := slices.SortedStableFunc(slices.Values(r.Sessions), func(a, b result.Session) int { return len(b.Order) - len(a.Order) })
@@ -161,7 +159,7 @@ func writePeers(b *strings.Builder, r result.Results) {
 			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", name, cell(p.Version), cell(p.Settings), cell(p.Durable), cell(p.Precise))
 		}
 	}
-	b.WriteString("\nMariaDB, Redis, PostgreSQL and beanstalkd are started with what `bench/server/kinds.go` says: MariaDB `innodb_flush_log_at_trx_commit=1`, buffer pool 6 GB,\n" +
+	b.WriteString("\nThe settings of the servers are in `bench/server/kinds.go`: MariaDB `innodb_flush_log_at_trx_commit=1`, buffer pool 6 GB,\n" +
 		"redo log 2 GB; Redis `appendonly yes`, `appendfsync everysec`, no snapshots; PostgreSQL `fsync` and `synchronous_commit` on, `shared_buffers` 2 GB; beanstalkd `-b DIR -f 50`.\n\n")
 }
 
@@ -171,33 +169,34 @@ func cell(s string) string {
 }
 
 func writeIncomparable(b *strings.Builder) {
-	b.WriteString(`### What is not comparable
+	b.WriteString(`## What is not comparable
 
-- **Durability.** An answered submit of toc, of River and of the SQL floor is on disk. beanstalkd may lose the last 50 ms, asynq and BullMQ the last second: they do
-  less work for a submit, and the machine's fsync is not in their numbers.
-- **Precision.** asynq and beanstalkd can be told whole seconds only, so for them tasks are made due at whole seconds, or whole seconds after the submit, and lateness is
-  counted from there; those of asynq come in crowds, one a second. That a task could not be due when its user wanted is not in the numbers.
-- **One instant.** beanstalkd cannot be told that many tasks are due at one instant: for the drain they become due in the second before it, and its workers, connected before, start at the instant.
-- **Batches.** asynq and beanstalkd have no call for many tasks: they are not in that table, and fill up by single calls from 32 connections.
-- **Client.** The Go peers and toc share this program's process model; BullMQ runs in Node.js, with its load and its clock in the same Node.js process as its worker.
+- **Durability.** An answered submit of toc, of River and of the SQL floor is on disk. beanstalkd may lose the last 50 ms, asynq and BullMQ the last second.
+  They do less work for a submit, and their numbers do not contain the machine's fsync.
+- **Precision.** asynq and beanstalkd accept whole seconds only. Their tasks are made due at whole seconds (asynq) or whole seconds after the submit (beanstalkd),
+  and lateness counts from there. So the tasks of asynq come in one crowd a second. The numbers do not contain that a user may have wanted another time.
+- **One instant.** beanstalkd cannot make many tasks due at one instant. For the drain its tasks become due in the second before the instant. Its workers are
+  connected before and start at the instant.
+- **Batches.** asynq and beanstalkd have no call for many tasks. They are not in that table, and elsewhere 32 connections fill them by single calls.
+- **Client.** toc and the Go peers run in this program. BullMQ runs in Node.js: its load, its clock and its worker share one process.
   toc over HTTP has client and server in one process.
-- **What is offered.** beanstalkd keeps all tasks in memory, has no query, no dedup and one server. The floors (sql-loop, redis-scripts) have none of what makes a task
-  safe: no owner, no retry, no cancel; they say what the servers alone can do. A batch of sql-loop is of one database, one of toc is spread over all eight.
-- **Outcomes.** "Recorded" is toc's durable status, River's completed row, asynq's processed counter, BullMQ's completed event and beanstalkd's answered delete; a look every
-  5 to 10 ms finds it. Rows of toc and of River stay after that, the others delete theirs.
+- **Features.** beanstalkd keeps all tasks in memory, has no query, no dedup and one server. The floors (sql-loop, redis-scripts) have no owner, no retry and no
+  cancel: they show what the servers alone can do. A batch of sql-loop goes to one database, a batch of toc to all eight.
+- **Outcomes.** "Recorded" means: toc's durable status, River's completed row, asynq's processed counter, BullMQ's completed event, beanstalkd's answered delete.
+  A look every 5 to 10 ms finds it. The rows of toc and River stay; the others delete theirs.
 
 `)
 }
 
-// writeSession tells one session, the nth of its workload.
+// writeSession writes one session, the nth of its workload.
 func writeSession(b *strings.Builder, s result.Session, nth int) {
 	if nth == 1 {
-		fmt.Fprintf(b, "### %s\n\n%s.\n\n", s.Title, upperFirst(s.Sum))
+		fmt.Fprintf(b, "## %s\n\n%s.\n\n", s.Title, upperFirst(s.Sum))
 	} else {
-		fmt.Fprintf(b, "Others, in another run: %s.\n\n", s.Sum)
+		fmt.Fprintf(b, "In another run: %s.\n\n", s.Sum)
 	}
 	if !s.Full {
-		b.WriteString("Smaller than what the goals are judged by.\n\n")
+		b.WriteString("These sizes are too small to judge the goals.\n\n")
 	}
 	t := tableOf(s)
 	fmt.Fprintf(b, "| | n | runs |")
@@ -234,7 +233,7 @@ func writeSession(b *strings.Builder, s result.Session, nth int) {
 		b.WriteByte('\n')
 	}
 	for _, p := range plotsOf(s, nth) {
-		fmt.Fprintf(b, "![%s](bench/%s)\n\n", p.alt, p.file)
+		fmt.Fprintf(b, "![%s](%s)\n\n", p.alt, p.file)
 	}
 	fmt.Fprintf(b, "`%s` at %s, %s.\n\n", s.Command, s.Commit, s.Started.Format("2006-01-02 15:04 MST"))
 }
@@ -248,7 +247,7 @@ func runs(s result.Session, peer string) (n int) {
 	return n
 }
 
-// wrong tells what should be zero and is not.
+// wrong lists what should be zero and is not.
 func wrong(s result.Session, peer string) (list []string) {
 	for _, prefix := range []string{"", "empty_", "parked_", "drain_"} {
 		for _, key := range []string{"early", "lost", "twice"} {

@@ -110,7 +110,7 @@ func TestSessionsStandInTheOrderOfTheDocument(t *testing.T) {
 		{Work: "drain", Title: "D"}, {Work: "lateness-10000", Title: "L10"}, {Work: "lateness-5000", Title: "L5"}, {Work: "submit", Title: "S"},
 	}})
 	var at []int
-	for _, title := range []string{"### S\n", "### L5\n", "### L10\n", "### D\n"} {
+	for _, title := range []string{"## S\n", "## L5\n", "## L10\n", "## D\n"} {
 		at = append(at, strings.Index(text, title))
 	}
 	require.IsIncreasing(t, at)
@@ -127,8 +127,8 @@ func TestSessionsOfOneWorkloadHaveTablesOfTheirOwn(t *testing.T) {
 	r := result.Results{Sessions: []result.Session{one, two}}
 	require.NoError(t, Write(r, docs))
 	text := Section(r)
-	require.Equal(t, 1, strings.Count(text, "### Drain\n"))
-	first, second, last := strings.Index(text, "(bench/drain.svg)"), strings.Index(text, "Others, in another run: "), strings.Index(text, "(bench/drain_2.svg)")
+	require.Equal(t, 1, strings.Count(text, "## Drain\n"))
+	first, second, last := strings.Index(text, "(drain.svg)"), strings.Index(text, "In another run: "), strings.Index(text, "(drain_2.svg)")
 	require.IsIncreasing(t, []int{0, first, second, strings.LastIndex(text, "| asynq |"), last})
 	require.Contains(t, text, "of beanstalkd's | at least 1.30× | 1.31× |", "a goal finds the session that has all it needs")
 	require.Contains(t, text, "drain on 8×1024, of beanstalkd's | at least 1× | not measured |", "what was not measured in one run is not compared")
@@ -142,7 +142,8 @@ func TestSessionsOfOneWorkloadHaveTablesOfTheirOwn(t *testing.T) {
 
 func TestWriteKeepsWhatIsWrittenByHand(t *testing.T) {
 	docs := t.TempDir()
-	path := filepath.Join(docs, "benchmarks.md")
+	path := filepath.Join(docs, "bench", "peers.md")
+	require.NoError(t, os.Mkdir(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte("# By hand\n\nbefore\n"), 0o644))
 	r := result.Results{Sessions: []result.Session{drainSession()}}
 	require.NoError(t, Write(r, docs))
@@ -165,7 +166,7 @@ func TestWriteKeepsWhatIsWrittenByHand(t *testing.T) {
 func TestWriteWithoutADocumentMakesOne(t *testing.T) {
 	docs := t.TempDir()
 	require.NoError(t, Write(result.Results{}, docs))
-	text, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
+	text, err := os.ReadFile(filepath.Join(docs, "bench", "peers.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(text), "Nothing is measured yet.")
 }

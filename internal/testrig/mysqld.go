@@ -100,7 +100,7 @@ func (m mysqld) command(dir string, port int) *exec.Cmd {
 	if m.install == "" {
 		cmd.Args = append(cmd.Args,
 			"--mysqlx=OFF", // would take a second, fixed port
-			// As docs/operating.md says: its sixteen caches would each have to hold every table.
+			// As docs/bench/databases.md says: its sixteen caches would each have to hold every table.
 			"--table-open-cache-instances=1",
 			"--table-definition-cache=10000",
 			"--secure-file-priv="+dir, // the packaged default must exist and may not be ours to use
