@@ -121,18 +121,32 @@ func (t *Timer) unarmed(tasks []task.Task) {
 
 // flushArms arms the tasks of many callers in one pipeline.
 func (t *Timer) flushArms(srv *server, batch []*arming) {
-	type bizSlot struct {
-		bizType   uint64
-		partition int
+	b := t.gather(batch)
+	began := t.cfg.Now()
+	answers := t.slots.Arm(context.Background(), b.list)
+	t.armed(srv, b, answers, began)
+	if unarmed := b.unarmed(answers); len(unarmed) > 0 {
+		t.unarmed(unarmed)
 	}
-	keyOf := func(row *task.Task) bizSlot {
-		shard, _ := t.cfg.Layout.ShardOf(row.JobID)
-		return bizSlot{row.BizType, t.cfg.Layout.Partition(shard)}
+	for _, a := range batch {
+		srv.arming.Add(-int64(len(a.tasks)))
+		a.done.Done()
 	}
-	index := make(map[bizSlot]int)
-	var list []slots.Arming
-	var states []*slotState // of list
+}
+
+// armingBatch is the tasks of many callers by their slots.
+type armingBatch struct {
+	list   []slots.Arming
+	states []*slotState   // of list
+	rows   [][]*task.Task // of list
+}
+
+// gather sorts tasks by their slots.
+func (t *Timer) gather(batch []*arming) armingBatch {
+	var b armingBatch
+	index := make(map[*slotState]int)
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, a := range batch {
 		for i := range a.tasks {
 			row := &a.tasks[i]
@@ -140,56 +154,54 @@ func (t *Timer) flushArms(srv *server, batch []*arming) {
 			if l == nil {
 				continue // the type was switched meanwhile: the scan engine finds it
 			}
-			k := keyOf(row)
-			s := &l.slots[k.partition]
-			n, ok := index[k]
+			s := t.slotOf(l, row.JobID)
+			n, ok := index[s]
 			if !ok {
-				n = len(list)
-				index[k] = n
-				list, states = append(list, slots.Arming{Slot: s.slot}), append(states, s)
+				n = len(b.list)
+				index[s] = n
+				b.list, b.states, b.rows = append(b.list, slots.Arming{Slot: s.slot}), append(b.states, s), append(b.rows, nil)
 			}
-			list[n].Members = append(list[n].Members, memberOf(row))
+			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.held[row.JobID]; h.claims > 0 {
 				h.changed = true
 				s.held[row.JobID] = h
 			}
 		}
 	}
-	t.mu.Unlock()
+	return b
+}
 
-	began := t.cfg.Now()
-	answers := t.slots.Arm(context.Background(), list)
-	answered, failed := len(list) == 0, error(nil)
+// armed notes how arming went.
+func (t *Timer) armed(srv *server, b armingBatch, answers []slots.Armed, began time.Time) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	answered, failed := len(answers) == 0, error(nil)
 	for i, a := range answers {
 		answered = answered || slots.IsAnswer(a.Err)
 		t.wrote(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
-			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", list[i].Slot.Topic, "partition", list[i].Slot.Partition, "tasks", len(list[i].Members), "error", a.Err)
+			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", b.list[i].Slot.Topic, "partition", b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
 			continue
 		}
-		for _, m := range list[i].Members {
-			t.sooner(states[i], m.At)
+		for _, m := range b.list[i].Members {
+			t.sooner(b.states[i], m.At)
 		}
 	}
 	t.judge(srv, began, answered, failed)
-	t.mu.Unlock()
-	if failed != nil {
-		var unarmed []task.Task
-		for _, a := range batch {
-			for i := range a.tasks {
-				if n, ok := index[keyOf(&a.tasks[i])]; ok && answers[n].Err != nil {
-					unarmed = append(unarmed, a.tasks[i])
-				}
-			}
+}
+
+// unarmed lists the tasks of slots that were not reached.
+func (b *armingBatch) unarmed(answers []slots.Armed) (list []task.Task) {
+	for i, a := range answers {
+		if a.Err == nil {
+			continue
 		}
-		t.unarmed(unarmed)
+		for _, row := range b.rows[i] {
+			list = append(list, *row)
+		}
 	}
-	for _, a := range batch {
-		srv.arming.Add(-int64(len(a.tasks)))
-		a.done.Done()
-	}
+	return list
 }
 
 func memberOf(row *task.Task) slots.Member {

@@ -75,83 +75,91 @@ func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (lo
 	defer t.mu.Unlock()
 	t.noticeNew(r.server, answers)
 	answered, failure := false, error(nil)
-	var tally struct {
-		group      *group
-		asked, got int
-	}
-	count := func() {
-		if g := tally.group; tally.asked > 0 {
-			if g.dense = tally.got/tally.asked >= minClaim/2; !g.dense {
-				g.sparse = now
-			}
-		}
-	}
 	for i := range answers {
-		a, g, s := &answers[i], r.asks[i].group, r.asks[i].slot
-		if tally.group != g {
-			count()
-			tally.group, tally.asked, tally.got = g, 0, 0
-		}
-		s.look = false
-		// Looks are spread out: one that finds Redis flushed or gone is never far.
-		if s.seen.IsZero() {
-			s.seen = now.Add(-rand.N(poll))
-		} else {
-			s.seen = now
-		}
+		a, s := &answers[i], r.asks[i].slot
+		s.noteSeen(now)
 		answered = answered || slots.IsAnswer(a.Err)
 		t.wrote(r.server, a.Err)
+		if a.Err != nil || r.server.refuses != nil {
+			t.failed(s, start)
+		} else {
+			t.reached(s)
+		}
 		if a.Err != nil {
 			failure = a.Err
-			t.failed(s, start)
 			continue
 		}
-		if r.server.refuses == nil {
-			t.reached(s)
-		} else {
-			t.failed(s, start)
-		}
-		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-		if r.claims[i].Limit > 0 {
-			tally.asked++
-			tally.got += len(a.Members)
-		}
-		t.looked(g.line, s, r.claims[i], a, now)
-		if s.foreign {
-			s.next = time.Time{} // what is due there is not ours
-			continue
-		}
-		s.next = a.Next
-		if !s.heard.IsZero() && (s.next.IsZero() || s.heard.Before(s.next)) {
-			s.next = s.heard
-		}
-		for _, m := range a.Members {
-			if t.hold(g.line, s, m.JobID) {
-				loads = append(loads, claim{g.line, g.line.BizType, s, m})
-			}
-		}
-		// More claims than we know of: the call that made them was given up, and
-		// reached Redis all the same. (Or some were settled since: then none is found.)
-		if a.Claims <= len(s.held) {
-			s.orphans = time.Time{}
-		} else {
-			s.look = true // once more
-			if now.Sub(s.counted) >= poll {
-				s.counted = now
-				t.orphaned(s)
-			}
-		}
-		switch isQuiet := s.quiet(now); {
-		case isQuiet && a.Claims == 0:
-			s.marker = "" // it ends
-		case !isQuiet && s.marker == "" && s.repair == "":
-			s.group.repairs = true
-			ring(t.repairs)
-		}
+		loads = t.takeSlot(r.asks[i], r.claims[i], a, start, now, loads)
 	}
-	count()
+	noteCrowds(r, answers, now)
 	t.judge(r.server, start, answered, failure)
 	return loads
+}
+
+// noteSeen notes that a slot was asked. Looks are spread out: one that finds Redis flushed or gone is never far.
+func (s *slotState) noteSeen(now time.Time) {
+	if s.look = false; s.seen.IsZero() {
+		now = now.Add(-rand.N(poll))
+	}
+	s.seen = now
+}
+
+// takeSlot notes what one slot has answered, and adds the tasks that were claimed there to loads. The lock is held.
+func (t *Timer) takeSlot(from asked, claimed slots.Claiming, a *slots.Claimed, start, now time.Time, loads []claim) []claim {
+	l, s := from.group.line, from.slot
+	s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
+	t.looked(l, s, claimed, a, now)
+	if s.foreign {
+		s.next = time.Time{} // what is due there is not ours
+		return loads
+	}
+	s.next = a.Next
+	if !s.heard.IsZero() && (s.next.IsZero() || s.heard.Before(s.next)) {
+		s.next = s.heard
+	}
+	for _, m := range a.Members {
+		if t.hold(l, s, m.JobID) {
+			loads = append(loads, claim{l, l.BizType, s, m})
+		}
+	}
+	// More claims than we know of: the call that made them was given up, and
+	// reached Redis all the same. (Or some were settled since: then none is found.)
+	if a.Claims <= len(s.held) {
+		s.orphans = time.Time{}
+	} else {
+		s.look = true // once more
+		if now.Sub(s.counted) >= poll {
+			s.counted = now
+			t.orphaned(s)
+		}
+	}
+	switch isQuiet := s.quiet(now); {
+	case isQuiet && a.Claims == 0:
+		s.marker = "" // it ends
+	case !isQuiet && s.marker == "" && s.repair == "":
+		s.group.repairs = true
+		ring(t.repairs)
+	}
+	return loads
+}
+
+// noteCrowds learns from a round which groups have a backlog. The slots of a group are side by side in a round.
+func noteCrowds(r round, answers []slots.Claimed, now time.Time) {
+	for i := 0; i < len(answers); {
+		g, asked, got := r.asks[i].group, 0, 0
+		for ; i < len(answers) && r.asks[i].group == g; i++ {
+			if answers[i].Err == nil && r.claims[i].Limit > 0 {
+				asked++
+				got += len(answers[i].Members)
+			}
+		}
+		if asked == 0 {
+			continue
+		}
+		if g.dense = got/asked >= minClaim/2; !g.dense {
+			g.sparse = now
+		}
+	}
 }
 
 // load has the rows of claimed tasks read: one statement a database.

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
@@ -18,6 +19,7 @@ type filling struct {
 	span
 	guard   bool
 	targets []target
+	failed  error // why it was not filled
 }
 
 // span is what slots lack.
@@ -108,7 +110,7 @@ func (v *survey) check(g *group, s *slotState) {
 func (v *survey) add(g *group, s *slotState, lack span) {
 	one := target{g.line.BizType, s}
 	if s.guard || lack.check {
-		v.list = append(v.list, filling{lack, s.guard, []target{one}})
+		v.list = append(v.list, filling{span: lack, guard: s.guard, targets: []target{one}})
 		return
 	}
 	i, ok := v.together[lack]
@@ -149,68 +151,73 @@ var (
 
 // fillAll fills slots: what is due soon in all of them, then the rest.
 func (t *Timer) fillAll(ctx context.Context, list []filling) {
-	failed := make([]error, len(list))
-	isFailing := func(f *filling) bool {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.failing.IsZero() })
-	}
-	each := func(f func(*filling) error) {
-		var wg sync.WaitGroup
-		places := make(chan struct{}, fillers)
-		for i := range list {
-			if failed[i] != nil {
-				continue
-			}
-			if isFailing(&list[i]) {
-				failed[i] = errNotReached
-				continue
-			}
-			places <- struct{}{}
-			if !t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(list[i].partition)) { // if it hangs, each would take a filler for the whole time-out
-				failed[i] = errNotRead
-				<-places
-				continue
-			}
-			wg.Go(func() {
-				failed[i] = f(&list[i])
-				<-places
-			})
-		}
-		wg.Wait()
-	}
 	near := t.cfg.Now().Add(soon)
-	each(func(f *filling) error { return t.fillSoon(ctx, f, near) })
-	each(func(f *filling) error { return t.fillRest(ctx, f) })
+	t.fillEach(list, func(f *filling) error { return t.fillSoon(ctx, f, near) })
+	t.fillEach(list, func(f *filling) error { return t.fillRest(ctx, f) })
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	unfilled, why := 0, error(nil)
-	for i, f := range list {
-		if failed[i] == nil {
+	for i := range list {
+		f := &list[i]
+		if f.failed == nil {
 			continue
 		}
-		if errors.Is(failed[i], errMarkerGone) {
-			f.server.each((*slotState).lose) // and what was filled meanwhile, too
-		}
-		for _, one := range f.targets {
-			one.slot.missed, one.slot.group.repairs = one.slot.missed || f.missed, true
-			switch {
-			case errors.Is(failed[i], errLostAgain):
-				one.slot.lose()
-			case one.slot.repair == "":
-				one.slot.repair = f.reason
-			}
-		}
-		if !errors.Is(failed[i], errLostAgain) {
-			if unfilled += len(f.targets); why == nil || failed[i] != errNotRead {
-				why = failed[i]
+		f.again()
+		if !errors.Is(f.failed, errLostAgain) {
+			if unfilled += len(f.targets); why == nil || f.failed != errNotRead {
+				why = f.failed
 			}
 		}
 	}
 	if now := t.cfg.Now(); unfilled > 0 && ctx.Err() == nil && now.Sub(t.unfilled) >= unfilledEvery {
 		t.unfilled = now
 		t.cfg.Logger.Warn("slots not filled from the store yet", "slots", unfilled, "error", why)
+	}
+}
+
+// fillEach does a step of filling for all that have not failed, some at a time.
+func (t *Timer) fillEach(list []filling, step func(*filling) error) {
+	var g errgroup.Group
+	g.SetLimit(fillers)
+	for i := range list {
+		f := &list[i]
+		if f.failed == nil && t.isFailing(f) {
+			f.failed = errNotReached
+		}
+		if f.failed != nil {
+			continue
+		}
+		g.Go(func() error {
+			// If the database hangs, each would take a filler for the whole time-out.
+			if f.failed = errNotRead; t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(f.partition)) {
+				f.failed = step(f)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+func (t *Timer) isFailing(f *filling) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.failing.IsZero() })
+}
+
+// again has slots filled again whose filling failed. The Timer's lock is held.
+func (f *filling) again() {
+	if errors.Is(f.failed, errMarkerGone) {
+		f.server.each((*slotState).lose) // and what was filled meanwhile, too
+	}
+	for _, one := range f.targets {
+		one.slot.missed, one.slot.group.repairs = one.slot.missed || f.missed, true
+		switch {
+		case errors.Is(f.failed, errLostAgain):
+			one.slot.lose()
+		case one.slot.repair == "":
+			one.slot.repair = f.reason
+		}
 	}
 }
 

@@ -206,23 +206,8 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 			until(now) // the others follow
 			break
 		}
-		g.at = now.Add(poll)
 		most := t.room(g.line)
-		room := most
-		g.due = g.due[:0]
-		for _, s := range g.slots {
-			room -= s.inHand
-			if !s.owned() || s.asking {
-				continue // asked still, by the server that it was placed at before: the end of that round rings
-			}
-			if at := s.lookAt(now); at.After(now) {
-				if at.Before(g.at) {
-					g.at = at
-				}
-			} else if t.cfg.Ownership.Owns(s.slot.Partition) { // else lost by our own clock: the ring is on its way
-				g.due = append(g.due, s)
-			}
-		}
+		room := t.findDue(g, most, now)
 		until(g.at)
 		if len(g.due) == 0 {
 			continue
@@ -239,17 +224,42 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		return r
 	}
 	for _, g := range srv.groups {
-		g.sounded = g.sounds
-		for _, a := range g.chosen {
-			a.slot.heard, a.slot.asking = time.Time{}, true
-			r.asks = append(r.asks, asked{g, a.slot})
-			r.claims = append(r.claims, slots.Claiming{
-				Slot: a.slot.slot, Limit: a.limit, Ahead: ahead + a.slot.skew, Visibility: g.line.Visibility,
-				Marker: a.slot.marker, Renew: a.slot.renewal(now),
-			})
-		}
+		g.ask(&r, now)
 	}
 	return r
+}
+
+// findDue lists the slots of a group that are to be asked now, and notes when the next one will be. It tells how many
+// more tasks may be in hand, of most. The lock is held.
+func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
+	g.at, g.due, room = now.Add(poll), g.due[:0], most
+	for _, s := range g.slots {
+		room -= s.inHand
+		if !s.owned() || s.asking {
+			continue // asked still, by the server that it was placed at before: the end of that round rings
+		}
+		if at := s.lookAt(now); at.After(now) {
+			if at.Before(g.at) {
+				g.at = at
+			}
+		} else if t.cfg.Ownership.Owns(s.slot.Partition) { // else lost by our own clock: the ring is on its way
+			g.due = append(g.due, s)
+		}
+	}
+	return room
+}
+
+// ask adds the chosen slots of a group to a round.
+func (g *group) ask(r *round, now time.Time) {
+	g.sounded = g.sounds
+	for _, a := range g.chosen {
+		a.slot.heard, a.slot.asking = time.Time{}, true
+		r.asks = append(r.asks, asked{g, a.slot})
+		r.claims = append(r.claims, slots.Claiming{
+			Slot: a.slot.slot, Limit: a.limit, Ahead: ahead + a.slot.skew, Visibility: g.line.Visibility,
+			Marker: a.slot.marker, Renew: a.slot.renewal(now),
+		})
+	}
 }
 
 // room is how many tasks of a line may be in hand of each server's slots: one that is slow must not take it all. The

@@ -79,67 +79,91 @@ func (t *Timer) placeSoon(now time.Time) {
 // place groups the slots by their servers. The lock is held.
 func (t *Timer) place(now time.Time) {
 	t.placeAt = now.Add(placeEvery)
-	old := make(map[*server][]*group)
+	p := placing{timer: t, known: true, old: make(map[*server][]*group), changed: make(map[guarded]bool)}
 	for _, srv := range t.servers {
-		old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
+		p.old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
 	}
-	type guarded struct {
-		server    *server
-		partition int
-	}
-	others := make(map[guarded]bool) // have another guard now
-	known := true
 	for _, id := range slices.Sorted(maps.Keys(t.lines)) {
 		l := t.lines[id]
 		l.servers = 0
-		for p := range l.slots {
-			s := &l.slots[p]
-			addr := ""
-			if known {
-				addr, known = t.slots.ServerOf(s.slot)
-			}
-			if srv := t.server(addr); s.server != srv && (known || s.server == nil) {
-				if s.server != nil && s.server.addr != "" {
-					s.lose() // a replica that took over may lack what was written last
-				}
-				s.server, s.seen, s.look = srv, time.Time{}, s.server != nil
-			}
-			groups := s.server.groups
-			if n := len(groups); n == 0 || groups[n-1].line != l {
-				g := &group{line: l, failing: true, repairs: true}
-				if i := slices.IndexFunc(old[s.server], func(g *group) bool { return g.line == l }); i >= 0 {
-					g.crowd = old[s.server][i].crowd
-				}
-				groups = append(groups, g)
-				l.servers++
-			}
-			g := groups[len(groups)-1]
-			g.slots = append(g.slots, s)
-			if guard := !s.server.guarded[p]; s.guard != guard {
-				s.guard = guard
-				others[guarded{s.server, p}] = true
-			}
-			s.group = g
-			s.server.groups, s.server.guarded[p] = groups, true
+		for i := range l.slots {
+			p.locate(&l.slots[i])
+			p.join(l, &l.slots[i])
 		}
 	}
-	if len(others) > 0 { // what Redis lost before the new ones were looked at nobody would know
-		for srv := range old {
-			srv.each(func(s *slotState) {
-				if others[guarded{srv, s.slot.Partition}] {
-					s.lose()
-				}
-			})
-		}
-		ring(t.repairs)
-	}
+	p.losePartitions()
 	switch only := t.servers[""]; {
-	case !known:
+	case !p.known:
 		t.placeAt = now // the next call has the client find out
 	case only != nil && len(only.groups) == len(t.lines):
 		t.placeAt = forever // there is no other server
 	}
 	t.rehear()
+}
+
+// placing groups all slots anew. The Timer's lock is held.
+type placing struct {
+	timer   *Timer
+	known   bool // the client knows where the slots are
+	old     map[*server][]*group
+	changed map[guarded]bool // have another guard now
+}
+
+type guarded struct {
+	server    *server
+	partition int
+}
+
+// locate notes at which server a slot is.
+func (p *placing) locate(s *slotState) {
+	addr := ""
+	if p.known {
+		addr, p.known = p.timer.slots.ServerOf(s.slot)
+	}
+	srv := p.timer.server(addr)
+	if s.server == srv || !p.known && s.server != nil {
+		return
+	}
+	if s.server != nil && s.server.addr != "" {
+		s.lose() // a replica that took over may lack what was written last
+	}
+	s.server, s.seen, s.look = srv, time.Time{}, s.server != nil
+}
+
+// join puts a slot into the group of its type at its server. The first one of a partition there is its guard.
+func (p *placing) join(l *line, s *slotState) {
+	srv := s.server
+	if n := len(srv.groups); n == 0 || srv.groups[n-1].line != l {
+		g := &group{line: l, failing: true, repairs: true}
+		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.line == l }); i >= 0 {
+			g.crowd = p.old[srv][i].crowd
+		}
+		srv.groups = append(srv.groups, g)
+		l.servers++
+	}
+	s.group = srv.groups[len(srv.groups)-1]
+	s.group.slots = append(s.group.slots, s)
+	if guard := !srv.guarded[s.slot.Partition]; s.guard != guard {
+		s.guard = guard
+		p.changed[guarded{srv, s.slot.Partition}] = true
+	}
+	srv.guarded[s.slot.Partition] = true
+}
+
+// losePartitions has the slots checked whose guard is another one now: what Redis lost before that was looked at nobody
+// would know.
+func (p *placing) losePartitions() {
+	if len(p.changed) == 0 {
+		return
+	}
+	for srv := range p.old {
+		srv.each(func(s *slotState) {
+			if p.changed[guarded{srv, s.slot.Partition}] {
+				s.lose()
+			}
+		})
+	}
+	ring(p.timer.repairs)
 }
 
 // judge notes how a call to a server went that began then: with no answer for any slot, it is silent. The lock is held.

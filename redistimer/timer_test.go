@@ -687,18 +687,26 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	}
 	var mu sync.Mutex
 	seen := make(map[slot]bool)
-	hung := 0
+	hung, down := 0, make(chan struct{}) // closed once the broken one is known to be
 	filled := make(chan int, 1) // how often the broken one was asked before
 	n := c.start()
 	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
 		s := slot{p, q.Only[0]}
 		mu.Lock()
 		if layout.PartitionDatabase(p) == 1 {
-			hung++
+			if hung++; hung == 2 {
+				close(down)
+			}
 			mu.Unlock()
 			time.Sleep(300 * time.Millisecond)
 			return broken.DuePages(p, q)
 		}
+		mu.Unlock()
+		select { // a busy machine asks the guards one after the other
+		case <-down:
+		case <-time.After(5 * time.Second):
+		}
+		mu.Lock()
 		defer mu.Unlock()
 		if seen[s] {
 			select {
