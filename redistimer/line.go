@@ -17,53 +17,53 @@ type BizType struct {
 }
 
 // line is one business type at work: its slots by partition.
-type line struct {
+type bizTimer struct {
 	*BizType // as it is now: replaced, never changed. Who works without the lock takes it along
 	slots    []slotState
 	servers  int // that have slots of it
-	inHand   int // claimed and not settled
+	inflight int // claimed and not settled
 
 	closed bool // not redis any more: what is in hand ends, then its slots are dropped
 }
 
 // slotState is what this node knows of a slot.
 type slotState struct {
-	slot   slots.Slot
-	server *server       // that it is at, as far as known
-	group  *group        // of its server and type
-	guard  bool          // it is looked at for all slots of its partition that are at its server
-	asking bool          // a round asks it: its claims and their recovery would be taken for another's
-	term   uint64        // of the partition, when it became ours; 0: it is not
-	next   time.Time     // when its head is due, as far as known; zero: empty
-	heard  time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
-	seen   time.Time     // when Redis was last asked
-	look   bool          // it is to be asked, quiet or not
-	skew   time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
+	slot          slots.Slot
+	server        *server       // that it is at, as far as known
+	group         *group        // of its server and type
+	guard         bool          // it is looked at for all slots of its partition that are at its server
+	inRound       bool          // a round asks it: its claims and their recovery would be taken for another's
+	term          uint64        // of the partition, when it became ours; 0: it is not
+	head          time.Time     // when its head is due, as far as known; zero: empty
+	announcedHead time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
+	lastPoll      time.Time     // when Redis was last asked
+	pollNow       bool          // it is to be asked, quiet or not
+	skew          time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
 
 	// The rows up to this time are in Redis; zero: nothing is known.
-	covered time.Time
-	repair  string             // reason why it is to be filled from the store; "" none
-	orphans time.Time          // claims made before then that are not held are nobody's; zero: not to be looked for
-	counted time.Time          // when claims that are not held were last found by their number
-	held    map[uint64]holding // claimed by us, not settled
-	inHand  int                // claims in held
+	covered         time.Time
+	repairReason    string                  // reason why it is to be filled from the store; "" none
+	orphansBefore   time.Time               // claims made before then that are not held are nobody's; zero: not to be looked for
+	lastOrphanCount time.Time               // when claims that are not held were last found by their number
+	inflight        map[uint64]inflightTask // claimed by us, not settled
+	inflightClaims  int                     // claims in held
 
-	marker   string    // the one that we have set; "": none
-	renewed  time.Time // when that was, or when Redis was last seen to renew it
-	answered bool      // Redis was reached since it is ours
-	foreign  bool      // it has another store's marker: the scan engine serves ours
-	parked   time.Time // when its head was due before an earlier one came; zero: that was seen since
-	vanished time.Time // when the task was due that was its head and is gone; zero: none
+	marker        string    // the one that we have set; "": none
+	markerRenewed time.Time // when that was, or when Redis was last seen to renew it
+	answered      bool      // Redis was reached since it is ours
+	foreign       bool      // it has another store's marker: the scan engine serves ours
+	displacedHead time.Time // when its head was due before an earlier one came; zero: that was seen since
+	vanishedHead  time.Time // when the task was due that was its head and is gone; zero: none
 
-	missed  bool      // tasks were stored and not armed since it was filled: its marker says too much
-	failing time.Time // since when it is out of reach; zero: it is not
-	out     bool      // and for so long that the scan engine serves it
+	unarmed          bool      // tasks were stored and not armed since it was filled: its marker says too much
+	unreachableSince time.Time // since when it is out of reach; zero: it is not
+	fallback         bool      // and for so long that the scan engine serves it
 }
 
 // served tells whether this engine serves a slot.
-func (s *slotState) served() bool { return !s.out && !s.foreign }
+func (s *slotState) isServed() bool { return !s.fallback && !s.foreign }
 
-func (s *slotState) owned() bool { return s.term != 0 }
+func (s *slotState) isOwned() bool { return s.term != 0 }
 
 const (
 	// quietFrom is how far off the head of a quiet slot is, at least.
@@ -74,17 +74,17 @@ const (
 
 // quiet tells whether nothing is to be done in a slot soon. It is not looked at then, and has no marker: what happens
 // in it is heard of by a wake-up, and that Redis has lost it by its guard.
-func (s *slotState) quiet(now time.Time) bool {
-	return !s.guard && !s.look && !s.foreign && len(s.held) == 0 && s.failing.IsZero() && (s.next.IsZero() || s.next.Sub(now) > quietFrom)
+func (s *slotState) isQuiet(now time.Time) bool {
+	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() && (s.head.IsZero() || s.head.Sub(now) > quietFrom)
 }
 
 // holding counts our claims of one task. A second claim comes in while the first
 // is being settled, or because Redis has lost the first one.
-type holding struct {
+type inflightTask struct {
 	claims   int // known to us
 	settling int // of those, on their way back to Redis
 	// changed: the task was armed meanwhile, which Redis may have left to the claim.
-	changed bool
+	rearmed bool
 }
 
 // setSkew learns from an answer that the skew is in these bounds: Redis read its
@@ -94,8 +94,8 @@ func (s *slotState) setSkew(least, most time.Duration) {
 	s.skew = max(least, min(s.skew, most)).Round(time.Millisecond)
 }
 
-func newLine(b BizType, partitions int) *line {
-	l := &line{BizType: &b, slots: make([]slotState, partitions)}
+func newBizTimer(b BizType, partitions int) *bizTimer {
+	l := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
 	for p := range l.slots {
 		l.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
 	}
@@ -130,37 +130,37 @@ func (b *BizType) step() time.Duration { return min(b.Horizon/4, 5*time.Minute) 
 // from the store.
 func (t *Timer) SetTypes(types []BizType) {
 	t.mu.Lock()
-	old := t.lines
-	t.lines = make(map[uint64]*line, len(types))
+	old := t.bizTimers
+	t.bizTimers = make(map[uint64]*bizTimer, len(types))
 	for _, b := range types {
 		l := old[b.ID]
 		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (l == nil || l.Topic != b.Topic) {
 			l = c
-			l.forget()
+			l.resetTerms()
 			delete(t.closing, b.ID)
 		}
 		if l == nil || l.Topic != b.Topic {
-			l = newLine(b, t.cfg.Layout.Partitions)
+			l = newBizTimer(b, t.cfg.Layout.Partitions)
 		}
-		l.change(b, t.cfg.Now())
-		t.lines[b.ID] = l
+		l.setPolicy(b, t.cfg.Now())
+		t.bizTimers[b.ID] = l
 	}
 	if len(types) > 0 {
 		select {
-		case <-t.wanted:
+		case <-t.hasTypes:
 		default:
-			close(t.wanted)
+			close(t.hasTypes)
 		}
 	}
 	for id, l := range old {
-		if t.lines[id] != l {
+		if t.bizTimers[id] != l {
 			l.closed = true
 			t.closing[id] = l
-			t.background.Go(func() { t.drop(l) })
+			t.background.Go(func() { t.dropType(l) })
 		}
 	}
-	t.topics = make(map[string]*line, len(t.lines))
-	for _, l := range t.lines {
+	t.topics = make(map[string]*bizTimer, len(t.bizTimers))
+	for _, l := range t.bizTimers {
 		t.topics[l.Topic] = l
 	}
 	t.place(t.cfg.Now())
@@ -169,7 +169,7 @@ func (t *Timer) SetTypes(types []BizType) {
 }
 
 // change puts other policies in force in place; claims go on.
-func (l *line) change(b BizType, now time.Time) {
+func (l *bizTimer) setPolicy(b BizType, now time.Time) {
 	l.BizType, l.closed = &b, false
 	for p := range l.slots {
 		// A shorter horizon counts at once.
@@ -181,7 +181,7 @@ func (l *line) change(b BizType, now time.Time) {
 
 // forget makes all slots look as if they had just become ours. What is held stays
 // held.
-func (l *line) forget() {
+func (l *bizTimer) resetTerms() {
 	for p := range l.slots {
 		l.slots[p].term = 0
 	}
@@ -189,14 +189,14 @@ func (l *line) forget() {
 
 // drop empties the slots of a line that is not wanted any more, once nothing of it
 // is in hand.
-func (t *Timer) drop(l *line) {
+func (t *Timer) dropType(l *bizTimer) {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		t.mu.Lock()
 		if !l.closed { // wanted again
 			t.mu.Unlock()
 			return
 		}
-		if l.inHand == 0 || t.stopping {
+		if l.inflight == 0 || t.stopping {
 			break
 		}
 		t.mu.Unlock()
@@ -204,7 +204,7 @@ func (t *Timer) drop(l *line) {
 	}
 	var slots []slots.Slot
 	for p := range l.slots {
-		if l.slots[p].owned() && !l.slots[p].foreign {
+		if l.slots[p].isOwned() && !l.slots[p].foreign {
 			slots = append(slots, l.slots[p].slot)
 		}
 	}
@@ -213,7 +213,7 @@ func (t *Timer) drop(l *line) {
 		delete(t.closing, b.ID)
 	}
 	for p := range l.slots {
-		t.giveUp(&l.slots[p])
+		t.releaseSlot(&l.slots[p])
 	}
 	stopping := t.stopping
 	t.mu.Unlock()
@@ -221,12 +221,12 @@ func (t *Timer) drop(l *line) {
 		return // the next owner of the slots finds out
 	}
 	slots, err := t.dropSlots(slots)
-	ring(t.handovers)
+	signal(t.fallbacks)
 	if err == nil {
 		return
 	}
 	t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied yet", "biz_type", b.Name, "slots", len(slots), "error", err)
-	for try := 0; err != nil && try < dropTries && !t.wants(b); try++ {
+	for try := 0; err != nil && try < dropTries && !t.isWanted(b); try++ {
 		time.Sleep(dropPause)
 		slots, err = t.dropSlots(slots)
 	}
@@ -253,10 +253,10 @@ func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 
 // wants tells whether the slots of a type are in use again, or nobody's business any
 // more because we stop.
-func (t *Timer) wants(b *BizType) bool {
+func (t *Timer) isWanted(b *BizType) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lines[b.ID]
+	l := t.bizTimers[b.ID]
 	return t.stopping || l != nil && l.Topic == b.Topic
 }
 
@@ -271,15 +271,15 @@ func (t *Timer) Serves(bizType uint64, partition int) bool {
 func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lines[bizType]
-	if l == nil || !l.slots[partition].served() {
+	l := t.bizTimers[bizType]
+	if l == nil || !l.slots[partition].isServed() {
 		return time.Time{}, false
 	}
 	return l.armUntil(t.cfg.Now()), true
 }
 
 // Watch rings when there are tasks that this engine does not serve any more. There is one channel.
-func (t *Timer) Watch() <-chan struct{} { return t.handovers }
+func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
 
 // takeOver looks at the partitions that became ours, and forgets what it knew of
 // those that are not.
@@ -290,35 +290,35 @@ func (t *Timer) takeOver() {
 	for p := range terms {
 		terms[p] = t.cfg.Ownership.Term(p)
 	}
-	for _, l := range t.lines {
+	for _, l := range t.bizTimers {
 		for p := range l.slots {
 			s := &l.slots[p]
 			switch term := terms[p]; {
 			case term != 0 && s.term != term:
-				t.giveUp(s)
-				s.term, s.next, s.seen = term, time.Time{}, time.Time{}
-				s.lose()
-				t.orphaned(s)
+				t.releaseSlot(s)
+				s.term, s.head, s.lastPoll = term, time.Time{}, time.Time{}
+				s.markLost()
+				t.markOrphans(s)
 			case term == 0:
-				t.giveUp(s)
-				if s.repair != "" || s.missed {
-					s.marker, s.covered, s.repair = "", time.Time{}, "" // not to be handed over as complete
+				t.releaseSlot(s)
+				if s.repairReason != "" || s.unarmed {
+					s.marker, s.covered, s.repairReason = "", time.Time{}, "" // not to be handed over as complete
 				}
 			default:
 				continue
 			}
-			s.group.changed()
+			s.group.planAgain()
 		}
 	}
-	ring(t.ring)
-	ring(t.repairs)
+	signal(t.replan)
+	signal(t.repairNeeded)
 }
 
 // giveUp makes a slot one that is not ours: whether it is out of reach is another
 // node's to know. The lock is held.
-func (t *Timer) giveUp(s *slotState) {
-	if s.out {
-		t.down--
+func (t *Timer) releaseSlot(s *slotState) {
+	if s.fallback {
+		t.fallbackSlots--
 	}
-	s.term, s.failing, s.out, s.answered, s.foreign, s.parked, s.vanished = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
+	s.term, s.unreachableSince, s.fallback, s.answered, s.foreign, s.displacedHead, s.vanishedHead = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
 }

@@ -41,25 +41,25 @@ func (t *Timer) flushLoads(batch []claim) {
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
 	now := t.cfg.Now()
-	mine := t.owned(batch)
+	mine := t.ownedSlots(batch)
 	for i, c := range batch {
 		row := rows[c.member.JobID]
 		switch {
 		case row == nil && err != nil:
-			t.giveBack(c, latest(c.member.At, now.Add(giveBack)))
+			t.release(c, latest(c.member.At, now.Add(releasePause)))
 		case !mine[c.slot]:
-			t.giveBack(c, c.member.At)
-		case t.misplaced(c):
+			t.release(c, c.member.At)
+		case t.isMisplaced(c):
 			// The partitions were other ones when it was armed, or a hand did it.
-			t.settle(settling{claim: c, done: true})
+			t.settle(settlement{claim: c, done: true})
 			if row != nil && row.Status == task.Pending {
 				misplaced = append(misplaced, *row)
 			}
 		case row == nil || !isPending(row, c.biz):
 			// Armed once more when it had died already: it belongs to the dead.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
-			t.settle(settling{claim: c, dead: dead, done: !dead})
-		case row.ActionTime.Sub(now) > 2*ahead:
+			t.settle(settlement{claim: c, dead: dead, done: !dead})
+		case row.ActionTime.Sub(now) > 2*claimAhead:
 			t.postpone(c, row, now) // moved to later by hand
 		default:
 			receipts[i] = receipt{t, c}
@@ -78,18 +78,18 @@ func (t *Timer) flushLoads(batch []claim) {
 }
 
 // misplaced tells whether a task was claimed from a slot that is not its own.
-func (t *Timer) misplaced(c claim) bool {
+func (t *Timer) isMisplaced(c claim) bool {
 	shard, ok := t.cfg.Layout.ShardOf(c.member.JobID)
 	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
 
 // owned tells which slots of claims are still ours.
-func (t *Timer) owned(batch []claim) map[*slotState]bool {
+func (t *Timer) ownedSlots(batch []claim) map[*slotState]bool {
 	mine := make(map[*slotState]bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range batch {
-		mine[c.slot] = c.slot.owned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
+		mine[c.slot] = c.slot.isOwned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
 	return mine
 }
@@ -97,10 +97,10 @@ func (t *Timer) owned(batch []claim) map[*slotState]bool {
 // postpone puts a task back whose row says later than its slot did.
 func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
 	if row.ActionTime.After(c.biz.armUntil(now)) {
-		t.settle(settling{claim: c, done: true})
+		t.settle(settlement{claim: c, done: true})
 		return
 	}
-	t.settle(settling{claim: c, back: memberOf(row)})
+	t.settle(settlement{claim: c, back: memberOf(row)})
 }
 
 func latest(a, b time.Time) time.Time {

@@ -44,12 +44,12 @@ const (
 const (
 	// markerLasts is how long a slot without an owner looks served. It is some times
 	// poll, in which a slot is looked at.
-	markerLasts = 15 * time.Second
+	markerTTL = 15 * time.Second
 	// handedLasts is how long the next owner may take to believe the one before. What
 	// is longer may hide a time in which nobody armed.
-	handedLasts = 2 * time.Second
+	handedTTL = 2 * time.Second
 	// renewEach is how often a marker is renewed.
-	renewEach = 3 * time.Second
+	renewEvery = 3 * time.Second
 )
 
 func (m *marker) String() string {
@@ -69,7 +69,7 @@ func parseMarker(text string) (m marker, ok bool) {
 }
 
 // isStranger tells whether a marker is of another store than ours.
-func (m *marker) isStranger(ours string) bool {
+func (m *marker) isForeign(ours string) bool {
 	return m.store != ours && m.store != slots.UnknownStore && ours != slots.UnknownStore
 }
 
@@ -85,14 +85,14 @@ func layoutName(l sharding.Layout) string {
 }
 
 // marker is ours in a state.
-func (t *Timer) marker(state string, covered time.Time) string {
+func (t *Timer) newMarker(state string, covered time.Time) string {
 	m := marker{t.slots.Store(), layoutName(t.cfg.Layout), state, t.name, covered}
 	return m.String()
 }
 
 // believes tells whether a slot that has this marker has all tasks that are due up to
 // the marker's time. The marker is our own, or its owner has just handed the slot over.
-func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
+func (t *Timer) trustsMarker(s *slotState, text string) (m marker, ok bool) {
 	t.mu.Lock()
 	own := text == s.marker && !s.covered.IsZero()
 	t.mu.Unlock()
@@ -104,49 +104,49 @@ func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
 // mark sets the marker of a slot that we fill or have filled: over the one that we set
 // last, or over any but a stranger's.
 func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
-	got := t.slots.Mark(ctx, []slots.Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
+	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: over, Value: value, TTL: markerTTL}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wrote(s.server, got.Err)
+	t.recordWrite(s.server, got.Err)
 	if got.Err != nil {
 		return got.Err
 	}
 	if !got.Set {
 		return errLostAgain
 	}
-	s.marker, s.renewed = value, t.cfg.Now()
+	s.marker, s.markerRenewed = value, t.cfg.Now()
 	return nil
 }
 
 // renewal is for how long the marker of a slot is renewed now, and its queues with it; 0: that need not be.
 // The lock is held.
-func (s *slotState) renewal(now time.Time) time.Duration {
-	each := renewEach
+func (s *slotState) renewFor(now time.Time) time.Duration {
+	each := renewEvery
 	if s.marker == "" {
 		each = quietRenew
 	}
-	if now.Sub(s.renewed) < each {
+	if now.Sub(s.markerRenewed) < each {
 		return 0
 	}
-	return markerLasts
+	return markerTTL
 }
 
 // looked learns from an answer of Redis how a slot stands, before its new head is noted. The lock is held.
-func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Claimed, now time.Time) {
+func (t *Timer) applyMarker(l *bizTimer, s *slotState, asked slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
 	if asked.Renew > 0 && a.Marker == asked.Marker {
-		s.renewed = now
+		s.markerRenewed = now
 	}
 	if !s.answered {
-		s.answered, s.group.repairs = true, true
-		ring(t.repairs)
+		s.answered, s.group.needsRepair = true, true
+		signal(t.repairNeeded)
 	}
 	m, ok := parseMarker(a.Marker)
-	switch foreign := ok && m.isStranger(t.slots.Store()); {
+	switch foreign := ok && m.isForeign(t.slots.Store()); {
 	case foreign && !s.foreign:
-		s.foreign, s.marker, s.covered, s.repair, s.vanished = true, "", time.Time{}, "", time.Time{}
-		ring(t.handovers) // the scan engine serves it from now on
-		if now.Sub(t.strangers) > time.Minute {
-			t.strangers = now
+		s.foreign, s.marker, s.covered, s.repairReason, s.vanishedHead = true, "", time.Time{}, "", time.Time{}
+		signal(t.fallbacks) // the scan engine serves it from now on
+		if now.Sub(t.foreignLogged) > time.Minute {
+			t.foreignLogged = now
 			t.cfg.Logger.Error("another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
 				"biz_type", l.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
 		}
@@ -155,28 +155,28 @@ func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Cla
 		return
 	case s.foreign:
 		s.foreign = false
-		s.lose()
-		ring(t.repairs)
-	case a.Marker == "" && asked.Marker != "" && s.repair != ReasonLost && !s.covered.IsZero():
-		t.lost(l, s)
+		s.markLost()
+		signal(t.repairNeeded)
+	case a.Marker == "" && asked.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
+		t.markTypeLost(l, s)
 	}
-	switch gone := s.parkedVanished(a); {
-	case s.covered.IsZero() || !s.vanished.IsZero():
+	switch gone := s.displacedHeadVanished(a); {
+	case s.covered.IsZero() || !s.vanishedHead.IsZero():
 	case gone != (time.Time{}):
-		s.vanished, s.group.repairs = gone, true
+		s.vanishedHead, s.group.needsRepair = gone, true
 	case headVanished(s, a):
-		s.vanished, s.group.repairs = s.next, true
+		s.vanishedHead, s.group.needsRepair = s.head, true
 	}
 }
 
 // parkedVanished tells when the task was due that was the head before an earlier one came, if it is gone and was not
 // claimed. That shows once nothing earlier is there.
-func (s *slotState) parkedVanished(a *slots.Claimed) time.Time {
-	parked := s.parked
+func (s *slotState) displacedHeadVanished(a *slots.ClaimResult) time.Time {
+	parked := s.displacedHead
 	if parked.IsZero() || !a.Next.IsZero() && a.Next.Before(parked) {
 		return time.Time{}
 	}
-	s.parked = time.Time{}
+	s.displacedHead = time.Time{}
 	isIt := func(m slots.Member) bool { return m.At.Equal(parked) }
 	if a.Next.Equal(parked) || slices.ContainsFunc(a.Members, isIt) {
 		return time.Time{}
@@ -186,9 +186,9 @@ func (s *slotState) parkedVanished(a *slots.Claimed) time.Time {
 
 // headVanished tells whether the task that was next to run is not in a slot any more,
 // and was not claimed. It may be cancelled or moved; or Redis has evicted the queue.
-func headVanished(s *slotState, a *slots.Claimed) bool {
-	head := s.next
-	if head.IsZero() || !s.heard.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
+func headVanished(s *slotState, a *slots.ClaimResult) bool {
+	head := s.head
+	if head.IsZero() || !s.announcedHead.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
 		return false
 	}
 	return a.Next.IsZero() || a.Next.After(head)
@@ -197,8 +197,8 @@ func headVanished(s *slotState, a *slots.Claimed) bool {
 // noticeNew finds out that a server does not know us any more: it was started again, or
 // is another one, and may lack what was written last, although its slots have their
 // markers. The lock is held.
-func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
-	if !slices.ContainsFunc(answers, func(a slots.Claimed) bool { return a.NewServer }) {
+func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
+	if !slices.ContainsFunc(answers, func(a slots.ClaimResult) bool { return a.NewServer }) {
 		return
 	}
 	known := false // or it is asked for the first time
@@ -206,15 +206,15 @@ func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
 		for _, s := range g.slots {
 			if s.answered {
 				known = true
-				s.lose()
+				s.markLost()
 			}
 		}
 	}
 	if known {
 		t.cfg.Logger.Warn("Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
-		ring(t.repairs)
+		signal(t.repairNeeded)
 		if srv.addr == "" {
-			t.background.Go(t.slots.Rename)
+			t.background.Go(t.slots.ForgetServers)
 		}
 	}
 }
@@ -222,20 +222,20 @@ func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
 // handOver leaves a partition's slots to their next owner as complete, those that are.
 // The partition is not ours any more.
 func (t *Timer) handOver(ctx context.Context, partition int) {
-	var list, quiet []slots.Marking
+	var list, quiet []slots.MarkRequest
 	var at, quietAt []*server // of list and quiet
 	t.mu.Lock()
 	until := t.cfg.Now()
-	for _, l := range t.lines {
+	for _, l := range t.bizTimers {
 		s := &l.slots[partition]
-		if s.covered.IsZero() || s.repair != "" || s.missed || t.cfg.Ownership.Term(partition) != 0 {
+		if s.covered.IsZero() || s.repairReason != "" || s.unarmed || t.cfg.Ownership.Term(partition) != 0 {
 			continue
 		}
 		covered := s.covered
 		if most := l.coverUntil(until); covered.After(most) {
 			covered = most
 		}
-		m := slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts}
+		m := slots.MarkRequest{Slot: s.slot, Expect: s.marker, Value: t.newMarker(stateHanded, covered), TTL: handedTTL}
 		if s.marker != "" {
 			list, at = append(list, m), append(at, s.server)
 		} else {
@@ -244,7 +244,7 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 		s.marker, s.covered = "", time.Time{}
 	}
 	t.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
 	// What cannot be marked is filled by the next owner. Whether Redis has lost the quiet ones only the others can tell.
 	intact := make(map[*server]bool)
@@ -252,7 +252,7 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 		was, seen := intact[at[i]]
 		intact[at[i]] = a.Set && (was || !seen)
 	}
-	var sure []slots.Marking
+	var sure []slots.MarkRequest
 	for i := range quiet {
 		if intact[quietAt[i]] {
 			sure = append(sure, quiet[i])
@@ -263,4 +263,4 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 
 // handOverPatience is how long the next owner of a partition waits for a Redis that
 // does not answer.
-const handOverPatience = 500 * time.Millisecond
+const handOverTimeout = 500 * time.Millisecond

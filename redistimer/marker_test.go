@@ -334,7 +334,7 @@ func TestTaskInAStrangeSlot(t *testing.T) {
 		_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
 		require.NoError(t, err)
 		strange := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
-		c.slots.Arm(t.Context(), []slots.Arming{{Slot: strange, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
+		c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: strange, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
 		c.settled(row.JobID, task.Processed)
 		require.Len(t, c.runsOf(row.JobID), 1)
 	}

@@ -20,19 +20,19 @@ import (
 func dueSlots(now time.Time, n int, in time.Duration) []*slotState {
 	list := make([]*slotState, n)
 	for i := range list {
-		list[n-1-i] = &slotState{slot: slots.Slot{Partition: i}, seen: now, next: now.Add(in + time.Duration(i)*time.Millisecond)}
+		list[n-1-i] = &slotState{slot: slots.Slot{Partition: i}, lastPoll: now, head: now.Add(in + time.Duration(i)*time.Millisecond)}
 	}
 	return list
 }
 
 func TestChoose(t *testing.T) {
 	now := time.Now()
-	const soon, far = 0, ahead / 2
-	idle := crowd{sparse: now}
+	const soon, far = 0, claimAhead / 2
+	idle := backlog{lastSparse: now}
 	for _, c := range []struct {
 		name       string
 		due        []*slotState
-		crowd      crowd
+		crowd      backlog
 		room, most int
 		asked      int
 		limit      int // of each
@@ -42,10 +42,10 @@ func TestChoose(t *testing.T) {
 		{name: "nothing is due", room: 100, most: 100},
 		{name: "a few, soon enough together", due: dueSlots(now, 3, far), room: 8192, most: 8192, asked: 3, limit: maxClaim},
 		{name: "a few, and at once", due: dueSlots(now, 3, soon), room: 8192, most: 8192, asked: 3, limit: maxClaim, urgent: true},
-		{name: "many: a crowd, or not?", due: dueSlots(now, 64, far), room: 8192, most: 8192, asked: sounding, limit: maxClaim, sounds: true, urgent: true},
-		{name: "many, of which some were asked", due: dueSlots(now, 64, far), crowd: crowd{sounded: true}, room: 8192, most: 8192, asked: 64, limit: minClaim},
+		{name: "many: a crowd, or not?", due: dueSlots(now, 64, far), room: 8192, most: 8192, asked: sampleSlots, limit: maxClaim, sounds: true, urgent: true},
+		{name: "many, of which some were asked", due: dueSlots(now, 64, far), crowd: backlog{sampled: true}, room: 8192, most: 8192, asked: 64, limit: minClaim},
 		{name: "many, and no crowd lately", due: dueSlots(now, 64, far), crowd: idle, room: 8192, most: 8192, asked: 64, limit: minClaim},
-		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: crowd{dense: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
+		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: backlog{backlogged: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
 		{name: "a third of the room", due: dueSlots(now, 20, far), crowd: idle, room: 2731, most: 2731, asked: 20, limit: minClaim},
 		{name: "a small lane", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
 		{name: "a lane of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
@@ -53,9 +53,9 @@ func TestChoose(t *testing.T) {
 		{name: "no lane", due: dueSlots(now, 6, soon)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := &group{due: c.due, crowd: c.crowd}
+			g := &group{due: c.due, backlog: c.crowd}
 			require.Equal(t, c.urgent, g.choose(now, c.room, c.most))
-			require.Equal(t, c.sounds, g.sounds)
+			require.Equal(t, c.sounds, g.sampling)
 			require.Len(t, g.chosen, c.asked)
 			for i, a := range g.chosen {
 				require.Equal(t, i, a.slot.slot.Partition, "the most pressing first")
@@ -66,11 +66,11 @@ func TestChoose(t *testing.T) {
 
 	t.Run("who was not seen for long is looked at even so", func(t *testing.T) {
 		due := dueSlots(now, 2, soon)
-		due[0].seen = now.Add(-poll)
+		due[0].lastPoll = now.Add(-pollEvery)
 		late := due[0]
 		g := &group{due: due}
 		g.choose(now, 0, 100)
-		require.Equal(t, []ask{{slot: late, limit: 0}}, g.chosen)
+		require.Equal(t, []chosenSlot{{slot: late, limit: 0}}, g.chosen)
 	})
 }
 
@@ -91,7 +91,7 @@ func planned(t *testing.T) *Timer {
 		OutageAfter: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	timer.SetTypes([]BizType{{BizType: task.BizType{ID: 1, Name: "a"}, Topic: "a", Horizon: time.Hour}})
-	q.SetLane(1)
+	q.AddType(1)
 	return timer
 }
 
@@ -101,7 +101,7 @@ func planned(t *testing.T) *Timer {
 func TestPlanServers(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.lines[1]
+	l := timer.bizTimers[1]
 	l.servers = 3
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
@@ -122,12 +122,12 @@ func TestPlanServers(t *testing.T) {
 		}
 	}
 	plan := func() (asked map[string]int, wait time.Duration) {
-		timer.placeAt = now.Add(time.Hour) // the client knows one server
+		timer.nextPlacement = now.Add(time.Hour) // the client knows one server
 		rounds, wait := timer.plan(now)
 		asked = map[string]int{}
 		for _, r := range rounds {
-			asked[r.server.addr] = len(r.asks)
-			for _, a := range r.asks {
+			asked[r.server.addr] = len(r.slots)
+			for _, a := range r.slots {
 				require.Same(t, r.server, a.slot.server)
 			}
 		}
@@ -136,36 +136,36 @@ func TestPlanServers(t *testing.T) {
 	end := func(addr string) { // of a round
 		r := round{server: timer.servers[addr]}
 		for _, s := range r.server.groups[0].slots {
-			r.asks = append(r.asks, asked{slot: s})
-			s.seen = now
+			r.slots = append(r.slots, polledSlot{slot: s})
+			s.lastPoll = now
 		}
-		timer.end(r)
+		timer.endRound(r)
 	}
 
 	asked, _ := plan()
 	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, asked)
-	require.True(t, timer.holds(0), "a claim is on its way")
+	require.True(t, timer.hasInflight(0), "a claim is on its way")
 	end("x")
-	require.False(t, timer.holds(0))
-	require.True(t, timer.holds(2))
-	l.slots[0].next = now
-	now = now.Add(beat)
+	require.False(t, timer.hasInflight(0))
+	require.True(t, timer.hasInflight(2))
+	l.slots[0].head = now
+	now = now.Add(minRoundGap)
 	asked, _ = plan()
 	require.Equal(t, map[string]int{"x": 1}, asked, "nobody waits for the rounds at y and z")
 	end("x")
 	end("y")
 	end("z")
 
-	l.slots[0].next, l.slots[2].next, l.slots[4].next = now.Add(beat), now.Add(beat), now.Add(beat)
+	l.slots[0].head, l.slots[2].head, l.slots[4].head = now.Add(minRoundGap), now.Add(minRoundGap), now.Add(minRoundGap)
 	began := now
-	timer.judge(timer.servers["y"], began, false, errors.New("no answer"))
-	now = now.Add(beat)
+	timer.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
+	now = now.Add(minRoundGap)
 	asked, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
 	require.False(t, handedOver())
-	require.LessOrEqual(t, wait, poll)
-	require.Equal(t, began, l.slots[3].failing, "one that was not asked is out of reach as well")
-	require.Zero(t, l.slots[0].failing)
+	require.LessOrEqual(t, wait, pollEvery)
+	require.Equal(t, began, l.slots[3].unreachableSince, "one that was not asked is out of reach as well")
+	require.Zero(t, l.slots[0].unreachableSince)
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
@@ -181,7 +181,7 @@ func TestPlanServers(t *testing.T) {
 
 	end("x")
 	end("z")
-	timer.answers(timer.servers["y"])
+	timer.endSilence(timer.servers["y"])
 	asked, _ = plan()
 	require.Equal(t, 2, asked["y"])
 	require.False(t, handedOver())
@@ -191,20 +191,20 @@ func TestPlanServers(t *testing.T) {
 func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.lines[1]
+	l := timer.bizTimers[1]
 	s := &l.slots[0]
 	rounds, _ := timer.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
 	other := timer.server("other")
-	s.server, s.seen, s.next = other, time.Time{}, now
+	s.server, s.lastPoll, s.head = other, time.Time{}, now
 	s.group = &group{line: l, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
-	timer.placeAt = now.Add(time.Hour)
+	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")
-	timer.end(before)
+	timer.endRound(before)
 	rounds, _ = timer.plan(now)
 	require.Len(t, rounds, 1)
 	require.Same(t, other, rounds[0].server)

@@ -25,26 +25,26 @@ func (t *Timer) watch(ctx context.Context) error {
 
 // orphaned notes that claims made until now and not held by us are nobody's. The
 // lock is held.
-func (t *Timer) orphaned(s *slotState) { s.orphans = t.cfg.Now() }
+func (t *Timer) markOrphans(s *slotState) { s.orphansBefore = t.cfg.Now() }
 
 // recover rolls back the claims of slots that are nobody's: of a process that
 // died, or whose settling was lost. It runs between two rounds, when no claim is
 // on its way to us. The first failure ends it: if Redis is silent, the next round
 // must notice soon; the other slots are orphaned still.
-func (t *Timer) recover(asks []asked) {
+func (t *Timer) recover(asks []polledSlot) {
 	var found map[*BizType]int
 	for _, a := range asks {
 		s := a.slot
 		t.mu.Lock()
-		before, idle, b := s.orphans, !s.owned() || s.foreign || !s.failing.IsZero(), a.group.line.BizType
+		before, idle, b := s.orphansBefore, !s.isOwned() || s.foreign || !s.unreachableSince.IsZero(), a.group.line.BizType
 		t.mu.Unlock()
 		if before.IsZero() || idle {
 			continue
 		}
 		n, err := t.recoverSlot(s, before.Add(b.Visibility))
 		t.mu.Lock()
-		if err == nil && s.orphans.Equal(before) {
-			s.orphans = time.Time{}
+		if err == nil && s.orphansBefore.Equal(before) {
+			s.orphansBefore = time.Time{}
 		}
 		t.mu.Unlock()
 		if n > 0 {
@@ -82,7 +82,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 				over = true
 				break
 			}
-			if _, held := s.held[m.JobID]; held {
+			if _, held := s.inflight[m.JobID]; held {
 				skip++
 			} else {
 				ids = append(ids, m.JobID)
@@ -90,14 +90,14 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 		}
 		t.mu.Unlock()
 		if len(ids) > 0 {
-			got := t.slots.Recover(ctx, []slots.Recovering{{Slot: s.slot, IDs: ids}})[0]
+			got := t.slots.Recover(ctx, []slots.RecoverRequest{{Slot: s.slot, IDs: ids}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}
 			n += len(got.Members)
 			t.mu.Lock()
 			for _, m := range got.Members {
-				t.sooner(s, m.At)
+				t.advanceHead(s, m.At)
 			}
 			t.mu.Unlock()
 		}
@@ -109,35 +109,35 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 
 // failed notes that a slot has been out of reach since it was asked. The lock is
 // held.
-func (t *Timer) failed(s *slotState, asked time.Time) {
-	if s.failing.IsZero() {
-		s.failing = asked
-		s.group.failing = true
+func (t *Timer) recordUnreachable(s *slotState, asked time.Time) {
+	if s.unreachableSince.IsZero() {
+		s.unreachableSince = asked
+		s.group.hasUnreachable = true
 	}
 }
 
 // giveToScan has the scan engine serve a slot until it is in reach again. The lock
 // is held.
-func (t *Timer) giveToScan(s *slotState) {
-	s.out = true
-	ring(t.handovers)
-	if t.down++; t.down == 1 {
-		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.refuses, s.server.err))
+func (t *Timer) startFallback(s *slotState) {
+	s.fallback = true
+	signal(t.fallbacks)
+	if t.fallbackSlots++; t.fallbackSlots == 1 {
+		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.writeErr, s.server.lastErr))
 	}
 }
 
 // reached notes that a slot answers. The lock is held.
-func (t *Timer) reached(s *slotState) {
-	if s.failing.IsZero() {
+func (t *Timer) recordReachable(s *slotState) {
+	if s.unreachableSince.IsZero() {
 		return
 	}
-	s.failing, s.group.repairs = time.Time{}, true
-	s.counted, s.look = time.Time{}, true // claims that were cut off show in their number, now or at the next look
-	if s.out {
-		s.out = false
-		s.lose()
-		ring(t.repairs)
-		if t.down--; t.down == 0 {
+	s.unreachableSince, s.group.needsRepair = time.Time{}, true
+	s.lastOrphanCount, s.pollNow = time.Time{}, true // claims that were cut off show in their number, now or at the next look
+	if s.fallback {
+		s.fallback = false
+		s.markLost()
+		signal(t.repairNeeded)
+		if t.fallbackSlots--; t.fallbackSlots == 0 {
 			t.cfg.Logger.Info("Redis is back: its tasks are armed again from the store")
 		}
 	}
@@ -148,21 +148,21 @@ func (t *Timer) reached(s *slotState) {
 func (t *Timer) Recheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.lines {
+	for _, l := range t.bizTimers {
 		for p := range l.slots {
-			if s := &l.slots[p]; s.owned() && !s.foreign && s.repair == "" {
-				s.repair, s.group.repairs = ReasonLost, true
+			if s := &l.slots[p]; s.isOwned() && !s.foreign && s.repairReason == "" {
+				s.repairReason, s.group.needsRepair = ReasonLost, true
 			}
 		}
 	}
-	ring(t.repairs)
+	signal(t.repairNeeded)
 }
 
 // missed notes that tasks of a slot were stored and not armed. The lock is held.
-func (t *Timer) missed(s *slotState) {
-	s.missed = true
-	if s.owned() && !s.foreign {
-		s.repair, s.group.repairs = ReasonLost, true // once it is in reach
+func (t *Timer) recordUnarmed(s *slotState) {
+	s.unarmed = true
+	if s.isOwned() && !s.foreign {
+		s.repairReason, s.group.needsRepair = ReasonLost, true // once it is in reach
 	}
 }
 
@@ -170,7 +170,7 @@ func (t *Timer) missed(s *slotState) {
 func (t *Timer) InUse() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.lines) > 0
+	return len(t.bizTimers) > 0
 }
 
 // Degraded says what users should know, "" if all is well.
@@ -178,17 +178,17 @@ func (t *Timer) Degraded() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	failing, out, foreign, slots := 0, 0, 0, 0
-	for _, l := range t.lines {
+	for _, l := range t.bizTimers {
 		for p := range l.slots {
 			s := &l.slots[p]
-			if !s.owned() {
+			if !s.isOwned() {
 				continue
 			}
 			slots++
-			if !s.failing.IsZero() {
+			if !s.unreachableSince.IsZero() {
 				failing++
 			}
-			if s.out {
+			if s.fallback {
 				out++
 			}
 			if s.foreign {
@@ -199,8 +199,8 @@ func (t *Timer) Degraded() string {
 	var said []string
 	failed := "redis does not answer for %d of %d slots"
 	for _, srv := range t.servers {
-		if srv.refuses != nil && len(srv.groups) > 0 {
-			said = append(said, fmt.Sprintf("redis refuses writes: %v", srv.refuses))
+		if srv.writeErr != nil && len(srv.groups) > 0 {
+			said = append(said, fmt.Sprintf("redis refuses writes: %v", srv.writeErr))
 			failed = "%d of %d slots are out of reach"
 			break
 		}
@@ -225,14 +225,14 @@ func (t *Timer) repair(ctx context.Context) error {
 	for {
 		t.checkMemory(ctx)
 		t.tryWrites(ctx)
-		unfilled, unmarked := t.broken()
+		unfilled, unmarked := t.findRepairs()
 		t.markAll(ctx, unmarked)
 		if len(unfilled) > 0 {
 			t.fillAll(ctx, unfilled)
 		}
 		select {
 		case <-tick.C:
-		case <-t.repairs:
+		case <-t.repairNeeded:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -246,9 +246,9 @@ const memoryEvery = 5 * time.Second
 func (t *Timer) checkMemory(ctx context.Context) {
 	t.mu.Lock()
 	now := t.cfg.Now()
-	due := !now.Before(t.memoryAt) && t.anyAnswered()
+	due := !now.Before(t.nextMemoryCheck) && t.anyAnswered()
 	if due {
-		t.memoryAt = now.Add(memoryEvery)
+		t.nextMemoryCheck = now.Add(memoryEvery)
 	}
 	t.mu.Unlock()
 	if !due {
@@ -268,11 +268,11 @@ func (t *Timer) checkMemory(ctx context.Context) {
 			}
 		}
 		t.mu.Lock()
-		didEvict, wasFull := t.evicts != "", t.full != ""
+		didEvict, wasFull := t.evictionPolicy != "", t.memoryFull != ""
 		if !all { // one that does not answer has not changed, as far as is known
-			evicts, full = cmp.Or(evicts, t.evicts), cmp.Or(full, t.full)
+			evicts, full = cmp.Or(evicts, t.evictionPolicy), cmp.Or(full, t.memoryFull)
 		}
-		t.evicts, t.full = evicts, full
+		t.evictionPolicy, t.memoryFull = evicts, full
 		t.mu.Unlock()
 		switch {
 		case !didEvict && evicts != "":
@@ -294,12 +294,12 @@ func (t *Timer) checkMemory(ctx context.Context) {
 func (t *Timer) Memory() (evicts, full string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.evicts, t.full
+	return t.evictionPolicy, t.memoryFull
 }
 
 // anyAnswered tells whether Redis was reached. The lock is held.
 func (t *Timer) anyAnswered() bool {
-	for _, l := range t.lines {
+	for _, l := range t.bizTimers {
 		for p := range l.slots {
 			if l.slots[p].answered {
 				return true

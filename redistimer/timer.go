@@ -86,64 +86,64 @@ type Timer struct {
 	cfg   Config
 	slots *slots.Slots
 
-	mu       sync.Mutex
-	lines    map[uint64]*line // by biz_type id; guarded, and so is all in them
-	topics   map[string]*line // those in lines
-	closing  map[uint64]*line // not wanted any more; something of them is in hand
-	stopping bool
+	mu        sync.Mutex
+	bizTimers map[uint64]*bizTimer // by biz_type id; guarded, and so is all in them
+	topics    map[string]*bizTimer // those in lines
+	closing   map[uint64]*bizTimer // not wanted any more; something of them is in hand
+	stopping  bool
 
-	name      string    // of this process
-	down      int       // slots that the scan engine serves because Redis is away
-	strangers time.Time // when slots of another store were last told of
-	unfilled  time.Time // when slots that cannot be filled were last told of
-	clockTold bool      // that the clock was ahead is told
-	memoryAt  time.Time // when the servers are asked for their memory again
-	evicts    string    // the policy of one that may throw away what we keep there; "": none
-	full      string    // how full one is that is full; "": none
+	name            string    // of this process
+	fallbackSlots   int       // slots that the scan engine serves because Redis is away
+	foreignLogged   time.Time // when slots of another store were last told of
+	unfilledLogged  time.Time // when slots that cannot be filled were last told of
+	clockWarned     bool      // that the clock was ahead is told
+	nextMemoryCheck time.Time // when the servers are asked for their memory again
+	evictionPolicy  string    // the policy of one that may throw away what we keep there; "": none
+	memoryFull      string    // how full one is that is full; "": none
 
-	servers map[string]*server // by address
-	placeAt time.Time          // when the slots are placed on them again
-	hearing *server            // where wake-ups are heard
-	deaf    context.CancelFunc // ends that
+	servers       map[string]*server // by address
+	nextPlacement time.Time          // when the slots are placed on them again
+	wakeServer    *server            // where wake-ups are heard
+	stopListening context.CancelFunc // ends that
 
-	calm chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
+	idle chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
 
-	wanted     chan struct{} // closed once there is a business type to serve
-	ring       chan struct{} // something changed for the next round
-	repairs    chan struct{} // there are slots to repair
-	silences   chan struct{} // a server fell silent
-	handovers  chan struct{} // see Watch
-	background sync.WaitGroup
+	hasTypes     chan struct{} // closed once there is a business type to serve
+	replan       chan struct{} // something changed for the next round
+	repairNeeded chan struct{} // there are slots to repair
+	serverSilent chan struct{} // a server fell silent
+	fallbacks    chan struct{} // see Watch
+	background   sync.WaitGroup
 
-	loads []*groupcommit.Group[claim] // by database
-	gone  *groupcommit.Group[uint64]  // job_ids
+	loads    []*groupcommit.Group[claim] // by database
+	removals *groupcommit.Group[uint64]  // job_ids
 }
 
 // New makes a Timer without business types; see SetTypes.
 func New(cfg Config) *Timer {
 	t := &Timer{
-		cfg:     cfg,
-		slots:   slots.New(cfg.Client, cfg.Prefix),
-		name:    processName(),
-		lines:   make(map[uint64]*line),
-		closing: make(map[uint64]*line),
-		servers: make(map[string]*server),
+		cfg:       cfg,
+		slots:     slots.New(cfg.Client, cfg.Prefix),
+		name:      processName(),
+		bizTimers: make(map[uint64]*bizTimer),
+		closing:   make(map[uint64]*bizTimer),
+		servers:   make(map[string]*server),
 
-		wanted:   make(chan struct{}),
-		ring:     make(chan struct{}, 1),
-		repairs:  make(chan struct{}, 1),
-		silences: make(chan struct{}, 1),
+		hasTypes:     make(chan struct{}),
+		replan:       make(chan struct{}, 1),
+		repairNeeded: make(chan struct{}, 1),
+		serverSilent: make(chan struct{}, 1),
 
-		handovers: make(chan struct{}, 1),
+		fallbacks: make(chan struct{}, 1),
 	}
 	if cfg.Nodes == nil {
-		t.cfg.Nodes = dispatch.Alone{}
+		t.cfg.Nodes = dispatch.SingleNode{}
 	}
-	t.slots.Within = answerWithin
+	t.slots.Timeout = callTimeout
 	if cfg.StoreID != nil {
 		t.slots.StoreID = cfg.StoreID
 	}
-	t.gone = groupcommit.New(1000, 1, t.flushGone)
+	t.removals = groupcommit.New(1000, 1, t.flushRemovals)
 	for range cfg.Layout.Databases {
 		t.loads = append(t.loads, groupcommit.New(1000, 2, t.flushLoads))
 	}
@@ -185,7 +185,7 @@ func (t *Timer) Close() error {
 		srv.settles.Wait()
 	}
 	t.background.Wait() // what was not settled at once
-	t.gone.Wait()
+	t.removals.Wait()
 	for _, srv := range servers {
 		srv.arms.Wait()
 	}
@@ -198,15 +198,15 @@ func (t *Timer) Close() error {
 func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		t.mu.Lock()
-		if !t.holds(partition) {
+		if !t.hasInflight(partition) {
 			t.mu.Unlock()
 			t.handOver(ctx, partition)
 			return nil
 		}
-		if t.calm == nil {
-			t.calm = make(chan struct{})
+		if t.idle == nil {
+			t.idle = make(chan struct{})
 		}
-		calm := t.calm
+		calm := t.idle
 		t.mu.Unlock()
 		select {
 		case <-calm:
@@ -217,10 +217,10 @@ func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 }
 
 // holds tells whether claims of a partition are in hand or on their way. The lock is held.
-func (t *Timer) holds(partition int) bool {
-	for _, lines := range []map[uint64]*line{t.lines, t.closing} {
+func (t *Timer) hasInflight(partition int) bool {
+	for _, lines := range []map[uint64]*bizTimer{t.bizTimers, t.closing} {
 		for _, l := range lines {
-			if s := &l.slots[partition]; s.asking || len(s.held) > 0 {
+			if s := &l.slots[partition]; s.inRound || len(s.inflight) > 0 {
 				return true
 			}
 		}
@@ -229,14 +229,14 @@ func (t *Timer) holds(partition int) bool {
 }
 
 // calmer wakes those who wait for claims to end. The lock is held.
-func (t *Timer) calmer() {
-	if t.calm != nil {
-		close(t.calm)
-		t.calm = nil
+func (t *Timer) notifyIdle() {
+	if t.idle != nil {
+		close(t.idle)
+		t.idle = nil
 	}
 }
 
-func ring(bell chan struct{}) {
+func signal(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
@@ -253,7 +253,7 @@ func (t *Timer) Skew() (ahead time.Duration, known bool) {
 			continue
 		}
 		for _, s := range srv.groups[0].slots { // guards, all of them
-			if s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
+			if s.isOwned() && s.unreachableSince.IsZero() && !s.lastPoll.IsZero() {
 				list = append(list, s.skew)
 			}
 		}

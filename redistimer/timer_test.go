@@ -150,7 +150,7 @@ func diesAndLives(t *testing.T, c *center) {
 	isKept := func() bool { return c.score(c.slots.DeadKey(c.slot(id)), id) != 0 }
 	c.eventually(isKept, "it is not among the dead")
 	// A submit's arming may come after its task was found in the store, and had died.
-	c.slots.Arm(t.Context(), []slots.Arming{{Slot: c.slot(id), Members: []slots.Member{{JobID: id, At: time.Now()}}}})
+	c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: c.slot(id), Members: []slots.Member{{JobID: id, At: time.Now()}}}})
 	c.settled(id, task.Dead)
 	c.eventually(isKept, "it is not among the dead any more")
 	open.Store(true)
@@ -240,7 +240,7 @@ func recoversLateClaims(t *testing.T, c *center) {
 	n := c.start(everything...)
 	c.filled()
 	id := n.submit(1, time.Second).JobID
-	late := c.slots.Claim(t.Context(), []slots.Claiming{
+	late := c.slots.Claim(t.Context(), []slots.ClaimRequest{
 		{Slot: c.slot(id), Limit: 10, Ahead: time.Hour, Visibility: c.biz.Visibility}})[0]
 	require.NoError(t, late.Err)
 	require.Len(t, late.Members, 1)
@@ -688,7 +688,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	var mu sync.Mutex
 	seen := make(map[slot]bool)
 	hung, down := 0, make(chan struct{}) // closed once the broken one is known to be
-	filled := make(chan int, 1) // how often the broken one was asked before
+	filled := make(chan int, 1)          // how often the broken one was asked before
 	n := c.start()
 	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
 		s := slot{p, q.Only[0]}

@@ -14,7 +14,7 @@ import (
 // silent, another is heard.
 func (t *Timer) listen(ctx context.Context) error {
 	select {
-	case <-t.wanted:
+	case <-t.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -24,16 +24,16 @@ func (t *Timer) listen(ctx context.Context) error {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
 		var via *slots.Slot
-		if t.hearing, t.deaf = t.speaker(), cancel; t.hearing != nil {
-			via = &t.hearing.groups[0].slots[0].slot
+		if t.wakeServer, t.stopListening = t.pickServer(), cancel; t.wakeServer != nil {
+			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
 		hearers.Go(func() {
 			defer cancel()
-			err := t.slots.Hear(one, via, t.wake, t.lookAgain)
+			err := t.slots.Listen(one, via, t.handleWake, t.pollAll)
 			if one.Err() == nil {
 				t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
-				_ = wait.For(one, retry)
+				_ = wait.For(one, retryEvery)
 			}
 		})
 		<-one.Done()
@@ -42,9 +42,9 @@ func (t *Timer) listen(ctx context.Context) error {
 }
 
 // speaker is a server that answers, if there is one that has slots. The lock is held.
-func (t *Timer) speaker() *server {
+func (t *Timer) pickServer() *server {
 	for _, srv := range t.servers {
-		if len(srv.groups) > 0 && srv.silent.IsZero() {
+		if len(srv.groups) > 0 && srv.silentSince.IsZero() {
 			return srv
 		}
 	}
@@ -52,47 +52,47 @@ func (t *Timer) speaker() *server {
 }
 
 // rehear has another server heard if the one that is does not speak any more. The lock is held.
-func (t *Timer) rehear() {
-	if t.deaf == nil || t.speaker() == nil {
+func (t *Timer) relisten() {
+	if t.stopListening == nil || t.pickServer() == nil {
 		return
 	}
-	if h := t.hearing; h == nil || len(h.groups) == 0 || !h.silent.IsZero() {
-		t.deaf()
+	if h := t.wakeServer; h == nil || len(h.groups) == 0 || !h.silentSince.IsZero() {
+		t.stopListening()
 	}
 }
 
 // lookAgain has all slots asked: wake-ups may have been missed.
-func (t *Timer) lookAgain() {
+func (t *Timer) pollAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, srv := range t.servers {
-		srv.look()
+		srv.pollAll()
 	}
-	ring(t.ring)
+	signal(t.replan)
 }
 
-func (t *Timer) wake(slot slots.Slot, at time.Time) {
+func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.topics[slot.Topic]; l != nil && slot.Partition >= 0 && slot.Partition < len(l.slots) {
-		t.sooner(&l.slots[slot.Partition], at)
+		t.advanceHead(&l.slots[slot.Partition], at)
 	}
 }
 
 // sooner notes that a slot has a task due then. The lock is held.
-func (t *Timer) sooner(s *slotState, at time.Time) {
-	if !s.owned() || s.foreign {
+func (t *Timer) advanceHead(s *slotState, at time.Time) {
+	if !s.isOwned() || s.foreign {
 		return
 	}
-	if s.heard.IsZero() || at.Before(s.heard) {
-		s.heard = at
+	if s.announcedHead.IsZero() || at.Before(s.announcedHead) {
+		s.announcedHead = at
 	}
-	if s.next.IsZero() || at.Before(s.next) {
-		if s.parked.IsZero() {
-			s.parked = s.next
+	if s.head.IsZero() || at.Before(s.head) {
+		if s.displacedHead.IsZero() {
+			s.displacedHead = s.head
 		}
-		s.next = at
-		s.group.changed()
-		ring(t.ring)
+		s.head = at
+		s.group.planAgain()
+		signal(t.replan)
 	}
 }

@@ -219,12 +219,12 @@ func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 			ids = append(ids, r.insert(orders, r.bizID(3, 1), 0))
 		}
 		r.run() // four are in memory
-		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 4, ResumePoints: 1}, r.queue.Stats(orders))
 		r.faults.set(func(f *faults) { f.broken = inDatabase(1) })
 		r.work(0)
 		r.after(time.Second)
 		require.Equal(t, 1, r.log.count("partition not read on; the next tick will"))
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 		r.faults.set(func(f *faults) { f.broken = nil })
 		r.after(10 * time.Second)
 		r.ranAll(ids)

@@ -50,7 +50,7 @@ type rig struct {
 	passes  *passes
 	log     *logbook
 	start   time.Time
-	lanes   map[uint64]queue.Lane
+	lanes   map[uint64]queue.Consumer
 
 	mu  sync.Mutex
 	ran map[uint64][]time.Time // by job_id
@@ -101,9 +101,9 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 		queue:  queue.New(queue.Config{Capacity: capacity, Partitions: layout.Partitions, Now: now}),
 		faults: &faults{Store: s},
 		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
-		timer:  &timer{}, passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Lane{}, ran: map[uint64][]time.Time{},
+		timer:  &timer{}, passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Consumer{}, ran: map[uint64][]time.Time{},
 	}
-	r.lanes[orders], r.lanes[mails] = r.queue.SetLane(orders), r.queue.SetLane(mails)
+	r.lanes[orders], r.lanes[mails] = r.queue.AddType(orders), r.queue.AddType(mails)
 	r.cfg = scanner.Config{
 		Store: r.faults, Timer: r.timer, SweepAfter: 10 * time.Second, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
 		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,
@@ -170,7 +170,7 @@ func (r *rig) work(took time.Duration) {
 			for _, t := range found {
 				rows[t.JobID] = t
 			}
-			r.queue.Checked(entries, rows)
+			r.queue.ApplyChecks(entries, rows)
 		}
 	})
 	for _, l := range r.lanes {

@@ -29,7 +29,7 @@ func TestABacklogLongerThanTheLaneIsWorkedOffWithoutAnotherTick(t *testing.T) {
 				r.after(20 * time.Second)
 				r.ranAll(ids)
 				require.Len(t, r.passes.of(0), 1)
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 			})
 		})
 	}
@@ -54,7 +54,7 @@ func TestALaneThatStandsStillDoesNotHoldUpTheOthers(t *testing.T) {
 		for d := range layout.Databases {
 			require.Less(t, r.passes.of(d)[0].took, 150*time.Millisecond)
 		}
-		require.Equal(t, queue.LaneStats{Depth: 20, Behind: 4}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 20, ResumePoints: 4}, r.queue.Stats(orders))
 		require.Equal(t, 160, r.countOverdue(orders), "those that were not read are overdue, too")
 	})
 }
@@ -186,7 +186,7 @@ func TestNothingRunsTwiceWhileItIsReadAgain(t *testing.T) {
 			}
 			_, err = r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Cancelled})
 			require.NoError(t, err)
-			h.Gone()
+			h.Remove()
 			r.scanner.Tick()
 			r.after(time.Millisecond)
 		}

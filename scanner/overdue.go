@@ -12,30 +12,30 @@ import (
 
 // overdue is what the last count in a database found.
 type overdue struct {
-	mu   sync.Mutex
-	sums map[uint64]store.Overdue // by biz_type
-	rest time.Time                // no counting before then
+	mu        sync.Mutex
+	sums      map[uint64]store.Overdue // by biz_type
+	nextCount time.Time                // no counting before then
 	// since is when the first pass began that failed after the last one that succeeded; zero: the last one succeeded.
-	since time.Time
-	why   error // of the last one
+	failedSince time.Time
+	lastErr     error // of the last one
 }
 
 // unread notes a pass that failed.
-func (o *overdue) unread(began time.Time, why error) {
+func (o *overdue) recordFailure(began time.Time, why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.why = why
-	if o.since.IsZero() {
-		o.since = began
+	o.lastErr = why
+	if o.failedSince.IsZero() {
+		o.failedSince = began
 	}
 }
 
 // wasRead notes a pass that succeeded, and tells whether the one before had failed.
-func (o *overdue) wasRead() (again bool) {
+func (o *overdue) recordSuccess() (again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	again = !o.since.IsZero()
-	o.since, o.why = time.Time{}, nil
+	again = !o.failedSince.IsZero()
+	o.failedSince, o.lastErr = time.Time{}, nil
 	return again
 }
 
@@ -45,7 +45,7 @@ func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 	o := s.dbs[database].overdue
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.since, o.why
+	return o.failedSince, o.lastErr
 }
 
 // countOverdue counts the overdue rows of the partitions in which the pass saw
@@ -55,8 +55,8 @@ func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := r.cfg.Now()
-	late := r.late
-	if len(r.unknown)+len(r.db.unknown) > 0 {
+	late := r.overduePartitions
+	if len(r.unknownTypes)+len(r.db.unknownTypes) > 0 {
 		late = nil
 		for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
 			if r.cfg.Ownership.Owns(p) {
@@ -64,12 +64,12 @@ func (r *scan) countOverdue(ctx context.Context) {
 			}
 		}
 	}
-	if len(late) > 0 && start.Before(o.rest) {
+	if len(late) > 0 && start.Before(o.nextCount) {
 		return
 	}
 	defer func() {
 		now := r.cfg.Now()
-		o.rest = now.Add(9 * now.Sub(start))
+		o.nextCount = now.Add(9 * now.Sub(start))
 	}()
 	sums := make(map[uint64]store.Overdue)
 	for _, p := range late {
@@ -84,7 +84,7 @@ func (r *scan) countOverdue(ctx context.Context) {
 			sums[b] = sums[b].Add(sum)
 		}
 	}
-	r.db.unknown = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
+	r.db.unknownTypes = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sums = sums

@@ -15,33 +15,33 @@ import (
 // patience is how long a pass waits for room in a full lane before it goes on
 // without that lane. A lane that moves has room again within it; a lane that
 // stands still must not hold up the others.
-const patience = 100 * time.Millisecond
+const roomTimeout = 100 * time.Millisecond
 
 // refillers is how many partitions are read on at the same time.
-const refillers = 2
+const parallelRefills = 2
 
 // scan is one pass over a database.
 type scan struct {
 	*Scanner
-	db      *database
-	types   *task.Types
-	until   time.Time
-	full    []uint64 // business types whose lane stood still: left behind
-	unknown []uint64 // business types that are not configured
-	late    []int    // partitions with overdue rows
+	db                *database
+	types             *task.Types
+	until             time.Time
+	fullTypes         []uint64 // business types whose lane stood still: left behind
+	unknownTypes      []uint64 // business types that are not configured
+	overduePartitions []int    // partitions with overdue rows
 
-	waited map[uint64]time.Duration // for room in the lanes, by business type
-	whole  bool                     // every partition is read from the start
-	roomed time.Duration            // the sum of waited
+	roomWaits map[uint64]time.Duration // for room in the lanes, by business type
+	readAll   bool                     // every partition is read from the start
+	roomWait  time.Duration            // the sum of waited
 }
 
 // costly is a partition that takes long to read because of rows that are left
 // out: of business types that are not configured, are the Timer's, or whose lane
 // stands still. Their due rows lie before all others in the index.
-type costly struct {
-	at   time.Time     // when it was read whole
-	took time.Duration // to read
-	late bool          // it had overdue rows
+type costlyPartition struct {
+	readAt     time.Time     // when it was read whole
+	took       time.Duration // to read
+	hadOverdue bool          // it had overdue rows
 }
 
 const (
@@ -58,21 +58,21 @@ var errNotReadable = errors.New("the database is out of reach")
 // pass reads all owned partitions of a database once, and tells how many it read. After
 // a pass that gave up it begins where that one ended.
 func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) {
-	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{},
-		whole: db.whole.Swap(false)}
+	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), roomWaits: map[uint64]time.Duration{},
+		readAll: db.readAll.Swap(false)}
 	if db.types != run.types {
-		db.types, db.unknown = run.types, nil // what is unknown still is told of once more
+		db.types, db.unknownTypes = run.types, nil // what is unknown still is told of once more
 	}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
 	var failed []error
 	for range end - first {
-		p := first + db.next
+		p := first + db.nextPartition
 		owned := s.cfg.Ownership.Owns(p)
 		if owned && !s.cfg.Store.Readable(db.index) {
 			failed = append(failed, errNotReadable)
 			break
 		}
-		db.next = (db.next + 1) % (end - first)
+		db.nextPartition = (db.nextPartition + 1) % (end - first)
 		if !owned {
 			continue
 		}
@@ -87,8 +87,8 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 		read++
 	}
 	if len(failed) > 0 {
-		if run.whole {
-			db.whole.Store(true)
+		if run.readAll {
+			db.readAll.Store(true)
 		}
 		return read, errors.Join(failed...)
 	}
@@ -98,15 +98,15 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 
 // wait waits for room in a full lane and tells whether there is some. Over a
 // pass it waits for one lane no longer than a tenth of the lookahead.
-func (r *scan) wait(ctx context.Context, bizType uint64) bool {
-	if r.waited[bizType] > r.cfg.Lookahead/10 {
+func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
+	if r.roomWaits[bizType] > r.cfg.Lookahead/10 {
 		return false
 	}
 	start := r.cfg.Now()
-	room := r.cfg.Queue.WaitRoom(ctx, bizType, patience)
+	room := r.cfg.Queue.WaitRoom(ctx, bizType, roomTimeout)
 	took := r.cfg.Now().Sub(start)
-	r.waited[bizType] += took
-	r.roomed += took
+	r.roomWaits[bizType] += took
+	r.roomWait += took
 	return room
 }
 
@@ -114,34 +114,34 @@ func (r *scan) wait(ctx context.Context, bizType uint64) bool {
 // while the next one is read. Where nothing was due the last time, it looks first
 // whether something is. A costly one is read whole now and then; between, what is due since then.
 func (r *scan) partition(ctx context.Context, p int) error {
-	began, roomed := r.cfg.Now(), r.roomed
+	began, roomed := r.cfg.Now(), r.roomWait
 	var from task.Key
 	c, known := r.db.costly[p]
-	if partly := known && !r.whole && began.Sub(c.at) < costlyShare*c.took; partly {
-		from.ActionTime = c.at.Add(-costlyOverlap)
-		if c.late && !slices.Contains(r.late, p) {
-			r.late = append(r.late, p)
+	if partly := known && !r.readAll && began.Sub(c.readAt) < costlyShare*c.took; partly {
+		from.ActionTime = c.readAt.Add(-costlyOverlap)
+		if c.hadOverdue && !slices.Contains(r.overduePartitions, p) {
+			r.overduePartitions = append(r.overduePartitions, p)
 		}
 	} else {
-		r.cfg.Queue.ReadAnew(p, r.full)
+		r.cfg.Queue.ClearResume(p, r.fullTypes)
 	}
-	if err := r.due(ctx, p, from); err != nil {
+	if err := r.readDue(ctx, p, from); err != nil {
 		return err
 	}
 	if from.ActionTime.IsZero() {
 		delete(r.db.costly, p)
-		if took := r.cfg.Now().Sub(began) - (r.roomed - roomed); took >= r.cfg.Costly {
-			r.db.costly[p] = costly{at: began, took: took, late: slices.Contains(r.late, p)}
+		if took := r.cfg.Now().Sub(began) - (r.roomWait - roomed); took >= r.cfg.Costly {
+			r.db.costly[p] = costlyPartition{readAt: began, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
 		}
 	}
 	return nil
 }
 
 // due reads what is due in a partition from a place on.
-func (r *scan) due(ctx context.Context, p int, from task.Key) error {
-	timed, scanned := r.engines(p)
+func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
+	timed, scanned := r.splitTypes(p)
 	var swept error
-	if r.db.idle[p] || len(timed) > 0 {
+	if r.db.empty[p] || len(timed) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err != nil || none || next.After(r.until) {
 			return err
@@ -156,38 +156,38 @@ func (r *scan) due(ctx context.Context, p int, from task.Key) error {
 
 // offerDue brings what is due, but for some business types, into the queue.
 func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.Key) error {
-	for _, b := range r.full {
-		r.cfg.Queue.LeaveBehind(b, p, task.Key{})
+	for _, b := range r.fullTypes {
+		r.cfg.Queue.SetResume(b, p, task.Key{})
 	}
 	pages := r.cfg.Store.DuePages(p, store.Due{
 		Until:   r.until,
 		From:    from,
-		Except:  slices.Concat(r.full, r.unknown, except),
+		Except:  slices.Concat(r.fullTypes, r.unknownTypes, except),
 		PerPage: r.cfg.Batch,
 	})
-	late := len(r.full) > 0
+	late := len(r.fullTypes) > 0
 	for first := true; ; first = false {
 		turnedAway, end, err := r.page(ctx, p, pages, &late)
 		if err != nil {
 			return err
 		}
-		r.db.idle[p] = first && end
-		if r.lost(p) {
+		r.db.empty[p] = first && end
+		if r.dropIfLost(p) {
 			return nil
 		}
 		if end {
 			break
 		}
 		for _, b := range turnedAway {
-			if !r.wait(ctx, b) && !slices.Contains(r.full, b) {
-				r.full = append(r.full, b)
+			if !r.waitRoom(ctx, b) && !slices.Contains(r.fullTypes, b) {
+				r.fullTypes = append(r.fullTypes, b)
 				pages.Except(b)
-				r.leaveRest(pages, b, p)
+				r.setResume(pages, b, p)
 			}
 		}
 	}
-	if late && !slices.Contains(r.late, p) {
-		r.late = append(r.late, p)
+	if late && !slices.Contains(r.overduePartitions, p) {
+		r.overduePartitions = append(r.overduePartitions, p)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (turnedAway []uint64, end bool, err error) {
 	read := r.cfg.Queue.BeginRead(p)
 	defer read.End()
-	page, err := r.next(ctx, r.db.index, pages)
+	page, err := r.nextPage(ctx, r.db.index, pages)
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
@@ -206,7 +206,7 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	for i := range page {
 		t := &page[i]
 		if _, known := r.types.ByID(t.BizType); !known {
-			r.leaveOut(pages, t)
+			r.skipUnknown(pages, t)
 			continue
 		}
 		*late = *late || t.ActionTime.Before(overdueBefore)
@@ -216,13 +216,13 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 }
 
 // leaveOut stops reading rows of a business type that is not configured.
-func (r *scan) leaveOut(pages *store.DuePages, t *task.Task) {
-	if slices.Contains(r.unknown, t.BizType) {
+func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
+	if slices.Contains(r.unknownTypes, t.BizType) {
 		return
 	}
-	r.unknown = append(r.unknown, t.BizType)
+	r.unknownTypes = append(r.unknownTypes, t.BizType)
 	pages.Except(t.BizType)
-	if slices.Contains(r.db.unknown, t.BizType) {
+	if slices.Contains(r.db.unknownTypes, t.BizType) {
 		return // it was told of
 	}
 	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
@@ -231,7 +231,7 @@ func (r *scan) leaveOut(pages *store.DuePages, t *task.Task) {
 
 // engines lists the business types that the Timer serves in a partition, and
 // tells whether there are others, which are scanned.
-func (r *scan) engines(p int) (timed []uint64, scanned bool) {
+func (r *scan) splitTypes(p int) (timed []uint64, scanned bool) {
 	for _, b := range r.types.All() {
 		if r.serves(b.ID, p) {
 			scanned = true
@@ -249,7 +249,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 	if len(timed) == 0 || next.After(until) {
 		return nil
 	}
-	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
+	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknownTypes)}
 	rest := timed // in the order of all types
 	for _, b := range r.types.All() {
 		if len(rest) > 0 && rest[0] == b.ID {
@@ -259,7 +259,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		}
 	}
 	pages := r.cfg.Store.DuePages(p, due)
-	page, err := r.next(ctx, r.db.index, pages)
+	page, err := r.nextPage(ctx, r.db.index, pages)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 			if _, known := r.types.ByID(b); known {
 				overdue = append(overdue, page[i])
 			} else {
-				r.leaveOut(pages, &page[i])
+				r.skipUnknown(pages, &page[i])
 			}
 			if !slices.Contains(due.Except, b) {
 				due.Except = append(due.Except, b)
@@ -283,12 +283,12 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		}
 		// A type whose workers stand still must not hide the others: once more without it.
 		pages = r.cfg.Store.DuePages(p, due)
-		if page, err = r.next(ctx, r.db.index, pages); err != nil {
+		if page, err = r.nextPage(ctx, r.db.index, pages); err != nil {
 			return err
 		}
 	}
 	if len(overdue) > 0 {
-		r.late = append(r.late, p)
+		r.overduePartitions = append(r.overduePartitions, p)
 		r.cfg.Timer.Sweep(ctx, p, overdue)
 	}
 	return nil
@@ -299,8 +299,8 @@ const slowPass = 2 * time.Second
 
 // next reads a page when there is a free slot. A database that fails or is slow
 // does without a slot, so it holds up nobody.
-func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
-	done, err := s.slot(ctx, database)
+func (s *Scanner) nextPage(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
+	done, err := s.acquire(ctx, database)
 	if err != nil {
 		return nil, err
 	}
@@ -308,16 +308,16 @@ func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages)
 	return pages.Next(ctx)
 }
 
-func (s *Scanner) slot(ctx context.Context, database int) (done func(), err error) {
-	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].took.Load()) >= slowPass {
+func (s *Scanner) acquire(ctx context.Context, database int) (done func(), err error) {
+	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].lastDuration.Load()) >= slowPass {
 		return func() {}, nil
 	}
-	return func() { s.slots.Release(1) }, s.slots.Acquire(ctx, 1)
+	return func() { s.statements.Release(1) }, s.statements.Acquire(ctx, 1)
 }
 
 // nextDue looks when the next task of a partition is due.
 func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err error) {
-	done, err := r.slot(ctx, r.db.index)
+	done, err := r.acquire(ctx, r.db.index)
 	if err != nil {
 		return time.Time{}, false, err
 	}
@@ -335,23 +335,23 @@ func (s *Scanner) refill(ctx context.Context) error {
 		if !s.cfg.Ownership.Owns(r.Partition) || !s.cfg.Store.Readable(s.cfg.Layout.PartitionDatabase(r.Partition)) {
 			continue // the tick finds the rows again when the database is back
 		}
-		if err := s.readOn(ctx, r); err != nil && ctx.Err() == nil {
+		if err := s.resume(ctx, r); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
 		}
 	}
 }
 
-func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
+func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 	pages := s.cfg.Store.DuePages(r.Partition, store.Due{
 		Until: s.until(), From: r.From, Only: []uint64{r.BizType}, PerPage: s.cfg.Batch,
 	})
 	for {
 		turnedAway, end, err := s.readPage(ctx, r.Partition, pages)
-		if err != nil || end || s.lost(r.Partition) {
+		if err != nil || end || s.dropIfLost(r.Partition) {
 			return err
 		}
 		if len(turnedAway) > 0 {
-			s.leaveRest(pages, r.BizType, r.Partition)
+			s.setResume(pages, r.BizType, r.Partition)
 			return nil
 		}
 	}
@@ -361,7 +361,7 @@ func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
 func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (turnedAway []uint64, end bool, err error) {
 	read := s.cfg.Queue.BeginRead(partition)
 	defer read.End()
-	page, err := s.next(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
+	page, err := s.nextPage(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
@@ -374,18 +374,18 @@ func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DueP
 
 // lost tells whether a partition was lost while it was read. The queue has taken
 // in nothing of it since, but what to read on is to be forgotten.
-func (s *Scanner) lost(p int) bool {
+func (s *Scanner) dropIfLost(p int) bool {
 	if s.cfg.Ownership.Owns(p) {
 		return false
 	}
-	s.dropLost()
+	s.dropLostPartitions()
 	return true
 }
 
 // leaveRest remembers the rows of a partition that come after the pages read so
 // far. What a lane turned away may be later than they are.
-func (s *Scanner) leaveRest(pages *store.DuePages, bizType uint64, p int) {
+func (s *Scanner) setResume(pages *store.DuePages, bizType uint64, p int) {
 	if from, more := pages.Rest(); more {
-		s.cfg.Queue.LeaveBehind(bizType, p, from)
+		s.cfg.Queue.SetResume(bizType, p, from)
 	}
 }

@@ -90,23 +90,23 @@ type Config struct {
 
 // Scanner is the scan engine of a node.
 type Scanner struct {
-	cfg   Config
-	dbs   []*database
-	slots *semaphore.Weighted
+	cfg        Config
+	dbs        []*database
+	statements *semaphore.Weighted
 }
 
 // database is the state of one database's loop.
 type database struct {
-	index   int
-	wake    chan struct{}
-	took    atomic.Int64 // nanoseconds of the last pass
-	overdue *overdue
-	idle    map[int]bool // partitions in which the last pass found nothing
-	next    int          // of its partitions: where the next pass begins
-	costly  map[int]costly
-	whole   atomic.Bool // the next pass reads everything, whatever it costs
-	types   *task.Types // of the last pass
-	unknown []uint64    // business types that are not configured and have overdue rows, as of the last count with these types
+	index         int
+	wake          chan struct{}
+	lastDuration  atomic.Int64 // nanoseconds of the last pass
+	overdue       *overdue
+	empty         map[int]bool // partitions in which the last pass found nothing
+	nextPartition int          // of its partitions: where the next pass begins
+	costly        map[int]costlyPartition
+	readAll       atomic.Bool // the next pass reads everything, whatever it costs
+	types         *task.Types // of the last pass
+	unknownTypes  []uint64    // business types that are not configured and have overdue rows, as of the last count with these types
 }
 
 // New makes a Scanner.
@@ -115,14 +115,14 @@ func New(cfg Config) *Scanner {
 		cfg.Parallel = 4
 	}
 	if cfg.Nodes == nil {
-		cfg.Nodes = dispatch.Alone{}
+		cfg.Nodes = dispatch.SingleNode{}
 	}
 	if cfg.Costly == 0 {
 		cfg.Costly = 100 * time.Millisecond
 	}
-	s := &Scanner{cfg: cfg, slots: semaphore.NewWeighted(int64(cfg.Parallel))}
+	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
-		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, idle: map[int]bool{}, costly: map[int]costly{}})
+		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, empty: map[int]bool{}, costly: map[int]costlyPartition{}})
 	}
 	return s
 }
@@ -131,11 +131,11 @@ func New(cfg Config) *Scanner {
 // partitions change.
 func (s *Scanner) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.tick(ctx) })
+	g.Go(func() error { return s.runSchedule(ctx) })
 	for _, db := range s.dbs {
 		g.Go(func() error { return s.loop(ctx, db) })
 	}
-	for range refillers {
+	for range parallelRefills {
 		g.Go(func() error { return s.refill(ctx) })
 	}
 	if s.cfg.Retention > 0 {
@@ -151,7 +151,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 			s.Tick()
 			select {
 			case <-changes:
-				s.dropLost()
+				s.dropLostPartitions()
 			case <-handovers:
 			case <-ctx.Done():
 				return ctx.Err()
@@ -165,7 +165,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 // clock each second and ticks at once when that was set back, so a step of the
 // clock never stops the scans (cron's own runner would wait until the clock has
 // caught up).
-func (s *Scanner) tick(ctx context.Context) error {
+func (s *Scanner) runSchedule(ctx context.Context) error {
 	last := s.cfg.Now()
 	next := s.cfg.Schedule.Next(last.UTC())
 	for {
@@ -179,7 +179,7 @@ func (s *Scanner) tick(ctx context.Context) error {
 		now := s.cfg.Now()
 		due := !next.IsZero() && !now.Before(next)
 		if setBack := now.Round(0).Before(last.Round(0)); due || setBack {
-			s.ask(setBack)
+			s.request(setBack)
 			next = s.cfg.Schedule.Next(now.UTC())
 		}
 		last = now
@@ -189,20 +189,20 @@ func (s *Scanner) tick(ctx context.Context) error {
 // Tick asks for a pass over every database, whatever it costs: something has
 // changed. A database whose pass is still under way makes another one right after
 // it, and only one.
-func (s *Scanner) Tick() { s.ask(true) }
+func (s *Scanner) Tick() { s.request(true) }
 
 // TickDatabase is Tick for one database.
-func (s *Scanner) TickDatabase(database int) { s.dbs[database].ask(true) }
+func (s *Scanner) TickDatabase(database int) { s.dbs[database].request(true) }
 
-func (s *Scanner) ask(whole bool) {
+func (s *Scanner) request(whole bool) {
 	for _, db := range s.dbs {
-		db.ask(whole)
+		db.request(whole)
 	}
 }
 
-func (db *database) ask(whole bool) {
+func (db *database) request(whole bool) {
 	if whole {
-		db.whole.Store(true)
+		db.readAll.Store(true)
 	}
 	select {
 	case db.wake <- struct{}{}:
@@ -211,7 +211,7 @@ func (db *database) ask(whole bool) {
 }
 
 // dropLost takes the tasks of partitions that are not ours any more out of memory.
-func (s *Scanner) dropLost() {
+func (s *Scanner) dropLostPartitions() {
 	s.cfg.Queue.DropPartitions(func(p int) bool { return !s.cfg.Ownership.Owns(p) })
 }
 
@@ -229,20 +229,20 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 			return ctx.Err()
 		}
 		took := s.cfg.Now().Sub(start)
-		db.took.Store(int64(took))
+		db.lastDuration.Store(int64(took))
 		switch {
 		case err != nil:
 			s.cfg.Observer.Scanned(db.index, took, err)
 			if s.cfg.Store.Readable(db.index) { // else it is told as such
 				s.cfg.Logger.Warn("database not scanned whole; trying again at the next tick", "database", db.index, "error", err)
 			}
-			db.overdue.unread(start, err)
+			db.overdue.recordFailure(start, err)
 		case read == 0 && s.cfg.Store.Readable(db.index): // nothing of it is ours, or not yet: that says nothing
 		case read == 0:
-			db.overdue.unread(start, errNotReadable)
+			db.overdue.recordFailure(start, errNotReadable)
 		default:
 			s.cfg.Observer.Scanned(db.index, took, nil)
-			if db.overdue.wasRead() {
+			if db.overdue.recordSuccess() {
 				s.cfg.Logger.Info("database is scanned again", "database", db.index)
 			}
 		}
@@ -284,7 +284,7 @@ const minSlack = 500 * time.Millisecond
 func (s *Scanner) until() time.Time {
 	slack := minSlack
 	for _, db := range s.dbs {
-		slack = max(slack, 2*time.Duration(db.took.Load()))
+		slack = max(slack, 2*time.Duration(db.lastDuration.Load()))
 	}
 	return s.cfg.Now().Add(s.cfg.Lookahead + min(slack, max(minSlack, s.cfg.Lookahead)))
 }

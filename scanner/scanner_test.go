@@ -25,11 +25,11 @@ func TestRowsAreReadOneTickAhead(t *testing.T) {
 			r.insert(orders, id, 15*time.Second)
 		}
 		r.run()
-		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 32}, r.queue.Stats(orders))
 		r.after(10*time.Second - time.Millisecond)
-		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 32}, r.queue.Stats(orders))
 		r.after(time.Millisecond)
-		require.Equal(t, queue.LaneStats{Depth: 48}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 48}, r.queue.Stats(orders))
 	})
 }
 
@@ -128,10 +128,10 @@ func TestTicksDuringAPassMakeOneMorePass(t *testing.T) {
 
 func TestALaneThatIsOpenedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
 	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
-		r.queue.CloseLane(orders)
+		r.queue.RemoveType(orders)
 		id := r.insert(orders, 1, 0)
 		r.run()
-		r.lanes[orders] = r.queue.SetLane(orders)
+		r.lanes[orders] = r.queue.AddType(orders)
 		r.work(0)
 		r.scanner.Tick()
 		r.after(time.Second)
@@ -144,7 +144,7 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 	bubble(t, layout, 1000, func(c *scanner.Config) { c.Batch = 4 }, func(t *testing.T, r *rig) {
 		r.work(0)
 		var known []uint64
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		for id := range uint64(64) {
 			r.insert(hidden, id, -time.Hour)
 			r.insert(pushes, id, -time.Hour) // another engine's; nothing is wrong with them
@@ -155,7 +155,7 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 		r.run()
 		r.after(time.Second)
 		r.ranAll(known)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(pushes))
 		require.Equal(t, layout.Databases, r.log.count("biz_type that is not configured"))
 		r.after(10 * time.Second)
 		require.Equal(t, layout.Databases, r.log.count("biz_type=9"), "told once")
@@ -243,7 +243,7 @@ func TestALostPartitionIsDropped(t *testing.T) {
 func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 	for name, read := range map[string]func(r *rig){
 		"by a pass": func(r *rig) { r.scanner.Tick() },
-		"on":        func(r *rig) { r.queue.LeaveBehind(orders, 1, task.Key{}) },
+		"on":        func(r *rig) { r.queue.SetResume(orders, 1, task.Key{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, layout, 1000, noTicks, func(t *testing.T, r *rig) {
@@ -261,7 +261,7 @@ func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 				read(r)
 				r.after(2 * time.Second)
 				require.True(t, once.Load())
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 			})
 		})
 	}
@@ -486,7 +486,7 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 // to it, and nothing else.
 func TestSweep(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		missed := r.insert(pushes, 1, -11*time.Second)
 		r.insert(pushes, 2, -9*time.Second)
 		r.insert(pushes, 3, 5*time.Second)
@@ -495,7 +495,7 @@ func TestSweep(t *testing.T) {
 		r.run()
 		r.after(time.Second)
 		require.Equal(t, []uint64{missed}, r.timer.swept)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(pushes))
 		r.ranAll([]uint64{order})
 	})
 }
@@ -529,7 +529,7 @@ func TestASweepReachesEveryType(t *testing.T) {
 
 func TestWhileTheOtherEngineIsOutItsTasksAreScanned(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		r.insert(pushes, 1, -time.Minute)
 		r.run()
 		r.after(time.Second)

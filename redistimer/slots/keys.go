@@ -85,7 +85,7 @@ func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 }
 
 // WakeChannel is where scripts publish that a slot's head became earlier.
-func (s *Slots) WakeChannel() string { return s.wake }
+func (s *Slots) WakeChannel() string { return s.wakeChannel }
 
 // parseWake reads what the scripts publish: "<partition> <ms> <topic>".
 func parseWake(payload string) (slot Slot, at time.Time, ok bool) {

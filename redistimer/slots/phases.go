@@ -11,13 +11,13 @@ import (
 )
 
 // Arming is tasks that are to be in a slot's store queue.
-type Arming struct {
+type ArmRequest struct {
 	Slot    Slot
 	Members []Member
 }
 
 // Armed is how an Arming went.
-type Armed struct {
+type ArmResult struct {
 	Known int // members that were in the slot already, stored or claimed
 	Err   error
 }
@@ -26,13 +26,13 @@ type Armed struct {
 // it brings up to date when they run and how often they have failed. A claimed
 // task is left alone. In a slot that is another store's nothing is armed. A dead one leaves the dead queue. A wake-up is published
 // for each slot whose head became earlier.
-func (s *Slots) Arm(ctx context.Context, list []Arming) []Armed {
+func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armAll)
 }
 
 // ArmNew is Arm that leaves alone what is in the store queue: that was armed after
 // its commit, and is fresher than rows that were read some time ago.
-func (s *Slots) ArmNew(ctx context.Context, list []Arming) []Armed {
+func (s *Slots) ArmNew(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armNew)
 }
 
@@ -42,19 +42,19 @@ var ErrForeign = errors.New("another center has the slot; give each its own redi
 // Queues that nobody uses are gone after a while: those of a topic that was renamed,
 // say. The dead queue keeps the newest.
 var (
-	queueKept = "86400"  // seconds since its slot was last served
-	deadKept  = "604800" // seconds since the last death
-	mostDead  = "10000"
+	queueTTL = "86400"  // seconds since its slot was last served
+	deadTTL  = "604800" // seconds since the last death
+	maxDead  = "10000"
 )
 
 // tooLong is a member that makes a sorted set a skiplist (zset-max-listpack-value
 // is 64 bytes). No script leaves it there.
-var tooLong = "listpack" + strings.Repeat(" ", 64)
+var longMember = "listpack" + strings.Repeat(" ", 64)
 
 // How arm.lua takes members that are in the store queue.
 var armAll, armNew = "all", "new"
 
-func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
+func (s *Slots) arm(ctx context.Context, list []ArmRequest, mode *string) []ArmResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
@@ -65,23 +65,23 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead, &keys.marker)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode, &store, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &longMember, mode, &store, &queueTTL)
 			runs.members(chunk)
 		}
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Armed, len(list))
+	answers := make([]ArmResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		a := &answers[run.of]
+		a := &answers[run.index]
 		if run.err != nil {
-			a.Err = cmp.Or(a.Err, s.failed("arm", list[run.of].Slot, run.err))
+			a.Err = cmp.Or(a.Err, s.wrapError("arm", list[run.index].Slot, run.err))
 			continue
 		}
 		known, _ := strconv.Atoi(run.reply[0])
 		if known < 0 {
-			a.Err = s.failed("arm", list[run.of].Slot, ErrForeign)
+			a.Err = s.wrapError("arm", list[run.index].Slot, ErrForeign)
 			continue
 		}
 		a.Known += known
@@ -90,7 +90,7 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 }
 
 // Claiming is a wish for a slot's due tasks.
-type Claiming struct {
+type ClaimRequest struct {
 	Slot       Slot
 	Limit      int           // at most so many; 0: only look
 	Ahead      time.Duration // claims tasks as much ahead of their time
@@ -100,7 +100,7 @@ type Claiming struct {
 }
 
 // Claimed is a slot after a Claiming.
-type Claimed struct {
+type ClaimResult struct {
 	Members []Member  // the claims, earliest first; At: when they were to run
 	Next    time.Time // of the head of the store queue; zero: it is empty
 	Claims  int       // how many tasks are claimed now, by anyone, these included
@@ -115,8 +115,8 @@ type Claimed struct {
 // Claim moves due tasks to the prepare queues of their slots: those whose time is
 // not after Redis's clock + Ahead. Of a slot whose marker names another store
 // nothing is claimed.
-func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
-	runs := newRuns(s.claims.Load(), len(list), 0)
+func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
+	runs := newRuns(s.claimScript.Load(), len(list), 0)
 	store := s.Store()
 	for i := range list {
 		c := &list[i]
@@ -129,9 +129,9 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 			runs.number(c.Ahead.Microseconds())
 			runs.number(c.Visibility.Microseconds())
 			runs.number(maxMillis)
-			runs.texts(&tooLong, &c.Marker, &store)
+			runs.texts(&longMember, &c.Marker, &store)
 			runs.number(c.Renew.Milliseconds())
-			runs.texts(&queueKept)
+			runs.texts(&queueTTL)
 			if left -= limit; left == 0 {
 				break
 			}
@@ -139,13 +139,13 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Claimed, len(list))
+	answers := make([]ClaimResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		c := &answers[run.of]
+		c := &answers[run.index]
 		c.NewServer = c.NewServer || run.isNew
 		if run.err != nil {
-			c.Err = cmp.Or(c.Err, s.failed("claim", list[run.of].Slot, run.err))
+			c.Err = cmp.Or(c.Err, s.wrapError("claim", list[run.index].Slot, run.err))
 			continue
 		}
 		c.Members = appendMembers(c.Members, run.reply[0])
@@ -163,7 +163,7 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 }
 
 // Settling is what became of a slot's tasks.
-type Settling struct {
+type SettleRequest struct {
 	Slot Slot
 	Done []uint64 // are over
 	Dead []Member // are over, and known as dead; At: time of death
@@ -173,7 +173,7 @@ type Settling struct {
 // Settle ends claims: tasks that are over leave the slot, tasks that are to run
 // again go into the store queue, and out of the dead queue, whether or not they
 // were claimed. A wake-up is published for each slot whose head became earlier.
-func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
+func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []error {
 	members := 0
 	for i := range list {
 		members += len(list[i].Done) + len(list[i].Dead) + len(list[i].Back)
@@ -184,14 +184,14 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 		rest := list[i]
 		for len(rest.Done)+len(rest.Dead)+len(rest.Back) > 0 {
 			space := perRun
-			done := cut(&rest.Done, &space)
-			dead := cut(&rest.Dead, &space)
-			back := cut(&rest.Back, &space)
+			done := takeFront(&rest.Done, &space)
+			dead := takeFront(&rest.Dead, &space)
+			back := takeFront(&rest.Back, &space)
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
-			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic)
 			runs.number(int64(len(done)))
 			runs.number(int64(len(dead)))
-			runs.texts(&queueKept, &deadKept, &mostDead)
+			runs.texts(&queueTTL, &deadTTL, &maxDead)
 			runs.ids(done)
 			for k := range dead {
 				runs.number(millis(dead[k].At))
@@ -205,7 +205,7 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 }
 
 // cut takes from the front of a list what there is space for.
-func cut[T any](list *[]T, space *int) []T {
+func takeFront[T any](list *[]T, space *int) []T {
 	n := min(len(*list), *space)
 	front := (*list)[:n]
 	*list = (*list)[n:]
@@ -214,7 +214,7 @@ func cut[T any](list *[]T, space *int) []T {
 }
 
 // Releasing is claims that are to be given back.
-type Releasing struct {
+type ReleaseRequest struct {
 	Slot    Slot
 	Members []Member
 }
@@ -222,7 +222,7 @@ type Releasing struct {
 // Release gives claims back: each goes into the store queue with the At and the
 // Attempts given. Those that are claimed no more are left alone. A wake-up is
 // published for each slot whose head became earlier.
-func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
+func (s *Slots) Release(ctx context.Context, list []ReleaseRequest) []error {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
@@ -232,7 +232,7 @@ func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
 			runs.members(chunk)
 		}
 	}
@@ -241,13 +241,13 @@ func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
 }
 
 // Recovering is claims that are to be rolled back.
-type Recovering struct {
+type RecoverRequest struct {
 	Slot Slot
 	IDs  []uint64
 }
 
 // Recovered is how a Recovering went.
-type Recovered struct {
+type RecoverResult struct {
 	Members []Member // as they are in the store queue now
 	Err     error    // what was rolled back all the same is not in Members
 }
@@ -255,7 +255,7 @@ type Recovered struct {
 // Recover rolls claims back into the store queue: nobody settled them. Each task is
 // due at once and keeps its attempts. What is not claimed is left alone. A wake-up is
 // published for each slot whose head became earlier.
-func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
+func (s *Slots) Recover(ctx context.Context, list []RecoverRequest) []RecoverResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].IDs)
@@ -265,18 +265,18 @@ func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].IDs, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
 			runs.ids(chunk)
 		}
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Recovered, len(list))
+	answers := make([]RecoverResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		r := &answers[run.of]
+		r := &answers[run.index]
 		if run.err != nil {
-			r.Err = cmp.Or(r.Err, s.failed("recover", list[run.of].Slot, run.err))
+			r.Err = cmp.Or(r.Err, s.wrapError("recover", list[run.index].Slot, run.err))
 			continue
 		}
 		r.Members = appendMembers(r.Members, run.reply[0])
@@ -294,7 +294,7 @@ func (s *Slots) Prepared(ctx context.Context, slot Slot, offset, limit int) ([]M
 	defer cancel()
 	claims, err := s.client.ZRangeWithScores(ctx, s.PrepareKey(slot), int64(offset), int64(offset+limit-1)).Result()
 	if err != nil {
-		return nil, s.failed("list the claims of", slot, err)
+		return nil, s.wrapError("list the claims of", slot, err)
 	}
 	members := make([]Member, 0, len(claims))
 	for _, c := range claims {

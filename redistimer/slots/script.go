@@ -17,7 +17,7 @@ import (
 // script is one of the files in lua/.
 type script struct {
 	text, sha string
-	answers   int // length of the list that it returns; its last element is never empty
+	replyLen  int // length of the list that it returns; its last element is never empty
 	// once: run again it does something else, so it must not be sent a second time
 	// when only the answer to the first was lost.
 	once bool
@@ -25,7 +25,7 @@ type script struct {
 
 func newScript(text string, answers int, once bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), answers: answers, once: once}
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), replyLen: answers, once: once}
 }
 
 var (
@@ -66,13 +66,13 @@ type runs struct {
 
 // run is one run of a script, on one slot.
 type run struct {
-	of    int // index in the caller's list of what it is a part of
-	from  int // in runs.args
-	args  []any
-	ended bool
-	isNew bool // the server did not know the script
-	reply []string
-	err   error
+	index    int // index in the caller's list of what it is a part of
+	argsFrom int // in runs.args
+	args     []any
+	done     bool
+	isNew    bool // the server did not know the script
+	reply    []string
+	err      error
 }
 
 // newRuns expects so many slots and members.
@@ -99,7 +99,7 @@ var (
 
 // begin starts a run; what is added from here on are its arguments.
 func (r *runs) begin(of int, keys ...*string) {
-	r.list = append(r.list, run{of: of, from: len(r.args)})
+	r.list = append(r.list, run{index: of, argsFrom: len(r.args)})
 	r.texts(&evalsha, &r.script.sha, &keyCounts[len(keys)])
 	r.texts(keys...)
 }
@@ -146,15 +146,15 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 	to := len(r.args)
 	for i := len(r.list) - 1; i >= 0; i-- {
 		one := &r.list[i]
-		one.args = r.args[one.from:to:to]
-		to = one.from
+		one.args = r.args[one.argsFrom:to:to]
+		to = one.argsFrom
 	}
 	cmds := make([]*redis.StringSliceCmd, len(r.list))
 	deadline := time.Now().Add(tryAgainFor)
 	for pause := tryAgainAfter; ; pause *= 2 {
 		pipe := client.Pipeline()
 		for i := range r.list {
-			if one := &r.list[i]; !one.ended {
+			if one := &r.list[i]; !one.done {
 				cmds[i] = redis.NewStringSliceCmd(ctx, one.args...)
 				_ = pipe.Process(ctx, r.script.send(cmds[i]))
 			}
@@ -162,7 +162,7 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 		_, err := pipe.Exec(ctx)
 		var unknown, moving bool
 		for i := range r.list {
-			if one := &r.list[i]; !one.ended {
+			if one := &r.list[i]; !one.done {
 				u, m := r.script.read(one, cmds[i], err)
 				unknown, moving = unknown || u, moving || m
 			}
@@ -183,8 +183,8 @@ func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unkn
 	switch {
 	// An answer counts whatever the error: a cluster client whose context ends
 	// while it tries one node again puts that error on the commands of all.
-	case len(reply) == sc.answers && reply[sc.answers-1] != "":
-		one.reply, one.err, one.ended = reply, nil, true
+	case len(reply) == sc.replyLen && reply[sc.replyLen-1] != "":
+		one.reply, one.err, one.done = reply, nil, true
 		return false, false
 	case redis.HasErrorPrefix(err, "NOSCRIPT") && one.args[0] == any(&evalsha):
 		one.args[0], one.args[1] = &eval, &sc.text
@@ -192,7 +192,7 @@ func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unkn
 	case redis.IsTryAgainError(err):
 		moving = true
 	default:
-		one.ended = true
+		one.done = true
 	}
 	one.err = cmp.Or(err, pipeErr, errNoAnswer)
 	return unknown, moving

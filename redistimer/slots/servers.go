@@ -31,7 +31,7 @@ func (s *Slots) ServerOf(slot Slot) (addr string, known bool) {
 	if !ok {
 		return "", true
 	}
-	master, err := cluster.MasterForKey(over, s.StoreKey(slot))
+	master, err := cluster.MasterForKey(canceled, s.StoreKey(slot))
 	if err != nil {
 		return "", false
 	}
@@ -39,7 +39,7 @@ func (s *Slots) ServerOf(slot Slot) (addr string, known bool) {
 }
 
 // over is a context that has ended: who gets it does not wait.
-var over = func() context.Context {
+var canceled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -69,10 +69,10 @@ func (s *Slots) Refresh() {
 
 // bound limits how long a call may take.
 func (s *Slots) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.Within == 0 {
+	if s.Timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, s.Within)
+	return context.WithTimeout(ctx, s.Timeout)
 }
 
 func (s *Slots) exec(ctx context.Context, r *runs) {

@@ -26,12 +26,12 @@ import (
 // Redis is an index that may be lost at any time.
 // All methods may be called from many goroutines, also for one slot.
 type Slots struct {
-	client  redis.UniversalClient
-	keys    keyring
-	wake    string
-	Within  time.Duration          // bounds each call; 0: only its context does
-	claims  atomic.Pointer[script] // claim.lua as nobody else sends it: a server that lacks it is new to us
-	StoreID func() string          // "": not known yet
+	client      redis.UniversalClient
+	keys        keyring
+	wakeChannel string
+	Timeout     time.Duration          // bounds each call; 0: only its context does
+	claimScript atomic.Pointer[script] // claim.lua as nobody else sends it: a server that lacks it is new to us
+	StoreID     func() string          // "": not known yet
 }
 
 // New makes the slots of a Redis server, a Sentinel group or a cluster. The
@@ -39,24 +39,24 @@ type Slots struct {
 // braces. The client remains the caller's, to close.
 func New(client redis.UniversalClient, prefix string) *Slots {
 	s := &Slots{
-		client:  client,
-		keys:    keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
-		wake:    prefix + "toc:wake",
-		StoreID: func() string { return "" },
+		client:      client,
+		keys:        keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
+		wakeChannel: prefix + "toc:wake",
+		StoreID:     func() string { return "" },
 	}
-	s.claims.Store(nameClaims())
+	s.claimScript.Store(newClaimScript())
 	return s
 }
 
-func nameClaims() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
+func newClaimScript() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
 
 // Rename makes every server new to us but the one that is asked now: the server before
 // it may come back, and lack what was written meanwhile.
-func (s *Slots) Rename() {
+func (s *Slots) ForgetServers() {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
-	if sc := nameClaims(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
-		s.claims.Store(sc)
+	if sc := newClaimScript(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
+		s.claimScript.Store(sc)
 	}
 }
 
@@ -67,36 +67,36 @@ const UnknownStore = "-"
 func (s *Slots) Store() string { return cmp.Or(s.StoreID(), UnknownStore) }
 
 // Marking is a change of a slot's marker.
-type Marking struct {
-	Slot  Slot
-	Over  string // the marker that must be there; "": any but another store's, or none
-	Value string
-	Lasts time.Duration
+type MarkRequest struct {
+	Slot   Slot
+	Expect string // the marker that must be there; "": any but another store's, or none
+	Value  string
+	TTL    time.Duration
 }
 
 // Marked is how a Marking went.
-type Marked struct {
+type MarkResult struct {
 	Set bool // false: another marker is there, or none that had to be
 	Err error
 }
 
 // Mark changes the markers of slots.
-func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
+func (s *Slots) Mark(ctx context.Context, list []MarkRequest) []MarkResult {
 	runs := newRuns(markScript, len(list), 0)
 	store := s.Store()
 	for i := range list {
 		m := &list[i]
 		runs.begin(i, &s.keys.of(m.Slot).marker)
-		runs.texts(&m.Over, &store, &m.Value)
-		runs.number(m.Lasts.Milliseconds())
+		runs.texts(&m.Expect, &store, &m.Value)
+		runs.number(m.TTL.Milliseconds())
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Marked, len(list))
+	answers := make([]MarkResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		if a := &answers[run.of]; run.err != nil {
-			a.Err = s.failed("mark", list[run.of].Slot, run.err)
+		if a := &answers[run.index]; run.err != nil {
+			a.Err = s.wrapError("mark", list[run.index].Slot, run.err)
 		} else {
 			a.Set = run.reply[0] == "1"
 		}
@@ -128,7 +128,7 @@ func (s *Slots) Markers(ctx context.Context, list []Slot) ([]string, error) {
 	for i, cmd := range cmds {
 		text, err := cmd.Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, s.failed("read the marker of", list[i], err)
+			return nil, s.wrapError("read the marker of", list[i], err)
 		}
 		texts[i] = text
 	}
@@ -162,7 +162,7 @@ func (s *Slots) each(ctx context.Context, act string, slots []Slot, commands fun
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
 			slot := i / perSlot
-			errs[slot] = cmp.Or(errs[slot], s.failed(act, slots[slot], err))
+			errs[slot] = cmp.Or(errs[slot], s.wrapError(act, slots[slot], err))
 		}
 	}
 	return errs
@@ -173,13 +173,13 @@ func (s *Slots) errors(act string, runs *runs, n int, slot func(int) Slot) []err
 	errs := make([]error, n)
 	for i := range runs.list {
 		if run := &runs.list[i]; run.err != nil {
-			errs[run.of] = cmp.Or(errs[run.of], s.failed(act, slot(run.of), run.err))
+			errs[run.index] = cmp.Or(errs[run.index], s.wrapError(act, slot(run.index), run.err))
 		}
 	}
 	return errs
 }
 
-func (s *Slots) failed(act string, slot Slot, err error) error {
+func (s *Slots) wrapError(act string, slot Slot, err error) error {
 	return fmt.Errorf("%s slot %s: %w", act, s.StoreKey(slot), err)
 }
 
@@ -235,7 +235,7 @@ func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, er
 // returns; at is when the slot's head is due now. It hears them by the server of the slot via, nil: any. f is
 // called by one goroutine and must be quick; so must be begun, which is called whenever it is subscribed, for the
 // first time or again. After a lost connection the client subscribes again by itself; what is published meanwhile is lost.
-func (s *Slots) Hear(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
+func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
 	subscribe := s.client.Subscribe
 	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {
 		master, err := cluster.MasterForKey(ctx, s.StoreKey(*via))
@@ -244,7 +244,7 @@ func (s *Slots) Hear(ctx context.Context, via *Slot, f func(slot Slot, at time.T
 		}
 		subscribe = master.Subscribe
 	}
-	sub := subscribe(ctx, s.wake)
+	sub := subscribe(ctx, s.wakeChannel)
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1000))
 	defer func() {
 		_ = sub.Close()

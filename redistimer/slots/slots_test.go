@@ -169,15 +169,15 @@ func score(at time.Time, attempts int) string {
 
 func (r *slotRig) arm(t tester, slot slots.Slot, members ...slots.Member) int {
 	t.Helper()
-	answers := r.Arm(t.Context(), []slots.Arming{{Slot: slot, Members: members}})
+	answers := r.Arm(t.Context(), []slots.ArmRequest{{Slot: slot, Members: members}})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0].Known
 }
 
-func (r *slotRig) claim(t tester, c slots.Claiming) slots.Claimed {
+func (r *slotRig) claim(t tester, c slots.ClaimRequest) slots.ClaimResult {
 	t.Helper()
-	answers := r.Claim(t.Context(), []slots.Claiming{c})
+	answers := r.Claim(t.Context(), []slots.ClaimRequest{c})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
@@ -186,17 +186,17 @@ func (r *slotRig) claim(t tester, c slots.Claiming) slots.Claimed {
 // claimAll claims what is due for an hour, at most 1000.
 func (r *slotRig) claimAll(t tester, slot slots.Slot) []slots.Member {
 	t.Helper()
-	return r.claim(t, slots.Claiming{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
+	return r.claim(t, slots.ClaimRequest{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
 }
 
-func (r *slotRig) settle(t tester, s slots.Settling) {
+func (r *slotRig) settle(t tester, s slots.SettleRequest) {
 	t.Helper()
-	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.Settling{s}))
+	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.SettleRequest{s}))
 }
 
-func (r *slotRig) recover(t tester, what slots.Recovering) slots.Recovered {
+func (r *slotRig) recover(t tester, what slots.RecoverRequest) slots.RecoverResult {
 	t.Helper()
-	answers := r.Recover(t.Context(), []slots.Recovering{what})
+	answers := r.Recover(t.Context(), []slots.RecoverRequest{what})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
@@ -204,9 +204,9 @@ func (r *slotRig) recover(t tester, what slots.Recovering) slots.Recovered {
 
 // mark sets markers that last.
 func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []error {
-	var list []slots.Marking
+	var list []slots.MarkRequest
 	for _, slot := range many {
-		list = append(list, slots.Marking{Slot: slot, Value: value, Lasts: time.Hour})
+		list = append(list, slots.MarkRequest{Slot: slot, Value: value, TTL: time.Hour})
 	}
 	errs := make([]error, len(many))
 	for i, m := range r.Mark(ctx, list) {
@@ -220,7 +220,7 @@ func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []e
 // now is Redis's clock.
 func (r *slotRig) now(t tester) time.Time {
 	t.Helper()
-	return r.claim(t, slots.Claiming{Slot: orders}).Now
+	return r.claim(t, slots.ClaimRequest{Slot: orders}).Now
 }
 
 // masters calls f for every server.

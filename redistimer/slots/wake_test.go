@@ -32,7 +32,7 @@ func (r *slotRig) listen(t testing.TB) *listener {
 	l := &listener{heard: make(chan wakeUp, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Hear(ctx, nil, l.hear, func() {}) }()
+	go func() { ended <- r.Listen(ctx, nil, l.hear, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
@@ -76,17 +76,17 @@ func (s slotSuite) wakes(t *testing.T) {
 		}
 	}
 	armNew := func(m slots.Member) {
-		require.NoError(t, r.ArmNew(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{m}}})[0].Err)
+		require.NoError(t, r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{m}}})[0].Err)
 	}
 	release := func(m slots.Member) {
-		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: []slots.Member{m}}}))
+		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{m}}}))
 	}
 	claim := func() {
 		t.Helper()
-		require.Len(t, r.claim(t, slots.Claiming{Slot: orders, Limit: 1, Ahead: 48 * time.Hour, Visibility: time.Hour}).Members, 1)
+		require.Len(t, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 1, Ahead: 48 * time.Hour, Visibility: time.Hour}).Members, 1)
 	}
 	back := func(m slots.Member) {
-		r.settle(t, slots.Settling{Slot: orders, Back: []slots.Member{m}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Back: []slots.Member{m}})
 	}
 
 	act(true, at(50), func() { r.arm(t, orders, member(1, at(60), 1), member(2, at(50), 0)) })
@@ -108,13 +108,13 @@ func (s slotSuite) wakes(t *testing.T) {
 	act(false, at(49), func() { back(member(5, at(49), 1)) })
 	act(true, at(46), func() { back(member(5, at(46), 1)) })
 	act(false, at(46), func() {
-		r.settle(t, slots.Settling{Slot: orders, Done: []uint64{5}, Back: []slots.Member{member(7, at(46), 0)}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{5}, Back: []slots.Member{member(7, at(46), 0)}})
 	})
 	act(false, at(46), func() {
-		r.settle(t, slots.Settling{Slot: orders, Done: []uint64{1}, Dead: []slots.Member{member(3, at(0), 0)}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{1}, Dead: []slots.Member{member(3, at(0), 0)}})
 	})
 	act(false, at(49), func() { claim() }) // 7
-	recovered := r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{7}}).Members
+	recovered := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{7}}).Members
 	require.Len(t, recovered, 1)
 	want = append(want, wakeUp{orders, recovered[0].At})
 	act(true, time.UnixMilli(0).UTC(), func() { r.arm(t, orders, member(8, time.Time{}, 0)) })
@@ -153,6 +153,6 @@ func TestWakesOfAClosedClient(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: testrig.Redis(t).Addr()})
 	require.NoError(t, client.Close())
-	err := slots.New(client, "").Hear(t.Context(), nil, func(slots.Slot, time.Time) {}, func() {})
+	err := slots.New(client, "").Listen(t.Context(), nil, func(slots.Slot, time.Time) {}, func() {})
 	require.ErrorIs(t, err, redis.ErrClosed)
 }
