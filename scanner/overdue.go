@@ -10,17 +10,18 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// overdue is what the last count in a database found.
+// overdue is the result of the last count in a database.
 type overdue struct {
 	mu        sync.Mutex
 	sums      map[uint64]store.Overdue // by biz_type
-	nextCount time.Time                // no counting before then
-	// since is when the first pass began that failed after the last one that succeeded; zero: the last one succeeded.
+	nextCount time.Time                // the earliest time of the next count
+	// failedSince is the start of the first pass that failed after the last success. Zero: the last pass
+	// succeeded.
 	failedSince time.Time
-	lastErr     error // of the last one
+	lastErr     error // of the last failed pass
 }
 
-// unread notes a pass that failed.
+// recordFailure records a failed pass.
 func (o *overdue) recordFailure(began time.Time, why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -30,7 +31,7 @@ func (o *overdue) recordFailure(began time.Time, why error) {
 	}
 }
 
-// wasRead notes a pass that succeeded, and tells whether the one before had failed.
+// recordSuccess records a successful pass, and reports whether the one before had failed.
 func (o *overdue) recordSuccess() (again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -39,8 +40,8 @@ func (o *overdue) recordSuccess() (again bool) {
 	return again
 }
 
-// UnreadSince tells since when a database has not been read whole, and why; zero: it was. What has
-// become due in it since is not in Overdue.
+// UnreadSince returns since when a database could not be read completely, and why. It returns zero if the last
+// pass read it. Overdue lacks the tasks that have become due in the database since then.
 func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 	o := s.dbs[database].overdue
 	o.mu.Lock()
@@ -48,10 +49,9 @@ func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 	return o.failedSince, o.lastErr
 }
 
-// countOverdue counts the overdue rows of the partitions in which the pass saw
-// some; an idle store costs nothing. Rows of business types that are not configured are
-// counted in all of them: a pass leaves them out where it can. Counting takes at most a
-// tenth of the time. If it fails, the last count stands.
+// countOverdue counts the overdue rows of the partitions in which the pass saw some, so an idle store costs
+// nothing. Rows of unknown business types are counted in all partitions, because a pass skips them where it
+// can. Counting takes at most a tenth of the time. If it fails, the last count stands.
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := r.cfg.Now()
@@ -90,8 +90,8 @@ func (r *scan) countOverdue(ctx context.Context) {
 	o.sums = sums
 }
 
-// Overdue sums up, by biz_type, the pending tasks of this node whose time has
-// passed, as of the last passes; those of business types that are not configured, too.
+// Overdue sums up the pending tasks of this node whose time has passed, by biz_type, as of the last passes. It
+// includes business types that are not configured.
 func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	total := make(map[uint64]store.Overdue)
 	for _, db := range s.dbs {

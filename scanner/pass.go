@@ -12,56 +12,54 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// patience is how long a pass waits for room in a full lane before it goes on
-// without that lane. A lane that moves has room again within it; a lane that
-// stands still must not hold up the others.
+// roomTimeout is how long a pass waits for room in the full queue of a business type. If the workers make
+// progress, there is room within that time. If they stand still, the pass goes on with the other types.
 const roomTimeout = 100 * time.Millisecond
 
-// refillers is how many partitions are read on at the same time.
+// parallelRefills is the number of partitions whose reading is resumed at the same time.
 const parallelRefills = 2
 
-// scan is one pass over a database.
+// scan is one pass over a database, or a part of it.
 type scan struct {
 	*Scanner
 	db                *database
 	types             *task.Types
 	until             time.Time
-	fullTypes         []uint64 // business types whose lane stood still: left behind
+	fullTypes         []uint64 // business types whose full queue made no room; they are read later
 	unknownTypes      []uint64 // business types that are not configured
 	overduePartitions []int    // partitions with overdue rows
 
-	roomWaits map[uint64]time.Duration // for room in the lanes, by business type
-	readAll   bool                     // every partition is read from the start
-	roomWait  time.Duration            // the sum of waited
+	roomWaits map[uint64]time.Duration // time spent waiting for room, by business type
+	readAll   bool                     // read every partition from the start
+	roomWait  time.Duration            // the sum of roomWaits
 }
 
-// costly is a partition that takes long to read because of rows that are left
-// out: of business types that are not configured, are the Timer's, or whose lane
-// stands still. Their due rows lie before all others in the index.
+// costlyPartition takes long to read because of rows that are skipped: rows of business types that are not
+// configured, that the Timer serves, or whose queue is full. Their due rows lie before all others in the index.
 type costlyPartition struct {
-	readAt     time.Time     // when it was read whole
-	took       time.Duration // to read
-	hadOverdue bool          // it had overdue rows
+	readAt     time.Time     // when it was last read from the start
+	took       time.Duration // the time of that read
+	hadOverdue bool          // that read found overdue rows
 }
 
 const (
-	// costlyShare bounds the time for reading costly partitions whole: one part in so many.
+	// costlyShare bounds the time for reading costly partitions from the start: at most one part in
+	// costlyShare.
 	costlyShare = 10
-	// costlyOverlap is how far before the last whole read the reads between two of them begin.
+	// costlyOverlap is how far before the last whole read the partial reads begin.
 	costlyOverlap = time.Minute
 )
 
-// errNotReadable is a pass that did not begin, or did not go on, because its database is
-// known to be down.
+// errNotReadable ends a pass over a database that is known to be down.
 var errNotReadable = errors.New("the database is out of reach")
 
-// pass reads all owned partitions of a database once, and tells how many it read. After
-// a pass that gave up it begins where that one ended.
+// pass reads all owned partitions of a database once, and returns how many it read. After a pass that gave up,
+// the next one begins where that one ended.
 func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) {
 	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), roomWaits: map[uint64]time.Duration{},
 		readAll: db.readAll.Swap(false)}
 	if db.types != run.types {
-		db.types, db.unknownTypes = run.types, nil // what is unknown still is told of once more
+		db.types, db.unknownTypes = run.types, nil // log types that are still unknown once more
 	}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
 	var failed []error
@@ -96,8 +94,8 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 	return read, nil
 }
 
-// wait waits for room in a full lane and tells whether there is some. Over a
-// pass it waits for one lane no longer than a tenth of the lookahead.
+// waitRoom waits for room in the full queue of a business type, and reports whether there is room. All waits of
+// a pass for one type take at most a tenth of the lookahead.
 func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 	if r.roomWaits[bizType] > r.cfg.Lookahead/10 {
 		return false
@@ -110,11 +108,11 @@ func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 	return room
 }
 
-// partition reads one partition to its end, page by page; a page is running
-// while the next one is read. Where nothing was due the last time, it looks first
-// whether something is. A costly one is read whole now and then; between, what is due since then.
+// partition reads one partition to its end, page by page. The tasks of a page run while the next one is read.
+// If the last pass found no due task in the partition, it first asks when the next one is due. A costly
+// partition is only now and then read from the start. The passes between read what has become due since.
 func (r *scan) partition(ctx context.Context, p int) error {
-	began, roomed := r.cfg.Now(), r.roomWait
+	began, waitedBefore := r.cfg.Now(), r.roomWait
 	var from task.Key
 	c, known := r.db.costly[p]
 	if partly := known && !r.readAll && began.Sub(c.readAt) < costlyShare*c.took; partly {
@@ -130,14 +128,14 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	}
 	if from.ActionTime.IsZero() {
 		delete(r.db.costly, p)
-		if took := r.cfg.Now().Sub(began) - (r.roomWait - roomed); took >= r.cfg.Costly {
+		if took := r.cfg.Now().Sub(began) - (r.roomWait - waitedBefore); took >= r.cfg.Costly {
 			r.db.costly[p] = costlyPartition{readAt: began, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
 		}
 	}
 	return nil
 }
 
-// due reads what is due in a partition from a place on.
+// readDue reads the due tasks of a partition from a key on.
 func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 	timed, scanned := r.splitTypes(p)
 	var swept error
@@ -146,7 +144,7 @@ func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		// A table that is locked or gone keeps the others' tasks from nothing.
+		// A locked or missing table must not keep the tasks of the others from running.
 		if swept = r.sweep(ctx, p, timed, next, from); !scanned || swept != nil && !r.cfg.Store.Readable(r.db.index) {
 			return swept
 		}
@@ -154,7 +152,7 @@ func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 	return errors.Join(swept, r.offerDue(ctx, p, timed, from))
 }
 
-// offerDue brings what is due, but for some business types, into the queue.
+// offerDue puts the due tasks of a partition into the queue, except those of some business types.
 func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.Key) error {
 	for _, b := range r.fullTypes {
 		r.cfg.Queue.SetResume(b, p, task.Key{})
@@ -167,7 +165,7 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 	})
 	late := len(r.fullTypes) > 0
 	for first := true; ; first = false {
-		turnedAway, end, err := r.page(ctx, p, pages, &late)
+		full, end, err := r.page(ctx, p, pages, &late)
 		if err != nil {
 			return err
 		}
@@ -178,7 +176,7 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 		if end {
 			break
 		}
-		for _, b := range turnedAway {
+		for _, b := range full {
 			if !r.waitRoom(ctx, b) && !slices.Contains(r.fullTypes, b) {
 				r.fullTypes = append(r.fullTypes, b)
 				pages.Except(b)
@@ -192,9 +190,9 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 	return nil
 }
 
-// page reads and offers one page. It tells which business types a full lane
-// turned away, and whether the partition is read to its end.
-func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (turnedAway []uint64, end bool, err error) {
+// page reads and offers one page. It returns the business types whose queue was full, and whether the partition
+// was read to its end.
+func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (full []uint64, end bool, err error) {
 	read := r.cfg.Queue.BeginRead(p)
 	defer read.End()
 	page, err := r.nextPage(ctx, r.db.index, pages)
@@ -215,7 +213,7 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	return r.cfg.Queue.Offer(read, items...), false, nil
 }
 
-// leaveOut stops reading rows of a business type that is not configured.
+// skipUnknown skips the further rows of a business type that is not configured.
 func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
 	if slices.Contains(r.unknownTypes, t.BizType) {
 		return
@@ -223,14 +221,14 @@ func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
 	r.unknownTypes = append(r.unknownTypes, t.BizType)
 	pages.Except(t.BizType)
 	if slices.Contains(r.db.unknownTypes, t.BizType) {
-		return // it was told of
+		return // already logged
 	}
 	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
 		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
 }
 
-// engines lists the business types that the Timer serves in a partition, and
-// tells whether there are others, which are scanned.
+// splitTypes returns the business types that the Timer serves in a partition, and whether the scanner serves
+// any.
 func (r *scan) splitTypes(p int) (timed []uint64, scanned bool) {
 	for _, b := range r.types.All() {
 		if r.serves(b.ID, p) {
@@ -242,15 +240,15 @@ func (r *scan) splitTypes(p int) (timed []uint64, scanned bool) {
 	return timed, scanned
 }
 
-// sweep brings tasks to the Timer that should have started long ago. A few pages
-// are enough: behind them the Timer has a backlog.
+// sweep passes tasks to the Timer that should have started long ago. A few pages are enough: if there are more,
+// the Timer has a backlog anyway.
 func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time, from task.Key) error {
 	until := r.cfg.Now().Add(-r.cfg.SweepAfter)
 	if len(timed) == 0 || next.After(until) {
 		return nil
 	}
 	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknownTypes)}
-	rest := timed // in the order of all types
+	rest := timed // in the order of r.types.All
 	for _, b := range r.types.All() {
 		if len(rest) > 0 && rest[0] == b.ID {
 			rest = rest[1:]
@@ -281,7 +279,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		if _, more := pages.Rest(); !more || len(hidden) == 0 {
 			break
 		}
-		// A type whose workers stand still must not hide the others: once more without it.
+		// A type whose workers stand still must not hide the others: read once more without it.
 		pages = r.cfg.Store.DuePages(p, due)
 		if page, err = r.nextPage(ctx, r.db.index, pages); err != nil {
 			return err
@@ -294,11 +292,11 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 	return nil
 }
 
-// slowPass is how long a pass may take before its database counts as slow.
+// slowPass is the length of a pass from which its database counts as slow.
 const slowPass = 2 * time.Second
 
-// next reads a page when there is a free slot. A database that fails or is slow
-// does without a slot, so it holds up nobody.
+// nextPage reads a page within the limit of parallel statements. A slow or failing database is read outside of
+// this limit, so that it delays no other.
 func (s *Scanner) nextPage(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
 	done, err := s.acquire(ctx, database)
 	if err != nil {
@@ -315,7 +313,7 @@ func (s *Scanner) acquire(ctx context.Context, database int) (done func(), err e
 	return func() { s.statements.Release(1) }, s.statements.Acquire(ctx, 1)
 }
 
-// nextDue looks when the next task of a partition is due.
+// nextDue returns when the next task of a partition is due.
 func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err error) {
 	done, err := r.acquire(ctx, r.db.index)
 	if err != nil {
@@ -325,7 +323,7 @@ func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err
 	return r.cfg.Store.NextDue(ctx, p)
 }
 
-// refill reads partitions on where a lane had turned tasks away, until ctx ends.
+// refill resumes reading partitions whose tasks did not fit, until ctx ends.
 func (s *Scanner) refill(ctx context.Context) error {
 	for {
 		r, err := s.cfg.Queue.NextRefill(ctx)
@@ -333,7 +331,7 @@ func (s *Scanner) refill(ctx context.Context) error {
 			return err
 		}
 		if !s.cfg.Ownership.Owns(r.Partition) || !s.cfg.Store.Readable(s.cfg.Layout.PartitionDatabase(r.Partition)) {
-			continue // the tick finds the rows again when the database is back
+			continue // a tick finds the rows when the database is back
 		}
 		if err := s.resume(ctx, r); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
@@ -346,11 +344,11 @@ func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 		Until: s.until(), From: r.From, Only: []uint64{r.BizType}, PerPage: s.cfg.Batch,
 	})
 	for {
-		turnedAway, end, err := s.readPage(ctx, r.Partition, pages)
+		full, end, err := s.readPage(ctx, r.Partition, pages)
 		if err != nil || end || s.dropIfLost(r.Partition) {
 			return err
 		}
-		if len(turnedAway) > 0 {
+		if len(full) > 0 {
 			s.setResume(pages, r.BizType, r.Partition)
 			return nil
 		}
@@ -358,7 +356,7 @@ func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 }
 
 // readPage reads a page of one business type and offers it.
-func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (turnedAway []uint64, end bool, err error) {
+func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (full []uint64, end bool, err error) {
 	read := s.cfg.Queue.BeginRead(partition)
 	defer read.End()
 	page, err := s.nextPage(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
@@ -372,8 +370,8 @@ func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DueP
 	return s.cfg.Queue.Offer(read, items...), false, nil
 }
 
-// lost tells whether a partition was lost while it was read. The queue has taken
-// in nothing of it since, but what to read on is to be forgotten.
+// dropIfLost reports whether a partition was lost while it was read, and clears its resume points. The queue
+// already rejects its rows.
 func (s *Scanner) dropIfLost(p int) bool {
 	if s.cfg.Ownership.Owns(p) {
 		return false
@@ -382,8 +380,8 @@ func (s *Scanner) dropIfLost(p int) bool {
 	return true
 }
 
-// leaveRest remembers the rows of a partition that come after the pages read so
-// far. What a lane turned away may be later than they are.
+// setResume records where to read on in a partition after the pages read so far. Tasks that did not fit may be
+// later than these rows.
 func (s *Scanner) setResume(pages *store.DuePages, bizType uint64, p int) {
 	if from, more := pages.Rest(); more {
 		s.cfg.Queue.SetResume(bizType, p, from)
