@@ -43,7 +43,7 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 	require.Equal(t, before, r.state(t, orders))
 }
 
-// What is stored was armed after its commit, and is fresher than a row read before.
+// A stored task was armed after its commit, and is newer than a row that was read before.
 func (s slotSuite) armsNew(t *testing.T) {
 	r := s.open(t)
 	early, late := ago(time.Hour), ahead(time.Hour)
@@ -55,15 +55,14 @@ func (s slotSuite) armsNew(t *testing.T) {
 	require.Equal(t, map[string]string{"1": score(late, 5), "2": score(early, 0), "3": score(early, 1)}, r.state(t, orders).Store)
 }
 
-// Of a slot that has another store's marker nothing is claimed, nothing is armed
-// there, and the marker stays.
-func (s slotSuite) leavesStrangersAlone(t *testing.T) {
+// In a slot that has another store's marker no task is claimed or armed, and the marker stays.
+func (s slotSuite) leavesForeignSlotsAlone(t *testing.T) {
 	ctx := t.Context()
 	r := s.open(t)
 	at := ago(time.Hour)
 	const theirs = "toc/2 theirs 1x1x1 serving host:1:a 0"
 	require.Equal(t, []error{nil}, r.mark(ctx, []slots.Slot{orders}, theirs))
-	r.arm(t, orders, member(1, at, 0)) // a center that does not know its store yet is nobody's stranger
+	r.arm(t, orders, member(1, at, 0)) // a center that does not know its store yet takes every slot for its own
 	before := r.state(t, orders)
 
 	r.StoreID = func() string { return "ours" }
@@ -77,7 +76,7 @@ func (s slotSuite) leavesStrangersAlone(t *testing.T) {
 
 	r.StoreID = func() string { return "theirs" }
 	require.Equal(t, []uint64{1}, idsOf(r.claimAll(t, orders)))
-	// What a version before this one wrote is nobody's.
+	// A marker of an earlier version belongs to no store.
 	require.Equal(t, []error{nil}, r.mark(ctx, []slots.Slot{orders}, "6f7f1e 1786100000000"))
 	r.StoreID = func() string { return "ours" }
 	r.arm(t, orders, member(3, at, 0))

@@ -10,8 +10,8 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// BenchmarkClaimSettle arms, claims and settles so many tasks of each slot, all
-// slots in one pipeline: ids/s is all three, one after the other.
+// BenchmarkClaimSettle arms, claims and settles a number of tasks in each slot, all slots in one pipeline.
+// ids/s counts the three steps together.
 func BenchmarkClaimSettle(b *testing.B) {
 	for _, many := range []int{1, 64} {
 		for _, perSlot := range []int{1, 16, 256} {

@@ -56,7 +56,7 @@ func (s slotSuite) scoresAreExact(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    slots.Member
-		want slots.Member // its JobID is not looked at
+		want slots.Member // its JobID is not compared
 	}{
 		{"soon", member(1, time.UnixMilli(1786100000001), 1), member(0, time.UnixMilli(1786100000001), 1)},
 		{"the year 2254", member(1, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999), member(0, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999)},
@@ -78,7 +78,7 @@ func (s slotSuite) scoresAreExact(t *testing.T) {
 			claimed := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Ahead: centuries, Visibility: centuries})
 			c.want.JobID, c.want.At = c.m.JobID, c.want.At.UTC()
 			require.Equal(t, []slots.Member{c.want}, claimed.Members)
-			// The claims last longer than a score can tell; they keep the attempts exactly.
+			// The claims last longer than a score can express; they keep the attempts exactly.
 			require.Equal(t, map[string]string{"1": score(time.UnixMilli(9007199254739), c.want.Attempts)}, r.state(t, orders).Prepare)
 			claims, err := r.Prepared(t.Context(), orders, 0, 10)
 			require.NoError(t, err)
@@ -113,7 +113,7 @@ func (s slotSuite) claimsInOrder(t *testing.T) {
 	at := ago(time.Hour)
 	want := []slots.Member{
 		member(9, at, 0),
-		member(10, at, 1), // of one moment: those that failed less first, however often the others did
+		member(10, at, 1), // at one moment: tasks with fewer failures first
 		member(3, at, 2),
 		member(5, at.Add(time.Millisecond), 0),
 		member(4, at.Add(time.Second), 999),
@@ -214,7 +214,7 @@ func (s slotSuite) claimsOnce(t *testing.T) {
 					return
 				}
 				got[i] = append(got[i], c.Members...)
-				// Armed again while it is claimed, a task must not come to anyone a second time.
+				// A claimed task that is armed again must not be claimed a second time.
 				r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Members: c.Members}})
 			}
 		})
@@ -226,15 +226,15 @@ func (s slotSuite) claimsOnce(t *testing.T) {
 	require.True(t, slices.Equal(members, all), "%d tasks were claimed %d times", tasks, len(all))
 }
 
-func (s slotSuite) throwsOutStrangers(t *testing.T) {
+func (s slotSuite) removesInvalidMembers(t *testing.T) {
 	r := s.open(t)
 	at := ago(time.Hour)
-	strangers := []redis.Z{
+	invalid := []redis.Z{
 		{Score: 1, Member: "12 34"}, {Score: 2, Member: "x"}, {Score: 3, Member: ""}, {Score: 4, Member: "-5"},
 		{Score: -7, Member: "7"}, {Score: 1.5, Member: "8"}, {Score: math.Inf(-1), Member: "9"},
 		{Score: 6, Member: "99999999999999999999999"},
 	}
-	require.NoError(t, r.client.ZAdd(t.Context(), r.StoreKey(orders), strangers...).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.StoreKey(orders), invalid...).Err())
 	r.arm(t, orders, member(42, at, 0))
 
 	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 100, Visibility: 0})
@@ -245,11 +245,11 @@ func (s slotSuite) throwsOutStrangers(t *testing.T) {
 		require.False(t, m.At.Before(time.UnixMilli(0)))
 	}
 	prepared := r.state(t, orders).Prepare
-	for _, stranger := range []string{"12 34", "x", "", "-5"} {
-		require.NotContains(t, prepared, stranger)
+	for _, member := range []string{"12 34", "x", "", "-5"} {
+		require.NotContains(t, prepared, member)
 	}
 
-	require.NoError(t, r.client.ZAdd(t.Context(), r.PrepareKey(orders), strangers...).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.PrepareKey(orders), invalid...).Err())
 	claims, err := r.Prepared(t.Context(), orders, 0, 100)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(claims))

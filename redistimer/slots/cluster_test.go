@@ -16,7 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// TestCluster is what can happen to a cluster, one thing after the other.
+// TestCluster runs through the faults of a cluster, one after the other.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testrig.StartRedisCluster(t)
@@ -37,8 +37,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// movesTo is the node that all hash slots move to: of two nodes that take slots
-// from each other at almost the same time, neither may have them in the end.
+// movesTo is the node to which all hash slots move. If two nodes take slots from each other at almost the same
+// time, neither may have them in the end.
 const movesTo = 2
 
 type clusterRig struct {
@@ -46,7 +46,7 @@ type clusterRig struct {
 	*slotRig
 }
 
-// slotsOn gives n slots of a topic whose keys are on a node.
+// slotsOn returns n slots of a topic whose keys are on a node.
 func (c *clusterRig) slotsOn(topic string, node, n int) []slots.Slot {
 	var many []slots.Slot
 	for i := 0; len(many) < n; i++ {
@@ -80,8 +80,8 @@ func (c *clusterRig) keysAreTogether(t *testing.T) {
 	}
 }
 
-// While a hash slot moves, a node sends clients on with what it has no more. The
-// other node is not yet the slot's owner and may never have seen the script.
+// While a hash slot moves, its node redirects clients for keys that it no longer has. The other node is not the
+// slot's owner yet and may never have seen the script.
 func (c *clusterRig) asksForAScript(t *testing.T) {
 	ctx := t.Context()
 	const from, to = 0, movesTo
@@ -119,8 +119,8 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	require.Len(t, c.state(t, slot).Dead, 1)
 }
 
-// A slot of which some keys do not exist cannot be used while it moves. Those
-// that go with it in one pipeline are claimed once, and their claims are told.
+// A slot of which some keys do not exist cannot be used while it moves. The other slots of the pipeline are
+// claimed once, and their claims are returned.
 func (c *clusterRig) triesAgain(t *testing.T) {
 	ctx := t.Context()
 	const from, to = 0, movesTo
@@ -140,13 +140,13 @@ func (c *clusterRig) triesAgain(t *testing.T) {
 	for i, one := range got[1:] {
 		require.NoError(t, one.Err)
 		require.Equal(t, []slots.Member{member(1, at, 0)}, one.Members)
-		require.Len(t, c.state(t, many[i+1]).Prepare, 1, "what was claimed and what was told")
+		require.Len(t, c.state(t, many[i+1]).Prepare, 1, "claimed and returned")
 	}
 	armed := c.Arm(ctx, []slots.ArmRequest{{Slot: moving, Members: []slots.Member{member(5, at, 0)}}, {Slot: many[1], Members: []slots.Member{member(5, at, 0)}}})
 	require.True(t, redis.IsTryAgainError(armed[0].Err), "%v", armed[0].Err)
 	require.NoError(t, armed[1].Err)
 
-	// A move that comes to its end meanwhile goes unnoticed.
+	// A move that ends meanwhile goes unnoticed.
 	done := make(chan []slots.ClaimResult, 1)
 	go func() {
 		for {
@@ -197,7 +197,7 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 				var errs, claimed int
 				for k, one := range c.Claim(ctx, claims) {
 					if one.Err != nil {
-						errs++ // a hash slot that took its time
+						errs++ // a hash slot that moved slowly
 						last[i] = one.Err
 						continue
 					}
@@ -277,7 +277,7 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 	check(c.mark(ctx, many, "complete")...)
 	check(armErrors(c.Arm(ctx, arms))...)
 
-	// Nor does the time that a caller has, when it goes by in waiting for the one.
+	// The same holds when the caller's time runs out while one slot moves.
 	for i := range arms {
 		arms[i].Members[0].JobID = 8
 	}

@@ -45,7 +45,7 @@ func TestSlotsAreLost(t *testing.T) {
 
 	server.Stop()
 	server.Start()
-	require.Eventually(t, func() bool { // the client's pool may have to be filled anew
+	require.Eventually(t, func() bool { // the client's pool may have to be refilled
 		c := r.Claim(ctx, []slots.ClaimRequest{{Slot: orders}})[0]
 		return c.Err == nil && c.NewServer
 	}, time.Minute, 10*time.Millisecond, "the server is another one")
@@ -63,13 +63,13 @@ func TestServerIsAway(t *testing.T) {
 	server.Stop()
 	r.failsEverywhere(t, t.Context(), nil)
 	server.Start()
-	require.Eventually(t, func() bool { // the client's pool rests after many failures
+	require.Eventually(t, func() bool { // the client's pool pauses after many failures
 		c := r.Claim(t.Context(), []slots.ClaimRequest{{Slot: orders, Limit: 1, Visibility: time.Hour}})[0]
 		return slices.Equal(c.Members, []slots.Member{member(1, at, 0)})
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// deafness makes connections lose the answers to so many pipelines of scripts.
+// deafness makes connections lose the answers to a number of pipelines of scripts.
 type deafness struct{ pipelines atomic.Int64 }
 
 func (d *deafness) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -94,14 +94,14 @@ func (c *deafConn) Write(p []byte) (int, error) {
 func (c *deafConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.deaf.Load() {
-		_ = c.Close() // the script has run, and nobody hears of it
+		_ = c.Close() // the script has run, and its answer is lost
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-// A claim whose answer is lost may have been made: another one would be one too
-// many. Other acts are tried again.
+// A claim whose answer is lost may have been made, and a second one would claim more tasks. Other calls are
+// repeated.
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	server := testrig.Redis(t)

@@ -54,7 +54,7 @@ func (s slotSuite) manySlots(t *testing.T) {
 		require.Equal(t, depth{Prepared: int64(i % 4)}, d)
 	}
 
-	// Of each slot one task is done, one is dead, one goes back, and the last is recovered.
+	// In each slot one task is done, one is dead, one goes back, and the last is recovered.
 	settles, releases, recovers := make([]slots.SettleRequest, n), make([]slots.ReleaseRequest, n), make([]slots.RecoverRequest, n)
 	for i := range n {
 		settles[i].Slot, releases[i].Slot = many[i], many[i]
@@ -126,7 +126,7 @@ func (s slotSuite) nothing(t *testing.T) {
 	require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: map[string]string{}}, r.state(t, orders))
 }
 
-// One slot's keys are no sorted sets. Its neighbours do not notice.
+// The keys of one slot are not sorted sets. The other slots are not affected.
 func (s slotSuite) oneSlotFails(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
@@ -204,7 +204,7 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	}
 	require.Equal(t, kept, r.state(t, many[2]))
 
-	// A marker is changed where it is the one that is known.
+	// A marker is changed only where the expected one is there.
 	for i, c := range []struct {
 		slot  slots.Slot
 		over  string
@@ -212,7 +212,7 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 		after string
 	}{
 		{many[0], "complete 7", false, ""}, {many[2], "complete 6", false, "complete 7"}, {many[2], "complete 7", true, "complete 8"},
-		{many[2], "complete 7", true, "complete 8"}, // asked again, since the answer was lost
+		{many[2], "complete 7", true, "complete 8"}, // repeated, since the answer was lost
 	} {
 		got := r.Mark(ctx, []slots.MarkRequest{{Slot: c.slot, Expect: c.over, Value: "complete 8", TTL: time.Hour}})
 		require.Equal(t, []slots.MarkResult{{Set: c.set}}, got, i)
@@ -294,8 +294,8 @@ func (s slotSuite) isCancelled(t *testing.T) {
 	require.Len(t, r.state(t, orders).Store, 1)
 }
 
-// failsEverywhere makes every call, for two slots where it takes several, and
-// wants this error for each slot; nil: any.
+// failsEverywhere makes every call, for two slots where the call takes several, and expects this error for each
+// slot; nil: any error.
 func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error) {
 	t.Helper()
 	many := []slots.Slot{orders, {Topic: "other", Partition: 1}}

@@ -16,8 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// agreesWithAModel does what comes to mind to a slot, in any order, and compares
-// the slot with what plain memory says after each act.
+// agreesWithAModel calls a slot at random, and compares it with a model in memory after each call.
 func (s slotSuite) agreesWithAModel(t *testing.T) {
 	r := s.open(t)
 	var many atomic.Int64
@@ -38,7 +37,7 @@ func (s slotSuite) agreesWithAModel(t *testing.T) {
 	})
 }
 
-// slotModel is a slot in plain memory. Its claims do not expire.
+// slotModel is a slot in memory. Its claims do not expire.
 type slotModel struct {
 	*rapid.T
 	r       *slotRig
@@ -93,7 +92,7 @@ func (m *slotModel) arms(arm func(ctx context.Context, list []slots.ArmRequest) 
 	require.Equal(m, []slots.ArmResult{{Known: known}}, got)
 }
 
-// due gives what is in the store queue and due, in the order of scores.
+// due returns the due tasks of the store queue in the order of scores.
 func (m *slotModel) due() []slots.Member {
 	var due []slots.Member
 	for _, one := range m.store {
@@ -177,7 +176,7 @@ func (m *slotModel) recover(*rapid.T) {
 		require.Equal(m, m.claimed[one.JobID], one.Attempts)
 		require.WithinRange(m, one.At, start.Add(-time.Hour), start.Add(time.Hour))
 		delete(m.claimed, one.JobID)
-		// Out of the way of the model's times, and due at a time that it knows.
+		// Away from the model's times, and due at a time that the model knows.
 		one.At = modelPast
 		m.store[one.JobID] = one
 		m.r.arm(m, m.slot, one)

@@ -91,8 +91,8 @@ func (s slotSuite) boundsTheDead(t *testing.T) {
 	require.InDelta(t, 7*24*time.Hour, left, float64(time.Minute))
 }
 
-// Whatever puts the first task into a queue gives it an end, and who serves the slot
-// puts that off: a topic that nobody has any more leaves nothing behind for ever.
+// The first task of a queue sets the queue's expiry, and the owner of the slot postpones it. So the queues of a
+// topic without an owner do not stay for ever.
 func (s slotSuite) expires(t *testing.T) {
 	r := s.open(t)
 	at := ago(time.Hour)

@@ -19,17 +19,17 @@ type wakeUp struct {
 	at   time.Time
 }
 
-// listener hears wake-ups. Probes go a way of their own: some may come late.
+// listener receives wake-ups. Probes are kept apart: some may come late.
 type listener struct {
-	heard  chan wakeUp
-	sent   int          // probes
-	probed atomic.Int64 // the last probe that was heard
+	received chan wakeUp
+	sent     int          // probes
+	probed   atomic.Int64 // the last probe that was received
 }
 
-// listen hears all wake-ups from here on, until the test ends.
+// listen receives all wake-ups from now on, until the test ends.
 func (r *slotRig) listen(t testing.TB) *listener {
 	t.Helper()
-	l := &listener{heard: make(chan wakeUp, 1000)}
+	l := &listener{received: make(chan wakeUp, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Listen(ctx, nil, l.hear, func() {}) }()
@@ -46,16 +46,16 @@ func (l *listener) hear(slot slots.Slot, at time.Time) {
 		l.probed.Store(int64(slot.Partition))
 		return
 	}
-	l.heard <- wakeUp{slot, at}
+	l.received <- wakeUp{slot, at}
 }
 
-// awaitListener sends probes until one of them is heard.
+// awaitListener sends probes until one of them is received.
 func (r *slotRig) awaitListener(t testing.TB, l *listener) {
 	t.Helper()
 	first := l.sent + 1
 	require.Eventually(t, func() bool {
 		l.sent++
-		_ = r.client.Publish(t.Context(), r.WakeChannel(), strconv.Itoa(l.sent)+" 1 probe").Err() // the server may be on its way up
+		_ = r.client.Publish(t.Context(), r.WakeChannel(), strconv.Itoa(l.sent)+" 1 probe").Err() // the server may still be starting
 		return l.probed.Load() >= int64(first)
 	}, time.Minute, 10*time.Millisecond)
 }
@@ -66,7 +66,7 @@ func (s slotSuite) wakes(t *testing.T) {
 	tomorrow := ahead(24 * time.Hour)
 	at := func(minutes int) time.Time { return tomorrow.Add(time.Duration(minutes) * time.Minute) }
 
-	// Each act says whether it wakes; what is heard of the slot must be just that.
+	// Each call says whether it publishes a wake-up, and exactly these must arrive.
 	var want []wakeUp
 	act := func(wakes bool, head time.Time, do func()) {
 		t.Helper()
@@ -103,7 +103,7 @@ func (s slotSuite) wakes(t *testing.T) {
 	act(true, at(47), func() { release(member(6, at(47), 1)) })
 	act(false, at(48), func() { claim() })
 	act(false, at(48), func() { release(member(6, at(90), 1)) })
-	act(false, at(48), func() { release(member(6, at(1), 1)) }) // is no claim any more
+	act(false, at(48), func() { release(member(6, at(1), 1)) }) // not a claim any more
 	act(false, at(49), func() { claim() })                      // 5
 	act(false, at(49), func() { back(member(5, at(49), 1)) })
 	act(true, at(46), func() { back(member(5, at(46), 1)) })
@@ -121,7 +121,7 @@ func (s slotSuite) wakes(t *testing.T) {
 
 	for _, w := range want {
 		select {
-		case got := <-l.heard:
+		case got := <-l.received:
 			require.Equal(t, w, got)
 		case <-time.After(time.Minute):
 			t.Fatalf("no wake-up %v", w)
@@ -129,7 +129,7 @@ func (s slotSuite) wakes(t *testing.T) {
 	}
 }
 
-// Listening outlives the server; what cannot be read is not passed on.
+// Listening survives a restart of the server. A message that cannot be parsed is dropped.
 func TestWakesAgain(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
@@ -140,13 +140,13 @@ func TestWakesAgain(t *testing.T) {
 	}
 	at := ahead(time.Hour)
 	r.arm(t, orders, member(1, at, 0))
-	require.Equal(t, wakeUp{orders, at}, <-l.heard)
+	require.Equal(t, wakeUp{orders, at}, <-l.received)
 
 	server.Kill()
 	server.Start()
 	r.awaitListener(t, l)
 	r.arm(t, orders, member(2, at.Add(-time.Minute), 0))
-	require.Equal(t, wakeUp{orders, at.Add(-time.Minute)}, <-l.heard)
+	require.Equal(t, wakeUp{orders, at.Add(-time.Minute)}, <-l.received)
 }
 
 func TestWakesOfAClosedClient(t *testing.T) {
