@@ -10,27 +10,25 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// arming is tasks of one call on their way into their slots at one server.
+// armCall has the tasks of one call of Place that are being armed at one server.
 type armCall struct {
 	server *server
 	tasks  []task.Task
-	done   *sync.WaitGroup // of the call
+	done   *sync.WaitGroup // of the call of Place
 }
 
-// armPatience is how long a caller waits until its tasks are armed. It needs not
-// wait: what is not armed is found by the sweep.
+// armTimeout is how long a caller waits until its tasks are armed. It need not wait longer: the sweep finds
+// tasks that are not armed.
 const armTimeout = 100 * time.Millisecond
 
-// maxArming bounds the tasks on their way into the slots of a server: what it does
-// not take must not pile up in memory.
+// maxArming bounds the tasks that are being armed at a server, so that a slow server does not fill the memory.
 const maxArming = 100_000
 
-// Place implements dispatch.Engine: it arms tasks, puts them into their slots, those of this
-// engine that are due within the horizon. On whichever node that happens: the
-// owner of the slot is woken. (Forget takes out what was moved beyond it.)
+// Place implements dispatch.Engine. It arms the tasks of this engine that are due within the horizon: it puts
+// them into their slots. Any node may call it; the owner of the slot is woken. (Forget removes a task that was
+// moved beyond the horizon.)
 //
-// Arming cannot fail for the caller. What is not armed is counted, and found by
-// the sweep.
+// Arming cannot fail for the caller. Tasks that could not be armed are counted, and the sweep finds them.
 func (t *Timer) Place(tasks ...task.Task) {
 	now := t.cfg.Now()
 	var parts []*armCall
@@ -43,7 +41,7 @@ func (t *Timer) Place(tasks ...task.Task) {
 		}
 		switch s := t.slotOf(l, tasks[i].JobID); {
 		case !s.isServed():
-			// The scan engine has it now, and the slot is filled when Redis is back.
+			// The scan engine serves the slot now, and it is filled when Redis is back.
 			t.recordUnarmed(s)
 			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
 		case s.server.isSilent(now):
@@ -70,13 +68,13 @@ func (t *Timer) Place(tasks ...task.Task) {
 	}
 }
 
-// slotOf is the slot that a task belongs into.
+// slotOf returns the slot of a task.
 func (t *Timer) slotOf(l *bizTimer, jobID uint64) *slotState {
 	shard, _ := t.cfg.Layout.ShardOf(jobID)
 	return &l.slots[t.cfg.Layout.Partition(shard)]
 }
 
-// addPart adds a task to the arming at its server.
+// addPart adds a task to the armCall of its server.
 func addPart(parts []*armCall, srv *server, row task.Task) []*armCall {
 	i := slices.IndexFunc(parts, func(a *armCall) bool { return a.server == srv })
 	if i < 0 {
@@ -86,8 +84,8 @@ func addPart(parts []*armCall, srv *server, row task.Task) []*armCall {
 	return parts
 }
 
-// addArming queues tasks to be armed, as far as there is room at their servers. It
-// answers what is done when they are; nil: there is nothing to wait for.
+// queueArms queues tasks to be armed, unless too many are pending at their server. done ends when all are
+// armed; it is nil if none was queued.
 func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 	for _, a := range parts {
 		n := int64(len(a.tasks))
@@ -106,7 +104,7 @@ func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 	return done
 }
 
-// unarmed notes that tasks were stored and not armed, and tells their owners, who can help them.
+// reportUnarmed records that tasks were stored and not armed, and notifies their owners, which can arm them.
 func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
@@ -119,7 +117,7 @@ func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.cfg.Nodes.Notify(tasks...)
 }
 
-// flushArms arms the tasks of many callers in one pipeline.
+// flushArms arms the tasks of many calls in one pipeline.
 func (t *Timer) flushArms(srv *server, batch []*armCall) {
 	b := t.groupBySlot(batch)
 	began := t.cfg.Now()
@@ -134,14 +132,14 @@ func (t *Timer) flushArms(srv *server, batch []*armCall) {
 	}
 }
 
-// armingBatch is the tasks of many callers by their slots.
+// armBatch has the tasks of many calls by slot.
 type armBatch struct {
 	list   []slots.ArmRequest
-	states []*slotState   // of list
-	rows   [][]*task.Task // of list
+	states []*slotState   // by index of list
+	rows   [][]*task.Task // by index of list
 }
 
-// gather sorts tasks by their slots.
+// groupBySlot groups tasks by slot.
 func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	var b armBatch
 	index := make(map[*slotState]int)
@@ -152,7 +150,7 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			row := &a.tasks[i]
 			l := t.bizTimers[row.BizType]
 			if l == nil {
-				continue // the type was switched meanwhile: the scan engine finds it
+				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
 			s := t.slotOf(l, row.JobID)
 			n, ok := index[s]
@@ -171,7 +169,7 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	return b
 }
 
-// armed notes how arming went.
+// recordArmed records the results of arming.
 func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,7 +189,7 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 	t.recordCall(srv, began, answered, failed)
 }
 
-// unarmed lists the tasks of slots that were not reached.
+// failedTasks lists the tasks whose slots could not be reached.
 func (b *armBatch) failedTasks(answers []slots.ArmResult) (list []task.Task) {
 	for i, a := range answers {
 		if a.Err == nil {
@@ -208,20 +206,19 @@ func memberOf(row *task.Task) slots.Member {
 	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
-// Forget takes a task out of its slot, in the background, that is not pending any
-// more or was moved out of the horizon. If that fails, its claim finds it out.
+// Forget removes a task from its slot, in the background, because it is not pending any more or was moved
+// beyond the horizon. If that fails, its claim finds out.
 func (t *Timer) Forget(jobID uint64) {
 	t.mu.Lock()
-	idle := len(t.bizTimers) == 0
+	none := len(t.bizTimers) == 0
 	t.mu.Unlock()
-	if !idle {
+	if !none {
 		t.removals.Add(jobID)
 	}
 }
 
-// flushGone reads the rows first: they say which slot it is, and that nobody
-// brought the task back to life meanwhile. Who did may have armed it before a flush
-// ahead of this one took it out, so it is armed again.
+// flushRemovals reads the rows first. They show the slot of a task, and whether it is pending again. In that
+// case it may have been armed before this removal, so it is armed again.
 func (t *Timer) flushRemovals(batch []uint64) {
 	// After an error these are the rows of the databases that answered.
 	rows, _ := t.cfg.Store.Load(context.Background(), batch)
@@ -236,13 +233,13 @@ func (t *Timer) flushRemovals(batch []uint64) {
 		}
 		s := t.slotOf(l, rows[i].JobID)
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
-			if s.isServed() { // else it is filled when it is
+			if s.isServed() { // otherwise it is filled once it is served
 				again = addPart(again, s.server, rows[i])
 			}
 			continue
 		}
 		if s.server.isSilent(now) {
-			continue // its claim finds it out
+			continue // the claim of the task finds out
 		}
 		slot := s.slot
 		if bySlot[slot] == nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// claim is a task that was claimed and whose row is to be loaded.
+// claim is a claimed task whose row must be loaded.
 type claim struct {
-	line   *bizTimer
-	biz    *BizType // when it was claimed
-	slot   *slotState
-	member slots.Member
+	bizTimer *bizTimer
+	biz      *BizType // at the time of the claim
+	slot     *slotState
+	member   slots.Member
 }
 
-// rounds claims whatever is about to be due, in one pipeline for all slots of a
-// server, and sleeps until the nearest head.
+// rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
+// the next head is due.
 func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
@@ -41,10 +41,10 @@ func (t *Timer) rounds(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// round asks the slots of one server and hands on what it got.
+// round polls the slots of one server and loads the tasks that it claimed.
 func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
-	// The end of ctx does not cut off a claim on its way: what it takes must be known.
+	// The end of ctx must not interrupt a claim, or its tasks would be unknown.
 	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
@@ -58,7 +58,7 @@ func (t *Timer) round(ctx context.Context, r round) {
 	signal(t.replan)
 }
 
-// end notes that a round is over, its recovery as well: its slots may be asked again. The lock is held.
+// endRound allows the slots of a round to be polled again, after its recovery. The lock is held.
 func (t *Timer) endRound(r round) {
 	r.server.inRound = false
 	for _, a := range r.slots {
@@ -68,8 +68,7 @@ func (t *Timer) endRound(r round) {
 	t.notifyIdle()
 }
 
-// take notes what the slots of a round have answered, and lists the tasks whose
-// rows are to be loaded.
+// applyAnswers records the answers of a round, and returns the claims to load.
 func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now time.Time) (loads []claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +95,8 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 	return loads
 }
 
-// noteSeen notes that a slot was asked. Looks are spread out: one that finds Redis flushed or gone is never far.
+// recordPoll records that the slot was polled. The first polls are spread over time, so that one that notices a
+// lost Redis always comes soon.
 func (s *slotState) recordPoll(now time.Time) {
 	if s.pollNow = false; s.lastPoll.IsZero() {
 		now = now.Add(-rand.N(pollEvery))
@@ -104,13 +104,13 @@ func (s *slotState) recordPoll(now time.Time) {
 	s.lastPoll = now
 }
 
-// takeSlot notes what one slot has answered, and adds the tasks that were claimed there to loads. The lock is held.
+// applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
 func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, start, now time.Time, loads []claim) []claim {
-	l, s := from.group.line, from.slot
+	l, s := from.group.bizTimer, from.slot
 	s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
 	t.applyMarker(l, s, claimed, a, now)
 	if s.foreign {
-		s.head = time.Time{} // what is due there is not ours
+		s.head = time.Time{} // the tasks in the slot belong to another store
 		return loads
 	}
 	s.head = a.Next
@@ -122,12 +122,12 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 			loads = append(loads, claim{l, l.BizType, s, m})
 		}
 	}
-	// More claims than we know of: the call that made them was given up, and
-	// reached Redis all the same. (Or some were settled since: then none is found.)
+	// Redis has more claims than this node knows: an earlier call that timed out here has reached Redis. (Or
+	// some claims were settled since the answer. Then no orphan is found.)
 	if a.Claims <= len(s.inflight) {
 		s.orphansBefore = time.Time{}
 	} else {
-		s.pollNow = true // once more
+		s.pollNow = true // check once more
 		if now.Sub(s.lastOrphanCount) >= pollEvery {
 			s.lastOrphanCount = now
 			t.markOrphans(s)
@@ -135,7 +135,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 	}
 	switch isQuiet := s.isQuiet(now); {
 	case isQuiet && a.Claims == 0:
-		s.marker = "" // it ends
+		s.marker = "" // the marker expires
 	case !isQuiet && s.marker == "" && s.repairReason == "":
 		s.group.needsRepair = true
 		signal(t.repairNeeded)
@@ -143,26 +143,26 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 	return loads
 }
 
-// noteCrowds learns from a round which groups have a backlog. The slots of a group are side by side in a round.
+// recordBacklogs records which groups have a backlog. The slots of a group are adjacent in a round.
 func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 	for i := 0; i < len(answers); {
-		g, asked, got := r.slots[i].group, 0, 0
+		g, slotsClaimed, tasksClaimed := r.slots[i].group, 0, 0
 		for ; i < len(answers) && r.slots[i].group == g; i++ {
 			if answers[i].Err == nil && r.claims[i].Limit > 0 {
-				asked++
-				got += len(answers[i].Members)
+				slotsClaimed++
+				tasksClaimed += len(answers[i].Members)
 			}
 		}
-		if asked == 0 {
+		if slotsClaimed == 0 {
 			continue
 		}
-		if g.backlogged = got/asked >= minClaim/2; !g.backlogged {
+		if g.backlogged = tasksClaimed/slotsClaimed >= minClaim/2; !g.backlogged {
 			g.lastSparse = now
 		}
 	}
 }
 
-// load has the rows of claimed tasks read: one statement a database.
+// load reads the rows of claimed tasks, by one statement per database.
 func (t *Timer) load(claims []claim) {
 	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.slot.slot.Partition, b.slot.slot.Partition) })
 	for len(claims) > 0 {
@@ -176,8 +176,8 @@ func (t *Timer) load(claims []claim) {
 	}
 }
 
-// lost asks for a repair of all slots of a business type, one of which had no marker; of all slots of a server, if
-// that was a guard. The lock is held.
+// markTypeLost marks all slots of a business type as lost, because one of them had no marker. If that one is a
+// guard, it marks all slots of its server. The lock is held.
 func (t *Timer) markTypeLost(l *bizTimer, s *slotState) {
 	for p := range l.slots {
 		l.slots[p].markLost()
@@ -188,16 +188,15 @@ func (t *Timer) markTypeLost(l *bizTimer, s *slotState) {
 	signal(t.repairNeeded)
 }
 
-// lose notes that Redis may lack anything of a slot. The lock is held.
+// markLost records that Redis may lack any task of the slot. The lock is held.
 func (s *slotState) markLost() {
 	if s.isOwned() && !s.foreign {
 		s.marker, s.covered, s.repairReason, s.group.needsRepair = "", time.Time{}, ReasonLost, true
 	}
 }
 
-// hold takes a claimed task into our hands. It answers false if it was there
-// already: Redis had lost the claim, and the slot was filled again. The lock is
-// held.
+// addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
+// claim, and the slot was filled again. The lock is held.
 func (t *Timer) addInflight(l *bizTimer, s *slotState, jobID uint64) bool {
 	h := s.inflight[jobID]
 	if h.claims > h.settling {
@@ -213,7 +212,7 @@ func (t *Timer) addInflight(l *bizTimer, s *slotState, jobID uint64) bool {
 	return true
 }
 
-// letGo takes a settled task out of our hands. The lock is held.
+// removeInflight removes a settled task. The lock is held.
 func (t *Timer) removeInflight(l *bizTimer, s *slotState, jobID uint64) {
 	h := s.inflight[jobID]
 	h.claims--
@@ -231,7 +230,7 @@ func (t *Timer) removeInflight(l *bizTimer, s *slotState, jobID uint64) {
 	}
 }
 
-// isPending tells whether a row is still to be run by this engine.
+// isPending reports whether this engine must still run the task of a row.
 func isPending(row *task.Task, b *BizType) bool {
 	return row.Status == task.Pending && row.BizType == b.ID
 }

@@ -15,26 +15,26 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// marker is the lease of a slot in Redis: its owner serves it, and has armed all that
-// is due up to a time. The owner renews it while it looks at the slot, so what was
-// not served for a while has none, and is filled again.
+// marker is the lease of a slot in Redis. It says that its owner serves the slot and has armed all tasks that
+// are due up to a time. The owner renews it at its polls. So a slot that was not served for a while has none,
+// and is filled again.
 //
-// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and slots/lua/
-// reads the store's id. If you change that, count the 2 up, here and there: a marker
-// of another version is neither believed nor anybody else's.
+// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and slots/lua/ reads the store's id.
+// If you change the format, increment the 2 here and there. A marker of another version is not trusted, and
+// does not count as another store's.
 type marker struct {
-	store   string // id of the task store; UnknownStore
+	store   string // id of the task store, or UnknownStore
 	layout  string // "<databases>x<tables>x<partitions>"
 	state   string
-	owner   string    // process
-	covered time.Time // all that is due until then is in the slot
+	owner   string    // name of the owner's process
+	covered time.Time // all tasks that are due until then are in the slot
 }
 
-// States of a slot that has a marker.
+// States of a marker.
 const (
-	stateFilling = "filling" // its owner fills it
-	stateServing = "serving" // it is complete, and served
-	stateHanded  = "handed"  // it is complete, and its owner has just handed it over
+	stateFilling = "filling" // the owner is filling the slot
+	stateServing = "serving" // the slot is complete and served
+	stateHanded  = "handed"  // the slot is complete, and its owner has just handed it over
 )
 
 const (
@@ -42,13 +42,12 @@ const (
 )
 
 const (
-	// markerLasts is how long a slot without an owner looks served. It is some times
-	// poll, in which a slot is looked at.
+	// markerTTL is how long a slot without an owner looks served. It is several times pollEvery.
 	markerTTL = 15 * time.Second
-	// handedLasts is how long the next owner may take to believe the one before. What
-	// is longer may hide a time in which nobody armed.
+	// handedTTL is how long the next owner may trust the marker of the previous one. In a longer time tasks may
+	// have been stored without being armed.
 	handedTTL = 2 * time.Second
-	// renewEach is how often a marker is renewed.
+	// renewEvery is the interval at which a marker is renewed.
 	renewEvery = 3 * time.Second
 )
 
@@ -68,12 +67,12 @@ func parseMarker(text string) (m marker, ok bool) {
 	return marker{store: words[1], layout: words[2], state: words[3], owner: words[4], covered: time.UnixMilli(ms).UTC()}, true
 }
 
-// isStranger tells whether a marker is of another store than ours.
+// isForeign reports whether a marker belongs to another store than ours.
 func (m *marker) isForeign(ours string) bool {
 	return m.store != ours && m.store != slots.UnknownStore && ours != slots.UnknownStore
 }
 
-// processName names this process in markers, for operators, too.
+// processName names this process in markers, also for operators.
 func processName() string {
 	host, _ := os.Hostname()
 	host = strings.Join(strings.Fields(host), "_")
@@ -84,14 +83,14 @@ func layoutName(l sharding.Layout) string {
 	return fmt.Sprintf("%dx%dx%d", l.Databases, l.TablesPerDatabase, l.Partitions)
 }
 
-// marker is ours in a state.
+// newMarker returns a marker of this process.
 func (t *Timer) newMarker(state string, covered time.Time) string {
 	m := marker{t.slots.Store(), layoutName(t.cfg.Layout), state, t.name, covered}
 	return m.String()
 }
 
-// believes tells whether a slot that has this marker has all tasks that are due up to
-// the marker's time. The marker is our own, or its owner has just handed the slot over.
+// trustsMarker reports whether a slot with this marker has all tasks that are due up to the marker's time. The
+// marker must be our own, or its owner must just have handed the slot over.
 func (t *Timer) trustsMarker(s *slotState, text string) (m marker, ok bool) {
 	t.mu.Lock()
 	own := text == s.marker && !s.covered.IsZero()
@@ -101,10 +100,10 @@ func (t *Timer) trustsMarker(s *slotState, text string) (m marker, ok bool) {
 		m.store == t.slots.Store() && m.store != slots.UnknownStore && m.layout == layoutName(t.cfg.Layout))
 }
 
-// mark sets the marker of a slot that we fill or have filled: over the one that we set
-// last, or over any but a stranger's.
-func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
-	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: over, Value: value, TTL: markerTTL}})[0]
+// mark sets the marker of a slot that this node fills or has filled. expect is the marker that it replaces; "":
+// any but that of another store.
+func (t *Timer) mark(ctx context.Context, s *slotState, expect, value string) error {
+	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: expect, Value: value, TTL: markerTTL}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recordWrite(s.server, got.Err)
@@ -118,8 +117,7 @@ func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) erro
 	return nil
 }
 
-// renewal is for how long the marker of a slot is renewed now, and its queues with it; 0: that need not be.
-// The lock is held.
+// renewFor is the new TTL of the slot's marker and queues; 0: they need not be renewed now. The lock is held.
 func (s *slotState) renewFor(now time.Time) time.Duration {
 	each := renewEvery
 	if s.marker == "" {
@@ -131,9 +129,10 @@ func (s *slotState) renewFor(now time.Time) time.Duration {
 	return markerTTL
 }
 
-// looked learns from an answer of Redis how a slot stands, before its new head is noted. The lock is held.
-func (t *Timer) applyMarker(l *bizTimer, s *slotState, asked slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
-	if asked.Renew > 0 && a.Marker == asked.Marker {
+// applyMarker updates the slot from the marker in an answer of Redis, before the slot's head is updated. The
+// lock is held.
+func (t *Timer) applyMarker(l *bizTimer, s *slotState, request slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
+	if request.Renew > 0 && a.Marker == request.Marker {
 		s.markerRenewed = now
 	}
 	if !s.answered {
@@ -157,35 +156,35 @@ func (t *Timer) applyMarker(l *bizTimer, s *slotState, asked slots.ClaimRequest,
 		s.foreign = false
 		s.markLost()
 		signal(t.repairNeeded)
-	case a.Marker == "" && asked.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
+	case a.Marker == "" && request.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
 		t.markTypeLost(l, s)
 	}
-	switch gone := s.displacedHeadVanished(a); {
+	switch missing := s.displacedHeadVanished(a); {
 	case s.covered.IsZero() || !s.vanishedHead.IsZero():
-	case gone != (time.Time{}):
-		s.vanishedHead, s.group.needsRepair = gone, true
+	case missing != (time.Time{}):
+		s.vanishedHead, s.group.needsRepair = missing, true
 	case headVanished(s, a):
 		s.vanishedHead, s.group.needsRepair = s.head, true
 	}
 }
 
-// parkedVanished tells when the task was due that was the head before an earlier one came, if it is gone and was not
-// claimed. That shows once nothing earlier is there.
+// displacedHeadVanished returns when the displaced head was due, if it is missing in Redis and was not claimed.
+// That shows once no earlier task is left.
 func (s *slotState) displacedHeadVanished(a *slots.ClaimResult) time.Time {
-	parked := s.displacedHead
-	if parked.IsZero() || !a.Next.IsZero() && a.Next.Before(parked) {
+	displaced := s.displacedHead
+	if displaced.IsZero() || !a.Next.IsZero() && a.Next.Before(displaced) {
 		return time.Time{}
 	}
 	s.displacedHead = time.Time{}
-	isIt := func(m slots.Member) bool { return m.At.Equal(parked) }
-	if a.Next.Equal(parked) || slices.ContainsFunc(a.Members, isIt) {
+	isDisplaced := func(m slots.Member) bool { return m.At.Equal(displaced) }
+	if a.Next.Equal(displaced) || slices.ContainsFunc(a.Members, isDisplaced) {
 		return time.Time{}
 	}
-	return parked
+	return displaced
 }
 
-// headVanished tells whether the task that was next to run is not in a slot any more,
-// and was not claimed. It may be cancelled or moved; or Redis has evicted the queue.
+// headVanished reports whether the head of the slot is missing in Redis and was not claimed. The task may have
+// been cancelled or moved, or Redis has evicted the queue.
 func headVanished(s *slotState, a *slots.ClaimResult) bool {
 	head := s.head
 	if head.IsZero() || !s.announcedHead.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
@@ -194,9 +193,8 @@ func headVanished(s *slotState, a *slots.ClaimResult) bool {
 	return a.Next.IsZero() || a.Next.After(head)
 }
 
-// noticeNew finds out that a server does not know us any more: it was started again, or
-// is another one, and may lack what was written last, although its slots have their
-// markers. The lock is held.
+// detectRestart checks whether a server was restarted or replaced. Then it may lack the last writes, although
+// its slots have their markers. The lock is held.
 func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
 	if !slices.ContainsFunc(answers, func(a slots.ClaimResult) bool { return a.NewServer }) {
 		return
@@ -219,11 +217,11 @@ func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
 	}
 }
 
-// handOver leaves a partition's slots to their next owner as complete, those that are.
-// The partition is not ours any more.
+// handOver marks the complete slots of a partition as handed over to the next owner. This node does not own the
+// partition any more.
 func (t *Timer) handOver(ctx context.Context, partition int) {
 	var list, quiet []slots.MarkRequest
-	var at, quietAt []*server // of list and quiet
+	var at, quietAt []*server // by index of list and quiet
 	t.mu.Lock()
 	until := t.cfg.Now()
 	for _, l := range t.bizTimers {
@@ -246,7 +244,8 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	// What cannot be marked is filled by the next owner. Whether Redis has lost the quiet ones only the others can tell.
+	// The next owner fills the slots that cannot be marked. A quiet slot has no marker that would show a loss,
+	// so it counts as intact only if all others at its server are.
 	intact := make(map[*server]bool)
 	for i, a := range t.slots.Mark(ctx, list) {
 		was, seen := intact[at[i]]
@@ -261,6 +260,5 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 	t.slots.Mark(ctx, sure)
 }
 
-// handOverPatience is how long the next owner of a partition waits for a Redis that
-// does not answer.
+// handOverTimeout is how long a hand-over waits for a Redis that does not answer.
 const handOverTimeout = 500 * time.Millisecond

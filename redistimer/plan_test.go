@@ -15,8 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// dueSlots are n slots whose heads are due so long after now, a millisecond after
-// each other, the last one first.
+// dueSlots are n slots whose heads are due so long after now, one millisecond apart, the last one first.
 func dueSlots(now time.Time, n int, in time.Duration) []*slotState {
 	list := make([]*slotState, n)
 	for i := range list {
@@ -47,10 +46,10 @@ func TestChoose(t *testing.T) {
 		{name: "many, and no crowd lately", due: dueSlots(now, 64, far), crowd: idle, room: 8192, most: 8192, asked: 64, limit: minClaim},
 		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: backlog{backlogged: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
 		{name: "a third of the room", due: dueSlots(now, 20, far), crowd: idle, room: 2731, most: 2731, asked: 20, limit: minClaim},
-		{name: "a small lane", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
-		{name: "a lane of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
+		{name: "a small queue", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
+		{name: "a queue of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
 		{name: "no room", due: dueSlots(now, 6, soon), room: 0, most: 100},
-		{name: "no lane", due: dueSlots(now, 6, soon)},
+		{name: "no workers", due: dueSlots(now, 6, soon)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := &group{due: c.due, backlog: c.crowd}
@@ -74,14 +73,14 @@ func TestChoose(t *testing.T) {
 	})
 }
 
-// all owns everything.
+// all owns all partitions.
 type all struct{}
 
 func (all) Owns(int) bool          { return true }
 func (all) Term(int) uint64        { return 1 }
 func (all) Watch() <-chan struct{} { return nil }
 
-// planned is a timer of six slots of one type that makes no rounds.
+// planned returns a timer of six slots of one type that makes no rounds.
 func planned(t *testing.T) *Timer {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -95,9 +94,8 @@ func planned(t *testing.T) *Timer {
 	return timer
 }
 
-// Servers are planned apart: one that is asked, or silent, holds up no other, and
-// the slots of a silent one become the scan engine's when their time is up, however
-// long its calls take.
+// Servers are planned separately: a server in a round, or a silent one, does not delay the others. The scan
+// engine takes over the slots of a silent server in time, however long its calls take.
 func TestPlanServers(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
@@ -106,14 +104,14 @@ func TestPlanServers(t *testing.T) {
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
-		g := &group{line: l}
+		g := &group{bizTimer: l}
 		for p := 2 * i; p < 2*i+2; p++ {
 			l.slots[p].server = srv
 			g.slots = append(g.slots, &l.slots[p])
 		}
 		srv.groups = []*group{g}
 	}
-	handedOver := func() bool {
+	fellBack := func() bool {
 		select {
 		case <-timer.Watch():
 			return true
@@ -151,7 +149,7 @@ func TestPlanServers(t *testing.T) {
 	l.slots[0].head = now
 	now = now.Add(minRoundGap)
 	asked, _ = plan()
-	require.Equal(t, map[string]int{"x": 1}, asked, "nobody waits for the rounds at y and z")
+	require.Equal(t, map[string]int{"x": 1}, asked, "x does not wait for the rounds at y and z")
 	end("x")
 	end("y")
 	end("z")
@@ -162,7 +160,7 @@ func TestPlanServers(t *testing.T) {
 	now = now.Add(minRoundGap)
 	asked, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
-	require.False(t, handedOver())
+	require.False(t, fellBack())
 	require.LessOrEqual(t, wait, pollEvery)
 	require.Equal(t, began, l.slots[3].unreachableSince, "one that was not asked is out of reach as well")
 	require.Zero(t, l.slots[0].unreachableSince)
@@ -170,11 +168,11 @@ func TestPlanServers(t *testing.T) {
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
 	_, wait = plan()
-	require.False(t, handedOver())
+	require.False(t, fellBack())
 	require.Equal(t, time.Millisecond, wait)
 	now = now.Add(time.Millisecond)
 	plan()
-	require.True(t, handedOver())
+	require.True(t, fellBack())
 	for p := range 6 {
 		require.Equal(t, p/2 != 1, timer.Serves(1, p), "partition %d", p)
 	}
@@ -184,11 +182,11 @@ func TestPlanServers(t *testing.T) {
 	timer.endSilence(timer.servers["y"])
 	asked, _ = plan()
 	require.Equal(t, 2, asked["y"])
-	require.False(t, handedOver())
+	require.False(t, fellBack())
 }
 
-// Two rounds that asked one slot at once took each other's claims for those of nobody, and rolled them back.
-func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
+// Two rounds that polled one slot at once took each other's claims for orphans, and rolled them back.
+func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
 	l := timer.bizTimers[1]
@@ -199,7 +197,7 @@ func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
 
 	other := timer.server("other")
 	s.server, s.lastPoll, s.head = other, time.Time{}, now
-	s.group = &group{line: l, slots: []*slotState{s}}
+	s.group = &group{bizTimer: l, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
 	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)

@@ -13,44 +13,46 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// answerWithin bounds each call to a server. What Redis does with a call that was cut off shows later: claims that
-// nobody holds are found by their number. It is long, because on a machine that is short of CPU cutting off is what
-// makes things worse; nobody else waits meanwhile.
+// callTimeout bounds each call to a server. Redis may still execute a call that timed out: the number of claims
+// shows those that this node does not know. The timeout is long, because on a machine that is short of CPU
+// timeouts add load. Other servers are not delayed meanwhile.
 const callTimeout = 2 * time.Second
 
-// doubt is how long a server that answers nothing may have lost its connections only.
+// silenceGrace is how long a server may be silent before it counts as down. It may only have lost its
+// connections.
 const silenceGrace = 500 * time.Millisecond
 
-// server is one Redis server, with the rounds, arms and settles of its slots: nobody waits for two of them. Which slots
-// it has is as the cluster's client knows it. One that has moved meanwhile is still found, in the wrong company.
+// server is one Redis server, with rounds, arms and settles of its own, so that no slot waits for two servers.
+// The client of the cluster knows which slots are on it. A slot that has moved meanwhile is still reached, but
+// in the round of its former server.
 type server struct {
-	addr        string // "" is the only one, or stands for a cluster that is not known yet
+	addr        string // "": the only server, or a cluster whose servers are not known yet
 	arms        *groupcommit.Group[*armCall]
-	armingTasks atomic.Int64 // tasks in them
+	armingTasks atomic.Int64 // number of tasks in arms
 	settles     *groupcommit.Group[settlement]
 
 	// The Timer's lock guards these.
-	groups      []*group  // its slots
-	guarded     []bool    // partitions that have a guard there
-	firstGroup  int       // the group that is planned first
-	hasAnswered bool      // it has answered
-	roundBegan  time.Time // the last round
+	groups      []*group  // of the slots at this server
+	guarded     []bool    // partitions that have a guard at this server
+	firstGroup  int       // index of the group that is planned first
+	hasAnswered bool      // it has answered once
+	roundBegan  time.Time // start of the last round
 	inRound     bool      // a round is under way
-	silentSince time.Time // since when it answers nothing; zero: it answers
-	lastErr     error     // what it failed with last
-	writeErr    error     // why it takes no writes; nil: it does, as far as is known
-	lastRefusal time.Time // when it last refused one
-	tryingWrite bool      // it is asked whether it takes them again
-	lastProbe   time.Time // when it was last asked whether it answers
-	probing     bool      // it is being asked
+	silentSince time.Time // since when it does not answer; zero: it answers
+	lastErr     error     // its last failure
+	writeErr    error     // why it refuses writes; nil: it does not, as far as known
+	lastRefusal time.Time // when it last refused a write
+	tryingWrite bool      // a trial write is under way
+	lastProbe   time.Time // when it was last pinged
+	probing     bool      // pings are under way
 }
 
-// isSilent tells whether a server is silent beyond doubt. The lock is held.
+// isSilent reports whether a server has been silent for longer than silenceGrace. The lock is held.
 func (srv *server) isSilent(now time.Time) bool {
 	return !srv.silentSince.IsZero() && now.Sub(srv.silentSince) >= silenceGrace
 }
 
-// server is the one with this address. The lock is held.
+// server returns the server with this address. The lock is held.
 func (t *Timer) server(addr string) *server {
 	srv := t.servers[addr]
 	if srv == nil {
@@ -62,13 +64,13 @@ func (t *Timer) server(addr string) *server {
 	return srv
 }
 
-// The slots are placed again so often, and so soon after a server did not answer.
+// The slots are placed again at this interval, and so long after a server did not answer.
 const (
 	placeEvery = 10 * time.Second
 	placeAfter = 500 * time.Millisecond
 )
 
-// placeSoon has the client find out which slots are where, and places them then. The lock is held.
+// placeSoon makes the client find out which slots are where, and then places them. The lock is held.
 func (t *Timer) placeSoon(now time.Time) {
 	t.slots.Refresh()
 	if at := now.Add(placeAfter); at.Before(t.nextPlacement) {
@@ -94,19 +96,19 @@ func (t *Timer) place(now time.Time) {
 	p.losePartitions()
 	switch only := t.servers[""]; {
 	case !p.known:
-		t.nextPlacement = now // the next call has the client find out
+		t.nextPlacement = now // the next call makes the client find out
 	case only != nil && len(only.groups) == len(t.bizTimers):
 		t.nextPlacement = forever // there is no other server
 	}
 	t.relisten()
 }
 
-// placing groups all slots anew. The Timer's lock is held.
+// placement assigns all slots to servers anew. The Timer's lock is held.
 type placement struct {
 	timer   *Timer
 	known   bool // the client knows where the slots are
 	old     map[*server][]*group
-	changed map[guardKey]bool // have another guard now
+	changed map[guardKey]bool // have a new guard
 }
 
 type guardKey struct {
@@ -114,7 +116,7 @@ type guardKey struct {
 	partition int
 }
 
-// locate notes at which server a slot is.
+// locate finds the server of a slot.
 func (p *placement) locate(s *slotState) {
 	addr := ""
 	if p.known {
@@ -125,17 +127,17 @@ func (p *placement) locate(s *slotState) {
 		return
 	}
 	if s.server != nil && s.server.addr != "" {
-		s.markLost() // a replica that took over may lack what was written last
+		s.markLost() // a replica that took over may lack the last writes
 	}
 	s.server, s.lastPoll, s.pollNow = srv, time.Time{}, s.server != nil
 }
 
-// join puts a slot into the group of its type at its server. The first one of a partition there is its guard.
+// join puts a slot into the group of its type at its server. The first slot of a partition there is its guard.
 func (p *placement) join(l *bizTimer, s *slotState) {
 	srv := s.server
-	if n := len(srv.groups); n == 0 || srv.groups[n-1].line != l {
-		g := &group{line: l, hasUnreachable: true, needsRepair: true}
-		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.line == l }); i >= 0 {
+	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != l {
+		g := &group{bizTimer: l, hasUnreachable: true, needsRepair: true}
+		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == l }); i >= 0 {
 			g.backlog = p.old[srv][i].backlog
 		}
 		srv.groups = append(srv.groups, g)
@@ -150,8 +152,8 @@ func (p *placement) join(l *bizTimer, s *slotState) {
 	srv.guarded[s.slot.Partition] = true
 }
 
-// losePartitions has the slots checked whose guard is another one now: what Redis lost before that was looked at nobody
-// would know.
+// losePartitions marks the slots that have a new guard as lost: a loss before the new guard's first poll would
+// go unnoticed.
 func (p *placement) losePartitions() {
 	if len(p.changed) == 0 {
 		return
@@ -166,7 +168,8 @@ func (p *placement) losePartitions() {
 	signal(p.timer.repairNeeded)
 }
 
-// judge notes how a call to a server went that began then: with no answer for any slot, it is silent. The lock is held.
+// recordCall records the result of a call to a server that began at the given time. If no slot was answered,
+// the server is silent. The lock is held.
 func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err error) {
 	if !slots.IsAnswer(err) {
 		srv.lastErr = err
@@ -182,8 +185,8 @@ func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err erro
 	signal(t.replan)
 }
 
-// wrote notes how a write to a server went. One that takes none may answer all the same: its slots are out of reach until
-// it takes them again. The lock is held.
+// recordWrite records the result of a write to a server. A server that refuses writes may still answer reads.
+// Its slots are unreachable until it accepts writes again. The lock is held.
 func (t *Timer) recordWrite(srv *server, err error) {
 	if !slots.IsRefusal(err) {
 		return
@@ -194,11 +197,11 @@ func (t *Timer) recordWrite(srv *server, err error) {
 	srv.writeErr, srv.lastRefusal = err, t.cfg.Now()
 }
 
-// calmAfter is how long a server must not have refused a write before it is believed to take them: one that is nearly
-// full takes some.
+// refusalGrace is how long a server must not have refused a write before it counts as writable again. A server
+// that is nearly full accepts some writes.
 const refusalGrace = 3 * time.Second
 
-// tryWrites asks the servers that refuse writes whether they still do.
+// tryWrites tests the servers that refuse writes.
 func (t *Timer) tryWrites(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,7 +226,7 @@ func (t *Timer) tryWrites(ctx context.Context) {
 	}
 }
 
-// answers notes that a server does answer, or has no slots any more: its slots are asked. The lock is held.
+// endSilence records that a server answers, or has no slots any more, and polls its slots. The lock is held.
 func (t *Timer) endSilence(srv *server) {
 	srv.silentSince, srv.probing = time.Time{}, false
 	srv.pollAll()
@@ -231,7 +234,7 @@ func (t *Timer) endSilence(srv *server) {
 	signal(t.replan)
 }
 
-// look has all slots of a server asked soon. The lock is held.
+// pollAll makes the next rounds poll all slots of a server. The lock is held.
 func (srv *server) pollAll() {
 	srv.each(func(s *slotState) { s.lastPoll, s.pollNow = time.Time{}, true })
 	for _, g := range srv.groups {
@@ -239,7 +242,7 @@ func (srv *server) pollAll() {
 	}
 }
 
-// each does something to all slots of a server. The lock is held.
+// each calls a function for all slots of a server. The lock is held.
 func (srv *server) each(do func(*slotState)) {
 	for _, g := range srv.groups {
 		for _, s := range g.slots {
@@ -248,7 +251,7 @@ func (srv *server) each(do func(*slotState)) {
 	}
 }
 
-// probe asks silent servers until they answer, each apart from the others.
+// probe pings silent servers until they answer, each in a goroutine of its own.
 func (t *Timer) probe(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()

@@ -9,13 +9,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// receipt tells a slot what became of a task that the queue took.
+// receipt reports the outcome of a task that the queue took to its slot.
 type receipt struct {
 	timer *Timer
 	claim claim
 }
 
-// Settled implements queue.Receipt: the outcome is in the store.
+// Ack implements queue.Receipt: the outcome is in the store.
 func (r *receipt) Ack(row task.Task) {
 	c := r.claim
 	s := settlement{claim: c}
@@ -30,28 +30,28 @@ func (r *receipt) Ack(row task.Task) {
 	r.timer.settle(s)
 }
 
-// giveBack is the pause of a task that the queue did not take.
+// releasePause is the time after which a released task is claimed again.
 const releasePause = 250 * time.Millisecond
 
-// GivenBack implements queue.Receipt: the task did not start. It is claimed again
-// when it is due, or after a pause if the queue does not want it now.
+// Release implements queue.Receipt: the task did not start. It is claimed again when it is due, or after a
+// pause if the queue does not want it now.
 func (r *receipt) Release(task.Task) {
 	t, c := r.timer, r.claim
 	t.mu.Lock()
 	at := c.member.At
-	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.line.closed {
+	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.bizTimer.closed {
 		at = latest(at, pause)
 	}
 	t.mu.Unlock()
 	t.release(c, at)
 }
 
-// giveBack returns a claim untouched: its attempts stay.
+// release ends a claim without a run: the attempts stay.
 func (t *Timer) release(c claim, at time.Time) {
 	t.settle(settlement{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
 }
 
-// settling is the second phase of a claim: done, dead, back or released.
+// settlement is the second phase of a claim: done, dead, back or released.
 type settlement struct {
 	claim
 	done, dead, release bool
@@ -68,7 +68,7 @@ func (t *Timer) settle(s settlement) {
 	settles.Add(s)
 }
 
-// telling is what Redis is to be told of one slot.
+// slotSettles has the settlements of one slot.
 type slotSettles struct {
 	slot        *slotState
 	settle      slots.SettleRequest
@@ -76,8 +76,8 @@ type slotSettles struct {
 	settlements []settlement
 }
 
-// flushSettles tells a server what became of claims. What fails is tried again
-// apart: the next outcomes need not wait for it.
+// flushSettles sends settlements to a server. Those that fail are retried in the background, so that they do
+// not delay others.
 func (t *Timer) flushSettles(srv *server, batch []settlement) {
 	bySlot := make(map[*slotState]*slotSettles)
 	list := make([]*slotSettles, 0, 16)
@@ -100,17 +100,17 @@ func (t *Timer) flushSettles(srv *server, batch []settlement) {
 			o.settle.Back = append(o.settle.Back, s.back)
 		}
 	}
-	if left, _ := t.sendSettles(srv, list); len(left) > 0 {
-		t.background.Go(func() { t.retrySettles(srv, left) })
+	if failures, _ := t.sendSettles(srv, list); len(failures) > 0 {
+		t.background.Go(func() { t.retrySettles(srv, failures) })
 	}
 }
 
-// settleTries bounds how often a settle is tried. What is not settled is found by
-// its slot once Redis is back: the store has the truth.
+// settleTries bounds how often a settlement is sent. Its slot finds a claim that was not settled once Redis is
+// back; the store has the outcome.
 const settleTries = 3
 
-// tellAgain tries what failed a few times more.
-func (t *Timer) retrySettles(srv *server, left []*slotSettles) {
+// retrySettles retries settlements that failed.
+func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	var err error
 	pause := 20 * time.Millisecond
 	for try := 2; try <= settleTries; try++ {
@@ -122,22 +122,22 @@ func (t *Timer) retrySettles(srv *server, left []*slotSettles) {
 		}
 		time.Sleep(pause)
 		pause *= 4
-		if left, err = t.sendSettles(srv, left); len(left) == 0 {
+		if failures, err = t.sendSettles(srv, failures); len(failures) == 0 {
 			return
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cfg.Logger.Warn("outcomes not told to Redis; the store has them, and the slots are put right when it is back",
-		"slots", len(left), "partition", left[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
-	for _, o := range left {
+		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
+	for _, o := range failures {
 		t.markOrphans(o.slot)
 	}
-	t.finishSettles(left)
+	t.finishSettles(failures)
 }
 
-// tell tells a server, in one pipeline, and answers what it did not take.
-func (t *Timer) sendSettles(srv *server, list []*slotSettles) (left []*slotSettles, err error) {
+// sendSettles sends settlements in one pipeline, and returns those that failed.
+func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotSettles, err error) {
 	var settles []slots.SettleRequest
 	var releases []slots.ReleaseRequest
 	var settling, releasing []*slotSettles
@@ -165,27 +165,26 @@ func (t *Timer) sendSettles(srv *server, list []*slotSettles) (left []*slotSettl
 	if len(releases) > 0 {
 		note(releasing, t.slots.Release(context.Background(), releases))
 	}
-	var over []*slotSettles
+	var sent []*slotSettles
 	for _, o := range list {
 		if failed[o] {
-			left = append(left, o)
+			failures = append(failures, o)
 		} else {
-			over = append(over, o)
+			sent = append(sent, o)
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recordCall(srv, began, answered, err)
-	t.finishSettles(over)
-	return left, err
+	t.finishSettles(sent)
+	return failures, err
 }
 
-// told lets claims go of which Redis was told, or that it will not be told of. The
-// lock is held.
+// finishSettles ends the claims of settlements that were sent or given up. The lock is held.
 func (t *Timer) finishSettles(list []*slotSettles) {
 	for _, o := range list {
 		for _, s := range o.settlements {
-			t.removeInflight(s.line, o.slot, s.member.JobID)
+			t.removeInflight(s.bizTimer, o.slot, s.member.JobID)
 		}
 		for _, m := range o.settle.Back {
 			t.advanceHead(o.slot, m.At)

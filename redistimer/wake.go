@@ -9,17 +9,16 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// listen hears of heads that became earlier, on any node. Without business types
-// nobody needs a Redis. All servers of a cluster tell the same: where one falls
-// silent, another is heard.
+// listen receives wake-ups: heads that became earlier, on any node. It starts once there is a business type.
+// All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another.
 func (t *Timer) listen(ctx context.Context) error {
 	select {
 	case <-t.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	var hearers sync.WaitGroup // one that is hung up on a silent server holds up nobody
-	defer hearers.Wait()
+	var subscriptions sync.WaitGroup // a subscription that hangs on a silent server must not delay the next one
+	defer subscriptions.Wait()
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
@@ -28,7 +27,7 @@ func (t *Timer) listen(ctx context.Context) error {
 			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
-		hearers.Go(func() {
+		subscriptions.Go(func() {
 			defer cancel()
 			err := t.slots.Listen(one, via, t.handleWake, t.pollAll)
 			if one.Err() == nil {
@@ -41,7 +40,7 @@ func (t *Timer) listen(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// speaker is a server that answers, if there is one that has slots. The lock is held.
+// pickServer returns a server that has slots and answers, or nil. The lock is held.
 func (t *Timer) pickServer() *server {
 	for _, srv := range t.servers {
 		if len(srv.groups) > 0 && srv.silentSince.IsZero() {
@@ -51,7 +50,7 @@ func (t *Timer) pickServer() *server {
 	return nil
 }
 
-// rehear has another server heard if the one that is does not speak any more. The lock is held.
+// relisten switches to another server if the current one does not answer any more. The lock is held.
 func (t *Timer) relisten() {
 	if t.stopListening == nil || t.pickServer() == nil {
 		return
@@ -61,7 +60,7 @@ func (t *Timer) relisten() {
 	}
 }
 
-// lookAgain has all slots asked: wake-ups may have been missed.
+// pollAll polls all slots: wake-ups may have been missed.
 func (t *Timer) pollAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +78,7 @@ func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	}
 }
 
-// sooner notes that a slot has a task due then. The lock is held.
+// advanceHead records that a slot has a task that is due at a time. The lock is held.
 func (t *Timer) advanceHead(s *slotState, at time.Time) {
 	if !s.isOwned() || s.foreign {
 		return

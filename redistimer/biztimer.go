@@ -11,85 +11,84 @@ import (
 // BizType is a business type of mode redis.
 type BizType struct {
 	task.BizType
-	Topic      string        // names its slots
-	Horizon    time.Duration // tasks due within it are armed; 0: all
-	Visibility time.Duration // a claim that is not settled for so long is rolled back
+	Topic      string        // in the names of its slots
+	Horizon    time.Duration // tasks due within it are armed; 0: all tasks
+	Visibility time.Duration // a claim that is not settled within it is rolled back
 }
 
-// line is one business type at work: its slots by partition.
+// bizTimer is the timer of one business type: its slots by partition.
 type bizTimer struct {
-	*BizType // as it is now: replaced, never changed. Who works without the lock takes it along
+	*BizType // in force; replaced, never changed, so it may be copied and used without the lock
 	slots    []slotState
-	servers  int // that have slots of it
-	inflight int // claimed and not settled
+	servers  int // number of servers that have slots of the type
+	inflight int // claimed and not settled tasks
 
-	closed bool // not redis any more: what is in hand ends, then its slots are dropped
+	closed bool // the type left redis mode: its claims end, then its slots are dropped
 }
 
-// slotState is what this node knows of a slot.
+// slotState is what this node knows about a slot.
 type slotState struct {
 	slot          slots.Slot
-	server        *server       // that it is at, as far as known
+	server        *server       // that has the slot, as far as known
 	group         *group        // of its server and type
-	guard         bool          // it is looked at for all slots of its partition that are at its server
-	inRound       bool          // a round asks it: its claims and their recovery would be taken for another's
-	term          uint64        // of the partition, when it became ours; 0: it is not
-	head          time.Time     // when its head is due, as far as known; zero: empty
-	announcedHead time.Time     // the earliest head heard of since Redis was asked: the answer may not know it
+	guard         bool          // it is polled for all slots of its partition at its server
+	inRound       bool          // a round polls it: recovery must not mistake the claims of that round for orphans
+	term          uint64        // of the partition when the slot became ours; 0: it is not ours
+	head          time.Time     // when the first task is due, as far as known; zero: empty
+	announcedHead time.Time     // the earliest head announced since the last poll, which the answer may not include
 	lastPoll      time.Time     // when Redis was last asked
-	pollNow       bool          // it is to be asked, quiet or not
-	skew          time.Duration // how far Redis's clock is behind ours, as far as known: tasks are due by one clock, their owner's
+	pollNow       bool          // poll it in the next round, even if it is quiet
+	skew          time.Duration // how far Redis's clock is behind ours; a task is due by the clock of its owner
 
-	// The rows up to this time are in Redis; zero: nothing is known.
+	// covered is the time up to which all rows are in Redis; zero: unknown.
 	covered         time.Time
-	repairReason    string                  // reason why it is to be filled from the store; "" none
-	orphansBefore   time.Time               // claims made before then that are not held are nobody's; zero: not to be looked for
-	lastOrphanCount time.Time               // when claims that are not held were last found by their number
-	inflight        map[uint64]inflightTask // claimed by us, not settled
-	inflightClaims  int                     // claims in held
+	repairReason    string                  // why the slot must be filled from the store; "": it need not
+	orphansBefore   time.Time               // claims before then that are not inflight are to be rolled back; zero: there are none
+	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
+	inflight        map[uint64]inflightTask // claimed by this node, not settled
+	inflightClaims  int                     // the number of claims in inflight
 
-	marker        string    // the one that we have set; "": none
-	markerRenewed time.Time // when that was, or when Redis was last seen to renew it
-	answered      bool      // Redis was reached since it is ours
-	foreign       bool      // it has another store's marker: the scan engine serves ours
-	displacedHead time.Time // when its head was due before an earlier one came; zero: that was seen since
-	vanishedHead  time.Time // when the task was due that was its head and is gone; zero: none
+	marker        string    // the marker that this node has set; "": none
+	markerRenewed time.Time // when the marker was set or last renewed
+	answered      bool      // Redis has answered since the slot became ours
+	foreign       bool      // it has the marker of another store; the scan engine serves our tasks
+	displacedHead time.Time // the head before an earlier task came; zero once it was seen again
+	vanishedHead  time.Time // when the head was due that is missing in Redis; zero: none
 
-	unarmed          bool      // tasks were stored and not armed since it was filled: its marker says too much
-	unreachableSince time.Time // since when it is out of reach; zero: it is not
-	fallback         bool      // and for so long that the scan engine serves it
+	unarmed          bool      // some tasks were never armed since the last fill, so the marker overstates coverage
+	unreachableSince time.Time // since when Redis does not answer for it; zero: it answers
+	fallback         bool      // it has been unreachable for so long that the scan engine serves it
 }
 
-// served tells whether this engine serves a slot.
+// isServed reports whether this engine serves the slot.
 func (s *slotState) isServed() bool { return !s.fallback && !s.foreign }
 
 func (s *slotState) isOwned() bool { return s.term != 0 }
 
 const (
-	// quietFrom is how far off the head of a quiet slot is, at least.
+	// quietFrom is the least time until the head of a quiet slot is due.
 	quietFrom = 10 * time.Second
-	// quietRenew is how often the queues of a quiet slot are kept from expiring, if there are tasks in them.
+	// quietRenew is the interval at which the queues of a quiet slot are renewed, if they have tasks.
 	quietRenew = time.Hour
 )
 
-// quiet tells whether nothing is to be done in a slot soon. It is not looked at then, and has no marker: what happens
-// in it is heard of by a wake-up, and that Redis has lost it by its guard.
+// isQuiet reports whether the slot has nothing to do for a while. A quiet slot is not polled and has no marker.
+// A wake-up announces a new head, and the guard of its partition shows whether Redis has lost it.
 func (s *slotState) isQuiet(now time.Time) bool {
 	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() && (s.head.IsZero() || s.head.Sub(now) > quietFrom)
 }
 
-// holding counts our claims of one task. A second claim comes in while the first
-// is being settled, or because Redis has lost the first one.
+// inflightTask counts this node's claims of one task. There is a second claim if the first is being settled, or
+// if Redis has lost the first.
 type inflightTask struct {
-	claims   int // known to us
-	settling int // of those, on their way back to Redis
-	// changed: the task was armed meanwhile, which Redis may have left to the claim.
+	claims   int // known to this node
+	settling int // of those, being settled
+	// rearmed: the task was armed during the claim, and Redis may have ignored that because of the claim.
 	rearmed bool
 }
 
-// setSkew learns from an answer that the skew is in these bounds: Redis read its
-// clock at some moment between the question and the answer. A slow answer says
-// little, and must not be taken for a clock that is behind.
+// setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the
+// answer. A slow answer has wide bounds, so it is not mistaken for a clock that is behind.
 func (s *slotState) setSkew(least, most time.Duration) {
 	s.skew = max(least, min(s.skew, most)).Round(time.Millisecond)
 }
@@ -102,10 +101,10 @@ func newBizTimer(b BizType, partitions int) *bizTimer {
 	return l
 }
 
-// forever is farther than any task.
+// forever is later than any task.
 var forever = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// armUntil is how far ahead tasks are armed when they are stored.
+// armUntil is the horizon within which a submit arms its tasks.
 func (b *BizType) armUntil(now time.Time) time.Time {
 	if b.Horizon == 0 {
 		return forever
@@ -113,21 +112,18 @@ func (b *BizType) armUntil(now time.Time) time.Time {
 	return now.Add(b.Horizon)
 }
 
-// margin keeps what slots are filled up to behind what submits arm: a task that
-// is too far for its submit is always beyond what was filled, whatever the
-// clocks and the commit took.
+// margin is the distance between the horizon of submits and that of fills. It covers clock skew and commit
+// time, so that a fill always finds a task that was just beyond the horizon of its submit.
 func (b *BizType) margin() time.Duration { return min(b.Horizon/4, time.Minute) }
 
-// coverUntil is how far ahead slots are filled from the store.
+// coverUntil is the time up to which slots are filled from the store.
 func (b *BizType) coverUntil(now time.Time) time.Time { return b.armUntil(now).Add(-b.margin()) }
 
-// step is how far the horizon may move on before a slot is filled again.
+// step is how far the horizon may move before a slot is filled again.
 func (b *BizType) step() time.Duration { return min(b.Horizon/4, 5*time.Minute) }
 
-// SetTypes puts the business types of mode redis in force. What slots of types
-// that are gone hold is handed over: what is claimed ends, the slots are emptied
-// in the background, and the scan engine finds the rows. New ones are filled
-// from the store.
+// SetTypes replaces the business types of mode redis. A removed type's claims end, its slots are emptied in the
+// background, and the scan engine finds its rows. The slots of a new type are filled from the store.
 func (t *Timer) SetTypes(types []BizType) {
 	t.mu.Lock()
 	old := t.bizTimers
@@ -168,31 +164,29 @@ func (t *Timer) SetTypes(types []BizType) {
 	t.takeOver()
 }
 
-// change puts other policies in force in place; claims go on.
+// setPolicy changes the settings of the type. Its claims stay.
 func (l *bizTimer) setPolicy(b BizType, now time.Time) {
 	l.BizType, l.closed = &b, false
 	for p := range l.slots {
-		// A shorter horizon counts at once.
+		// A shorter horizon takes effect at once.
 		if s := &l.slots[p]; s.covered.After(b.coverUntil(now)) {
 			s.covered = b.coverUntil(now)
 		}
 	}
 }
 
-// forget makes all slots look as if they had just become ours. What is held stays
-// held.
+// resetTerms makes takeOver treat all slots as new. Their claims stay.
 func (l *bizTimer) resetTerms() {
 	for p := range l.slots {
 		l.slots[p].term = 0
 	}
 }
 
-// drop empties the slots of a line that is not wanted any more, once nothing of it
-// is in hand.
+// dropType empties the slots of a removed type once its claims have ended.
 func (t *Timer) dropType(l *bizTimer) {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		t.mu.Lock()
-		if !l.closed { // wanted again
+		if !l.closed { // the type was added again
 			t.mu.Unlock()
 			return
 		}
@@ -232,14 +226,14 @@ func (t *Timer) dropType(l *bizTimer) {
 	}
 }
 
-// dropTries bounds how often, after a pause each, slots are emptied that Redis did not
-// empty at once. What stays is not believed, and Redis lets it go after queueKept.
+// dropTries bounds how often dropType tries again, after a pause each, to empty slots. The slots that stay are
+// not trusted later, and Redis expires them.
 const (
 	dropTries = 300
 	dropPause = time.Second
 )
 
-// dropSlots empties slots, and lists those that are left.
+// dropSlots empties slots, and returns those that failed.
 func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -251,8 +245,8 @@ func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 	return left, err
 }
 
-// wants tells whether the slots of a type are in use again, or nobody's business any
-// more because we stop.
+// isWanted reports whether the slots of a type need not be dropped any more: the type was added again, or this
+// process stops.
 func (t *Timer) isWanted(b *BizType) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,14 +254,14 @@ func (t *Timer) isWanted(b *BizType) bool {
 	return t.stopping || l != nil && l.Topic == b.Topic
 }
 
-// Serves tells whether this engine, and not the scan engine, fires the tasks of
-// a business type in a partition now.
+// Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a
+// partition now.
 func (t *Timer) Serves(bizType uint64, partition int) bool {
 	_, serves := t.Until(bizType, partition)
 	return serves
 }
 
-// Until implements dispatch.Engine: what is due by then is armed.
+// Until implements dispatch.Engine. Tasks that are due by until are armed.
 func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,11 +272,12 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 	return l.armUntil(t.cfg.Now()), true
 }
 
-// Watch rings when there are tasks that this engine does not serve any more. There is one channel.
+// Watch returns a channel that receives when this engine stops serving some tasks. All calls return the same
+// channel.
 func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
 
-// takeOver looks at the partitions that became ours, and forgets what it knew of
-// those that are not.
+// takeOver starts a new term for partitions that this node has taken, and releases the slots of those that it
+// lost.
 func (t *Timer) takeOver() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,7 +297,7 @@ func (t *Timer) takeOver() {
 			case term == 0:
 				t.releaseSlot(s)
 				if s.repairReason != "" || s.unarmed {
-					s.marker, s.covered, s.repairReason = "", time.Time{}, "" // not to be handed over as complete
+					s.marker, s.covered, s.repairReason = "", time.Time{}, "" // must not be handed over as complete
 				}
 			default:
 				continue
@@ -314,8 +309,8 @@ func (t *Timer) takeOver() {
 	signal(t.repairNeeded)
 }
 
-// giveUp makes a slot one that is not ours: whether it is out of reach is another
-// node's to know. The lock is held.
+// releaseSlot resets a slot that this node does not own any more. Whether it is reachable is now known only to
+// its new owner. The lock is held.
 func (t *Timer) releaseSlot(s *slotState) {
 	if s.fallback {
 		t.fallbackSlots--
