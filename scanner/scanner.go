@@ -121,7 +121,9 @@ func New(cfg Config) *Scanner {
 	}
 	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
-		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, empty: map[int]bool{}, costly: map[int]costlyPartition{}})
+		s.dbs = append(s.dbs, &database{
+			index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
+		})
 	}
 	return s
 }

@@ -264,7 +264,7 @@ func TestTheReceiptIsToldOnceTheOutcomeIsDurable(t *testing.T) {
 
 type settled chan task.Task
 
-func (s settled) Ack(t task.Task) { s <- t }
+func (s settled) Ack(t task.Task)   { s <- t }
 func (s settled) Release(task.Task) { panic("given back") }
 
 func TestTheFinisherGivesUpWhenPatienceEnds(t *testing.T) {
