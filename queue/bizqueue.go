@@ -30,46 +30,46 @@ type bizQueue struct {
 	closed       bool
 }
 
-func (l *bizQueue) size() int { return len(l.waiting) + len(l.ready) + l.checking + l.running }
+func (b *bizQueue) size() int { return len(b.waiting) + len(b.ready) + b.checking + b.running }
 
-func (l *bizQueue) full() bool { return l.size() >= l.capacity }
+func (b *bizQueue) full() bool { return b.size() >= b.capacity }
 
 // hasRoom demands some slack, so that a full queue is refilled in batches and not row by row.
-func (l *bizQueue) hasRoom() bool { return l.size() <= l.capacity-max(1, l.capacity/4) }
+func (b *bizQueue) hasRoom() bool { return b.size() <= b.capacity-max(1, b.capacity/4) }
 
 // wouldDisplace reports whether a task with this key would displace the latest waiting one.
-func (l *bizQueue) wouldDisplace(k task.Key, now time.Time) bool {
-	if len(l.latest) == 0 {
+func (b *bizQueue) wouldDisplace(k task.Key, now time.Time) bool {
+	if len(b.latest) == 0 {
 		return false
 	}
-	latest := l.latest[0].runAt
+	latest := b.latest[0].runAt
 	return now.Before(latest) && k.ActionTime.Before(latest)
 }
 
-func (l *bizQueue) pushWaiting(e *Entry) {
-	heap.Push(&l.waiting, e)
-	heap.Push(&l.latest, e)
+func (b *bizQueue) pushWaiting(e *Entry) {
+	heap.Push(&b.waiting, e)
+	heap.Push(&b.latest, e)
 }
 
-func (l *bizQueue) removeWaiting(e *Entry) {
-	heap.Remove(&l.waiting, e.index)
-	heap.Remove(&l.latest, e.latestIndex)
+func (b *bizQueue) removeWaiting(e *Entry) {
+	heap.Remove(&b.waiting, e.index)
+	heap.Remove(&b.latest, e.latestIndex)
 }
 
-func (l *bizQueue) pushReady(e *Entry) { heap.Push(&l.ready, e) }
+func (b *bizQueue) pushReady(e *Entry) { heap.Push(&b.ready, e) }
 
-func (l *bizQueue) removeReady(e *Entry) { heap.Remove(&l.ready, e.index) }
+func (b *bizQueue) removeReady(e *Entry) { heap.Remove(&b.ready, e.index) }
 
 // setResumeAfter records that a task stays in the store. A claimed task stays with its engine instead.
-func (l *bizQueue) setResumeAfter(it *Item) {
+func (b *bizQueue) setResumeAfter(it *Item) {
 	if !it.Claimed {
-		l.setResume(it.Partition, task.KeyOf(&it.Task))
+		b.setResume(it.Partition, task.KeyOf(&it.Task))
 	}
 }
 
-func (l *bizQueue) setResume(partition int, k task.Key) {
-	if have, ok := l.resume[partition]; !ok || k.Before(have) {
-		l.resume[partition] = k
+func (b *bizQueue) setResume(partition int, k task.Key) {
+	if have, ok := b.resume[partition]; !ok || k.Before(have) {
+		b.resume[partition] = k
 	}
 }
 
@@ -84,27 +84,27 @@ type Consumer struct {
 func (q *Queue) AddType(bizType uint64) Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.bizQueues[bizType]; l != nil || q.closed {
-		return Consumer{q, l}
+	if b := q.bizQueues[bizType]; b != nil || q.closed {
+		return Consumer{q, b}
 	}
-	l := &bizQueue{
+	b := &bizQueue{
 		bizType:      bizType,
 		capacity:     q.cfg.Capacity,
 		resume:       make(map[int]task.Key),
 		leader:       make(chan struct{}, 1),
 		leaderSignal: newSignal(),
 	}
-	l.leader <- struct{}{}
-	q.bizQueues[bizType] = l
-	return Consumer{q, l}
+	b.leader <- struct{}{}
+	q.bizQueues[bizType] = b
+	return Consumer{q, b}
 }
 
 // Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown type.
 func (q *Queue) Capacity(bizType uint64) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.bizQueues[bizType]; l != nil && !l.closed {
-		return l.capacity
+	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+		return b.capacity
 	}
 	return 0
 }
@@ -114,30 +114,30 @@ func (q *Queue) Capacity(bizType uint64) int {
 func (q *Queue) RemoveType(bizType uint64) {
 	q.mu.Lock()
 	var back released
-	if l := q.bizQueues[bizType]; l != nil {
-		back = q.closeBizQueue(l)
+	if b := q.bizQueues[bizType]; b != nil {
+		back = q.closeBizQueue(b)
 		delete(q.bizQueues, bizType)
 	}
 	q.mu.Unlock()
 	back.notify()
 }
 
-func (q *Queue) closeBizQueue(l *bizQueue) (back released) {
+func (q *Queue) closeBizQueue(b *bizQueue) (back released) {
 	for _, e := range q.entries {
-		if e.bizQueue == l && (e.state == waiting || e.state == ready || e.state == checking) {
+		if e.bizQueue == b && (e.state == waiting || e.state == ready || e.state == checking) {
 			back = append(back, e)
 		}
 	}
 	for _, e := range back {
 		q.remove(e)
 	}
-	l.closed = true
-	l.resume = make(map[int]task.Key)
-	if l.room != nil {
-		close(l.room)
-		l.room = nil
+	b.closed = true
+	b.resume = make(map[int]task.Key)
+	if b.room != nil {
+		close(b.room)
+		b.room = nil
 	}
-	l.leaderSignal.set()
+	b.leaderSignal.set()
 	return back
 }
 
@@ -147,23 +147,23 @@ func (q *Queue) closeBizQueue(l *bizQueue) (back released) {
 // One worker of a business type, the leader, waits for the next due time. The others wait to become leader. So
 // a due task wakes one worker, not all of them.
 func (c Consumer) Take(ctx context.Context, max int) ([]*Entry, error) {
-	l := c.bizQueue
-	if l == nil {
+	b := c.bizQueue
+	if b == nil {
 		return nil, ErrClosed
 	}
 	select {
-	case <-l.leader:
+	case <-b.leader:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { l.leader <- struct{}{} }()
+	defer func() { b.leader <- struct{}{} }()
 	for {
-		taken, lost, wait, err := c.queue.take(l, max)
+		taken, lost, wait, err := c.queue.take(b, max)
 		lost.notify()
 		if len(taken) > 0 || err != nil {
 			return taken, err
 		}
-		if err := l.leaderSignal.wait(ctx, wait); err != nil {
+		if err := b.leaderSignal.wait(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -181,16 +181,16 @@ const maxRereads = 256
 // take takes the tasks that are due now. If there is none it returns the time until the next one (−1: the queue
 // is empty). lost are tasks of partitions that this node has lost, or has lost and taken again, since they were
 // read.
-func (q *Queue) take(l *bizQueue, max int) (taken []*Entry, lost released, wait time.Duration, err error) {
+func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l.closed {
+	if b.closed {
 		return nil, nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
 	run := 0 // tasks of one partition in a row
-	for stale := 0; len(l.ready) > 0 && len(taken) < max; {
-		e := l.ready[0]
+	for stale := 0; len(b.ready) > 0 && len(taken) < max; {
+		e := b.ready[0]
 		if n := len(taken); n > 0 && e.Partition != taken[n-1].Partition {
 			if run >= minPartitionRun && n >= max/4 {
 				break // tasks of one partition share tables when their outcomes are recorded
@@ -209,7 +209,7 @@ func (q *Queue) take(l *bizQueue, max int) (taken []*Entry, lost released, wait 
 			lost = append(lost, e)
 			continue
 		}
-		l.removeReady(e)
+		b.removeReady(e)
 		if now.Sub(e.readAt) > q.cfg.StaleAfter {
 			e.state = waiting // NextChecks returns it at once
 			q.enqueue(e)
@@ -220,7 +220,7 @@ func (q *Queue) take(l *bizQueue, max int) (taken []*Entry, lost released, wait 
 			continue
 		}
 		e.state, e.startedAt = running, now
-		l.running++
+		b.running++
 		taken = append(taken, e)
 	}
 	return taken, lost, -1, nil
@@ -230,19 +230,19 @@ func (q *Queue) take(l *bizQueue, max int) (taken []*Entry, lost released, wait 
 // there is room.
 func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Duration) bool {
 	q.mu.Lock()
-	l := q.bizQueues[bizType]
-	if l == nil || l.closed {
+	b := q.bizQueues[bizType]
+	if b == nil || b.closed {
 		q.mu.Unlock()
 		return false
 	}
-	if l.hasRoom() {
+	if b.hasRoom() {
 		q.mu.Unlock()
 		return true
 	}
-	if l.room == nil {
-		l.room = make(chan struct{})
+	if b.room == nil {
+		b.room = make(chan struct{})
 	}
-	room := l.room
+	room := b.room
 	q.mu.Unlock()
 
 	timer := time.NewTimer(timeout)
@@ -261,8 +261,8 @@ func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Durat
 func (q *Queue) SetResume(bizType uint64, partition int, from task.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.bizQueues[bizType]; l != nil && !l.closed {
-		l.setResume(partition, from)
+	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+		b.setResume(partition, from)
 		q.refillSignal.set()
 	}
 }
@@ -273,13 +273,13 @@ func (q *Queue) ClearResume(partition int, except []uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 next:
-	for id, l := range q.bizQueues {
+	for id, b := range q.bizQueues {
 		for _, x := range except {
 			if x == id {
 				continue next
 			}
 		}
-		delete(l.resume, partition)
+		delete(b.resume, partition)
 	}
 }
 
@@ -307,20 +307,20 @@ func (q *Queue) nextRefill() (Refill, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.cfg.Now()
-	for id, l := range q.bizQueues {
-		if len(l.resume) == 0 || l.closed {
+	for id, b := range q.bizQueues {
+		if len(b.resume) == 0 || b.closed {
 			continue
 		}
 		best := Refill{BizType: id, Partition: -1}
-		for p, k := range l.resume {
+		for p, k := range b.resume {
 			if best.Partition < 0 || k.Before(best.From) || (k == best.From && p < best.Partition) {
 				best.Partition, best.From = p, k
 			}
 		}
-		if !l.hasRoom() && !l.wouldDisplace(best.From, now) {
+		if !b.hasRoom() && !b.wouldDisplace(best.From, now) {
 			continue
 		}
-		delete(l.resume, best.Partition)
+		delete(b.resume, best.Partition)
 		q.refillSignal.set() // there may be more, for another reader
 		return best, true
 	}

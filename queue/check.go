@@ -27,18 +27,18 @@ func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 	wait = -1
 	now := q.cfg.Now()
 	soon := now.Add(q.cfg.CheckAhead)
-	for _, l := range q.bizQueues {
-		for len(l.waiting) > 0 {
-			e := l.waiting[0]
+	for _, b := range q.bizQueues {
+		for len(b.waiting) > 0 {
+			e := b.waiting[0]
 			if e.runAt.After(soon) {
 				if d := e.runAt.Sub(soon); wait < 0 || d < wait {
 					wait = d
 				}
 				break
 			}
-			l.removeWaiting(e)
+			b.removeWaiting(e)
 			e.state, e.checkBegan = checking, now // a read from now on is at most this old
-			l.checking++
+			b.checking++
 			list = append(list, e)
 		}
 	}

@@ -114,10 +114,10 @@ func (r *rig) receiptsOf(id uint64) []string {
 }
 
 // due takes what is due now, up to most tasks, without waiting.
-func (r *rig) due(l queue.Consumer, most int) (entries []*queue.Entry) {
+func (r *rig) due(c queue.Consumer, most int) (entries []*queue.Entry) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { entries, _ = l.Take(ctx, most) })
+	wg.Go(func() { entries, _ = c.Take(ctx, most) })
 	synctest.Wait()
 	cancel()
 	wg.Wait()
@@ -125,17 +125,17 @@ func (r *rig) due(l queue.Consumer, most int) (entries []*queue.Entry) {
 }
 
 // ids takes what is due now and returns the ids in the order of taking.
-func (r *rig) ids(l queue.Consumer) (ids []uint64) {
-	for _, e := range r.due(l, 1000) {
+func (r *rig) ids(c queue.Consumer) (ids []uint64) {
+	for _, e := range r.due(c, 1000) {
 		ids = append(ids, e.ID())
 	}
 	return ids
 }
 
 // one takes the one task that is due now.
-func (r *rig) one(l queue.Consumer) *queue.Entry {
+func (r *rig) one(c queue.Consumer) *queue.Entry {
 	r.t.Helper()
-	entries := r.due(l, 10)
+	entries := r.due(c, 10)
 	require.Len(r.t, entries, 1)
 	return entries[0]
 }

@@ -423,16 +423,16 @@ func (m *model) drop(rt *rapid.T) {
 // verify compares the queue with what must be true at any time.
 func (m *model) verify() {
 	inHeap := map[*Entry]bool{}
-	for b, l := range m.q.bizQueues {
-		require.LessOrEqual(m, l.size(), l.capacity, "type %d holds too much", b)
-		require.Len(m, l.latest, len(l.waiting))
-		for i, e := range l.waiting {
-			require.True(m, e.state == waiting && e.index == i && l.latest[e.latestIndex] == e && i == 0 || !e.before(l.waiting[(i-1)/2]))
-			require.True(m, e.latestIndex == 0 || !l.latest[(e.latestIndex-1)/2].before(e))
+	for bizType, b := range m.q.bizQueues {
+		require.LessOrEqual(m, b.size(), b.capacity, "type %d holds too much", bizType)
+		require.Len(m, b.latest, len(b.waiting))
+		for i, e := range b.waiting {
+			require.True(m, e.state == waiting && e.index == i && b.latest[e.latestIndex] == e && i == 0 || !e.before(b.waiting[(i-1)/2]))
+			require.True(m, e.latestIndex == 0 || !b.latest[(e.latestIndex-1)/2].before(e))
 			inHeap[e] = true
 		}
-		for i, e := range l.ready {
-			require.True(m, e.state == ready && e.index == i && (i == 0 || !e.before(l.ready[(i-1)/2])))
+		for i, e := range b.ready {
+			require.True(m, e.state == ready && e.index == i && (i == 0 || !e.before(b.ready[(i-1)/2])))
 			inHeap[e] = true
 		}
 	}
@@ -451,8 +451,8 @@ func (m *model) verify() {
 		counts[e.bizQueue] = n
 	}
 	require.Empty(m, inHeap, "in a heap and not in the entries")
-	for _, l := range m.q.bizQueues {
-		require.Equal(m, [2]int{l.checking, l.running}, counts[l])
+	for _, b := range m.q.bizQueues {
+		require.Equal(m, [2]int{b.checking, b.running}, counts[b])
 	}
 	for id := range m.known {
 		if m.q.entries[id] != nil {

@@ -116,8 +116,8 @@ func (s signal) wait(ctx context.Context, d time.Duration) error {
 // under the queue's lock.
 type released []*Entry
 
-func (l released) notify() {
-	for _, e := range l {
+func (r released) notify() {
+	for _, e := range r {
 		if e.Receipt != nil {
 			e.Receipt.Release(e.Task)
 		}
@@ -144,9 +144,9 @@ func (q *Queue) Offer(r *Read, items ...Item) (full []uint64) {
 }
 
 func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ released, fits bool) {
-	l := q.bizQueues[it.Task.BizType]
+	b := q.bizQueues[it.Task.BizType]
 	term := q.cfg.Term(it.Partition)
-	if l == nil || q.closed || term == 0 {
+	if b == nil || q.closed || term == 0 {
 		return append(back, &Entry{Item: *it}), true
 	}
 	if r != nil && (r.term != term || q.reads[it.Partition].stale(it.Task.JobID, r.began)) {
@@ -169,7 +169,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, bizQueue: l, readAt: read, term: term}
+	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):
@@ -180,15 +180,15 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		e.state, e.runAt = waiting, due
 	}
 	e.seq = q.nextSeq()
-	if l.full() {
-		if len(l.latest) == 0 || !e.before(l.latest[0]) {
-			l.setResumeAfter(it)
+	if b.full() {
+		if len(b.latest) == 0 || !e.before(b.latest[0]) {
+			b.setResumeAfter(it)
 			q.refillSignal.set()
 			return append(back, e), false
 		}
-		latest := l.latest[0]
+		latest := b.latest[0]
 		q.remove(latest)
-		l.setResumeAfter(&latest.Item)
+		b.setResumeAfter(&latest.Item)
 		back = append(back, latest)
 	}
 	q.insertEntry(e)
@@ -219,8 +219,8 @@ func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
 		back, _ = q.offer(nil, it, q.cfg.Now(), nil)
 		return back
 	}
-	if l := q.bizQueues[it.Task.BizType]; l != nil && !l.closed {
-		l.setResumeAfter(it)
+	if b := q.bizQueues[it.Task.BizType]; b != nil && !b.closed {
+		b.setResumeAfter(it)
 		q.refillSignal.set()
 	}
 	return released{&Entry{Item: *it}}
@@ -228,20 +228,20 @@ func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
 
 // enqueue puts a waiting or ready entry into its heap and wakes the goroutine that waits for such entries.
 func (q *Queue) enqueue(e *Entry) {
-	l := e.bizQueue
+	b := e.bizQueue
 	switch e.state {
 	case waiting:
-		l.pushWaiting(e)
+		b.pushWaiting(e)
 		if e.index == 0 {
 			q.checkSignal.set()
 		}
-		if e.latestIndex == 0 && len(l.resume) > 0 {
+		if e.latestIndex == 0 && len(b.resume) > 0 {
 			q.refillSignal.set() // rows at the resume point may be earlier
 		}
 	case ready:
-		l.pushReady(e)
+		b.pushReady(e)
 		if e.index == 0 {
-			l.leaderSignal.set()
+			b.leaderSignal.set()
 		}
 	}
 }
@@ -307,14 +307,14 @@ func (q *Queue) removeWithTombstone(e *Entry) {
 }
 
 // notifyRoom wakes the callers that wait for room in a business type's queue.
-func (q *Queue) notifyRoom(l *bizQueue) {
-	if l.hasRoom() {
-		if len(l.resume) > 0 {
+func (q *Queue) notifyRoom(b *bizQueue) {
+	if b.hasRoom() {
+		if len(b.resume) > 0 {
 			q.refillSignal.set()
 		}
-		if l.room != nil {
-			close(l.room)
-			l.room = nil
+		if b.room != nil {
+			close(b.room)
+			b.room = nil
 		}
 	}
 }
@@ -329,8 +329,8 @@ func (q *Queue) DropPartitions(lost func(partition int) bool) {
 			back = append(back, e)
 		}
 	}
-	for _, l := range q.bizQueues {
-		maps.DeleteFunc(l.resume, func(p int, _ task.Key) bool { return lost(p) })
+	for _, b := range q.bizQueues {
+		maps.DeleteFunc(b.resume, func(p int, _ task.Key) bool { return lost(p) })
 	}
 	q.mu.Unlock()
 	back.notify()
@@ -364,8 +364,8 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	var back released
-	for _, l := range q.bizQueues {
-		back = append(back, q.closeBizQueue(l)...)
+	for _, b := range q.bizQueues {
+		back = append(back, q.closeBizQueue(b)...)
 	}
 	q.mu.Unlock()
 	back.notify()

@@ -13,11 +13,11 @@ type Stats struct {
 func (q *Queue) Stats(bizType uint64) Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.bizQueues[bizType]
-	if l == nil {
+	b := q.bizQueues[bizType]
+	if b == nil {
 		return Stats{}
 	}
-	return Stats{Depth: len(l.waiting) + len(l.ready) + l.checking, Running: l.running, ResumePoints: len(l.resume)}
+	return Stats{Depth: len(b.waiting) + len(b.ready) + b.checking, Running: b.running, ResumePoints: len(b.resume)}
 }
 
 // OldestDue is the earliest action_time of a business type in the queue; zero if it has no task there.

@@ -35,15 +35,15 @@ func (t *Timer) Place(tasks ...task.Task) {
 	var silent []task.Task
 	t.mu.Lock()
 	for i := range tasks {
-		l := t.bizTimers[tasks[i].BizType]
-		if l == nil || tasks[i].ActionTime.After(l.armUntil(now)) {
+		bt := t.bizTimers[tasks[i].BizType]
+		if bt == nil || tasks[i].ActionTime.After(bt.armUntil(now)) {
 			continue
 		}
-		switch s := t.slotOf(l, tasks[i].JobID); {
+		switch s := t.slotOf(bt, tasks[i].JobID); {
 		case !s.isServed():
 			// The scan engine serves the slot now, and it is filled when Redis is back.
 			t.recordUnarmed(s)
-			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		case s.server.isSilent(now):
 			silent = append(silent, tasks[i])
 		default:
@@ -69,9 +69,9 @@ func (t *Timer) Place(tasks ...task.Task) {
 }
 
 // slotOf returns the slot of a task.
-func (t *Timer) slotOf(l *bizTimer, jobID uint64) *slotState {
+func (t *Timer) slotOf(bt *bizTimer, jobID uint64) *slotState {
 	shard, _ := t.cfg.Layout.ShardOf(jobID)
-	return &l.slots[t.cfg.Layout.Partition(shard)]
+	return &bt.slots[t.cfg.Layout.Partition(shard)]
 }
 
 // addPart adds a task to the armCall of its server.
@@ -108,9 +108,9 @@ func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
-		if l := t.bizTimers[tasks[i].BizType]; l != nil {
-			t.recordUnarmed(t.slotOf(l, tasks[i].JobID))
-			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
+			t.recordUnarmed(t.slotOf(bt, tasks[i].JobID))
+			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
 	}
 	t.mu.Unlock()
@@ -148,11 +148,11 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	for _, a := range batch {
 		for i := range a.tasks {
 			row := &a.tasks[i]
-			l := t.bizTimers[row.BizType]
-			if l == nil {
+			bt := t.bizTimers[row.BizType]
+			if bt == nil {
 				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
-			s := t.slotOf(l, row.JobID)
+			s := t.slotOf(bt, row.JobID)
 			n, ok := index[s]
 			if !ok {
 				n = len(b.list)
@@ -227,12 +227,12 @@ func (t *Timer) flushRemovals(batch []uint64) {
 	var again []*armCall
 	t.mu.Lock()
 	for i := range rows {
-		l := t.bizTimers[rows[i].BizType]
-		if l == nil {
+		bt := t.bizTimers[rows[i].BizType]
+		if bt == nil {
 			continue
 		}
-		s := t.slotOf(l, rows[i].JobID)
-		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
+		s := t.slotOf(bt, rows[i].JobID)
+		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(bt.armUntil(now)) {
 			if s.isServed() { // otherwise it is filled once it is served
 				again = addPart(again, s.server, rows[i])
 			}

@@ -94,11 +94,11 @@ func (s *slotState) setSkew(least, most time.Duration) {
 }
 
 func newBizTimer(b BizType, partitions int) *bizTimer {
-	l := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
-	for p := range l.slots {
-		l.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
+	bt := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
+	for p := range bt.slots {
+		bt.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
 	}
-	return l
+	return bt
 }
 
 // forever is later than any task.
@@ -129,17 +129,17 @@ func (t *Timer) SetTypes(types []BizType) {
 	old := t.bizTimers
 	t.bizTimers = make(map[uint64]*bizTimer, len(types))
 	for _, b := range types {
-		l := old[b.ID]
-		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (l == nil || l.Topic != b.Topic) {
-			l = c
-			l.resetTerms()
+		bt := old[b.ID]
+		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (bt == nil || bt.Topic != b.Topic) {
+			bt = c
+			bt.resetTerms()
 			delete(t.closing, b.ID)
 		}
-		if l == nil || l.Topic != b.Topic {
-			l = newBizTimer(b, t.cfg.Layout.Partitions)
+		if bt == nil || bt.Topic != b.Topic {
+			bt = newBizTimer(b, t.cfg.Layout.Partitions)
 		}
-		l.setPolicy(b, t.cfg.Now())
-		t.bizTimers[b.ID] = l
+		bt.setPolicy(b, t.cfg.Now())
+		t.bizTimers[b.ID] = bt
 	}
 	if len(types) > 0 {
 		select {
@@ -148,16 +148,16 @@ func (t *Timer) SetTypes(types []BizType) {
 			close(t.hasTypes)
 		}
 	}
-	for id, l := range old {
-		if t.bizTimers[id] != l {
-			l.closed = true
-			t.closing[id] = l
-			t.background.Go(func() { t.dropType(l) })
+	for id, bt := range old {
+		if t.bizTimers[id] != bt {
+			bt.closed = true
+			t.closing[id] = bt
+			t.background.Go(func() { t.dropType(bt) })
 		}
 	}
 	t.topics = make(map[string]*bizTimer, len(t.bizTimers))
-	for _, l := range t.bizTimers {
-		t.topics[l.Topic] = l
+	for _, bt := range t.bizTimers {
+		t.topics[bt.Topic] = bt
 	}
 	t.place(t.cfg.Now())
 	t.mu.Unlock()
@@ -165,49 +165,49 @@ func (t *Timer) SetTypes(types []BizType) {
 }
 
 // setPolicy changes the settings of the type. Its claims stay.
-func (l *bizTimer) setPolicy(b BizType, now time.Time) {
-	l.BizType, l.closed = &b, false
-	for p := range l.slots {
+func (bt *bizTimer) setPolicy(b BizType, now time.Time) {
+	bt.BizType, bt.closed = &b, false
+	for p := range bt.slots {
 		// A shorter horizon takes effect at once.
-		if s := &l.slots[p]; s.covered.After(b.coverUntil(now)) {
+		if s := &bt.slots[p]; s.covered.After(b.coverUntil(now)) {
 			s.covered = b.coverUntil(now)
 		}
 	}
 }
 
 // resetTerms makes takeOver treat all slots as new. Their claims stay.
-func (l *bizTimer) resetTerms() {
-	for p := range l.slots {
-		l.slots[p].term = 0
+func (bt *bizTimer) resetTerms() {
+	for p := range bt.slots {
+		bt.slots[p].term = 0
 	}
 }
 
 // dropType empties the slots of a removed type once its claims have ended.
-func (t *Timer) dropType(l *bizTimer) {
+func (t *Timer) dropType(bt *bizTimer) {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		t.mu.Lock()
-		if !l.closed { // the type was added again
+		if !bt.closed { // the type was added again
 			t.mu.Unlock()
 			return
 		}
-		if l.inflight == 0 || t.stopping {
+		if bt.inflight == 0 || t.stopping {
 			break
 		}
 		t.mu.Unlock()
 		time.Sleep(wait)
 	}
 	var slots []slots.Slot
-	for p := range l.slots {
-		if l.slots[p].isOwned() && !l.slots[p].foreign {
-			slots = append(slots, l.slots[p].slot)
+	for p := range bt.slots {
+		if bt.slots[p].isOwned() && !bt.slots[p].foreign {
+			slots = append(slots, bt.slots[p].slot)
 		}
 	}
-	b := l.BizType
-	if t.closing[b.ID] == l {
+	b := bt.BizType
+	if t.closing[b.ID] == bt {
 		delete(t.closing, b.ID)
 	}
-	for p := range l.slots {
-		t.releaseSlot(&l.slots[p])
+	for p := range bt.slots {
+		t.releaseSlot(&bt.slots[p])
 	}
 	stopping := t.stopping
 	t.mu.Unlock()
@@ -250,8 +250,8 @@ func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 func (t *Timer) isWanted(b *BizType) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.bizTimers[b.ID]
-	return t.stopping || l != nil && l.Topic == b.Topic
+	bt := t.bizTimers[b.ID]
+	return t.stopping || bt != nil && bt.Topic == b.Topic
 }
 
 // Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a
@@ -265,11 +265,11 @@ func (t *Timer) Serves(bizType uint64, partition int) bool {
 func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.bizTimers[bizType]
-	if l == nil || !l.slots[partition].isServed() {
+	bt := t.bizTimers[bizType]
+	if bt == nil || !bt.slots[partition].isServed() {
 		return time.Time{}, false
 	}
-	return l.armUntil(t.cfg.Now()), true
+	return bt.armUntil(t.cfg.Now()), true
 }
 
 // Watch returns a channel that receives when this engine stops serving some tasks. All calls return the same
@@ -285,9 +285,9 @@ func (t *Timer) takeOver() {
 	for p := range terms {
 		terms[p] = t.cfg.Ownership.Term(p)
 	}
-	for _, l := range t.bizTimers {
-		for p := range l.slots {
-			s := &l.slots[p]
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			s := &bt.slots[p]
 			switch term := terms[p]; {
 			case term != 0 && s.term != term:
 				t.releaseSlot(s)

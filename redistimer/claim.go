@@ -106,9 +106,9 @@ func (s *slotState) recordPoll(now time.Time) {
 
 // applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
 func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, start, now time.Time, loads []claim) []claim {
-	l, s := from.group.bizTimer, from.slot
+	bt, s := from.group.bizTimer, from.slot
 	s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-	t.applyMarker(l, s, claimed, a, now)
+	t.applyMarker(bt, s, claimed, a, now)
 	if s.foreign {
 		s.head = time.Time{} // the tasks in the slot belong to another store
 		return loads
@@ -118,8 +118,8 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(l, s, m.JobID) {
-			loads = append(loads, claim{l, l.BizType, s, m})
+		if t.addInflight(bt, s, m.JobID) {
+			loads = append(loads, claim{bt, bt.BizType, s, m})
 		}
 	}
 	// Redis has more claims than this node knows: an earlier call that timed out here has reached Redis. (Or
@@ -178,9 +178,9 @@ func (t *Timer) load(claims []claim) {
 
 // markTypeLost marks all slots of a business type as lost, because one of them had no marker. If that one is a
 // guard, it marks all slots of its server. The lock is held.
-func (t *Timer) markTypeLost(l *bizTimer, s *slotState) {
-	for p := range l.slots {
-		l.slots[p].markLost()
+func (t *Timer) markTypeLost(bt *bizTimer, s *slotState) {
+	for p := range bt.slots {
+		bt.slots[p].markLost()
 	}
 	if s.guard {
 		s.server.each((*slotState).markLost)
@@ -197,7 +197,7 @@ func (s *slotState) markLost() {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the slot was filled again. The lock is held.
-func (t *Timer) addInflight(l *bizTimer, s *slotState, jobID uint64) bool {
+func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64) bool {
 	h := s.inflight[jobID]
 	if h.claims > h.settling {
 		return false
@@ -208,12 +208,12 @@ func (t *Timer) addInflight(l *bizTimer, s *slotState, jobID uint64) bool {
 	}
 	s.inflight[jobID] = h
 	s.inflightClaims++
-	l.inflight++
+	bt.inflight++
 	return true
 }
 
 // removeInflight removes a settled task. The lock is held.
-func (t *Timer) removeInflight(l *bizTimer, s *slotState, jobID uint64) {
+func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 	h := s.inflight[jobID]
 	h.claims--
 	h.settling--
@@ -224,8 +224,8 @@ func (t *Timer) removeInflight(l *bizTimer, s *slotState, jobID uint64) {
 		}
 	}
 	s.inflightClaims--
-	l.inflight--
-	if l.inflight < maxInflight*3/4 || l.inflight == 0 {
+	bt.inflight--
+	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
 		signal(t.replan)
 	}
 }

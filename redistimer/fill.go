@@ -451,12 +451,12 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	var list []task.Task
 	t.mu.Lock()
 	for i := range rows {
-		l := t.bizTimers[rows[i].BizType]
-		if l == nil || !l.slots[partition].isServed() || !l.slots[partition].unreachableSince.IsZero() {
+		bt := t.bizTimers[rows[i].BizType]
+		if bt == nil || !bt.slots[partition].isServed() || !bt.slots[partition].unreachableSince.IsZero() {
 			continue // the slot is filled later, or scanned
 		}
-		if _, held := l.slots[partition].inflight[rows[i].JobID]; !held {
-			byType[l.ID] = target{l.BizType, &l.slots[partition]}
+		if _, held := bt.slots[partition].inflight[rows[i].JobID]; !held {
+			byType[bt.ID] = target{bt.BizType, &bt.slots[partition]}
 			list = append(list, rows[i])
 		}
 	}

@@ -79,8 +79,8 @@ func processName() string {
 	return fmt.Sprintf("%s:%d:%s", cmp.Or(host, "host"), os.Getpid(), rand.Text()[:8])
 }
 
-func layoutName(l sharding.Layout) string {
-	return fmt.Sprintf("%dx%dx%d", l.Databases, l.TablesPerDatabase, l.Partitions)
+func layoutName(layout sharding.Layout) string {
+	return fmt.Sprintf("%dx%dx%d", layout.Databases, layout.TablesPerDatabase, layout.Partitions)
 }
 
 // newMarker returns a marker of this process.
@@ -131,7 +131,7 @@ func (s *slotState) renewFor(now time.Time) time.Duration {
 
 // applyMarker updates the slot from the marker in an answer of Redis, before the slot's head is updated. The
 // lock is held.
-func (t *Timer) applyMarker(l *bizTimer, s *slotState, request slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
+func (t *Timer) applyMarker(bt *bizTimer, s *slotState, request slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
 	if request.Renew > 0 && a.Marker == request.Marker {
 		s.markerRenewed = now
 	}
@@ -147,7 +147,7 @@ func (t *Timer) applyMarker(l *bizTimer, s *slotState, request slots.ClaimReques
 		if now.Sub(t.foreignLogged) > time.Minute {
 			t.foreignLogged = now
 			t.cfg.Logger.Error("another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
-				"biz_type", l.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
+				"biz_type", bt.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
 		}
 		return
 	case foreign:
@@ -157,7 +157,7 @@ func (t *Timer) applyMarker(l *bizTimer, s *slotState, request slots.ClaimReques
 		s.markLost()
 		signal(t.repairNeeded)
 	case a.Marker == "" && request.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
-		t.markTypeLost(l, s)
+		t.markTypeLost(bt, s)
 	}
 	switch missing := s.displacedHeadVanished(a); {
 	case s.covered.IsZero() || !s.vanishedHead.IsZero():
@@ -224,13 +224,13 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 	var at, quietAt []*server // by index of list and quiet
 	t.mu.Lock()
 	until := t.cfg.Now()
-	for _, l := range t.bizTimers {
-		s := &l.slots[partition]
+	for _, bt := range t.bizTimers {
+		s := &bt.slots[partition]
 		if s.covered.IsZero() || s.repairReason != "" || s.unarmed || t.cfg.Ownership.Term(partition) != 0 {
 			continue
 		}
 		covered := s.covered
-		if most := l.coverUntil(until); covered.After(most) {
+		if most := bt.coverUntil(until); covered.After(most) {
 			covered = most
 		}
 		m := slots.MarkRequest{Slot: s.slot, Expect: s.marker, Value: t.newMarker(stateHanded, covered), TTL: handedTTL}

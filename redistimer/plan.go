@@ -265,8 +265,8 @@ func (g *group) addTo(r *round, now time.Time) {
 
 // room is how many tasks of a type may be in flight in the slots of each server. A slow server must not take
 // the share of the others. The lock is held.
-func (t *Timer) room(l *bizTimer) int {
-	most := min(maxInflight, (t.cfg.Queue.Capacity(l.ID)*3+3)/4)
-	n := max(l.servers, 1)
+func (t *Timer) room(bt *bizTimer) int {
+	most := min(maxInflight, (t.cfg.Queue.Capacity(bt.ID)*3+3)/4)
+	n := max(bt.servers, 1)
 	return (most + n - 1) / n
 }

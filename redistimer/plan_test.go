@@ -99,15 +99,15 @@ func planned(t *testing.T) *Timer {
 func TestPlanServers(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.bizTimers[1]
-	l.servers = 3
+	bt := timer.bizTimers[1]
+	bt.servers = 3
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
-		g := &group{bizTimer: l}
+		g := &group{bizTimer: bt}
 		for p := 2 * i; p < 2*i+2; p++ {
-			l.slots[p].server = srv
-			g.slots = append(g.slots, &l.slots[p])
+			bt.slots[p].server = srv
+			g.slots = append(g.slots, &bt.slots[p])
 		}
 		srv.groups = []*group{g}
 	}
@@ -146,7 +146,7 @@ func TestPlanServers(t *testing.T) {
 	end("x")
 	require.False(t, timer.hasInflight(0))
 	require.True(t, timer.hasInflight(2))
-	l.slots[0].head = now
+	bt.slots[0].head = now
 	now = now.Add(minRoundGap)
 	asked, _ = plan()
 	require.Equal(t, map[string]int{"x": 1}, asked, "x does not wait for the rounds at y and z")
@@ -154,7 +154,7 @@ func TestPlanServers(t *testing.T) {
 	end("y")
 	end("z")
 
-	l.slots[0].head, l.slots[2].head, l.slots[4].head = now.Add(minRoundGap), now.Add(minRoundGap), now.Add(minRoundGap)
+	bt.slots[0].head, bt.slots[2].head, bt.slots[4].head = now.Add(minRoundGap), now.Add(minRoundGap), now.Add(minRoundGap)
 	began := now
 	timer.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
 	now = now.Add(minRoundGap)
@@ -162,8 +162,8 @@ func TestPlanServers(t *testing.T) {
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
 	require.False(t, fellBack())
 	require.LessOrEqual(t, wait, pollEvery)
-	require.Equal(t, began, l.slots[3].unreachableSince, "one that was not asked is out of reach as well")
-	require.Zero(t, l.slots[0].unreachableSince)
+	require.Equal(t, began, bt.slots[3].unreachableSince, "one that was not asked is out of reach as well")
+	require.Zero(t, bt.slots[0].unreachableSince)
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
@@ -189,15 +189,15 @@ func TestPlanServers(t *testing.T) {
 func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.bizTimers[1]
-	s := &l.slots[0]
+	bt := timer.bizTimers[1]
+	s := &bt.slots[0]
 	rounds, _ := timer.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
 	other := timer.server("other")
 	s.server, s.lastPoll, s.head = other, time.Time{}, now
-	s.group = &group{bizTimer: l, slots: []*slotState{s}}
+	s.group = &group{bizTimer: bt, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
 	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)

@@ -144,9 +144,9 @@ func (t *Timer) recordReachable(s *slotState) {
 func (t *Timer) Recheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.bizTimers {
-		for p := range l.slots {
-			if s := &l.slots[p]; s.isOwned() && !s.foreign && s.repairReason == "" {
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			if s := &bt.slots[p]; s.isOwned() && !s.foreign && s.repairReason == "" {
 				s.repairReason, s.group.needsRepair = ReasonLost, true
 			}
 		}
@@ -174,9 +174,9 @@ func (t *Timer) Degraded() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	failing, out, foreign, slots := 0, 0, 0, 0
-	for _, l := range t.bizTimers {
-		for p := range l.slots {
-			s := &l.slots[p]
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			s := &bt.slots[p]
 			if !s.isOwned() {
 				continue
 			}
@@ -294,9 +294,9 @@ func (t *Timer) Memory() (evicts, full string) {
 
 // anyAnswered reports whether Redis has answered for any slot. The lock is held.
 func (t *Timer) anyAnswered() bool {
-	for _, l := range t.bizTimers {
-		for p := range l.slots {
-			if l.slots[p].answered {
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			if bt.slots[p].answered {
 				return true
 			}
 		}

@@ -86,11 +86,11 @@ func (t *Timer) place(now time.Time) {
 		p.old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.bizTimers)) {
-		l := t.bizTimers[id]
-		l.servers = 0
-		for i := range l.slots {
-			p.locate(&l.slots[i])
-			p.join(l, &l.slots[i])
+		bt := t.bizTimers[id]
+		bt.servers = 0
+		for i := range bt.slots {
+			p.locate(&bt.slots[i])
+			p.join(bt, &bt.slots[i])
 		}
 	}
 	p.losePartitions()
@@ -133,15 +133,15 @@ func (p *placement) locate(s *slotState) {
 }
 
 // join puts a slot into the group of its type at its server. The first slot of a partition there is its guard.
-func (p *placement) join(l *bizTimer, s *slotState) {
+func (p *placement) join(bt *bizTimer, s *slotState) {
 	srv := s.server
-	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != l {
-		g := &group{bizTimer: l, hasUnreachable: true, needsRepair: true}
-		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == l }); i >= 0 {
+	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != bt {
+		g := &group{bizTimer: bt, hasUnreachable: true, needsRepair: true}
+		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == bt }); i >= 0 {
 			g.backlog = p.old[srv][i].backlog
 		}
 		srv.groups = append(srv.groups, g)
-		l.servers++
+		bt.servers++
 	}
 	s.group = srv.groups[len(srv.groups)-1]
 	s.group.slots = append(s.group.slots, s)

@@ -216,8 +216,8 @@ func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 // hasInflight reports whether claims of a partition are in flight or under way. The lock is held.
 func (t *Timer) hasInflight(partition int) bool {
 	for _, timers := range []map[uint64]*bizTimer{t.bizTimers, t.closing} {
-		for _, l := range timers {
-			if s := &l.slots[partition]; s.inRound || len(s.inflight) > 0 {
+		for _, bt := range timers {
+			if s := &bt.slots[partition]; s.inRound || len(s.inflight) > 0 {
 				return true
 			}
 		}

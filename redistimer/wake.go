@@ -73,8 +73,8 @@ func (t *Timer) pollAll() {
 func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.topics[slot.Topic]; l != nil && slot.Partition >= 0 && slot.Partition < len(l.slots) {
-		t.advanceHead(&l.slots[slot.Partition], at)
+	if bt := t.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(bt.slots) {
+		t.advanceHead(&bt.slots[slot.Partition], at)
 	}
 }
 
