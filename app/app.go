@@ -6,7 +6,7 @@
 // configuration.
 //
 // Run works until its context ends, then drains; Start and Stop are the two halves of
-// it. Programs that embed the center submit through Desk.
+// it. Programs that embed the center submit through Tasks.
 package app
 
 import (
@@ -105,8 +105,7 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 	return a, nil
 }
 
-// Desk takes submits, cancels, reschedules and look-ups in process. It works
-// from the time that Run is ready until Run returns.
+// Desk is what Tasks stands on, with the types of package intake. Programs use Tasks.
 func (a *App) Desk() *intake.Desk { return a.desk }
 
 // Node is this node's name.

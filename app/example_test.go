@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,8 +10,8 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -32,7 +33,7 @@ func Example() {
 	err = center.Start(ctx) // without an error it takes tasks
 	check(err)
 	payBefore := time.Now().Add(50 * time.Millisecond)
-	_, err = center.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: 42, When: intake.At(payBefore)})
+	_, err = center.Tasks().Submit(ctx, client.Submit{BizType: "order_close", BizID: 42, ActionTime: payBefore})
 	check(err)
 	fmt.Println("closed order", <-closed)
 	fmt.Println("too early:", time.Now().Before(payBefore))
@@ -46,6 +47,70 @@ func Example() {
 func check(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// timeouts is what a program needs of a center. A center in its process has it, and so has one far away.
+type timeouts interface {
+	Submit(ctx context.Context, s client.Submit) (client.Submitted, error)
+	Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error)
+	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
+}
+
+var (
+	_ timeouts = (*app.Tasks)(nil)
+	_ timeouts = (*client.Client)(nil)
+)
+
+// A program submits a task, moves it and cancels it. With client.New instead of center.Tasks the same code
+// works with a center far away.
+func ExampleApp_Tasks() {
+	center, stop := startQuiet()
+	defer stop()
+	ctx := context.Background()
+
+	var tasks timeouts = center.Tasks()
+	unpaid := client.Submit{BizType: "order_close", BizID: 42, Delay: 30 * time.Minute, DedupKey: "unpaid"}
+	first, err := tasks.Submit(ctx, unpaid) // without an error it is committed
+	fmt.Println("submitted:", first.Task.Status, err)
+
+	again, err := tasks.Submit(ctx, unpaid) // the same dedup_key: the first task is answered
+	fmt.Println("once more:", again.Duplicate, again.Task.JobID == first.Task.JobID, err)
+
+	jobID := uint64(first.Task.JobID)
+	_, err = tasks.Reschedule(ctx, jobID, client.Change{Delay: new(time.Hour)})
+	fmt.Println("moved:", err)
+
+	fmt.Println("cancelled:", tasks.Cancel(ctx, jobID)) // nil: it never fires
+
+	var conflict *task.ConflictError
+	if err := tasks.Cancel(ctx, jobID); errors.As(err, &conflict) {
+		fmt.Println("twice:", conflict.Conflict)
+	}
+	var wrong *task.FieldError
+	if _, err := tasks.Submit(ctx, client.Submit{BizType: "order_close", BizID: 42}); errors.As(err, &wrong) {
+		fmt.Println("refused:", wrong)
+	}
+	// Output:
+	// submitted: pending <nil>
+	// once more: true true <nil>
+	// moved: <nil>
+	// cancelled: <nil>
+	// twice: already_cancelled
+	// refused: action_time: is missing; give ActionTime, Delay or Now
+}
+
+// startQuiet starts a center in a directory of its own, without HTTP and without a log.
+func startQuiet(options ...app.Option) (center *app.App, stop func()) {
+	dir, _ := os.MkdirTemp("", "toc-example-")
+	cfg := configs.Default()
+	cfg.Store.SQLite.Dir = dir
+	center, err := app.New(cfg, append(options, app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))...)
+	check(err)
+	check(center.Start(context.Background()))
+	return center, func() {
+		check(center.Stop(context.Background()))
+		check(os.RemoveAll(dir))
 	}
 }
 
