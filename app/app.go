@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
@@ -107,6 +109,10 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 
 // Desk is what Tasks stands on, with the types of package intake. Programs use Tasks.
 func (a *App) Desk() *intake.Desk { return a.desk }
+
+// Metrics gives the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
+// With HTTP the center serves them at /metrics itself.
+func (a *App) Metrics() prometheus.Collector { return a.metrics.Collector() }
 
 // Node is this node's name.
 func (a *App) Node() string { return a.node }

@@ -58,7 +58,7 @@ func (a *App) build() error {
 	})
 	a.runner = worker.New(worker.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics,
-		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick,
+		Near: a.scanner.Near, Kept: a.timer.Arm, LanesChanged: a.scanner.Tick, Failed: a.opts.failed,
 		Term: owned.Term, TakenUncleanly: a.cluster.Ownership().TakenUncleanly, Settled: a.cluster.Ownership().Settled,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
@@ -155,6 +155,9 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {
 			return nil, err
+		}
+		if p, err = a.opts.wrap(p); err != nil {
+			return nil, fmt.Errorf("biz_type %s: %w", b.Name, err)
 		}
 		built[b.ID] = builtLane{b, &worker.Lane{BizType: bizType(b), Processor: p}}
 	}

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -319,6 +320,36 @@ func (c *tally) counts() map[worker.Outcome]int {
 	return maps.Clone(c.outcomes)
 }
 
+// reports are the failed runs that Config.Failed is called for.
+type reports struct {
+	mu   sync.Mutex
+	list []string
+	then func(t task.Task) // may panic; may be nil
+}
+
+func (r *reports) add(ctx context.Context, t task.Task, err error) {
+	if ctx.Err() != nil {
+		err = errors.Join(err, errors.New("ctx has ended"))
+	}
+	r.mu.Lock()
+	r.list = append(r.list, fmt.Sprintf("%d %s %d: %v", t.BizID, t.Status, t.Attempts, err))
+	then := r.then
+	r.mu.Unlock()
+	if then != nil {
+		then(t)
+	}
+}
+
+// taken are the reports so far, sorted; they are forgotten.
+func (r *reports) taken() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.list
+	r.list = nil
+	slices.Sort(list)
+	return list
+}
+
 // logbook is the log of a test.
 type logbook struct {
 	mu   sync.Mutex
@@ -355,7 +386,8 @@ type rig struct {
 	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
 	settled sync.Map                  // by partition, which are told to be
 	changes atomic.Int32              // calls of LanesChanged
-	giveUp  func()                    // ends the program's patience
+	reports reports
+	giveUp  func() // ends the program's patience
 	stopped func() error
 	ids     int64
 }
@@ -396,6 +428,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 				return *at, true
 			},
 			Settled:  func(p int, _ uint64) { r.settled.Store(p, true) },
+			Failed:   r.reports.add,
 			Instance: "this",
 			Now:      time.Now,
 			Logger:   slog.New(slog.NewTextHandler(r.log, nil)),
