@@ -37,7 +37,7 @@ func receive[T any](t *testing.T, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		require.Fail(t, "nothing came")
 	}
 	return v

@@ -176,7 +176,7 @@ func TestDeadTasksAreRedriven(t *testing.T) {
 		s, err := api.Submit(ctx, client.Submit{BizType: "order_close", BizID: 1, Now: true, Attribute: "dead"})
 		require.NoError(t, err)
 		id := uint64(s.Task.JobID)
-		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 60*time.Second, 20*time.Millisecond)
 		require.Equal(t, "dead", answers(api.Cancel(ctx, id)))
 
 		n, err := api.RedriveDead(ctx, client.RedriveDead{BizType: "order_close", DryRun: true})
@@ -185,7 +185,7 @@ func TestDeadTasksAreRedriven(t *testing.T) {
 		n, err = api.RedriveDead(ctx, client.RedriveDead{})
 		require.NoError(t, err)
 		require.Equal(t, client.Redriven{Matched: 1, Redriven: 1}, n)
-		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 60*time.Second, 20*time.Millisecond)
 		pending, err := api.Redrive(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, "pending", pending.Status)
@@ -202,7 +202,7 @@ func TestARunningTaskIsShownAndKept(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got, err := api.Get(t.Context(), id)
 			return err == nil && got.Running != nil && got.Running.Node != ""
-		}, 20*time.Second, 20*time.Millisecond)
+		}, 60*time.Second, 20*time.Millisecond)
 		require.Equal(t, "running", answers(api.Cancel(t.Context(), id)))
 	})
 }
