@@ -33,7 +33,7 @@ test: deps ## every test, with the race detector, on real servers
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
 
-# TOC_SOAK_ARENA is cluster, rediscluster or embedded, without it one after the other. TOC_SOAK_SEED repeats the choice of
+# TOC_SOAK_ARENA is cluster, rediscluster, embedded or outages, without it the first three. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.
 soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then measure how a cluster grows
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=60m -run=Soak ./internal/soak

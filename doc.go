@@ -7,7 +7,7 @@
 //
 // The way of a task through the packages (each package's comment tells its own part):
 //
-//	httpapi, client    a request comes in, as JSON (wire)
+//	httpapi, client    a request comes in, as JSON (wire), or in process: app.Tasks
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
 //	dispatch           says where it waits until then

@@ -6,7 +6,7 @@
 // configuration.
 //
 // Run works until its context ends, then drains; Start and Stop are the two halves of
-// it. Programs that embed the center submit through Desk.
+// it. Programs that embed the center submit through Tasks.
 package app
 
 import (
@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
@@ -105,9 +107,12 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 	return a, nil
 }
 
-// Desk takes submits, cancels, reschedules and look-ups in process. It works
-// from the time that Run is ready until Run returns.
+// Desk is what Tasks stands on, with the types of package intake. Programs use Tasks.
 func (a *App) Desk() *intake.Desk { return a.desk }
+
+// Metrics gives the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
+// With HTTP the center serves them at /metrics itself.
+func (a *App) Metrics() prometheus.Collector { return a.metrics.Collector() }
 
 // Node is this node's name.
 func (a *App) Node() string { return a.node }

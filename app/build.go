@@ -66,7 +66,7 @@ func (a *App) build() error {
 	})
 	dispatcher := &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
 	a.runner = worker.New(worker.Config{
-		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned,
+		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
 	a.desk = intake.New(intake.Config{
@@ -152,6 +152,9 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {
 			return nil, err
+		}
+		if p, err = a.opts.wrap(p); err != nil {
+			return nil, fmt.Errorf("biz_type %s: %w", b.Name, err)
 		}
 		built[b.ID] = builtLane{b, &worker.Lane{BizType: bizType(b), Processor: p}}
 	}

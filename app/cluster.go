@@ -75,12 +75,11 @@ func (a *App) peerKeys() []string {
 
 func (a *App) newForwarder(owned owners) *forward.Forwarder {
 	return forward.New(forward.Config{
-		Node: a.node, Layout: a.layout, Proof: a.proof, Term: owned.Term,
-		Owner: func(partition int) (name, address string, ok bool) {
-			m, ok := a.cluster.Owner(partition)
-			return m.Name, m.Address, ok
-		},
-		Types: a.catalog.Load, Logger: a.component("forward"),
+		Node: a.node, Layout: a.layout, Proof: a.proof, Catalog: a.catalog, Logger: a.component("forward"),
+		Cluster: struct {
+			owners
+			membership
+		}{owned, a.cluster},
 	})
 }
 

@@ -2,15 +2,20 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -32,7 +37,7 @@ func Example() {
 	err = center.Start(ctx) // without an error it takes tasks
 	check(err)
 	payBefore := time.Now().Add(50 * time.Millisecond)
-	_, err = center.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: 42, When: intake.At(payBefore)})
+	_, err = center.Tasks().Submit(ctx, client.Submit{BizType: "order_close", BizID: 42, ActionTime: payBefore})
 	check(err)
 	fmt.Println("closed order", <-closed)
 	fmt.Println("too early:", time.Now().Before(payBefore))
@@ -46,6 +51,71 @@ func Example() {
 func check(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// timeouts is what a program needs of a center. A center in its process has it, and so has one far away.
+type timeouts interface {
+	Submit(ctx context.Context, s client.Submit) (client.Submitted, error)
+	Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error)
+	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
+}
+
+var (
+	_ timeouts = (*app.Tasks)(nil)
+	_ timeouts = (*client.Client)(nil)
+)
+
+// A program submits a task, moves it and cancels it. With client.New instead of center.Tasks the same code
+// works with a center far away.
+func ExampleApp_Tasks() {
+	center, stop := startQuiet()
+	defer stop()
+	ctx := context.Background()
+
+	var tasks timeouts = center.Tasks()
+	unpaid := client.Submit{BizType: "order_close", BizID: 42, Delay: 30 * time.Minute, DedupKey: "unpaid"}
+	first, err := tasks.Submit(ctx, unpaid) // without an error it is committed
+	fmt.Println("submitted:", first.Task.Status, err)
+
+	again, err := tasks.Submit(ctx, unpaid) // the same dedup_key: the first task is answered
+	fmt.Println("once more:", again.Duplicate, again.Task.JobID == first.Task.JobID, err)
+
+	jobID := uint64(first.Task.JobID)
+	_, err = tasks.Reschedule(ctx, jobID, client.Change{Delay: new(time.Hour)})
+	fmt.Println("moved:", err)
+
+	fmt.Println("cancelled:", tasks.Cancel(ctx, jobID)) // nil: it never fires
+
+	var conflict *task.ConflictError
+	if err := tasks.Cancel(ctx, jobID); errors.As(err, &conflict) {
+		fmt.Println("twice:", conflict.Conflict)
+	}
+	var wrong *task.FieldError
+	if _, err := tasks.Submit(ctx, client.Submit{BizType: "order_close", BizID: 42}); errors.As(err, &wrong) {
+		fmt.Println("refused:", wrong)
+	}
+	// Output:
+	// submitted: pending <nil>
+	// once more: true true <nil>
+	// moved: <nil>
+	// cancelled: <nil>
+	// twice: already_cancelled
+	// refused: action_time: is missing; give ActionTime, Delay or Now
+}
+
+// startQuiet starts a center in a directory of its own, of few tables, without HTTP and without a log.
+func startQuiet(options ...app.Option) (center *app.App, stop func()) {
+	dir, _ := os.MkdirTemp("", "toc-example-")
+	cfg := configs.Default()
+	cfg.Store.SQLite.Dir = dir
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	center, err := app.New(cfg, append(options, app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))...)
+	check(err)
+	check(center.Start(context.Background()))
+	return center, func() {
+		check(center.Stop(context.Background()))
+		check(os.RemoveAll(dir))
 	}
 }
 
@@ -81,6 +151,77 @@ func ExampleWithConfigFile() {
 	// Output:
 	// started: <nil>
 	// stopped: <nil>
+}
+
+// The error handler is called for each run that failed.
+func ExampleWithErrorHandler() {
+	done := make(chan bool)
+	sendMail := processor.Func(func(_ context.Context, t task.Task) error {
+		if t.Attempts == 0 {
+			return processor.RetryAfter(time.Millisecond, errors.New("the mail server is busy"))
+		}
+		panic("no mail server")
+	})
+
+	report := func(_ context.Context, t task.Task, err error) {
+		fmt.Printf("failed run %d: %v; the task is %s\n", t.Attempts, err, t.Status)
+		if t.Status == task.Dead { // it is not tried again
+			close(done)
+		}
+	}
+	center, stop := startQuiet(app.WithErrorHandler(report),
+		app.WithBizType(configs.BizType{ID: 3, Name: "mail", MaxRetries: 1}, sendMail))
+
+	defer stop()
+	_, err := center.Tasks().Submit(context.Background(), client.Submit{BizType: "mail", BizID: 42, Now: true})
+	check(err)
+	<-done
+	// Output:
+	// failed run 1: the mail server is busy; the task is pending
+	// failed run 2: panic: no mail server; the task is dead
+}
+
+// A middleware stands around every processor: of the program, and those that ship.
+func ExampleWithMiddleware() {
+	timed := func(next processor.Processor) processor.Processor {
+		return processor.Func(func(ctx context.Context, t task.Task) error {
+			start := time.Now()
+			err := next.Process(ctx, t)
+			fmt.Println("biz_id", t.BizID, "took less than a minute:", time.Since(start) < time.Minute)
+			return err
+		})
+	}
+	done := make(chan bool)
+	sendMail := processor.Func(func(context.Context, task.Task) error { fmt.Println("mail sent"); close(done); return nil })
+	center, stop := startQuiet(app.WithMiddleware(timed), app.WithBizType(configs.BizType{ID: 3, Name: "mail"}, sendMail))
+
+	_, err := center.Tasks().Submit(context.Background(), client.Submit{BizType: "mail", BizID: 42, Now: true})
+	check(err)
+	<-done
+	stop() // it waits for the run
+	// Output:
+	// mail sent
+	// biz_id 42 took less than a minute: true
+}
+
+// A program registers the center's series beside its own, and serves all of them.
+func ExampleApp_Metrics() {
+	center, stop := startQuiet()
+	defer stop()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(center.Metrics())
+	http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+
+	families, err := registry.Gather()
+	check(err)
+	for _, f := range families {
+		if f.GetName() == "toc_partitions_owned" {
+			fmt.Println(f.GetName(), f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	// Output:
+	// toc_partitions_owned 32
 }
 
 // Several instances of a program share the partitions of one store through Consul.

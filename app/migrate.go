@@ -126,6 +126,36 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	return errors.Join(err, CloseDatabases(list))
 }
 
+// TablesAdvice says what to run if tables of a MySQL store are not there, one line each; nothing on SQLite, whose tables
+// `toc serve` makes. A database that does not answer, or does not fit the configuration, is an error.
+func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
+	cfg = cfg.WithDefaults()
+	if cfg.Store.Driver != configs.DriverMySQL {
+		return nil, nil
+	}
+	list, err := Databases(cfg, true)
+	if err != nil {
+		return nil, err
+	}
+	empty := 0
+	for _, d := range list {
+		failed := migrations.Verify(ctx, migrations.MySQL, Layout(cfg), d)
+		missing, ok := errors.AsType[*migrations.NotMigratedError](failed)
+		if !ok {
+			err = errors.Join(err, failed)
+			continue
+		}
+		advice = append(advice, missing.Error())
+		if missing.Have == 0 {
+			empty++
+		}
+	}
+	if empty == len(list) {
+		advice = []string{"the tables are not there yet: run `toc migrate` with the same --config"}
+	}
+	return advice, errors.Join(err, CloseDatabases(list))
+}
+
 // PrintMigration writes the SQL of Migrate for a MySQL store that does not exist yet, for
 // whoever may create its tables.
 func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error {

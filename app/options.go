@@ -2,7 +2,10 @@ package app
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -25,6 +28,8 @@ type options struct {
 	noHTTP     bool
 	audit      func(partition int, owned bool)
 	ready      func(addr string)
+	failed     func(ctx context.Context, t task.Task, err error)
+	middleware []func(processor.Processor) processor.Processor
 }
 
 type namedProcessor struct {
@@ -102,6 +107,30 @@ func WithReady(f func(addr string)) Option {
 	return func(o *options) error { o.ready = f; return nil }
 }
 
+// WithErrorHandler calls f for each run that failed, also when it is to be tried again:
+//
+//   - the processor answered an error, as it should when ctx ends with the run's timeout. Only processor.Discard is no failure
+//   - it panicked, or ended its goroutine
+//   - the task is dead without a run: too late (expire_after), or started too often without an end (cuts)
+//
+// t is the task as it is about to be recorded: dead, or pending with the time of the next run; its attempts count this one.
+// A run that the end of a graceful stop cuts off has not failed, and one that ignores its timeout is reported when it ends.
+//
+// Many goroutines call f, and each is a worker that waits for it. ctx is not the run's: it ends when a graceful
+// stop runs out of patience. What f does changes nothing about the task, not even a panic.
+func WithErrorHandler(f func(ctx context.Context, t task.Task, err error)) Option {
+	return func(o *options) error { o.failed = f; return nil }
+}
+
+// WithMiddleware wraps the processor of each business type, also those that ship (webhook, log). The first
+// middleware is the outermost: it is called first, and sees what the others answer. A second WithMiddleware adds to the first.
+//
+// A processor that is also a processor.Batch is given many tasks at once only if what wraps it is a
+// processor.Batch, too. Otherwise its Process is called with one task at a time, so that a middleware sees every run.
+func WithMiddleware(middleware ...func(processor.Processor) processor.Processor) Option {
+	return func(o *options) error { o.middleware = append(o.middleware, middleware...); return nil }
+}
+
 // configure is a configuration with the business types that the program adds to it.
 func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	types := slices.Clone(cfg.BizTypes)
@@ -129,6 +158,36 @@ func (o *options) register(r *processor.Registry, types []task.BizType) error {
 		}
 	}
 	return nil
+}
+
+// wrap puts the middleware around a processor, which is closed as before.
+func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
+	if len(o.middleware) == 0 {
+		return p, nil
+	}
+	outer := p
+	for _, m := range slices.Backward(o.middleware) {
+		if outer = m(outer); outer == nil {
+			return nil, errors.New("a middleware answered nil for a processor")
+		}
+	}
+	outer = keepOpen(outer)
+	closer, closes := p.(io.Closer)
+	batch, isBatch := outer.(processor.Batch)
+	switch {
+	case closes && isBatch:
+		outer = struct {
+			processor.Processor
+			processor.Batch
+			io.Closer
+		}{outer, batch, closer}
+	case closes:
+		outer = struct {
+			processor.Processor
+			io.Closer
+		}{outer, closer}
+	}
+	return outer, nil
 }
 
 // keepOpen hides the Close of a processor that is the caller's.

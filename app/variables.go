@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/store"
@@ -52,11 +55,18 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	return advice, err
 }
 
+// readVariables asks without naming a database: before `toc migrate` there may be none.
 func readVariables(ctx context.Context, cfg configs.Config, database int) (v variables, err error) {
-	db, _, err := openDatabase(cfg, database, true)
+	dsn, err := store.MySQLDSN(StoreConfig(cfg), database)
 	if err != nil {
 		return v, err
 	}
+	dsn.DBName = ""
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return v, err
+	}
+	db := sql.OpenDB(connector)
 	defer db.Close()
 	err = db.QueryRowContext(ctx, "SELECT @@version, @@table_open_cache, @@table_open_cache_instances, @@table_definition_cache, @@max_connections").
 		Scan(&v.version, &v.openCache, &v.instances, &v.definitionCache, &v.maxConns)

@@ -8,26 +8,32 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
 // ChangeOption is a condition of a change.
-type ChangeOption func(http.Header)
+type ChangeOption func(*Condition)
+
+// Condition is what must hold for a change to be made: what the ChangeOptions ask for.
+type Condition struct {
+	IfMatch []string // ETags, or "*"; nil: nothing
+}
 
 // IfMatch makes a change only if the task is still in one of these states: the
 // ETags of Tasks, or "*" for any. Otherwise nothing is changed, and the answer is an
 // *Error with status 412 and the Task as it stands. An empty ETag (a Task of a list
 // has none) matches nothing.
 func IfMatch(etags ...string) ChangeOption {
-	return func(h http.Header) {
+	return func(c *Condition) {
 		if len(etags) == 0 {
-			h.Set("If-Match", `""`)
+			c.IfMatch = []string{`""`}
 		}
 		for _, tag := range etags {
 			if tag != "*" && (len(tag) < 2 || !strings.HasSuffix(tag, `"`)) {
 				tag = `"` + tag + `"`
 			}
-			h.Add("If-Match", tag)
+			c.IfMatch = append(c.IfMatch, tag)
 		}
 	}
 }
@@ -45,7 +51,7 @@ type Key struct {
 func (k Key) path(action string) (string, error) {
 	bizID, err := wire.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
-		return "", invalid("query.biz_id", err.Error())
+		return "", invalid("query", err)
 	}
 	return "/v1/tasks/by-key" + action + query("biz_type", k.BizType, "biz_id", bizID.String(), "dedup_key", k.DedupKey), nil
 }
@@ -101,6 +107,21 @@ type Change struct {
 	Timeout    time.Duration  // how long one run may take: 1 ms to 24 h; 0: as it is
 }
 
+// Request gives the change as package wire has it. The error, a *task.FieldError, names what JSON cannot carry.
+func (c Change) Request() (r wire.ChangeRequest, err error) {
+	r = wire.ChangeRequest{Delay: (*wire.Duration)(c.Delay), Attribute: c.Attribute, Timeout: wire.Duration(c.Timeout)}
+	if c.Attribute != nil && !utf8.ValidString(*c.Attribute) {
+		return r, notText("attribute")
+	}
+	if !c.ActionTime.IsZero() {
+		if c.Delay != nil {
+			return r, &task.FieldError{Field: "action_time", Message: "give either ActionTime or Delay, not both"}
+		}
+		r.ActionTime, err = actionTime(c.ActionTime)
+	}
+	return r, err
+}
+
 // Reschedule changes a pending task in one step and gives it as it stands then.
 // Its conflicts are those of Cancel.
 func (c *Client) Reschedule(ctx context.Context, jobID uint64, change Change, opts ...ChangeOption) (Task, error) {
@@ -117,14 +138,9 @@ func (c *Client) RescheduleByKey(ctx context.Context, k Key, change Change, opts
 }
 
 func (c *Client) reschedule(ctx context.Context, path string, change Change, opts []ChangeOption) (t Task, err error) {
-	if change.Attribute != nil && !utf8.ValidString(*change.Attribute) {
-		return t, notText("attribute")
-	}
-	body := wire.ChangeRequest{Delay: (*wire.Duration)(change.Delay), Attribute: change.Attribute, Timeout: wire.Duration(change.Timeout)}
-	if !change.ActionTime.IsZero() {
-		if body.ActionTime, err = actionTime(change.ActionTime); err != nil {
-			return t, err
-		}
+	body, err := change.Request()
+	if err != nil {
+		return t, invalid("body", err)
 	}
 	_, err = c.do(ctx, http.MethodPatch, path, body, &t, opts...)
 	return t, err

@@ -124,8 +124,12 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any, opt
 		return 0, err
 	}
 	maps.Copy(r.Header, c.header)
+	var condition Condition
 	for _, o := range opts {
-		o(r.Header)
+		o(&condition)
+	}
+	if condition.IfMatch != nil {
+		r.Header["If-Match"] = condition.IfMatch
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,26 +76,20 @@ func (e *Error) Unwrap() (known []error) {
 			known = append(known, &task.FieldError{Field: field, Message: f.Message})
 		}
 	case http.StatusServiceUnavailable:
-		known = []error{task.ErrUnavailable}
-		switch {
-		case strings.HasPrefix(e.Detail, wire.DetailLocked):
-			known = append(known, task.ErrLocked)
-		case strings.HasPrefix(e.Detail, wire.DetailNotBegun):
-			known = append(known, task.ErrNotBegun)
-		}
+		return wire.Unavailable(e.Detail)
 	}
 	return known
 }
 
-// notText is what a server would answer to a text that is none.
-func notText(field string) error { return invalid("body."+field, "is not valid UTF-8") }
-
-// invalid is what a server would answer to a field that is wrong.
-func invalid(location, message string) error {
-	return &Error{
+// invalid is what a server would answer to a field that is wrong; where it is in is body or query.
+func invalid(where string, err error) error {
+	e := &Error{
 		Status: http.StatusUnprocessableEntity, Title: http.StatusText(http.StatusUnprocessableEntity), Detail: "validation failed",
-		Errors: []FieldError{{Location: location, Message: message}},
 	}
+	if field, ok := errors.AsType[*task.FieldError](err); ok {
+		e.Errors = []FieldError{{Location: where + "." + field.Field, Message: field.Message}}
+	}
+	return e
 }
 
 // maxProblem is how much of a refusal is read, in bytes.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -35,9 +36,9 @@ const (
 	Move = "move" // gives it this time, attribute and, where one is given, timeout. One that is not pending, or runs, is a conflict
 )
 
-// body gives the JSON of a submit, and refuses what JSON cannot carry:
-// encoding/json would send U+FFFD instead.
-func (s Submit) body() (wire.SubmitRequest, error) {
+// Request gives the submit as package wire has it. The error, a *task.FieldError, names a
+// field that is missing, or that JSON cannot carry: encoding/json would send U+FFFD instead.
+func (s Submit) Request() (wire.SubmitRequest, error) {
 	b := wire.SubmitRequest{
 		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: wire.Duration(s.Timeout), OnDuplicate: wire.OnDuplicate(s.OnDuplicate),
 	}
@@ -48,7 +49,7 @@ func (s Submit) body() (wire.SubmitRequest, error) {
 	}
 	var err error
 	if b.BizID, err = wire.BizIDOf(s.BizID, s.BizKey); err != nil {
-		return b, invalid("body.biz_id", err.Error())
+		return b, err
 	}
 	switch {
 	case !s.ActionTime.IsZero():
@@ -56,7 +57,7 @@ func (s Submit) body() (wire.SubmitRequest, error) {
 	case s.Delay != 0 || s.Now:
 		b.Delay = (*wire.Duration)(&s.Delay)
 	default:
-		err = invalid("body.action_time", "is missing; give ActionTime, Delay or Now")
+		err = &task.FieldError{Field: "action_time", Message: "is missing; give ActionTime, Delay or Now"}
 	}
 	return b, err
 }
@@ -64,9 +65,13 @@ func (s Submit) body() (wire.SubmitRequest, error) {
 // actionTime refuses a year that RFC 3339 cannot write, as of milliseconds that were taken for seconds.
 func actionTime(t time.Time) (*time.Time, error) {
 	if t.Year() < 0 || t.Year() > 9999 {
-		return nil, invalid("body.action_time", fmt.Sprintf("is in the year %d; give one from 0 to 9999", t.Year()))
+		return nil, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("is in the year %d; give one from 0 to 9999", t.Year())}
 	}
 	return &t, nil
+}
+
+func notText(field string) error {
+	return &task.FieldError{Field: field, Message: "is not valid UTF-8"}
 }
 
 // Submitted answers a Submit.
@@ -78,9 +83,9 @@ type Submitted struct {
 // Submit stores one task. Without an error it is committed.
 func (c *Client) Submit(ctx context.Context, s Submit) (Submitted, error) {
 	var out Submitted
-	body, err := s.body()
+	body, err := s.Request()
 	if err != nil {
-		return out, err
+		return out, invalid("body", err)
 	}
 	status, err := c.do(ctx, http.MethodPost, "/v1/tasks", body, &out.Task)
 	out.Duplicate = status == http.StatusOK
@@ -94,8 +99,8 @@ func (c *Client) SubmitBatch(ctx context.Context, list []Submit) ([]BatchResult,
 	body := wire.BatchRequest{Tasks: make([]wire.SubmitRequest, len(list))}
 	for i, s := range list {
 		var err error
-		if body.Tasks[i], err = s.body(); err != nil {
-			return nil, fmt.Errorf("task %d: %w", i, err)
+		if body.Tasks[i], err = s.Request(); err != nil {
+			return nil, fmt.Errorf("task %d: %w", i, invalid("body", err))
 		}
 	}
 	var out wire.BatchAnswer
@@ -117,7 +122,7 @@ type List struct {
 func (c *Client) List(ctx context.Context, q List) (Page, error) {
 	bizID, err := wire.BizIDOf(q.BizID, q.BizKey)
 	if err != nil {
-		return Page{}, invalid("query.biz_id", err.Error())
+		return Page{}, invalid("query", err)
 	}
 	var p Page
 	_, err = c.do(ctx, http.MethodGet, "/v1/tasks"+query("biz_id", bizID.String(), "biz_type", q.BizType, "status", q.Status,

@@ -2,11 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"reflect"
 
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -35,24 +33,11 @@ func (a *api) submitBatch(ctx context.Context, in *batchInput) (*output[wire.Bat
 
 	var internal error
 	for i, s := range a.desk.SubmitBatch(ctx, good) {
-		r := &results[places[i]]
-		if s.Err == nil {
-			r.JobID, r.Duplicate = wire.ID(s.Task.JobID), s.Duplicate
-			continue
+		r, known := s.Wire()
+		if !known {
+			internal, r.Err.Message = s.Err, detailInternal
 		}
-		var field *task.FieldError
-		var conflict *task.ConflictError
-		switch {
-		case errors.As(s.Err, &field):
-			r.Err = &wire.BatchError{Field: field.Field, Message: field.Message}
-		case errors.As(s.Err, &conflict):
-			r.Err = &wire.BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict)}
-		case unavailable(s.Err):
-			r.Err = &wire.BatchError{Message: undecided(s.Err, detailUnavailable+detailRepeat), Retry: true}
-		default:
-			r.Err = &wire.BatchError{Message: detailInternal}
-			internal = s.Err
-		}
+		results[places[i]] = r
 	}
 	if internal != nil { // once a batch, not once a task
 		a.log.Error("tasks of a batch failed", "err", internal)

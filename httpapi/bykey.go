@@ -45,7 +45,7 @@ func (a *api) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutpu
 	if err != nil {
 		return nil, err
 	}
-	return a.one(a.desk.Reschedule(ctx, t.JobID, changeOf(&in.sent, in.tags)))
+	return a.one(a.desk.Reschedule(ctx, t.JobID, intake.ChangeOf(&in.sent, in.tags)))
 }
 
 type cancelByKeyInput struct {

@@ -15,11 +15,11 @@ type listDeadInput struct {
 
 func (a *api) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
 	p, err := a.desk.ListDead(ctx, in.BizType, in.Cursor.after, in.Limit)
-	return a.page(ctx, listDead, p, err)
+	return a.page(ctx, wire.ListDead, p, err)
 }
 
 func (a *api) redriveDead(ctx context.Context, in *body[wire.RedriveRequest]) (*output[wire.Redriven], error) {
-	r, err := a.desk.RedriveDead(ctx, intake.RedriveDead{BizType: in.sent.BizType, Limit: in.sent.Limit, DryRun: in.sent.DryRun})
+	r, err := a.desk.RedriveDead(ctx, intake.RedriveOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}

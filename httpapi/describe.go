@@ -53,10 +53,10 @@ var refusalTexts = map[int]string{
 	404: "There is no such task.",
 	409: "The task's state does not allow it; outcome says which state that is.",
 	412: "The task is not in a state that If-Match names; task and the header ETag tell how it stands. Nothing was changed.",
-	413: "The body is larger than 8 MiB.",
+	413: "The body is larger than this call takes (32 KiB; a batch 8 MiB).",
 	415: "The body is not application/json.",
 	422: "A field is wrong; errors[].location names it.",
-	503: "Nobody can decide this now; try again.",
+	503: "No node can decide this now; try again.",
 }
 
 const (

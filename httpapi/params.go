@@ -1,9 +1,6 @@
 package httpapi
 
 import (
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -24,12 +21,6 @@ func (idParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,20}$"}
 }
 
-// The lists that have cursors. A cursor of one is none of the other.
-const (
-	listTasks = 't'
-	listDead  = 'd'
-)
-
 // taskCursor and deadCursor say where a page begins: after a job_id.
 type (
 	taskCursor struct{ after uint64 }
@@ -38,30 +29,14 @@ type (
 
 // UnmarshalText reads a next_cursor.
 func (c *taskCursor) UnmarshalText(text []byte) (err error) {
-	c.after, err = parseCursor(listTasks, text)
+	c.after, err = wire.ParseCursor(wire.ListTasks, text)
 	return err
 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {
-	c.after, err = parseCursor(listDead, text)
+	c.after, err = wire.ParseCursor(wire.ListDead, text)
 	return err
-}
-
-// formatCursor writes list and job_id as base64url; "" if there is no next page.
-func formatCursor(list byte, after uint64) string {
-	if after == 0 {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{list}, after))
-}
-
-func parseCursor(list byte, text []byte) (after uint64, err error) {
-	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
-	if err != nil || len(raw) != 9 || raw[0] != list {
-		return 0, errors.New("is no cursor of this list; give a next_cursor as it was answered")
-	}
-	return binary.BigEndian.Uint64(raw[1:]), nil
 }
 
 // prepare stands before every operation.

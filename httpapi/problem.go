@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,12 +49,8 @@ func located(where, field, message string) *huma.ErrorDetail {
 	return &huma.ErrorDetail{Location: where, Message: message}
 }
 
-// What is answered when nobody did anything wrong.
-const (
-	detailUnavailable = "the center cannot decide this now, and what was asked may or may not be done; try again"
-	detailRepeat      = ". A submit with a dedup_key is safe to repeat."
-	detailInternal    = "the center failed; its log says why"
-)
+// detailInternal is answered to an error that is the center's own.
+const detailInternal = "the center failed; its log says why"
 
 // problem is the table of errors: what the Desk and the Status answer, as HTTP.
 func (a *api) problem(op huma.Operation, err error) error {
@@ -73,7 +68,7 @@ func (a *api) problem(op huma.Operation, err error) error {
 	case errors.As(err, &changed):
 		p := newProblem(http.StatusPreconditionFailed, changed.Error())
 		shown := a.shape(changed.Task)
-		p.Task, p.headers = &shown, http.Header{"ETag": {formatTag(&changed.Task)}}
+		p.Task, p.headers = &shown, http.Header{"ETag": {wire.ETag(&changed.Task)}}
 		return p
 	case errors.As(err, &conflict):
 		p := newProblem(http.StatusConflict, conflict.Error())
@@ -81,7 +76,7 @@ func (a *api) problem(op huma.Operation, err error) error {
 		return p
 	case errors.Is(err, task.ErrNotFound):
 		return newProblem(http.StatusNotFound, notFoundText(op))
-	case unavailable(err):
+	case wire.IsUnavailable(err):
 		p := newProblem(http.StatusServiceUnavailable, unavailableText(op, err))
 		p.headers = retryAfter
 		return p
@@ -93,35 +88,19 @@ func (a *api) problem(op huma.Operation, err error) error {
 
 // unavailableText says what is known of a request that cannot be decided now.
 func unavailableText(op huma.Operation, err error) string {
-	unknown := detailUnavailable
+	unknown := wire.DetailUnavailable
 	switch {
 	case op.Method == http.MethodGet:
 		unknown = "the store cannot be read now; try again"
 	case op.OperationID == "submit-task":
-		unknown += detailRepeat
+		unknown += wire.DetailRepeat
 	}
-	text := undecided(err, unknown)
+	text := wire.Undecided(err, unknown)
 	var at interface{ Where() string } // a store's error
 	if errors.As(err, &at) {
 		text += " (" + at.Where() + ")"
 	}
 	return text
-}
-
-// undecided tells whether something was changed; unknown is what it says if it may be.
-func undecided(err error, unknown string) string {
-	switch {
-	case errors.Is(err, task.ErrLocked):
-		return wire.DetailLocked
-	case errors.Is(err, task.ErrNotBegun):
-		return wire.DetailNotBegun
-	}
-	return unknown
-}
-
-// unavailable tells whether the caller may simply try again.
-func unavailable(err error) bool {
-	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 func notFoundText(op huma.Operation) string {

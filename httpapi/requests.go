@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"time"
-
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -66,34 +64,6 @@ func (b *batchItem) read(value []byte) error {
 		b.fault = &faults[0]
 		return nil
 	}
-	b.submit = submitOf(&r)
+	b.submit = intake.SubmitOf(&r)
 	return nil
-}
-
-func submitOf(r *wire.SubmitRequest) intake.Submit {
-	return intake.Submit{
-		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
-		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: intake.OnDuplicate(r.OnDuplicate),
-	}
-}
-
-func changeOf(r *wire.ChangeRequest, ifMatch []string) intake.Change {
-	c := intake.Change{Attribute: r.Attribute, IfMatch: ifMatch}
-	if r.ActionTime != nil || r.Delay != nil {
-		c.When = new(whenOf(r.ActionTime, r.Delay))
-	}
-	if r.Timeout != 0 {
-		c.Timeout = (*time.Duration)(&r.Timeout)
-	}
-	return c
-}
-
-func whenOf(at *time.Time, in *wire.Duration) intake.When {
-	switch {
-	case at != nil:
-		return intake.At(*at)
-	case in != nil:
-		return intake.In(time.Duration(*in))
-	}
-	return intake.When{}
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -25,11 +24,11 @@ type submitOutput struct {
 // submit stores one task: 201, or 200 with the first task if its dedup_key is
 // known.
 func (a *api) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submitOutput, error) {
-	s, err := a.desk.Submit(ctx, submitOf(&in.sent))
+	s, err := a.desk.Submit(ctx, intake.SubmitOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	out := &submitOutput{Status: http.StatusCreated, ETag: formatTag(&s.Task), Body: a.shape(s.Task)}
+	out := &submitOutput{Status: http.StatusCreated, ETag: wire.ETag(&s.Task), Body: a.shape(s.Task)}
 	out.Location = "/v1/tasks/" + out.Body.JobID.String()
 	if s.Duplicate {
 		out.Status = http.StatusOK
@@ -37,15 +36,8 @@ func (a *api) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submit
 	return out, nil
 }
 
-// shape is a task as JSON. A task whose business type is configured no longer
-// shows its id.
-func (a *api) shape(t task.Task) wire.Task {
-	b, ok := a.desk.Types().ByID(t.BizType)
-	if !ok {
-		b.Name = strconv.FormatUint(t.BizType, 10)
-	}
-	return wire.From(t, b.Name)
-}
+// shape is a task as JSON.
+func (a *api) shape(t task.Task) wire.Task { return wire.From(t, a.desk.Types().NameOf(t.BizType)) }
 
 // ByID is embedded by the inputs of routes that know a task by its job_id.
 type ByID struct {
@@ -61,7 +53,7 @@ func (a *api) one(t task.Task, err error) (*taskOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &taskOutput{formatTag(&t), a.shape(t)}, nil
+	return &taskOutput{wire.ETag(&t), a.shape(t)}, nil
 }
 
 // found is one with what the owner knows: whether the task runs.
@@ -71,7 +63,7 @@ func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, e
 		return nil, err
 	}
 	if r, runs := a.desk.Running(ctx, t); runs {
-		out.Body.Running = &wire.Running{Node: r.Node, Since: wire.Time(r.Since)}
+		out.Body.Running = r.Wire()
 	}
 	return out, nil
 }
@@ -98,7 +90,7 @@ type changeInput struct {
 }
 
 func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
-	return a.one(a.desk.Reschedule(ctx, uint64(in.JobID.ID), changeOf(&in.sent, in.tags)))
+	return a.one(a.desk.Reschedule(ctx, uint64(in.JobID.ID), intake.ChangeOf(&in.sent, in.tags)))
 }
 
 type conditionalInput struct {
@@ -130,16 +122,14 @@ type listInput struct {
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
-	q := intake.List{BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, After: in.Cursor.after, Limit: in.Limit}
-	if in.Status != "" {
-		s, err := task.ParseStatus(in.Status)
-		if err != nil {
-			return nil, &task.FieldError{Field: "status", Message: err.Error()}
-		}
-		q.Status = &s
+	status, err := intake.StatusOf(in.Status)
+	if err != nil {
+		return nil, err
 	}
-	p, err := a.desk.List(ctx, q)
-	return a.page(ctx, listTasks, p, err)
+	p, err := a.desk.List(ctx, intake.List{
+		BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, Status: status, After: in.Cursor.after, Limit: in.Limit,
+	})
+	return a.page(ctx, wire.ListTasks, p, err)
 }
 
 func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
@@ -153,9 +143,5 @@ func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*o
 	if err != nil {
 		return nil, err
 	}
-	out := &output[wire.Page]{wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: formatCursor(list, p.Next)}}
-	for i, t := range p.Tasks {
-		out.Body.Tasks[i] = a.shape(t)
-	}
-	return out, nil
+	return &output[wire.Page]{p.Wire(a.desk.Types(), list)}, nil
 }

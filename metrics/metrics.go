@@ -29,7 +29,8 @@ var latenessBuckets = []float64{
 // Metrics holds the series. It implements the Observers of intake, processor,
 // scanner and redistimer.
 type Metrics struct {
-	registry  *prometheus.Registry
+	registry  *prometheus.Registry // of the center's own series
+	process   *prometheus.Registry // of Go and the process
 	submitted *prometheus.CounterVec
 	runs      *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
@@ -65,6 +66,7 @@ type series struct {
 func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
+		process:  prometheus.NewRegistry(),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "toc_tasks_submitted_total", Help: "Tasks stored by submits; known dedup_keys do not count.",
 		}, []string{"biz_type"}),
@@ -117,14 +119,18 @@ func New() *Metrics {
 	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering)
+	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
+// Collector gives the center's own series, without those of Go and the process, which a program's registry has itself.
+// It is complete after Watch.
+func (m *Metrics) Collector() prometheus.Collector { return m.registry }
+
 // Handler serves a scrape.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process}, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }
 
 // SetTypes makes the series of the configured business types.

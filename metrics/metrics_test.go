@@ -34,6 +34,7 @@ func TestRequests(t *testing.T) {
 	} {
 		require.Contains(t, text, series+"\n")
 	}
+	require.Contains(t, text, "\ngo_goroutines ")
 	for _, reason := range []string{"not_allowed", "not_found", "conflict", "changed", "too_large", "415", "invalid", "internal", "unavailable"} {
 		require.Contains(t, text, `toc_refused_total{reason="`+reason+`",route="POST /v1/tasks"} 1`+"\n")
 	}

@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -65,6 +66,14 @@ func (t *Types) ByID(id uint64) (BizType, bool) { b, ok := t.byID[id]; return b,
 
 // ByName finds a business type by its name.
 func (t *Types) ByName(name string) (BizType, bool) { b, ok := t.byName[name]; return b, ok }
+
+// NameOf gives the name of a business type; of one that is configured no longer its id.
+func (t *Types) NameOf(id uint64) string {
+	if b, ok := t.byID[id]; ok {
+		return b.Name
+	}
+	return strconv.FormatUint(id, 10)
+}
 
 // All lists the business types in the order of the configuration.
 func (t *Types) All() []BizType { return t.list }

@@ -20,13 +20,6 @@ type BatchError struct {
 	Retry   bool   `json:"retry,omitempty" doc:"Nothing is wrong with the task: submit it again."`
 }
 
-func (e *BatchError) Error() string {
-	if e.Field == "" {
-		return e.Message
-	}
-	return e.Field + ": " + e.Message
-}
-
 // Page is a part of a list of tasks.
 type Page struct {
 	Tasks      []Task `json:"tasks" nullable:"false"`
@@ -92,9 +85,3 @@ type Readiness struct {
 	Ready    bool     `json:"ready"`
 	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready." example:"database toc_3 is down"`
 }
-
-// What a problem with status 503 says if it is known that nothing was changed, nor will be.
-const (
-	DetailLocked   = "another transaction has locked the task's row or its table: nothing was changed; try again"
-	DetailNotBegun = "the task's database is out of reach: nothing was changed; try again"
-)

@@ -17,17 +17,16 @@ type BizID struct {
 }
 
 // BizIDOf gives the biz_id that is meant by a number, or by a text if it is not
-// empty. The error does not name the field.
+// empty. The error is a *task.FieldError.
 func BizIDOf(number uint64, text string) (BizID, error) {
-	return unnamed(task.BizIDOf(number, text))
+	number, key, err := task.BizIDOf(number, text)
+	return BizID{number, key}, err
 }
 
 // ParseBizID reads a biz_id. The error does not name the field.
-func ParseBizID(text string) (BizID, error) { return unnamed(task.ParseBizID(text)) }
-
-func unnamed(number uint64, key string, err error) (BizID, error) {
-	var wrong *task.FieldError
-	if errors.As(err, &wrong) {
+func ParseBizID(text string) (BizID, error) {
+	number, key, err := task.ParseBizID(text)
+	if wrong, ok := errors.AsType[*task.FieldError](err); ok {
 		err = errors.New(wrong.Message)
 	}
 	return BizID{number, key}, err

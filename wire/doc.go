@@ -14,7 +14,7 @@
 // business types there are. The tags doc, example, enum and the like make the OpenAPI document.
 //
 //	requests.go   the bodies of requests
-//	answers.go    the bodies of answers
+//	answers.go    the bodies of answers; errors.go says what their refusals stand for
 //	task.go       a task; append.go writes it fast
-//	id.go bizid.go time.go   the values in them
+//	id.go bizid.go time.go cursor.go etag.go   the values in them, and beside them
 package wire

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -140,6 +141,7 @@ func (w *worker) giveUp(e *queue.Entry, cuts int, p *past) {
 	p.mu.Unlock()
 	w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, row: row,
 		move: store.Move{JobID: row.JobID, From: task.Pending, To: task.Dead, Read: &e.Task, Set: store.Set{LastError: &text}}})
+	w.failed = append(w.failed, failure{row, errors.New(text)})
 }
 
 // calm is how long a process must have had a partition before it runs what is at its

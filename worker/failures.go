@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,4 +119,29 @@ func callerFrames(stack string) string {
 	}
 	own, _, _ := strings.Cut(stack, "\ngithub.com/timeoutcenter/toc/worker.(*worker).")
 	return own
+}
+
+// failure is a run that failed, or a task that died without one, for Config.Failed.
+type failure struct {
+	row task.Task
+	err error
+}
+
+// report calls Config.Failed. That may end the goroutine: the next one calls fire, which reports the rest.
+func (w *worker) report(ctx context.Context) {
+	for len(w.failed) > 0 {
+		f := w.failed[0]
+		w.failed = w.failed[1:]
+		w.reportOne(ctx, f)
+	}
+}
+
+func (w *worker) reportOne(ctx context.Context, f failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.cfg.Logger.Error("the error handler panicked", "biz_type", w.bizType.Name, "job_id", f.row.JobID, "panic", p,
+				"stack", callerFrames(string(debug.Stack())))
+		}
+	}()
+	w.cfg.Failed(ctx, f.row, f.err)
 }

@@ -3,13 +3,17 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 // Before, the log said nothing of failed runs until a task was dead, 77 minutes later by default.
@@ -62,4 +66,123 @@ func TestAPanicIsToldOfWithItsPlace(t *testing.T) {
 func explode(m map[int]int) error {
 	m[1] = 1
 	return nil
+}
+
+func TestFailedRunsAreReported(t *testing.T) {
+	p := &script{f: func(ctx context.Context, t task.Task) error {
+		switch t.BizID {
+		case 1:
+			return errDown
+		case 2:
+			panic("boom")
+		case 3:
+			<-ctx.Done()
+			return ctx.Err()
+		case 4:
+			runtime.Goexit()
+		case 5:
+			return processor.Discard(errDown)
+		case 6:
+			return processor.RetryAfter(time.Hour, errDown)
+		case 7:
+			return processor.NoAttempt(time.Hour, errDown)
+		}
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.near = 2 * time.Minute
+		for id := range uint64(8) {
+			r.submit(1, id, 0)
+		}
+		r.submit(1, 8, -2*time.Hour)
+		r.after(30 * time.Second)
+		require.Equal(t, []string{
+			"1 pending 1: " + errDown.Error(), "2 pending 1: panic: boom", "3 pending 1: context deadline exceeded",
+			"4 pending 1: the processor ended its goroutine", "6 pending 1: " + errDown.Error(), "7 pending 0: not tried: " + errDown.Error(),
+			"8 dead 0: expired: 2h0m0s late",
+		}, r.reports.taken())
+		r.after(3 * time.Minute)
+		require.Equal(t, []string{
+			"1 dead 2: " + errDown.Error(), "2 dead 2: panic: boom", "3 dead 2: context deadline exceeded", "4 dead 2: the processor ended its goroutine",
+		}, r.reports.taken())
+
+		r.killed()
+		r.term.Add(1)
+		r.cutOff(r.submit(1, 9, -time.Minute), 2)
+		r.settle()
+		require.Equal(t, []string{"9 dead 0: started 3 times without an end: its run may end the process"}, r.reports.taken())
+	}, lane(p, func(b *task.BizType) {
+		b.Workers, b.MaxRetries, b.BackoffMin, b.BackoffMax, b.ExpireAfter = 10, 1, time.Minute, time.Minute, time.Hour
+	}))
+}
+
+// Of a batch each failed task is reported; of one that failed as a whole the runs of its tasks are.
+func TestFailedTasksOfABatchAreReported(t *testing.T) {
+	p := &pack{script: script{f: func(context.Context, task.Task) error { return errDown }}, batch: func(_ context.Context, tasks []task.Task) []error {
+		if len(tasks) == 2 {
+			return []error{nil, errors.New("no luck")}
+		}
+		panic("boom")
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.near = 0
+		for range 2 {
+			r.submit(1, 1, time.Second) // together
+		}
+		r.after(time.Second)
+		require.Equal(t, []string{"1 pending 1: no luck"}, r.reports.taken())
+		for range 3 {
+			r.submit(1, 1, time.Second)
+		}
+		r.after(time.Second)
+		down := "1 pending 1: " + errDown.Error()
+		require.Equal(t, []string{down, down, down}, r.reports.taken())
+		require.Equal(t, []int{2, 3}, p.calls())
+	}, lane(p, one))
+}
+
+// A report that panics, or ends its goroutine, changes no outcome, and the next ones follow.
+func TestAReportMayPanicOrEndItsGoroutine(t *testing.T) {
+	for name, then := range map[string]func(task.Task){
+		"panic":  func(task.Task) { panic("boom") },
+		"goexit": func(task.Task) { runtime.Goexit() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pack{batch: func(_ context.Context, tasks []task.Task) []error {
+				errs := make([]error, len(tasks))
+				for i := range tasks {
+					errs[i] = errDown
+				}
+				return errs
+			}}
+			bubble(t, func(t *testing.T, r *rig) {
+				r.reports.then = then
+				for id := range uint64(20) {
+					r.submit(1, id, time.Second)
+				}
+				r.after(2 * time.Second)
+				require.Len(t, r.reports.taken(), 20)
+				require.Equal(t, map[worker.Outcome]int{worker.Dead: 20}, r.tally.counts())
+				require.Less(t, len(p.calls()), 20)
+				require.Zero(t, p.runs())
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
+				if name == "panic" {
+					require.Equal(t, 20, r.log.count("the error handler panicked"))
+				}
+			}, lane(p, one, func(b *task.BizType) { b.MaxRetries = 0 }))
+		})
+	}
+}
+
+// What is told to stop has not failed.
+func TestARunThatIsToldToStopIsNotReported(t *testing.T) {
+	p := &script{f: func(ctx context.Context, _ task.Task) error { <-ctx.Done(); return ctx.Err() }}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 1, 0)
+		r.settle()
+		r.giveUp()
+		r.settle()
+		require.Equal(t, 1, p.runs())
+		require.Empty(t, r.reports.taken())
+	}, lane(p))
 }

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -320,6 +321,36 @@ func (c *tally) counts() map[worker.Outcome]int {
 	return maps.Clone(c.outcomes)
 }
 
+// reports are the failed runs that Config.Failed is called for.
+type reports struct {
+	mu   sync.Mutex
+	list []string
+	then func(t task.Task) // may panic; may be nil
+}
+
+func (r *reports) add(ctx context.Context, t task.Task, err error) {
+	if ctx.Err() != nil {
+		err = errors.Join(err, errors.New("ctx has ended"))
+	}
+	r.mu.Lock()
+	r.list = append(r.list, fmt.Sprintf("%d %s %d: %v", t.BizID, t.Status, t.Attempts, err))
+	then := r.then
+	r.mu.Unlock()
+	if then != nil {
+		then(t)
+	}
+}
+
+// taken are the reports so far, sorted; they are forgotten.
+func (r *reports) taken() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.list
+	r.list = nil
+	slices.Sort(list)
+	return list
+}
+
 // logbook is the log of a test.
 type logbook struct {
 	mu   sync.Mutex
@@ -356,7 +387,8 @@ type rig struct {
 	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
 	settled sync.Map                  // by partition, which are told to be
 	ticks   atomic.Int32              // of the engines
-	giveUp  func()                    // ends the program's patience
+	reports reports
+	giveUp  func() // ends the program's patience
 	stopped func() error
 	ids     int64
 }
@@ -411,7 +443,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
-			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Instance: "this", Now: time.Now,
+			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Failed: r.reports.add, Instance: "this", Now: time.Now,
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 		r.Runner = runner

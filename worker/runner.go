@@ -82,6 +82,9 @@ type Config struct {
 	// Instance is another one each time a process starts; at most 64 bytes. Defaults
 	// to a random text.
 	Instance string
+	// Failed is called for each run that failed, and for each task that became dead without a
+	// run, with the task as it is about to be recorded. The worker waits for it. Defaults to nothing.
+	Failed func(ctx context.Context, t task.Task, err error)
 	// Grace is how long a run may go on after its time-out before it counts as stuck.
 	// Defaults to 10 s.
 	Grace  time.Duration
@@ -116,6 +119,9 @@ func New(cfg Config) *Runner {
 	}
 	if cfg.Ownership == nil {
 		cfg.Ownership = everything{}
+	}
+	if cfg.Failed == nil {
+		cfg.Failed = func(context.Context, task.Task, error) {}
 	}
 	if cfg.Instance == "" {
 		cfg.Instance = rand.Text()

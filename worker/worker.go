@@ -54,6 +54,7 @@ type worker struct {
 	batchable int            // so many of left, the first ones, are for the batch form
 	called    bool           // left[0] was handed to the processor by itself
 	start     time.Time      // of the last call
+	failed    []failure      // not yet reported
 
 	tasks []task.Task // reused
 	errs  [1]error    // reused
@@ -112,6 +113,7 @@ func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 		if late := now.Sub(e.Task.Promised()); w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
 			move, row := expire(e.Task, late)
 			w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, move: move, row: row})
+			w.failed = append(w.failed, failure{row, errors.New(row.LastError)})
 			continue
 		}
 		w.cfg.Observer.Started(w.bizType, late)
@@ -127,8 +129,6 @@ func (w *worker) fire(ctx context.Context) {
 		w.batchable, w.called = 0, n == 1
 		if errs, whole := w.processBatch(ctx, w.left[:n]); whole {
 			w.record(ctx, w.left[:n], errs)
-			w.left = w.left[n:]
-			w.called = false
 		}
 	}
 	for len(w.left) > 0 {
@@ -143,10 +143,9 @@ func (w *worker) fire(ctx context.Context) {
 			w.called = true
 			w.errs[0] = w.process(ctx, one)
 		}
-		w.called = false
 		w.record(ctx, one, w.errs[:])
-		w.left = w.left[1:]
 	}
+	w.report(ctx)
 }
 
 // ownTimeoutsLast moves tasks with a time-out of their own behind the others, and
@@ -161,7 +160,7 @@ func ownTimeoutsLast(entries []*queue.Entry) (others int) {
 	return others
 }
 
-// record hands the outcomes of runs that have ended to the finisher.
+// record hands the outcomes of runs that have ended, those of the first entries of left, to the finisher.
 func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []error) {
 	end := w.cfg.Now()
 	if ctx.Err() == nil { // else told to stop
@@ -178,9 +177,14 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		if outcome == Dead {
 			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.BizID, "attempts", row.Attempts, "error", row.LastError)
 		}
+		if outcome == Failed || outcome == Dead {
+			w.failed = append(w.failed, failure{row, errs[i]})
+		}
 		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start)})
 	}
 	w.finisher.add(finished...)
+	w.left, w.called = w.left[len(entries):], false
+	w.report(ctx)
 }
 
 // process runs one task.

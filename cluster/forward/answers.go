@@ -49,7 +49,7 @@ func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) 
 	if uint64(answered.JobID) != jobID {
 		return t, fmt.Errorf("%w: it is another task", errAnswer)
 	}
-	b, known := n.cfg.Types().ByName(answered.BizType)
+	b, known := n.cfg.Catalog.Load().ByName(answered.BizType)
 	if !known { // taken out of the configuration: then it is shown by its id
 		id, err := wire.ParseID(answered.BizType)
 		if err != nil {

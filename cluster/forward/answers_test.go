@@ -265,12 +265,10 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 // A node that comes back at another address is asked there.
 func TestANodeThatHasMoved(t *testing.T) {
 	old, anew := serve(t, says(404, "")), serve(t, says(404, ""))
-	address := old.URL
-	p, _ := one(t, "", func(cfg *forward.Config) {
-		cfg.Owner = func(int) (string, string, bool) { return "n2", address, true }
-	})
+	owner := &theOther{Name: "n2", Address: old.URL}
+	p, _ := one(t, "", func(cfg *forward.Config) { cfg.Cluster = owner })
 	require.ErrorIs(t, the(t, p).CancelIf(t.Context(), id, nil), task.ErrNotFound)
-	address = anew.URL
+	owner.Address = anew.URL
 	require.ErrorIs(t, the(t, p).CancelIf(t.Context(), id, nil), task.ErrNotFound)
 	require.EqualValues(t, 1, old.asked.Load())
 	require.EqualValues(t, 1, anew.asked.Load())

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/httpapi"
@@ -47,8 +48,8 @@ func bizTypes(t testing.TB) *task.Types {
 	return types
 }
 
-// cluster is two nodes on one store: real desks behind real servers.
-type cluster struct {
+// fleet is two nodes on one store: real desks behind real servers.
+type fleet struct {
 	t      *testing.T
 	store  *store.Store
 	n1, n2 *node
@@ -71,7 +72,7 @@ type node struct {
 	requests atomic.Int64
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *fleet {
 	dir := testrig.MemoryDir(t)
 	db, err := sql.Open("sqlite", store.SQLiteDSN(dir, 0, false))
 	require.NoError(t, err)
@@ -85,29 +86,45 @@ func newCluster(t *testing.T) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
-	c := &cluster{t: t, store: s, owners: [2]string{"n1", "n2"}, addresses: map[string]string{}}
+	c := &fleet{t: t, store: s, owners: [2]string{"n1", "n2"}, addresses: map[string]string{}}
 	c.n1, c.n2 = c.node("n1"), c.node("n2")
 	return c
 }
 
-func (c *cluster) node(name string) *node {
+// member is the cluster as one node sees it.
+type member struct {
+	*fleet
+	name string
+}
+
+func (m member) Term(p int) uint64 {
+	if m.owner(p) == m.name {
+		return 1
+	}
+	return 0
+}
+
+func (m member) Owner(p int) (cluster.Member, bool) {
+	owner := m.owner(p)
+	return cluster.Member{Name: owner, Address: m.address(owner)}, owner != ""
+}
+
+// theOther owns all partitions.
+type theOther cluster.Member
+
+func (theOther) Term(int) uint64 { return 0 }
+
+func (o theOther) Owner(int) (cluster.Member, bool) { return cluster.Member(o), o.Name != "" }
+
+func (c *fleet) node(name string) *node {
 	t := c.t
 	types := bizTypes(t)
 	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
 	n.lane = n.queue.AddType(1)
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
-		Node: name, Layout: layout, Proof: proof, Types: func() *task.Types { return types }, Logger: n.log.logger(), Timeout: time.Minute,
-		Term: func(p int) uint64 {
-			if c.owner(p) == name {
-				return 1
-			}
-			return 0
-		},
-		Owner: func(p int) (string, string, bool) {
-			owner := c.owner(p)
-			return owner, c.address(owner), owner != ""
-		},
+		Node: name, Layout: layout, Proof: proof, Catalog: task.NewCatalog(types), Logger: n.log.logger(), Timeout: time.Minute,
+		Cluster: member{c, name},
 	})
 	n.desk = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
@@ -148,27 +165,27 @@ func (d *dispatcher) Place(tasks ...task.Task) {
 
 func (*dispatcher) Forget(uint64) {}
 
-func (c *cluster) owner(p int) string {
+func (c *fleet) owner(p int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.owners[p]
 }
 
-func (c *cluster) address(name string) string {
+func (c *fleet) address(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.addresses[name]
 }
 
 // gives hands all partitions to a node; "" to none.
-func (c *cluster) gives(name string) {
+func (c *fleet) gives(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owners = [2]string{name, name}
 }
 
 // stored is a task that no queue knows yet.
-func (c *cluster) stored(bizID uint64, status task.Status) uint64 {
+func (c *fleet) stored(bizID uint64, status task.Status) uint64 {
 	c.t.Helper()
 	row := c.store.Insert(c.t.Context(), []task.Task{{
 		JobID: c.store.NewID(bizID), BizID: bizID, BizType: 1, ActionTime: task.CeilMilli(time.Now().Add(time.Hour)),
@@ -182,7 +199,7 @@ func (c *cluster) stored(bizID uint64, status task.Status) uint64 {
 	return row.Task.JobID
 }
 
-func (c *cluster) row(id uint64) task.Task {
+func (c *fleet) row(id uint64) task.Task {
 	c.t.Helper()
 	row, err := c.store.Get(c.t.Context(), id)
 	require.NoError(c.t, err)
@@ -220,8 +237,8 @@ func one(t *testing.T, address string, with ...func(*forward.Config)) (*forward.
 	types := bizTypes(t)
 	l := &log{}
 	cfg := forward.Config{
-		Node: "n1", Types: func() *task.Types { return types }, Logger: l.logger(), Proof: peerproof.New("n1", nil),
-		Term: func(int) uint64 { return 0 }, Owner: func(int) (string, string, bool) { return "n2", address, true },
+		Node: "n1", Layout: layout, Catalog: task.NewCatalog(types), Logger: l.logger(), Proof: peerproof.New("n1", nil),
+		Cluster: theOther{Name: "n2", Address: address},
 	}
 	for _, w := range with {
 		w(&cfg)

@@ -6,8 +6,6 @@
 // made. Only if no connection could be made at all is it tried a second time.
 // The owners of tasks that were stored are told of them in the background, gathered by node.
 //
-// How nodes find each other is not known here: two functions say which partitions are
-// this node's and who owns the others.
 package forward
 
 import (
@@ -22,6 +20,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
@@ -29,19 +28,23 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
+// Cluster is what a Forwarder needs of the cluster; see cluster.Consul.
+type Cluster interface {
+	// Term is not 0 while this node decides about a partition; see intake.Cluster.
+	Term(partition int) uint64
+	// Owner gives the node that works a partition; ok is false if no node does.
+	Owner(partition int) (owner cluster.Member, ok bool)
+}
+
 // Config is what a Forwarder works with.
 type Config struct {
 	Node   string // this node's name, which others are told
 	Layout sharding.Layout
 	// Proof proves to them who asks, and to this node who answers.
 	Proof *peerproof.Prover
-	// Term is not 0 while this node decides about a partition; see intake.Cluster.
-	Term func(partition int) uint64
-	// Owner gives the node that works a partition, and the address of its HTTP API
-	// (host:port, or a URL with http or https); ok is false if nobody does.
-	Owner func(partition int) (name, address string, ok bool)
-	// Types gives the business types in force, which answers call by name.
-	Types func() *task.Types
+	// Cluster says which partitions are this node's, and which nodes own the others.
+	Cluster Cluster
+	Catalog *task.Catalog // the business types in force, which answers call by name
 	// Timeout bounds each question, all of it. Defaults to 2 s.
 	Timeout time.Duration
 	Logger  *slog.Logger
@@ -83,7 +86,7 @@ func New(cfg Config) *Forwarder {
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.
-func (f *Forwarder) Term(partition int) uint64 { return f.cfg.Term(partition) }
+func (f *Forwarder) Term(partition int) uint64 { return f.cfg.Cluster.Term(partition) }
 
 // Owner gives the node that does. The error is a task.ErrUnavailable.
 func (f *Forwarder) Owner(partition int) (intake.Peer, error) {
@@ -95,23 +98,23 @@ func (f *Forwarder) Owner(partition int) (intake.Peer, error) {
 }
 
 func (f *Forwarder) owner(partition int) (*node, error) {
-	name, address, ok := f.cfg.Owner(partition)
+	m, ok := f.cfg.Cluster.Owner(partition)
 	switch {
 	case !ok:
 		return nil, intake.Unavailable("no node owns partition %d now", partition)
-	case name == f.cfg.Node:
+	case m.Name == f.cfg.Node:
 		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := place{name, address}
+	at := place{m.Name, m.Address}
 	n := f.nodes[at]
 	if n == nil {
 		owner, err := f.client(at)
 		if err != nil {
-			return nil, intake.Unavailable("node %q: %v", name, err)
+			return nil, intake.Unavailable("node %q: %v", m.Name, err)
 		}
-		n = newNode(f, name, owner)
+		n = newNode(f, m.Name, owner)
 		f.nodes[at] = n
 	}
 	return n, nil

@@ -15,7 +15,7 @@ func (f *Forwarder) Notify(tasks ...task.Task) {
 	for _, t := range tasks {
 		shard, ok := f.cfg.Layout.ShardOf(t.JobID)
 		p := f.cfg.Layout.Partition(shard)
-		if !ok || f.cfg.Term(p) != 0 {
+		if !ok || f.cfg.Cluster.Term(p) != 0 {
 			continue
 		}
 		if away == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -76,7 +77,7 @@ afterwards toc migrate needs no more than toc serve.`,
 			return err
 		}
 		_ = bar.Finish()
-		if err := warnOfServers(cmd, cfg); err != nil {
+		if err := warnOf(cmd, cfg, app.ServerAdvice); err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", err)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ready: %d databases × %d tables (%s)\n",
@@ -95,11 +96,12 @@ func configCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
-also what is to be set on the MySQL servers for a layout like this.`,
+also what is to be set on the MySQL servers for a layout like this, and whether the
+tables are there.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
-	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings, too")
+	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -114,7 +116,7 @@ also what is to be set on the MySQL servers for a layout like this.`,
 			}
 		}
 		if *connect {
-			if err := warnOfServers(cmd, cfg); err != nil {
+			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice)); err != nil {
 				return err
 			}
 		}
@@ -125,11 +127,11 @@ also what is to be set on the MySQL servers for a layout like this.`,
 	return cmd
 }
 
-// warnOfServers says what is to be set on the MySQL servers.
-func warnOfServers(cmd *cobra.Command, cfg configs.Config) error {
+// warnOf prints the advice of the MySQL servers.
+func warnOf(cmd *cobra.Command, cfg configs.Config, ask func(context.Context, configs.Config) ([]string, error)) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 	defer cancel()
-	advice, err := app.ServerAdvice(ctx, cfg)
+	advice, err := ask(ctx, cfg)
 	for _, line := range advice {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", line)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -49,6 +50,27 @@ func TestConfigCheck(t *testing.T) {
 	r = toc("config", "check", "--config", bad+".nosuch")
 	require.Equal(t, 2, r.code)
 	require.Contains(t, r.err, bad+".nosuch")
+}
+
+// Before, it failed until the first toc migrate: Unknown database 'toc_0'.
+func TestConfigCheckBeforeTheFirstMigrate(t *testing.T) {
+	text := "{driver: mysql, databases: 2, tables_per_database: 2, mysql: {dsn: %q}}, cluster: {partitions: 4}}"
+	path := file(t, "toc.yaml", fmt.Sprintf("{store: "+text, testrig.MySQL(t).DSN()))
+	const warning = "warning: the tables are not there yet: run `toc migrate` with the same --config\n"
+	r := toc("config", "check", "--connect", "--config", path)
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, warning)
+	require.Contains(t, r.out, "ok\n\n")
+
+	ok(t, "migrate", "--config", path)
+	r = toc("config", "check", "--connect", "--config", path)
+	require.Zero(t, r.code, r.err)
+	require.NotContains(t, r.err, "toc migrate")
+
+	path = file(t, "none.yaml", fmt.Sprintf("{store: "+text, "root@tcp(127.0.0.1:1)/toc_%d"))
+	r = toc("config", "check", "--connect", "--config", path)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "connection refused")
 }
 
 func TestCommandsRefuseABadConfiguration(t *testing.T) {

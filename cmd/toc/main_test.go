@@ -13,12 +13,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	testrig.Main(m, goleak.Cleanup(func(code int) {
 		if path, err := binary(); built && err == nil {
 			_ = os.RemoveAll(filepath.Dir(path))
 		}

@@ -62,15 +62,15 @@ func run(ctx context.Context, d *day, out io.Writer) (books, error) {
 	}
 	defer db.close()
 
-	center, stop, err := startCenter(filepath.Join(dir, "center"), closer{db})
+	center, err := startCenter(context.WithoutCancel(ctx), filepath.Join(dir, "center"), closer{db})
 	if err != nil {
 		return books{}, err
 	}
-	d.shop = &shop{db: db, timeouts: center.Desk(), payWithin: d.payWithin}
+	d.shop = &shop{db: db, timeouts: center.Tasks(), payWithin: d.payWithin}
 	if err = d.tell(ctx, out); err == nil {
 		err = d.sample(ctx, out)
 	}
-	if err = errors.Join(err, stop()); err != nil {
+	if err = errors.Join(err, center.Stop(context.WithoutCancel(ctx))); err != nil {
 		return books{}, err
 	}
 	b, err := db.books(d.receipts)
@@ -80,32 +80,18 @@ func run(ctx context.Context, d *day, out io.Writer) (books, error) {
 	return b, b.print(out)
 }
 
-// startCenter runs a timeout center inside this program, without HTTP. Its store
-// is SQLite files in dir; for MySQL only the configuration changes. stop drains it.
-func startCenter(dir string, orderClose processor.Processor) (center *app.App, stop func() error, err error) {
+// startCenter starts a timeout center inside this program, without HTTP. Its store
+// is SQLite files in dir; for MySQL only the configuration changes.
+func startCenter(ctx context.Context, dir string, orderClose processor.Processor) (*app.App, error) {
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = dir
-	b := configs.DefaultBizType()
-	b.ID, b.Name, b.Processor = 1, "order_close", "order_close"
-	cfg.BizTypes = []configs.BizType{b}
-
-	ready := make(chan string, 1)
-	center, err = app.New(cfg,
-		app.WithProcessor("order_close", orderClose),
+	cfg.BizTypes = nil
+	center, err := app.New(cfg,
+		app.WithBizType(configs.BizType{ID: 1, Name: "order_close"}, orderClose),
 		app.WithoutHTTP(),
-		app.WithReady(func(addr string) { ready <- addr }),
 		app.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- center.Run(ctx) }()
-	select {
-	case <-ready:
-		return center, func() error { cancel(); return <-ended }, nil
-	case err := <-ended:
-		cancel()
-		return nil, nil, err
-	}
+	return center, center.Start(ctx)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -35,38 +35,40 @@ func TestInterruptedDayEnds(t *testing.T) {
 	require.Error(t, err)
 }
 
-// desk is a timeout center that answers what the test says.
-type desk struct {
+// stubTimeouts is a timeout center that answers what the test says.
+type stubTimeouts struct {
 	submitErr, cancelErr error
 
 	mu        sync.Mutex
-	submitted []intake.Submit
+	submitted []client.Submit
 	cancelled []uint64
 }
 
-func (d *desk) Submit(_ context.Context, r intake.Submit) (intake.Submitted, error) {
+func (d *stubTimeouts) Submit(_ context.Context, r client.Submit) (client.Submitted, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.submitted = append(d.submitted, r)
-	return intake.Submitted{Task: task.Task{JobID: 1000 + r.BizID, BizID: r.BizID}}, d.submitErr
+	return client.Submitted{Task: client.Task{JobID: client.ID(1000 + r.BizID)}}, d.submitErr
 }
 
-func (d *desk) Cancel(_ context.Context, jobID uint64) error {
+func (d *stubTimeouts) Cancel(_ context.Context, jobID uint64, _ ...client.ChangeOption) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cancelled = append(d.cancelled, jobID)
 	return d.cancelErr
 }
 
-func (d *desk) Get(context.Context, uint64) (task.Task, error) { return task.Task{}, task.ErrNotFound }
+func (d *stubTimeouts) Get(context.Context, uint64) (client.Task, error) {
+	return client.Task{}, task.ErrNotFound
+}
 
 // openShop is a shop with one product, ten pieces; its orders wait a minute for their money.
-func openShop(t *testing.T) (*shop, *desk) {
+func openShop(t *testing.T) (*shop, *stubTimeouts) {
 	db, err := openOrders(filepath.Join(t.TempDir(), "shop.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.close()) })
 	require.NoError(t, db.Create(&product{ID: 1, Name: "teapot", Initial: 10, Stock: 10}).Error)
-	d := &desk{}
+	d := &stubTimeouts{}
 	return &shop{db: db, timeouts: d, payWithin: time.Minute}, d
 }
 
@@ -92,7 +94,7 @@ func (s *shop) numbers(t *testing.T) numbers {
 func TestPlaceSubmitsTheTimeout(t *testing.T) {
 	s, d := openShop(t)
 	o := s.mustPlace(t, 3)
-	require.Equal(t, []intake.Submit{{BizType: "order_close", BizID: o.ID, When: intake.At(o.PayBefore)}}, d.submitted)
+	require.Equal(t, []client.Submit{{BizType: "order_close", BizID: o.ID, ActionTime: o.PayBefore}}, d.submitted)
 	require.Equal(t, 1000+o.ID, o.JobID)
 	require.Equal(t, numbers{Open: 1, Stock: 7}, s.numbers(t))
 }

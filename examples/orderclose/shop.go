@@ -10,7 +10,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -21,12 +21,12 @@ var (
 	errTooLate = errors.New("the order is closed")
 )
 
-// timeouts is what the shop needs of the timeout center: here the Desk of the
-// center in this program. Package client asks a center over HTTP instead.
+// timeouts is what the shop needs of the timeout center: here app.Tasks, of the
+// center in this program. A client.Client, of a center far away, has the same methods.
 type timeouts interface {
-	Submit(ctx context.Context, r intake.Submit) (intake.Submitted, error)
-	Cancel(ctx context.Context, jobID uint64) error
-	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	Submit(ctx context.Context, s client.Submit) (client.Submitted, error)
+	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
+	Get(ctx context.Context, jobID uint64) (client.Task, error)
 }
 
 // shop takes orders and money.
@@ -51,11 +51,11 @@ func (s *shop) place(ctx context.Context, productID uint64, pieces int) (order, 
 		ID: s.lastID.Add(1), ProductID: productID, Pieces: pieces, Status: open,
 		PlacedAt: now, PayBefore: now.Add(s.payWithin),
 	}
-	timeout, err := s.timeouts.Submit(ctx, intake.Submit{BizType: "order_close", BizID: o.ID, When: intake.At(o.PayBefore)})
+	timeout, err := s.timeouts.Submit(ctx, client.Submit{BizType: "order_close", BizID: o.ID, ActionTime: o.PayBefore})
 	if err != nil {
 		return o, fmt.Errorf("submit the timeout of order %d: %w", o.ID, err)
 	}
-	o.JobID = timeout.Task.JobID
+	o.JobID = uint64(timeout.Task.JobID)
 
 	inTime, cancel := context.WithDeadline(ctx, o.PayBefore) // stored later, it would miss its timeout
 	defer cancel()

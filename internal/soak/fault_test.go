@@ -42,6 +42,9 @@ const (
 	consulAway   = "Consul away"
 	masterFrozen = "Redis master SIGSTOPped"
 	masterKilled = "Redis master killed"
+	redisFrozen  = "Redis SIGSTOPped"
+	storeFrozen  = "a database server SIGSTOPped"
+	storeKilled  = "a database server killed"
 	cutPrefix    = "cut from "
 	stallPrefix  = "stalled to "
 )
@@ -50,7 +53,7 @@ const (
 // happens to it explains no run.
 func explaining(kind string) bool {
 	switch kind {
-	case rolling, switched, masterFrozen, masterKilled, cutPrefix + "redis", stallPrefix + "redis":
+	case rolling, switched, masterFrozen, masterKilled, redisFrozen, cutPrefix + "redis", stallPrefix + "redis":
 		return false
 	}
 	return true
@@ -65,6 +68,11 @@ type faultInjector struct {
 	long   bool
 	faults []*fault
 	nested bool
+
+	// Of the arena of outages:
+	silent    *testrig.PrivateRedis
+	databases []*testrig.PrivateMySQL
+	hands     *hands
 }
 
 // patience is how long faults last: in a soak they outlast every time-out of the center, in the short form most.
@@ -77,6 +85,9 @@ func (i *faultInjector) patience(short, low, high time.Duration) time.Duration {
 
 // kinds lists what can be done to this fleet.
 func (i *faultInjector) kinds() []string {
+	if i.databases != nil {
+		return []string{storeFrozen, storeKilled, redisFrozen, consulAway}
+	}
 	list := []string{kill, rolling, pause, switched}
 	if i.consul != nil {
 		list = append(list, consulCrash, consulAway)
@@ -95,7 +106,7 @@ func (i *faultInjector) kinds() []string {
 // plan is what is done in any case, in random order: some of it in the short form, all of it in a soak.
 func (i *faultInjector) plan() []string {
 	list := i.kinds()
-	if !i.long {
+	if !i.long && i.databases == nil {
 		list = []string{kill, pause, switched}
 		switch {
 		case i.redis != nil:
@@ -112,7 +123,10 @@ func (i *faultInjector) plan() []string {
 
 // anything is one more fault, when there is time left.
 func (i *faultInjector) anything() string {
-	kinds := slices.Concat(i.kinds(), []string{kill, kill, switched})
+	kinds := i.kinds()
+	if i.databases == nil {
+		kinds = append(kinds, kill, kill, switched)
+	}
 	return kinds[i.rng.IntN(len(kinds))]
 }
 
@@ -168,6 +182,25 @@ func (i *faultInjector) inject(kind string) {
 			i.redis.Kill(master)
 			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
 			i.redis.Start(master)
+		})
+	case redisFrozen:
+		i.one(kind, nil, func() {
+			i.silent.Freeze()
+			i.last(i.patience(15*time.Second, 15*time.Second, 30*time.Second), nil)
+			i.silent.Thaw()
+		})
+	case storeFrozen, storeKilled:
+		server := i.databases[i.rng.IntN(len(i.databases))]
+		leave, comeBack := server.Freeze, server.Thaw
+		if kind == storeKilled {
+			leave, comeBack = server.Kill, server.Start
+		}
+		i.hands.outage.Lock()
+		defer i.hands.outage.Unlock()
+		i.one(kind, nil, func() {
+			leave()
+			i.last(i.patience(15*time.Second, 15*time.Second, 30*time.Second), nil)
+			comeBack()
 		})
 	default:
 		i.one(kind, n, func() {

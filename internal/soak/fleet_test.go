@@ -35,8 +35,9 @@ type fleet struct {
 
 // servers are what a fleet works with. Each node reaches them by lines of its own; a Redis Cluster it reaches directly.
 type servers struct {
-	mysql        *testrig.MySQLServer // nil: SQLite files
-	redis        []string             // one: a single server; more: a cluster; none: embedded
+	mysql        *testrig.MySQLServer    // nil: SQLite files, or databases
+	databases    []*testrig.PrivateMySQL // share the databases; reached directly, as a Redis is then
+	redis        []string                // one: a single server; more: a cluster; none: embedded
 	redisPrefix  string
 	consul       string // empty: a single node
 	consulPrefix string
@@ -77,11 +78,18 @@ func newFleet(t testing.TB, s servers, nodes int, changes ...func(*configs.Confi
 		b.Backoff = configs.Backoff{Min: backoffMin, Max: backoffMax}
 		cfg.BizTypes = append(cfg.BizTypes, b)
 	}
-	if s.mysql != nil {
+	switch {
+	case s.mysql != nil:
 		cfg.Store.Driver = configs.DriverMySQL
 		cfg.Store.MySQL.DSN = s.mysql.DSN()
 		cfg.Store.MySQL.MaxOpenConns = 4
-	} else {
+	case s.databases != nil:
+		cfg.Store.Driver = configs.DriverMySQL
+		for d := range cfg.Store.Databases {
+			cfg.Store.MySQL.DSNs = append(cfg.Store.MySQL.DSNs, fmt.Sprintf(s.databases[d%len(s.databases)].DSN(), d))
+		}
+		cfg.Store.MySQL.MaxOpenConns = 4
+	default:
 		cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
 	}
 	if s.consul != "" {
@@ -115,7 +123,7 @@ func newFleet(t testing.TB, s servers, nodes int, changes ...func(*configs.Confi
 			n.lines["mysql"] = testrig.StartProxy(t, s.mysql.Addr())
 			n.cfg.Store.MySQL.DSN = strings.Replace(cfg.Store.MySQL.DSN, s.mysql.Addr(), n.lines["mysql"].Addr(), 1)
 		}
-		if len(s.redis) == 1 {
+		if len(s.redis) == 1 && s.databases == nil {
 			n.lines["redis"] = testrig.StartProxy(t, s.redis[0])
 			n.cfg.Redis.Addrs = []string{n.lines["redis"].Addr()}
 		}

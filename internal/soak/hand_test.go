@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -24,6 +25,8 @@ type hands struct {
 	fleet *fleet
 	dbs   []*sql.DB
 	locks chan struct{} // transactions that are open
+	// outage is held while a database server is away: hands rest then, as they must know what they did.
+	outage sync.RWMutex
 	// lockFor is how long such a transaction is open.
 	lockFor func() time.Duration
 }
@@ -91,6 +94,10 @@ func (h *hands) statement(l *load, c *change) (set string) {
 
 // change makes one change; whether it was made is what the database says.
 func (h *hands) change(l *load, of *history, kind string) {
+	if !h.outage.TryRLock() {
+		return
+	}
+	defer h.outage.RUnlock()
 	c := &change{kind: kind, hand: true}
 	set := h.statement(l, c)
 	db, table := h.place(of.jobID)
@@ -128,6 +135,10 @@ func isLockWait(err error) bool {
 
 // lock edits a task in a transaction that is forgotten for seconds, and then committed or not.
 func (h *hands) lock(ctx context.Context, l *load, of *history) {
+	if !h.outage.TryRLock() {
+		return
+	}
+	defer h.outage.RUnlock()
 	select {
 	case h.locks <- struct{}{}:
 		defer func() { <-h.locks }()
@@ -169,6 +180,10 @@ func (h *hands) lock(ctx context.Context, l *load, of *history) {
 
 // insertByHand stores a task by an INSERT.
 func (l *load) insertByHand(ctx context.Context) {
+	if !l.hands.outage.TryRLock() {
+		return
+	}
+	defer l.hands.outage.RUnlock()
 	layout := l.fleet.layout()
 	b := rand.IntN(len(bizTypes))
 	of := &history{bizType: bizTypes[b], bizID: rand.Uint64() >> 1, attribute: harmless}
@@ -194,6 +209,10 @@ func (l *load) insertByHand(ctx context.Context) {
 
 // dead lists some dead tasks.
 func (h *hands) dead(l *load) (ids []uint64) {
+	if !h.outage.TryRLock() {
+		return nil
+	}
+	defer h.outage.RUnlock()
 	db := h.dbs[rand.IntN(len(h.dbs))]
 	rows, err := db.QueryContext(context.Background(), eachTable(h.fleet, "SELECT job_id FROM %s WHERE status = 4"))
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	durationEnv = "TOC_SOAK"         // how long each arena: "10m"; unset: the short form, some 40 s
 	seedEnv     = "TOC_SOAK_SEED"    // of the faults, their order and their victims
 	rateEnv     = "TOC_SOAK_RATE"    // tasks a second; 120
-	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster or embedded; unset: one after the other
+	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded or outages; unset: the first three, one after the other
 )
 
 func envInt(t *testing.T, name string, otherwise uint64) uint64 {
@@ -38,19 +38,27 @@ func envInt(t *testing.T, name string, otherwise uint64) uint64 {
 type arena struct {
 	name    string
 	nodes   int
+	asked   bool // it is only soaked by name
 	servers func(t *testing.T, i *faultInjector) servers
 }
 
 var arenas = []arena{
-	{"cluster", 3, func(t *testing.T, i *faultInjector) servers {
+	{"cluster", 3, false, func(t *testing.T, i *faultInjector) servers {
 		i.consul = testrig.StartConsul(t)
 		return sharedServers(t, i.consul.Addr(), "toc")
 	}},
-	{"rediscluster", 3, func(t *testing.T, i *faultInjector) servers {
+	{"rediscluster", 3, false, func(t *testing.T, i *faultInjector) servers {
 		i.consul, i.redis = testrig.StartConsul(t), testrig.StartRedisCluster(t)
 		return servers{mysql: testrig.MySQL(t), redis: i.redis.Addrs(), consul: i.consul.Addr(), consulPrefix: "toc"}
 	}},
-	{"embedded", 1, func(*testing.T, *faultInjector) servers { return servers{} }},
+	{"embedded", 1, false, func(*testing.T, *faultInjector) servers { return servers{} }},
+	// Each server goes away for longer than any time-out: of two that have half of the databases each, one hangs and one
+	// is killed; Redis is silent; Consul is away.
+	{"outages", 3, true, func(t *testing.T, i *faultInjector) servers {
+		i.consul, i.silent = testrig.StartConsul(t), testrig.StartRedis(t)
+		i.databases = []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)}
+		return servers{databases: i.databases, redis: []string{i.silent.Addr()}, redisPrefix: i.silent.Prefix(), consul: i.consul.Addr(), consulPrefix: "toc"}
+	}},
 }
 
 // A center fires tasks, and callers and hands change them, while one thing after the other happens to it.
@@ -66,7 +74,7 @@ func TestSoak(t *testing.T) {
 	only := os.Getenv(arenaEnv)
 	require.True(t, only == "" || slices.ContainsFunc(arenas, func(a arena) bool { return a.name == only }), "%s=%s is none", arenaEnv, only)
 	for _, a := range arenas {
-		if only == "" || only == a.name {
+		if only == a.name || only == "" && !a.asked {
 			t.Run(a.name, func(t *testing.T) { soak(t, a, seed, last) })
 		}
 	}
@@ -80,7 +88,8 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.awaitWhole()
 
 	began := time.Now()
-	l := newLoad(f, newHands(f, faults.long), int(envInt(t, rateEnv, 120)))
+	faults.hands = newHands(f, faults.long)
+	l := newLoad(f, faults.hands, int(envInt(t, rateEnv, 120)))
 	end := l.runBeside(t)
 	defer end()
 	f.rest(2 * time.Second)

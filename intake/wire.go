@@ -1,0 +1,79 @@
+package intake
+
+import (
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// The functions of this file translate between package wire and this one. The HTTP API and
+// the Go API of an embedded center share them.
+
+// SubmitOf is a submit of package wire.
+func SubmitOf(r *wire.SubmitRequest) Submit {
+	return Submit{
+		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
+		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate),
+	}
+}
+
+// ChangeOf is a change of package wire.
+func ChangeOf(r *wire.ChangeRequest, ifMatch []string) Change {
+	c := Change{Attribute: r.Attribute, IfMatch: ifMatch}
+	if r.ActionTime != nil || r.Delay != nil {
+		c.When = new(whenOf(r.ActionTime, r.Delay))
+	}
+	if r.Timeout != 0 {
+		c.Timeout = (*time.Duration)(&r.Timeout)
+	}
+	return c
+}
+
+func whenOf(at *time.Time, in *wire.Duration) When {
+	switch {
+	case at != nil:
+		return At(*at)
+	case in != nil:
+		return In(time.Duration(*in))
+	}
+	return When{}
+}
+
+// RedriveOf is a redrive of many tasks of package wire.
+func RedriveOf(r *wire.RedriveRequest) RedriveDead {
+	return RedriveDead{BizType: r.BizType, Limit: r.Limit, DryRun: r.DryRun}
+}
+
+// StatusOf reads a status that narrows a look-up; nil if the word is empty.
+func StatusOf(word string) (*task.Status, error) {
+	if word == "" {
+		return nil, nil
+	}
+	s, err := task.ParseStatus(word)
+	if err != nil {
+		return nil, &task.FieldError{Field: "status", Message: err.Error()}
+	}
+	return &s, nil
+}
+
+// Wire is a page as package wire has it; list names its cursor.
+func (p Page) Wire(types *task.Types, list byte) wire.Page {
+	out := wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: wire.FormatCursor(list, p.Next)}
+	for i, t := range p.Tasks {
+		out.Tasks[i] = wire.From(t, types.NameOf(t.BizType))
+	}
+	return out
+}
+
+// Wire is what package wire says of a task of a batch. known is false after an error of the center itself.
+func (s *Submitted) Wire() (r wire.BatchResult, known bool) {
+	if s.Err == nil {
+		return wire.BatchResult{JobID: wire.ID(s.Task.JobID), Duplicate: s.Duplicate}, true
+	}
+	r.Err, known = wire.NewBatchError(s.Err)
+	return r, known
+}
+
+// Wire is what package wire says of a run.
+func (r Running) Wire() *wire.Running { return &wire.Running{Node: r.Node, Since: wire.Time(r.Since)} }
