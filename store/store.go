@@ -148,7 +148,7 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).Gather(min(2, n), crowd))
+		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).WithConcurrency(min(2, n), crowd))
 	}
 	return s, nil
 }

@@ -105,7 +105,7 @@ func (w *worker) confirm(ctx context.Context, entries []*queue.Entry) []*queue.E
 			continue
 		}
 		if err != nil && !e.Claimed { // it is to be found again before the next tick
-			defer w.cfg.Queue.LeaveBehind(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
+			defer w.cfg.Queue.SetResume(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
 		}
 		w.notStarted(e)
 	}

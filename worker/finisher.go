@@ -57,7 +57,7 @@ type finisher struct {
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
-		f.groups = append(f.groups, g.Pace(paceEvery, paceFull, paceRate))
+		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
 	}
 }
 

@@ -46,7 +46,7 @@ func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.
 		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
 			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
 		}
-		r.cfg.Queue.Unchecked(unread)
+		r.cfg.Queue.FailChecks(unread)
 	}
-	r.cfg.Queue.Checked(batch, rows)
+	r.cfg.Queue.ApplyChecks(batch, rows)
 }

@@ -76,7 +76,7 @@ type Config struct {
 	Store    Store
 	Layout   sharding.Layout
 	Observer Observer
-	Dispatch Dispatcher // defaults to dispatch.None
+	Dispatch Dispatcher // defaults to dispatch.StoreOnly
 	// Ownership defaults to one that has all partitions, taken from nobody.
 	Ownership Ownership
 	// Instance is another one each time a process starts; at most 64 bytes. Defaults
@@ -115,7 +115,7 @@ type Runner struct {
 // New makes a Runner without lanes.
 func New(cfg Config) *Runner {
 	if cfg.Dispatch == nil {
-		cfg.Dispatch = dispatch.None{}
+		cfg.Dispatch = dispatch.StoreOnly{}
 	}
 	if cfg.Ownership == nil {
 		cfg.Ownership = everything{}
@@ -200,7 +200,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 	}
 	for id, l := range r.lanes {
 		if want[id] != l {
-			r.cfg.Queue.CloseLane(id)
+			r.cfg.Queue.RemoveType(id)
 			delete(r.lanes, id)
 		}
 	}
@@ -215,7 +215,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // open starts the first worker of a lane; the others start when all there are have work. The last one to end closes
 // the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &crew{Runner: r, lane: r.cfg.Queue.SetLane(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c := &crew{Runner: r, lane: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
 	c.hire = func() {
 		w := &worker{crew: c, run: run{instead: c.hire}}
