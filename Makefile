@@ -5,7 +5,7 @@ ARGS    ?=
 PKG     ?= ./...
 
 # SQLite in Go is a C library in translation: under the race detector it is ten times slower and says nothing about us.
-NORACE  := -gcflags='modernc.org/sqlite=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false' -gcflags='modernc.org/libc=-race=false'
+NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo build deps test soak lint bench bench-peers fuzz

@@ -25,7 +25,6 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 	cfg := embedded(t)
 	shared, private := testrig.MySQL(t), testrig.StartMySQL(t)
 	cfg.Store.Driver = configs.DriverMySQL
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	cfg.Store.MySQL.MaxOpenConns = 4
 	const down = 3
 	for d := range cfg.Store.Databases {

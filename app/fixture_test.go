@@ -111,12 +111,14 @@ func (l *ledger) runs(jobID uint64) []time.Time {
 
 var _ processor.Processor = (*ledger)(nil)
 
-// embedded is a small configuration on SQLite in a directory of the test's.
+// embedded is a small configuration on SQLite in a directory of the test's. Its tables are few: under the race detector it
+// takes SQLite 20 s to create the 256 of the default.
 func embedded(t testing.TB) configs.Config {
 	cfg := configs.Default()
 	cfg.Node.Name = strings.ReplaceAll(t.Name(), "/", "-")
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	cfg.Scan.Schedule = "@every 1s"
 	cfg.Scan.Lookahead = time.Second
 	b := configs.DefaultBizType()
@@ -128,8 +130,6 @@ func embedded(t testing.TB) configs.Config {
 // onMySQL moves a configuration to the test run's MariaDB, migrated.
 func onMySQL(t testing.TB, cfg configs.Config) configs.Config {
 	cfg.Store.Driver = configs.DriverMySQL
-	cfg.Store.TablesPerDatabase = 4
-	cfg.Cluster.Partitions = 0
 	cfg.Store.MySQL.DSN = testrig.MySQL(t).DSN()
 	cfg.Store.MySQL.MaxOpenConns = 4
 	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))

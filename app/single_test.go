@@ -125,7 +125,6 @@ func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 func TestTheFilesOfAStoreAreGone(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 	c := run(t, cfg, opts...)
 	submit := func() error {
@@ -168,7 +167,6 @@ func TestTheFilesOfAStoreAreGone(t *testing.T) {
 func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 		opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 		c := run(t, cfg, opts...)
 		id := c.StoreID()
@@ -217,7 +215,6 @@ func TestAFirstStartThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
 	cfg.BizTypes[0].Processor = configs.ProcessorLog
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	dir := cfg.Store.SQLite.Dir
 	for i := range 30 {
 		cfg.Store.SQLite.Dir = filepath.Join(dir, fmt.Sprint(i))
