@@ -21,7 +21,7 @@ func Example() {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	defer os.RemoveAll(dir)
 	cfg := configs.Default()
-	cfg.Store.SQLite.Dir = dir
+	cfg.Store.SQLite.Dir, cfg.Store.Databases = dir, 1 // one file, of the eight that are the default
 	closed := make(chan uint64)
 	closeIfUnpaid := func(_ context.Context, order uint64) error { closed <- order; return nil }
 
@@ -66,7 +66,7 @@ func ExampleWithConfigFile() {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "toc.yaml")
-	text := "store: {sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
+	text := "store: {databases: 1, sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
 	_ = os.WriteFile(path, []byte(text), 0o600)
 	closeUnpaid := processor.Func(func(context.Context, task.Task) error { return nil })
 

@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
-	// The tests of the redis engine wait for faults and due times, mostly: more of
-	// them than there are cores fit beside each other. -parallel wins over this.
-	_ = flag.Set("test.parallel", "4")
+	// Nearly all tests wait for faults and due times: more of them than there are cores fit beside each other. -parallel
+	// wins over this.
+	_ = flag.Set("test.parallel", "8")
 	testrig.Main(m, testrig.IgnoreServers())
 }
 
@@ -136,10 +136,11 @@ func onMySQL(t testing.TB, cfg configs.Config) configs.Config {
 	return cfg
 }
 
-// onBoth runs a test on SQLite and on MariaDB.
+// onBoth runs a test on SQLite and on MariaDB, side by side.
 func onBoth(t *testing.T, test func(t *testing.T, cfg configs.Config)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, embedded(t)) })
-	t.Run("mysql", func(t *testing.T) { test(t, onMySQL(t, embedded(t))) })
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
+	t.Run("mysql", func(t *testing.T) { t.Parallel(); test(t, onMySQL(t, embedded(t))) })
 }
 
 // center is a running App.

@@ -67,7 +67,7 @@ func TestHostileLoads(t *testing.T) {
 		{"halves of requests", 1000, func(ctx context.Context, _ http.RoundTripper) { idle(ctx, addr) }},
 		{"noise", 6, func(ctx context.Context, _ http.RoundTripper) { babble(ctx, addr) }},
 	} {
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		var senders sync.WaitGroup
 		pool := &http.Transport{MaxIdleConnsPerHost: 200}
 		for range load.senders {
