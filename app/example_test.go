@@ -21,7 +21,7 @@ func Example() {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	defer os.RemoveAll(dir)
 	cfg := configs.Default()
-	cfg.Store.SQLite.Dir, cfg.Store.Databases = dir, 1 // one file, of the eight that are the default
+	cfg.Store.SQLite.Dir = dir
 	closed := make(chan uint64)
 	closeIfUnpaid := func(_ context.Context, order uint64) error { closed <- order; return nil }
 

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -27,9 +26,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
-	// Nearly all tests wait for faults and due times: more of them than there are cores fit beside each other. -parallel
-	// wins over this.
-	_ = flag.Set("test.parallel", "8")
 	testrig.Main(m, testrig.IgnoreServers())
 }
 
