@@ -134,6 +134,14 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	goleak.VerifyTestMain(closing{m}, opts...)
 }
 
+// needsServer leaves a test out of the short form, which runs what needs no server.
+func needsServer(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test needs a server")
+	}
+}
+
 type closing struct{ m *testing.M }
 
 func (c closing) Run() int {
