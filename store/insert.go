@@ -99,6 +99,13 @@ func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	in.done.Done()
 }
 
+// finishAll answers requests alike.
+func finishAll(list []*insert, err error) {
+	for _, in := range list {
+		in.finish(in.task, false, err)
+	}
+}
+
 // flushInserts writes one batch of a database. It answers each of its tasks, or has them wait for a lock.
 func (s *Store) flushInserts(db *database, batch []*insert) {
 	if len(batch) == 0 {
@@ -218,9 +225,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	default:
 		err = s.wrap(db.index, "insert", err)
 	}
-	for _, in := range open {
-		in.finish(in.task, false, err)
-	}
+	finishAll(open, err)
 	return mute
 }
 
@@ -249,48 +254,42 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 		}
 		switch {
 		case s.backend.isConflict(err):
-			if err := wait.For(ctx, 5*time.Millisecond); err != nil {
+			if err := wait.For(ctx, conflictPause); err != nil {
 				return open, err
 			}
 			continue
 		case s.backend.isDuplicate(err):
 			// Only a job_id can collide here: of a process that borrowed
 			// milliseconds from the future and was started anew.
-			if err := s.renewIDs(ctx, db, open); err != nil {
-				return open, err
-			}
-			continue
 		case err != nil:
 			return open, err
-		}
-
-		var again []*insert
-		for i, group := range groups {
-			if int(affected[i]) == len(group) {
-				for _, in := range group {
-					in.finish(in.task, false, nil)
-				}
-				continue
+		default:
+			if open = s.answerStored(ctx, db, groups, affected); len(open) == 0 {
+				return nil, nil
 			}
-			kept, err := s.resolveKept(ctx, db, group)
-			if err != nil {
-				// The rows are stored or were there before, only their answer is missing.
-				for _, in := range group {
-					in.finish(in.task, false, s.wrap(db.index, "insert", err))
-				}
-				continue
-			}
-			again = append(again, kept...)
 		}
-		if len(again) == 0 {
-			return nil, nil
-		}
-		open = again
 		if err := s.renewIDs(ctx, db, open); err != nil {
 			return open, err
 		}
 	}
 	return open, errors.New("no way past conflicting transactions or ids")
+}
+
+// answerStored answers the tasks of a transaction that was made. It gives back those
+// that need another job_id.
+func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
+	for i, group := range groups {
+		if int(affected[i]) == len(group) {
+			finishAll(group, nil)
+			continue
+		}
+		kept, err := s.resolveKept(ctx, db, group)
+		if err != nil { // the rows are stored or were there before, only their answer is missing
+			finishAll(group, s.wrap(db.index, "insert", err))
+		}
+		again = append(again, kept...)
+	}
+	return again
 }
 
 // hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	"gorm.io/gorm"
@@ -74,54 +73,55 @@ func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []t
 	return found, err
 }
 
-// loadPart is a UNION ALL over the tables concerned.
-func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) (_ []task.Task, err error) {
+// loadPart reads tasks by at most maxIDs ids.
+func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
 	byTable := make(map[int][]uint64)
-	var order []int
+	var tables []int
 	for _, id := range ids {
 		shard, _ := s.layout.ShardOf(id)
 		table := s.layout.Table(shard)
 		if byTable[table] == nil {
-			order = append(order, table)
+			tables = append(tables, table)
 		}
 		byTable[table] = append(byTable[table], id)
 	}
-	for len(order) > 0 {
-		n := min(maxMembers, len(order))
-		var q strings.Builder
-		args := make([]any, 0, len(ids))
-		for i, table := range order[:n] {
-			if i > 0 {
-				q.WriteString(" UNION ALL ")
-			}
-			list := byTable[table]
-			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
-				" WHERE job_id IN (" + placeholders(len(list)) + ")")
-			for _, id := range list {
-				args = append(args, s.backend.id(id))
-			}
-		}
+	return s.loadTables(ctx, database, tables, maxMembers, byTable, found)
+}
+
+// loadTables reads the ids of some tables, so many tables at a time. If one of these is
+// locked or broken, those beside it are read in smaller parts.
+func (s *Store) loadTables(ctx context.Context, database int, tables []int, size int, ids map[int][]uint64, found []task.Task) (_ []task.Task, err error) {
+	for part := range slices.Chunk(tables, size) {
 		seen := len(found)
+		text, args := s.loadStatement(part, ids)
 		var failed error
-		found, failed = s.query(ctx, database, q.String(), args, found)
-		if s.isOfTable(failed) && n > 1 { // the others' rows are read in parts
-			found, failed = found[:seen], nil
-			for part := range slices.Chunk(order[:n], (n+splitParts-1)/splitParts) {
-				var some []uint64
-				for _, table := range part {
-					some = append(some, byTable[table]...)
-				}
-				var locked error
-				found, locked = s.loadPart(ctx, database, some, found)
-				failed = cmp.Or(failed, locked)
-			}
+		found, failed = s.query(ctx, database, text, args, found)
+		if s.isOfTable(failed) && len(part) > 1 {
+			found, failed = s.loadTables(ctx, database, part, (len(part)+splitParts-1)/splitParts, ids, found[:seen])
 		}
 		if err = cmp.Or(err, failed); err != nil && !s.isOfTable(err) {
 			break
 		}
-		order = order[n:]
 	}
 	return found, err
+}
+
+// loadStatement is a UNION ALL over some tables.
+func (s *Store) loadStatement(tables []int, ids map[int][]uint64) (text string, args []any) {
+	count := 0
+	for _, table := range tables {
+		count += len(ids[table])
+	}
+	u := union{args: make([]any, 0, count)}
+	for _, table := range tables {
+		list := ids[table]
+		u.add("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
+			" WHERE job_id IN (" + placeholders(len(list)) + ")")
+		for _, id := range list {
+			u.args = append(u.args, s.backend.id(id))
+		}
+	}
+	return u.text.String(), u.args
 }
 
 // Get reads one task; task.ErrNotFound if there is none.

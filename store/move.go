@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -132,13 +131,7 @@ func noteTable(tables map[uint64]error, jobID uint64, err error) map[uint64]erro
 // applyWhole makes moves in one transaction, or answers errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
 	statements, groups := s.moveStatements(database, stamp, moves)
-	affected, err := transact(ctx, database, statements)
-	for s.backend.isConflict(err) {
-		if err := wait.For(ctx, 5*time.Millisecond); err != nil {
-			return nil, err
-		}
-		affected, err = transact(ctx, database, statements)
-	}
+	affected, err := s.pastConflicts(ctx, database, statements, transact)
 	switch {
 	case s.backend.isLocked(err):
 		return nil, errLocked

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -29,4 +30,18 @@ func (s *Store) each(ctx context.Context, database int, text string, args []any,
 		f(&r)
 	}
 	return rows.Err()
+}
+
+// union is a UNION ALL of SELECTs, one of each table or a few.
+type union struct {
+	text strings.Builder
+	args []any
+}
+
+func (u *union) add(member string, args ...any) {
+	if u.text.Len() > 0 {
+		u.text.WriteString(" UNION ALL ")
+	}
+	u.text.WriteString(member)
+	u.args = append(u.args, args...)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-
-	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Running is a row of the journal (toc_running): a start of a task whose end is not
@@ -59,13 +57,7 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		})
 		started = started[n:]
 	}
-	_, err := s.transact(ctx, database, statements)
-	for s.backend.isConflict(err) {
-		if err = wait.For(ctx, 5*time.Millisecond); err != nil {
-			break
-		}
-		_, err = s.transact(ctx, database, statements)
-	}
+	_, err := s.pastConflicts(ctx, database, statements, s.transact)
 	return s.wrap(database, "write the journal of what runs", err)
 }
 

@@ -37,5 +37,21 @@ func (s *Store) transactNow(ctx context.Context, database int, statements []stat
 	return affected, err
 }
 
+// conflictPause is the pause before a transaction is tried again that met a deadlock.
+const conflictPause = 5 * time.Millisecond
+
+// pastConflicts makes a transaction, again and again as long as it meets a deadlock.
+func (s *Store) pastConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
+	for {
+		affected, err := transact(ctx, database, statements)
+		if !s.backend.isConflict(err) {
+			return affected, err
+		}
+		if err := wait.For(ctx, conflictPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // transactor is Store.transact or transactNow.
 type transactor func(ctx context.Context, database int, statements []statement) (affected []int64, err error)
