@@ -9,6 +9,7 @@ import (
 
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -152,7 +153,7 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 			return false
 		}
 		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", tasks, "retry_in", pause, "error", err)
-		wait(ctx, pause)
+		_ = wait.For(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
 	}
 }

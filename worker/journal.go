@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -134,114 +137,118 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 func (j *journal) read(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	first, end := j.layout.DatabasePartitions(database)
-	fresh := make(map[int]*past)
-	for p := first; p < end; p++ {
-		if term := j.owned.Term(p); term != 0 {
-			if known := j.known[p].Load(); known == nil || known.term != term {
-				fresh[p] = &past{term: term, read: j.now()}
-				if at, ok := j.owned.TakenUncleanly(p); ok {
-					fresh[p].before = at
-				}
-			}
-		}
-	}
+	fresh := j.newTerms(database)
 	all, err := j.store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
 		// Partitions that were taken in order have no starts without an end: they go on.
-		for p, known := range fresh {
-			if known.before.IsZero() {
-				known.quiet = true
-				j.known[p].Store(known)
-			}
-		}
+		maps.DeleteFunc(fresh, func(_ int, p *past) bool { return !p.before.IsZero() })
+		j.learn(fresh)
 	}
 	if err != nil {
 		return err
 	}
 	rows := make(map[uint64]store.Running)
-	var ids []uint64
 	for _, r := range all {
 		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.instance {
 			rows[r.JobID] = r
-			ids = append(ids, r.JobID)
 		}
 	}
-	if len(ids) > 0 {
-		suspect := func(r store.Running) {
-			p := fresh[j.partition(r.JobID)]
-			if p.starts == nil {
-				p.starts = make(map[uint64]store.Running)
-			}
-			p.starts[r.JobID] = r
-			delete(rows, r.JobID)
-		}
-		found, err := j.store.Load(ctx, ids)
-		read := make(map[uint64]bool, len(found))
-		for _, t := range found {
-			read[t.JobID] = true
-			if r := rows[t.JobID]; t.Status == task.Pending && t.Attempts == r.Attempts {
-				suspect(r)
-			}
-		}
-		switch {
-		case errors.Is(err, task.ErrLocked): // of what cannot be read now, the worst is supposed
-			for _, id := range ids {
-				if !read[id] {
-					suspect(rows[id])
-				}
-			}
-		case err != nil:
-			return err
-		}
-		for _, r := range rows {
+	unended, err := j.withoutEnd(ctx, rows)
+	if err != nil {
+		return err
+	}
+	for id, r := range rows {
+		if unended[id] {
+			fresh[j.partition(id)].starts[id] = r
+		} else {
 			j.dbs[database].writes.Add(journalWrite{row: r})
 		}
 	}
+	j.learn(fresh)
+	return nil
+}
+
+// newTerms lists the partitions of a database whose term is one of which nothing is known yet.
+func (j *journal) newTerms(database int) map[int]*past {
+	fresh := make(map[int]*past)
+	first, end := j.layout.DatabasePartitions(database)
+	for p := first; p < end; p++ {
+		term, known := j.owned.Term(p), j.known[p].Load()
+		if term == 0 || known != nil && known.term == term {
+			continue
+		}
+		fresh[p] = &past{term: term, read: j.now(), starts: make(map[uint64]store.Running)}
+		if at, ok := j.owned.TakenUncleanly(p); ok {
+			fresh[p].before = at
+		}
+	}
+	return fresh
+}
+
+// withoutEnd tells which of these starts had no end: those whose task is as it was when it was started.
+func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Running) (map[uint64]bool, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
+	found, err := j.store.Load(ctx, slices.Collect(maps.Keys(starts)))
+	if err != nil && !errors.Is(err, task.ErrLocked) {
+		return nil, err
+	}
+	unended := make(map[uint64]bool, len(starts))
+	for id := range starts {
+		unended[id] = err != nil // of what cannot be read now, the worst is supposed
+	}
+	for _, t := range found {
+		unended[t.JobID] = t.Status == task.Pending && t.Attempts == starts[t.JobID].Attempts
+	}
+	return unended, nil
+}
+
+// learn makes known what was found out about new terms.
+func (j *journal) learn(fresh map[int]*past) {
 	for p, known := range fresh {
 		known.quiet = known.before.IsZero() && len(known.starts) == 0
 		j.known[p].Store(known)
 	}
-	return nil
 }
 
 // settleEvery is how often partitions that were taken uncleanly are looked at.
 const settleEvery = 2 * time.Second
 
-// settle looks, until ctx ends, which partitions of a database were taken uncleanly
-// and have nothing pending any more that was due by then.
+// settle looks after the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
-	tick := time.NewTicker(settleEvery)
-	defer tick.Stop()
 	first, end := j.layout.DatabasePartitions(database)
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		for p := first; p < end && ctx.Err() == nil; p++ {
-			term := j.owned.Term(p)
-			at, unclean := j.owned.TakenUncleanly(p)
-			known := j.known[p].Load()
-			if known != nil && known.term == term && !known.before.IsZero() {
-				at, unclean = known.before, true
-			}
-			if term == 0 || !unclean {
-				continue
-			}
-			next, none, err := j.store.NextDue(ctx, p)
-			if err != nil {
+	for wait.For(ctx, settleEvery) == nil {
+		for p := first; p < end; p++ {
+			if j.settlePartition(ctx, p) != nil {
 				break // the next time
-			}
-			if none || next.After(at) {
-				j.owned.Settled(p, term)
-				if known != nil && known.term == term && known.isEmpty() {
-					j.known[p].CompareAndSwap(known, &past{term: term, quiet: true})
-				}
 			}
 		}
 	}
+}
+
+// settlePartition finds out whether a partition that was taken uncleanly has nothing
+// pending any more that was due by then.
+func (j *journal) settlePartition(ctx context.Context, partition int) error {
+	term, known := j.owned.Term(partition), j.known[partition].Load()
+	if known != nil && known.term != term {
+		known = nil
+	}
+	at, unclean := j.owned.TakenUncleanly(partition)
+	if known != nil && !known.before.IsZero() {
+		at, unclean = known.before, true
+	}
+	if term == 0 || !unclean {
+		return nil
+	}
+	next, none, err := j.store.NextDue(ctx, partition)
+	if err == nil && (none || next.After(at)) {
+		j.owned.Settled(partition, term)
+		if known != nil && known.isEmpty() {
+			j.known[partition].CompareAndSwap(known, &past{term: term, quiet: true})
+		}
+	}
+	return err
 }
 
 func (p *past) isEmpty() bool {
@@ -272,7 +279,7 @@ var errJournal = errors.New("the journal of what runs cannot be used now")
 
 // write writes starts down and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
-	var wait sync.WaitGroup
+	var written sync.WaitGroup
 	now := j.now()
 	for i := range starts {
 		s := &starts[i]
@@ -284,10 +291,10 @@ func (j *journal) write(starts []startOf) {
 		}
 		row := store.Running{JobID: t.JobID, Instance: j.instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
 		j.keep(kept{row, s.over})
-		wait.Add(1)
-		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &wait})
+		written.Add(1)
+		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
 	}
-	wait.Wait()
+	written.Wait()
 }
 
 func (j *journal) keep(row kept) {
@@ -331,24 +338,24 @@ func (j *journal) abandon(which func(partition int) bool) {
 	if j.count.Load() == 0 {
 		return
 	}
-	var wait sync.WaitGroup
+	var written sync.WaitGroup
 	j.mu.Lock()
 	for id, row := range j.rows {
 		if p := j.partition(id); which(p) && row.Instance == j.instance {
-			wait.Add(1)
+			written.Add(1)
 			if row.Cuts == 0 {
-				j.takeOut(row, &wait)
+				j.takeOut(row, &written)
 				continue
 			}
 			delete(j.rows, id)
 			before := row.Running
 			before.Cuts--
-			j.dbs[j.layout.PartitionDatabase(j.partition(id))].writes.Add(journalWrite{row: before, err: new(error), wait: &wait, over: row.over})
+			j.dbs[j.layout.PartitionDatabase(j.partition(id))].writes.Add(journalWrite{row: before, err: new(error), wait: &written, over: row.over})
 		}
 	}
 	j.count.Store(int64(len(j.rows)))
 	j.mu.Unlock()
-	wait.Wait()
+	written.Wait()
 }
 
 // takeOut lets a row go. mu is held.
@@ -415,11 +422,7 @@ func (j *journal) fail(database int, err error) {
 	j.logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
 	j.mends.Go(func() {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if wait.For(ctx, pause) != nil {
 				return
 			}
 			call, cancel := context.WithTimeout(ctx, journalTimeout)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -91,7 +92,7 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 func (f *finisher) retryLocked(ctx context.Context, database int) {
 	l := f.locked
 	for {
-		wait(ctx, lockedEvery)
+		_ = wait.For(ctx, lockedEvery)
 		l.mu.Lock()
 		list := slices.Clone(l.byDatabase[database])
 		l.mu.Unlock()
@@ -223,14 +224,4 @@ func holds(locked *store.LockedError, d *finish) bool {
 	}
 	d.table = locked.Tables[d.entry.ID()]
 	return true
-}
-
-// wait lasts for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
