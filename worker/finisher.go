@@ -24,7 +24,8 @@ type finish struct {
 	move    store.Move
 	row     task.Task // as it will stand
 	ran     time.Duration
-	table   error // what is wrong with its table; see lockedRows
+	table   error     // what is wrong with its table; see lockedRows
+	waits   time.Time // since when it waits there
 }
 
 // maxFlush is how many outcomes one transaction records at most.
@@ -131,28 +132,29 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 // amendTries bounds how often an outcome is written anew because its row was edited once more.
 const amendTries = 5
 
-// patiently calls record with growing pauses until the database takes it. It answers
-// false when ctx ended before.
-func (f *finisher) patiently(ctx context.Context, database, tasks int, record func(context.Context) error) bool {
+// apply makes moves, with growing pauses until the database takes them, and tells which of them met a locked row or a
+// broken table: nothing is written of those. ok is false when ctx ended before.
+func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
+	stamp := f.store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
 		// A record on its way is not cut off: the store bounds its time.
-		err := record(context.WithoutCancel(ctx))
-		if err == nil {
+		applied, err := f.store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
+		if err == nil || errors.As(err, &locked) {
 			if f.failing[database].Swap(nil) != nil {
 				f.dispatch.Tick() // tasks were left in the store
 			}
 			if try > 1 {
-				f.logger.Info("outcomes recorded after all", "database", database, "tasks", tasks, "tries", try)
+				f.logger.Info("outcomes recorded after all", "database", database, "tasks", len(moves), "tries", try)
 			}
-			return true
+			return applied, locked, true
 		}
 		f.failing[database].Store(&err)
 		if ctx.Err() != nil {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", tasks, "error", err)
-			return false
+			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(moves), "error", err)
+			return nil, nil, false
 		}
-		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", tasks, "retry_in", pause, "error", err)
+		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(moves), "retry_in", pause, "error", err)
 		_ = wait.For(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
 	}
@@ -162,15 +164,11 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 // a newer owner. What was edited stays; the rest of an outcome is written. It gives
 // back those whose row has changed once more, and those whose row is locked.
 func (f *finisher) settleEdited(ctx context.Context, database int, batch []finish) (again, locked []finish) {
-	ids := make([]uint64, len(batch))
+	entries := make([]*queue.Entry, len(batch))
 	for i := range batch {
-		ids[i] = batch[i].entry.Task.JobID
+		entries[i] = batch[i].entry
 	}
-	rows := make(map[uint64]task.Task, len(batch))
-	found, unread := f.store.Load(context.WithoutCancel(ctx), ids) // the store bounds its time
-	for _, row := range found {
-		rows[row.JobID] = row
-	}
+	rows, unread := loadRows(context.WithoutCancel(ctx), f.store, entries) // the store bounds its time
 	var moves []store.Move
 	var open []finish
 	var fences [][]Fence

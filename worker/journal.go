@@ -45,9 +45,9 @@ type journal struct {
 	looks sync.WaitGroup
 
 	mu    sync.Mutex
-	over  bool            // no more mends
-	rows  map[uint64]kept // by job_id: what this process has in the journal
-	count atomic.Int64    // len(rows)
+	over  bool                    // no more mends
+	rows  map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
+	count atomic.Int64            // len(rows)
 }
 
 type journalDB struct {
@@ -68,18 +68,12 @@ type past struct {
 	starts map[uint64]store.Running // by job_id: starts that had no end
 }
 
-// kept is a row of the journal until its run has ended.
-type kept struct {
-	store.Running
-	over func() // called once that is durable, or has failed; nil: nobody asks
-}
-
 // journalWrite is a start to be written down, or, without err, one that has ended.
 type journalWrite struct {
 	row  store.Running
 	err  *error          // what became of it
 	wait *sync.WaitGroup // nil: nobody waits
-	over func()          // called then; may be nil
+	over func()          // called once that is durable, or has failed; may be nil
 }
 
 // journalTimeout bounds one call.
@@ -290,17 +284,17 @@ func (j *journal) write(starts []startOf) {
 			continue
 		}
 		row := store.Running{JobID: t.JobID, Instance: j.instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
-		j.keep(kept{row, s.over})
+		j.keep(journalWrite{row: row, over: s.over})
 		written.Add(1)
 		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
 	}
 	written.Wait()
 }
 
-func (j *journal) keep(row kept) {
+func (j *journal) keep(w journalWrite) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.rows[row.JobID] = row
+	j.rows[w.row.JobID] = w
 	j.count.Store(int64(len(j.rows)))
 }
 
@@ -323,9 +317,9 @@ func (j *journal) notStarted(jobID uint64) bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	row, ok := j.rows[jobID]
+	w, ok := j.rows[jobID]
 	if ok {
-		j.takeOut(row, nil)
+		j.takeOut(w)
 		j.count.Store(int64(len(j.rows)))
 	}
 	return ok
@@ -340,18 +334,17 @@ func (j *journal) abandon(which func(partition int) bool) {
 	}
 	var written sync.WaitGroup
 	j.mu.Lock()
-	for id, row := range j.rows {
-		if p := j.partition(id); which(p) && row.Instance == j.instance {
-			written.Add(1)
-			if row.Cuts == 0 {
-				j.takeOut(row, &written)
-				continue
-			}
-			delete(j.rows, id)
-			before := row.Running
-			before.Cuts--
-			j.dbs[j.layout.PartitionDatabase(j.partition(id))].writes.Add(journalWrite{row: before, err: new(error), wait: &written, over: row.over})
+	for id, w := range j.rows {
+		if !which(j.partition(id)) || w.row.Instance != j.instance {
+			continue
 		}
+		written.Add(1)
+		w.wait = &written
+		if w.row.Cuts > 0 { // it stands there as before this start
+			w.row.Cuts--
+			w.err = new(error)
+		}
+		j.takeOut(w)
 	}
 	j.count.Store(int64(len(j.rows)))
 	j.mu.Unlock()
@@ -359,10 +352,9 @@ func (j *journal) abandon(which func(partition int) bool) {
 }
 
 // takeOut lets a row go. mu is held.
-func (j *journal) takeOut(row kept, wait *sync.WaitGroup) {
-	delete(j.rows, row.JobID)
-	d := j.layout.PartitionDatabase(j.partition(row.JobID))
-	j.dbs[d].writes.Add(journalWrite{row: row.Running, wait: wait, over: row.over})
+func (j *journal) takeOut(w journalWrite) {
+	delete(j.rows, w.row.JobID)
+	j.dbs[j.layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
 
 // flush makes writes durable. Of several that concern a task the last one counts.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,23 +26,17 @@ const (
 type lockedRows struct {
 	layout     sharding.Layout
 	mu         sync.Mutex
-	waits      map[uint64]lockedRow // by job_id
 	byDatabase [][]finish
 	byTable    []atomic.Int32 // how many, by shard
 	many       []atomic.Bool  // by database: lockedAll of them
 	loops      sync.WaitGroup // one a database, while it has some
 }
 
-// lockedRow says why an outcome waits.
-type lockedRow struct {
-	since    time.Time
-	database int
-	table    error // what is wrong with its table; nil: it is a lock
-}
-
 func newLockedRows(layout sharding.Layout) *lockedRows {
-	return &lockedRows{layout: layout, waits: make(map[uint64]lockedRow),
-		byDatabase: make([][]finish, layout.Databases), byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases)}
+	return &lockedRows{
+		layout: layout, byDatabase: make([][]finish, layout.Databases),
+		byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases),
+	}
 }
 
 // of counts those of the table of a task.
@@ -66,13 +59,13 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range list {
-		id := list[i].entry.ID()
-		l.waits[id] = lockedRow{now, database, list[i].table}
-		l.of(id).Add(1)
-		switch log := f.logger.With("job_id", id, "biz_type", list[i].bizType.Name, "database", database); {
+		d := &list[i]
+		d.waits = now
+		l.of(d.entry.ID()).Add(1)
+		switch log := f.logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
 		case i >= lockedLines:
-		case list[i].table != nil:
-			log.Warn("outcome waits: its table cannot be written", "error", list[i].table)
+		case d.table != nil:
+			log.Warn("outcome waits: its table cannot be written", "error", d.table)
 		default:
 			log.Warn("outcome waits: another transaction has locked the row")
 		}
@@ -112,24 +105,20 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 // release forgets those of list that do not wait any more, and tells how many do.
 func (f *finisher) release(ctx context.Context, database int, list, left []finish) (waiting int) {
 	l := f.locked
-	waits := make(map[uint64]error, len(left))
+	waits := make(map[uint64]bool, len(left))
 	for i := range left {
-		waits[left[i].entry.ID()] = left[i].table
+		waits[left[i].entry.ID()] = true
 	}
 	back, settled := false, 0
 	l.mu.Lock()
 	for i := range list {
 		id := list[i].entry.ID()
-		if table, still := waits[id]; still {
-			w := l.waits[id]
-			w.table = table
-			l.waits[id] = w
+		if waits[id] {
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLines {
-			f.logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.now().Sub(l.waits[id].since))
+			f.logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.now().Sub(list[i].waits))
 		}
-		delete(l.waits, id)
 		back = l.of(id).Add(-1) == lockedMost-1 || back
 	}
 	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
@@ -177,44 +166,24 @@ func (r *Runner) Degraded() (list []Trouble) {
 
 func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := make([]uint64, 0, len(l.waits))
-	for id := range l.waits {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b uint64) int { return l.waits[a].since.Compare(l.waits[b].since) })
+	all := slices.Concat(l.byDatabase...)
+	l.mu.Unlock()
+	slices.SortFunc(all, func(a, b finish) int { return a.waits.Compare(b.waits) })
 	const most = 3
-	for _, id := range ids[:min(len(ids), most)] {
-		w := l.waits[id]
-		kind, text := RowLocked, "waits for a row lock"
-		if w.table != nil {
-			kind, text = Unwritten, "cannot be recorded"
+	for i := range all {
+		d := &all[i]
+		database := l.layout.PartitionDatabase(d.entry.Partition)
+		if i == most {
+			return append(list, Trouble{RowLocked, database, fmt.Sprintf("%d more outcomes wait for their rows", len(all)-most)})
 		}
-		text = fmt.Sprintf("outcome of job_id %d %s for %s", id, text, now.Sub(w.since).Round(time.Second))
-		if w.table != nil {
-			text += ": " + w.table.Error()
+		waited := now.Sub(d.waits).Round(time.Second)
+		if d.table == nil {
+			list = append(list, Trouble{RowLocked, database, fmt.Sprintf("outcome of job_id %d waits for a row lock for %s", d.entry.ID(), waited)})
+		} else {
+			list = append(list, Trouble{Unwritten, database, fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.table)})
 		}
-		list = append(list, Trouble{kind, w.database, text})
-	}
-	if len(ids) > most {
-		list = append(list, Trouble{RowLocked, l.waits[ids[most]].database, fmt.Sprintf("%d more outcomes wait for their rows", len(ids)-most)})
 	}
 	return list
-}
-
-// apply makes moves, patiently, and tells which of them met a locked row or a broken table:
-// nothing is written of those. ok is false when ctx ended before.
-func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
-	stamp := f.store.Stamp(database)
-	ok = f.patiently(ctx, database, len(moves), func(ctx context.Context) (err error) {
-		locked = nil
-		applied, err = f.store.Apply(ctx, database, stamp, moves)
-		if errors.As(err, &locked) {
-			return nil
-		}
-		return err
-	})
-	return applied, locked, ok
 }
 
 // holds tells whether an outcome is one that is not made for now, and has it say why.

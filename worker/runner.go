@@ -63,21 +63,13 @@ type Ownership interface {
 	Settled(partition int, term uint64)
 }
 
-// everything is the Ownership of a process that was always alone.
-type everything struct{}
-
-func (everything) Term(int) uint64                      { return 1 }
-func (everything) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false }
-func (everything) Settled(int, uint64)                  {}
-
 // Config is what a Runner works with.
 type Config struct {
-	Queue    *queue.Queue
-	Store    Store
-	Layout   sharding.Layout
-	Observer Observer
-	Dispatch Dispatcher // defaults to dispatch.None
-	// Ownership defaults to one that has all partitions, taken from nobody.
+	Queue     *queue.Queue
+	Store     Store
+	Layout    sharding.Layout
+	Observer  Observer
+	Dispatch  Dispatcher // defaults to dispatch.None
 	Ownership Ownership
 	// Instance is another one each time a process starts; at most 64 bytes. Defaults
 	// to a random text.
@@ -114,9 +106,6 @@ func New(cfg Config) *Runner {
 	if cfg.Dispatch == nil {
 		cfg.Dispatch = dispatch.None{}
 	}
-	if cfg.Ownership == nil {
-		cfg.Ownership = everything{}
-	}
 	if cfg.Instance == "" {
 		cfg.Instance = rand.Text()
 	}
@@ -125,7 +114,7 @@ func New(cfg Config) *Runner {
 	}
 	j := &journal{
 		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, owned: cfg.Ownership,
-		dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+		dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]journalWrite),
 		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
