@@ -31,14 +31,7 @@ func (c *Consul) decideAll(ctx context.Context) {
 	defer handOvers.Wait()
 	for {
 		again := c.decide(ctx, &handOvers)
-		timer := time.NewTimer(again)
-		select {
-		case <-timer.C:
-		case <-c.wake:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if wait.ForOr(ctx, again, c.wake) != nil {
 			return
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // The timing of a heartbeat, as shares of the TTL; the package's comment has the
@@ -27,16 +29,9 @@ func (c *Consul) keep(ctx context.Context) {
 	for {
 		pause := c.beatEvery()
 		if err := c.beat(ctx); err != nil {
-			pause = c.beatEvery() / 2
+			pause /= 2
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-c.pulse:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if wait.ForOr(ctx, pause, c.pulse) != nil {
 			return
 		}
 	}
@@ -66,7 +61,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.missed(ctx, err)
 		return err
 	}
-	entry, _, err := c.client.Session().Info(session, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	entry, _, err := c.client.Session().Info(session, consistent(ctx))
 	if err != nil {
 		err = fmt.Errorf("read the session: %w", err)
 		c.missed(ctx, err)
@@ -104,15 +99,14 @@ func (c *Consul) missed(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the heartbeat was told to end
 	}
-	var taken *nameTakenError
 	switch {
-	case errors.As(err, &taken):
+	case errors.As(err, new(*nameTakenError)):
 		if !c.nameDenied {
 			c.nameDenied = true
 			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
 		c.giveUpAll()
-	case c.cfg.KeepOnLoss && unreachable(err):
+	case c.keeps(err):
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
 	c.mu.Lock()
@@ -138,9 +132,8 @@ func (c *Consul) Lost() string {
 		return ""
 	}
 	what := "consul does not answer"
-	var taken *nameTakenError
 	switch {
-	case errors.As(c.lostWhy, &taken):
+	case errors.As(c.lostWhy, new(*nameTakenError)):
 		what = "another process has this node's name"
 	case !unreachable(c.lostWhy):
 		what = "consul refuses this node's heartbeats"
@@ -170,7 +163,7 @@ func (c *Consul) signal(ctx context.Context) error {
 	if err := c.publish(ctx); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, (&api.QueryOptions{}).WithContext(ctx))
+	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
 	if unknownCheck(err) {
 		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
 		c.published = nil
@@ -217,7 +210,7 @@ func (c *Consul) publish(ctx context.Context) error {
 	if want.ready {
 		status = api.HealthPassing
 	}
-	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", status, (&api.QueryOptions{}).WithContext(ctx)); err != nil {
+	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", status, reading(ctx)); err != nil {
 		if unknownCheck(err) {
 			c.published = nil
 		}
@@ -256,7 +249,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 }
 
 func (c *Consul) deregister(ctx context.Context) error {
-	err := c.client.Agent().ServiceDeregisterOpts(c.service, (&api.QueryOptions{}).WithContext(ctx))
+	err := c.client.Agent().ServiceDeregisterOpts(c.service, reading(ctx))
 	var status api.StatusError
 	if errors.As(err, &status) && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "Unknown service")) {
 		err = nil

@@ -128,10 +128,10 @@ func (c *Consul) buryLocked() (died bool) {
 	return died
 }
 
-// partitionsOf lists the partitions that a session holds.
-func partitionsOf(locks []lock, session string) (list []int) {
-	for p, l := range locks {
-		if session != "" && l.session == session {
+// locked lists the partitions whose locks are held so. The caller holds mu.
+func (c *Consul) locked(so func(l lock) bool) (list []int) {
+	for p, l := range c.locks {
+		if so(l) {
 			list = append(list, p)
 		}
 	}
@@ -189,7 +189,7 @@ func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 	defer cancel()
-	ok, answer, _, err := c.client.Txn().Txn(ops, (&api.QueryOptions{}).WithContext(ctx))
+	ok, answer, _, err := c.client.Txn().Txn(ops, reading(ctx))
 	switch {
 	case err != nil:
 		return nil, err
