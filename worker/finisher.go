@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -43,21 +41,15 @@ const (
 // one takes what arrived meanwhile. A task stays in the queue, as running, until
 // its outcome is durable, so nobody can run it again before.
 type finisher struct {
-	store    Store
-	queue    *queue.Queue
-	layout   sharding.Layout
-	observer Observer
-	dispatch Dispatcher
-	ended    func(jobID uint64) // told of each outcome that is durable
-	logger   *slog.Logger
-	groups   []*groupcommit.Group[finish]
-	failing  []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
-	locked   *lockedRows
-	now      func() time.Time
+	cfg     Config
+	ended   func(jobID uint64) // told of each outcome that is durable
+	groups  []*groupcommit.Group[finish]
+	failing []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
+	locked  *lockedRows
 }
 
 func (f *finisher) start(ctx context.Context) {
-	for d := range f.layout.Databases {
+	for d := range f.cfg.Layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
 		f.groups = append(f.groups, g.Pace(paceEvery, paceFull, paceRate))
 	}
@@ -66,9 +58,9 @@ func (f *finisher) start(ctx context.Context) {
 // add hands outcomes over. Those of one database stay together.
 func (f *finisher) add(list ...finish) {
 	for len(list) > 0 {
-		d := f.layout.PartitionDatabase(list[0].entry.Partition)
+		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
 		n := 1
-		for n < len(list) && f.layout.PartitionDatabase(list[n].entry.Partition) == d {
+		for n < len(list) && f.cfg.Layout.PartitionDatabase(list[n].entry.Partition) == d {
 			n++
 		}
 		f.groups[d].Add(list[:n]...)
@@ -79,8 +71,8 @@ func (f *finisher) add(list ...finish) {
 // writable tells whether the outcome of a task could be recorded now, as far as is
 // known.
 func (f *finisher) writable(e *queue.Entry) bool {
-	d := f.layout.PartitionDatabase(e.Partition)
-	return f.store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
+	d := f.cfg.Layout.PartitionDatabase(e.Partition)
+	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
 }
 
 func (f *finisher) wait() {
@@ -135,26 +127,26 @@ const amendTries = 5
 // apply makes moves, with growing pauses until the database takes them, and tells which of them met a locked row or a
 // broken table: nothing is written of those. ok is false when ctx ended before.
 func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
-	stamp := f.store.Stamp(database)
+	stamp := f.cfg.Store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
 		// A record on its way is not cut off: the store bounds its time.
-		applied, err := f.store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
+		applied, err := f.cfg.Store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
 		if err == nil || errors.As(err, &locked) {
 			if f.failing[database].Swap(nil) != nil {
-				f.dispatch.Tick() // tasks were left in the store
+				f.cfg.Dispatch.Tick() // tasks were left in the store
 			}
 			if try > 1 {
-				f.logger.Info("outcomes recorded after all", "database", database, "tasks", len(moves), "tries", try)
+				f.cfg.Logger.Info("outcomes recorded after all", "database", database, "tasks", len(moves), "tries", try)
 			}
 			return applied, locked, true
 		}
 		f.failing[database].Store(&err)
 		if ctx.Err() != nil {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(moves), "error", err)
+			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(moves), "error", err)
 			return nil, nil, false
 		}
-		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(moves), "retry_in", pause, "error", err)
+		f.cfg.Logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(moves), "retry_in", pause, "error", err)
 		_ = wait.For(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
 	}
@@ -168,7 +160,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 	for i := range batch {
 		entries[i] = batch[i].entry
 	}
-	rows, unread := loadRows(context.WithoutCancel(ctx), f.store, entries) // the store bounds its time
+	rows, unread := loadRows(context.WithoutCancel(ctx), f.cfg.Store, entries) // the store bounds its time
 	var moves []store.Move
 	var open []finish
 	var fences [][]Fence
@@ -196,7 +188,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		}
 		m, fenced := d.move, []Fence(nil)
 		if d.outcome == Failed || d.outcome == Dead {
-			m, d.row, fenced = d.amend(row, f.now())
+			m, d.row, fenced = d.amend(row, f.cfg.Now())
 			d.outcome = Failed
 		} // else it came back to pending in between: once more
 		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)
@@ -218,7 +210,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 			continue
 		}
 		for _, why := range fences[i] {
-			f.observer.Fenced(*open[i].bizType, why)
+			f.cfg.Observer.Fenced(*open[i].bizType, why)
 		}
 		f.done(&open[i])
 	}
@@ -227,7 +219,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 
 // fence ends a run of which nothing is written; row is the task as it stands.
 func (f *finisher) fence(d *finish, row task.Task, why Fence) {
-	f.observer.Fenced(*d.bizType, why)
+	f.cfg.Observer.Fenced(*d.bizType, why)
 	d.outcome, d.row = Fenced, row
 	f.done(d)
 }
@@ -236,11 +228,11 @@ func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 // claimed one goes back to its engine.
 func (f *finisher) done(d *finish) {
 	ours := d.row.Status == task.Pending && !d.entry.Claimed
-	again := ours && f.dispatch.Where(&d.row) == dispatch.Queue
+	again := ours && f.cfg.Dispatch.Where(&d.row) == dispatch.Queue
 	f.ended(d.entry.ID()) // first: after that it may be started again
-	f.queue.Done(d.entry, d.row, again)
+	f.cfg.Queue.Done(d.entry, d.row, again)
 	if ours && !again {
-		f.dispatch.Place(d.row)
+		f.cfg.Dispatch.Place(d.row)
 	}
-	f.observer.Finished(*d.bizType, d.outcome, d.ran)
+	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran)
 }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -29,14 +27,7 @@ import (
 // it starts; the next owner finds it and counts. Once none of that is pending any
 // more, the partition is settled, and its next owner need not know.
 type journal struct {
-	store    Store
-	layout   sharding.Layout
-	instance string
-	owned    Ownership
-	dispatch Dispatcher
-	now      func() time.Time
-	logger   *slog.Logger
-
+	cfg   Config
 	known []atomic.Pointer[past] // by partition
 	dbs   []journalDB
 	mends sync.WaitGroup
@@ -112,7 +103,7 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 	if p := current(); p != nil {
 		return p
 	}
-	d := j.layout.PartitionDatabase(partition)
+	d := j.cfg.Layout.PartitionDatabase(partition)
 	db := &j.dbs[d]
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -132,7 +123,7 @@ func (j *journal) read(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	fresh := j.newTerms(database)
-	all, err := j.store.Journaled(ctx, database)
+	all, err := j.cfg.Store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
 		// Partitions that were taken in order have no starts without an end: they go on.
 		maps.DeleteFunc(fresh, func(_ int, p *past) bool { return !p.before.IsZero() })
@@ -143,7 +134,7 @@ func (j *journal) read(ctx context.Context, database int) error {
 	}
 	rows := make(map[uint64]store.Running)
 	for _, r := range all {
-		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.instance {
+		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.cfg.Instance {
 			rows[r.JobID] = r
 		}
 	}
@@ -165,14 +156,14 @@ func (j *journal) read(ctx context.Context, database int) error {
 // newTerms lists the partitions of a database whose term is one of which nothing is known yet.
 func (j *journal) newTerms(database int) map[int]*past {
 	fresh := make(map[int]*past)
-	first, end := j.layout.DatabasePartitions(database)
+	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for p := first; p < end; p++ {
-		term, known := j.owned.Term(p), j.known[p].Load()
+		term, known := j.cfg.Ownership.Term(p), j.known[p].Load()
 		if term == 0 || known != nil && known.term == term {
 			continue
 		}
-		fresh[p] = &past{term: term, read: j.now(), starts: make(map[uint64]store.Running)}
-		if at, ok := j.owned.TakenUncleanly(p); ok {
+		fresh[p] = &past{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
+		if at, ok := j.cfg.Ownership.TakenUncleanly(p); ok {
 			fresh[p].before = at
 		}
 	}
@@ -184,7 +175,7 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 	if len(starts) == 0 {
 		return nil, nil
 	}
-	found, err := j.store.Load(ctx, slices.Collect(maps.Keys(starts)))
+	found, err := j.cfg.Store.Load(ctx, slices.Collect(maps.Keys(starts)))
 	if err != nil && !errors.Is(err, task.ErrLocked) {
 		return nil, err
 	}
@@ -211,7 +202,7 @@ const settleEvery = 2 * time.Second
 
 // settle looks after the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
-	first, end := j.layout.DatabasePartitions(database)
+	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for wait.For(ctx, settleEvery) == nil {
 		for p := first; p < end; p++ {
 			if j.settlePartition(ctx, p) != nil {
@@ -224,20 +215,20 @@ func (j *journal) settle(ctx context.Context, database int) {
 // settlePartition finds out whether a partition that was taken uncleanly has nothing
 // pending any more that was due by then.
 func (j *journal) settlePartition(ctx context.Context, partition int) error {
-	term, known := j.owned.Term(partition), j.known[partition].Load()
+	term, known := j.cfg.Ownership.Term(partition), j.known[partition].Load()
 	if known != nil && known.term != term {
 		known = nil
 	}
-	at, unclean := j.owned.TakenUncleanly(partition)
+	at, unclean := j.cfg.Ownership.TakenUncleanly(partition)
 	if known != nil && !known.before.IsZero() {
 		at, unclean = known.before, true
 	}
 	if term == 0 || !unclean {
 		return nil
 	}
-	next, none, err := j.store.NextDue(ctx, partition)
+	next, none, err := j.cfg.Store.NextDue(ctx, partition)
 	if err == nil && (none || next.After(at)) {
-		j.owned.Settled(partition, term)
+		j.cfg.Ownership.Settled(partition, term)
 		if known != nil && known.isEmpty() {
 			j.known[partition].CompareAndSwap(known, &past{term: term, quiet: true})
 		}
@@ -253,11 +244,11 @@ func (p *past) isEmpty() bool {
 
 // partition is the one of a task, -1 for an id that has none.
 func (j *journal) partition(jobID uint64) int {
-	shard, ok := j.layout.ShardOf(jobID)
+	shard, ok := j.cfg.Layout.ShardOf(jobID)
 	if !ok {
 		return -1
 	}
-	return j.layout.Partition(shard)
+	return j.cfg.Layout.Partition(shard)
 }
 
 // startOf is a task about to start, and how many starts before had no end.
@@ -274,16 +265,16 @@ var errJournal = errors.New("the journal of what runs cannot be used now")
 // write writes starts down and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
 	var written sync.WaitGroup
-	now := j.now()
+	now := j.cfg.Now()
 	for i := range starts {
 		s := &starts[i]
 		t := &s.entry.Task
-		d := j.layout.PartitionDatabase(s.entry.Partition)
+		d := j.cfg.Layout.PartitionDatabase(s.entry.Partition)
 		if j.dbs[d].failing.Load() != nil {
 			s.err = errJournal
 			continue
 		}
-		row := store.Running{JobID: t.JobID, Instance: j.instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
+		row := store.Running{JobID: t.JobID, Instance: j.cfg.Instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
 		j.keep(journalWrite{row: row, over: s.over})
 		written.Add(1)
 		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
@@ -335,7 +326,7 @@ func (j *journal) abandon(which func(partition int) bool) {
 	var written sync.WaitGroup
 	j.mu.Lock()
 	for id, w := range j.rows {
-		if !which(j.partition(id)) || w.row.Instance != j.instance {
+		if !which(j.partition(id)) || w.row.Instance != j.cfg.Instance {
 			continue
 		}
 		written.Add(1)
@@ -354,7 +345,7 @@ func (j *journal) abandon(which func(partition int) bool) {
 // takeOut lets a row go. mu is held.
 func (j *journal) takeOut(w journalWrite) {
 	delete(j.rows, w.row.JobID)
-	j.dbs[j.layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
+	j.dbs[j.cfg.Layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
 
 // flush makes writes durable. Of several that concern a task the last one counts.
@@ -380,7 +371,7 @@ func (j *journal) flush(database int, batch []journalWrite) {
 		}
 	}
 	call, cancel := context.WithTimeout(context.WithoutCancel(j.work), journalTimeout)
-	err := j.store.Journal(call, database, started, ended)
+	err := j.cfg.Store.Journal(call, database, started, ended)
 	cancel()
 	db.unended = nil
 	if err != nil {
@@ -411,14 +402,14 @@ func (j *journal) fail(database int, err error) {
 	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
-	j.logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
+	j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
 	j.mends.Go(func() {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 			if wait.For(ctx, pause) != nil {
 				return
 			}
 			call, cancel := context.WithTimeout(ctx, journalTimeout)
-			err := j.store.Journal(call, database, nil, []store.Running{{Instance: j.instance}}) // there is none
+			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // there is none
 			cancel()
 			if err == nil {
 				break
@@ -426,7 +417,7 @@ func (j *journal) fail(database int, err error) {
 		}
 		db.failing.Store(nil)
 		db.writes.Add(journalWrite{}) // what could not be taken out
-		j.logger.Info("the journal of what runs works again", "database", database)
-		j.dispatch.Tick() // tasks were left in the store
+		j.cfg.Logger.Info("the journal of what runs works again", "database", database)
+		j.cfg.Dispatch.Tick() // tasks were left in the store
 	})
 }

@@ -55,14 +55,14 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 		return
 	}
 	l := f.locked
-	now := f.now()
+	now := f.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range list {
 		d := &list[i]
 		d.waits = now
 		l.of(d.entry.ID()).Add(1)
-		switch log := f.logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
+		switch log := f.cfg.Logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
 		case i >= lockedLines:
 		case d.table != nil:
 			log.Warn("outcome waits: its table cannot be written", "error", d.table)
@@ -71,7 +71,7 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 		}
 	}
 	if more := len(list) - lockedLines; more > 0 {
-		f.logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
+		f.cfg.Logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
 	}
 	first := len(l.byDatabase[database]) == 0
 	l.byDatabase[database] = append(l.byDatabase[database], list...)
@@ -93,7 +93,7 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 		if ctx.Err() == nil {
 			left = f.record(ctx, database, slices.Clone(list))
 		} else {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
+			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
 				"error", "their rows are locked, or their tables cannot be written")
 		}
 		if f.release(ctx, database, list, left) == 0 {
@@ -117,7 +117,7 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLines {
-			f.logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.now().Sub(list[i].waits))
+			f.cfg.Logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waits))
 		}
 		back = l.of(id).Add(-1) == lockedMost-1 || back
 	}
@@ -126,10 +126,10 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 	back = l.many[database].Swap(waiting >= lockedAll) && waiting < lockedAll || back
 	l.mu.Unlock()
 	if ctx.Err() == nil && settled > lockedLines {
-		f.logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
+		f.cfg.Logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
 	}
 	if back {
-		f.dispatch.Tick()
+		f.cfg.Dispatch.Tick()
 	}
 	return waiting
 }

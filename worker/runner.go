@@ -113,8 +113,7 @@ func New(cfg Config) *Runner {
 		cfg.Grace = 10 * time.Second
 	}
 	j := &journal{
-		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, owned: cfg.Ownership,
-		dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]journalWrite),
+		cfg: cfg, rows: make(map[uint64]journalWrite),
 		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
@@ -123,8 +122,7 @@ func New(cfg Config) *Runner {
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
-			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			ended: j.ended, observer: cfg.Observer, dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger,
+			cfg: cfg, ended: j.ended,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
