@@ -340,8 +340,7 @@ func ring(bell chan struct{}) {
 // unreachable tells whether an error says that Consul is away or has no leader,
 // rather than that it refuses.
 func unreachable(err error) bool {
-	var status api.StatusError
-	if errors.As(err, &status) {
+	if status, is := errors.AsType[api.StatusError](err); is {
 		return status.Code >= 500 || status.Code == http.StatusTooManyRequests
 	}
 	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError))

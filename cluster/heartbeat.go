@@ -152,7 +152,7 @@ func (c *Consul) Lost() string {
 type registration struct {
 	address string
 	unable  string // databases, by comma
-	ready   bool
+	ready   string // the state of that check
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
@@ -164,7 +164,7 @@ func (c *Consul) signal(ctx context.Context) error {
 		return fmt.Errorf("register: %w", err)
 	}
 	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
-	if unknownCheck(err) {
+	if isUnknown(err, noCheck) {
 		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
 		c.published = nil
 		if err := c.publish(ctx); err != nil {
@@ -178,18 +178,24 @@ func (c *Consul) signal(ctx context.Context) error {
 	return nil
 }
 
-// unknownCheck tells whether an agent has no such check. Consul 1.8 calls that an
-// internal error, later ones 404.
-func unknownCheck(err error) bool {
-	var status api.StatusError
-	return errors.As(err, &status) &&
-		(status.Code == http.StatusNotFound || strings.Contains(status.Body, "does not have associated TTL"))
+// How Consul 1.8 says that an agent has no such thing: by an internal error. Later ones answer 404.
+const (
+	noCheck   = "does not have associated TTL"
+	noService = "Unknown service"
+)
+
+func isUnknown(err error, text string) bool {
+	status, is := errors.AsType[api.StatusError](err)
+	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
 // publish tells the agent what it does not know yet.
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unable), c.phase == working}
+	want := registration{c.cfg.Address, joinInts(c.unable), api.HealthCritical}
+	if c.phase == working {
+		want.ready = api.HealthPassing
+	}
 	forged := c.forged
 	c.forged = false
 	c.mu.Unlock()
@@ -206,12 +212,8 @@ func (c *Consul) publish(ctx context.Context) error {
 		}
 	}
 	// Registering again leaves the checks as they are.
-	status := api.HealthCritical
-	if want.ready {
-		status = api.HealthPassing
-	}
-	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", status, reading(ctx)); err != nil {
-		if unknownCheck(err) {
+	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
+		if isUnknown(err, noCheck) {
 			c.published = nil
 		}
 		return err
@@ -221,10 +223,6 @@ func (c *Consul) publish(ctx context.Context) error {
 }
 
 func (c *Consul) register(ctx context.Context, r registration) error {
-	ready := api.HealthCritical
-	if r.ready {
-		ready = api.HealthPassing
-	}
 	s := &api.AgentServiceRegistration{
 		ID:   c.service,
 		Name: c.cfg.Prefix,
@@ -236,7 +234,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
 				DeregisterCriticalServiceAfter: "1m",
 			},
-			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: ready},
+			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
 		},
 	}
 	// Where the address has a host and a port, others find it in Consul, too.
@@ -250,11 +248,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 
 func (c *Consul) deregister(ctx context.Context) error {
 	err := c.client.Agent().ServiceDeregisterOpts(c.service, reading(ctx))
-	var status api.StatusError
-	if errors.As(err, &status) && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "Unknown service")) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !isUnknown(err, noService) {
 		return fmt.Errorf("deregister: %w", err)
 	}
 	c.published = nil

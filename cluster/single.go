@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -45,9 +46,7 @@ type Single struct {
 
 // NewSingle makes the cluster; it owns nothing before Acquire.
 func NewSingle(cfg SingleConfig) *Single {
-	if cfg.CheckEvery == 0 {
-		cfg.CheckEvery = time.Second
-	}
+	cfg.CheckEvery = cmp.Or(cfg.CheckEvery, time.Second)
 	s := &Single{
 		cfg:   cfg,
 		id:    randomID(),
