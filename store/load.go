@@ -53,13 +53,6 @@ func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return found, errors.Join(errs...)
 }
 
-// What one statement reads at most: tables of a UNION ALL, and ids (SQLite's
-// limit is 500 members and 32,766 parameters).
-const (
-	maxMembers = 256
-	maxIDs     = 10_000
-)
-
 // load reads tasks of one database.
 func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
 	found = make([]task.Task, 0, len(ids))
@@ -85,24 +78,14 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 		}
 		byTable[table] = append(byTable[table], id)
 	}
-	return s.loadTables(ctx, database, tables, maxMembers, byTable, found)
-}
-
-// loadTables reads the ids of some tables, so many tables at a time. If one of these is
-// locked or broken, those beside it are read in smaller parts.
-func (s *Store) loadTables(ctx context.Context, database int, tables []int, size int, ids map[int][]uint64, found []task.Task) (_ []task.Task, err error) {
-	for part := range slices.Chunk(tables, size) {
-		seen := len(found)
-		text, args := s.loadStatement(part, ids)
-		var failed error
-		found, failed = s.query(ctx, database, text, args, found)
-		if s.isOfTable(failed) && len(part) > 1 {
-			found, failed = s.loadTables(ctx, database, part, (len(part)+splitParts-1)/splitParts, ids, found[:seen])
+	err := readAround(s, tables, maxMembers, func(tables []int) error {
+		text, args := s.loadStatement(tables, byTable)
+		rows, err := s.query(ctx, database, text, args, found)
+		if err == nil || !s.isOfTable(err) {
+			found = rows
 		}
-		if err = cmp.Or(err, failed); err != nil && !s.isOfTable(err) {
-			break
-		}
-	}
+		return err
+	})
 	return found, err
 }
 
@@ -130,17 +113,22 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	if !ok {
 		return task.Task{}, task.ErrNotFound
 	}
+	return s.one(ctx, "get", shard, indexPrimary, "job_id = ?", s.backend.id(jobID))
+}
+
+// one reads the task of a shard that meets a condition; task.ErrNotFound if there is none.
+func (s *Store) one(ctx context.Context, op string, shard int, index, where string, args ...any) (task.Task, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	d := s.layout.Database(shard)
 	var r row
 	err := s.patiently(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).Where("job_id = ?", s.backend.id(jobID)).Take(&r).Error
+		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Where(where, args...).Take(&r).Error
 	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return task.Task{}, task.ErrNotFound
 	}
-	return r.task(), s.wrap(d, "get", err)
+	return r.task(), s.wrap(d, op, err)
 }
 
 // Filter narrows a List.
@@ -161,7 +149,7 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	d := s.layout.Database(shard)
 	// Without the hint a server that knows nothing of the table reads all of it
 	// in the order of job_id.
-	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
+	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).
 		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
 	if f.BizKey != "" {
 		q = q.Where("biz_key = ?", f.BizKey)
@@ -186,17 +174,10 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 
 // First reads the task that has a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id where it is a text.
 func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	shard := s.layout.Shard(bizID)
-	d := s.layout.Database(shard)
-	var r row
-	err := s.patiently(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
-			Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey).Take(&r).Error
-	})
-	if errors.Is(err, gorm.ErrRecordNotFound) || err == nil && r.BizKey.String != bizKey {
+	t, err := s.one(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz,
+		"biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey)
+	if err == nil && t.BizKey != bizKey {
 		return task.Task{}, task.ErrNotFound
 	}
-	return r.task(), s.wrap(d, "look up dedup_key", err)
+	return t, err
 }

@@ -126,20 +126,24 @@ const amendTries = 5
 
 // apply makes moves, with growing pauses until the database takes them, and tells which of them met a locked row or a
 // broken table: nothing is written of those. ok is false when ctx ended before.
-func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
+func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, held map[uint64]error, ok bool) {
 	stamp := f.cfg.Store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
 		// A record on its way is not cut off: the store bounds its time.
 		applied, err := f.cfg.Store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
-		if err == nil || errors.As(err, &locked) {
+		locked, is := errors.AsType[*store.LockedError](err)
+		if is {
+			held, err = locked.Tasks, nil
+		}
+		if err == nil {
 			if f.failing[database].Swap(nil) != nil {
 				f.cfg.Dispatch.Tick() // tasks were left in the store
 			}
 			if try > 1 {
 				f.cfg.Logger.Info("outcomes recorded after all", "database", database, "tasks", len(moves), "tries", try)
 			}
-			return applied, locked, true
+			return applied, held, true
 		}
 		f.failing[database].Store(&err)
 		if ctx.Err() != nil {

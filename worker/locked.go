@@ -10,7 +10,6 @@ import (
 
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/store"
 )
 
 // Outcomes whose rows another transaction has locked, or whose table is missing or broken,
@@ -187,10 +186,10 @@ func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 }
 
 // holds tells whether an outcome is one that is not made for now, and has it say why.
-func holds(locked *store.LockedError, d *finish) bool {
-	if locked == nil || !slices.Contains(locked.JobIDs, d.entry.ID()) {
-		return false
+func holds(held map[uint64]error, d *finish) bool {
+	table, is := held[d.entry.ID()]
+	if is {
+		d.table = table
 	}
-	d.table = locked.Tables[d.entry.ID()]
-	return true
+	return is
 }

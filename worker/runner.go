@@ -7,6 +7,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -106,12 +107,8 @@ func New(cfg Config) *Runner {
 	if cfg.Dispatch == nil {
 		cfg.Dispatch = dispatch.None{}
 	}
-	if cfg.Instance == "" {
-		cfg.Instance = rand.Text()
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 10 * time.Second
-	}
+	cfg.Instance = cmp.Or(cfg.Instance, rand.Text())
+	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	j := &journal{
 		cfg: cfg, rows: make(map[uint64]journalWrite),
 		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
