@@ -34,7 +34,6 @@ func (a *App) build() error {
 	}
 	storeConfig := StoreConfig(a.cfg)
 	storeConfig.IDs, storeConfig.Now = a.ids, a.clock.Now
-	storeConfig.Logger = a.component("store")
 	if a.store, err = store.Open(storeConfig); err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func ExampleWithConfigFile() {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "toc.yaml")
-	text := "store: {sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
+	text := "store: {databases: 1, sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
 	_ = os.WriteFile(path, []byte(text), 0o600)
 	closeUnpaid := processor.Func(func(context.Context, task.Task) error { return nil })
 

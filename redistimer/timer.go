@@ -175,7 +175,6 @@ func (t *Timer) Close() error {
 	for _, g := range t.loads {
 		g.Wait()
 	}
-	t.background.Wait()
 	t.mu.Lock()
 	servers := slices.Collect(maps.Values(t.servers))
 	t.mu.Unlock()

@@ -104,10 +104,10 @@ func (c *deafConn) Read(p []byte) (int, error) {
 // repeated.
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	server := testrig.Redis(t)
+	server := testrig.StartRedis(t) // no other test may make it forget the scripts
 	var deaf deafness
 	client := dial(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: deaf.dial})
-	r := &slotRig{Slots: slots.New(client, server.Prefix()), client: client, prefix: server.Prefix()}
+	r := &slotRig{Slots: slots.New(client, ""), client: client}
 	at := ago(time.Hour)
 	members := []slots.Member{member(1, at, 0), member(2, at, 1), member(3, at, 2), member(4, at, 3)}
 	r.arm(t, orders, members...)
