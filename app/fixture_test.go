@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
+	testrig.SideBySide(8)
 	testrig.Main(m, testrig.IgnoreServers())
 }
 

@@ -17,7 +17,10 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-func TestMain(m *testing.M) { testrig.Main(m) }
+func TestMain(m *testing.M) {
+	testrig.SideBySide(8)
+	testrig.Main(m)
+}
 
 // small is a layout whose numbers all differ.
 var small = sharding.Layout{Databases: 4, TablesPerDatabase: 8, Partitions: 16}

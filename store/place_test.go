@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		holdLock() // this process is the other one of lock_test.go
 		return
 	}
+	testrig.SideBySide(8)
 	testrig.Main(m)
 }
 

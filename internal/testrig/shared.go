@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -126,11 +127,9 @@ var ofThisProcess = NewServers()
 //
 //	func TestMain(m *testing.M) { testrig.Main(m) }
 //
-// It runs the tests, ends the servers that this process started, and fails when the tests left a goroutine behind. Tests
-// on real servers mostly wait, for faults and due times: eight of them run side by side, unless -parallel says otherwise.
+// It runs the tests, ends the servers that this process started, and fails when the tests left a goroutine behind.
 // Without it the servers end all the same, with the process, but their directories stay until the next run.
 func Main(m *testing.M, opts ...goleak.Option) {
-	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(closing{m}, opts...)
 }
 
@@ -141,6 +140,10 @@ func needsServer(t testing.TB) {
 		t.Skip("-short: this test needs a server")
 	}
 }
+
+// SideBySide has so many tests of a package run at a time, for tests that mostly wait for servers, faults and due times.
+// Call it before Main; -parallel wins over it.
+func SideBySide(tests int) { _ = flag.Set("test.parallel", strconv.Itoa(tests)) }
 
 type closing struct{ m *testing.M }
 
