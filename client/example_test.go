@@ -280,7 +280,7 @@ func ExampleWithHTTPClient() {
 	}))
 	defer c.CloseIdleConnections()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // it bounds one call
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // it bounds one call
 	defer cancel()
 	s, err := c.Submit(ctx, client.Submit{BizType: "order_close", BizID: 42, Delay: time.Hour})
 	fmt.Println(s.Task.Status, err)

@@ -688,7 +688,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	var mu sync.Mutex
 	seen := make(map[slot]bool)
 	hung, down := 0, make(chan struct{}) // closed once the broken one is known to be
-	filled := make(chan int, 1) // how often the broken one was asked before
+	filled := make(chan int, 1)          // how often the broken one was asked before
 	n := c.start()
 	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
 		s := slot{p, q.Only[0]}

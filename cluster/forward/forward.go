@@ -5,7 +5,6 @@
 // from arriving, is a task.ErrUnavailable: the change may or may not have been
 // made. Only if no connection could be made at all is it tried a second time.
 // The owners of tasks that were stored are told of them in the background, gathered by node.
-//
 package forward
 
 import (
