@@ -5,14 +5,14 @@ ARGS    ?=
 PKG     ?= ./...
 
 # SQLite in Go is a C library in translation: under the race detector it is ten times slower and says nothing about us.
-NORACE  := -gcflags='modernc.org/sqlite=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false' -gcflags='modernc.org/libc=-race=false'
+NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build deps test soak lint bench bench-peers fuzz
+.PHONY: help run demo build check deps test soak lint bench bench-peers fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\n  ARGS="--config FILE" goes to the program (run, demo, bench-peers); PKG=./store/... narrows test, bench and fuzz.\n'
+	@printf '\n  ARGS="--config FILE" goes to the program (run, demo, bench-peers); PKG=./store/... narrows check, test, bench and fuzz.\n'
 
 # run and demo start the built program itself: `go run` would not pass SIGTERM on to it.
 run: build ## start a timeout center on 127.0.0.1:8080, its store in data/ (needs only Go)
@@ -26,6 +26,14 @@ build: ## bin/toc, static
 
 deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, a C compiler
 	@scripts/deps.sh
+
+# The rig's own tests are of servers, all of them. -short leaves out what asks the rig for one,
+# and a few tests that keep the machine busy for long.
+check: export CGO_ENABLED := 0
+check: ## build, vet and the tests that need no server: a minute, and less where little has changed
+	go build ./...
+	go vet ./...
+	go test -short $$(go list $(PKG) | grep -v /internal/testrig)
 
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)

@@ -34,7 +34,6 @@ func (a *App) build() error {
 	}
 	storeConfig := StoreConfig(a.cfg)
 	storeConfig.IDs, storeConfig.Now = a.ids, a.clock.Now
-	storeConfig.Logger = a.component("store")
 	if a.store, err = store.Open(storeConfig); err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (a *App) build() error {
 	a.inForce = a.cfg.BizTypes
 	a.proof = peerproof.New(a.node, a.peerKeys)
 	var others intake.Cluster = onlyNode{owned}
-	var nodes dispatch.Nodes = dispatch.Alone{}
+	var nodes dispatch.Nodes = dispatch.SingleNode{}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		a.forward = a.newForwarder(owned)
 		others, nodes = a.forward, a.forward

@@ -25,6 +25,7 @@ const receiverEnv = "TOC_APP_TEST_RECEIVER"
 
 // A center that has no descriptor left says so, and its calls count as no attempt.
 func TestWithoutDescriptors(t *testing.T) {
+	t.Parallel()
 	if url := os.Getenv(receiverEnv); url != "" {
 		withoutDescriptors(t, url)
 		return

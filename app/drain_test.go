@@ -24,7 +24,7 @@ func TestGracefulStopsDoubleNothing(t *testing.T) {
 // gracefulStops calls stopped after each stop.
 func gracefulStops(t *testing.T, cfg configs.Config, stopped func()) {
 	fired := newLedger()
-	const n, stops = 3000, 8
+	const n, stops = 3000, 4
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := make(map[uint64]time.Time, n)
 	requests := make([]intake.Submit, n)
@@ -54,6 +54,7 @@ func gracefulStops(t *testing.T, cfg configs.Config, stopped func()) {
 // A running task is waited for; one that does not end in time is told to stop
 // and will run again.
 func TestDrainWaitsForRunningTasks(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	started, release := make(chan struct{}), make(chan struct{})
 	c := run(t, cfg, app.WithProcessor("ledger", processorFunc(func(context.Context, task.Task) error {
@@ -77,6 +78,7 @@ func TestDrainWaitsForRunningTasks(t *testing.T) {
 }
 
 func TestDrainGivesUpWhenPatienceEnds(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	cfg.Shutdown.Drain = 300 * time.Millisecond
 	var runs atomic.Int32
@@ -113,6 +115,7 @@ func TestDrainGivesUpWhenPatienceEnds(t *testing.T) {
 
 // No patience at all is what was asked for, and no failure.
 func TestDrainWithoutPatience(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	cfg.Shutdown.Drain = 0
 	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))

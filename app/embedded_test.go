@@ -14,6 +14,7 @@ import (
 
 // 5,000 tasks due 4 to 8 s ahead: each fires once, none before its time.
 func TestEmbeddedFiresEachTaskOnceAndOnTime(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	cfg.Scan.Schedule, cfg.Scan.Lookahead = "@every 2s", 2*time.Second
 	fired := newLedger()

@@ -22,10 +22,10 @@ import (
 // One database is killed: the tasks of the other seven fire on time, its own
 // fire when it is back.
 func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	shared, private := testrig.MySQL(t), testrig.StartMySQL(t)
 	cfg.Store.Driver = configs.DriverMySQL
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	cfg.Store.MySQL.MaxOpenConns = 4
 	const down = 3
 	for d := range cfg.Store.Databases {
@@ -78,6 +78,7 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 // biz_types are re-read from the file under load: a changed lane loses nothing
 // and doubles nothing, a new one works, a bad file changes nothing.
 func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
 	cfg := embedded(t)
 	file := filepath.Join(t.TempDir(), "toc.yaml")
 	write := func(c configs.Config) {

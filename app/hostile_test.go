@@ -28,6 +28,9 @@ import (
 // what is due meanwhile, each task once and no attempt lost, says that it lives, and stays small. How soon it says so is only logged: the
 // senders have the same two cores. Sizes are those of a program without the race detector.
 func TestHostileLoads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test keeps the machine busy for long")
+	}
 	sink := newWebhookSink(t, 0)
 	cfg := embedded(t)
 	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4, 4
@@ -67,7 +70,7 @@ func TestHostileLoads(t *testing.T) {
 		{"halves of requests", 1000, func(ctx context.Context, _ http.RoundTripper) { idle(ctx, addr) }},
 		{"noise", 6, func(ctx context.Context, _ http.RoundTripper) { babble(ctx, addr) }},
 	} {
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		var senders sync.WaitGroup
 		pool := &http.Transport{MaxIdleConnsPerHost: 200}
 		for range load.senders {

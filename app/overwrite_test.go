@@ -24,7 +24,6 @@ func TestNothingIsOverwritten(t *testing.T) {
 }
 
 func nothingIsOverwritten(t *testing.T, cfg configs.Config) {
-	t.Parallel()
 	cfg.Node.Name = "n1"
 	started, release := make(chan task.Task, 1), make(chan struct{})
 	c := run(t, cfg, app.WithProcessor("ledger", processorFunc(func(_ context.Context, t task.Task) error {

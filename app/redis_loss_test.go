@@ -10,7 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// Redis loses all that it has, or its last second, while 5,000 tasks wait in it
+// Redis loses all that it has, or its last second, while 2,000 tasks wait in it
 // and fire: it is filled again from the store.
 func TestRedisForgets(t *testing.T) {
 	t.Parallel()
@@ -30,8 +30,8 @@ func TestRedisForgets(t *testing.T) {
 			cfg := onRedis(embedded(t), r.Addr())
 			fired := newLedger()
 			center := run(t, cfg, app.WithProcessor("ledger", fired))
-			due := submitSpread(t, center, 5000, 3*time.Second, 12*time.Second)
-			for _, wait := range []time.Duration{2 * time.Second, 4 * time.Second} {
+			due := submitSpread(t, center, 2000, 2*time.Second, 8*time.Second)
+			for _, wait := range []time.Duration{time.Second, 3 * time.Second} {
 				<-time.After(wait) // the moment of the loss, not a wait for anything
 				c.forget(t, r)
 			}

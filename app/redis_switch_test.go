@@ -16,11 +16,11 @@ import (
 )
 
 // A business type is switched between the engines again and again under load:
-// nothing is lost, nothing runs twice. TOC_TEST_SWITCHES sets how often, 100 if
+// nothing is lost, nothing runs twice. TOC_TEST_SWITCHES sets how often, 30 if
 // it is not there.
 func TestSwitchesOfTheEngineUnderLoad(t *testing.T) {
 	t.Parallel()
-	switches := 100
+	switches := 30
 	if s := os.Getenv("TOC_TEST_SWITCHES"); s != "" {
 		var err error
 		switches, err = strconv.Atoi(s)

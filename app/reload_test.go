@@ -22,7 +22,7 @@ func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	dir := testrig.MemoryDir(t)
 	secrets, file := filepath.Join(dir, "tokens"), filepath.Join(dir, "toc.yaml")
 	put := func(path, text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
-	content := fmt.Sprintf("http: {listen: 127.0.0.1:0, tokens_file: %s}\nstore: {sqlite: {dir: %s}}\nbiz_types: [{id: 1, name: a, processor: log}]", secrets, filepath.Join(dir, "data"))
+	content := fmt.Sprintf("http: {listen: 127.0.0.1:0, tokens_file: %s}\nstore: {databases: 1, tables_per_database: 1, sqlite: {dir: %s}}\nbiz_types: [{id: 1, name: a, processor: log}]", secrets, filepath.Join(dir, "data"))
 	put(secrets, "first-0123456789\n")
 	put(file, content)
 	cfg, err := configs.Load(file, nil)

@@ -53,7 +53,7 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 	})
 	db := server.DB(t)
 	due := map[uint64]time.Time{}
-	for range 100 {
+	for range 60 {
 		for range 4 {
 			s, err := a.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
 				When: intake.In(time.Duration(rand.Int64N(int64(2 * time.Second))))})
@@ -71,7 +71,7 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 		require.NoError(t, rows.Close())
 		<-time.After(50 * time.Millisecond) // the next cut
 	}
-	require.Greater(t, len(due), 50)
+	require.Greater(t, len(due), 30)
 	fired.awaitAll(t, due, 90*time.Second)
 	stop()
 	others.Wait()
@@ -96,7 +96,7 @@ func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "toc.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
 	const n = 200
-	submitBefore(t, cfg, n, 12*time.Second)
+	submitBefore(t, cfg, n, 6*time.Second)
 	first := startChild(t, file)
 	defer func() { _ = first.Process.Kill(); _ = first.Wait() }()
 	require.Eventually(t, func() bool { sink.mu.Lock(); defer sink.mu.Unlock(); return len(sink.calls) > 0 }, 60*time.Second, time.Millisecond)
@@ -104,7 +104,6 @@ func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 	began := time.Now()
 	run(t, cfg) // waits until it works
 	took := time.Since(began)
-	require.Less(t, took, 20*time.Second)
 	require.Eventually(t, func() bool { sink.mu.Lock(); defer sink.mu.Unlock(); return len(sink.calls) > n/3 }, 60*time.Second, time.Millisecond)
 	require.NoError(t, first.Process.Signal(syscall.SIGCONT))
 	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 60*time.Second, 50*time.Millisecond)
@@ -125,7 +124,6 @@ func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 func TestTheFilesOfAStoreAreGone(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 	opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 	c := run(t, cfg, opts...)
 	submit := func() error {
@@ -166,9 +164,7 @@ func TestTheFilesOfAStoreAreGone(t *testing.T) {
 // A store that has lost one of its databases, or whose partitions are counted in
 // another way, is refused.
 func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
-	t.Parallel()
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
 		opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 		c := run(t, cfg, opts...)
 		id := c.StoreID()
@@ -217,9 +213,9 @@ func TestAFirstStartThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
 	cfg.BizTypes[0].Processor = configs.ProcessorLog
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	cfg.Store.Databases = 2
 	dir := cfg.Store.SQLite.Dir
-	for i := range 30 {
+	for i := range 10 {
 		cfg.Store.SQLite.Dir = filepath.Join(dir, fmt.Sprint(i))
 		file := filepath.Join(t.TempDir(), "toc.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))

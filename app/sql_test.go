@@ -146,7 +146,6 @@ func TestJobIDExpressionsOfTheDocs(t *testing.T) {
 		configs.DriverMySQL:  "(CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) - 1735689600000) << 23 | 2053 << 10 | 1023",
 	}
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		t.Parallel()
 		c := run(t, cfg, app.WithProcessor("ledger", newLedger())) // makes the databases
 		require.NoError(t, c.stop())
 		expression := expressions[cfg.Store.Driver]

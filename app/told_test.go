@@ -39,9 +39,9 @@ type breakage struct {
 	breaks, mend func(t *testing.T, r *ruin)
 }
 
-// ruin is what a center stands on: database 1 and Redis are its own.
+// ruin is what a center stands on. What is to break is its own.
 type ruin struct {
-	mysql    *testrig.PrivateMySQL
+	mysql    *testrig.PrivateMySQL // of database 1
 	redis    *testrig.PrivateRedis
 	client   *redis.Client
 	consul   *testrig.Proxy
@@ -94,7 +94,8 @@ func TestWhatBreaksIsTold(t *testing.T) {
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			r, cfg := newRuin(t, strings.HasPrefix(b.name, "consul/"))
+			part, _, _ := strings.Cut(b.name, "/")
+			r, cfg := newRuin(t, part)
 			log := &logbook{}
 			c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			ctx, end := context.WithCancel(t.Context())
@@ -150,30 +151,40 @@ func TestWhatBreaksIsTold(t *testing.T) {
 // smallDisk is a MySQL server's, as far as its tables are concerned.
 var smallDisk = []testrig.Option{testrig.BufferPool("64M"), "--innodb-log-file-size=8M"}
 
-// newRuin starts the servers. With Consul the center is a node of a cluster.
-func newRuin(t *testing.T, inConsul bool) (*ruin, configs.Config) {
-	shared := testrig.MySQL(t)
-	r := &ruin{receiver: newReceiver(t), redis: testrig.StartRedis(t, noFile...),
-		mysql: testrig.StartMySQL(t, smallDisk...)}
+// newRuin starts the servers: one of its own for the part that is to break. With Consul the center is a node of a cluster.
+func newRuin(t *testing.T, part string) (*ruin, configs.Config) {
+	r := &ruin{receiver: newReceiver(t)}
 	r.line = testrig.StartProxy(t, r.receiver.Listener.Addr().String())
-	r.client = redisClient(t, r.redis.Addr())
 	cfg := embedded(t)
-	cfg.Store.Driver = configs.DriverMySQL
 	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 2, 4
+	shared := testrig.MySQL(t)
+	cfg.Store.Driver = configs.DriverMySQL
 	cfg.Store.MySQL.MaxOpenConns = 4
-	cfg.Store.MySQL.DSNs = []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf("root@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())}
+	cfg.Store.MySQL.DSNs = []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf(shared.DSN(), 1)}
+	if part == "database" {
+		r.mysql = testrig.StartMySQL(t, smallDisk...)
+		cfg.Store.MySQL.DSNs[1] = fmt.Sprintf("root@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())
+	}
 	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
-	r.exec(t, "CREATE USER app@'%' IDENTIFIED BY 'secret'") // may not write to a server that is read-only
-	r.exec(t, "GRANT ALL ON `"+strings.ReplaceAll(r.mysql.Prefix(), "_", `\_`)+"%`.* TO app@'%'")
-	cfg.Store.MySQL.DSNs[1] = fmt.Sprintf("app:secret@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())
-
-	cfg.Redis.Addrs = []string{r.redis.Addr()}
+	if part == "database" {
+		r.exec(t, "CREATE USER app@'%' IDENTIFIED BY 'secret'") // may not write to a server that is read-only
+		r.exec(t, "GRANT ALL ON `"+strings.ReplaceAll(r.mysql.Prefix(), "_", `\_`)+"%`.* TO app@'%'")
+		cfg.Store.MySQL.DSNs[1] = fmt.Sprintf("app:secret@tcp(%s)/%s1", r.mysql.Addr(), r.mysql.Prefix())
+	}
 	scanned, timed := &cfg.BizTypes[0], configs.DefaultBizType()
 	scanned.Processor, scanned.Webhook.URL, scanned.Backoff = "webhook", "http://"+r.line.Addr(), configs.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}
 	scanned.Timeout = 2 * time.Second
 	timed.ID, timed.Name, timed.Mode, timed.Processor = 2, "timed", configs.ModeRedis, "log"
+	if part == "redis" {
+		r.redis = testrig.StartRedis(t, noFile...)
+		r.client = redisClient(t, r.redis.Addr())
+		cfg.Redis.Addrs = []string{r.redis.Addr()}
+	} else {
+		shared := testrig.Redis(t)
+		cfg.Redis.Addrs, timed.Topic = []string{shared.Addr()}, shared.Prefix()+"timed"
+	}
 	cfg.BizTypes = append(cfg.BizTypes, timed)
-	if inConsul {
+	if part == "consul" {
 		r.leader = testrig.StartConsul(t)
 		r.consul = testrig.StartProxy(t, r.leader.Agent(t).Addr())
 		cfg.Cluster.Provider = configs.ProviderConsul

@@ -1,13 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"sync"
@@ -53,37 +53,22 @@ type ConsulConfig struct {
 	// DrainFor is the patience with one hand-over; then the locks are released
 	// anyway. Defaults to 30 s.
 	DrainFor time.Duration
-	// Unable lists the databases that this node cannot reach now. It is asked once
-	// a second. Defaults to none.
+	// Unable lists the databases that this node cannot reach now. It is asked once a second.
 	Unable func() []int
 	// Died is called when another node's locks were freed that it did not hand over:
-	// what it was doing may be half done. It must not block. Defaults to nobody.
+	// what it was doing may be half done. It must not block.
 	Died func()
 	// Worker is told the worker number for job_ids, before Acquire returns and
-	// whenever it changes. The heartbeat waits for it. Defaults to nobody.
+	// whenever it changes. The heartbeat waits for it. While the lease on it is lost it stays: it is the last one
+	// that another node would choose.
 	Worker func(n int)
 	Logger *slog.Logger
 }
 
 func (c ConsulConfig) withDefaults() ConsulConfig {
-	if c.Prefix == "" {
-		c.Prefix = "toc"
-	}
-	if c.TTL == 0 {
-		c.TTL = 3 * time.Second
-	}
-	if c.DrainFor == 0 {
-		c.DrainFor = 30 * time.Second
-	}
-	if c.Unable == nil {
-		c.Unable = func() []int { return nil }
-	}
-	if c.Died == nil {
-		c.Died = func() {}
-	}
-	if c.Worker == nil {
-		c.Worker = func(int) {}
-	}
+	c.Prefix = cmp.Or(c.Prefix, "toc")
+	c.TTL = cmp.Or(c.TTL, 3*time.Second)
+	c.DrainFor = cmp.Or(c.DrainFor, 30*time.Second)
 	return c
 }
 
@@ -163,16 +148,6 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		cfg.Consul = &api.Config{}
 	}
 	conf := *cfg.Consul
-	if conf.Transport == nil {
-		// Not the client's own: its idle connections could not be closed.
-		conf.Transport = &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: cfg.TTL}).DialContext,
-			TLSHandshakeTimeout: cfg.TTL,
-			MaxIdleConnsPerHost: 8,
-			IdleConnTimeout:     time.Minute,
-		}
-	}
 	c.client, c.clientErr = api.NewClient(&conf)
 	c.web = conf.HttpClient
 	return c
@@ -181,26 +156,18 @@ func NewConsul(cfg ConsulConfig) *Consul {
 // randomID is a name that nothing else has.
 func randomID() string { return fmt.Sprintf("%016x", newInstance()) }
 
-func newInstance() uint64 {
-	var b [8]byte
-	for {
-		_, _ = rand.Read(b[:]) // never fails
-		if n := binary.BigEndian.Uint64(b[:]); n != 0 {
-			return n
-		}
-	}
+func newInstance() uint64 { return 1 + rand.Uint64N(math.MaxUint64) }
+
+// The options of calls of Consul.
+
+func reading(ctx context.Context) *api.QueryOptions { return (&api.QueryOptions{}).WithContext(ctx) }
+func writing(ctx context.Context) *api.WriteOptions { return (&api.WriteOptions{}).WithContext(ctx) }
+func consistent(ctx context.Context) *api.QueryOptions {
+	return (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx)
 }
 
 // Ownership is what this node owns.
 func (c *Consul) Ownership() *Ownership { return c.owned }
-
-// Worker is this node's worker number for job_ids. While the lease on it is lost
-// it stays: it is the last one that another node would choose.
-func (c *Consul) Worker() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return max(c.worker, 0)
-}
 
 // SetAddress says where other nodes reach this node's HTTP API. Call it before
 // Acquire.
@@ -246,22 +213,19 @@ func (c *Consul) join(ctx context.Context) error {
 	began := time.Now()
 	var denied, warned time.Time
 	for attempt := 1; ; attempt++ {
-		err := c.checkLayout(ctx)
-		if err == nil {
-			err = c.findID(ctx)
+		var err error
+		for _, step := range []func(context.Context) error{c.checkLayout, c.findID, c.beat} {
+			if err = step(ctx); err != nil {
+				break
+			}
 		}
-		if err == nil {
-			err = c.beat(ctx)
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			c.sweepNames(ctx)
 			return nil
-		}
-		var taken *nameTakenError
-		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("join the cluster: %w", ctx.Err())
-		case errors.As(err, &taken):
+		case errors.As(err, new(*nameTakenError)):
 			// A predecessor that died lives on in Consul for up to a TTL.
 			if denied.IsZero() {
 				denied = time.Now()
@@ -376,11 +340,8 @@ func ring(bell chan struct{}) {
 // unreachable tells whether an error says that Consul is away or has no leader,
 // rather than that it refuses.
 func unreachable(err error) bool {
-	var status api.StatusError
-	if errors.As(err, &status) {
+	if status, is := errors.AsType[api.StatusError](err); is {
 		return status.Code >= 500 || status.Code == http.StatusTooManyRequests
 	}
-	var layout *layoutError
-	var taken *nameTakenError
-	return err != nil && !errors.As(err, &layout) && !errors.As(err, &taken)
+	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError))
 }

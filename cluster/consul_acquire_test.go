@@ -175,10 +175,10 @@ func TestWorkerNumbersAreLeasedAgain(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
 	a := w.join("a", nil)
-	require.Equal(t, 0, a.Worker())
+	require.Equal(t, 0, a.worker())
 	a.leave()
 	b := w.join("b", nil)
-	require.Equal(t, 1, b.Worker(), "one that nobody had, as long as there are")
+	require.Equal(t, 1, b.worker(), "one that nobody had, as long as there are")
 }
 
 // Whoever may write to Consul may change a node's address. The node puts it right. Before, its tasks' cancels went to that

@@ -113,7 +113,7 @@ func (w *town) newNode(name string, change func(*cluster.ConsulConfig)) *node {
 	n.cfg = cluster.ConsulConfig{
 		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
 		Consul:  &api.Config{Address: n.proxy.Addr()},
-		Prepare: n.prepare, Drain: n.drain, Unable: n.isUnable, Worker: n.setWorker,
+		Prepare: n.prepare, Drain: n.drain, Unable: n.isUnable, Worker: n.setWorker, Died: func() {},
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -221,6 +221,13 @@ func (n *node) setWorker(worker int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.workers = append(n.workers, worker)
+}
+
+// worker is the number that the node was told last.
+func (n *node) worker() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.workers[len(n.workers)-1]
 }
 
 func (n *node) set(change func(*node)) {

@@ -125,6 +125,7 @@ func TestWorkerOrder(t *testing.T) {
 func watched() *Consul {
 	c := NewConsul(ConsulConfig{
 		Node: "a", Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 4, Partitions: 4}, Logger: slog.New(slog.DiscardHandler),
+		Died: func() {},
 	})
 	c.session = "mine"
 	for p := range 3 {

@@ -31,14 +31,7 @@ func (c *Consul) decideAll(ctx context.Context) {
 	defer handOvers.Wait()
 	for {
 		again := c.decide(ctx, &handOvers)
-		timer := time.NewTimer(again)
-		select {
-		case <-timer.C:
-		case <-c.wake:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if wait.ForOr(ctx, again, c.wake) != nil {
 			return
 		}
 	}
@@ -94,33 +87,45 @@ func (c *Consul) compare() decision {
 	owners := c.assignment()
 	var regain []int
 	for p := range c.holds {
-		h, l := &c.holds[p], c.locks[p]
-		mine := owners[p] == c.cfg.Node && !c.databases[c.cfg.Layout.PartitionDatabase(p)].foreign
+		h := &c.holds[p]
+		mine := owners[p] == c.cfg.Node && !c.databaseOf(p).foreign
 		switch {
+		case h.state == none:
+			c.compareUnheld(&d, p, mine)
 		case h.state == handing:
-		case h.state == held && h.session != c.session: // kept through the loss of a session
+		case h.session != c.session: // kept through the loss of a session
 			regain = append(regain, p)
-		case h.state == held && !mine:
+		case !mine:
 			h.state = handing
 			d.give = append(d.give, p)
-		case h.state == held:
-		case l.session == c.session && !mine:
-			d.stray = append(d.stray, p)
-		case mine && l.session == c.session, mine && l.session == "":
-			if !c.databases[c.cfg.Layout.PartitionDatabase(p)].fit() {
-				break // nobody else can do it either; when it is fit we are woken
-			}
-			if wait := c.ripeIn(l); wait > 0 {
-				d.again = min(d.again, wait)
-				break
-			}
-			d.take = append(d.take, p)
-			d.abandoned[p] = l.instance != 0 && l.instance != c.instance || l.unsettled || l.session == c.session || // that answer was lost
-				c.databases[c.cfg.Layout.PartitionDatabase(p)].abandoned
 		}
 	}
 	d.take = append(regain, d.take...)
 	return d
+}
+
+// compareUnheld decides about a partition that this node does not hold, as far as it
+// knows. The caller holds mu.
+func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
+	l, db := c.locks[partition], c.databaseOf(partition)
+	stray := l.session == c.session // an answer was lost
+	switch {
+	case stray && !mine:
+		d.stray = append(d.stray, partition)
+	case !mine || l.session != "" && !stray:
+	case !db.fit(): // nobody else can do it either; when it is fit we are woken
+	default:
+		if wait := c.ripeIn(l); wait > 0 {
+			d.again = min(d.again, wait)
+			return
+		}
+		d.take = append(d.take, partition)
+		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || stray || db.abandoned
+	}
+}
+
+func (c *Consul) databaseOf(partition int) fitness {
+	return c.databases[c.cfg.Layout.PartitionDatabase(partition)]
 }
 
 // ripeIn says how long a free lock must be left alone. One that was handed over

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // The timing of a heartbeat, as shares of the TTL; the package's comment has the
@@ -27,16 +29,9 @@ func (c *Consul) keep(ctx context.Context) {
 	for {
 		pause := c.beatEvery()
 		if err := c.beat(ctx); err != nil {
-			pause = c.beatEvery() / 2
+			pause /= 2
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-c.pulse:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if wait.ForOr(ctx, pause, c.pulse) != nil {
 			return
 		}
 	}
@@ -66,7 +61,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.missed(ctx, err)
 		return err
 	}
-	entry, _, err := c.client.Session().Info(session, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	entry, _, err := c.client.Session().Info(session, consistent(ctx))
 	if err != nil {
 		err = fmt.Errorf("read the session: %w", err)
 		c.missed(ctx, err)
@@ -104,15 +99,14 @@ func (c *Consul) missed(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the heartbeat was told to end
 	}
-	var taken *nameTakenError
 	switch {
-	case errors.As(err, &taken):
+	case errors.As(err, new(*nameTakenError)):
 		if !c.nameDenied {
 			c.nameDenied = true
 			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
 		c.giveUpAll()
-	case c.cfg.KeepOnLoss && unreachable(err):
+	case c.keeps(err):
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
 	c.mu.Lock()
@@ -138,9 +132,8 @@ func (c *Consul) Lost() string {
 		return ""
 	}
 	what := "consul does not answer"
-	var taken *nameTakenError
 	switch {
-	case errors.As(c.lostWhy, &taken):
+	case errors.As(c.lostWhy, new(*nameTakenError)):
 		what = "another process has this node's name"
 	case !unreachable(c.lostWhy):
 		what = "consul refuses this node's heartbeats"
@@ -159,7 +152,7 @@ func (c *Consul) Lost() string {
 type registration struct {
 	address string
 	unable  string // databases, by comma
-	ready   bool
+	ready   string // the state of that check
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
@@ -170,8 +163,8 @@ func (c *Consul) signal(ctx context.Context) error {
 	if err := c.publish(ctx); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, (&api.QueryOptions{}).WithContext(ctx))
-	if unknownCheck(err) {
+	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
+	if isUnknown(err, noCheck) {
 		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
 		c.published = nil
 		if err := c.publish(ctx); err != nil {
@@ -185,18 +178,24 @@ func (c *Consul) signal(ctx context.Context) error {
 	return nil
 }
 
-// unknownCheck tells whether an agent has no such check. Consul 1.8 calls that an
-// internal error, later ones 404.
-func unknownCheck(err error) bool {
-	var status api.StatusError
-	return errors.As(err, &status) &&
-		(status.Code == http.StatusNotFound || strings.Contains(status.Body, "does not have associated TTL"))
+// How Consul 1.8 says that an agent has no such thing: by an internal error. Later ones answer 404.
+const (
+	noCheck   = "does not have associated TTL"
+	noService = "Unknown service"
+)
+
+func isUnknown(err error, text string) bool {
+	status, is := errors.AsType[api.StatusError](err)
+	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
 // publish tells the agent what it does not know yet.
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unable), c.phase == working}
+	want := registration{c.cfg.Address, joinInts(c.unable), api.HealthCritical}
+	if c.phase == working {
+		want.ready = api.HealthPassing
+	}
 	forged := c.forged
 	c.forged = false
 	c.mu.Unlock()
@@ -213,12 +212,8 @@ func (c *Consul) publish(ctx context.Context) error {
 		}
 	}
 	// Registering again leaves the checks as they are.
-	status := api.HealthCritical
-	if want.ready {
-		status = api.HealthPassing
-	}
-	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", status, (&api.QueryOptions{}).WithContext(ctx)); err != nil {
-		if unknownCheck(err) {
+	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
+		if isUnknown(err, noCheck) {
 			c.published = nil
 		}
 		return err
@@ -228,10 +223,6 @@ func (c *Consul) publish(ctx context.Context) error {
 }
 
 func (c *Consul) register(ctx context.Context, r registration) error {
-	ready := api.HealthCritical
-	if r.ready {
-		ready = api.HealthPassing
-	}
 	s := &api.AgentServiceRegistration{
 		ID:   c.service,
 		Name: c.cfg.Prefix,
@@ -243,7 +234,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
 				DeregisterCriticalServiceAfter: "1m",
 			},
-			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: ready},
+			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
 		},
 	}
 	// Where the address has a host and a port, others find it in Consul, too.
@@ -256,12 +247,8 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 }
 
 func (c *Consul) deregister(ctx context.Context) error {
-	err := c.client.Agent().ServiceDeregisterOpts(c.service, (&api.QueryOptions{}).WithContext(ctx))
-	var status api.StatusError
-	if errors.As(err, &status) && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "Unknown service")) {
-		err = nil
-	}
-	if err != nil {
+	err := c.client.Agent().ServiceDeregisterOpts(c.service, reading(ctx))
+	if err != nil && !isUnknown(err, noService) {
 		return fmt.Errorf("deregister: %w", err)
 	}
 	c.published = nil

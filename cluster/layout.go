@@ -24,26 +24,16 @@ func (e *layoutError) Error() string { return e.text }
 
 // checkLayout compares this node's layout with the cluster's, or makes it so.
 func (c *Consul) checkLayout(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
-	defer cancel()
-	key := c.cfg.Prefix + "/layout"
-	mine := layoutRecord(c.cfg.Layout)
+	key, mine := c.cfg.Prefix+"/layout", layoutRecord(c.cfg.Layout)
 	value, err := json.Marshal(mine)
+	if err == nil {
+		value, err = c.writeOnce(ctx, "the layout", key, value)
+	}
 	if err != nil {
-		return fmt.Errorf("write the layout: %w", err)
-	}
-	if _, _, err = c.client.KV().CAS(&api.KVPair{Key: key, Value: value}, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("write the layout: %w", err)
-	}
-	pair, _, err := c.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the layout: %w", err)
-	case pair == nil:
-		return fmt.Errorf("read the layout: the key %s is gone again", key)
+		return err
 	}
 	var theirs layoutRecord
-	if err := json.Unmarshal(pair.Value, &theirs); err != nil {
+	if err := json.Unmarshal(value, &theirs); err != nil {
 		return &layoutError{fmt.Sprintf("the layout of the cluster %q (kept in Consul under %s) cannot be read: %v", c.cfg.Prefix, key, err)}
 	}
 	for _, v := range []struct {
@@ -62,27 +52,35 @@ func (c *Consul) checkLayout(ctx context.Context) error {
 	return nil
 }
 
+// writeOnce gives the value of a key, which the first node writes.
+func (c *Consul) writeOnce(ctx context.Context, what, key string, value []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+	defer cancel()
+	if _, _, err := c.client.KV().CAS(&api.KVPair{Key: key, Value: value}, writing(ctx)); err != nil {
+		return nil, fmt.Errorf("write %s: %w", what, err)
+	}
+	pair, _, err := c.client.KV().Get(key, consistent(ctx))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	case pair == nil:
+		return nil, fmt.Errorf("read %s: the key %s is gone again", what, key)
+	}
+	return pair.Value, nil
+}
+
 // The cluster's id tells clusters apart that have one prefix in two Consuls. The first
 // node makes it up; those that work keep it in Consul, should it be deleted there.
 func (c *Consul) idKey() string { return c.cfg.Prefix + "/id" }
 
 // findID takes the cluster's id over, or makes it up.
 func (c *Consul) findID(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
-	defer cancel()
-	pair := &api.KVPair{Key: c.idKey(), Value: []byte(randomID())}
-	if _, _, err := c.client.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("write the cluster's id: %w", err)
-	}
-	pair, _, err := c.client.KV().Get(c.idKey(), (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the cluster's id: %w", err)
-	case pair == nil:
-		return fmt.Errorf("read the cluster's id: the key %s is gone again", c.idKey())
+	id, err := c.writeOnce(ctx, "the cluster's id", c.idKey(), []byte(randomID()))
+	if err != nil {
+		return err
 	}
 	c.mu.Lock()
-	c.clusterID = string(pair.Value)
+	c.clusterID = string(id)
 	c.mu.Unlock()
 	return nil
 }
@@ -99,7 +97,7 @@ func (c *Consul) askID(q *api.QueryOptions) (uint64, error) {
 	c.mu.Unlock()
 	if pair == nil || string(pair.Value) != id {
 		c.cfg.Logger.Warn("the cluster's id was changed in consul; putting it back", "key", c.idKey(), "id", id)
-		if _, err := c.client.KV().Put(&api.KVPair{Key: c.idKey(), Value: []byte(id)}, (&api.WriteOptions{}).WithContext(q.Context())); err != nil {
+		if _, err := c.client.KV().Put(&api.KVPair{Key: c.idKey(), Value: []byte(id)}, writing(q.Context())); err != nil {
 			return 0, err
 		}
 	}

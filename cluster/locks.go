@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,10 +128,10 @@ func (c *Consul) buryLocked() (died bool) {
 	return died
 }
 
-// partitionsOf lists the partitions that a session holds.
-func partitionsOf(locks []lock, session string) (list []int) {
-	for p, l := range locks {
-		if session != "" && l.session == session {
+// locked lists the partitions whose locks are held so. The caller holds mu.
+func (c *Consul) locked(so func(l lock) bool) (list []int) {
+	for p, l := range c.locks {
+		if so(l) {
 			list = append(list, p)
 		}
 	}
@@ -165,37 +166,49 @@ func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *a
 	done, why = make(map[int]uint64), make(map[int]string)
 	for chunk := range slices.Chunk(partitions, maxTxn) {
 		for rest := slices.Clone(chunk); len(rest) > 0; {
-			ops := make(api.TxnOps, len(rest))
-			for i, p := range rest {
-				ops[i] = &api.TxnOp{KV: op(p)}
-			}
-			limited, cancel := context.WithTimeout(ctx, c.cfg.TTL)
-			ok, answer, _, err := c.client.Txn().Txn(ops, (&api.QueryOptions{}).WithContext(limited))
-			cancel()
+			refused, err := c.tryTransact(ctx, rest, op, done)
 			if err != nil {
 				return done, why, fmt.Errorf("transaction on locks: %w", err)
 			}
-			if ok {
-				for i, r := range answer.Results {
-					if i < len(rest) && r.KV != nil {
-						done[rest[i]] = r.KV.ModifyIndex
-					}
-				}
+			if refused == nil {
 				break
 			}
-			bad := make(map[int]bool)
-			for _, e := range answer.Errors {
-				if e.OpIndex < 0 || e.OpIndex >= len(rest) {
-					return done, why, fmt.Errorf("transaction on locks: %s", e.What)
-				}
-				bad[rest[e.OpIndex]] = true
-				why[rest[e.OpIndex]] = e.What
-			}
-			if len(bad) == 0 {
-				return done, why, errors.New("transaction on locks: refused without a reason")
-			}
-			rest = slices.DeleteFunc(rest, func(p int) bool { return bad[p] })
+			maps.Copy(why, refused)
+			rest = slices.DeleteFunc(rest, func(p int) bool { _, is := refused[p]; return is })
 		}
 	}
 	return done, why, nil
+}
+
+// tryTransact makes one transaction. If it is not done, refused says of which
+// partitions, and why.
+func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp, done map[int]uint64) (refused map[int]string, err error) {
+	ops := make(api.TxnOps, len(partitions))
+	for i, p := range partitions {
+		ops[i] = &api.TxnOp{KV: op(p)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+	defer cancel()
+	ok, answer, _, err := c.client.Txn().Txn(ops, reading(ctx))
+	switch {
+	case err != nil:
+		return nil, err
+	case ok:
+		for i, r := range answer.Results {
+			if i < len(partitions) && r.KV != nil {
+				done[partitions[i]] = r.KV.ModifyIndex
+			}
+		}
+		return nil, nil
+	case len(answer.Errors) == 0:
+		return nil, errors.New("refused without a reason")
+	}
+	refused = make(map[int]string)
+	for _, e := range answer.Errors {
+		if e.OpIndex < 0 || e.OpIndex >= len(partitions) {
+			return nil, errors.New(e.What)
+		}
+		refused[partitions[e.OpIndex]] = e.What
+	}
+	return refused, nil
 }

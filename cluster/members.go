@@ -94,16 +94,10 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 func (c *Consul) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	holding := make(map[uint64][]int)
-	for p, l := range c.locks {
-		if l.session != "" {
-			holding[l.instance] = append(holding[l.instance], p)
-		}
-	}
 	var list []Member
 	for _, n := range c.livePeers() {
-		if n.ready && !n.resting || len(holding[n.instance]) > 0 {
-			list = append(list, Member{n.name, n.address, holding[n.instance]})
+		if m := c.memberOf(n); n.ready && !n.resting || len(m.Partitions) > 0 {
+			list = append(list, m)
 		}
 	}
 	return list
@@ -137,11 +131,10 @@ func (c *Consul) Owner(partition int) (Member, bool) {
 	if at < 0 {
 		return Member{}, false
 	}
-	m := Member{Name: c.nodes[at].name, Address: c.nodes[at].address}
-	for p, l := range c.locks {
-		if l.session != "" && l.instance == instance {
-			m.Partitions = append(m.Partitions, p)
-		}
-	}
-	return m, true
+	return c.memberOf(c.nodes[at]), true
+}
+
+// memberOf is a node with the partitions whose locks it holds. The caller holds mu.
+func (c *Consul) memberOf(n peer) Member {
+	return Member{n.name, n.address, c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -25,32 +24,11 @@ func (f fitness) fit() bool { return f.prepared && !f.unable }
 // prepareAll prepares and claims all databases. One that cannot be reached is left to
 // Run; if none can, or one is unfit for use or held by somebody else, that is an error.
 func (c *Consul) prepareAll(ctx context.Context) error {
-	errs := make([]error, len(c.databases))
-	var wg sync.WaitGroup
-	for d := range errs {
-		wg.Go(func() { errs[d] = c.prepare(ctx, d) })
-	}
-	wg.Wait()
-
-	var unreachable error
-	missing := 0
-	for d, err := range errs {
-		var down *store.DatabaseError
-		switch {
-		case err == nil:
-		case errors.As(err, &down):
-			unreachable = err
-			missing++
-			c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
-		default:
-			return err
-		}
-	}
+	err := takeAll(len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
+		c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
+	})
 	c.judge()
-	if missing == len(errs) {
-		return errors.Join(errors.New("none of the databases can be reached"), unreachable)
-	}
-	return nil
+	return err
 }
 
 // prepare makes a database fit for use and claims it for this cluster.
@@ -82,11 +60,7 @@ func (c *Consul) setFitness(database int, change func(*fitness)) {
 
 // probe looks after all databases until ctx ends, after each by itself.
 func (c *Consul) probe(ctx context.Context) {
-	var wg sync.WaitGroup
-	for d := range c.databases {
-		wg.Go(func() { c.tend(ctx, d) })
-	}
-	wg.Wait()
+	eachDatabase(len(c.databases), func(d int) { c.tend(ctx, d) })
 }
 
 // tend looks after one database: once a second it asks whether this node reaches it,

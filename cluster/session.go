@@ -35,7 +35,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 			LockDelay:     time.Millisecond, // 0 would mean the default, 15 s
 			NodeChecks:    []string{"serfHealth"},
 			ServiceChecks: []api.ServiceCheck{{ID: c.aliveCheck()}},
-		}, (&api.WriteOptions{}).WithContext(ctx))
+		}, writing(ctx))
 		if err != nil {
 			return fmt.Errorf("open a session: %w", err)
 		}
@@ -77,7 +77,7 @@ func (c *Consul) openFailed(err error) error {
 
 func (c *Consul) lockKey(ctx context.Context, key, value string) (bool, error) {
 	had, _, err := c.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: c.opening},
-		(&api.WriteOptions{}).WithContext(ctx))
+		writing(ctx))
 	return had, err
 }
 
@@ -90,7 +90,7 @@ func (c *Consul) dropName(ctx context.Context, session string) error {
 	_, _, _, err := c.client.Txn().Txn(api.TxnOps{
 		{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: c.nameKey(), Session: session}},
 		{KV: &api.KVTxnOp{Verb: api.KVDelete, Key: c.nameKey()}},
-	}, (&api.QueryOptions{}).WithContext(ctx))
+	}, reading(ctx))
 	if err != nil {
 		return fmt.Errorf("give the node's name back: %w", err)
 	}
@@ -101,10 +101,10 @@ func (c *Consul) dropName(ctx context.Context, session string) error {
 func (c *Consul) sweepNames(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 	defer cancel()
-	pairs, _, err := c.client.KV().List(c.nameDir(), (&api.QueryOptions{}).WithContext(ctx))
+	pairs, _, err := c.client.KV().List(c.nameDir(), reading(ctx))
 	for _, pair := range pairs {
 		if pair.Session == "" && err == nil { // who locks it meanwhile changes its index
-			_, _, err = c.client.KV().DeleteCAS(pair, (&api.WriteOptions{}).WithContext(ctx))
+			_, _, err = c.client.KV().DeleteCAS(pair, writing(ctx))
 		}
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *Consul) sweepNames(ctx context.Context) {
 
 // whoHasName explains why this node's name could not be locked.
 func (c *Consul) whoHasName(ctx context.Context) error {
-	pair, _, err := c.client.KV().Get(c.nameKey(), (&api.QueryOptions{}).WithContext(ctx))
+	pair, _, err := c.client.KV().Get(c.nameKey(), reading(ctx))
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock the node's name: %w", err)
@@ -136,7 +136,7 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 // by a process that does not know yet that it lost its number meets no twin.
 func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
 	dir := c.cfg.Prefix + "/workers/"
-	pairs, _, err := c.client.KV().List(dir, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	pairs, _, err := c.client.KV().List(dir, consistent(ctx))
 	if err != nil {
 		return 0, err
 	}
@@ -220,7 +220,7 @@ func (c *Consul) destroy(ctx context.Context, session string) error {
 	if session == "" {
 		return nil
 	}
-	if _, err := c.client.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+	if _, err := c.client.Session().Destroy(session, writing(ctx)); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
 	return nil
@@ -233,7 +233,7 @@ func (c *Consul) signOff(ctx context.Context) error {
 	c.mu.Lock()
 	session := cmp.Or(c.session, c.opening)
 	c.session, c.opening = "", ""
-	locked := partitionsOf(c.locks, session)
+	locked := c.locked(func(l lock) bool { return session != "" && l.session == session })
 	for p := range c.holds {
 		if c.holds[p].state != none && c.holds[p].session == session {
 			locked = append(locked, p)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -45,9 +46,7 @@ type Single struct {
 
 // NewSingle makes the cluster; it owns nothing before Acquire.
 func NewSingle(cfg SingleConfig) *Single {
-	if cfg.CheckEvery == 0 {
-		cfg.CheckEvery = time.Second
-	}
+	cfg.CheckEvery = cmp.Or(cfg.CheckEvery, time.Second)
 	s := &Single{
 		cfg:   cfg,
 		id:    randomID(),
@@ -63,9 +62,6 @@ func NewSingle(cfg SingleConfig) *Single {
 
 // Ownership is what this node owns.
 func (s *Single) Ownership() *Ownership { return s.owned }
-
-// Worker is this node's worker number for job_ids.
-func (s *Single) Worker() int { return 0 }
 
 // SetAddress says where this node's HTTP API is reached.
 func (s *Single) SetAddress(addr string) { s.address.Store(&addr) }
@@ -95,33 +91,44 @@ func (s *Single) Leave(context.Context) error { return nil }
 // cannot is left to Run; if none can, or one is held by another process or unfit
 // for use, Acquire fails and holds nothing.
 func (s *Single) Acquire(ctx context.Context) error {
-	errs := make([]error, len(s.locks))
-	var wg sync.WaitGroup
-	for d := range s.locks {
-		wg.Go(func() { errs[d] = s.acquire(ctx, d) })
+	err := takeAll(len(s.locks), func(d int) error { return s.acquire(ctx, d) }, func(d int, err error) {
+		s.cfg.Logger.Warn("database not reachable; its partitions wait", "database", d, "error", err)
+	})
+	if err != nil {
+		s.Release()
 	}
-	wg.Wait()
+	return err
+}
 
-	var refused, unreachable []error
+// takeAll calls take for all databases. One that cannot be reached is told to down; if
+// none can, or one is refused, that is an error.
+func takeAll(databases int, take func(database int) error, down func(database int, err error)) error {
+	errs := make([]error, databases)
+	eachDatabase(databases, func(d int) { errs[d] = take(d) })
+	var unreachable []error
 	for d, err := range errs {
-		var down *store.DatabaseError
 		switch {
 		case err == nil:
-		case errors.As(err, &down):
+		case errors.As(err, new(*store.DatabaseError)):
 			unreachable = append(unreachable, err)
-			s.cfg.Logger.Warn("database not reachable; its partitions wait", "database", d, "error", err)
+			down(d, err)
 		default:
-			refused = append(refused, err)
+			return err // others say the same of other databases
 		}
 	}
-	if len(refused) == 0 && len(unreachable) < len(errs) {
-		return nil
+	if len(unreachable) == databases {
+		return errors.Join(errors.New("none of the databases can be reached"), unreachable[0])
 	}
-	s.Release()
-	if len(refused) > 0 {
-		return refused[0] // the others say the same of other databases
+	return nil
+}
+
+// eachDatabase runs f for every database at once and waits for all.
+func eachDatabase(databases int, f func(database int)) {
+	var wg sync.WaitGroup
+	for d := range databases {
+		wg.Go(func() { f(d) })
 	}
-	return errors.Join(errors.New("none of the databases can be reached"), unreachable[0])
+	wg.Wait()
 }
 
 func (s *Single) acquire(ctx context.Context, database int) error {
@@ -164,11 +171,7 @@ func (s *Single) partitions(database int) (list []int) {
 // Run proves the holds and takes those again that were lost, until ctx ends.
 // Each database is looked after by itself.
 func (s *Single) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for d := range s.locks {
-		wg.Go(func() { s.keep(ctx, d) })
-	}
-	wg.Wait()
+	eachDatabase(len(s.locks), func(d int) { s.keep(ctx, d) })
 	return nil
 }
 

@@ -1,8 +1,8 @@
 // Package dispatch decides where a pending task waits until it fires.
 //
-// Tasks come in as they stand in the store. A task that waits in the memory of this
-// node is put into the queue by whoever has it in hand: under its hold, or as its run
-// ends. Of every other task the engines are told, each takes what is its own.
+// Callers pass tasks as they are in the store. The caller itself puts a task into the queue of this node, under
+// the task's hold or at the end of its run. All other tasks go to the engines, and each engine takes those that
+// it serves.
 package dispatch
 
 import (
@@ -12,20 +12,20 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Place is where a pending task waits, beside its row.
+// Place is where a pending task waits, besides its row.
 type Place uint8
 
 // The places.
 const (
 	Store Place = iota // nowhere else: its engine reads the row in time
 	Queue              // in the queue of this node
-	Owner              // in the queue of the node that owns its partition, which is told of it
+	Owner              // in the queue of the node that owns its partition, which is notified
 	Slot               // in its slot in Redis
 )
 
 func (p Place) String() string { return [...]string{"store", "queue", "owner", "slot"}[p] }
 
-// EngineKind says which engine serves a task.
+// EngineKind names the engine that serves a task.
 type EngineKind uint8
 
 // The kinds.
@@ -35,16 +35,16 @@ const (
 	Redis
 )
 
-// Facts are what the place of a task depends on.
+// Facts decide the place of a task.
 type Facts struct {
 	Engine EngineKind
-	// Until is how far ahead the engine wants to know of tasks: the lookahead of the scan
-	// engine, the horizon of the redis engine.
+	// Until is how far ahead the engine needs to know of tasks: the lookahead of the scan engine, the horizon
+	// of the redis engine.
 	Until time.Time
-	Owned bool // the task's partition is this node's
+	Owned bool // this node owns the task's partition
 }
 
-// Where says where a task waits that is due then.
+// Where returns where a task waits that is due at the given time.
 //
 //	engine   due        partition   waits in
 //	none     any        any         Store   a tick finds it once its business type is configured
@@ -68,50 +68,47 @@ func (f Facts) Where(due time.Time) Place {
 	}
 }
 
-// Engine brings the tasks that it serves into the queue of the node that owns them, at
-// their time. A task has one engine at most.
+// Engine brings the tasks that it serves into their owner's queue at their time. A task has at most one engine.
 type Engine interface {
-	// Until tells whether the tasks of a business type in a partition are this engine's
-	// now, and if so up to when they must be due for it to want to know of them. Later
-	// ones it finds by itself.
+	// Until reports whether this engine serves a business type in a partition now. If so, the engine must be
+	// given the tasks that are due by until. It finds later ones by itself.
 	Until(bizType uint64, partition int) (until time.Time, serves bool)
-	// Place is told of pending tasks, of any engine and partition, as they were stored. It
-	// cannot fail: what an engine could not take it finds late.
+	// Place takes pending tasks of any engine and partition, after they were stored. It cannot fail: the engine
+	// finds a task that it could not take later, and the task is late.
 	Place(tasks ...task.Task)
 }
 
 // Scanner is the scan engine; see scanner.Scanner.
 type Scanner interface {
 	Engine
-	// Tick has it look for tasks now: there may be room for those that it left in the store.
+	// Tick starts a scan now: the queue may have room for tasks that were left in the store.
 	Tick()
 }
 
 // Timer is the redis engine; see redistimer.Timer.
 type Timer interface {
 	Engine
-	// Forget is told of a task that is not pending any more, or is due later than it was.
+	// Forget drops a task that is not pending any more, or is due later than before.
 	Forget(jobID uint64)
 }
 
-// Nodes is the other nodes; see forward.Forwarder.
+// Nodes are the other nodes; see forward.Forwarder.
 type Nodes interface {
-	// Notify tells the owners of tasks that were stored, of those that are not this node's.
-	// It does not block and may fail silently: their engines find the tasks late.
+	// Notify sends tasks that were stored to the nodes that own them. It does not block and may fail silently.
+	// Then the owner's engine finds the tasks, but late.
 	Notify(tasks ...task.Task)
 }
 
-// Alone is the Nodes of a node without others.
-type Alone struct{}
+// SingleNode is the Nodes of a center with one node.
+type SingleNode struct{}
 
 // Notify does nothing.
-func (Alone) Notify(...task.Task) {}
+func (SingleNode) Notify(...task.Task) {}
 
-// Ownership tells which partitions are this node's; see cluster.Ownership.
+// Ownership reports which partitions this node owns; see cluster.Ownership.
 type Ownership interface{ Owns(partition int) bool }
 
-// Dispatcher is the two engines of a node, to those who change tasks. It is safe for
-// concurrent use.
+// Dispatcher passes tasks to the two engines of a node. It is safe for concurrent use.
 type Dispatcher struct {
 	Layout    sharding.Layout
 	Ownership Ownership
@@ -119,18 +116,18 @@ type Dispatcher struct {
 	Timer Timer
 }
 
-// None is a node without engines: every task waits in the store.
-type None struct{}
+// StoreOnly is the dispatcher of a node without engines: every task waits in the store.
+type StoreOnly struct{}
 
-// Where is Store.
-func (None) Where(*task.Task) Place { return Store }
+// Where returns Store.
+func (StoreOnly) Where(*task.Task) Place { return Store }
 
 // Place, Forget and Tick do nothing.
-func (None) Place(...task.Task) {}
-func (None) Forget(uint64)      {}
-func (None) Tick()              {}
+func (StoreOnly) Place(...task.Task) {}
+func (StoreOnly) Forget(uint64)      {}
+func (StoreOnly) Tick()              {}
 
-// Where says where a pending task waits now.
+// Where returns where a pending task waits now.
 func (d *Dispatcher) Where(t *task.Task) Place {
 	shard, ok := d.Layout.ShardOf(t.JobID)
 	if !ok {
@@ -147,13 +144,12 @@ func (d *Dispatcher) Where(t *task.Task) Place {
 	return f.Where(t.ActionTime)
 }
 
-// Place tells the engines of pending tasks; those in the queue of this node do no harm. It
-// may wait for Redis, for a tenth of a second at most.
+// Place passes pending tasks to the engines. Tasks that are in the queue of this node may be passed, too. It
+// may wait for Redis, for at most a tenth of a second.
 func (d *Dispatcher) Place(tasks ...task.Task) {
 	d.Scanner.Place(tasks...)
 	d.Timer.Place(tasks...)
 }
 
-// Forget tells the engines of a task that is not pending any more, or is due later than
-// it was.
+// Forget makes the engines drop a task that is not pending any more, or is due later than before.
 func (d *Dispatcher) Forget(jobID uint64) { d.Timer.Forget(jobID) }

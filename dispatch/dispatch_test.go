@@ -35,10 +35,10 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// center is the facts of a node as a test draws them.
+// center is the state of a node, drawn at random.
 type center struct {
 	modes   map[uint64]task.Mode // of the business types that are configured
-	timed   map[uint64]bool      // types that the redis engine has
+	timed   map[uint64]bool      // types of the redis engine
 	away    map[int]bool         // partitions whose slots are out of reach
 	owned   map[int]bool
 	ahead   time.Time // of the scan engine
@@ -85,9 +85,9 @@ func (e redisEngine) Place(tasks ...task.Task) {
 
 func (e redisEngine) Forget(jobID uint64) { e.forgotten = append(e.forgotten, jobID) }
 
-// The place of a task is the one that four questions in four packages answered before there was one place for it: what
-// belongs into the queue of this node, what its owner is told of, and what is armed.
-func TestPlacesAreThoseOfBefore(t *testing.T) {
+// Before this package, four packages each decided a part: which tasks go into this node's queue, which are sent
+// to their owner, and which are armed. Where must agree with them.
+func TestWhereAgreesWithTheFormerDecisions(t *testing.T) {
 	now := time.Now()
 	moment := rapid.Custom(func(t *rapid.T) time.Time {
 		return now.Add(time.Duration(rapid.IntRange(-3, 3).Draw(t, "moment")) * time.Second)
@@ -124,7 +124,7 @@ func TestPlacesAreThoseOfBefore(t *testing.T) {
 	})
 }
 
-func TestTheEnginesAreToldOfEverything(t *testing.T) {
+func TestTheEnginesGetEveryTask(t *testing.T) {
 	c := &center{}
 	d := dispatch.Dispatcher{Layout: layout, Ownership: c, Scanner: scanEngine{c}, Timer: redisEngine{c}}
 	d.Place(task.Task{JobID: 1}, task.Task{JobID: 2})
@@ -134,5 +134,5 @@ func TestTheEnginesAreToldOfEverything(t *testing.T) {
 	require.Equal(t, []uint64{3}, c.forgotten)
 	d.Tick()
 	require.Equal(t, 1, c.ticks)
-	require.Equal(t, dispatch.Store, d.Where(&task.Task{JobID: 1 << 63}), "no job_id of ours")
+	require.Equal(t, dispatch.Store, d.Where(&task.Task{JobID: 1 << 63}), "not a job_id of this center")
 }

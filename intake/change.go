@@ -42,7 +42,7 @@ func (d *Desk) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) err
 		d.end(h, p, task.Task{}, err)
 		return err
 	}
-	h.Gone()
+	h.Remove()
 	d.cfg.Dispatch.Forget(jobID)
 	return d.stillOurs(p, term, jobID)
 }
@@ -146,12 +146,12 @@ func (d *Desk) end(h *queue.Hold, partition int, t task.Task, err error) {
 	var changed *task.ChangedError
 	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending ||
 		errors.As(err, &changed) && changed.Task.Status == task.Pending {
-		h.Release()
+		h.Restore()
 		d.dropLost(partition)
 		return
 	}
 	if err != nil || t.Status != task.Pending {
-		h.Gone()
+		h.Remove()
 		return
 	}
 	d.letGo(h, t)

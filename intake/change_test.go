@@ -508,6 +508,6 @@ func TestEverybodyAtTheSameTasks(t *testing.T) {
 			require.Equal(t, end.Status == task.Cancelled, cancelled[row.JobID] == 1)
 			require.Equal(t, end.Status == task.Processed, len(r.runs(row.JobID)) == 1)
 		}
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 	})
 }

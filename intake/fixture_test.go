@@ -37,7 +37,7 @@ type rig struct {
 	store *store.Store
 	fault *faults
 	queue *queue.Queue
-	lane  queue.Lane // of orders
+	lane  queue.Consumer // of orders
 	start time.Time
 
 	mu        sync.Mutex
@@ -71,9 +71,9 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 			queue:     queue.New(queue.Config{Partitions: layout.Partitions, Now: now}),
 			submitted: map[string]int{}, ran: map[uint64][]time.Time{},
 		}
-		r.lane = r.queue.SetLane(1)
-		r.queue.SetLane(2)
-		r.queue.SetLane(3)
+		r.lane = r.queue.AddType(1)
+		r.queue.AddType(2)
+		r.queue.AddType(3)
 		r.Desk = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},
@@ -157,7 +157,7 @@ func (r *rig) work(took time.Duration) {
 					rows[row.JobID] = row
 				}
 			}
-			r.queue.Checked(entries, rows)
+			r.queue.ApplyChecks(entries, rows)
 		}
 	})
 	for range 4 {

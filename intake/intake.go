@@ -53,7 +53,7 @@ type Config struct {
 	Observer Observer
 	// Cluster tells who decides about a partition's tasks; nil: this node, about all.
 	Cluster Cluster
-	// Dispatch decides where the tasks wait. Defaults to dispatch.None.
+	// Dispatch decides where the tasks wait. Defaults to dispatch.StoreOnly.
 	Dispatch Dispatcher
 	Now      func() time.Time
 }
@@ -71,7 +71,7 @@ type Desk struct{ cfg Config }
 // New makes a Desk.
 func New(cfg Config) *Desk {
 	if cfg.Dispatch == nil {
-		cfg.Dispatch = dispatch.None{}
+		cfg.Dispatch = dispatch.StoreOnly{}
 	}
 	if cfg.Cluster == nil {
 		cfg.Cluster = alone{}
@@ -106,7 +106,7 @@ func (d *Desk) hold(ctx context.Context, jobID uint64, partition int, term uint6
 	if err != nil || d.cfg.Cluster.Term(partition) == term {
 		return h, err
 	}
-	h.Release()
+	h.Restore()
 	d.dropLost(partition)
 	return nil, Unavailable("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
@@ -115,10 +115,10 @@ func (d *Desk) hold(ctx context.Context, jobID uint64, partition int, term uint6
 // it to its engine.
 func (d *Desk) letGo(h *queue.Hold, t task.Task) {
 	if d.cfg.Dispatch.Where(&t) != dispatch.Queue {
-		h.Gone()
+		h.Remove()
 		return
 	}
 	p, _ := d.partition(t.JobID)
-	h.Put(queue.Item{Task: t, Partition: p})
+	h.Requeue(queue.Item{Task: t, Partition: p})
 	d.dropLost(p)
 }

@@ -66,7 +66,7 @@ func (d *Desk) Running(ctx context.Context, t task.Task) (Running, bool) {
 		return Running{}, false
 	}
 	if d.cfg.Cluster.Term(p) != 0 {
-		since, runs := d.cfg.Queue.RunsSince(t.JobID)
+		since, runs := d.cfg.Queue.RunningSince(t.JobID)
 		return Running{Node: d.cfg.Node, Since: since}, runs
 	}
 	peer, err := d.owner(ctx, p)

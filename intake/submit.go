@@ -260,7 +260,7 @@ func (d *Desk) letGoSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) bo
 		d.letGo(h, in.Task)
 		return true
 	default:
-		h.Gone()
+		h.Remove()
 		return false
 	}
 }

@@ -268,7 +268,7 @@ func TestWhatIsDueSoonIsQueuedAtOnce(t *testing.T) {
 		elsewhere := r.order(foreign, time.Second)
 		_, err := r.Submit(t.Context(), intake.Submit{BizType: "push", BizID: 1, When: intake.In(time.Second)})
 		require.NoError(t, err)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(3), "another engine finds it")
+		require.Equal(t, queue.Stats{}, r.queue.Stats(3), "another engine finds it")
 		r.after(time.Minute)
 		for _, id := range ids {
 			require.Equal(t, []time.Time{r.row(id).ActionTime}, ceil(r.runs(id)))

@@ -29,7 +29,7 @@ type place struct {
 }
 
 func sqlitePlace(t testing.TB) place {
-	return place{migrations.SQLite, "file:" + filepath.Join(t.TempDir(), "toc_%d.db") + "?_pragma=journal_mode(wal)"}
+	return place{migrations.SQLite, "file:" + filepath.Join(testrig.MemoryDir(t), "toc_%d.db") + "?_pragma=journal_mode(wal)"}
 }
 
 func mysqlPlace(t testing.TB) place {
@@ -38,6 +38,7 @@ func mysqlPlace(t testing.TB) place {
 
 // onEach runs a test on every dialect.
 func onEach(t *testing.T, test func(t *testing.T, p place)) {
+	t.Parallel()
 	for _, start := range []func(testing.TB) place{sqlitePlace, mysqlPlace} {
 		p := start(t)
 		t.Run(string(p.dialect), func(t *testing.T) {

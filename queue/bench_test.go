@@ -24,12 +24,12 @@ func perTask(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchBatch), "ns/task")
 }
 
-// BenchmarkDueTasks is the way of a backlog: offered, taken, done.
+// BenchmarkDueTasks measures a backlog: offered, taken, done.
 func BenchmarkDueTasks(b *testing.B) {
 	for _, most := range []int{1, benchBatch} {
 		b.Run(map[int]string{1: "one by one", benchBatch: "in batches"}[most], func(b *testing.B) {
 			q := queue.New(queue.Config{Partitions: 4})
-			lane := q.SetLane(orders)
+			consumer := q.AddType(orders)
 			ctx := context.Background()
 			items := benchItems(time.Now().Add(-time.Second))
 			b.ReportAllocs()
@@ -38,7 +38,7 @@ func BenchmarkDueTasks(b *testing.B) {
 				q.Offer(read, items...)
 				read.End()
 				for done := 0; done < benchBatch; {
-					taken, err := lane.Take(ctx, most)
+					taken, err := consumer.Take(ctx, most)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -53,12 +53,12 @@ func BenchmarkDueTasks(b *testing.B) {
 	}
 }
 
-// BenchmarkWaitingTasks is the way of a task that was read before its time:
-// offered, checked, taken, done, while a thousand others wait.
+// BenchmarkWaitingTasks measures a task that was read before its time: offered, checked, taken, done, while a
+// thousand others wait.
 func BenchmarkWaitingTasks(b *testing.B) {
 	now := time.Now()
 	q := queue.New(queue.Config{Partitions: 4, Now: func() time.Time { return now }})
-	lane := q.SetLane(orders)
+	consumer := q.AddType(orders)
 	ctx := context.Background()
 	for i := range 1000 {
 		q.Offer(nil, queue.Item{Task: task.Task{JobID: uint64(1_000_000 + i), BizType: orders, ActionTime: now.AddDate(1, 0, i)}})
@@ -76,11 +76,11 @@ func BenchmarkWaitingTasks(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			q.Checked(entries, rows)
+			q.ApplyChecks(entries, rows)
 			checked += len(entries)
 		}
 		now = now.Add(10 * time.Millisecond)
-		taken, err := lane.Take(ctx, benchBatch)
+		taken, err := consumer.Take(ctx, benchBatch)
 		if err != nil || len(taken) != benchBatch {
 			b.Fatal(len(taken), err)
 		}
@@ -91,11 +91,11 @@ func BenchmarkWaitingTasks(b *testing.B) {
 	perTask(b)
 }
 
-// BenchmarkAFullLane turns a page away or lets it displace what is farther.
-func BenchmarkAFullLane(b *testing.B) {
+// BenchmarkAFullQueue rejects a page, or lets it displace later tasks.
+func BenchmarkAFullQueue(b *testing.B) {
 	now := time.Now()
 	q := queue.New(queue.Config{Partitions: 4, Capacity: 10_000, Now: func() time.Time { return now }})
-	q.SetLane(orders)
+	q.AddType(orders)
 	id := uint64(0)
 	page := func(due time.Time) []queue.Item {
 		items := benchItems(due)

@@ -7,16 +7,15 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// NextChecks waits until rows that were read before their time are about to be
-// due (CheckAhead), and takes them out to be read again. Each must be answered
-// by Checked or Unchecked.
+// NextChecks waits until rows that were read before their time are due within CheckAhead, and returns them to
+// be read again. The caller must pass each entry to ApplyChecks or FailChecks.
 func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 	for {
 		list, wait := q.nextChecks()
 		if len(list) > 0 {
 			return list, nil
 		}
-		if err := q.check.wait(ctx, wait); err != nil {
+		if err := q.checkSignal.wait(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -28,50 +27,49 @@ func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 	wait = -1
 	now := q.cfg.Now()
 	soon := now.Add(q.cfg.CheckAhead)
-	for _, l := range q.lanes {
-		for len(l.waiting) > 0 {
-			e := l.waiting[0]
+	for _, b := range q.bizQueues {
+		for len(b.waiting) > 0 {
+			e := b.waiting[0]
 			if e.runAt.After(soon) {
 				if d := e.runAt.Sub(soon); wait < 0 || d < wait {
 					wait = d
 				}
 				break
 			}
-			l.removeWaiting(e)
-			e.state, e.asked = checking, now // what is read from now on is no older
-			l.checking++
+			b.removeWaiting(e)
+			e.state, e.checkBegan = checking, now // a read from now on is at most this old
+			b.checking++
 			list = append(list, e)
 		}
 	}
 	return list, wait
 }
 
-// Checked brings entries of NextChecks up to date with their rows. A task that
-// is not pending any more, or whose row is gone (not in rows), leaves the queue;
-// one that was moved to later goes back to waiting; the others are ready.
-func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
-	var back left
+// ApplyChecks updates entries of NextChecks with their rows. An entry leaves the queue if its task is not
+// pending any more or has no row. A task that was moved to a later time waits again. The others become ready.
+func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
+	var back released
 	q.mu.Lock()
 	now := q.cfg.Now()
 	for _, e := range entries {
 		if e.state != checking {
-			continue // held, or given back meanwhile
+			continue // held or released meanwhile
 		}
 		row, ok := rows[e.Task.JobID]
 		if !ok || row.Status != task.Pending {
-			q.bury(e)
+			q.removeWithTombstone(e)
 			back = append(back, e)
 			continue
 		}
-		e.lane.checking--
-		e.Task, e.read = row, e.asked
-		switch took := now.Sub(e.read); {
+		e.bizQueue.checking--
+		e.Task, e.readAt = row, e.checkBegan
+		switch took := now.Sub(e.readAt); {
 		case took <= q.cfg.StaleAfter:
-			e.slow = false
-		case e.slow: // newer than its database answers it cannot be had
-			e.read = now
-		default: // this process or the network may have stood still: once more
-			e.slow = true
+			e.slowCheck = false
+		case e.slowCheck: // this database cannot deliver a newer row
+			e.readAt = now
+		default: // perhaps this process or the network stood still: check once more
+			e.slowCheck = true
 		}
 		e.state = ready
 		switch {
@@ -80,28 +78,28 @@ func (q *Queue) Checked(entries []*Entry, rows map[uint64]task.Task) {
 			if row.ActionTime.Sub(now) > 2*q.cfg.CheckAhead {
 				e.state = waiting
 			}
-		case e.runAt.After(now): // moved to earlier
+		case e.runAt.After(now): // moved to an earlier time
 			e.runAt = now
-		} // else it was due before, and keeps its turn
+		} // otherwise it was due before, and keeps its place
 		q.enqueue(e)
-		e.lane.wake.ring() // what comes back may be what the leader waits for
+		e.bizQueue.leaderSignal.set() // the leader may wait for this entry
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 }
 
-// Unchecked gives entries of NextChecks back, because their rows could not be
-// read. They are left behind for NextRefill.
-func (q *Queue) Unchecked(entries []*Entry) {
-	var back left
+// FailChecks releases entries of NextChecks whose rows could not be read. NextRefill will return where to read
+// them.
+func (q *Queue) FailChecks(entries []*Entry) {
+	var back released
 	q.mu.Lock()
 	for _, e := range entries {
 		if e.state == checking {
-			e.lane.leaveBehind(&e.Item)
-			q.forget(e) // rings for a refill
+			e.bizQueue.setResumeAfter(&e.Item)
+			q.remove(e) // sets the refill signal
 			back = append(back, e)
 		}
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 }

@@ -32,7 +32,7 @@ func TestAWaitingRowIsCheckedRightBeforeItsTime(t *testing.T) {
 	})
 }
 
-func TestANearerTaskWakesTheChecks(t *testing.T) {
+func TestAnEarlierTaskWakesTheChecks(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, time.Minute))
 		var list []*queue.Entry
@@ -60,13 +60,13 @@ func TestACheckedTaskRunsWhenItIsDue(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, ahead))
 		list := r.checks()
-		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders), "it is still in the queue")
+		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(orders), "it is still in the queue")
 		row := r.row(1)
 		row.Attribute = "edited by hand"
-		r.Checked(list, map[uint64]task.Task{1: row})
-		require.Empty(t, r.ids(r.lane), "checked, but not due yet")
+		r.ApplyChecks(list, map[uint64]task.Task{1: row})
+		require.Empty(t, r.ids(r.orders), "checked, but not due yet")
 		r.after(ahead)
-		require.Equal(t, row, r.one(r.lane).Task)
+		require.Equal(t, row, r.one(r.orders).Task)
 	})
 }
 
@@ -75,35 +75,35 @@ func TestACheckThatTakesTooLongMakesATaskLateNotLost(t *testing.T) {
 		r.read(r.order(1, ahead))
 		list := r.checks()
 		r.after(time.Minute)
-		require.Empty(t, r.ids(r.lane))
-		r.Checked(list, map[uint64]task.Task{1: r.row(1)})
-		require.Empty(t, r.ids(r.lane), "the row may be a minute old")
+		require.Empty(t, r.ids(r.orders))
+		r.ApplyChecks(list, map[uint64]task.Task{1: r.row(1)})
+		require.Empty(t, r.ids(r.orders), "the row may be a minute old")
 		list = r.checks()
 		r.after(time.Minute)
-		r.Checked(list, map[uint64]task.Task{1: r.row(1)})
-		require.Equal(t, []uint64{1}, r.ids(r.lane), "a slower database must not keep it for ever")
+		r.ApplyChecks(list, map[uint64]task.Task{1: r.row(1)})
+		require.Equal(t, []uint64{1}, r.ids(r.orders), "a slower database must not keep it for ever")
 	})
 }
 
-// A row is as old as the read that brought it, whenever that was answered. Before, a cancel by hand counted for nothing
-// that was made while the answer was on its way, for as long as that took.
+// A row is as old as the read that brought it, whenever the answer came. Before, a cancel by SQL was ignored if
+// it was made while the answer was on its way, for as long as that took.
 func TestARowIsAsOldAsItsRead(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		read := r.BeginRead(0)
 		r.after(3 * time.Second)
 		r.Offer(read, r.order(4, -time.Second))
 		read.End()
-		require.Empty(t, r.ids(r.lane))
+		require.Empty(t, r.ids(r.orders))
 		list := r.checks()
 		require.Len(t, list, 1)
-		r.Checked(list, map[uint64]task.Task{})
-		require.Empty(t, r.ids(r.lane), "it was cancelled meanwhile")
+		r.ApplyChecks(list, map[uint64]task.Task{})
+		require.Empty(t, r.ids(r.orders), "it was cancelled meanwhile")
 	})
 }
 
-// Rows of a database that hangs are read again for a long time. Those of the others
-// come right after them in the lane and start meanwhile.
-func TestChecksThatHangDoNotStopTheLane(t *testing.T) {
+// Rows of a database that hangs are read again for a long time. Those of the other databases come right after
+// them and start meanwhile.
+func TestChecksThatHangDoNotStopTheOthers(t *testing.T) {
 	bubble(t, 1000, func(t *testing.T, r *rig) {
 		for id := uint64(1); id <= 700; id++ { // older, and their checks are never answered
 			r.read(r.order(4*id, -time.Minute))
@@ -119,13 +119,13 @@ func TestChecksThatHangDoNotStopTheLane(t *testing.T) {
 				}
 				for _, e := range list {
 					if e.ID() == 1 {
-						r.Checked([]*queue.Entry{e}, map[uint64]task.Task{1: r.row(1)})
+						r.ApplyChecks([]*queue.Entry{e}, map[uint64]task.Task{1: r.row(1)})
 					}
 				}
 			}
 		}()
 		start := time.Now()
-		list, err := r.lane.Take(t.Context(), 10)
+		list, err := r.orders.Take(t.Context(), 10)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, uint64(1), list[0].ID())
@@ -142,12 +142,12 @@ func TestACheckedTaskThatIsNotPendingLeaves(t *testing.T) {
 				require.Len(t, list, 2)
 				row := r.row(1)
 				row.Status = status
-				r.Checked(list, map[uint64]task.Task{1: row}) // and the row of 2 is gone
-				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
-				require.Equal(t, []string{"given back"}, r.receipts(1))
-				require.Equal(t, []string{"given back"}, r.receipts(2))
+				r.ApplyChecks(list, map[uint64]task.Task{1: row}) // and the row of 2 is gone
+				require.Equal(t, queue.Stats{}, r.Stats(orders))
+				require.Equal(t, []string{"released"}, r.receiptsOf(1))
+				require.Equal(t, []string{"released"}, r.receiptsOf(2))
 				r.after(time.Minute)
-				require.Empty(t, r.ids(r.lane))
+				require.Empty(t, r.ids(r.orders))
 			})
 		})
 	}
@@ -172,9 +172,9 @@ func TestACheckedTaskThatWasMoved(t *testing.T) {
 				row := r.row(1)
 				row.ActionTime = r.start.Add(c.to)
 				r.stored(row)
-				r.Checked(list, map[uint64]task.Task{1: row})
+				r.ApplyChecks(list, map[uint64]task.Task{1: row})
 				r.check() // answers what is checked once more
-				taken, err := r.lane.Take(t.Context(), 1)
+				taken, err := r.orders.Take(t.Context(), 1)
 				require.NoError(t, err)
 				require.Equal(t, row, taken[0].Task)
 				require.Equal(t, max(0, c.to), time.Since(r.start))
@@ -183,7 +183,7 @@ func TestACheckedTaskThatWasMoved(t *testing.T) {
 	}
 }
 
-func TestAnUncheckedTaskIsLeftBehind(t *testing.T) {
+func TestATaskWhoseCheckFailedIsReadLater(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, ahead))
 		found := make(chan queue.Refill, 1)
@@ -193,8 +193,8 @@ func TestAnUncheckedTaskIsLeftBehind(t *testing.T) {
 			}
 		}()
 		list := r.checks()
-		r.Unchecked(list)
-		require.Equal(t, []string{"given back"}, r.receipts(1))
+		r.FailChecks(list)
+		require.Equal(t, []string{"released"}, r.receiptsOf(1))
 		require.Equal(t, 0, r.Stats(orders).Depth)
 		synctest.Wait()
 		require.Len(t, found, 1)
@@ -207,21 +207,21 @@ func TestChecksSurviveWhateverHappensMeanwhile(t *testing.T) {
 		name string
 		do   func(r *rig)
 	}{
-		{"the lane is closed", func(r *rig) { r.CloseLane(orders) }},
+		{"its type is removed", func(r *rig) { r.RemoveType(orders) }},
 		{"the partition is lost", func(r *rig) { r.lose(1) }},
 		{"the queue is closed", func(r *rig) { r.Close() }},
-		{"somebody cancels", func(r *rig) { r.hold(1).Gone() }},
+		{"somebody cancels", func(r *rig) { r.hold(1).Remove() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, 10, func(t *testing.T, r *rig) {
 				r.read(r.order(1, ahead))
 				list := r.checks()
 				c.do(r)
-				r.Checked(list, map[uint64]task.Task{1: r.row(1)})
-				r.Unchecked(list)
-				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+				r.ApplyChecks(list, map[uint64]task.Task{1: r.row(1)})
+				r.FailChecks(list)
+				require.Equal(t, queue.Stats{}, r.Stats(orders))
 				require.NoError(t, r.WaitIdle(t.Context()))
-				require.Equal(t, []string{"given back"}, r.receipts(1))
+				require.Equal(t, []string{"released"}, r.receiptsOf(1))
 			})
 		})
 	}
@@ -231,36 +231,35 @@ func TestARowThatBecameOldWhileItWaitedForAWorkerIsCheckedAgain(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0), r.order(3, 0))
 		r.after(time.Second)
-		require.Equal(t, uint64(1), r.due(r.lane, 1)[0].ID(), "one second is not too old")
+		require.Equal(t, uint64(1), r.due(r.orders, 1)[0].ID(), "one second is not too old")
 		r.after(time.Millisecond)
-		require.Empty(t, r.ids(r.lane))
+		require.Empty(t, r.ids(r.orders))
 		list := r.checks()
 		require.Len(t, list, 2)
 		row := r.row(2)
 		row.Status = task.Cancelled
-		r.Checked(list, map[uint64]task.Task{2: row, 3: r.row(3)})
-		require.Equal(t, []uint64{3}, r.ids(r.lane))
+		r.ApplyChecks(list, map[uint64]task.Task{2: row, 3: r.row(3)})
+		require.Equal(t, []uint64{3}, r.ids(r.orders))
 	})
 }
 
-// A task that is checked again keeps its turn: those that came meanwhile do not
-// overtake it.
+// A task that is checked again keeps its place: tasks that came meanwhile do not overtake it.
 func TestACheckedTaskKeepsItsTurn(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))
 		r.after(2 * time.Second)
-		require.Empty(t, r.ids(r.lane))
+		require.Empty(t, r.ids(r.orders))
 		list := r.checks()
 		r.read(r.order(3, -time.Hour))
 		r.after(time.Millisecond)
-		r.Checked(list, map[uint64]task.Task{1: r.row(1), 2: r.row(2)})
-		require.Equal(t, []uint64{1, 2, 3}, r.ids(r.lane))
+		r.ApplyChecks(list, map[uint64]task.Task{1: r.row(1), 2: r.row(2)})
+		require.Equal(t, []uint64{1, 2, 3}, r.ids(r.orders))
 	})
 }
 
-// A lane with a long backlog and slow workers reads again what it is about to
-// run, not its whole backlog every second.
-func TestASlowLaneReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
+// A business type with a long backlog and slow workers reads again what it is about to run, not its whole
+// backlog every second.
+func TestASlowTypeReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
 	const tasks, workers = 3000, 4
 	bubble(t, tasks, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -278,7 +277,7 @@ func TestASlowLaneReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
 					rows[e.ID()] = r.row(e.ID())
 				}
 				r.after(3 * time.Millisecond)
-				r.Checked(list, rows)
+				r.ApplyChecks(list, rows)
 			}
 		})
 		for id := range uint64(tasks) {
@@ -288,7 +287,7 @@ func TestASlowLaneReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
 		for range workers {
 			all.Go(func() {
 				for {
-					taken, err := r.lane.Take(ctx, 1)
+					taken, err := r.orders.Take(ctx, 1)
 					if err != nil {
 						return
 					}
@@ -307,8 +306,7 @@ func TestASlowLaneReadsAgainOnlyWhatItIsAboutToRun(t *testing.T) {
 	})
 }
 
-// When all rows of a batch turn out not to be pending, the next batch must be
-// asked for all the same.
+// When no row of a batch is pending any more, the next batch must be requested all the same.
 func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 	const cancelled, alive = 1000, 10
 	for _, c := range []struct {
@@ -322,7 +320,7 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 					rows[e.ID()] = r.row(e.ID())
 				}
 			}
-			r.Checked(list, rows)
+			r.ApplyChecks(list, rows)
 		}},
 		{"moved", func(r *rig, list []*queue.Entry) {
 			rows := map[uint64]task.Task{}
@@ -333,7 +331,7 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 				}
 				rows[e.ID()] = row
 			}
-			r.Checked(list, rows)
+			r.ApplyChecks(list, rows)
 		}},
 		{"dropped", func(r *rig, list []*queue.Entry) {
 			r.lose(0)
@@ -343,17 +341,17 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 					rows[e.ID()] = r.row(e.ID())
 				}
 			}
-			r.Checked(list, rows)
+			r.ApplyChecks(list, rows)
 		}},
 		{"held", func(r *rig, list []*queue.Entry) {
 			rows := map[uint64]task.Task{}
 			for _, e := range list {
 				if e.ID() < cancelled {
-					r.hold(e.ID()).Gone()
+					r.hold(e.ID()).Remove()
 				}
 				rows[e.ID()] = r.row(e.ID())
 			}
-			r.Checked(list, rows)
+			r.ApplyChecks(list, rows)
 		}},
 		{"unchecked", func(r *rig, list []*queue.Entry) {
 			var down []*queue.Entry
@@ -365,8 +363,8 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 					rows[e.ID()] = r.row(e.ID())
 				}
 			}
-			r.Unchecked(down)
-			r.Checked(list, rows)
+			r.FailChecks(down)
+			r.ApplyChecks(list, rows)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -395,7 +393,7 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 				ran := 0
 				all.Go(func() {
 					for {
-						taken, err := r.lane.Take(ctx, 1)
+						taken, err := r.orders.Take(ctx, 1)
 						if err != nil {
 							return
 						}

@@ -1,34 +1,32 @@
-// Package queue holds the near future in memory: the tasks that are due, or due
-// soon, bounded, in the order in which they can first run, and none of them
-// twice.
+// Package queue holds in memory the tasks that are due now or within a short time. It is bounded, orders them
+// by the time at which they can first run, and holds each task once.
 //
-// Engines offer tasks that they read from the store; workers take those that
-// are due. It refuses to know the store, the engines and what a run is: an entry
-// carries its own Receipt.
+// The engines offer tasks that they read from the store. Workers take the tasks that are due. The package does
+// not know the store, the engines or the processors. An entry carries its own Receipt, which reports back to
+// the engine.
 //
 // A task in the queue is in one of these states:
 //
-//	             Offer                    NextChecks            Checked
+//	             Offer                    NextChecks          ApplyChecks
 //	(store) ─────────────► waiting ─────────────────► checking ─────────► ready
 //	   ▲  │  read before due  │                            │                │
 //	   │  └───────────────────┼── read when due ───────────┼──────────────► │
 //	   │                      ▼                            ▼                ▼ Take
-//	   └──── left behind ◄── displaced          gone or moved on         running ──► Done
+//	   └──── read later ◄── displaced         cancelled or moved         running ──► Done
 //
-//	Hold takes a task that is not running out of this picture for a moment, so
-//	that a cancel or a reschedule decides alone.
+//	Hold takes a task that is not running out of this picture, so that a cancel or a
+//	reschedule can change its row before a worker starts it.
 //
-// What makes it safe:
+// How it works:
 //
-//   - One lane a business type, each with its own bound and its own workers, so
-//     a slow type never delays another.
-//   - A task that is due never waits behind one that is not: in a full lane a
-//     nearer task displaces the farthest waiting one, which stays in the store.
-//   - What a full lane turns away is remembered as a place to read on from
-//     (NextRefill), so nothing waits for the next tick once there is room.
-//   - A row that was read before its time is checked again right before it runs.
-//   - A page that was read before a task finished may still show it as pending.
-//     Reads are announced (BeginRead); a task that leaves the queue while its
-//     partition is being read leaves a tombstone until the read has ended, so
-//     the stale row is not taken for a new task.
+//   - Each business type has a queue of its own, with its own bound and workers. A slow type never delays
+//     another.
+//   - A task that is due never waits behind one that is not. In a full queue an earlier task displaces the
+//     latest waiting one, which stays in the store.
+//   - When a full queue rejects tasks, it records where to resume reading (NextRefill). The rows are read as
+//     soon as there is room, not at the next tick.
+//   - A row that was read before its time is read again right before it runs.
+//   - A page that was read before a task finished may still show it as pending. Engines therefore announce
+//     their reads (BeginRead). A task that leaves the queue during a read of its partition leaves a tombstone
+//     until the read ends, so its stale row is not taken for a new task.
 package queue

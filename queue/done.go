@@ -6,73 +6,73 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Done ends the run of an entry once its outcome is durable; row is the task as
-// it stands in the store now. The receipt is told. If the task is to run again
-// and again is true, it takes its place in the queue for that.
-func (q *Queue) Done(e *Entry, row task.Task, again bool) {
-	var back left
+// Done ends the run of an entry whose outcome is durable, and calls its receipt. row is the task as it is in
+// the store now. If requeue is true and the task is to run again, it goes back into the queue.
+func (q *Queue) Done(e *Entry, row task.Task, requeue bool) {
+	var back released
 	q.mu.Lock()
-	q.bury(e)
-	if again {
-		back = q.offerOf(e.term, &Item{Task: row, Partition: e.Partition})
+	q.removeWithTombstone(e)
+	if requeue {
+		back = q.offerInTerm(e.term, &Item{Task: row, Partition: e.Partition})
 		if next := q.entries[e.Task.JobID]; next != nil {
-			next.read = e.read // a hand may have edited the row since: row knows only what the run changed
+			next.readAt = e.readAt // row has only the run's own changes; an edit by SQL since then shows in the next read
 		}
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 	if e.Receipt != nil {
-		e.Receipt.Settled(row)
+		e.Receipt.Ack(row)
 	}
 }
 
-// Return gives an entry that was taken but not started back untouched.
+// Return releases an entry that was taken but not started.
 func (q *Queue) Return(e *Entry) {
 	q.mu.Lock()
-	q.forget(e)
+	q.remove(e)
 	q.mu.Unlock()
-	left{e}.tell()
+	released{e}.notify()
 }
 
-// MayStart tells of an entry that was taken whether it is to start still: its lane is
-// open, and its partition was not another node's meanwhile.
+// MayStart reports whether a taken entry may still start: its business type is still there, and its partition
+// has been this node's all the time.
 func (q *Queue) MayStart(e *Entry) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mayStart(e)
 }
 
-// IsStale tells of an entry that was taken whether its row is to be read again before it
-// starts (Start): what came before that took its time.
-func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.read) > q.cfg.StaleAfter }
+// IsStale reports whether the row of a taken entry is too old and must be read again before Start. That happens
+// if the steps between Take and Start took long.
+func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.readAt) > q.cfg.StaleAfter }
 
-func (q *Queue) mayStart(e *Entry) bool { return !e.lane.closed && q.cfg.Term(e.Partition) == e.term }
-
-// Postpone says of an entry that was taken that it does not start yet. Until Start it
-// does not count as running: wanted is closed when somebody asks for a Hold of the task,
-// who waits until it is given back (Return).
-func (q *Queue) Postpone(e *Entry) (wanted <-chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	e.wanted = make(chan struct{})
-	return e.wanted
+func (q *Queue) mayStart(e *Entry) bool {
+	return !e.bizQueue.closed && q.cfg.Term(e.Partition) == e.term
 }
 
-// Start says that an entry that was taken starts now, with the row as it was read just
-// before, by a read that began at a time. It answers false if it must not: it is wanted,
-// or may not start.
+// Postpone delays the start of a taken entry. Until Start the entry does not count as running. The returned
+// channel is closed when a caller wants a Hold of the task. That caller waits until the entry is passed to
+// Return.
+func (q *Queue) Postpone(e *Entry) (holdWanted <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.holdWanted = make(chan struct{})
+	return e.holdWanted
+}
+
+// Start starts a taken entry with its row as it was just read. read is the time at which that read began. Start
+// returns false if the task must not start: a Hold is wanted, or MayStart is false.
 func (q *Queue) Start(e *Entry, row task.Task, read time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case <-e.wanted:
+	case <-e.holdWanted:
 		return false
 	default:
 	}
 	if !q.mayStart(e) {
 		return false
 	}
-	e.Task, e.wanted = row, nil
-	e.began, e.read = q.cfg.Now(), read
+	e.Task, e.holdWanted = row, nil
+	e.startedAt, e.readAt = q.cfg.Now(), read
 	return true
 }

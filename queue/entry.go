@@ -6,55 +6,55 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Receipt is how an entry reports back to the engine that offered it. Each
-// entry with a receipt gets exactly one call, never under the queue's lock.
+// Receipt reports the fate of an entry to the engine that offered it. The queue calls exactly one of its
+// methods for each entry with a receipt, and never under the queue's lock.
 type Receipt interface {
-	// Settled: the outcome of a run is durable; t is the row as it is now.
-	Settled(t task.Task)
-	// GivenBack: the task left the queue without having been started.
-	GivenBack(t task.Task)
+	// Ack reports that the outcome of a run is durable. t is the row as it is now.
+	Ack(t task.Task)
+	// Release reports that the task left the queue without having been started.
+	Release(t task.Task)
 }
 
-// Item is what an engine offers.
+// Item is one task that an engine offers.
 type Item struct {
 	Task      task.Task
 	Partition int
-	Receipt   Receipt // nil: the store's row says it all
-	// Claimed: the engine keeps the task until its receipt is told, and offers it
-	// again when it is given back.
+	Receipt   Receipt // nil if the engine needs no report
+	// Claimed means that the engine keeps the task until its receipt is called, and offers it again after a
+	// Release.
 	Claimed bool
 }
 
 type state uint8
 
 const (
-	waiting  state = iota // in memory before its time
+	waiting  state = iota // read before its time
 	checking              // its row is being read again
-	ready                 // runs as soon as it is due
+	ready                 // starts as soon as it is due
 	running               // taken by a worker, until its outcome is durable
-	held                  // somebody is changing the task
-	gone                  // left the queue
+	held                  // the placeholder of a Hold
+	removed               // left the queue
 )
 
-// Entry is a task in the queue. Its fields are the taker's from Take to Done.
+// Entry is a task in the queue. Between Take and Done its fields belong to the worker that took it.
 type Entry struct {
 	Item
 
-	lane  *lane
-	state state
-	runAt time.Time // when it can first run: the later of action_time and the offer
-	seq   uint64    // order among equals
-	term  uint64    // of the partition, when the row was seen or the hold began
-	read  time.Time // when the read of its row began
-	asked time.Time // when the one that is under way began; see NextChecks
-	slow  bool      // the last check took longer than a row may be old
-	began time.Time // when it was taken by a worker
-	near  int       // index in lane.waiting by runAt, or in lane.ready
-	far   int       // index in lane.farthest
+	bizQueue    *bizQueue
+	state       state
+	runAt       time.Time // when it can first run: the later of action_time and the time of the offer
+	seq         uint64    // breaks ties of runAt
+	term        uint64    // term of the partition when the row was read or the hold began
+	readAt      time.Time // when the read of its row began
+	checkBegan  time.Time // when the read of the current check began; see NextChecks
+	slowCheck   bool      // the last check took longer than StaleAfter
+	startedAt   time.Time // when a worker took it
+	index       int       // index in bizQueue.waiting or bizQueue.ready
+	latestIndex int       // index in bizQueue.latest
 
-	missed bool          // while held: Task was offered meanwhile
-	wanted chan struct{} // while postponed: closed when somebody wants to change the task
-	free   chan struct{} // of held and postponed: closed when it leaves the queue
+	wasOffered bool          // while held: an engine offered the task, and Task has its row
+	holdWanted chan struct{} // while postponed: closed when a Hold of the task is wanted
+	removed    chan struct{} // of a held or postponed entry: closed when it leaves the queue
 }
 
 func (e *Entry) before(f *Entry) bool {
@@ -64,23 +64,23 @@ func (e *Entry) before(f *Entry) bool {
 	return e.seq < f.seq
 }
 
-// nearHeap orders entries by runAt, the next one first (container/heap).
-type nearHeap []*Entry
+// earliestHeap orders entries by runAt, the earliest first (container/heap).
+type earliestHeap []*Entry
 
-func (h nearHeap) Len() int           { return len(h) }
-func (h nearHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h nearHeap) Swap(i, j int) {
+func (h earliestHeap) Len() int           { return len(h) }
+func (h earliestHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h earliestHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].near, h[j].near = i, j
+	h[i].index, h[j].index = i, j
 }
 
-func (h *nearHeap) Push(x any) {
+func (h *earliestHeap) Push(x any) {
 	e := x.(*Entry)
-	e.near = len(*h)
+	e.index = len(*h)
 	*h = append(*h, e)
 }
 
-func (h *nearHeap) Pop() any {
+func (h *earliestHeap) Pop() any {
 	old := *h
 	n := len(old) - 1
 	e := old[n]
@@ -89,23 +89,23 @@ func (h *nearHeap) Pop() any {
 	return e
 }
 
-// farHeap orders entries by runAt, the last one first.
-type farHeap []*Entry
+// latestHeap orders entries by runAt, the latest first.
+type latestHeap []*Entry
 
-func (h farHeap) Len() int           { return len(h) }
-func (h farHeap) Less(i, j int) bool { return h[j].before(h[i]) }
-func (h farHeap) Swap(i, j int) {
+func (h latestHeap) Len() int           { return len(h) }
+func (h latestHeap) Less(i, j int) bool { return h[j].before(h[i]) }
+func (h latestHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].far, h[j].far = i, j
+	h[i].latestIndex, h[j].latestIndex = i, j
 }
 
-func (h *farHeap) Push(x any) {
+func (h *latestHeap) Push(x any) {
 	e := x.(*Entry)
-	e.far = len(*h)
+	e.latestIndex = len(*h)
 	*h = append(*h, e)
 }
 
-func (h *farHeap) Pop() any {
+func (h *latestHeap) Pop() any {
 	old := *h
 	n := len(old) - 1
 	e := old[n]
@@ -114,8 +114,8 @@ func (h *farHeap) Pop() any {
 	return e
 }
 
-// ID is the task's job_id. Unlike the other fields it may be read by anyone.
+// ID is the task's job_id. Unlike the other fields it may be read at any time.
 func (e *Entry) ID() uint64 { return e.Task.JobID }
 
-// Term is the term of the task's partition in which it was seen last.
+// Term is the term of the task's partition in which its row was last read.
 func (e *Entry) Term() uint64 { return e.term }

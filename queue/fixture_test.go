@@ -17,33 +17,32 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	orders = uint64(1) // biz_types with a lane
+	orders = uint64(1) // the biz_types of the queue
 	mails  = uint64(2)
 )
 
-// rig is a queue with two lanes on the clock of a synctest bubble, and the store
-// that its rows are in.
+// rig is a queue with two business types on the clock of a synctest bubble, and the store that its rows are in.
 type rig struct {
 	*queue.Queue
-	t     *testing.T
-	start time.Time
-	lane  queue.Lane // of orders
-	mails queue.Lane
+	t      *testing.T
+	start  time.Time
+	orders queue.Consumer // of orders
+	mails  queue.Consumer
 
-	mu   sync.Mutex
-	rows map[uint64]task.Task
-	told map[uint64][]string // by job_id: what its receipts were told
-	lost int                 // a partition that is another node's; 0: none
-	term uint64              // of the others
+	mu       sync.Mutex
+	rows     map[uint64]task.Task
+	receipts map[uint64][]string // by job_id: the calls of its receipts
+	lost     int                 // a partition that another node owns; 0: none
+	term     uint64              // of the other partitions
 }
 
-// bubble runs a test in a synctest bubble: time passes only when everybody waits.
+// bubble runs a test in a synctest bubble: time passes only when all goroutines wait.
 func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, start: time.Now().UTC(),
-			rows: map[uint64]task.Task{}, told: map[uint64][]string{}, term: 1,
+			rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1,
 		}
 		term := func(partition int) uint64 {
 			if r.lost != 0 && partition == r.lost {
@@ -52,13 +51,13 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 			return r.term
 		}
 		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Term: term})
-		r.lane, r.mails = r.SetLane(orders), r.SetLane(mails)
+		r.orders, r.mails = r.AddType(orders), r.AddType(mails)
 		f(t, r)
 	})
 }
 
-// order stores a pending task that is due in a while (or was due, in < 0) and
-// gives it as it would be read. Its partition is its id modulo 4.
+// order stores a pending task that is due in a while (or was due, in < 0) and returns it as a read would. Its
+// partition is its id modulo 4.
 func (r *rig) order(id uint64, in time.Duration) queue.Item {
 	return r.stored(task.Task{JobID: id, BizType: orders, ActionTime: time.Now().UTC().Add(in)})
 }
@@ -85,59 +84,58 @@ func (r *rig) row(id uint64) task.Task {
 }
 
 // read offers rows as a scan does.
-func (r *rig) read(items ...queue.Item) (turnedAway []uint64) {
+func (r *rig) read(items ...queue.Item) (full []uint64) {
 	for _, it := range items {
 		read := r.BeginRead(it.Partition)
-		turnedAway = append(turnedAway, r.Offer(read, it)...)
+		full = append(full, r.Offer(read, it)...)
 		read.End()
 	}
-	return turnedAway
+	return full
 }
 
-// receipt writes down what it is told. It calls back into the queue, which must
-// not be locked.
+// receipt records its calls. It calls back into the queue, which must not be locked.
 type receipt struct{ r *rig }
 
-func (c receipt) Settled(t task.Task) { c.tell(t, "settled") }
+func (c receipt) Ack(t task.Task) { c.note(t, "acked") }
 
-func (c receipt) GivenBack(t task.Task) { c.tell(t, "given back") }
+func (c receipt) Release(t task.Task) { c.note(t, "released") }
 
-func (c receipt) tell(t task.Task, word string) {
+func (c receipt) note(t task.Task, word string) {
 	c.r.Stats(t.BizType)
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	c.r.told[t.JobID] = append(c.r.told[t.JobID], word)
+	c.r.receipts[t.JobID] = append(c.r.receipts[t.JobID], word)
 }
 
-func (r *rig) receipts(id uint64) []string {
+func (r *rig) receiptsOf(id uint64) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]string{}, r.told[id]...)
+	return append([]string{}, r.receipts[id]...)
 }
 
 // due takes what is due now, up to most tasks, without waiting.
-func (r *rig) due(l queue.Lane, most int) (entries []*queue.Entry) {
+func (r *rig) due(c queue.Consumer, most int) (entries []*queue.Entry) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { entries, _ = l.Take(ctx, most) })
+	wg.Go(func() { entries, _ = c.Take(ctx, most) })
 	synctest.Wait()
 	cancel()
 	wg.Wait()
 	return entries
 }
 
-// ids takes what is due now and gives the ids in the order of taking.
-func (r *rig) ids(l queue.Lane) (ids []uint64) {
-	for _, e := range r.due(l, 1000) {
+// ids takes what is due now and returns the ids in the order of taking.
+func (r *rig) ids(c queue.Consumer) (ids []uint64) {
+	for _, e := range r.due(c, 1000) {
 		ids = append(ids, e.ID())
 	}
 	return ids
 }
 
 // one takes the one task that is due now.
-func (r *rig) one(l queue.Lane) *queue.Entry {
+func (r *rig) one(c queue.Consumer) *queue.Entry {
 	r.t.Helper()
-	entries := r.due(l, 10)
+	entries := r.due(c, 10)
 	require.Len(r.t, entries, 1)
 	return entries[0]
 }
@@ -178,12 +176,12 @@ func (r *rig) check() {
 				}
 			}
 			r.mu.Unlock()
-			r.Checked(entries, rows)
+			r.ApplyChecks(entries, rows)
 		}
 	}()
 }
 
-// refill gives where to read on, if there is a place now.
+// refill returns where to resume reading, if there is a place now.
 func (r *rig) refill() (f queue.Refill, ok bool) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var wg sync.WaitGroup

@@ -13,26 +13,25 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-func TestANearerTaskDisplacesTheFarthest(t *testing.T) {
+func TestAnEarlierTaskDisplacesTheLatest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 10*time.Second), r.order(2, 30*time.Second), r.order(3, 20*time.Second))
 
 		require.Empty(t, r.read(r.order(4, 5*time.Second)))
-		require.Equal(t, []string{"given back"}, r.receipts(2), "the farthest")
+		require.Equal(t, []string{"released"}, r.receiptsOf(2), "the latest")
 		require.Empty(t, r.read(r.order(5, 0)))
-		require.Equal(t, []string{"given back"}, r.receipts(3), "the next farthest")
-		require.Equal(t, queue.LaneStats{Depth: 3, Behind: 2}, r.Stats(orders))
+		require.Equal(t, []string{"released"}, r.receiptsOf(3), "the next latest")
+		require.Equal(t, queue.Stats{Depth: 3, ResumePoints: 2}, r.Stats(orders))
 
-		// What was displaced is remembered, the nearest first, and is read on as soon
-		// as there is room.
+		// Displaced tasks are read again as soon as there is room, the earliest first.
 		_, room := r.refill()
 		require.False(t, room)
-		require.Equal(t, []uint64{5}, r.ids(r.lane))
+		require.Equal(t, []uint64{5}, r.ids(r.orders))
 		_, room = r.refill()
 		require.False(t, room, "a running task takes up room, too")
 		r.check()
 		r.after(5 * time.Second)
-		r.processed(r.one(r.lane))
+		r.processed(r.one(r.orders))
 		f, room := r.refill()
 		require.True(t, room)
 		require.Equal(t, queue.Refill{BizType: orders, Partition: 3, From: task.Key{ActionTime: r.start.Add(20 * time.Second), JobID: 3}}, f)
@@ -44,26 +43,26 @@ func TestANearerTaskDisplacesTheFarthest(t *testing.T) {
 	})
 }
 
-func TestAFartherTaskIsTurnedAwayByAFullLane(t *testing.T) {
+func TestALaterTaskDoesNotFitIntoAFullQueue(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 10*time.Second), r.order(2, 20*time.Second))
-		require.Equal(t, []uint64{orders}, r.read(r.order(3, 20*time.Second)), "not nearer, just the same")
+		require.Equal(t, []uint64{orders}, r.read(r.order(3, 20*time.Second)), "not earlier, just the same")
 		require.Equal(t, []uint64{orders}, r.read(r.order(4, 30*time.Second)))
-		require.Equal(t, []string{"given back"}, r.receipts(3))
-		require.Equal(t, []string{"given back"}, r.receipts(4))
-		require.Equal(t, queue.LaneStats{Depth: 2, Behind: 2}, r.Stats(orders))
+		require.Equal(t, []string{"released"}, r.receiptsOf(3))
+		require.Equal(t, []string{"released"}, r.receiptsOf(4))
+		require.Equal(t, queue.Stats{Depth: 2, ResumePoints: 2}, r.Stats(orders))
 	})
 }
 
-func TestADueTaskIsTurnedAwayOnlyByOthersThatAreDue(t *testing.T) {
+func TestADueTaskIsRejectedOnlyForOthersThatAreDue(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, time.Second), r.order(3, time.Minute))
 		require.Empty(t, r.read(r.order(4, -time.Hour)))
 		require.Empty(t, r.read(r.order(5, 0)))
 		require.Equal(t, []uint64{orders}, r.read(r.order(6, -time.Hour)))
-		require.Equal(t, []string{"given back"}, r.receipts(2))
-		require.Equal(t, []string{"given back"}, r.receipts(3))
-		require.Equal(t, []uint64{1, 4, 5}, r.ids(r.lane))
+		require.Equal(t, []string{"released"}, r.receiptsOf(2))
+		require.Equal(t, []string{"released"}, r.receiptsOf(3))
+		require.Equal(t, []uint64{1, 4, 5}, r.ids(r.orders))
 	})
 }
 
@@ -76,14 +75,14 @@ func TestOfferNamesEachBizTypeOnce(t *testing.T) {
 	})
 }
 
-// A lane is refilled in batches: there is room again once a quarter is free.
+// A queue is refilled in batches: there is room again once a quarter is free.
 func TestRoomHasSlack(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {
 		for id := range uint64(8) {
 			r.read(r.order(id, 0))
 		}
 		require.Equal(t, []uint64{orders}, r.read(r.order(9, 0)))
-		entries := r.due(r.lane, 8)
+		entries := r.due(r.orders, 8)
 		r.processed(entries[0])
 		_, room := r.refill()
 		require.False(t, room, "1 of 8 is free")
@@ -96,11 +95,11 @@ func TestRoomHasSlack(t *testing.T) {
 	})
 }
 
-func TestThePlaceToReadOnIsTheEarliestThatWasTurnedAway(t *testing.T) {
+func TestTheResumePointIsTheEarliestRejectedTask(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))
 		r.read(r.order(8, -time.Second), r.order(4, -time.Minute), r.order(12, -time.Minute))
-		for _, e := range r.due(r.lane, 2) {
+		for _, e := range r.due(r.orders, 2) {
 			r.processed(e)
 		}
 		f, _ := r.refill()
@@ -110,12 +109,12 @@ func TestThePlaceToReadOnIsTheEarliestThatWasTurnedAway(t *testing.T) {
 	})
 }
 
-func TestRefillWakesAllWhoReadOn(t *testing.T) {
+func TestRefillWakesAllReaders(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {
 		for id := range uint64(8) {
 			r.read(r.order(id, 0))
 		}
-		// Three readers, each of whom is busy for long with the first place it gets.
+		// Three readers, each busy for long with its first place.
 		places := make(chan int, 3)
 		for range 3 {
 			go func() {
@@ -126,7 +125,7 @@ func TestRefillWakesAllWhoReadOn(t *testing.T) {
 		}
 		synctest.Wait()
 		r.read(r.order(8, 0), r.order(9, 0), r.order(10, 0), r.mail(11, 0))
-		for _, e := range r.due(r.lane, 2) {
+		for _, e := range r.due(r.orders, 2) {
 			synctest.Wait()
 			require.Empty(t, places)
 			r.processed(e) // the second makes room
@@ -137,7 +136,7 @@ func TestRefillWakesAllWhoReadOn(t *testing.T) {
 	})
 }
 
-func TestLeaveBehindWakesWhoReadsOn(t *testing.T) {
+func TestSetResumeWakesAReader(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		places := make(chan int, 1)
 		go func() {
@@ -146,54 +145,53 @@ func TestLeaveBehindWakesWhoReadsOn(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		r.LeaveBehind(orders, 3, task.Key{})
-		r.LeaveBehind(99, 2, task.Key{}) // no such lane
+		r.SetResume(orders, 3, task.Key{})
+		r.SetResume(99, 2, task.Key{}) // no such type
 		synctest.Wait()
 		require.Len(t, places, 1)
 		require.Equal(t, 3, <-places)
 	})
 }
 
-// A lane that is full of tasks that are not due must not keep due ones in the
-// store, whether they were turned away or never read.
-func TestWhatIsNearerThanTheFarthestIsReadOnAtOnce(t *testing.T) {
+// A queue that is full of tasks that are not due must not keep due ones in the store, whether they were
+// rejected or never read.
+func TestWhatIsEarlierThanTheLatestIsReadAtOnce(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		for id := range uint64(4) {
 			r.read(r.order(id, time.Duration(10+id)*time.Second))
 		}
-		r.LeaveBehind(orders, 1, task.Key{ActionTime: r.start.Add(20 * time.Second), JobID: 99})
-		_, nearer := r.refill()
-		require.False(t, nearer)
-		r.LeaveBehind(orders, 1, task.Key{ActionTime: r.start.Add(13 * time.Second), JobID: 98})
-		_, nearer = r.refill()
-		require.False(t, nearer, "no nearer than the farthest")
+		r.SetResume(orders, 1, task.Key{ActionTime: r.start.Add(20 * time.Second), JobID: 99})
+		_, earlier := r.refill()
+		require.False(t, earlier)
+		r.SetResume(orders, 1, task.Key{ActionTime: r.start.Add(13 * time.Second), JobID: 98})
+		_, earlier = r.refill()
+		require.False(t, earlier, "no earlier than the latest")
 
-		r.LeaveBehind(orders, 2, task.Key{}) // from the start
-		f, nearer := r.refill()
-		require.True(t, nearer)
+		r.SetResume(orders, 2, task.Key{}) // from the start
+		f, earlier := r.refill()
+		require.True(t, earlier)
 		require.Equal(t, queue.Refill{BizType: orders, Partition: 2}, f)
-		_, nearer = r.refill()
-		require.False(t, nearer)
+		_, earlier = r.refill()
+		require.False(t, earlier)
 	})
 }
 
-func TestALaneFullOfDueTasksIsNotReadOn(t *testing.T) {
+func TestAQueueFullOfDueTasksIsNotRefilled(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))
-		r.LeaveBehind(orders, 3, task.Key{})
-		_, nearer := r.refill()
-		require.False(t, nearer)
+		r.SetResume(orders, 3, task.Key{})
+		_, earlier := r.refill()
+		require.False(t, earlier)
 		// The same when their rows are too old to run and wait to be read again.
 		r.after(time.Minute)
-		require.Empty(t, r.ids(r.lane))
-		_, nearer = r.refill()
-		require.False(t, nearer)
+		require.Empty(t, r.ids(r.orders))
+		_, earlier = r.refill()
+		require.False(t, earlier)
 	})
 }
 
-// Between full and room for a refill a far task may still come in; then what was
-// left behind before it has become the nearer one.
-func TestAFarTaskThatComesInMakesWhatWasLeftBehindTheNearer(t *testing.T) {
+// Between full and room for a refill a later task may still come in. Then the resume point is the earlier one.
+func TestALaterTaskThatComesInMakesTheResumePointTheEarlier(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {
 		for id := range uint64(8) {
 			r.read(r.order(id, 0))
@@ -205,7 +203,7 @@ func TestAFarTaskThatComesInMakesWhatWasLeftBehindTheNearer(t *testing.T) {
 				found <- f
 			}
 		}()
-		r.processed(r.due(r.lane, 1)[0])
+		r.processed(r.due(r.orders, 1)[0])
 		synctest.Wait()
 		require.Empty(t, found)
 		require.Empty(t, r.read(r.order(10, 30*time.Second)))
@@ -217,7 +215,7 @@ func TestAFarTaskThatComesInMakesWhatWasLeftBehindTheNearer(t *testing.T) {
 func TestWaitRoom(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		require.True(t, r.WaitRoom(t.Context(), orders, 0))
-		require.False(t, r.WaitRoom(t.Context(), 99, time.Hour), "no such lane")
+		require.False(t, r.WaitRoom(t.Context(), 99, time.Hour), "no such type")
 		for id := range uint64(4) {
 			r.read(r.order(id, 0))
 		}
@@ -243,18 +241,18 @@ func TestWaitRoom(t *testing.T) {
 	})
 }
 
-func TestReadAnewForgetsWhatWasLeftBehind(t *testing.T) {
+func TestClearResumeForgetsTheResumePoints(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		for id := range uint64(2) {
 			r.read(r.order(id, 0), r.mail(10+id, 0))
 		}
-		r.LeaveBehind(orders, 1, task.Key{JobID: 1})
-		r.LeaveBehind(mails, 1, task.Key{JobID: 2})
-		r.LeaveBehind(mails, 2, task.Key{JobID: 3})
-		r.ReadAnew(1, []uint64{mails})
-		require.Equal(t, 0, r.Stats(orders).Behind)
-		require.Equal(t, 2, r.Stats(mails).Behind)
-		r.ReadAnew(1, nil)
-		require.Equal(t, 1, r.Stats(mails).Behind)
+		r.SetResume(orders, 1, task.Key{JobID: 1})
+		r.SetResume(mails, 1, task.Key{JobID: 2})
+		r.SetResume(mails, 2, task.Key{JobID: 3})
+		r.ClearResume(1, []uint64{mails})
+		require.Equal(t, 0, r.Stats(orders).ResumePoints)
+		require.Equal(t, 2, r.Stats(mails).ResumePoints)
+		r.ClearResume(1, nil)
+		require.Equal(t, 1, r.Stats(mails).ResumePoints)
 	})
 }

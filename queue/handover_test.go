@@ -12,31 +12,30 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// A partition may be lost while its tasks wait: by a pause of the process, before
-// anybody could take them out.
+// A partition may be lost while its tasks wait: in a pause of the process, before DropPartitions is called.
 func TestWhatIsNotOwnedDoesNotStart(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0), r.order(5, 0), r.order(6, 0))
 		r.lost = 1
-		require.Equal(t, []uint64{2, 6}, r.ids(r.lane))
-		require.Equal(t, []string{"given back"}, r.receipts(1))
-		require.Equal(t, []string{"given back"}, r.receipts(5))
-		require.Equal(t, queue.LaneStats{Running: 2}, r.Stats(orders))
+		require.Equal(t, []uint64{2, 6}, r.ids(r.orders))
+		require.Equal(t, []string{"released"}, r.receiptsOf(1))
+		require.Equal(t, []string{"released"}, r.receiptsOf(5))
+		require.Equal(t, queue.Stats{Running: 2}, r.Stats(orders))
 		r.read(r.order(9, 0))
-		require.Equal(t, []string{"given back"}, r.receipts(9), "nothing is taken in")
+		require.Equal(t, []string{"released"}, r.receiptsOf(9), "nothing is taken in")
 
 		r.lost = 0
 		r.read(r.order(1, 0))
-		require.Equal(t, []uint64{1}, r.ids(r.lane), "ours again")
+		require.Equal(t, []uint64{1}, r.ids(r.orders), "ours again")
 	})
 }
 
-// A partition may even be lost and be ours again before anybody looks: then another
-// node may have fired what is in memory.
+// A partition may even be lost and taken again within such a pause. Then another node may have run what is in
+// memory.
 func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 	again := func(r *rig, it queue.Item) {
 		r.t.Helper()
-		require.Empty(r.t, r.ids(r.lane))
+		require.Empty(r.t, r.ids(r.orders))
 		refill, err := r.NextRefill(r.t.Context())
 		require.NoError(r.t, err)
 		require.Equal(r.t, queue.Refill{BizType: orders, Partition: it.Partition, From: task.KeyOf(&it.Task)}, refill)
@@ -45,10 +44,10 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 		bubble(t, 10, func(t *testing.T, r *rig) {
 			r.read(r.order(1, 0), r.order(2, time.Hour))
 			r.term++
-			require.Empty(t, r.ids(r.lane))
-			require.Equal(t, []string{"given back"}, r.receipts(1))
+			require.Empty(t, r.ids(r.orders))
+			require.Equal(t, []string{"released"}, r.receiptsOf(1))
 			r.read(r.order(2, 0))
-			require.Equal(t, []uint64{2}, r.ids(r.lane), "its row was seen again")
+			require.Equal(t, []uint64{2}, r.ids(r.orders), "its row was seen again")
 		})
 	})
 	t.Run("while it is checked", func(t *testing.T) {
@@ -57,10 +56,10 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 			r.after(950 * time.Millisecond)
 			entries := r.checks()
 			r.term++
-			r.Checked(entries, map[uint64]task.Task{1: r.row(1)})
+			r.ApplyChecks(entries, map[uint64]task.Task{1: r.row(1)})
 			r.after(time.Second)
-			require.Empty(t, r.ids(r.lane))
-			require.Equal(t, []string{"given back"}, r.receipts(1))
+			require.Empty(t, r.ids(r.orders))
+			require.Equal(t, []string{"released"}, r.receiptsOf(1))
 		})
 	})
 	t.Run("being read", func(t *testing.T) {
@@ -69,8 +68,8 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 			r.term++
 			r.Offer(read, r.order(1, 0))
 			read.End()
-			require.Empty(t, r.ids(r.lane))
-			require.Equal(t, []string{"given back"}, r.receipts(1))
+			require.Empty(t, r.ids(r.orders))
+			require.Equal(t, []string{"released"}, r.receiptsOf(1))
 		})
 	})
 	t.Run("held and put", func(t *testing.T) {
@@ -78,7 +77,7 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 			h := r.hold(1)
 			r.term++
 			it := r.order(1, 0)
-			h.Put(it)
+			h.Requeue(it)
 			again(r, it)
 		})
 	})
@@ -88,15 +87,15 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 			r.read(it)
 			h := r.hold(1)
 			r.term++
-			h.Release()
-			require.Equal(t, []string{"given back"}, r.receipts(1))
+			h.Restore()
+			require.Equal(t, []string{"released"}, r.receiptsOf(1))
 			again(r, it)
 		})
 	})
 	t.Run("to run once more", func(t *testing.T) {
 		bubble(t, 10, func(t *testing.T, r *rig) {
 			r.read(r.order(1, 0))
-			e := r.due(r.lane, 1)[0]
+			e := r.due(r.orders, 1)[0]
 			r.term++
 			it := r.order(1, 0)
 			r.Done(e, it.Task, true)
@@ -109,7 +108,7 @@ func TestWaitPartition(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		require.NoError(t, r.WaitPartition(t.Context(), 1), "nothing of it was ever here")
 		r.read(r.order(1, 0), r.order(2, 0))
-		running := r.due(r.lane, 2)
+		running := r.due(r.orders, 2)
 		h, err := r.Hold(t.Context(), 5, 1)
 		require.NoError(t, err)
 
@@ -122,7 +121,7 @@ func TestWaitPartition(t *testing.T) {
 		waits("one is running, one is held")
 		r.processed(running[0])
 		waits("one is held")
-		h.Gone()
+		h.Remove()
 		synctest.Wait()
 		require.Len(t, emptied, 1, "what is of another partition does not count")
 		require.NoError(t, <-emptied)

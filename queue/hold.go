@@ -6,38 +6,37 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Hold keeps one task from being started while somebody changes it.
+// Hold keeps workers from starting a task while its row is changed.
 type Hold struct {
-	queue *Queue
-	entry *Entry
-	was   *Entry // what was in the queue before; nil if nothing was
+	queue    *Queue
+	entry    *Entry
+	previous *Entry // the entry that was in the queue before; nil if there was none
 }
 
-// Hold takes hold of a task, in the queue or not. It answers a
-// task.ConflictError (running) if the task has started and its outcome is not
-// durable yet. If somebody else holds the task, it waits its turn.
+// Hold takes hold of a task, whether or not it is in the queue. It returns a task.ConflictError (running) if
+// the task has started and its outcome is not durable yet. If another caller holds the task, Hold waits.
 //
-// Exactly one of Release, Gone and Put must follow.
+// The caller must end the hold by exactly one of Restore, Remove and Requeue.
 func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, error) {
 	for {
 		q.mu.Lock()
 		e := q.entries[jobID]
 		switch {
 		case e == nil:
-			h := q.hold(jobID, partition, nil)
+			h := q.insertHold(jobID, partition, nil)
 			q.mu.Unlock()
 			return h, nil
-		case e.state == running && e.wanted == nil:
+		case e.state == running && e.holdWanted == nil:
 			q.mu.Unlock()
 			return nil, &task.ConflictError{JobID: jobID, Conflict: task.ConflictRunning}
 		case e.state == held, e.state == running:
-			if e.wanted != nil && e.free == nil {
-				close(e.wanted)
+			if e.holdWanted != nil && e.removed == nil {
+				close(e.holdWanted)
 			}
-			if e.free == nil {
-				e.free = make(chan struct{})
+			if e.removed == nil {
+				e.removed = make(chan struct{})
 			}
-			free := e.free
+			free := e.removed
 			q.mu.Unlock()
 			select {
 			case <-free:
@@ -45,75 +44,74 @@ func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, e
 				return nil, ctx.Err()
 			}
 		default:
-			h := q.hold(jobID, partition, e)
+			h := q.insertHold(jobID, partition, e)
 			q.mu.Unlock()
 			return h, nil
 		}
 	}
 }
 
-// hold puts a placeholder in the task's place.
-func (q *Queue) hold(jobID uint64, partition int, was *Entry) *Hold {
+// insertHold puts a placeholder in the task's place.
+func (q *Queue) insertHold(jobID uint64, partition int, was *Entry) *Hold {
 	if was != nil {
-		q.forget(was)
+		q.remove(was)
 	}
 	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held, term: q.cfg.Term(partition)}
-	q.keep(e)
-	return &Hold{queue: q, entry: e, was: was}
+	q.insertEntry(e)
+	return &Hold{queue: q, entry: e, previous: was}
 }
 
-// release removes the placeholder.
-func (h *Hold) release() {
-	h.queue.drop(h.entry)
+func (h *Hold) removePlaceholder() {
+	h.queue.deleteEntry(h.entry)
 }
 
-// Release gives the task back as it was: nothing was changed. A row that was
-// offered meanwhile takes its place in the queue.
-func (h *Hold) Release() {
+// Restore ends a hold that changed nothing. The entry goes back into the queue as it was. If there was none, a
+// row that was offered during the hold takes its place.
+func (h *Hold) Restore() {
 	q := h.queue
-	var back left
+	var back released
 	q.mu.Lock()
-	h.release()
+	h.removePlaceholder()
 	switch {
-	case h.was != nil:
-		back = q.offerOf(h.was.term, &h.was.Item)
-		if e := q.entries[h.was.Task.JobID]; e != nil {
-			e.read = h.was.read
+	case h.previous != nil:
+		back = q.offerInTerm(h.previous.term, &h.previous.Item)
+		if e := q.entries[h.previous.Task.JobID]; e != nil {
+			e.readAt = h.previous.readAt
 		}
-	case h.entry.missed:
-		back = q.offerOf(h.entry.term, &h.entry.Item)
+	case h.entry.wasOffered:
+		back = q.offerInTerm(h.entry.term, &h.entry.Item)
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 }
 
-// Gone lets go of a task that is not to run from here: it is not pending any
-// more, or it is not due soon.
-func (h *Hold) Gone() {
+// Remove ends a hold after which the task does not run from this queue: it is not pending any more, or it is
+// due much later.
+func (h *Hold) Remove() {
 	q := h.queue
 	q.mu.Lock()
-	h.release()
-	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
+	h.removePlaceholder()
+	q.addTombstone(h.entry.Partition, h.entry.Task.JobID)
 	q.mu.Unlock()
-	h.giveBack()
+	h.releasePrevious()
 }
 
-// Put lets go of a task and offers it as it stands in the store now. If the
-// partition was another node's meanwhile, the row is read again.
-func (h *Hold) Put(it Item) {
+// Requeue ends a hold and offers the task as it is in the store now. If the partition belonged to another node
+// meanwhile, the row is read again.
+func (h *Hold) Requeue(it Item) {
 	q := h.queue
 	q.mu.Lock()
-	h.release()
-	q.tombstone(h.entry.Partition, h.entry.Task.JobID)
-	back := q.offerOf(h.entry.term, &it)
+	h.removePlaceholder()
+	q.addTombstone(h.entry.Partition, h.entry.Task.JobID)
+	back := q.offerInTerm(h.entry.term, &it)
 	q.mu.Unlock()
-	back.tell()
-	h.giveBack()
+	back.notify()
+	h.releasePrevious()
 }
 
-// giveBack tells the receipt of the entry that was in the queue before.
-func (h *Hold) giveBack() {
-	if h.was != nil {
-		left{h.was}.tell()
+// releasePrevious calls the receipt of the entry that was in the queue before the hold.
+func (h *Hold) releasePrevious() {
+	if h.previous != nil {
+		released{h.previous}.notify()
 	}
 }

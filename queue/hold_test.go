@@ -41,90 +41,90 @@ func TestAHeldTaskIsNotStarted(t *testing.T) {
 			bubble(t, 10, func(t *testing.T, r *rig) {
 				p.reach(r)
 				h := r.hold(1)
-				require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+				require.Equal(t, queue.Stats{}, r.Stats(orders))
 				r.check()
 				r.after(2 * time.Hour)
-				require.Empty(t, r.ids(r.lane))
-				require.Empty(t, r.receipts(1), "nothing is decided yet")
-				h.Release()
+				require.Empty(t, r.ids(r.orders))
+				require.Empty(t, r.receiptsOf(1), "nothing is decided yet")
+				h.Restore()
 				synctest.Wait()
-				require.Equal(t, []uint64{1}, r.ids(r.lane))
+				require.Equal(t, []uint64{1}, r.ids(r.orders))
 			})
 		})
 	}
 }
 
-func TestReleaseGivesATaskBackAsItWas(t *testing.T) {
+func TestRestoreBringsATaskBackAsItWas(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.state, func(t *testing.T) {
 			bubble(t, 10, func(t *testing.T, r *rig) {
 				p.reach(r)
-				r.hold(1).Release()
+				r.hold(1).Restore()
 				r.check()
-				taken, err := r.lane.Take(t.Context(), 1)
+				taken, err := r.orders.Take(t.Context(), 1)
 				require.NoError(t, err)
 				require.Equal(t, p.in, time.Since(r.start))
 				require.Equal(t, r.row(1), taken[0].Task)
 				r.processed(taken[0])
-				require.Equal(t, []string{"settled"}, r.receipts(1), "its receipt stayed with it")
+				require.Equal(t, []string{"acked"}, r.receiptsOf(1), "its receipt stayed with it")
 			})
 		})
 	}
 }
 
-func TestReleaseDoesNotMakeARowFresh(t *testing.T) {
+func TestRestoreDoesNotMakeARowFresh(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
 		r.after(600 * time.Millisecond)
-		r.hold(1).Release()
+		r.hold(1).Restore()
 		r.after(600 * time.Millisecond)
-		require.Empty(t, r.ids(r.lane), "the row was read 1.2 s ago")
+		require.Empty(t, r.ids(r.orders), "the row was read 1.2 s ago")
 		require.Len(t, r.checks(), 1)
 	})
 }
 
 // Nor does one that was held while its row was being read again: the row that comes back is the old one.
-func TestReleaseDuringACheckDoesNotMakeARowFresh(t *testing.T) {
+func TestRestoreDuringACheckDoesNotMakeARowFresh(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
 		r.after(3 * time.Second)
-		require.Empty(t, r.ids(r.lane))
+		require.Empty(t, r.ids(r.orders))
 		require.Len(t, r.checks(), 1)
-		r.hold(1).Release()
-		require.Empty(t, r.ids(r.lane), "the row was read 3 s ago")
+		r.hold(1).Restore()
+		require.Empty(t, r.ids(r.orders), "the row was read 3 s ago")
 		require.Len(t, r.checks(), 1)
 	})
 }
 
-func TestReleaseIntoALaneThatFilledUpMeanwhile(t *testing.T) {
+func TestRestoreIntoAQueueThatFilledUpMeanwhile(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))
 		h := r.hold(1)
 		r.read(r.order(3, 0))
-		h.Release()
-		require.Equal(t, []string{"given back"}, r.receipts(1))
-		require.Equal(t, queue.LaneStats{Depth: 2, Behind: 1}, r.Stats(orders), "left behind, not lost")
+		h.Restore()
+		require.Equal(t, []string{"released"}, r.receiptsOf(1))
+		require.Equal(t, queue.Stats{Depth: 2, ResumePoints: 1}, r.Stats(orders), "read later, not lost")
 	})
 }
 
-func TestGoneLetsATaskGo(t *testing.T) {
+func TestRemoveEndsAHold(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.state, func(t *testing.T) {
 			bubble(t, 10, func(t *testing.T, r *rig) {
 				p.reach(r)
 				h := r.hold(1)
-				h.Gone()
-				require.Equal(t, []string{"given back"}, r.receipts(1))
+				h.Remove()
+				require.Equal(t, []string{"released"}, r.receiptsOf(1))
 				require.NoError(t, r.WaitIdle(t.Context()))
 				r.check()
 				r.after(2 * time.Hour)
-				require.Empty(t, r.ids(r.lane))
+				require.Empty(t, r.ids(r.orders))
 			})
 		})
 	}
 }
 
-func TestPutOffersATaskAsItStandsNow(t *testing.T) {
+func TestRequeueOffersATaskAsItStandsNow(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.state, func(t *testing.T) {
 			bubble(t, 10, func(t *testing.T, r *rig) {
@@ -133,15 +133,15 @@ func TestPutOffersATaskAsItStandsNow(t *testing.T) {
 				h := r.hold(1)
 				it := r.order(1, 2*time.Second)
 				it.Receipt = nil
-				h.Put(it)
-				require.Equal(t, []string{"given back"}, r.receipts(1), "the receipt of what was there before")
+				h.Requeue(it)
+				require.Equal(t, []string{"released"}, r.receiptsOf(1), "the receipt of what was there before")
 				r.check()
-				taken, err := r.lane.Take(t.Context(), 1)
+				taken, err := r.orders.Take(t.Context(), 1)
 				require.NoError(t, err)
 				require.Equal(t, it.Task, taken[0].Task)
 				require.Equal(t, passed+2*time.Second, time.Since(r.start))
 				r.processed(taken[0])
-				require.Equal(t, []string{"given back"}, r.receipts(1))
+				require.Equal(t, []string{"released"}, r.receiptsOf(1))
 			})
 		})
 	}
@@ -149,26 +149,26 @@ func TestPutOffersATaskAsItStandsNow(t *testing.T) {
 
 func TestHoldOfATaskThatIsNotThere(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
-		r.hold(1).Release()
-		r.hold(1).Gone()
+		r.hold(1).Restore()
+		r.hold(1).Remove()
 		require.NoError(t, r.WaitIdle(t.Context()))
 		h := r.hold(1)
-		h.Put(r.order(1, 0))
-		require.Equal(t, []uint64{1}, r.ids(r.lane))
-		require.Empty(t, r.receipts(1))
+		h.Requeue(r.order(1, 0))
+		require.Equal(t, []uint64{1}, r.ids(r.orders))
+		require.Empty(t, r.receiptsOf(1))
 	})
 }
 
 func TestARunningTaskCannotBeHeld(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		e := r.one(r.lane)
+		e := r.one(r.orders)
 		_, err := r.Hold(t.Context(), 1, 1)
 		var conflict *task.ConflictError
 		require.ErrorAs(t, err, &conflict)
 		require.Equal(t, task.ConflictError{JobID: 1, Conflict: task.ConflictRunning}, *conflict)
 		r.processed(e)
-		r.hold(1).Gone()
+		r.hold(1).Remove()
 	})
 }
 
@@ -178,13 +178,13 @@ func TestATaskThatWasCheckedWhileHeldStaysHeld(t *testing.T) {
 		checking := r.checks()
 		h := r.hold(1)
 		rows := map[uint64]task.Task{1: r.row(1)}
-		r.Checked(checking, rows)
-		r.Unchecked(checking)
+		r.ApplyChecks(checking, rows)
+		r.FailChecks(checking)
 		r.after(time.Second)
-		require.Empty(t, r.ids(r.lane))
-		h.Release()
-		r.Checked(checking, nil) // an answer that comes late is nobody's
-		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders))
+		require.Empty(t, r.ids(r.orders))
+		h.Restore()
+		r.ApplyChecks(checking, nil) // a late answer changes nothing
+		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(orders))
 	})
 }
 
@@ -213,13 +213,13 @@ func TestHoldersWaitTheirTurn(t *testing.T) {
 				mu.Unlock()
 				switch i % 3 {
 				case 0:
-					h.Release()
+					h.Restore()
 				case 1:
-					h.Gone()
+					h.Remove()
 				default:
 					it := r.order(1, time.Hour)
 					it.Receipt = nil
-					h.Put(it)
+					h.Requeue(it)
 				}
 			})
 		}
@@ -238,18 +238,18 @@ func TestAHolderStopsWaitingWithItsContext(t *testing.T) {
 		_, err := r.Hold(ctx, 1, 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(r.start))
-		h.Gone()
-		r.hold(1).Gone()
+		h.Remove()
+		r.hold(1).Remove()
 		require.NoError(t, r.WaitIdle(t.Context()))
 	})
 }
 
-func TestHoldsTakeNoRoomInALane(t *testing.T) {
+func TestHoldsTakeNoRoom(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		h := r.hold(5)
 		require.Empty(t, r.read(r.order(1, 0)))
-		h.Put(r.order(5, 0))
-		require.Equal(t, []string{"given back"}, r.receipts(5))
-		require.Equal(t, queue.LaneStats{Depth: 1, Behind: 1}, r.Stats(orders))
+		h.Requeue(r.order(5, 0))
+		require.Equal(t, []string{"released"}, r.receiptsOf(5))
+		require.Equal(t, queue.Stats{Depth: 1, ResumePoints: 1}, r.Stats(orders))
 	})
 }

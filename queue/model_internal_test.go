@@ -12,13 +12,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// model is the plain world around a queue: a store of rows, and everybody who
-// uses the queue, each of whom may stop between any two steps. Its clock is set.
+// model is a store of rows, and all users of the queue, each of which may stop between any two steps. Its clock
+// is set.
 type model struct {
 	*rapid.T
-	q     *Queue
-	now   time.Time
-	lanes map[uint64]Lane // by biz_type
+	q         *Queue
+	now       time.Time
+	consumers map[uint64]Consumer // by biz_type
 
 	store    map[uint64]*modelRow
 	holds    []*modelHold
@@ -27,8 +27,7 @@ type model struct {
 	runs     []*modelRun
 	receipts []*modelReceipt
 
-	// known are tasks that the queue answers for: each is in it, or at or behind a
-	// place that it left behind.
+	// known are tasks that the queue is responsible for: each is in it, or at or after a resume point.
 	known map[uint64]bool
 }
 
@@ -66,20 +65,20 @@ const (
 
 func partitionOf(id uint64) int { return int(id % modelPartitions) }
 
-// modelReceipt must be told once, and never under the queue's lock.
+// modelReceipt must be called once, and never under the queue's lock.
 type modelReceipt struct {
-	m    *model
-	told int
+	m     *model
+	calls int
 }
 
-func (r *modelReceipt) Settled(task.Task)   { r.tell() }
-func (r *modelReceipt) GivenBack(task.Task) { r.tell() }
+func (r *modelReceipt) Ack(task.Task)     { r.note() }
+func (r *modelReceipt) Release(task.Task) { r.note() }
 
-func (r *modelReceipt) tell() {
-	require.True(r.m, r.m.q.mu.TryLock(), "told under the lock")
+func (r *modelReceipt) note() {
+	require.True(r.m, r.m.q.mu.TryLock(), "called under the lock")
 	r.m.q.mu.Unlock()
-	r.told++
-	require.Equal(r.m, 1, r.told, "told twice")
+	r.calls++
+	require.Equal(r.m, 1, r.calls, "called twice")
 }
 
 func (m *model) item(t task.Task) Item {
@@ -94,13 +93,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
 			T: rt, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-			lanes: map[uint64]Lane{}, store: map[uint64]*modelRow{}, known: map[uint64]bool{},
+			consumers: map[uint64]Consumer{}, store: map[uint64]*modelRow{}, known: map[uint64]bool{},
 		}
 		m.q = New(Config{
 			Capacity: rapid.IntRange(1, 6).Draw(rt, "capacity"), Partitions: modelPartitions,
 			Now: func() time.Time { return m.now },
 		})
-		m.lanes[1], m.lanes[2] = m.q.SetLane(1), m.q.SetLane(2)
+		m.consumers[1], m.consumers[2] = m.q.AddType(1), m.q.AddType(2)
 		rt.Repeat(map[string]func(*rapid.T){
 			"insert":     m.insert,
 			"by hand":    m.changeByHand,
@@ -152,11 +151,11 @@ func (m *model) drawDue(rt *rapid.T) time.Time {
 	return m.now.Add(time.Duration(rapid.IntRange(-500, 4000).Draw(rt, "due")) * time.Millisecond)
 }
 
-func (m *model) near(due time.Time) bool { return !due.After(m.now.Add(modelLookahead)) }
+func (m *model) isWithinLookahead(due time.Time) bool { return !due.After(m.now.Add(modelLookahead)) }
 
 func (m *model) pending(p int, bizType uint64, from task.Key) (rows []task.Task) {
 	for _, row := range m.store {
-		if row.Status == task.Pending && partitionOf(row.JobID) == p && m.near(row.ActionTime) &&
+		if row.Status == task.Pending && partitionOf(row.JobID) == p && m.isWithinLookahead(row.ActionTime) &&
 			(bizType == 0 || row.BizType == bizType) && !task.KeyOf(&row.Task).Before(from) {
 			rows = append(rows, row.Task)
 		}
@@ -170,7 +169,7 @@ func (m *model) pending(p int, bizType uint64, from task.Key) (rows []task.Task)
 	return rows
 }
 
-// left notes that a task left the queue for good, for the reads that are open.
+// left records that a task left the queue for good, for the open reads.
 func (m *model) left(id uint64) {
 	delete(m.known, id)
 	for _, r := range m.reads {
@@ -178,11 +177,11 @@ func (m *model) left(id uint64) {
 	}
 }
 
-// insert is a submit: held, stored, put.
+// insert is a submit: held, stored, requeued.
 func (m *model) insert(rt *rapid.T) {
 	id := uint64(len(m.store) + 1)
 	row := &modelRow{Task: task.Task{JobID: id, BizType: rapid.Uint64Range(1, 2).Draw(rt, "type"), ActionTime: m.drawDue(rt)}}
-	if !m.near(row.ActionTime) || rapid.Bool().Draw(rt, "elsewhere") {
+	if !m.isWithinLookahead(row.ActionTime) || rapid.Bool().Draw(rt, "elsewhere") {
 		m.store[id] = row
 		return
 	}
@@ -194,7 +193,7 @@ func (m *model) insert(rt *rapid.T) {
 
 func (m *model) put(h *Hold, row *modelRow) {
 	m.left(row.JobID)
-	h.Put(m.item(row.Task))
+	h.Requeue(m.item(row.Task))
 	m.known[row.JobID] = true
 }
 
@@ -235,20 +234,20 @@ func (m *model) letGo(rt *rapid.T) {
 	row := m.store[h.id]
 	switch rapid.IntRange(0, 2).Draw(rt, "how") {
 	case 0:
-		h.Release()
+		h.Restore()
 	case 1:
 		if row.Status == task.Pending {
 			row.Status, row.byHand = task.Cancelled, false
 		}
 		m.left(h.id)
-		h.Gone()
+		h.Remove()
 	default:
 		row.Status, row.byHand, row.ActionTime = task.Pending, false, m.drawDue(rt)
-		if m.near(row.ActionTime) {
+		if m.isWithinLookahead(row.ActionTime) {
 			m.put(h.Hold, row)
 		} else {
 			m.left(h.id)
-			h.Gone()
+			h.Remove()
 		}
 	}
 }
@@ -285,11 +284,11 @@ func (m *model) endRead(rt *rapid.T) {
 }
 
 func (m *model) take(rt *rapid.T) {
-	m.takeFrom(rapid.Uint64Range(1, 2).Draw(rt, "lane"), rapid.IntRange(1, 3).Draw(rt, "max"))
+	m.takeFrom(rapid.Uint64Range(1, 2).Draw(rt, "type"), rapid.IntRange(1, 3).Draw(rt, "max"))
 }
 
 func (m *model) takeFrom(bizType uint64, most int) {
-	entries, _, _, err := m.q.take(m.lanes[bizType].lane, most)
+	entries, _, _, err := m.q.take(m.consumers[bizType].bizQueue, most)
 	require.NoError(m, err)
 	require.LessOrEqual(m, len(entries), most)
 	for _, e := range entries {
@@ -305,7 +304,7 @@ func (m *model) takeFrom(bizType uint64, most int) {
 	}
 }
 
-// record makes the outcome of a run durable; the queue is told in another step.
+// record makes the outcome of a run durable. Another step calls Done.
 func (m *model) record(rt *rapid.T) {
 	i, ok := draw(rt, m.runs)
 	if !ok || m.runs[i].recorded != nil {
@@ -321,7 +320,7 @@ func (m *model) recordAs(r *modelRun, s task.Status, next time.Time) {
 		if s == task.Pending {
 			row.Attempts++
 			row.ActionTime = next
-			r.again = m.near(next)
+			r.again = m.isWithinLookahead(next)
 		}
 	}
 	recorded := row.Task
@@ -367,7 +366,7 @@ func (m *model) checked(rt *rapid.T) {
 	c := m.checks[i]
 	m.checks = slices.Delete(m.checks, i, i+1)
 	if rapid.IntRange(0, 4).Draw(rt, "down") == 0 {
-		m.q.Unchecked(c.entries)
+		m.q.FailChecks(c.entries)
 		return
 	}
 	for _, e := range c.entries {
@@ -375,10 +374,10 @@ func (m *model) checked(rt *rapid.T) {
 			m.left(e.ID())
 		}
 	}
-	m.q.Checked(c.entries, c.rows)
+	m.q.ApplyChecks(c.entries, c.rows)
 }
 
-// refill reads on at a place that was left behind; false if there is none now.
+// refill resumes reading; false if there is no place now.
 func (m *model) refill() bool {
 	f, ok := m.q.nextRefill()
 	if !ok {
@@ -398,9 +397,9 @@ func (m *model) setAnew(rt *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(rt, "rarely") > 0 {
 		return
 	}
-	b := rapid.Uint64Range(1, 2).Draw(rt, "lane")
-	m.q.CloseLane(b)
-	m.lanes[b] = m.q.SetLane(b)
+	b := rapid.Uint64Range(1, 2).Draw(rt, "type")
+	m.q.RemoveType(b)
+	m.consumers[b] = m.q.AddType(b)
 	for id, row := range m.store {
 		if row.BizType == b {
 			delete(m.known, id)
@@ -424,43 +423,43 @@ func (m *model) drop(rt *rapid.T) {
 // verify compares the queue with what must be true at any time.
 func (m *model) verify() {
 	inHeap := map[*Entry]bool{}
-	for b, l := range m.q.lanes {
-		require.LessOrEqual(m, l.size(), l.capacity, "lane %d holds too much", b)
-		require.Len(m, l.farthest, len(l.waiting))
-		for i, e := range l.waiting {
-			require.True(m, e.state == waiting && e.near == i && l.farthest[e.far] == e && i == 0 || !e.before(l.waiting[(i-1)/2]))
-			require.True(m, e.far == 0 || !l.farthest[(e.far-1)/2].before(e))
+	for bizType, b := range m.q.bizQueues {
+		require.LessOrEqual(m, b.size(), b.capacity, "type %d holds too much", bizType)
+		require.Len(m, b.latest, len(b.waiting))
+		for i, e := range b.waiting {
+			require.True(m, e.state == waiting && e.index == i && b.latest[e.latestIndex] == e && i == 0 || !e.before(b.waiting[(i-1)/2]))
+			require.True(m, e.latestIndex == 0 || !b.latest[(e.latestIndex-1)/2].before(e))
 			inHeap[e] = true
 		}
-		for i, e := range l.ready {
-			require.True(m, e.state == ready && e.near == i && (i == 0 || !e.before(l.ready[(i-1)/2])))
+		for i, e := range b.ready {
+			require.True(m, e.state == ready && e.index == i && (i == 0 || !e.before(b.ready[(i-1)/2])))
 			inHeap[e] = true
 		}
 	}
-	counts := map[*lane][2]int{}
+	counts := map[*bizQueue][2]int{}
 	for id, e := range m.q.entries {
 		require.Equal(m, id, e.ID())
 		require.Equal(m, e.state == waiting || e.state == ready, inHeap[e])
 		delete(inHeap, e)
-		n := counts[e.lane]
+		n := counts[e.bizQueue]
 		switch e.state {
 		case checking:
 			n[0]++
 		case running:
 			n[1]++
 		}
-		counts[e.lane] = n
+		counts[e.bizQueue] = n
 	}
-	require.Empty(m, inHeap, "in a lane and not in the queue")
-	for _, l := range m.q.lanes {
-		require.Equal(m, [2]int{l.checking, l.running}, counts[l])
+	require.Empty(m, inHeap, "in a heap and not in the entries")
+	for _, b := range m.q.bizQueues {
+		require.Equal(m, [2]int{b.checking, b.running}, counts[b])
 	}
 	for id := range m.known {
 		if m.q.entries[id] != nil {
 			continue
 		}
 		row := m.store[id]
-		place, ok := m.q.lanes[row.BizType].behind[partitionOf(id)]
+		place, ok := m.q.bizQueues[row.BizType].resume[partitionOf(id)]
 		require.True(m, ok && !task.KeyOf(&row.Task).Before(place), "task %d was lost", id)
 	}
 }
@@ -475,22 +474,22 @@ func (m *model) endRuns() {
 	m.runs = nil
 }
 
-// drain brings everything to its end. After one more tick, and without another
-// one, every task that is due must run.
+// drain runs everything to its end. After one more tick, and without another one, every task that is due must
+// run.
 func (m *model) drain() {
 	for _, h := range m.holds {
-		h.Release()
+		h.Restore()
 	}
 	for _, r := range m.reads {
 		r.End()
 	}
 	m.reads = nil
 	for _, c := range m.checks {
-		m.q.Unchecked(c.entries)
+		m.q.FailChecks(c.entries)
 	}
 	m.endRuns()
 	for p := range modelPartitions {
-		m.q.ReadAnew(p, nil)
+		m.q.ClearResume(p, nil)
 		r := &modelRead{Read: m.q.BeginRead(p), rows: m.pending(p, 0, task.Key{})}
 		m.offerRows(r)
 		r.End()
@@ -513,7 +512,7 @@ func (m *model) drain() {
 			for _, e := range entries {
 				rows[e.ID()] = m.store[e.ID()].Task
 			}
-			m.q.Checked(entries, rows)
+			m.q.ApplyChecks(entries, rows)
 		}
 		m.takeFrom(1, 3)
 		m.takeFrom(2, 3)
@@ -528,6 +527,6 @@ func (m *model) drain() {
 	m.q.Close()
 	require.Empty(m, m.q.entries)
 	for _, r := range m.receipts {
-		require.Equal(m, 1, r.told, "a receipt was forgotten")
+		require.Equal(m, 1, r.calls, "a receipt was forgotten")
 	}
 }

@@ -10,17 +10,15 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Config shapes a queue.
+// Config configures a Queue.
 type Config struct {
-	// Capacity bounds each lane: waiting, ready and running tasks together.
-	// Defaults to 10,000.
+	// Capacity bounds the waiting, ready and running tasks of each business type together. Defaults to 10,000.
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
-	// Term is a number that is another one each time this node takes a partition, and
-	// 0 while it is another's; see cluster.Ownership. Then nothing of it is taken in
-	// and nothing starts, and what is known of it from an earlier term is read again.
-	// Asked under the queue's lock. Defaults to 1.
+	// Term returns a number that changes each time this node takes the partition, and 0 while another node owns
+	// it; see cluster.Ownership. At 0 the queue accepts and starts nothing of the partition. Rows from an
+	// earlier term are read again. The queue calls Term under its lock. Defaults to 1.
 	Term func(partition int) uint64
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
@@ -32,7 +30,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// WithDefaults fills what is left out.
+// WithDefaults replaces zero values by their defaults.
 func (c Config) WithDefaults() Config {
 	if c.Capacity == 0 {
 		c.Capacity = 10_000
@@ -56,51 +54,49 @@ func (c Config) WithDefaults() Config {
 type Queue struct {
 	cfg Config
 
-	mu      sync.Mutex
-	entries map[uint64]*Entry // by job_id: everything that is not gone
-	lanes   map[uint64]*lane  // by biz_type id
-	reads   []reads           // by partition
-	inHand  []int             // entries by partition
-	emptied chan struct{}     // closed when a partition has none left; nil if nobody waits
-	seq     uint64            // see tick
-	closed  bool
+	mu           sync.Mutex
+	entries      map[uint64]*Entry    // by job_id: all entries that have not left
+	bizQueues    map[uint64]*bizQueue // by biz_type id
+	reads        []reads              // by partition
+	perPartition []int                // number of entries by partition
+	emptied      chan struct{}        // closed when a partition becomes empty; nil if no caller waits
+	seq          uint64               // see nextSeq
+	closed       bool
 
-	check  wake // somebody waits in NextChecks
-	refill wake // somebody waits in NextRefill
-	idle   wake // somebody waits in WaitIdle
+	checkSignal  signal // for NextChecks
+	refillSignal signal // for NextRefill
+	idleSignal   signal // for WaitIdle
 }
 
-// New makes an empty queue without lanes.
+// New makes an empty queue without business types.
 func New(cfg Config) *Queue {
 	cfg = cfg.WithDefaults()
 	return &Queue{
-		cfg:     cfg,
-		entries: make(map[uint64]*Entry),
-		lanes:   make(map[uint64]*lane),
-		reads:   make([]reads, cfg.Partitions),
-		inHand:  make([]int, cfg.Partitions),
-		check:   newWake(),
-		refill:  newWake(),
-		idle:    newWake(),
+		cfg:          cfg,
+		entries:      make(map[uint64]*Entry),
+		bizQueues:    make(map[uint64]*bizQueue),
+		reads:        make([]reads, cfg.Partitions),
+		perPartition: make([]int, cfg.Partitions),
+		checkSignal:  newSignal(),
+		refillSignal: newSignal(),
+		idleSignal:   newSignal(),
 	}
 }
 
-// wake is a bell with memory of one ring. Who hears it and leaves something to
-// do rings again for the next one.
-type wake chan struct{}
+// signal is a condition that remembers one notification. A waiter that leaves work behind must set it again.
+type signal chan struct{}
 
-func newWake() wake { return make(wake, 1) }
+func newSignal() signal { return make(signal, 1) }
 
-func (w wake) ring() {
+func (s signal) set() {
 	select {
-	case w <- struct{}{}:
+	case s <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns at a ring, when the timer has run for d (d < 0: never), or when
-// ctx ends, whose error it answers.
-func (w wake) wait(ctx context.Context, d time.Duration) error {
+// wait returns when the signal is set or d has passed (d < 0: never). It returns ctx's error if ctx ends first.
+func (s signal) wait(ctx context.Context, d time.Duration) error {
 	var expired <-chan time.Time
 	if d >= 0 {
 		t := time.NewTimer(d)
@@ -108,7 +104,7 @@ func (w wake) wait(ctx context.Context, d time.Duration) error {
 		expired = t.C
 	}
 	select {
-	case <-w:
+	case <-s:
 	case <-expired:
 	case <-ctx.Done():
 		return ctx.Err()
@@ -116,41 +112,41 @@ func (w wake) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// left is what must be told to receipts once the lock is released.
-type left []*Entry
+// released lists entries whose receipts must be called. Call notify after unlocking, so that receipts never run
+// under the queue's lock.
+type released []*Entry
 
-func (l left) tell() {
-	for _, e := range l {
+func (r released) notify() {
+	for _, e := range r {
 		if e.Receipt != nil {
-			e.Receipt.GivenBack(e.Task)
+			e.Receipt.Release(e.Task)
 		}
 	}
 }
 
-// Offer puts tasks into their lanes. The rows must have been read under r, or
-// (r nil) be known not to be stale: just committed, and held until now. Tasks
-// that are there already are brought up to date; tasks of business types without
-// a lane are ignored. What a full lane turns away is given back and remembered
-// for NextRefill; turnedAway names the business types concerned.
-func (q *Queue) Offer(r *Read, items ...Item) (turnedAway []uint64) {
-	var back left
+// Offer puts tasks into the queues of their business types. The rows must have been read under r. Without r
+// they must be known to be current: just committed, and held until now. A task that is in the queue already is
+// updated. A task of an unknown business type is released. A task that does not fit is released too, and
+// NextRefill will return where to read it again. Offer returns the business types that were full.
+func (q *Queue) Offer(r *Read, items ...Item) (full []uint64) {
+	var back released
 	q.mu.Lock()
 	now := q.cfg.Now()
 	for i := range items {
 		var fits bool
-		if back, fits = q.offer(r, &items[i], now, back); !fits && !slices.Contains(turnedAway, items[i].Task.BizType) {
-			turnedAway = append(turnedAway, items[i].Task.BizType)
+		if back, fits = q.offer(r, &items[i], now, back); !fits && !slices.Contains(full, items[i].Task.BizType) {
+			full = append(full, items[i].Task.BizType)
 		}
 	}
 	q.mu.Unlock()
-	back.tell()
-	return turnedAway
+	back.notify()
+	return full
 }
 
-func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits bool) {
-	l := q.lanes[it.Task.BizType]
+func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ released, fits bool) {
+	b := q.bizQueues[it.Task.BizType]
 	term := q.cfg.Term(it.Partition)
-	if l == nil || q.closed || term == 0 {
+	if b == nil || q.closed || term == 0 {
 		return append(back, &Entry{Item: *it}), true
 	}
 	if r != nil && (r.term != term || q.reads[it.Partition].stale(it.Task.JobID, r.began)) {
@@ -168,43 +164,42 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back left) (_ left, fits
 		case checking:
 			e.term = term
 		case held:
-			e.Task, e.missed = it.Task, true
+			e.Task, e.wasOffered = it.Task, true
 		}
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, lane: l, read: read, term: term}
+	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):
 		e.state, e.runAt = ready, now
-	case it.Claimed && due.Before(now.Add(q.cfg.StaleAfter)): // was just read, no need to read it again
+	case it.Claimed && due.Before(now.Add(q.cfg.StaleAfter)): // was just read, need not be read again
 		e.state, e.runAt = ready, due
 	default:
 		e.state, e.runAt = waiting, due
 	}
-	e.seq = q.tick()
-	if l.full() {
-		if len(l.farthest) == 0 || !e.before(l.farthest[0]) {
-			l.leaveBehind(it)
-			q.refill.ring()
+	e.seq = q.nextSeq()
+	if b.full() {
+		if len(b.latest) == 0 || !e.before(b.latest[0]) {
+			b.setResumeAfter(it)
+			q.refillSignal.set()
 			return append(back, e), false
 		}
-		farthest := l.farthest[0]
-		q.forget(farthest)
-		l.leaveBehind(&farthest.Item)
-		back = append(back, farthest)
+		latest := b.latest[0]
+		q.remove(latest)
+		b.setResumeAfter(&latest.Item)
+		back = append(back, latest)
 	}
-	q.keep(e)
+	q.insertEntry(e)
 	q.enqueue(e)
 	return back, true
 }
 
-// refresh takes over what a row says now: an admin may have moved or edited the
-// task by hand.
+// refresh applies a newly read row: an operator may have moved or edited the task by SQL.
 func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 	moved := !e.Task.ActionTime.Equal(t.ActionTime)
-	e.Task, e.read = *t, read
+	e.Task, e.readAt = *t, read
 	if !moved {
 		return
 	}
@@ -217,36 +212,36 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 	q.enqueue(e)
 }
 
-// offerOf offers what was known to be so in a term of the partition. If that is
-// over, the row is read again instead.
-func (q *Queue) offerOf(term uint64, it *Item) (back left) {
+// offerInTerm offers a task whose row was known in the given term of the partition. If that term is over, the
+// row is read again instead.
+func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
 	if term == q.cfg.Term(it.Partition) {
 		back, _ = q.offer(nil, it, q.cfg.Now(), nil)
 		return back
 	}
-	if l := q.lanes[it.Task.BizType]; l != nil && !l.closed {
-		l.leaveBehind(it)
-		q.refill.ring()
+	if b := q.bizQueues[it.Task.BizType]; b != nil && !b.closed {
+		b.setResumeAfter(it)
+		q.refillSignal.set()
 	}
-	return left{&Entry{Item: *it}}
+	return released{&Entry{Item: *it}}
 }
 
-// enqueue puts an entry, waiting or ready, into its heap and wakes who may want it.
+// enqueue puts a waiting or ready entry into its heap and wakes the goroutine that waits for such entries.
 func (q *Queue) enqueue(e *Entry) {
-	l := e.lane
+	b := e.bizQueue
 	switch e.state {
 	case waiting:
-		l.pushWaiting(e)
-		if e.near == 0 {
-			q.check.ring()
+		b.pushWaiting(e)
+		if e.index == 0 {
+			q.checkSignal.set()
 		}
-		if e.far == 0 && len(l.behind) > 0 {
-			q.refill.ring() // what was left behind may be nearer
+		if e.latestIndex == 0 && len(b.resume) > 0 {
+			q.refillSignal.set() // rows at the resume point may be earlier
 		}
 	case ready:
-		l.pushReady(e)
-		if e.near == 0 {
-			l.wake.ring()
+		b.pushReady(e)
+		if e.index == 0 {
+			b.leaderSignal.set()
 		}
 	}
 }
@@ -255,99 +250,98 @@ func (q *Queue) enqueue(e *Entry) {
 func (q *Queue) dequeue(e *Entry) {
 	switch e.state {
 	case waiting:
-		e.lane.removeWaiting(e)
+		e.bizQueue.removeWaiting(e)
 	case ready:
-		e.lane.removeReady(e)
+		e.bizQueue.removeReady(e)
 	}
 }
 
-// forget lets an entry go. If its partition is being read, a tombstone keeps
-// stale rows of it out.
-func (q *Queue) forget(e *Entry) {
+// remove takes an entry out of the queue.
+func (q *Queue) remove(e *Entry) {
 	q.dequeue(e)
 	switch e.state {
 	case checking:
-		e.lane.checking--
+		e.bizQueue.checking--
 	case running:
-		e.lane.running--
+		e.bizQueue.running--
 	}
 	if e.state != running {
-		e.lane.wake.ring() // the leader may have counted on it
+		e.bizQueue.leaderSignal.set() // the leader may wait for this entry
 	}
-	q.drop(e)
-	q.roomIn(e.lane)
+	q.deleteEntry(e)
+	q.notifyRoom(e.bizQueue)
 }
 
-// keep and drop are the only places where entries come and go.
-func (q *Queue) keep(e *Entry) {
+// insertEntry and deleteEntry are the only places that change the set of entries.
+func (q *Queue) insertEntry(e *Entry) {
 	q.entries[e.Task.JobID] = e
-	q.inHand[e.Partition]++
+	q.perPartition[e.Partition]++
 }
 
-func (q *Queue) drop(e *Entry) {
-	e.state = gone
-	if e.free != nil {
-		close(e.free)
+func (q *Queue) deleteEntry(e *Entry) {
+	e.state = removed
+	if e.removed != nil {
+		close(e.removed)
 	}
 	delete(q.entries, e.Task.JobID)
-	if q.inHand[e.Partition]--; q.inHand[e.Partition] == 0 && q.emptied != nil {
+	if q.perPartition[e.Partition]--; q.perPartition[e.Partition] == 0 && q.emptied != nil {
 		close(q.emptied)
 		q.emptied = nil
 	}
 	if len(q.entries) == 0 {
-		q.idle.ring()
+		q.idleSignal.set()
 	}
 }
 
-// tick gives the next number of an order in which things happened.
-func (q *Queue) tick() uint64 {
+// nextSeq numbers events in the order in which they happen.
+func (q *Queue) nextSeq() uint64 {
 	q.seq++
 	return q.seq
 }
 
-// bury forgets an entry whose row has changed since it was read.
-func (q *Queue) bury(e *Entry) {
-	q.forget(e)
-	q.tombstone(e.Partition, e.Task.JobID)
+// removeWithTombstone removes an entry whose row has changed since it was read. Reads that are under way may
+// still return the old row, which the tombstone keeps out.
+func (q *Queue) removeWithTombstone(e *Entry) {
+	q.remove(e)
+	q.addTombstone(e.Partition, e.Task.JobID)
 }
 
-// roomIn tells those who wait for room in a lane.
-func (q *Queue) roomIn(l *lane) {
-	if l.hasRoom() {
-		if len(l.behind) > 0 {
-			q.refill.ring()
+// notifyRoom wakes the callers that wait for room in a business type's queue.
+func (q *Queue) notifyRoom(b *bizQueue) {
+	if b.hasRoom() {
+		if len(b.resume) > 0 {
+			q.refillSignal.set()
 		}
-		if l.room != nil {
-			close(l.room)
-			l.room = nil
+		if b.room != nil {
+			close(b.room)
+			b.room = nil
 		}
 	}
 }
 
-// DropPartitions gives back all tasks that have not started, of partitions that
-// are another node's now.
+// DropPartitions releases all tasks of lost partitions that have not started.
 func (q *Queue) DropPartitions(lost func(partition int) bool) {
-	var back left
+	var back released
 	q.mu.Lock()
 	for _, e := range q.entries {
 		if (e.state == waiting || e.state == ready || e.state == checking) && lost(e.Partition) {
-			q.forget(e)
+			q.remove(e)
 			back = append(back, e)
 		}
 	}
-	for _, l := range q.lanes {
-		maps.DeleteFunc(l.behind, func(p int, _ task.Key) bool { return lost(p) })
+	for _, b := range q.bizQueues {
+		maps.DeleteFunc(b.resume, func(p int, _ task.Key) bool { return lost(p) })
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 }
 
-// WaitPartition waits until nothing of a partition is in the queue, running or
-// held, or until ctx ends, whose error it answers.
+// WaitPartition waits until the queue has no entry of a partition, running or held. It returns ctx's error if
+// ctx ends first.
 func (q *Queue) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		q.mu.Lock()
-		if q.inHand[partition] == 0 {
+		if q.perPartition[partition] == 0 {
 			q.mu.Unlock()
 			return nil
 		}
@@ -364,31 +358,30 @@ func (q *Queue) WaitPartition(ctx context.Context, partition int) error {
 	}
 }
 
-// Close stops the queue: nothing is taken in any more, what has not started is
-// given back untouched, and Take ends for every worker. Running tasks go on.
+// Close stops the queue: it accepts nothing more, releases all tasks that have not started, and ends every
+// Take. Running tasks go on.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
-	var back left
-	for _, l := range q.lanes {
-		back = append(back, q.closeLane(l)...)
+	var back released
+	for _, b := range q.bizQueues {
+		back = append(back, q.closeBizQueue(b)...)
 	}
 	q.mu.Unlock()
-	back.tell()
+	back.notify()
 }
 
-// WaitIdle waits until the queue is empty. After Close that is: until no task is
-// running or held.
+// WaitIdle waits until the queue is empty. After Close only running and held tasks are left to wait for.
 func (q *Queue) WaitIdle(ctx context.Context) error {
 	for {
 		q.mu.Lock()
 		n := len(q.entries)
 		q.mu.Unlock()
 		if n == 0 {
-			q.idle.ring() // for others who wait
+			q.idleSignal.set() // for other callers of WaitIdle
 			return nil
 		}
-		if err := q.idle.wait(ctx, -1); err != nil {
+		if err := q.idleSignal.wait(ctx, -1); err != nil {
 			return err
 		}
 	}

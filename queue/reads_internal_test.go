@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the order of reads and leavings: a row is stale exactly if its task
-// left after the read began, and nothing is kept that no open read needs.
-func TestReadsRememberWhatIsNeededAndNoMore(t *testing.T) {
+// Whatever the order of reads and removals: a row is stale exactly if its task left after the read began, and
+// nothing is remembered that no open read needs.
+func TestTombstonesAreKeptAsLongAsAnOpenReadNeedsThem(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var p reads
 		left := map[uint64]uint64{}
@@ -25,7 +25,7 @@ func TestReadsRememberWhatIsNeededAndNoMore(t *testing.T) {
 				open = append(open[:i:i], open[i+1:]...)
 			default:
 				id := rapid.Uint64Range(1, 5).Draw(rt, "id")
-				p.bury(id, now)
+				p.add(id, now)
 				left[id] = now
 			}
 			for _, began := range open {
@@ -34,11 +34,11 @@ func TestReadsRememberWhatIsNeededAndNoMore(t *testing.T) {
 				}
 			}
 			if len(open) == 0 {
-				require.Empty(rt, p.left)
-				require.Empty(rt, p.graves)
+				require.Empty(rt, p.removed)
+				require.Empty(rt, p.tombstones)
 				continue
 			}
-			for _, at := range p.left {
+			for _, at := range p.removed {
 				require.Greater(rt, at, open[0])
 			}
 		}

@@ -9,12 +9,11 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// A page that was read before a task left the queue may still show it as
-// pending. Each way out of the queue leaves a tombstone for such pages; a read
-// that begins later is believed.
+// A page that was read before a task left the queue may still show it as pending. Each way out of the queue
+// leaves a tombstone for such pages. A read that begins later is believed.
 func TestAStaleRowIsNoNewTask(t *testing.T) {
 	finished := func(r *rig, status task.Status) {
-		e := r.one(r.lane)
+		e := r.one(r.orders)
 		row := e.Task
 		row.Status = status
 		r.stored(row)
@@ -30,18 +29,18 @@ func TestAStaleRowIsNoNewTask(t *testing.T) {
 		{"cancelled", func(r *rig) {
 			h, err := r.Hold(r.t.Context(), 1, 1)
 			require.NoError(r.t, err)
-			h.Gone()
+			h.Remove()
 		}},
 		{"cancelled while away", func(r *rig) {
 			r.lose(1)
 			h, err := r.Hold(r.t.Context(), 1, 1)
 			require.NoError(r.t, err)
-			h.Gone()
+			h.Remove()
 		}},
 		{"found gone", func(r *rig) {
 			r.after(2 * time.Second)
-			require.Empty(r.t, r.ids(r.lane)) // its row is too old
-			r.Checked(r.checks(), nil)
+			require.Empty(r.t, r.ids(r.orders)) // its row is too old
+			r.ApplyChecks(r.checks(), nil)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,14 +51,14 @@ func TestAStaleRowIsNoNewTask(t *testing.T) {
 				other := r.BeginRead(2)
 				c.leave(r)
 				require.Empty(t, r.Offer(before, it))
-				require.Empty(t, r.ids(r.lane))
-				require.Contains(t, r.receipts(1), "given back")
+				require.Empty(t, r.ids(r.orders))
+				require.Contains(t, r.receiptsOf(1), "released")
 
 				after := r.BeginRead(1)
 				require.Empty(t, r.Offer(before, it))
-				require.Empty(t, r.ids(r.lane), "still stale")
+				require.Empty(t, r.ids(r.orders), "still stale")
 				r.Offer(after, it)
-				require.Equal(t, []uint64{1}, r.ids(r.lane), "a later read is believed, also while the older one goes on")
+				require.Equal(t, []uint64{1}, r.ids(r.orders), "a later read is believed, also while the older one goes on")
 				after.End()
 				before.End()
 				other.End()
@@ -76,17 +75,17 @@ func TestAStaleRowDoesNotBringARescheduledTaskBack(t *testing.T) {
 		read := r.BeginRead(1)
 		h, err := r.Hold(t.Context(), 1, 1)
 		require.NoError(t, err)
-		h.Put(r.order(1, 3*time.Second))
+		h.Requeue(r.order(1, 3*time.Second))
 		r.Offer(read, stale)
-		require.Empty(t, r.ids(r.lane))
-		taken, err := r.lane.Take(t.Context(), 1)
+		require.Empty(t, r.ids(r.orders))
+		taken, err := r.orders.Take(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, 3*time.Second, time.Since(r.start))
 		r.Offer(read, stale)
 		r.processed(taken[0])
 		r.Offer(read, stale)
 		read.End()
-		require.Empty(t, r.ids(r.lane))
+		require.Empty(t, r.ids(r.orders))
 	})
 }
 
@@ -94,9 +93,9 @@ func TestWithoutAnOpenReadNothingIsRemembered(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		it := r.order(1, 0)
 		r.read(it)
-		r.processed(r.one(r.lane))
-		r.read(it) // it was redriven by hand, say
-		require.Equal(t, []uint64{1}, r.ids(r.lane))
+		r.processed(r.one(r.orders))
+		r.read(it) // redriven by SQL, for example
+		require.Equal(t, []uint64{1}, r.ids(r.orders))
 	})
 }
 
@@ -108,10 +107,10 @@ func TestTombstonesEndWithTheReadsThatNeedThem(t *testing.T) {
 		for id := uint64(4); id < 400; id += 4 {
 			it := r.order(id, 0)
 			r.Offer(open, it)
-			r.processed(r.one(r.lane))
+			r.processed(r.one(r.orders))
 			next := r.BeginRead(0)
 			r.Offer(open, it)
-			stale[id] = len(r.ids(r.lane)) == 0
+			stale[id] = len(r.ids(r.orders)) == 0
 			open.End()
 			open = next
 		}

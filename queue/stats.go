@@ -2,25 +2,25 @@ package queue
 
 import "time"
 
-// LaneStats is what a lane holds now.
-type LaneStats struct {
-	Depth   int // in memory and not started
-	Running int // started, outcome not durable yet
-	Behind  int // partitions with tasks that did not fit
+// Stats counts the tasks of one business type.
+type Stats struct {
+	Depth        int // in memory and not started
+	Running      int // started, outcome not durable yet
+	ResumePoints int // partitions with tasks that did not fit
 }
 
-// Stats tells what the lane of a business type holds.
-func (q *Queue) Stats(bizType uint64) LaneStats {
+// Stats returns the numbers of a business type.
+func (q *Queue) Stats(bizType uint64) Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lanes[bizType]
-	if l == nil {
-		return LaneStats{}
+	b := q.bizQueues[bizType]
+	if b == nil {
+		return Stats{}
 	}
-	return LaneStats{Depth: len(l.waiting) + len(l.ready) + l.checking, Running: l.running, Behind: len(l.behind)}
+	return Stats{Depth: len(b.waiting) + len(b.ready) + b.checking, Running: b.running, ResumePoints: len(b.resume)}
 }
 
-// OldestDue is the earliest action_time in the queue, zero if it is empty.
+// OldestDue is the earliest action_time of a business type in the queue; zero if it has no task there.
 func (q *Queue) OldestDue(bizType uint64) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -33,13 +33,13 @@ func (q *Queue) OldestDue(bizType uint64) time.Time {
 	return oldest
 }
 
-// RunsSince tells since when a worker has a task: it runs, or its outcome is not durable yet.
-func (q *Queue) RunsSince(jobID uint64) (since time.Time, runs bool) {
+// RunningSince reports whether a task runs, or its outcome is not durable yet, and since when.
+func (q *Queue) RunningSince(jobID uint64) (since time.Time, runs bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e := q.entries[jobID]
-	if e == nil || e.state != running || e.wanted != nil {
+	if e == nil || e.state != running || e.holdWanted != nil {
 		return time.Time{}, false
 	}
-	return e.began, true
+	return e.startedAt, true
 }

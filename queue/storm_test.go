@@ -15,15 +15,14 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// storm is everybody at once: a scanner with its ticks, readers of what was left
-// behind, a checker, submitters, cancellers and workers, each of whom takes a
-// while between reading the store and telling the queue.
+// storm runs all users at once: a scanner with its ticks, refills, checks, submits, cancels and workers. Each
+// pauses between reading the store and calling the queue.
 type storm struct {
 	*rig
 	lookahead time.Duration
 	ids       uint64
-	runs      map[uint64]int  // begun
-	running   map[uint64]bool // now
+	runs      map[uint64]int  // started
+	running   map[uint64]bool // running now
 	latest    time.Duration   // the latest start after its time
 }
 
@@ -47,7 +46,7 @@ func (s *storm) due(p int, from task.Key) (rows []task.Task) {
 	return rows
 }
 
-// read reads a partition page by page, until it is done or turned away.
+// read reads a partition page by page, to its end or until the queue is full.
 func (s *storm) read(p int, from task.Key) {
 	read := s.BeginRead(p)
 	defer read.End()
@@ -58,7 +57,7 @@ func (s *storm) read(p int, from task.Key) {
 			items[i] = queue.Item{Task: t, Partition: p}
 		}
 		if len(s.Offer(read, items...)) > 0 {
-			s.LeaveBehind(orders, p, task.KeyOf(&page[len(page)-1]))
+			s.SetResume(orders, p, task.KeyOf(&page[len(page)-1]))
 			return
 		}
 	}
@@ -75,7 +74,7 @@ func (s *storm) submit() {
 	})
 }
 
-// change holds a task, changes its row and lets go.
+// change holds a task, changes its row and ends the hold.
 func (s *storm) change(id uint64, f func(*task.Task) (task.Task, bool)) {
 	h, err := s.Hold(context.Background(), id, int(id%4))
 	if err != nil {
@@ -91,10 +90,10 @@ func (s *storm) change(id uint64, f func(*task.Task) (task.Task, bool)) {
 	s.mu.Unlock()
 	s.pause()
 	if ok && row.Status == task.Pending && !row.ActionTime.After(time.Now().Add(s.lookahead)) {
-		h.Put(queue.Item{Task: row, Partition: int(id % 4)})
+		h.Requeue(queue.Item{Task: row, Partition: int(id % 4)})
 		return
 	}
-	h.Gone()
+	h.Remove()
 }
 
 func (s *storm) cancelOrMove() {
@@ -116,10 +115,10 @@ func (s *storm) cancelOrMove() {
 	})
 }
 
-// work runs tasks; one run in four fails and is tried again soon.
+// work runs tasks; one run in four fails and is retried.
 func (s *storm) work(ctx context.Context, t *testing.T, most int) {
 	for {
-		entries, err := s.lane.Take(ctx, most)
+		entries, err := s.orders.Take(ctx, most)
 		if err != nil {
 			return
 		}
@@ -162,11 +161,11 @@ func TestStorm(t *testing.T) {
 		name     string
 		capacity int
 		submits  int           // a second
-		latest   time.Duration // lateness that is allowed
+		latest   time.Duration // the lateness that is allowed
 	}{
 		{"with room", 10_000, 100, 20 * time.Millisecond},
-		{"in a narrow lane", 40, 100, 100 * time.Millisecond},
-		{"in a lane for one", 1, 4, time.Second},
+		{"in a small queue", 40, 100, 100 * time.Millisecond},
+		{"in a queue for one", 1, 4, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.capacity, func(t *testing.T, r *rig) {
@@ -175,7 +174,7 @@ func TestStorm(t *testing.T) {
 				for id, row := range s.rows {
 					require.NotEqual(t, task.Pending, row.Status, "task %d is lost", id)
 				}
-				require.Equal(t, queue.LaneStats{}, s.Stats(orders))
+				require.Equal(t, queue.Stats{}, s.Stats(orders))
 				t.Logf("%d tasks, %s late at most", s.ids, s.latest)
 				require.LessOrEqual(t, s.latest, c.latest)
 			})
@@ -204,7 +203,7 @@ func (s *storm) play(t *testing.T, submits int, length time.Duration) {
 	for p := range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				s.ReadAnew(p, nil)
+				s.ClearResume(p, nil)
 				s.read(p, task.Key{})
 				time.Sleep(2 * time.Second)
 			}
@@ -246,6 +245,6 @@ func (s *storm) checks(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		s.pause()
-		s.Checked(entries, rows)
+		s.ApplyChecks(entries, rows)
 	}
 }

@@ -17,15 +17,15 @@ import (
 func TestADueTaskIsTakenAtOnce(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		require.Empty(t, r.read(r.order(1, -time.Hour)))
-		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(orders))
 
-		e := r.one(r.lane)
+		e := r.one(r.orders)
 		require.Equal(t, r.row(1), e.Task)
-		require.Equal(t, queue.LaneStats{Running: 1}, r.Stats(orders))
+		require.Equal(t, queue.Stats{Running: 1}, r.Stats(orders))
 
 		r.processed(e)
-		require.Equal(t, queue.LaneStats{}, r.Stats(orders))
-		require.Equal(t, []string{"settled"}, r.receipts(1))
+		require.Equal(t, queue.Stats{}, r.Stats(orders))
+		require.Equal(t, []string{"acked"}, r.receiptsOf(1))
 	})
 }
 
@@ -37,7 +37,7 @@ func TestATaskIsTakenAtItsMomentAndNeverBefore(t *testing.T) {
 			r.read(r.order(uint64(i), ms*time.Millisecond))
 		}
 		for i, ms := range moments {
-			taken, err := r.lane.Take(t.Context(), 10)
+			taken, err := r.orders.Take(t.Context(), 10)
 			require.NoError(t, err)
 			require.Len(t, taken, 1)
 			require.Equal(t, uint64(i), taken[0].ID())
@@ -52,7 +52,7 @@ func TestAMomentInAFractionOfAMillisecondIsKeptToo(t *testing.T) {
 		r.check()
 		r.after(300 * time.Microsecond)
 		r.read(r.stored(task.Task{JobID: 1, BizType: orders, ActionTime: r.start.Add(time.Millisecond)}))
-		_, err := r.lane.Take(t.Context(), 1)
+		_, err := r.orders.Take(t.Context(), 1)
 		require.NoError(t, err)
 		require.Equal(t, time.Millisecond, time.Since(r.start))
 	})
@@ -61,12 +61,12 @@ func TestAMomentInAFractionOfAMillisecondIsKeptToo(t *testing.T) {
 func TestTasksAreTakenInTheOrderInWhichTheyCanFirstRun(t *testing.T) {
 	bubble(t, 100, func(t *testing.T, r *rig) {
 		r.check()
-		// Overdue tasks run in the order in which they were offered, whatever their
-		// action_time: a retry or a late row never jumps the line.
+		// Overdue tasks run in the order in which they were offered, whatever their action_time: a retry or a
+		// late row never jumps the queue.
 		r.read(r.order(1, -time.Second), r.order(2, -time.Hour), r.order(3, -time.Minute), r.order(4, 0))
 		r.read(r.order(10, 30*time.Millisecond), r.order(11, 10*time.Millisecond), r.order(12, 20*time.Millisecond))
 		r.after(time.Second)
-		require.Equal(t, []uint64{1, 2, 3, 4, 11, 12, 10}, r.ids(r.lane))
+		require.Equal(t, []uint64{1, 2, 3, 4, 11, 12, 10}, r.ids(r.orders))
 	})
 }
 
@@ -78,7 +78,7 @@ func TestADueTaskIsBeforeOneThatBecameDueLater(t *testing.T) {
 		r.read(r.order(2, 0))
 		r.after(40 * time.Millisecond)
 		r.read(r.order(3, -time.Hour))
-		require.Equal(t, []uint64{2, 1, 3}, r.ids(r.lane))
+		require.Equal(t, []uint64{2, 1, 3}, r.ids(r.orders))
 	})
 }
 
@@ -87,10 +87,10 @@ func TestTakeTakesAtMostMax(t *testing.T) {
 		for id := range uint64(7) {
 			r.read(r.order(id, 0))
 		}
-		require.Len(t, r.due(r.lane, 3), 3)
-		require.Len(t, r.due(r.lane, 3), 3)
-		require.Len(t, r.due(r.lane, 3), 1)
-		require.Empty(t, r.due(r.lane, 3))
+		require.Len(t, r.due(r.orders, 3), 3)
+		require.Len(t, r.due(r.orders, 3), 3)
+		require.Len(t, r.due(r.orders, 3), 1)
+		require.Empty(t, r.due(r.orders, 3))
 	})
 }
 
@@ -98,7 +98,7 @@ func TestTakeDoesNotWaitForMore(t *testing.T) {
 	bubble(t, 100, func(t *testing.T, r *rig) {
 		r.check()
 		r.read(r.order(1, time.Second), r.order(2, 1001*time.Millisecond))
-		taken, err := r.lane.Take(t.Context(), 10)
+		taken, err := r.orders.Take(t.Context(), 10)
 		require.NoError(t, err)
 		require.Len(t, taken, 1)
 		require.Equal(t, time.Second, time.Since(r.start))
@@ -110,20 +110,20 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
-		for range 3 { // the leader, and two who wait to become it
+		for range 3 { // the leader, and two workers that wait to become it
 			wg.Go(func() {
-				_, err := r.lane.Take(ctx, 1)
+				_, err := r.orders.Take(ctx, 1)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		}
 		wg.Wait()
-		// The lane still has its leader's place.
+		// A new leader can still be chosen.
 		r.read(r.order(1, 0))
-		r.one(r.lane)
+		r.one(r.orders)
 	})
 }
 
-func TestANearerTaskWakesTheLeader(t *testing.T) {
+func TestAnEarlierTaskWakesTheLeader(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.check()
 		r.read(r.order(1, time.Minute))
@@ -131,7 +131,7 @@ func TestANearerTaskWakesTheLeader(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for range 3 {
-				taken, err := r.lane.Take(t.Context(), 1)
+				taken, err := r.orders.Take(t.Context(), 1)
 				require.NoError(t, err)
 				got = append(got, taken[0].ID())
 			}
@@ -146,10 +146,10 @@ func TestANearerTaskWakesTheLeader(t *testing.T) {
 	})
 }
 
-func TestTwoLanesDoNotDelayEachOther(t *testing.T) {
+func TestTwoTypesDoNotDelayEachOther(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, r *rig) {
 		r.check()
-		// The lane of orders is full and nobody takes from it.
+		// The queue of orders is full and no worker takes from it.
 		for id := range uint64(4) {
 			r.read(r.order(id, 0))
 		}
@@ -161,7 +161,7 @@ func TestTwoLanesDoNotDelayEachOther(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, uint64(11), taken[0].ID())
 		require.Equal(t, 3*time.Second, time.Since(r.start))
-		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 4, ResumePoints: 1}, r.Stats(orders))
 	})
 }
 
@@ -173,25 +173,25 @@ func TestOldestDueIsTheEarliestInTheQueue(t *testing.T) {
 		h, err := r.Hold(t.Context(), 2, 2)
 		require.NoError(t, err)
 		require.Equal(t, r.start.Add(time.Second), r.OldestDue(orders))
-		h.Release()
+		h.Restore()
 		require.Equal(t, r.start.Add(-time.Second), r.OldestDue(orders))
 		require.Zero(t, r.OldestDue(99))
 	})
 }
 
-// Many workers and many due tasks: the place of the leader must never get lost.
-func TestACrowdOfWorkersTakesEverythingOnce(t *testing.T) {
+// Many workers and many due tasks: the leader's token must never get lost.
+func TestManyWorkersTakeEverythingOnce(t *testing.T) {
 	const workers, tasks = 64, 5000
 	bubble(t, tasks, func(t *testing.T, r *rig) {
 		r.check()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		taken := make(chan *queue.Entry, tasks)
-		var crowd sync.WaitGroup
+		var group sync.WaitGroup
 		for w := range workers {
-			crowd.Go(func() {
+			group.Go(func() {
 				for {
-					entries, err := r.lane.Take(ctx, 1+w%3)
+					entries, err := r.orders.Take(ctx, 1+w%3)
 					if err != nil {
 						return
 					}
@@ -221,9 +221,9 @@ func TestACrowdOfWorkersTakesEverythingOnce(t *testing.T) {
 		}
 		slices.Sort(ids)
 		require.Len(t, slices.Compact(ids), tasks)
-		require.Equal(t, queue.LaneStats{}, r.Stats(orders))
+		require.Equal(t, queue.Stats{}, r.Stats(orders))
 		cancel()
-		crowd.Wait()
+		group.Wait()
 	})
 }
 
@@ -235,7 +235,7 @@ func TestABigBatchEndsWithItsPartition(t *testing.T) {
 		for i := range uint64(20) {
 			r.read(r.order(4*i+1, 0))
 		}
-		require.Len(t, r.due(r.lane, 64), 20)
-		require.Len(t, r.due(r.lane, 64), 20)
+		require.Len(t, r.due(r.orders, 64), 20)
+		require.Len(t, r.due(r.orders, 64), 20)
 	})
 }

@@ -10,42 +10,40 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// arming is tasks of one call on their way into their slots at one server.
-type arming struct {
+// armCall has the tasks of one call of Place that are being armed at one server.
+type armCall struct {
 	server *server
 	tasks  []task.Task
-	done   *sync.WaitGroup // of the call
+	done   *sync.WaitGroup // of the call of Place
 }
 
-// armPatience is how long a caller waits until its tasks are armed. It needs not
-// wait: what is not armed is found by the sweep.
-const armPatience = 100 * time.Millisecond
+// armTimeout is how long a caller waits until its tasks are armed. It need not wait longer: the sweep finds
+// tasks that are not armed.
+const armTimeout = 100 * time.Millisecond
 
-// maxArming bounds the tasks on their way into the slots of a server: what it does
-// not take must not pile up in memory.
+// maxArming bounds the tasks that are being armed at a server, so that a slow server does not fill the memory.
 const maxArming = 100_000
 
-// Place implements dispatch.Engine: it arms tasks, puts them into their slots, those of this
-// engine that are due within the horizon. On whichever node that happens: the
-// owner of the slot is woken. (Forget takes out what was moved beyond it.)
+// Place implements dispatch.Engine. It arms the tasks of this engine that are due within the horizon: it puts
+// them into their slots. Any node may call it; the owner of the slot is woken. (Forget removes a task that was
+// moved beyond the horizon.)
 //
-// Arming cannot fail for the caller. What is not armed is counted, and found by
-// the sweep.
+// Arming cannot fail for the caller. Tasks that could not be armed are counted, and the sweep finds them.
 func (t *Timer) Place(tasks ...task.Task) {
 	now := t.cfg.Now()
-	var parts []*arming
+	var parts []*armCall
 	var silent []task.Task
 	t.mu.Lock()
 	for i := range tasks {
-		l := t.lines[tasks[i].BizType]
-		if l == nil || tasks[i].ActionTime.After(l.armUntil(now)) {
+		bt := t.bizTimers[tasks[i].BizType]
+		if bt == nil || tasks[i].ActionTime.After(bt.armUntil(now)) {
 			continue
 		}
-		switch s := t.slotOf(l, tasks[i].JobID); {
-		case !s.served():
-			// The scan engine has it now, and the slot is filled when Redis is back.
-			t.missed(s)
-			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+		switch s := t.slotOf(bt, tasks[i].JobID); {
+		case !s.isServed():
+			// The scan engine serves the slot now, and it is filled when Redis is back.
+			t.recordUnarmed(s)
+			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		case s.server.isSilent(now):
 			silent = append(silent, tasks[i])
 		default:
@@ -54,15 +52,15 @@ func (t *Timer) Place(tasks ...task.Task) {
 	}
 	t.mu.Unlock()
 	if len(silent) > 0 {
-		t.unarmed(silent)
+		t.reportUnarmed(silent)
 	}
-	done := t.addArming(parts)
+	done := t.queueArms(parts)
 	if done == nil {
 		return
 	}
 	armed := make(chan struct{})
 	go func() { done.Wait(); close(armed) }()
-	timer := time.NewTimer(armPatience)
+	timer := time.NewTimer(armTimeout)
 	defer timer.Stop()
 	select {
 	case <-armed:
@@ -70,30 +68,30 @@ func (t *Timer) Place(tasks ...task.Task) {
 	}
 }
 
-// slotOf is the slot that a task belongs into.
-func (t *Timer) slotOf(l *line, jobID uint64) *slotState {
+// slotOf returns the slot of a task.
+func (t *Timer) slotOf(bt *bizTimer, jobID uint64) *slotState {
 	shard, _ := t.cfg.Layout.ShardOf(jobID)
-	return &l.slots[t.cfg.Layout.Partition(shard)]
+	return &bt.slots[t.cfg.Layout.Partition(shard)]
 }
 
-// addPart adds a task to the arming at its server.
-func addPart(parts []*arming, srv *server, row task.Task) []*arming {
-	i := slices.IndexFunc(parts, func(a *arming) bool { return a.server == srv })
+// addPart adds a task to the armCall of its server.
+func addPart(parts []*armCall, srv *server, row task.Task) []*armCall {
+	i := slices.IndexFunc(parts, func(a *armCall) bool { return a.server == srv })
 	if i < 0 {
-		i, parts = len(parts), append(parts, &arming{server: srv})
+		i, parts = len(parts), append(parts, &armCall{server: srv})
 	}
 	parts[i].tasks = append(parts[i].tasks, row)
 	return parts
 }
 
-// addArming queues tasks to be armed, as far as there is room at their servers. It
-// answers what is done when they are; nil: there is nothing to wait for.
-func (t *Timer) addArming(parts []*arming) (done *sync.WaitGroup) {
+// queueArms queues tasks to be armed, unless too many are pending at their server. done ends when all are
+// armed; it is nil if none was queued.
+func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 	for _, a := range parts {
 		n := int64(len(a.tasks))
-		if a.server.arming.Add(n) > maxArming && n < maxArming {
-			a.server.arming.Add(-n)
-			t.unarmed(a.tasks)
+		if a.server.armingTasks.Add(n) > maxArming && n < maxArming {
+			a.server.armingTasks.Add(-n)
+			t.reportUnarmed(a.tasks)
 			continue
 		}
 		if done == nil {
@@ -106,93 +104,93 @@ func (t *Timer) addArming(parts []*arming) (done *sync.WaitGroup) {
 	return done
 }
 
-// unarmed notes that tasks were stored and not armed, and tells their owners, who can help them.
-func (t *Timer) unarmed(tasks []task.Task) {
+// reportUnarmed records that tasks were stored and not armed, and notifies their owners, which can arm them.
+func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
-		if l := t.lines[tasks[i].BizType]; l != nil {
-			t.missed(t.slotOf(l, tasks[i].JobID))
-			t.cfg.Observer.ArmFailed(l.BizType.BizType, 1)
+		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
+			t.recordUnarmed(t.slotOf(bt, tasks[i].JobID))
+			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
 	}
 	t.mu.Unlock()
 	t.cfg.Nodes.Notify(tasks...)
 }
 
-// flushArms arms the tasks of many callers in one pipeline.
-func (t *Timer) flushArms(srv *server, batch []*arming) {
-	b := t.gather(batch)
+// flushArms arms the tasks of many calls in one pipeline.
+func (t *Timer) flushArms(srv *server, batch []*armCall) {
+	b := t.groupBySlot(batch)
 	began := t.cfg.Now()
 	answers := t.slots.Arm(context.Background(), b.list)
-	t.armed(srv, b, answers, began)
-	if unarmed := b.unarmed(answers); len(unarmed) > 0 {
-		t.unarmed(unarmed)
+	t.recordArmed(srv, b, answers, began)
+	if unarmed := b.failedTasks(answers); len(unarmed) > 0 {
+		t.reportUnarmed(unarmed)
 	}
 	for _, a := range batch {
-		srv.arming.Add(-int64(len(a.tasks)))
+		srv.armingTasks.Add(-int64(len(a.tasks)))
 		a.done.Done()
 	}
 }
 
-// armingBatch is the tasks of many callers by their slots.
-type armingBatch struct {
-	list   []slots.Arming
-	states []*slotState   // of list
-	rows   [][]*task.Task // of list
+// armBatch has the tasks of many calls by slot.
+type armBatch struct {
+	list   []slots.ArmRequest
+	states []*slotState   // by index of list
+	rows   [][]*task.Task // by index of list
 }
 
-// gather sorts tasks by their slots.
-func (t *Timer) gather(batch []*arming) armingBatch {
-	var b armingBatch
+// groupBySlot groups tasks by slot.
+func (t *Timer) groupBySlot(batch []*armCall) armBatch {
+	var b armBatch
 	index := make(map[*slotState]int)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range batch {
 		for i := range a.tasks {
 			row := &a.tasks[i]
-			l := t.lines[row.BizType]
-			if l == nil {
-				continue // the type was switched meanwhile: the scan engine finds it
+			bt := t.bizTimers[row.BizType]
+			if bt == nil {
+				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
-			s := t.slotOf(l, row.JobID)
+			s := t.slotOf(bt, row.JobID)
 			n, ok := index[s]
 			if !ok {
 				n = len(b.list)
 				index[s] = n
-				b.list, b.states, b.rows = append(b.list, slots.Arming{Slot: s.slot}), append(b.states, s), append(b.rows, nil)
+				b.list, b.states, b.rows = append(b.list, slots.ArmRequest{Slot: s.slot}), append(b.states, s), append(b.rows, nil)
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
-			if h := s.held[row.JobID]; h.claims > 0 {
-				h.changed = true
-				s.held[row.JobID] = h
+			if h := s.inflight[row.JobID]; h.claims > 0 {
+				h.rearmed = true
+				s.inflight[row.JobID] = h
 			}
 		}
 	}
 	return b
 }
 
-// armed notes how arming went.
-func (t *Timer) armed(srv *server, b armingBatch, answers []slots.Armed, began time.Time) {
+// recordArmed records the results of arming.
+func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	answered, failed := len(answers) == 0, error(nil)
 	for i, a := range answers {
 		answered = answered || slots.IsAnswer(a.Err)
-		t.wrote(srv, a.Err)
+		t.recordWrite(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
 			t.cfg.Logger.Debug("tasks not armed; the sweep finds them", "topic", b.list[i].Slot.Topic, "partition", b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
 			continue
 		}
 		for _, m := range b.list[i].Members {
-			t.sooner(b.states[i], m.At)
+			t.advanceHead(b.states[i], m.At)
 		}
 	}
-	t.judge(srv, began, answered, failed)
+	t.recordCall(srv, began, answered, failed)
 }
 
-// unarmed lists the tasks of slots that were not reached.
-func (b *armingBatch) unarmed(answers []slots.Armed) (list []task.Task) {
+// failedTasks lists the tasks whose slots could not be reached.
+func (b *armBatch) failedTasks(answers []slots.ArmResult) (list []task.Task) {
 	for i, a := range answers {
 		if a.Err == nil {
 			continue
@@ -208,53 +206,52 @@ func memberOf(row *task.Task) slots.Member {
 	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
-// Forget takes a task out of its slot, in the background, that is not pending any
-// more or was moved out of the horizon. If that fails, its claim finds it out.
+// Forget removes a task from its slot, in the background, because it is not pending any more or was moved
+// beyond the horizon. If that fails, its claim finds out.
 func (t *Timer) Forget(jobID uint64) {
 	t.mu.Lock()
-	idle := len(t.lines) == 0
+	none := len(t.bizTimers) == 0
 	t.mu.Unlock()
-	if !idle {
-		t.gone.Add(jobID)
+	if !none {
+		t.removals.Add(jobID)
 	}
 }
 
-// flushGone reads the rows first: they say which slot it is, and that nobody
-// brought the task back to life meanwhile. Who did may have armed it before a flush
-// ahead of this one took it out, so it is armed again.
-func (t *Timer) flushGone(batch []uint64) {
+// flushRemovals reads the rows first. They show the slot of a task, and whether it is pending again. In that
+// case it may have been armed before this removal, so it is armed again.
+func (t *Timer) flushRemovals(batch []uint64) {
 	// After an error these are the rows of the databases that answered.
 	rows, _ := t.cfg.Store.Load(context.Background(), batch)
 	now := t.cfg.Now()
-	bySlot := make(map[slots.Slot]*slots.Settling)
-	var again []*arming
+	bySlot := make(map[slots.Slot]*slots.SettleRequest)
+	var again []*armCall
 	t.mu.Lock()
 	for i := range rows {
-		l := t.lines[rows[i].BizType]
-		if l == nil {
+		bt := t.bizTimers[rows[i].BizType]
+		if bt == nil {
 			continue
 		}
-		s := t.slotOf(l, rows[i].JobID)
-		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(l.armUntil(now)) {
-			if s.served() { // else it is filled when it is
+		s := t.slotOf(bt, rows[i].JobID)
+		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(bt.armUntil(now)) {
+			if s.isServed() { // otherwise it is filled once it is served
 				again = addPart(again, s.server, rows[i])
 			}
 			continue
 		}
 		if s.server.isSilent(now) {
-			continue // its claim finds it out
+			continue // the claim of the task finds out
 		}
 		slot := s.slot
 		if bySlot[slot] == nil {
-			bySlot[slot] = &slots.Settling{Slot: slot}
+			bySlot[slot] = &slots.SettleRequest{Slot: slot}
 		}
 		bySlot[slot].Done = append(bySlot[slot].Done, rows[i].JobID)
 	}
 	t.mu.Unlock()
-	list := make([]slots.Settling, 0, len(bySlot))
+	list := make([]slots.SettleRequest, 0, len(bySlot))
 	for _, s := range bySlot {
 		list = append(list, *s)
 	}
 	t.slots.Settle(context.Background(), list)
-	t.addArming(again)
+	t.queueArms(again)
 }

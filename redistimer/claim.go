@@ -12,16 +12,16 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// claim is a task that was claimed and whose row is to be loaded.
+// claim is a claimed task whose row must be loaded.
 type claim struct {
-	line   *line
-	biz    *BizType // when it was claimed
-	slot   *slotState
-	member slots.Member
+	bizTimer *bizTimer
+	biz      *BizType // at the time of the claim
+	slot     *slotState
+	member   slots.Member
 }
 
-// rounds claims whatever is about to be due, in one pipeline for all slots of a
-// server, and sleeps until the nearest head.
+// rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
+// the next head is due.
 func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
@@ -32,7 +32,7 @@ func (t *Timer) rounds(ctx context.Context) error {
 		}
 		timer := time.NewTimer(max(wait, 100*time.Microsecond))
 		select {
-		case <-t.ring:
+		case <-t.replan:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -41,128 +41,128 @@ func (t *Timer) rounds(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// round asks the slots of one server and hands on what it got.
+// round polls the slots of one server and loads the tasks that it claimed.
 func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
-	// The end of ctx does not cut off a claim on its way: what it takes must be known.
+	// The end of ctx must not interrupt a claim, or its tasks would be unknown.
 	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
-	loads := t.take(r, answers, start, now)
+	loads := t.applyAnswers(r, answers, start, now)
 	t.load(loads)
-	t.recover(r.asks)
+	t.recover(r.slots)
 
 	t.mu.Lock()
-	t.end(r)
+	t.endRound(r)
 	t.mu.Unlock()
-	ring(t.ring)
+	signal(t.replan)
 }
 
-// end notes that a round is over, its recovery as well: its slots may be asked again. The lock is held.
-func (t *Timer) end(r round) {
-	r.server.asking = false
-	for _, a := range r.asks {
-		a.slot.asking = false
-		a.slot.group.changed()
+// endRound allows the slots of a round to be polled again, after its recovery. The lock is held.
+func (t *Timer) endRound(r round) {
+	r.server.inRound = false
+	for _, a := range r.slots {
+		a.slot.inRound = false
+		a.slot.group.planAgain()
 	}
-	t.calmer()
+	t.notifyIdle()
 }
 
-// take notes what the slots of a round have answered, and lists the tasks whose
-// rows are to be loaded.
-func (t *Timer) take(r round, answers []slots.Claimed, start, now time.Time) (loads []claim) {
+// applyAnswers records the answers of a round, and returns the claims to load.
+func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now time.Time) (loads []claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.noticeNew(r.server, answers)
+	t.detectRestart(r.server, answers)
 	answered, failure := false, error(nil)
 	for i := range answers {
-		a, s := &answers[i], r.asks[i].slot
-		s.noteSeen(now)
+		a, s := &answers[i], r.slots[i].slot
+		s.recordPoll(now)
 		answered = answered || slots.IsAnswer(a.Err)
-		t.wrote(r.server, a.Err)
-		if a.Err != nil || r.server.refuses != nil {
-			t.failed(s, start)
+		t.recordWrite(r.server, a.Err)
+		if a.Err != nil || r.server.writeErr != nil {
+			t.recordUnreachable(s, start)
 		} else {
-			t.reached(s)
+			t.recordReachable(s)
 		}
 		if a.Err != nil {
 			failure = a.Err
 			continue
 		}
-		loads = t.takeSlot(r.asks[i], r.claims[i], a, start, now, loads)
+		loads = t.applySlotAnswer(r.slots[i], r.claims[i], a, start, now, loads)
 	}
-	noteCrowds(r, answers, now)
-	t.judge(r.server, start, answered, failure)
+	recordBacklogs(r, answers, now)
+	t.recordCall(r.server, start, answered, failure)
 	return loads
 }
 
-// noteSeen notes that a slot was asked. Looks are spread out: one that finds Redis flushed or gone is never far.
-func (s *slotState) noteSeen(now time.Time) {
-	if s.look = false; s.seen.IsZero() {
-		now = now.Add(-rand.N(poll))
+// recordPoll records that the slot was polled. The first polls are spread over time, so that one that notices a
+// lost Redis always comes soon.
+func (s *slotState) recordPoll(now time.Time) {
+	if s.pollNow = false; s.lastPoll.IsZero() {
+		now = now.Add(-rand.N(pollEvery))
 	}
-	s.seen = now
+	s.lastPoll = now
 }
 
-// takeSlot notes what one slot has answered, and adds the tasks that were claimed there to loads. The lock is held.
-func (t *Timer) takeSlot(from asked, claimed slots.Claiming, a *slots.Claimed, start, now time.Time, loads []claim) []claim {
-	l, s := from.group.line, from.slot
+// applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
+func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, start, now time.Time, loads []claim) []claim {
+	bt, s := from.group.bizTimer, from.slot
 	s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-	t.looked(l, s, claimed, a, now)
+	t.applyMarker(bt, s, claimed, a, now)
 	if s.foreign {
-		s.next = time.Time{} // what is due there is not ours
+		s.head = time.Time{} // the tasks in the slot belong to another store
 		return loads
 	}
-	s.next = a.Next
-	if !s.heard.IsZero() && (s.next.IsZero() || s.heard.Before(s.next)) {
-		s.next = s.heard
+	s.head = a.Next
+	if !s.announcedHead.IsZero() && (s.head.IsZero() || s.announcedHead.Before(s.head)) {
+		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.hold(l, s, m.JobID) {
-			loads = append(loads, claim{l, l.BizType, s, m})
+		if t.addInflight(bt, s, m.JobID) {
+			loads = append(loads, claim{bt, bt.BizType, s, m})
 		}
 	}
-	// More claims than we know of: the call that made them was given up, and
-	// reached Redis all the same. (Or some were settled since: then none is found.)
-	if a.Claims <= len(s.held) {
-		s.orphans = time.Time{}
+	// Redis has more claims than this node knows: an earlier call that timed out here has reached Redis. (Or
+	// some claims were settled since the answer. Then no orphan is found.)
+	if a.Claims <= len(s.inflight) {
+		s.orphansBefore = time.Time{}
 	} else {
-		s.look = true // once more
-		if now.Sub(s.counted) >= poll {
-			s.counted = now
-			t.orphaned(s)
+		s.pollNow = true // check once more
+		if now.Sub(s.lastOrphanCount) >= pollEvery {
+			s.lastOrphanCount = now
+			t.markOrphans(s)
 		}
 	}
-	switch isQuiet := s.quiet(now); {
+	switch isQuiet := s.isQuiet(now); {
 	case isQuiet && a.Claims == 0:
-		s.marker = "" // it ends
-	case !isQuiet && s.marker == "" && s.repair == "":
-		s.group.repairs = true
-		ring(t.repairs)
+		s.marker = "" // the marker expires
+	case !isQuiet && s.marker == "" && s.repairReason == "":
+		s.group.needsRepair = true
+		signal(t.repairNeeded)
 	}
 	return loads
 }
 
-// noteCrowds learns from a round which groups have a backlog. The slots of a group are side by side in a round.
-func noteCrowds(r round, answers []slots.Claimed, now time.Time) {
+// recordBacklogs records which groups have a backlog. The slots of a group are adjacent in a round.
+func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 	for i := 0; i < len(answers); {
-		g, asked, got := r.asks[i].group, 0, 0
-		for ; i < len(answers) && r.asks[i].group == g; i++ {
+		g, slotsClaimed, tasksClaimed := r.slots[i].group, 0, 0
+		for ; i < len(answers) && r.slots[i].group == g; i++ {
 			if answers[i].Err == nil && r.claims[i].Limit > 0 {
-				asked++
-				got += len(answers[i].Members)
+				slotsClaimed++
+				tasksClaimed += len(answers[i].Members)
 			}
 		}
-		if asked == 0 {
+		if slotsClaimed == 0 {
 			continue
 		}
-		if g.dense = got/asked >= minClaim/2; !g.dense {
-			g.sparse = now
+		if g.backlogged = tasksClaimed/slotsClaimed >= minClaim/2; !g.backlogged {
+			g.lastSparse = now
 		}
 	}
 }
 
-// load has the rows of claimed tasks read: one statement a database.
+// load reads the rows of claimed tasks, by one statement per database.
 func (t *Timer) load(claims []claim) {
 	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.slot.slot.Partition, b.slot.slot.Partition) })
 	for len(claims) > 0 {
@@ -176,62 +176,61 @@ func (t *Timer) load(claims []claim) {
 	}
 }
 
-// lost asks for a repair of all slots of a business type, one of which had no marker; of all slots of a server, if
-// that was a guard. The lock is held.
-func (t *Timer) lost(l *line, s *slotState) {
-	for p := range l.slots {
-		l.slots[p].lose()
+// markTypeLost marks all slots of a business type as lost, because one of them had no marker. If that one is a
+// guard, it marks all slots of its server. The lock is held.
+func (t *Timer) markTypeLost(bt *bizTimer, s *slotState) {
+	for p := range bt.slots {
+		bt.slots[p].markLost()
 	}
 	if s.guard {
-		s.server.each((*slotState).lose)
+		s.server.each((*slotState).markLost)
 	}
-	ring(t.repairs)
+	signal(t.repairNeeded)
 }
 
-// lose notes that Redis may lack anything of a slot. The lock is held.
-func (s *slotState) lose() {
-	if s.owned() && !s.foreign {
-		s.marker, s.covered, s.repair, s.group.repairs = "", time.Time{}, ReasonLost, true
+// markLost records that Redis may lack any task of the slot. The lock is held.
+func (s *slotState) markLost() {
+	if s.isOwned() && !s.foreign {
+		s.marker, s.covered, s.repairReason, s.group.needsRepair = "", time.Time{}, ReasonLost, true
 	}
 }
 
-// hold takes a claimed task into our hands. It answers false if it was there
-// already: Redis had lost the claim, and the slot was filled again. The lock is
-// held.
-func (t *Timer) hold(l *line, s *slotState, jobID uint64) bool {
-	h := s.held[jobID]
+// addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
+// claim, and the slot was filled again. The lock is held.
+func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64) bool {
+	h := s.inflight[jobID]
 	if h.claims > h.settling {
 		return false
 	}
 	h.claims++
-	if s.held == nil {
-		s.held = make(map[uint64]holding)
+	if s.inflight == nil {
+		s.inflight = make(map[uint64]inflightTask)
 	}
-	s.held[jobID] = h
-	s.inHand++
-	l.inHand++
+	s.inflight[jobID] = h
+	s.inflightClaims++
+	bt.inflight++
 	return true
 }
 
-// letGo takes a settled task out of our hands. The lock is held.
-func (t *Timer) letGo(l *line, s *slotState, jobID uint64) {
-	h := s.held[jobID]
+// removeInflight removes a settled task. The lock is held.
+func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
+	h := s.inflight[jobID]
 	h.claims--
 	h.settling--
-	if s.held[jobID] = h; h.claims == 0 {
-		delete(s.held, jobID)
-		if h.changed {
-			t.gone.Add(jobID)
+	if s.inflight[jobID] = h; h.claims == 0 {
+		delete(s.inflight, jobID)
+		if h.rearmed {
+			t.removals.Add(jobID)
 		}
 	}
-	s.inHand--
-	l.inHand--
-	if l.inHand < maxInHand*3/4 || l.inHand == 0 {
-		ring(t.ring)
+	s.inflightClaims--
+	bt.inflight--
+	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
+		signal(t.replan)
 	}
 }
 
-// isPending tells whether a row is still to be run by this engine.
+// isPending reports whether this engine must still run the task of a row.
 func isPending(row *task.Task, b *BizType) bool {
 	return row.Status == task.Pending && row.BizType == b.ID
 }

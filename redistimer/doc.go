@@ -1,26 +1,25 @@
-// Package redistimer is the low-latency engine: a slot timer on Redis sorted
-// sets, for business types whose mode is redis.
+// Package redistimer is the redis engine: a timer with low latency on Redis sorted sets, for business types
+// whose mode is redis.
 //
-// A slot is one partition of one topic; its owner is the partition's. Ids of
-// tasks come in (armed, by any node, right after their row was committed), rows
-// of due tasks go out to the queue, each with a receipt by which the slot learns
-// what became of it:
+// A slot is the part of a topic that belongs to one partition, and the owner of the partition owns it. Any node
+// puts (arms) the id of a task into its slot right after the row was committed. The owner claims the ids that
+// are about to be due, loads their rows and offers them to the queue. A receipt reports the outcome of each
+// task back to its slot:
 //
 //	arm ──► store queue ──claim──► prepare queue ──► rows loaded ──► queue ──► run
 //	             ▲                      │                                       │
 //	             └──── release, recover ┘          settle ◄── outcome durable ◄─┘
 //
-// The consumption has two phases, as in every queue that survives its consumers
-// (claim, then settle). A claim that nobody settles is rolled back, untouched.
+// Consumption has two phases, claim and settle, as in every queue that survives the loss of its consumers. A
+// claim that is never settled is rolled back.
 //
-// Redis is an index, never the truth: it may lose everything at any moment. Each
-// slot has a marker, a lease that says up to which time it is complete; a slot
-// without our own is armed again from the store. While Redis is away, or a slot is
-// another store's, Serves says no, and the scan engine fires the tasks.
+// Redis is only an index and may lose everything at any moment. Each slot has a marker, a lease that says up to
+// which time the slot is complete. A slot without this node's marker is filled again from the store. While
+// Redis is away, or while the slot belongs to another store, Serves returns false, and the scan engine fires
+// the tasks.
 //
-// In a cluster each master has its own rounds of claims, arms and settles
-// (servers.go), so that nobody waits for the socket of another. A master that is
-// silent is left alone, and asked each second whether it answers.
+// In a cluster each Redis master has rounds of claims, arms and settles of its own (servers.go), so a slow
+// master does not delay the others. A master that does not answer gets no calls except one ping a second.
 //
-// It refuses to know what a run is, and never writes to the store.
+// The package does not run tasks and never writes to the store.
 package redistimer

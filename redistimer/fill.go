@@ -14,50 +14,50 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// filling is slots of one partition to be filled: a guard alone, or others that lack the same.
-type filling struct {
+// fillJob fills slots of one partition: a guard alone, or others that lack the same span.
+type fillJob struct {
 	span
 	guard   bool
 	targets []target
-	failed  error // why it was not filled
+	err     error // why it failed
 }
 
-// span is what slots lack.
+// span is what the slots of a job lack.
 type span struct {
 	partition int
 	server    *server
 	reason    string
-	from      time.Time // the rows up to then are there
+	from      time.Time // rows up to then are in the slot
 	until     time.Time
-	missed    bool // tasks were not armed since the marker was written
-	check     bool // only the head that vanished is looked for, in from and until
+	unarmed   bool // some tasks were never armed since the marker was written
+	check     bool // only look for the missing head between from and until
 }
 
 type target struct {
-	biz  *BizType // when its slot was found to lack something
+	biz  *BizType // when the job was made
 	slot *slotState
 }
 
 const (
-	// maxChecks is how many vanished heads are looked for at a time: most were cancelled.
+	// maxChecks limits how many missing heads are checked at once. Most of them were cancelled.
 	maxChecks = 4
-	// clockSlack is how far clocks of nodes may differ without a word.
+	// clockSlack is the difference between the clocks of nodes up to which no warning is logged.
 	clockSlack = time.Second
 )
 
-// checkEvery is how often the slots of a group are looked through that nothing has happened to.
+// checkEvery is the interval at which the slots of a group without events are checked.
 const checkEvery = 10 * time.Second
 
-// broken lists the slots to fill now, and those that are quiet no more and have no marker yet.
-func (t *Timer) broken() (list []filling, unmarked []*slotState) {
+// findRepairs returns the fills to make now, and the slots that are not quiet any more and need a marker.
+func (t *Timer) findRepairs() (list []fillJob, unmarked []*slotState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := survey{timer: t, now: t.cfg.Now(), together: make(map[span]int)}
 	for _, srv := range t.servers {
 		for _, g := range srv.groups {
-			ago, step := v.now.Sub(g.checked), g.line.step()
-			if g.repairs || ago >= checkEvery || step > 0 && ago >= step || ago < 0 {
-				g.repairs, g.checked = false, v.now
+			ago, step := v.now.Sub(g.repairsChecked), g.bizTimer.step()
+			if g.needsRepair || ago >= checkEvery || step > 0 && ago >= step || ago < 0 {
+				g.needsRepair, g.repairsChecked = false, v.now
 				for _, s := range g.slots {
 					v.check(g, s)
 				}
@@ -67,131 +67,131 @@ func (t *Timer) broken() (list []filling, unmarked []*slotState) {
 	return v.list, v.unmarked
 }
 
-// survey looks slots through. The Timer's lock is held.
+// survey collects repairs. The Timer's lock is held.
 type survey struct {
 	timer    *Timer
 	now      time.Time
-	list     []filling
-	together map[span]int // index in list
+	list     []fillJob
+	together map[span]int // indexes in list
 	unmarked []*slotState
-	checks   int // heads that vanished in list
+	checks   int // number of missing heads in list
 }
 
-// check finds out what a slot of a group lacks.
+// check finds out what a slot lacks.
 func (v *survey) check(g *group, s *slotState) {
-	if !s.owned() || s.foreign {
+	if !s.isOwned() || s.foreign {
 		return
 	}
-	if !s.failing.IsZero() || !s.answered && (s.guard || !s.server.known) {
-		g.repairs = g.repairs || s.repair != "" // once it is in reach
+	if !s.unreachableSince.IsZero() || !s.answered && (s.guard || !s.server.hasAnswered) {
+		g.needsRepair = g.needsRepair || s.repairReason != "" // repaired once it is reachable
 		return
 	}
-	until := g.line.coverUntil(v.now)
-	v.timer.clamp(s, until)
-	if s.repair == "" && !s.covered.IsZero() && until.Sub(s.covered) >= g.line.step() && until.After(s.covered) {
-		s.repair = ReasonHorizon
+	until := g.bizTimer.coverUntil(v.now)
+	v.timer.clampCovered(s, until)
+	if s.repairReason == "" && !s.covered.IsZero() && until.Sub(s.covered) >= g.bizTimer.step() && until.After(s.covered) {
+		s.repairReason = ReasonHorizon
 	}
 	switch {
-	case s.repair != "":
-		v.add(g, s, span{s.slot.Partition, s.server, s.repair, s.covered, until, s.missed, false})
-		s.repair, s.missed, s.vanished = "", false, time.Time{} // who asks again while it is filled is heard
-	case !s.vanished.IsZero() && v.checks == maxChecks:
-		g.repairs = true // the next time
-	case !s.vanished.IsZero():
+	case s.repairReason != "":
+		v.add(g, s, span{s.slot.Partition, s.server, s.repairReason, s.covered, until, s.unarmed, false})
+		s.repairReason, s.unarmed, s.vanishedHead = "", false, time.Time{} // a request during the fill sets them again
+	case !s.vanishedHead.IsZero() && v.checks == maxChecks:
+		g.needsRepair = true // check it next time
+	case !s.vanishedHead.IsZero():
 		v.checks++
-		v.add(g, s, span{s.slot.Partition, s.server, ReasonLost, s.vanished.Add(-time.Millisecond), s.vanished, false, true})
-		s.vanished = time.Time{}
-	case s.marker == "" && s.answered && !s.covered.IsZero() && !s.quiet(v.now):
+		v.add(g, s, span{s.slot.Partition, s.server, ReasonLost, s.vanishedHead.Add(-time.Millisecond), s.vanishedHead, false, true})
+		s.vanishedHead = time.Time{}
+	case s.marker == "" && s.answered && !s.covered.IsZero() && !s.isQuiet(v.now):
 		v.unmarked = append(v.unmarked, s)
 	}
 }
 
-// add lists a slot that lacks something, together with others that lack the same.
+// add adds a fill of the slot, together with other slots that lack the same span.
 func (v *survey) add(g *group, s *slotState, lack span) {
-	one := target{g.line.BizType, s}
+	one := target{g.bizTimer.BizType, s}
 	if s.guard || lack.check {
-		v.list = append(v.list, filling{span: lack, guard: s.guard, targets: []target{one}})
+		v.list = append(v.list, fillJob{span: lack, guard: s.guard, targets: []target{one}})
 		return
 	}
 	i, ok := v.together[lack]
 	if !ok {
 		i = len(v.list)
-		v.together[lack], v.list = i, append(v.list, filling{span: lack})
+		v.together[lack], v.list = i, append(v.list, fillJob{span: lack})
 	}
 	v.list[i].targets = append(v.list[i].targets, one)
 }
 
-// clamp forgets what was covered beyond the horizon: the clock was ahead, here or on the
-// node before us, and nothing would be filled until it gets there again. The lock is held.
-func (t *Timer) clamp(s *slotState, until time.Time) {
+// clampCovered limits covered to the horizon. It was beyond if the clock was ahead, here or on the previous
+// owner, and the slot would not be filled until the clock gets there again. The lock is held.
+func (t *Timer) clampCovered(s *slotState, until time.Time) {
 	ahead := s.covered.Sub(until)
 	if ahead <= 0 {
 		return
 	}
 	s.covered = until
-	if ahead > clockSlack && !t.clockTold {
-		t.clockTold = true
+	if ahead > clockSlack && !t.clockWarned {
+		t.clockWarned = true
 		t.cfg.Logger.Warn("the clock was ahead, here or on another node; check its time service", "ahead", ahead.Round(time.Millisecond))
 	}
 }
 
-// soon is the part of a lost slot that is filled first, in all slots.
-const soon = 30 * time.Second
+// fillFirst is the time ahead that is filled first, in all lost slots.
+const fillFirst = 30 * time.Second
 
-// unfilledEvery is how often it is told that slots cannot be filled.
+// unfilledEvery is the interval at which unfilled slots are logged.
 const unfilledEvery = 10 * time.Second
 
-// fillers is how many slots are filled at the same time.
-const fillers = 4
+// parallelFills is the number of jobs that run at the same time.
+const parallelFills = 4
 
 var (
 	errNotRead    = errors.New("the database could not be read")
 	errNotReached = errors.New("redis does not answer")
 )
 
-// fillAll fills slots: what is due soon in all of them, then the rest.
-func (t *Timer) fillAll(ctx context.Context, list []filling) {
-	near := t.cfg.Now().Add(soon)
-	t.fillEach(list, func(f *filling) error { return t.fillSoon(ctx, f, near) })
-	t.fillEach(list, func(f *filling) error { return t.fillRest(ctx, f) })
+// fillAll runs jobs: first the tasks that are due within fillFirst in all slots, then the rest.
+func (t *Timer) fillAll(ctx context.Context, list []fillJob) {
+	near := t.cfg.Now().Add(fillFirst)
+	t.fillEach(list, func(f *fillJob) error { return t.fillSoon(ctx, f, near) })
+	t.fillEach(list, func(f *fillJob) error { return t.fillRest(ctx, f) })
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	unfilled, why := 0, error(nil)
 	for i := range list {
 		f := &list[i]
-		if f.failed == nil {
+		if f.err == nil {
 			continue
 		}
-		f.again()
-		if !errors.Is(f.failed, errLostAgain) {
-			if unfilled += len(f.targets); why == nil || f.failed != errNotRead {
-				why = f.failed
+		f.scheduleRetry()
+		if !errors.Is(f.err, errLostAgain) {
+			if unfilled += len(f.targets); why == nil || f.err != errNotRead {
+				why = f.err
 			}
 		}
 	}
-	if now := t.cfg.Now(); unfilled > 0 && ctx.Err() == nil && now.Sub(t.unfilled) >= unfilledEvery {
-		t.unfilled = now
+	if now := t.cfg.Now(); unfilled > 0 && ctx.Err() == nil && now.Sub(t.unfilledLogged) >= unfilledEvery {
+		t.unfilledLogged = now
 		t.cfg.Logger.Warn("slots not filled from the store yet", "slots", unfilled, "error", why)
 	}
 }
 
-// fillEach does a step of filling for all that have not failed, some at a time.
-func (t *Timer) fillEach(list []filling, step func(*filling) error) {
+// fillEach runs a step of all jobs that have not failed, some at a time.
+func (t *Timer) fillEach(list []fillJob, step func(*fillJob) error) {
 	var g errgroup.Group
-	g.SetLimit(fillers)
+	g.SetLimit(parallelFills)
 	for i := range list {
 		f := &list[i]
-		if f.failed == nil && t.isFailing(f) {
-			f.failed = errNotReached
+		if f.err == nil && t.isFailing(f) {
+			f.err = errNotReached
 		}
-		if f.failed != nil {
+		if f.err != nil {
 			continue
 		}
 		g.Go(func() error {
-			// If the database hangs, each would take a filler for the whole time-out.
-			if f.failed = errNotRead; t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(f.partition)) {
-				f.failed = step(f)
+			// If the database hangs, each job would occupy a goroutine for the whole time-out.
+			if f.err = errNotRead; t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(f.partition)) {
+				f.err = step(f)
 			}
 			return nil
 		})
@@ -199,31 +199,31 @@ func (t *Timer) fillEach(list []filling, step func(*filling) error) {
 	_ = g.Wait()
 }
 
-func (t *Timer) isFailing(f *filling) bool {
+func (t *Timer) isFailing(f *fillJob) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.failing.IsZero() })
+	return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.unreachableSince.IsZero() })
 }
 
-// again has slots filled again whose filling failed. The Timer's lock is held.
-func (f *filling) again() {
-	if errors.Is(f.failed, errMarkerGone) {
-		f.server.each((*slotState).lose) // and what was filled meanwhile, too
+// scheduleRetry requests another fill of the slots whose job failed. The Timer's lock is held.
+func (f *fillJob) scheduleRetry() {
+	if errors.Is(f.err, errMarkerGone) {
+		f.server.each((*slotState).markLost) // including those that were filled meanwhile
 	}
 	for _, one := range f.targets {
-		one.slot.missed, one.slot.group.repairs = one.slot.missed || f.missed, true
+		one.slot.unarmed, one.slot.group.needsRepair = one.slot.unarmed || f.unarmed, true
 		switch {
-		case errors.Is(f.failed, errLostAgain):
-			one.slot.lose()
-		case one.slot.repair == "":
-			one.slot.repair = f.reason
+		case errors.Is(f.err, errLostAgain):
+			one.slot.markLost()
+		case one.slot.repairReason == "":
+			one.slot.repairReason = f.reason
 		}
 	}
 }
 
-// fillSoon fills a lost slot with what is due soon. A slot that still is as we left it,
-// or that its owner has just handed over, has the rest.
-func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error {
+// fillSoon fills a lost slot with the tasks that are due before near. If its marker can be trusted, because it
+// is ours or its previous owner has just handed the slot over, the later tasks are there.
+func (t *Timer) fillSoon(ctx context.Context, f *fillJob, near time.Time) error {
 	if f.reason != ReasonLost || f.check {
 		return nil
 	}
@@ -235,12 +235,12 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	if err != nil {
 		return err
 	}
-	m, complete := t.believes(s, text)
-	switch complete = complete && !f.missed; {
+	m, complete := t.trustsMarker(s, text)
+	switch complete = complete && !f.unarmed; {
 	case !complete:
-		err = t.mark(ctx, s, "", t.marker(stateFilling, time.Time{}))
+		err = t.mark(ctx, s, "", t.newMarker(stateFilling, time.Time{}))
 	case m.state == stateHanded:
-		err = t.mark(ctx, s, text, t.marker(stateServing, m.covered))
+		err = t.mark(ctx, s, text, t.newMarker(stateServing, m.covered))
 	}
 	if err != nil {
 		return err
@@ -262,9 +262,9 @@ func (t *Timer) fillSoon(ctx context.Context, f *filling, near time.Time) error 
 	return nil
 }
 
-// fillSoonTogether is fillSoon of slots that are no guards. One that its owner has just handed over, or that is quiet and
-// as we left it, has the rest.
-func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time) error {
+// fillSoonTogether is fillSoon for slots that are not guards. A quiet slot without a marker has its later
+// tasks, too.
+func (t *Timer) fillSoonTogether(ctx context.Context, f *fillJob, near time.Time) error {
 	list := make([]slots.Slot, len(f.targets))
 	for i, one := range f.targets {
 		list[i] = one.slot.slot
@@ -284,24 +284,24 @@ func (t *Timer) fillSoonTogether(ctx context.Context, f *filling, near time.Time
 	var rest []target
 	for i, one := range f.targets {
 		s := one.slot
-		m, complete := t.believes(s, texts[i])
+		m, complete := t.trustsMarker(s, texts[i])
 		t.mu.Lock()
 		if isQuiet := texts[i] == "" && s.marker == "" && !s.covered.IsZero(); isQuiet {
 			m.covered, complete = s.covered, true
 		} else if complete {
-			s.look = true // what is in it is not known here
-			s.group.changed()
+			s.pollNow = true // this node does not know its head
+			s.group.planAgain()
 		}
-		switch complete = complete && !f.missed; {
+		switch complete = complete && !f.unarmed; {
 		case !complete:
 			rest = append(rest, one)
-		case s.repair == "" && s.owned():
+		case s.repairReason == "" && s.isOwned():
 			s.covered = latest(m.covered, until)
 		}
 		t.mu.Unlock()
 	}
 	f.targets = rest
-	ring(t.ring)
+	signal(t.replan)
 	return nil
 }
 
@@ -310,8 +310,8 @@ var (
 	errMarkerGone = fmt.Errorf("%w: its marker is gone", errLostAgain)
 )
 
-// fillRest fills a slot up to its horizon, and marks it.
-func (t *Timer) fillRest(ctx context.Context, f *filling) error {
+// fillRest fills slots up to the horizon, and marks a guard.
+func (t *Timer) fillRest(ctx context.Context, f *fillJob) error {
 	if len(f.targets) == 0 {
 		return nil
 	}
@@ -324,12 +324,12 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 	s := f.targets[0].slot
 	if f.guard {
 		t.mu.Lock()
-		again, over := s.repair != "" || !s.owned() || s.marker == "", s.marker
+		again, expect := s.repairReason != "" || !s.isOwned() || s.marker == "", s.marker
 		t.mu.Unlock()
 		if again {
 			return errLostAgain
 		}
-		if err := t.mark(ctx, s, over, t.marker(stateServing, f.until)); errors.Is(err, errLostAgain) {
+		if err := t.mark(ctx, s, expect, t.newMarker(stateServing, f.until)); errors.Is(err, errLostAgain) {
 			return errMarkerGone
 		} else if err != nil {
 			return err
@@ -338,19 +338,19 @@ func (t *Timer) fillRest(ctx context.Context, f *filling) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, one := range f.targets {
-		if one.slot.repair == "" && one.slot.owned() { // else it is filled again
+		if one.slot.repairReason == "" && one.slot.isOwned() { // otherwise it is filled again
 			one.slot.covered = f.until
 		}
 	}
 	return nil
 }
 
-// markAll marks slots that are complete, and quiet no more.
+// markAll sets the markers of complete slots that are not quiet any more.
 func (t *Timer) markAll(ctx context.Context, unmarked []*slotState) {
-	list := make([]slots.Marking, len(unmarked))
+	list := make([]slots.MarkRequest, len(unmarked))
 	t.mu.Lock()
 	for i, s := range unmarked {
-		list[i] = slots.Marking{Slot: s.slot, Value: t.marker(stateServing, s.covered), Lasts: markerLasts}
+		list[i] = slots.MarkRequest{Slot: s.slot, Value: t.newMarker(stateServing, s.covered), TTL: markerTTL}
 	}
 	t.mu.Unlock()
 	answers := t.slots.Mark(ctx, list)
@@ -358,16 +358,16 @@ func (t *Timer) markAll(ctx context.Context, unmarked []*slotState) {
 	defer t.mu.Unlock()
 	for i, a := range answers {
 		s := unmarked[i]
-		t.wrote(s.server, a.Err)
-		if a.Set && s.repair == "" && s.owned() {
-			s.marker, s.renewed = list[i].Value, t.cfg.Now()
+		t.recordWrite(s.server, a.Err)
+		if a.Set && s.repairReason == "" && s.isOwned() {
+			s.marker, s.markerRenewed = list[i].Value, t.cfg.Now()
 		}
 	}
 }
 
-// checkHead looks for the task that was at the head of a slot and vanished. If it is
-// pending still, and was not in the slot, Redis has lost the queue: it was evicted, say.
-func (t *Timer) checkHead(ctx context.Context, f *filling) error {
+// checkHead looks for the missing head of a slot. If the task is still pending and was not in the slot, Redis
+// has lost the queue, for example by eviction.
+func (t *Timer) checkHead(ctx context.Context, f *fillJob) error {
 	n, err := t.fill(ctx, f, f.from, f.until)
 	if err != nil || n == 0 {
 		return err
@@ -377,9 +377,8 @@ func (t *Timer) checkHead(ctx context.Context, f *filling) error {
 	return errLostAgain
 }
 
-// fill arms the rows of slots that are due after from, up to until, and counts those
-// that were not there.
-func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n int, err error) {
+// fill arms the rows of a job that are due after from and up to until. It returns how many were not in Redis.
+func (t *Timer) fill(ctx context.Context, f *fillJob, from, until time.Time) (n int, err error) {
 	if !from.Before(until) {
 		return 0, nil
 	}
@@ -405,12 +404,12 @@ func (t *Timer) fill(ctx context.Context, f *filling, from, until time.Time) (n 
 	}
 }
 
-// armRows arms rows of a partition in their types' slots, and counts those that were not there. Rows of other types are
-// left alone.
-func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.Arming) []slots.Armed, reason string, rows []task.Task, byType map[uint64]target) (n int, err error) {
+// armRows arms rows of a partition in the slots of their types, and returns how many were not there. It ignores
+// rows of other types.
+func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.ArmRequest) []slots.ArmResult, reason string, rows []task.Task, byType map[uint64]target) (n int, err error) {
 	index := make(map[uint64]int, len(byType))
-	var list []slots.Arming
-	var targets []target // of list
+	var list []slots.ArmRequest
+	var targets []target // by index of list
 	for i := range rows {
 		to, ok := byType[rows[i].BizType]
 		if !ok {
@@ -420,7 +419,7 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 		if !ok {
 			k = len(list)
 			index[to.biz.ID] = k
-			list, targets = append(list, slots.Arming{Slot: to.slot.slot}), append(targets, to)
+			list, targets = append(list, slots.ArmRequest{Slot: to.slot.slot}), append(targets, to)
 		}
 		list[k].Members = append(list[k].Members, memberOf(&rows[i]))
 	}
@@ -429,7 +428,7 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 	defer t.mu.Unlock()
 	for i, got := range answers {
 		to := targets[i]
-		t.wrote(to.slot.server, got.Err)
+		t.recordWrite(to.slot.server, got.Err)
 		if got.Err != nil {
 			err = got.Err
 			continue
@@ -439,26 +438,25 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 			t.cfg.Observer.Rearmed(to.biz.BizType, reason, added)
 		}
 		for _, m := range list[i].Members {
-			t.sooner(to.slot, m.At)
+			t.advanceHead(to.slot, m.At)
 		}
 	}
 	return n, err
 }
 
-// Sweep arms rows of a partition that are overdue: the safety net under everything
-// else. Redis may not know them, or may have them at a later time than a hand has given
-// the row. Rows that this engine does not serve are left alone.
+// Sweep arms overdue rows of a partition, as the last safety net. Redis may not know them, or may have a later
+// time than the row was given by SQL. Rows that this engine does not serve are ignored.
 func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	byType := make(map[uint64]target)
 	var list []task.Task
 	t.mu.Lock()
 	for i := range rows {
-		l := t.lines[rows[i].BizType]
-		if l == nil || !l.slots[partition].served() || !l.slots[partition].failing.IsZero() {
-			continue // it is filled, or scanned
+		bt := t.bizTimers[rows[i].BizType]
+		if bt == nil || !bt.slots[partition].isServed() || !bt.slots[partition].unreachableSince.IsZero() {
+			continue // the slot is filled later, or scanned
 		}
-		if _, held := l.slots[partition].held[rows[i].JobID]; !held {
-			byType[l.ID] = target{l.BizType, &l.slots[partition]}
+		if _, held := bt.slots[partition].inflight[rows[i].JobID]; !held {
+			byType[bt.ID] = target{bt.BizType, &bt.slots[partition]}
 			list = append(list, rows[i])
 		}
 	}

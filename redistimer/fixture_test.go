@@ -37,10 +37,9 @@ import (
 // layout has two databases with two partitions each.
 var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4}
 
-// center is a store and a Redis, the nodes on them, and what their tasks have
-// seen.
+// center is a store and a Redis, the nodes on them, and the runs of their tasks.
 type center struct {
-	t      judge
+	t      tester
 	addrs  []string
 	prefix string
 	slots  *slots.Slots
@@ -51,11 +50,11 @@ type center struct {
 	capacity int          // of the queues
 	storeID  string       // of all nodes
 	modeScan bool         // nodes have no type of mode redis
-	guarded  bool         // nodes have another type, whose slots are the guards
+	guarded  bool         // nodes have a second type, whose slots are the guards
 	username string       // of their connections, without a password
-	ahead    atomic.Int64 // nanoseconds that the clock of their timers is ahead
+	ahead    atomic.Int64 // nanoseconds by which the clock of their timers is ahead
 
-	// process is what a run does. It may be changed before the first node starts.
+	// process is the processor. It may be changed before the first node starts.
 	process func(ctx context.Context, t task.Task) error
 
 	mu      sync.Mutex
@@ -65,8 +64,8 @@ type center struct {
 	expired int
 }
 
-// judge is a test, or one story of it.
-type judge interface {
+// tester is a test, or one case of the model test.
+type tester interface {
 	require.TestingT
 	Helper()
 }
@@ -79,9 +78,7 @@ type run struct {
 
 const closeOrders = "close_orders"
 
-// open makes a center without nodes.
-// slotPlace gives a test a Redis: addresses, of which several are a cluster, and
-// a prefix that no other test on it has.
+// slotPlace gives a test a Redis: addresses, of which several are a cluster, and a prefix of its own.
 type slotPlace func(t testing.TB) (addrs []string, prefix string)
 
 func sharedRedis(t testing.TB) ([]string, string) {
@@ -94,7 +91,7 @@ func private(server *testrig.PrivateRedis) slotPlace {
 }
 
 func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
-	options.ReadTimeout = time.Minute // a slow machine is no fault
+	options.ReadTimeout = time.Minute // a slow machine is not a fault
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
@@ -148,23 +145,23 @@ func (c *center) types() []redistimer.BizType {
 	return []redistimer.BizType{guard, c.biz}
 }
 
-// node is a Timer with a queue, a runner and a desk.
+// node is a Timer with a queue, a runner and an intake.
 type node struct {
 	*redistimer.Timer
 	c     *center
 	desk  *intake.Desk
 	queue *queue.Queue
 	owned *ownership
-	line  *line
+	link  *link
 	store *mortal
 
-	lanes   chan []*worker.Lane
-	stop    context.CancelFunc
-	giveUp  context.CancelFunc
-	unarmed chan task.Task // what the timer could not arm
-	stopped chan error     // of the timer
-	ran     chan error     // of the runner
-	over    bool
+	lanes      chan []*worker.Lane
+	stop       context.CancelFunc
+	cancelRuns context.CancelFunc
+	unarmed    chan task.Task // tasks that the timer could not arm
+	stopped    chan error     // of the timer
+	ran        chan error     // of the runner
+	over       bool
 }
 
 // start starts a node that owns these partitions.
@@ -172,14 +169,14 @@ func (c *center) start(partitions ...int) *node {
 	c.t.Helper()
 	owned := newOwnership(partitions)
 	n := &node{
-		c: c, owned: owned, line: &line{}, store: &mortal{Store: c.store},
+		c: c, owned: owned, link: &link{}, store: &mortal{Store: c.store},
 		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Term: owned.Term}),
 		unarmed: make(chan task.Task, 1000),
 		lanes:   make(chan []*worker.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: c.addrs, Username: c.username, Password: c.username, Dialer: n.line.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
+		Addrs: c.addrs, Username: c.username, Password: c.username, Dialer: n.link.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
 	})
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
@@ -200,9 +197,9 @@ func (c *center) start(partitions ...int) *node {
 	n.lanes <- []*worker.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
 
 	ctx, stop := context.WithCancel(context.Background())
-	patience, giveUp := context.WithCancel(context.Background())
-	n.stop, n.giveUp = stop, giveUp
-	go func() { n.ran <- runner.Run(patience, n.lanes) }()
+	runCtx, cancelRuns := context.WithCancel(context.Background())
+	n.stop, n.cancelRuns = stop, cancelRuns
+	go func() { n.ran <- runner.Run(runCtx, n.lanes) }()
 	go func() { n.stopped <- n.Timer.Run(ctx) }()
 	if t, ok := c.t.(testing.TB); ok {
 		t.Cleanup(n.end)
@@ -212,50 +209,49 @@ func (c *center) start(partitions ...int) *node {
 
 func (c *center) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// engine is the one of a desk whose queue has nothing that a submit or a change brings.
+// engine sends all tasks of an intake to their slots, and none to the queue.
 type engine struct{ *redistimer.Timer }
 
 func (engine) Where(*task.Task) dispatch.Place { return dispatch.Slot }
 
-// Notify makes the node the dispatch.Nodes of its timer, which tells it of what it could not arm.
+// Notify makes the node the dispatch.Nodes of its timer.
 func (n *node) Notify(tasks ...task.Task) {
 	for _, row := range tasks {
 		n.unarmed <- row
 	}
 }
 
-// everything is all partitions.
-var everything = []int{0, 1, 2, 3}
+// allPartitions lists all partitions.
+var allPartitions = []int{0, 1, 2, 3}
 
-// end stops a node in the order of the program: what runs ends and is recorded.
+// end stops a node in the order of the program: runs end and are recorded.
 func (n *node) end() {
 	if n.over {
 		return
 	}
 	n.over = true
-	defer time.AfterFunc(patience, n.giveUp).Stop() // a test that failed may have left runs behind
+	defer time.AfterFunc(timeout, n.cancelRuns).Stop() // a failed test may have left runs behind
 	n.stop()
 	require.ErrorIs(n.c.t, <-n.stopped, context.Canceled)
 	close(n.lanes)
 	n.queue.Close()
 	err := <-n.ran
-	n.giveUp()
+	n.cancelRuns()
 	err = errors.Join(err, n.Close())
 	if !n.store.dead.Load() {
 		require.NoError(n.c.t, err)
 	}
 }
 
-// crash ends a node as if it were killed: neither the store nor Redis hears of it
-// again.
+// crash ends a node as if it were killed: it reaches neither the store nor Redis any more.
 func (n *node) crash() {
 	n.store.dead.Store(true)
-	n.line.cut()
-	n.giveUp()
+	n.link.cut()
+	n.cancelRuns()
 	n.end()
 }
 
-// run is a run of any node's.
+// run is the processor of all nodes.
 func (c *center) run(ctx context.Context, t task.Task) error {
 	now := time.Now()
 	c.mu.Lock()
@@ -273,7 +269,7 @@ func (c *center) runsOf(id uint64) []run {
 	return append([]run(nil), c.runs[id]...)
 }
 
-// submit takes in a task that is due after a delay.
+// submit submits a task that is due after a delay.
 func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	n.c.t.Helper()
 	got, err := n.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: bizID, When: intake.In(delay)})
@@ -281,16 +277,15 @@ func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	return got.Task
 }
 
-// patience bounds what must happen in a moment; the sweep would come later.
-const patience = 8 * time.Second
+// timeout bounds what must happen at once; the sweep would come later.
+const timeout = 8 * time.Second
 
 func (c *center) eventually(cond func() bool, what string, args ...any) {
 	c.t.Helper()
-	require.Eventually(c.t, cond, patience, 2*time.Millisecond, append([]any{what}, args...)...)
+	require.Eventually(c.t, cond, timeout, 2*time.Millisecond, append([]any{what}, args...)...)
 }
 
-// settled waits until a task stands so in the store, and is in no queue of its
-// slot but the dead one.
+// settled waits until a task has a status in the store, and is in no queue of its slot but the dead one.
 func (c *center) settled(id uint64, status task.Status) task.Task {
 	c.t.Helper()
 	var row task.Task
@@ -315,13 +310,13 @@ func (c *center) slot(id uint64) slots.Slot {
 	return slots.Slot{Topic: c.biz.Topic, Partition: layout.Partition(shard)}
 }
 
-// has tells where Redis has a task.
+// has reports in which queues Redis has a task.
 func (c *center) has(id uint64) (stored, prepared bool) {
 	s := c.slot(id)
 	return c.score(c.slots.StoreKey(s), id) != 0, c.score(c.slots.PrepareKey(s), id) != 0
 }
 
-// score is 0 for what is not there.
+// score returns 0 for a member that is not there.
 func (c *center) score(key string, id uint64) int64 {
 	score, err := c.redis.ZScore(context.Background(), key, fmt.Sprint(id)).Result()
 	if err == redis.Nil {
@@ -331,7 +326,7 @@ func (c *center) score(key string, id uint64) int64 {
 	return int64(score)
 }
 
-// depth is how many members the queues of all slots have.
+// depth is the number of members in the queues of all slots.
 type depth struct{ Store, Prepared, Dead int64 }
 
 func (c *center) depth() (sum depth) {
@@ -371,7 +366,7 @@ func (c *center) filled() {
 	}
 }
 
-// The center makes a quiet observer of everything.
+// The center is an observer that ignores most events.
 
 func (c *center) Submitted(task.BizType, int)                          {}
 func (c *center) Started(task.BizType, time.Duration)                  {}
@@ -398,8 +393,8 @@ func (c *center) expiredClaims() int {
 	return c.expired
 }
 
-// handedOver tells whether tasks became the scan engine's since it was last asked.
-func (n *node) handedOver() bool {
+// fellBack reports whether the scan engine took over tasks since the last call.
+func (n *node) fellBack() bool {
 	select {
 	case <-n.Watch():
 		return true
@@ -457,38 +452,38 @@ func (o *ownership) set(p int, mine bool) {
 	}
 }
 
-// line is a node's way to Redis, which a crash cuts.
-type line struct {
-	slow atomic.Int64 // nanoseconds that answers take longer, but for wake-ups
+// link is a node's connection to Redis, which a crash cuts.
+type link struct {
+	slow atomic.Int64 // nanoseconds by which answers are delayed, except wake-ups
 	// silent: nothing that is sent arrives any more, from the first command on that contains silenceAt.
 	silent    atomic.Bool
 	silenceAt atomic.Pointer[string]
 
-	held atomic.Pointer[heldBack]
+	held atomic.Pointer[heldCommand]
 
 	mu    sync.Mutex
 	dead  bool
-	to    string // "": where it is asked to
+	to    string // address to dial instead; "": none
 	conns []net.Conn
 }
 
-// heldBack is the first command with a text, on its way until it may go on.
-type heldBack struct {
+// heldCommand is the first command with a text; it is delayed until it may go on.
+type heldCommand struct {
 	text          string
 	reached, goOn chan struct{}
 }
 
-// hold holds back the next command that contains a text.
-func (l *line) hold(text string) *heldBack {
-	h := &heldBack{text, make(chan struct{}), make(chan struct{})}
+// hold delays the next command that contains a text.
+func (l *link) hold(text string) *heldCommand {
+	h := &heldCommand{text, make(chan struct{}), make(chan struct{})}
 	l.held.Store(h)
 	return h
 }
 
 var errCrashed = errors.New("the node has crashed")
 
-// turn leads to another server from now on.
-func (l *line) turn(addr string) {
+// turn redirects to another server from now on.
+func (l *link) turn(addr string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to = addr
@@ -498,7 +493,7 @@ func (l *line) turn(addr string) {
 	l.conns = nil
 }
 
-func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.mu.Lock()
 	addr = cmp.Or(l.to, addr)
 	l.mu.Unlock()
@@ -513,13 +508,13 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, errCrashed
 	}
 	l.conns = append(l.conns, conn)
-	return &slowConn{Conn: conn, line: l}, nil
+	return &slowConn{Conn: conn, link: l}, nil
 }
 
-// slowConn is a connection whose answers may be slow.
+// slowConn is a connection whose answers may be delayed.
 type slowConn struct {
 	net.Conn
-	line  *line
+	link  *link
 	wakes atomic.Bool
 }
 
@@ -527,14 +522,14 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("subscribe")) {
 		c.wakes.Store(true)
 	}
-	if h := c.line.held.Load(); h != nil && bytes.Contains(p, []byte(h.text)) && c.line.held.CompareAndSwap(h, nil) {
+	if h := c.link.held.Load(); h != nil && bytes.Contains(p, []byte(h.text)) && c.link.held.CompareAndSwap(h, nil) {
 		close(h.reached)
 		<-h.goOn
 	}
-	if at := c.line.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
-		c.line.silent.Store(true)
+	if at := c.link.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
+		c.link.silent.Store(true)
 	}
-	if c.line.silent.Load() {
+	if c.link.silent.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
@@ -543,12 +538,12 @@ func (c *slowConn) Write(p []byte) (int, error) {
 func (c *slowConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.wakes.Load() {
-		time.Sleep(time.Duration(c.line.slow.Load()))
+		time.Sleep(time.Duration(c.link.slow.Load()))
 	}
 	return n, err
 }
 
-func (l *line) cut() {
+func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dead = true
@@ -557,11 +552,11 @@ func (l *line) cut() {
 	}
 }
 
-// mortal is the store as a node sees it, which is gone after a crash.
+// mortal is the store of one node, which the node cannot reach after a crash.
 type mortal struct {
 	*store.Store
 	dead    atomic.Bool
-	loaded  atomic.Pointer[func()]                                              // after a Load, once
+	loaded  atomic.Pointer[func()]                                              // called once after a Load
 	reading func(partition int, q store.Due, real *store.Store) *store.DuePages // nil: the real store's
 	down    func(database int) bool                                             // nil: none is
 }

@@ -8,11 +8,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// flushLoads reads the rows of claimed tasks, all of one database, and offers
-// those that are to run.
+// flushLoads reads the rows of claimed tasks of one database, and offers those that are to run.
 func (t *Timer) flushLoads(batch []claim) {
 	ctx := context.Background() // the store bounds the time
-	// A row that changes from now on is told from what is read here.
+	// The reads are announced first, so that the queue can recognize rows that change from now on.
 	type reading struct {
 		*queue.Read
 		claims int
@@ -41,26 +40,26 @@ func (t *Timer) flushLoads(batch []claim) {
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
 	now := t.cfg.Now()
-	mine := t.owned(batch)
+	owned := t.ownedSlots(batch)
 	for i, c := range batch {
 		row := rows[c.member.JobID]
 		switch {
 		case row == nil && err != nil:
-			t.giveBack(c, latest(c.member.At, now.Add(giveBack)))
-		case !mine[c.slot]:
-			t.giveBack(c, c.member.At)
-		case t.misplaced(c):
-			// The partitions were other ones when it was armed, or a hand did it.
-			t.settle(settling{claim: c, done: true})
+			t.release(c, latest(c.member.At, now.Add(releasePause)))
+		case !owned[c.slot]:
+			t.release(c, c.member.At)
+		case t.isMisplaced(c):
+			// The partitions were different when it was armed, or it was added by hand.
+			t.settle(settlement{claim: c, done: true})
 			if row != nil && row.Status == task.Pending {
 				misplaced = append(misplaced, *row)
 			}
 		case row == nil || !isPending(row, c.biz):
-			// Armed once more when it had died already: it belongs to the dead.
+			// It was armed after its death, and belongs into the dead queue.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
-			t.settle(settling{claim: c, dead: dead, done: !dead})
-		case row.ActionTime.Sub(now) > 2*ahead:
-			t.postpone(c, row, now) // moved to later by hand
+			t.settle(settlement{claim: c, dead: dead, done: !dead})
+		case row.ActionTime.Sub(now) > 2*claimAhead:
+			t.postpone(c, row, now) // moved to a later time by SQL
 		default:
 			receipts[i] = receipt{t, c}
 			p := c.slot.slot.Partition
@@ -77,30 +76,30 @@ func (t *Timer) flushLoads(batch []claim) {
 	t.Place(misplaced...)
 }
 
-// misplaced tells whether a task was claimed from a slot that is not its own.
-func (t *Timer) misplaced(c claim) bool {
+// isMisplaced reports whether a task was claimed from a slot that is not its own.
+func (t *Timer) isMisplaced(c claim) bool {
 	shard, ok := t.cfg.Layout.ShardOf(c.member.JobID)
 	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
 
-// owned tells which slots of claims are still ours.
-func (t *Timer) owned(batch []claim) map[*slotState]bool {
-	mine := make(map[*slotState]bool)
+// ownedSlots returns which slots of a batch this node still owns.
+func (t *Timer) ownedSlots(batch []claim) map[*slotState]bool {
+	owned := make(map[*slotState]bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range batch {
-		mine[c.slot] = c.slot.owned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
+		owned[c.slot] = c.slot.isOwned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
-	return mine
+	return owned
 }
 
-// postpone puts a task back whose row says later than its slot did.
+// postpone moves a task back whose row has a later time than its slot.
 func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
 	if row.ActionTime.After(c.biz.armUntil(now)) {
-		t.settle(settling{claim: c, done: true})
+		t.settle(settlement{claim: c, done: true})
 		return
 	}
-	t.settle(settling{claim: c, back: memberOf(row)})
+	t.settle(settlement{claim: c, back: memberOf(row)})
 }
 
 func latest(a, b time.Time) time.Time {

@@ -15,26 +15,26 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// marker is the lease of a slot in Redis: its owner serves it, and has armed all that
-// is due up to a time. The owner renews it while it looks at the slot, so what was
-// not served for a while has none, and is filled again.
+// marker is the lease of a slot in Redis. It says that its owner serves the slot and has armed all tasks that
+// are due up to a time. The owner renews it at its polls. So a slot that was not served for a while has none,
+// and is filled again.
 //
-// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and slots/lua/
-// reads the store's id. If you change that, count the 2 up, here and there: a marker
-// of another version is neither believed nor anybody else's.
+// It is stored as "toc/2 <store> <layout> <state> <owner> <milliseconds>", and slots/lua/ reads the store's id.
+// If you change the format, increment the 2 here and there. A marker of another version is not trusted, and
+// does not count as another store's.
 type marker struct {
-	store   string // id of the task store; UnknownStore
+	store   string // id of the task store, or UnknownStore
 	layout  string // "<databases>x<tables>x<partitions>"
 	state   string
-	owner   string    // process
-	covered time.Time // all that is due until then is in the slot
+	owner   string    // name of the owner's process
+	covered time.Time // all tasks that are due until then are in the slot
 }
 
-// States of a slot that has a marker.
+// States of a marker.
 const (
-	stateFilling = "filling" // its owner fills it
-	stateServing = "serving" // it is complete, and served
-	stateHanded  = "handed"  // it is complete, and its owner has just handed it over
+	stateFilling = "filling" // the owner is filling the slot
+	stateServing = "serving" // the slot is complete and served
+	stateHanded  = "handed"  // the slot is complete, and its owner has just handed it over
 )
 
 const (
@@ -42,14 +42,13 @@ const (
 )
 
 const (
-	// markerLasts is how long a slot without an owner looks served. It is some times
-	// poll, in which a slot is looked at.
-	markerLasts = 15 * time.Second
-	// handedLasts is how long the next owner may take to believe the one before. What
-	// is longer may hide a time in which nobody armed.
-	handedLasts = 2 * time.Second
-	// renewEach is how often a marker is renewed.
-	renewEach = 3 * time.Second
+	// markerTTL is how long a slot without an owner looks served. It is several times pollEvery.
+	markerTTL = 15 * time.Second
+	// handedTTL is how long the next owner may trust the marker of the previous one. In a longer time tasks may
+	// have been stored without being armed.
+	handedTTL = 2 * time.Second
+	// renewEvery is the interval at which a marker is renewed.
+	renewEvery = 3 * time.Second
 )
 
 func (m *marker) String() string {
@@ -68,31 +67,31 @@ func parseMarker(text string) (m marker, ok bool) {
 	return marker{store: words[1], layout: words[2], state: words[3], owner: words[4], covered: time.UnixMilli(ms).UTC()}, true
 }
 
-// isStranger tells whether a marker is of another store than ours.
-func (m *marker) isStranger(ours string) bool {
+// isForeign reports whether a marker belongs to another store than ours.
+func (m *marker) isForeign(ours string) bool {
 	return m.store != ours && m.store != slots.UnknownStore && ours != slots.UnknownStore
 }
 
-// processName names this process in markers, for operators, too.
+// processName names this process in markers, also for operators.
 func processName() string {
 	host, _ := os.Hostname()
 	host = strings.Join(strings.Fields(host), "_")
 	return fmt.Sprintf("%s:%d:%s", cmp.Or(host, "host"), os.Getpid(), rand.Text()[:8])
 }
 
-func layoutName(l sharding.Layout) string {
-	return fmt.Sprintf("%dx%dx%d", l.Databases, l.TablesPerDatabase, l.Partitions)
+func layoutName(layout sharding.Layout) string {
+	return fmt.Sprintf("%dx%dx%d", layout.Databases, layout.TablesPerDatabase, layout.Partitions)
 }
 
-// marker is ours in a state.
-func (t *Timer) marker(state string, covered time.Time) string {
+// newMarker returns a marker of this process.
+func (t *Timer) newMarker(state string, covered time.Time) string {
 	m := marker{t.slots.Store(), layoutName(t.cfg.Layout), state, t.name, covered}
 	return m.String()
 }
 
-// believes tells whether a slot that has this marker has all tasks that are due up to
-// the marker's time. The marker is our own, or its owner has just handed the slot over.
-func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
+// trustsMarker reports whether a slot with this marker has all tasks that are due up to the marker's time. The
+// marker must be our own, or its owner must just have handed the slot over.
+func (t *Timer) trustsMarker(s *slotState, text string) (m marker, ok bool) {
 	t.mu.Lock()
 	own := text == s.marker && !s.covered.IsZero()
 	t.mu.Unlock()
@@ -101,104 +100,103 @@ func (t *Timer) believes(s *slotState, text string) (m marker, ok bool) {
 		m.store == t.slots.Store() && m.store != slots.UnknownStore && m.layout == layoutName(t.cfg.Layout))
 }
 
-// mark sets the marker of a slot that we fill or have filled: over the one that we set
-// last, or over any but a stranger's.
-func (t *Timer) mark(ctx context.Context, s *slotState, over, value string) error {
-	got := t.slots.Mark(ctx, []slots.Marking{{Slot: s.slot, Over: over, Value: value, Lasts: markerLasts}})[0]
+// mark sets the marker of a slot that this node fills or has filled. expect is the marker that it replaces; "":
+// any but that of another store.
+func (t *Timer) mark(ctx context.Context, s *slotState, expect, value string) error {
+	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: expect, Value: value, TTL: markerTTL}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wrote(s.server, got.Err)
+	t.recordWrite(s.server, got.Err)
 	if got.Err != nil {
 		return got.Err
 	}
 	if !got.Set {
 		return errLostAgain
 	}
-	s.marker, s.renewed = value, t.cfg.Now()
+	s.marker, s.markerRenewed = value, t.cfg.Now()
 	return nil
 }
 
-// renewal is for how long the marker of a slot is renewed now, and its queues with it; 0: that need not be.
-// The lock is held.
-func (s *slotState) renewal(now time.Time) time.Duration {
-	each := renewEach
+// renewFor is the new TTL of the slot's marker and queues; 0: they need not be renewed now. The lock is held.
+func (s *slotState) renewFor(now time.Time) time.Duration {
+	each := renewEvery
 	if s.marker == "" {
 		each = quietRenew
 	}
-	if now.Sub(s.renewed) < each {
+	if now.Sub(s.markerRenewed) < each {
 		return 0
 	}
-	return markerLasts
+	return markerTTL
 }
 
-// looked learns from an answer of Redis how a slot stands, before its new head is noted. The lock is held.
-func (t *Timer) looked(l *line, s *slotState, asked slots.Claiming, a *slots.Claimed, now time.Time) {
-	if asked.Renew > 0 && a.Marker == asked.Marker {
-		s.renewed = now
+// applyMarker updates the slot from the marker in an answer of Redis, before the slot's head is updated. The
+// lock is held.
+func (t *Timer) applyMarker(bt *bizTimer, s *slotState, request slots.ClaimRequest, a *slots.ClaimResult, now time.Time) {
+	if request.Renew > 0 && a.Marker == request.Marker {
+		s.markerRenewed = now
 	}
 	if !s.answered {
-		s.answered, s.group.repairs = true, true
-		ring(t.repairs)
+		s.answered, s.group.needsRepair = true, true
+		signal(t.repairNeeded)
 	}
 	m, ok := parseMarker(a.Marker)
-	switch foreign := ok && m.isStranger(t.slots.Store()); {
+	switch foreign := ok && m.isForeign(t.slots.Store()); {
 	case foreign && !s.foreign:
-		s.foreign, s.marker, s.covered, s.repair, s.vanished = true, "", time.Time{}, "", time.Time{}
-		ring(t.handovers) // the scan engine serves it from now on
-		if now.Sub(t.strangers) > time.Minute {
-			t.strangers = now
+		s.foreign, s.marker, s.covered, s.repairReason, s.vanishedHead = true, "", time.Time{}, "", time.Time{}
+		signal(t.fallbacks) // the scan engine serves it from now on
+		if now.Sub(t.foreignLogged) > time.Minute {
+			t.foreignLogged = now
 			t.cfg.Logger.Error("another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
-				"biz_type", l.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
+				"biz_type", bt.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
 		}
 		return
 	case foreign:
 		return
 	case s.foreign:
 		s.foreign = false
-		s.lose()
-		ring(t.repairs)
-	case a.Marker == "" && asked.Marker != "" && s.repair != ReasonLost && !s.covered.IsZero():
-		t.lost(l, s)
+		s.markLost()
+		signal(t.repairNeeded)
+	case a.Marker == "" && request.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
+		t.markTypeLost(bt, s)
 	}
-	switch gone := s.parkedVanished(a); {
-	case s.covered.IsZero() || !s.vanished.IsZero():
-	case gone != (time.Time{}):
-		s.vanished, s.group.repairs = gone, true
+	switch missing := s.displacedHeadVanished(a); {
+	case s.covered.IsZero() || !s.vanishedHead.IsZero():
+	case missing != (time.Time{}):
+		s.vanishedHead, s.group.needsRepair = missing, true
 	case headVanished(s, a):
-		s.vanished, s.group.repairs = s.next, true
+		s.vanishedHead, s.group.needsRepair = s.head, true
 	}
 }
 
-// parkedVanished tells when the task was due that was the head before an earlier one came, if it is gone and was not
-// claimed. That shows once nothing earlier is there.
-func (s *slotState) parkedVanished(a *slots.Claimed) time.Time {
-	parked := s.parked
-	if parked.IsZero() || !a.Next.IsZero() && a.Next.Before(parked) {
+// displacedHeadVanished returns when the displaced head was due, if it is missing in Redis and was not claimed.
+// That shows once no earlier task is left.
+func (s *slotState) displacedHeadVanished(a *slots.ClaimResult) time.Time {
+	displaced := s.displacedHead
+	if displaced.IsZero() || !a.Next.IsZero() && a.Next.Before(displaced) {
 		return time.Time{}
 	}
-	s.parked = time.Time{}
-	isIt := func(m slots.Member) bool { return m.At.Equal(parked) }
-	if a.Next.Equal(parked) || slices.ContainsFunc(a.Members, isIt) {
+	s.displacedHead = time.Time{}
+	isDisplaced := func(m slots.Member) bool { return m.At.Equal(displaced) }
+	if a.Next.Equal(displaced) || slices.ContainsFunc(a.Members, isDisplaced) {
 		return time.Time{}
 	}
-	return parked
+	return displaced
 }
 
-// headVanished tells whether the task that was next to run is not in a slot any more,
-// and was not claimed. It may be cancelled or moved; or Redis has evicted the queue.
-func headVanished(s *slotState, a *slots.Claimed) bool {
-	head := s.next
-	if head.IsZero() || !s.heard.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
+// headVanished reports whether the head of the slot is missing in Redis and was not claimed. The task may have
+// been cancelled or moved, or Redis has evicted the queue.
+func headVanished(s *slotState, a *slots.ClaimResult) bool {
+	head := s.head
+	if head.IsZero() || !s.announcedHead.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
 		return false
 	}
 	return a.Next.IsZero() || a.Next.After(head)
 }
 
-// noticeNew finds out that a server does not know us any more: it was started again, or
-// is another one, and may lack what was written last, although its slots have their
-// markers. The lock is held.
-func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
-	if !slices.ContainsFunc(answers, func(a slots.Claimed) bool { return a.NewServer }) {
+// detectRestart checks whether a server was restarted or replaced. Then it may lack the last writes, although
+// its slots have their markers. The lock is held.
+func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
+	if !slices.ContainsFunc(answers, func(a slots.ClaimResult) bool { return a.NewServer }) {
 		return
 	}
 	known := false // or it is asked for the first time
@@ -206,36 +204,36 @@ func (t *Timer) noticeNew(srv *server, answers []slots.Claimed) {
 		for _, s := range g.slots {
 			if s.answered {
 				known = true
-				s.lose()
+				s.markLost()
 			}
 		}
 	}
 	if known {
 		t.cfg.Logger.Warn("Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
-		ring(t.repairs)
+		signal(t.repairNeeded)
 		if srv.addr == "" {
-			t.background.Go(t.slots.Rename)
+			t.background.Go(t.slots.ForgetServers)
 		}
 	}
 }
 
-// handOver leaves a partition's slots to their next owner as complete, those that are.
-// The partition is not ours any more.
+// handOver marks the complete slots of a partition as handed over to the next owner. This node does not own the
+// partition any more.
 func (t *Timer) handOver(ctx context.Context, partition int) {
-	var list, quiet []slots.Marking
-	var at, quietAt []*server // of list and quiet
+	var list, quiet []slots.MarkRequest
+	var at, quietAt []*server // by index of list and quiet
 	t.mu.Lock()
 	until := t.cfg.Now()
-	for _, l := range t.lines {
-		s := &l.slots[partition]
-		if s.covered.IsZero() || s.repair != "" || s.missed || t.cfg.Ownership.Term(partition) != 0 {
+	for _, bt := range t.bizTimers {
+		s := &bt.slots[partition]
+		if s.covered.IsZero() || s.repairReason != "" || s.unarmed || t.cfg.Ownership.Term(partition) != 0 {
 			continue
 		}
 		covered := s.covered
-		if most := l.coverUntil(until); covered.After(most) {
+		if most := bt.coverUntil(until); covered.After(most) {
 			covered = most
 		}
-		m := slots.Marking{Slot: s.slot, Over: s.marker, Value: t.marker(stateHanded, covered), Lasts: handedLasts}
+		m := slots.MarkRequest{Slot: s.slot, Expect: s.marker, Value: t.newMarker(stateHanded, covered), TTL: handedTTL}
 		if s.marker != "" {
 			list, at = append(list, m), append(at, s.server)
 		} else {
@@ -244,15 +242,16 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 		s.marker, s.covered = "", time.Time{}
 	}
 	t.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
-	// What cannot be marked is filled by the next owner. Whether Redis has lost the quiet ones only the others can tell.
+	// The next owner fills the slots that cannot be marked. A quiet slot has no marker that would show a loss,
+	// so it counts as intact only if all others at its server are.
 	intact := make(map[*server]bool)
 	for i, a := range t.slots.Mark(ctx, list) {
 		was, seen := intact[at[i]]
 		intact[at[i]] = a.Set && (was || !seen)
 	}
-	var sure []slots.Marking
+	var sure []slots.MarkRequest
 	for i := range quiet {
 		if intact[quietAt[i]] {
 			sure = append(sure, quiet[i])
@@ -261,6 +260,5 @@ func (t *Timer) handOver(ctx context.Context, partition int) {
 	t.slots.Mark(ctx, sure)
 }
 
-// handOverPatience is how long the next owner of a partition waits for a Redis that
-// does not answer.
-const handOverPatience = 500 * time.Millisecond
+// handOverTimeout is how long a hand-over waits for a Redis that does not answer.
+const handOverTimeout = 500 * time.Millisecond

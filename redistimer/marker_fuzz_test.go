@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParseMarker: a marker that is read is written back as it was, whatever else stands in Redis.
+// FuzzParseMarker: a marker that can be parsed is written as it was read. Any other text is not a marker.
 func FuzzParseMarker(f *testing.F) {
 	f.Add("toc/2 0123456789abcdef 8x32x256 serving host-1 1763856000000")
 	f.Add("toc/2 - 8x32x256 handed a 99999999999999999999")

@@ -21,11 +21,11 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// later is beyond what is filled of a slot that is believed.
+// later is beyond the first part that is filled of a slot whose marker is not trusted.
 const later = 20 * time.Minute
 
-// A user without INFO is served like others. Before, no slot was ever filled: what was beyond the horizon was 20 s late,
-// and so was all after a FLUSHALL.
+// A user without INFO is served as well. Before, no slot was ever filled: tasks beyond the horizon were 20 s
+// late, and so were all tasks after a FLUSHALL.
 func TestUserWithoutDangerousCommands(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
@@ -33,7 +33,7 @@ func TestUserWithoutDangerousCommands(t *testing.T) {
 	require.NoError(t, c.redis.Do(t.Context(), "ACL", "SETUSER", "toc", "on", ">toc", "~*", "&*", "+@all", "-@dangerous").Err())
 	c.username = "toc"
 	c.biz.Horizon = 800 * time.Millisecond
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	id := n.submit(1, 2*time.Second).JobID
 	c.settled(id, task.Processed)
@@ -42,7 +42,8 @@ func TestUserWithoutDangerousCommands(t *testing.T) {
 	c.filled()
 }
 
-// Slots of masters that answer are filled, whatever the others do. Before, none was until all masters had answered once.
+// Slots of masters that answer are filled, even if other masters do not answer. Before, none was filled until
+// all masters had answered once.
 func TestStartWithAMasterDown(t *testing.T) {
 	t.Parallel()
 	cluster := testrig.StartRedisCluster(t)
@@ -54,7 +55,7 @@ func TestStartWithAMasterDown(t *testing.T) {
 	}
 	require.True(t, isUp(0) || isUp(1) || isUp(2) || isUp(3), "another topic is needed")
 	cluster.Kill(down)
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	var ids []uint64
 	for bizID := range uint64(16) {
 		if row := n.submit(bizID, 2*time.Second); isUp(c.slot(row.JobID).Partition) {
@@ -67,10 +68,10 @@ func TestStartWithAMasterDown(t *testing.T) {
 	}
 }
 
-// scanned stores tasks that are due later, by a node that does not know of mode redis.
+// scanned stores tasks that are due later, by a node without types of mode redis.
 func (c *center) scanned(n int) (ids []uint64) {
 	c.modeScan = true
-	scanned := c.start(everything...)
+	scanned := c.start(allPartitions...)
 	c.modeScan = false
 	for i := range n {
 		ids = append(ids, scanned.submit(uint64(i), later).JobID)
@@ -79,8 +80,8 @@ func (c *center) scanned(n int) (ids []uint64) {
 	return ids
 }
 
-// What was stored while the type was scanned is armed when it is back on Redis. Before, the markers that were left said
-// that nothing lacked, and tasks beyond the next 30 s were found by the sweep.
+// Tasks that were stored while the type was scanned are armed when it is back in mode redis. Before, the old
+// markers made the slots look complete, and only the sweep found tasks beyond the next 30 s.
 func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(n *node){"stopped": (*node).end, "killed": (*node).crash} {
@@ -88,26 +89,27 @@ func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
 			t.Parallel()
 			c := open(t, sharedRedis)
 			c.storeID = "s1"
-			n := c.start(everything...)
+			n := c.start(allPartitions...)
 			c.filled()
 			end(n)
 			id := c.scanned(1)[0]
 			stored, _ := c.has(id)
 			require.False(t, stored, "it was stored in mode scan")
-			c.start(everything...)
+			c.start(allPartitions...)
 			c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
 		})
 	}
 }
 
-// A type that leaves while Redis is away: its slots are emptied when Redis is back, and filled when the type is.
+// If a type leaves while Redis is away, its slots are emptied when Redis is back, and filled when the type is
+// back.
 func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
 	proxy := testrig.StartProxy(t, server.Addr())
 	c := open(t, private(server))
 	c.addrs = []string{proxy.Addr()}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	for i := range uint64(8) {
 		n.submit(i, later)
@@ -116,7 +118,7 @@ func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 	leave := func() uint64 {
 		proxy.Cut()
 		n.SetTypes(nil)
-		c.eventually(n.handedOver, "the scanner was not told")
+		c.eventually(n.fellBack, "the scanner was not notified")
 		return n.submit(9, later).JobID
 	}
 	leave()
@@ -132,8 +134,8 @@ func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
 }
 
-// A slot that was handed over is believed, as one of a process that ended without a word is not.
-func TestOnlyAHandOverIsBelieved(t *testing.T) {
+// A marker is trusted after a hand-over, but not after a crash.
+func TestAMarkerIsTrustedOnlyAfterAHandOver(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
 	c.storeID = "s1"
@@ -142,7 +144,7 @@ func TestOnlyAHandOverIsBelieved(t *testing.T) {
 	c.serving(handed)
 	c.serving(taken)
 	var mu sync.Mutex
-	read := map[int]bool{} // partitions of which b reads what is due later
+	read := map[int]bool{} // partitions in which b reads tasks that are due later
 	b.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
 		mu.Lock()
 		defer mu.Unlock()
@@ -174,8 +176,8 @@ func TestOnlyAHandOverIsBelieved(t *testing.T) {
 	require.False(t, read[handed], "the slot that was handed over is filled again")
 }
 
-// A replica takes over without the last writes, and hands back without the last writes. Each knows the markers, and
-// the second time the server has been asked by this process before.
+// A replica takes over without the last writes, and hands back without the last writes. Each has the markers,
+// and the second server was asked by this process before.
 func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 	t.Parallel()
 	const delay = testrig.Option("--repl-diskless-sync-delay")
@@ -195,7 +197,7 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 		}, "no replica")
 	}
 	follow(1, 0)
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	n.submit(1, later) // the head of the slot
 	for i, turn := range []struct{ from, to int }{{0, 1}, {1, 0}} {
@@ -214,7 +216,7 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 		c.redis = clients[turn.to]
 		stored, _ := c.has(id)
 		require.False(t, stored)
-		n.line.turn(servers[turn.to].Addr())
+		n.link.turn(servers[turn.to].Addr())
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "turn %d: it is not armed again", i)
 		c.filled()
 		if i == 0 {
@@ -223,23 +225,23 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 	}
 }
 
-// Of two centers that have the same names in Redis the first keeps its slots, and the second is scanned. Before, each
-// claimed the other's tasks, found no row and settled them away: all were swept.
+// If two centers have the same names in Redis, the first keeps its slots, and the second is scanned. Before,
+// each claimed the other's tasks, found no row and settled them: only the sweep ran them.
 func TestTwoCentersOnOneRedis(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	place := func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" }
 	first, second := open(t, place), open(t, place)
 	first.storeID, second.storeID = "first", "second"
-	a := first.start(everything...)
+	a := first.start(allPartitions...)
 	first.filled()
-	b := second.start(everything...)
+	b := second.start(allPartitions...)
 	second.eventually(func() bool {
 		return !b.Serves(second.biz.ID, 0) && !b.Serves(second.biz.ID, 1) && !b.Serves(second.biz.ID, 2) && !b.Serves(second.biz.ID, 3)
 	}, "the second takes slots of the first")
 	require.Contains(t, b.Degraded(), "4 of 4 slots")
 	require.Contains(t, b.Degraded(), "redis.prefix")
-	require.True(t, b.handedOver(), "the scanner was not told")
+	require.True(t, b.fellBack(), "the scanner was not notified")
 
 	var ids []uint64
 	for i := range uint64(16) {
@@ -255,7 +257,7 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 	require.True(t, a.Serves(first.biz.ID, 0))
 
 	a.end()
-	for p := range layout.Partitions { // as they do after a while by themselves
+	for p := range layout.Partitions { // as they expire after a while
 		require.NoError(t, first.redis.Del(t.Context(), first.slots.MarkerKey(first.slotOf(p))).Err())
 	}
 	second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
@@ -268,11 +270,11 @@ func (c *center) slotOf(partition int) slots.Slot {
 	return slots.Slot{Topic: c.biz.Topic, Partition: partition}
 }
 
-// Redis evicts the queues and keeps the markers. Before, nobody noticed.
+// Redis evicts the queues and keeps the markers. Before, that went unnoticed.
 func TestQueuesAreEvicted(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	for i := range uint64(16) {
 		n.submit(i, later)
@@ -284,17 +286,17 @@ func TestQueuesAreEvicted(t *testing.T) {
 	c.eventually(func() bool { return c.depth().Store == 16 }, "they are not armed again")
 }
 
-// A task that is moved while its slot is filled runs at its new time. Before, the page that was read before the move put
-// the old time back.
+// A task that is moved while its slot is filled runs at its new time. Before, the page that was read before the
+// move restored the old time.
 func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
 	c := open(t, private(server))
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	id := n.submit(1, 30*time.Minute).JobID
 	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-	held := n.line.hold("\r\nnew\r\n")
+	held := n.link.hold("\r\nnew\r\n")
 	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 	<-held.reached
 	when := intake.In(time.Second)
@@ -306,25 +308,25 @@ func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
 	require.Len(t, c.runsOf(id), 1)
 }
 
-// A clock that was ahead, and is right again. Before, nothing was filled until it got there once more.
+// A clock was ahead, and is right again. Before, no slot was filled until the clock got there once more.
 func TestClockWasAhead(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)
 	c.biz.Horizon = 2 * time.Second
 	c.ahead.Store(int64(time.Hour))
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	c.ahead.Store(0)
 	id := n.submit(1, 4*time.Second).JobID
 	c.settled(id, task.Processed)
 }
 
-// An id in a slot of another partition, as after a change of cluster.partitions. Before, its outcome was recorded in the
-// database of the slot, where the row is not, and it ran again.
-func TestTaskInAStrangeSlot(t *testing.T) {
+// An id in a slot of another partition, for example after a change of cluster.partitions. Before, its outcome
+// was recorded in the database of the slot, where the row is not, and it ran again.
+func TestTaskInASlotOfAnotherPartition(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	for i := range uint64(8) {
 		row := n.submit(i, later)
@@ -333,17 +335,17 @@ func TestTaskInAStrangeSlot(t *testing.T) {
 		at := time.Now().UTC().Truncate(time.Millisecond)
 		_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
 		require.NoError(t, err)
-		strange := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
-		c.slots.Arm(t.Context(), []slots.Arming{{Slot: strange, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
+		other := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
+		c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: other, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
 		c.settled(row.JobID, task.Processed)
 		require.Len(t, c.runsOf(row.JobID), 1)
 	}
 	c.eventually(func() bool { return c.depth() == depth{} }, "something is left")
 }
 
-// An admin gives a task that waits for its back-off a fresh start. Before, the slot's higher count of attempts won over
-// the row, for as long as the back-off was.
-func TestHandEditWhileItWaitsForItsBackOff(t *testing.T) {
+// An operator resets the attempts of a task that waits for its back-off. Before, the slot's higher count of
+// attempts won over the row until the end of the back-off.
+func TestEditBySQLDuringTheBackOff(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
 	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
@@ -352,7 +354,7 @@ func TestHandEditWhileItWaitsForItsBackOff(t *testing.T) {
 		once.Do(func() { err = errors.New("the shop is closed") })
 		return err
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	id := n.submit(1, 0).JobID
 	c.eventually(func() bool { stored, _ := c.has(id); return stored && c.row(id).Attempts == 1 }, "no failed run was counted")
 	at, attempts := time.Now().UTC().Add(-20*time.Second).Truncate(time.Millisecond), 0
@@ -366,20 +368,20 @@ func TestHandEditWhileItWaitsForItsBackOff(t *testing.T) {
 	require.Zero(t, c.row(id).Attempts)
 }
 
-// Tasks that only wait for a worker are none the worse for the end of their process. Before, three of them made tasks
-// dead that had never run.
+// Tasks that only wait for a worker do not suffer from the end of their process. Before, three such ends made
+// tasks dead that had never run.
 func TestKillsDoNotCount(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
 	c.biz.MaxRetries, c.biz.Workers = 0, 2
 	g := newGate()
 	c.process = g.process
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	var ids []uint64
 	for i := range uint64(24) {
 		ids = append(ids, n.submit(i, 0).JobID)
 	}
-	left := 0 // by those that were killed
+	left := 0 // by processes that were killed
 	for range 4 {
 		c.eventually(func() bool {
 			expired := c.expiredClaims()
@@ -387,7 +389,7 @@ func TestKillsDoNotCount(t *testing.T) {
 		}, "not all are claimed")
 		n.crash()
 		left += int(c.depth().Prepared)
-		n = c.start(everything...)
+		n = c.start(allPartitions...)
 	}
 	g.open()
 	for _, id := range ids {
@@ -395,8 +397,8 @@ func TestKillsDoNotCount(t *testing.T) {
 	}
 }
 
-// Markers of a version before this one, or of a hand, are neither believed nor anybody's.
-func TestOtherMarkersAreNothing(t *testing.T) {
+// Markers of an earlier version, or set by hand, are not trusted, and do not count as another center's.
+func TestOtherMarkersAreIgnored(t *testing.T) {
 	t.Parallel()
 	c := open(t, sharedRedis)
 	c.storeID = "s1"
@@ -405,7 +407,7 @@ func TestOtherMarkersAreNothing(t *testing.T) {
 		require.NoError(t, c.redis.Set(t.Context(), c.slots.MarkerKey(c.slotOf(p)), text, 0).Err())
 	}
 	ids := c.scanned(16)
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	for _, id := range ids {
 		stored, _ := c.has(id)

@@ -19,10 +19,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// TestTimerAgreesWithAModel tells stories of users, crashes and losses. Whatever
-// happens: a run starts only while its row is pending and due, never beside
-// another one of the same task, and in the end each task stands as a plain model
-// says. TOC_MODEL_TIME is for how long stories are told (5s).
+// TestTimerAgreesWithAModel runs random cases of users, crashes and losses. In all cases a run starts only
+// while its row is pending and due, and never beside another run of the same task. In the end each task has the
+// status of a plain model. TOC_MODEL_TIME is how long cases are run (5s).
 func TestTimerAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	length := 5 * time.Second
@@ -36,21 +35,21 @@ func TestTimerAgreesWithAModel(t *testing.T) {
 	c.capacity, c.biz.Workers = 12, 3
 	c.biz.BackoffMin, c.biz.BackoffMax, c.biz.MaxRetries = 5*time.Millisecond, 50*time.Millisecond, 20
 	end := time.Now().Add(length)
-	stories, failed := 0, false
+	cases, failed := 0, false
 	rapid.Check(t, func(rt *rapid.T) {
 		if time.Now().After(end) && !failed {
-			return // what is left of the checks; a failure is still made shorter
+			return // the remaining checks are skipped; a failure is still made shorter
 		}
-		stories++
+		cases++
 		failed = true
-		// A type of its own: nothing of other stories is in its way.
+		// Each case has a type of its own, so it does not meet tasks of other cases.
 		c.biz.ID++
-		c.biz.Topic = fmt.Sprintf("story_%d", stories)
+		c.biz.Topic = fmt.Sprintf("case_%d", cases)
 		c.t = rt
-		s := &story{center: c, server: server, tasks: map[uint64]*modelTask{}, running: map[uint64]bool{}}
+		s := &modelCase{center: c, server: server, tasks: map[uint64]*modelTask{}, running: map[uint64]bool{}}
 		defer s.close()
 		c.process = s.process
-		s.node = c.start(everything...)
+		s.node = c.start(allPartitions...)
 		rt.Repeat(map[string]func(*rapid.T){
 			"":              s.check,
 			"submit":        s.submit,
@@ -69,11 +68,11 @@ func TestTimerAgreesWithAModel(t *testing.T) {
 		failed = false
 	})
 	c.t = t
-	t.Logf("%d stories", stories)
-	require.Greater(t, stories, 1)
+	t.Logf("%d cases", cases)
+	require.Greater(t, cases, 1)
 }
 
-// fate is what a task's runs do.
+// fate is the outcome of a task's runs.
 type fate string
 
 const (
@@ -85,14 +84,14 @@ const (
 
 var fates = []fate{succeeds, succeeds, succeeds, failsTwo, unwanted, hopeless}
 
-// modelTask is what the model knows of a task.
+// modelTask is the model of a task.
 type modelTask struct {
 	fate      fate
 	failed    int
-	cancelled bool // a cancel was answered so
+	cancelled bool // a cancel answered success
 }
 
-// final is how a task stands in the end.
+// final is the status of a task in the end.
 func (m *modelTask) final() task.Status {
 	switch {
 	case m.cancelled, m.fate == unwanted:
@@ -104,25 +103,25 @@ func (m *modelTask) final() task.Status {
 	}
 }
 
-type story struct {
+type modelCase struct {
 	*center
 	server *miniredis.Miniredis
 	node   *node
 
 	ids     []uint64 // in the order of submits
-	rough   bool     // more happened than users and time
+	rough   bool     // there were faults, too, besides users and time
 	tasks   map[uint64]*modelTask
 	running map[uint64]bool
-	wrong   []string // guarded, as tasks and running are, by center.mu
+	wrong   []string // guarded by center.mu, as tasks and running are
 }
 
-// process is a run.
-func (s *story) process(ctx context.Context, t task.Task) error {
+// process is the processor.
+func (s *modelCase) process(ctx context.Context, t task.Task) error {
 	row, err := s.store.Get(context.Background(), t.JobID)
 	now := time.Now()
 	s.mu.Lock()
 	m := s.tasks[t.JobID]
-	if m == nil { // its submit is not answered yet
+	if m == nil { // its submit has not returned yet
 		m = &modelTask{fate: fate(t.Attribute)}
 		s.tasks[t.JobID] = m
 	}
@@ -162,7 +161,7 @@ func (s *story) process(ctx context.Context, t task.Task) error {
 	return nil
 }
 
-func (s *story) check(rt *rapid.T) {
+func (s *modelCase) check(rt *rapid.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(rt, s.wrong)
@@ -172,7 +171,7 @@ func someDelay() *rapid.Generator[time.Duration] {
 	return rapid.Map(rapid.SampledFrom([]int{0, 0, 5, 20, 45, 60, 120}), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond })
 }
 
-func (s *story) submit(rt *rapid.T) {
+func (s *modelCase) submit(rt *rapid.T) {
 	f := rapid.SampledFrom(fates).Draw(rt, "fate")
 	bizID := rapid.Uint64Range(0, 7).Draw(rt, "biz_id")
 	delay := someDelay().Draw(rt, "delay")
@@ -187,7 +186,7 @@ func (s *story) submit(rt *rapid.T) {
 }
 
 // one picks a task.
-func (s *story) one(rt *rapid.T) uint64 {
+func (s *modelCase) one(rt *rapid.T) uint64 {
 	if len(s.ids) == 0 {
 		rt.Skip("no task")
 	}
@@ -195,7 +194,7 @@ func (s *story) one(rt *rapid.T) uint64 {
 	return s.ids[len(s.ids)-1-i]
 }
 
-// allowed is an answer to a change of a task that is in any state.
+// allowed accepts the answers to a change of a task in any state.
 func allowed(rt *rapid.T, err error) bool {
 	var conflict *task.ConflictError
 	if err != nil {
@@ -204,7 +203,7 @@ func allowed(rt *rapid.T, err error) bool {
 	return err == nil
 }
 
-func (s *story) cancel(rt *rapid.T) {
+func (s *modelCase) cancel(rt *rapid.T) {
 	id := s.one(rt)
 	if allowed(rt, s.node.desk.Cancel(context.Background(), id)) {
 		s.mu.Lock()
@@ -214,13 +213,13 @@ func (s *story) cancel(rt *rapid.T) {
 	}
 }
 
-func (s *story) reschedule(rt *rapid.T) {
+func (s *modelCase) reschedule(rt *rapid.T) {
 	when := intake.In(someDelay().Draw(rt, "delay"))
 	_, err := s.node.desk.Reschedule(context.Background(), s.one(rt), intake.Change{When: &when})
 	allowed(rt, err)
 }
 
-func (s *story) redrive(rt *rapid.T) {
+func (s *modelCase) redrive(rt *rapid.T) {
 	id := s.one(rt)
 	if s.row(id).Status != task.Dead {
 		rt.Skip("not dead")
@@ -228,52 +227,52 @@ func (s *story) redrive(rt *rapid.T) {
 	s.mu.Lock()
 	s.tasks[id].fate = succeeds
 	s.mu.Unlock()
-	for { // it counts as running until its death is known to the queue
+	for { // it counts as running until the queue has its death
 		if _, err := s.node.desk.Redrive(context.Background(), id); allowed(rt, err) {
 			return
 		}
 	}
 }
 
-func (s *story) wait(rt *rapid.T) {
+func (s *modelCase) wait(rt *rapid.T) {
 	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond)
 }
 
-func (s *story) roughly() {
+func (s *modelCase) roughly() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rough = true
 }
 
-func (s *story) flush(*rapid.T) {
+func (s *modelCase) flush(*rapid.T) {
 	s.roughly()
 	s.server.FlushAll()
 }
 
-func (s *story) crash(*rapid.T) {
+func (s *modelCase) crash(*rapid.T) {
 	s.roughly()
 	s.node.crash()
-	s.node = s.start(everything...)
+	s.node = s.start(allPartitions...)
 }
 
-func (s *story) restart(*rapid.T) {
+func (s *modelCase) restart(*rapid.T) {
 	s.roughly()
 	s.node.end()
-	s.node = s.start(everything...)
+	s.node = s.start(allPartitions...)
 }
 
-func (s *story) own(rt *rapid.T) {
+func (s *modelCase) own(rt *rapid.T) {
 	s.roughly()
-	p := rapid.SampledFrom(everything).Draw(rt, "partition")
+	p := rapid.SampledFrom(allPartitions).Draw(rt, "partition")
 	mine := s.node.owned.Owns(p)
 	s.node.owned.set(p, !mine)
-	if mine && rapid.Bool().Draw(rt, "and back") { // before anybody looks
+	if mine && rapid.Bool().Draw(rt, "and back") { // before the timer notices
 		s.node.owned.set(p, true)
 	}
 }
 
 // change takes the type out of mode redis, or puts it back.
-func (s *story) change(*rapid.T) {
+func (s *modelCase) change(*rapid.T) {
 	s.roughly()
 	if s.node.Serves(s.biz.ID, 0) {
 		s.node.SetTypes(nil)
@@ -282,13 +281,13 @@ func (s *story) change(*rapid.T) {
 	}
 }
 
-// finish lets everything come to its end.
-func (s *story) finish(rt *rapid.T) {
-	for _, p := range everything {
+// finish waits until all tasks have ended.
+func (s *modelCase) finish(rt *rapid.T) {
+	for _, p := range allPartitions {
 		s.node.owned.set(p, true)
 	}
 	s.node.SetTypes([]redistimer.BizType{s.biz})
-	// A lane that something has filled up for good takes no more of these.
+	// A type whose queue stays full takes no more of these.
 	for range 2 * s.capacity {
 		got, err := s.node.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: string(succeeds)})
 		require.NoError(rt, err)
@@ -298,7 +297,7 @@ func (s *story) finish(rt *rapid.T) {
 		s.ids = append(s.ids, got.Task.JobID)
 	}
 	var open []uint64
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		rows, err := s.store.Load(context.Background(), s.ids)
 		require.NoError(rt, err)
@@ -325,7 +324,7 @@ func (s *story) finish(rt *rapid.T) {
 		s.mu.Unlock()
 		require.Equal(rt, want, s.row(id).Status, "the task of submit %d", slices.Index(s.ids, id)+1)
 	}
-	for deadline = time.Now().Add(patience); s.depth().Store+s.depth().Prepared > 0 && time.Now().Before(deadline); {
+	for deadline = time.Now().Add(timeout); s.depth().Store+s.depth().Prepared > 0 && time.Now().Before(deadline); {
 		time.Sleep(2 * time.Millisecond)
 	}
 	for i, id := range s.ids {
@@ -334,7 +333,7 @@ func (s *story) finish(rt *rapid.T) {
 	}
 }
 
-func (s *story) close() {
+func (s *modelCase) close() {
 	if s.node != nil {
 		s.node.end()
 	}

@@ -7,75 +7,75 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// What paces the claims. Tasks are claimed and loaded a little ahead and wait
-// for their own millisecond in memory, so the round trips cost no lateness; and
-// as there is that time, claims wait for each other and share their round trips.
+// Tasks are claimed and loaded a little ahead of their time and wait for their own millisecond in memory. So
+// the round trips add no lateness, and claims can wait for each other and share their round trips.
 const (
-	ahead     = 200 * time.Millisecond // claimed so long before they are due
-	beat      = 50 * time.Millisecond  // least time between two rounds of a server, but for the urgent
-	poll      = 3 * time.Second        // every slot is looked at so often, whatever its head
-	retry     = time.Second            // and one that is out of reach so often
-	maxAsks   = 4096                   // slots that a round of a server asks, about
-	maxInHand = 8192                   // claimed and unsettled tasks of a type, about
-	maxClaim  = 256                    // ids a claim of a slot takes
-	minClaim  = 16                     // and when many slots are due and none has a backlog
-	sounding  = 8                      // slots asked first when many are due
+	claimAhead    = 200 * time.Millisecond // tasks are claimed so long before they are due
+	minRoundGap   = 50 * time.Millisecond  // least time between two rounds of a server, except urgent ones
+	pollEvery     = 3 * time.Second        // interval at which a slot is polled at least
+	retryEvery    = time.Second            // the same for an unreachable slot
+	maxRoundSlots = 4096                   // slots in a round of a server, about
+	maxInflight   = 8192                   // claimed and unsettled tasks of a type, about
+	maxClaim      = 256                    // greatest number of tasks in a claim of a slot
+	minClaim      = 16                     // the same if many slots are due and none has a backlog
+	sampleSlots   = 8                      // number of slots to poll first if many are due
 )
 
-// group is the slots of a business type that are at one server.
+// group has the slots of a business type at one server.
 type group struct {
-	line  *line
-	slots []*slotState
-	crowd
-	at      time.Time // when a slot of it may be to be asked; zero: that is to be found out
-	failing bool      // one of them may be out of reach
-	repairs bool      // something of one of them may be to be filled or marked
-	checked time.Time // when they were last looked through for that
+	bizTimer *bizTimer
+	slots    []*slotState
+	backlog
+	nextPoll       time.Time // when a slot must be polled at the earliest; zero: unknown
+	hasUnreachable bool      // one of them may be unreachable
+	needsRepair    bool      // one of them may have to be filled or marked
+	repairsChecked time.Time // when that was last checked
 
-	// Of the round that is planned:
-	due    []*slotState
-	chosen []ask
-	sounds bool // it is a sounding
+	// Of the round that is being planned:
+	due      []*slotState
+	chosen   []chosenSlot
+	sampling bool // it polls a sample of the slots
 }
 
-// crowd is what is known of the backlog of a group.
-type crowd struct {
-	dense   bool      // the slots asked last had a backlog
-	sounded bool      // a few slots of many were asked; the others follow
-	sparse  time.Time // when slots were last asked that had no backlog
+// backlog is what is known of the backlog of a group.
+type backlog struct {
+	backlogged bool      // the slots of the last round had a backlog
+	sampled    bool      // a sample of the due slots was polled; the others follow
+	lastSparse time.Time // when a round last found no backlog
 }
 
-// round is what one server is asked at a time.
+// round is one pipeline of claims at one server.
 type round struct {
 	server *server
-	asks   []asked
-	claims []slots.Claiming // of each
+	slots  []polledSlot
+	claims []slots.ClaimRequest // one for each slot
 }
 
-// asked is a slot that a round asks.
-type asked struct {
+// polledSlot is a slot in a round.
+type polledSlot struct {
 	group *group
 	slot  *slotState
 }
 
-// ask is a slot and how many tasks to claim at most; 0: only look.
-type ask struct {
+// chosenSlot is a slot to poll and the greatest number of tasks to claim; 0: only read its state.
+type chosenSlot struct {
 	slot  *slotState
 	limit int
 }
 
-// choose decides which of the slots that are due a round asks, the most pressing first. There is room for so many tasks
-// now, and for most when nothing is in hand. urgent tells that the round cannot wait for other slots to be due.
+// choose chooses the slots for a round among those that are due, the most urgent first. room is how many more
+// tasks may be in flight, and most is the same when none is. urgent reports whether the round cannot wait for
+// further slots.
 func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	due := g.due
 	slices.SortFunc(due, func(a, b *slotState) int { return a.dueBy(now).Compare(b.dueBy(now)) })
-	// Where there is a backlog, few big batches: their rows share tables. Where
-	// there is none, all slots at once. A crowd is found out by its first slots.
+	// With a backlog, claim few big batches, because their rows share tables. Without one, claim from all slots
+	// at once. A sample of the slots shows whether there is a backlog.
 	size := maxClaim
-	g.chosen, g.sounds = g.chosen[:0], false
-	if !g.dense && len(due) > max(sounding, most/maxClaim) {
-		if g.sounds = !g.sounded && now.Sub(g.sparse) > 10*beat; g.sounds {
-			due, urgent = due[:sounding], true
+	g.chosen, g.sampling = g.chosen[:0], false
+	if !g.backlogged && len(due) > max(sampleSlots, most/maxClaim) {
+		if g.sampling = !g.sampled && now.Sub(g.lastSparse) > 10*minRoundGap; g.sampling {
+			due, urgent = due[:sampleSlots], true
 		} else {
 			size = minClaim
 		}
@@ -84,60 +84,60 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	for _, s := range due {
 		limit := size
 		if limit > room || most == 0 {
-			if now.Sub(s.seen) < poll {
-				continue // a settle rings when there is room
+			if now.Sub(s.lastPoll) < pollEvery {
+				continue // a settle starts a new plan when there is room
 			}
 			limit = 0
 		}
 		room -= limit
-		g.chosen = append(g.chosen, ask{s, limit})
-		urgent = urgent || g.dense || (!s.next.IsZero() && s.next.Sub(now) < ahead/2)
+		g.chosen = append(g.chosen, chosenSlot{s, limit})
+		urgent = urgent || g.backlogged || (!s.head.IsZero() && s.head.Sub(now) < claimAhead/2)
 	}
 	return urgent
 }
 
-// changed has the slots of a group looked through at the next plan.
-func (g *group) changed() { g.at = time.Time{} }
+// planAgain makes the next plan look through the slots of the group.
+func (g *group) planAgain() { g.nextPoll = time.Time{} }
 
-// lookAt is when a slot is to be asked.
-func (s *slotState) lookAt(now time.Time) time.Time {
-	if !s.failing.IsZero() {
-		return s.seen.Add(retry)
+// pollAt is when the slot must be polled next.
+func (s *slotState) pollAt(now time.Time) time.Time {
+	if !s.unreachableSince.IsZero() {
+		return s.lastPoll.Add(retryEvery)
 	}
-	at := s.seen.Add(poll)
-	if s.quiet(now) {
-		if at = forever; !s.next.IsZero() {
-			at = latest(s.renewed.Add(quietRenew), s.seen.Add(poll))
-			if near := s.next.Add(-quietFrom); near.Before(at) {
+	at := s.lastPoll.Add(pollEvery)
+	if s.isQuiet(now) {
+		if at = forever; !s.head.IsZero() {
+			at = latest(s.markerRenewed.Add(quietRenew), s.lastPoll.Add(pollEvery))
+			if near := s.head.Add(-quietFrom); near.Before(at) {
 				at = near
 			}
 		}
 	}
-	if early := s.next.Add(-ahead); !s.next.IsZero() && early.Before(at) {
+	if early := s.head.Add(-claimAhead); !s.head.IsZero() && early.Before(at) {
 		return early
 	}
 	return at
 }
 
-// dueBy is when a slot wants to be asked, for the order in which they are. One
-// whose head is not known comes behind those that are known to have something.
+// dueBy is the time by which due slots are sorted. A slot with an unknown head comes after those that have
+// tasks.
 func (s *slotState) dueBy(now time.Time) time.Time {
-	if s.next.IsZero() {
-		return now.Add(ahead)
+	if s.head.IsZero() {
+		return now.Add(claimAhead)
 	}
-	return s.next
+	return s.head
 }
 
-// plan lists the rounds to make now, one a server at most, and how long the next may wait.
+// plan returns the rounds to make now, at most one per server, and how long the next plan may wait.
 func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.placeAt.After(now) {
+	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
-	at := now.Add(poll)
-	if t.placeAt.Before(at) && t.placeAt.After(now) {
-		at = t.placeAt
+	at := now.Add(pollEvery)
+	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
+		at = t.nextPlacement
 	}
 	until := func(then time.Time) {
 		if then.Before(at) {
@@ -145,127 +145,128 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 		}
 	}
 	for _, srv := range t.servers {
-		if srv.asking {
-			continue // its end rings
+		if srv.inRound {
+			continue // the end of its round starts a new plan
 		}
-		t.endPatience(srv, now, until)
-		if !srv.silent.IsZero() {
-			continue // its answer rings
+		t.startFallbacks(srv, now, until)
+		if !srv.silentSince.IsZero() {
+			continue // its answer starts a new plan
 		}
-		if r := t.planRound(srv, now, until); len(r.asks) > 0 {
-			srv.began, srv.asking = now, true
+		if r := t.planRound(srv, now, until); len(r.slots) > 0 {
+			srv.roundBegan, srv.inRound = now, true
 			rounds = append(rounds, r)
 		}
 	}
 	return rounds, at.Sub(now)
 }
 
-// endPatience gives slots of a server to the scan engine that have been out of reach for too long; until hears when the
-// next will be. The lock is held.
-func (t *Timer) endPatience(srv *server, now time.Time, until func(time.Time)) {
+// startFallbacks lets the scan engine serve slots of a server that have been unreachable for too long. It calls
+// until with the time of the next such slot. The lock is held.
+func (t *Timer) startFallbacks(srv *server, now time.Time, until func(time.Time)) {
 	for _, g := range srv.groups {
-		if srv.silent.IsZero() && !g.failing {
+		if srv.silentSince.IsZero() && !g.hasUnreachable {
 			continue
 		}
-		g.failing = false
+		g.hasUnreachable = false
 		for _, s := range g.slots {
-			if !s.owned() {
+			if !s.isOwned() {
 				continue
 			}
-			if s.failing.IsZero() {
-				s.failing = srv.silent
+			if s.unreachableSince.IsZero() {
+				s.unreachableSince = srv.silentSince
 			}
-			g.failing = g.failing || !s.failing.IsZero()
-			if s.failing.IsZero() || s.out {
+			g.hasUnreachable = g.hasUnreachable || !s.unreachableSince.IsZero()
+			if s.unreachableSince.IsZero() || s.fallback {
 				continue
 			}
-			if end := s.failing.Add(t.cfg.OutageAfter); end.After(now) {
+			if end := s.unreachableSince.Add(t.cfg.OutageAfter); end.After(now) {
 				until(end)
 			} else {
-				t.giveToScan(s)
+				t.startFallback(s)
 			}
 		}
 	}
 }
 
-// planRound asks what is due of a server's slots; until hears when there will be more. The lock is held.
+// planRound plans the round of a server. It calls until with the time at which more slots will be due. The lock
+// is held.
 func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) round {
 	r := round{server: srv}
-	some, hurry := 0, false
+	chosen, urgent := 0, false
 	for _, g := range srv.groups {
-		g.chosen, g.sounds = g.chosen[:0], false
+		g.chosen, g.sampling = g.chosen[:0], false
 	}
 	for i, n := 0, len(srv.groups); i < n; i++ {
-		g := srv.groups[(srv.turn+i)%n]
-		if g.at.After(now) && g.at.Sub(now) <= poll { // else the clock was ahead
-			until(g.at)
+		g := srv.groups[(srv.firstGroup+i)%n]
+		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= pollEvery { // otherwise the clock was ahead
+			until(g.nextPoll)
 			continue
 		}
-		if some >= maxAsks {
-			srv.turn = (srv.turn + i) % n
+		if chosen >= maxRoundSlots {
+			srv.firstGroup = (srv.firstGroup + i) % n
 			until(now) // the others follow
 			break
 		}
-		most := t.room(g.line)
+		most := t.room(g.bizTimer)
 		room := t.findDue(g, most, now)
-		until(g.at)
+		until(g.nextPoll)
 		if len(g.due) == 0 {
 			continue
 		}
-		g.changed() // what is due and not asked now is due still
+		g.planAgain() // slots that are due and not chosen now stay due
 		if most == 0 {
-			until(now.Add(ahead)) // the lane is about to be opened
+			until(now.Add(claimAhead)) // the workers of the type are about to start
 		}
-		hurry = g.choose(now, room, most) || hurry
-		some += len(g.chosen)
+		urgent = g.choose(now, room, most) || urgent
+		chosen += len(g.chosen)
 	}
-	if again := srv.began.Add(beat); some > 0 && !hurry && again.After(now) {
-		until(again) // a round has just been: let claims gather, there is time
+	if again := srv.roundBegan.Add(minRoundGap); chosen > 0 && !urgent && again.After(now) {
+		until(again) // the last round has just begun: wait for more claims, there is time
 		return r
 	}
 	for _, g := range srv.groups {
-		g.ask(&r, now)
+		g.addTo(&r, now)
 	}
 	return r
 }
 
-// findDue lists the slots of a group that are to be asked now, and notes when the next one will be. It tells how many
-// more tasks may be in hand, of most. The lock is held.
+// findDue lists the slots of a group that must be polled now, and records when the next one must be. It returns
+// how many more tasks may be in flight, out of most. The lock is held.
 func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
-	g.at, g.due, room = now.Add(poll), g.due[:0], most
+	g.nextPoll, g.due, room = now.Add(pollEvery), g.due[:0], most
 	for _, s := range g.slots {
-		room -= s.inHand
-		if !s.owned() || s.asking {
-			continue // asked still, by the server that it was placed at before: the end of that round rings
+		room -= s.inflightClaims
+		if !s.isOwned() || s.inRound {
+			continue // in a round of its former server, the end of which starts a new plan
 		}
-		if at := s.lookAt(now); at.After(now) {
-			if at.Before(g.at) {
-				g.at = at
+		if at := s.pollAt(now); at.After(now) {
+			if at.Before(g.nextPoll) {
+				g.nextPoll = at
 			}
-		} else if t.cfg.Ownership.Owns(s.slot.Partition) { // else lost by our own clock: the ring is on its way
+		} else if t.cfg.Ownership.Owns(s.slot.Partition) { // otherwise the lease has ended by our own clock, and takeOver is about to run
 			g.due = append(g.due, s)
 		}
 	}
 	return room
 }
 
-// ask adds the chosen slots of a group to a round.
-func (g *group) ask(r *round, now time.Time) {
-	g.sounded = g.sounds
+// addTo adds the chosen slots of a group to a round.
+func (g *group) addTo(r *round, now time.Time) {
+	g.sampled = g.sampling
 	for _, a := range g.chosen {
-		a.slot.heard, a.slot.asking = time.Time{}, true
-		r.asks = append(r.asks, asked{g, a.slot})
-		r.claims = append(r.claims, slots.Claiming{
-			Slot: a.slot.slot, Limit: a.limit, Ahead: ahead + a.slot.skew, Visibility: g.line.Visibility,
-			Marker: a.slot.marker, Renew: a.slot.renewal(now),
+		a.slot.announcedHead, a.slot.inRound = time.Time{}, true
+		r.slots = append(r.slots, polledSlot{g, a.slot})
+		r.claims = append(r.claims, slots.ClaimRequest{
+			Slot: a.slot.slot, Limit: a.limit, Ahead: claimAhead + a.slot.skew, Visibility: g.bizTimer.Visibility,
+			Marker: a.slot.marker, Renew: a.slot.renewFor(now),
 		})
 	}
 }
 
-// room is how many tasks of a line may be in hand of each server's slots: one that is slow must not take it all. The
-// lock is held.
-func (t *Timer) room(l *line) int {
-	most := min(maxInHand, (t.cfg.Queue.Capacity(l.ID)*3+3)/4)
-	n := max(l.servers, 1)
+// room is how many tasks of a type may be in flight in the slots of each server. A slow server must not take
+// the share of the others. The lock is held.
+func (t *Timer) room(bt *bizTimer) int {
+	most := min(maxInflight, (t.cfg.Queue.Capacity(bt.ID)*3+3)/4)
+	n := max(bt.servers, 1)
 	return (most + n - 1) / n
 }

@@ -15,24 +15,23 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// dueSlots are n slots whose heads are due so long after now, a millisecond after
-// each other, the last one first.
+// dueSlots are n slots whose heads are due so long after now, one millisecond apart, the last one first.
 func dueSlots(now time.Time, n int, in time.Duration) []*slotState {
 	list := make([]*slotState, n)
 	for i := range list {
-		list[n-1-i] = &slotState{slot: slots.Slot{Partition: i}, seen: now, next: now.Add(in + time.Duration(i)*time.Millisecond)}
+		list[n-1-i] = &slotState{slot: slots.Slot{Partition: i}, lastPoll: now, head: now.Add(in + time.Duration(i)*time.Millisecond)}
 	}
 	return list
 }
 
 func TestChoose(t *testing.T) {
 	now := time.Now()
-	const soon, far = 0, ahead / 2
-	idle := crowd{sparse: now}
+	const soon, far = 0, claimAhead / 2
+	idle := backlog{lastSparse: now}
 	for _, c := range []struct {
 		name       string
 		due        []*slotState
-		crowd      crowd
+		crowd      backlog
 		room, most int
 		asked      int
 		limit      int // of each
@@ -42,20 +41,20 @@ func TestChoose(t *testing.T) {
 		{name: "nothing is due", room: 100, most: 100},
 		{name: "a few, soon enough together", due: dueSlots(now, 3, far), room: 8192, most: 8192, asked: 3, limit: maxClaim},
 		{name: "a few, and at once", due: dueSlots(now, 3, soon), room: 8192, most: 8192, asked: 3, limit: maxClaim, urgent: true},
-		{name: "many: a crowd, or not?", due: dueSlots(now, 64, far), room: 8192, most: 8192, asked: sounding, limit: maxClaim, sounds: true, urgent: true},
-		{name: "many, of which some were asked", due: dueSlots(now, 64, far), crowd: crowd{sounded: true}, room: 8192, most: 8192, asked: 64, limit: minClaim},
+		{name: "many: a crowd, or not?", due: dueSlots(now, 64, far), room: 8192, most: 8192, asked: sampleSlots, limit: maxClaim, sounds: true, urgent: true},
+		{name: "many, of which some were asked", due: dueSlots(now, 64, far), crowd: backlog{sampled: true}, room: 8192, most: 8192, asked: 64, limit: minClaim},
 		{name: "many, and no crowd lately", due: dueSlots(now, 64, far), crowd: idle, room: 8192, most: 8192, asked: 64, limit: minClaim},
-		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: crowd{dense: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
+		{name: "a crowd: as many as there is room for", due: dueSlots(now, 64, far), crowd: backlog{backlogged: true}, room: 1000, most: 8192, asked: 3, limit: maxClaim, urgent: true},
 		{name: "a third of the room", due: dueSlots(now, 20, far), crowd: idle, room: 2731, most: 2731, asked: 20, limit: minClaim},
-		{name: "a small lane", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
-		{name: "a lane of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
+		{name: "a small queue", due: dueSlots(now, 6, far), room: 12, most: 12, asked: 4, limit: 3},
+		{name: "a queue of one", due: dueSlots(now, 6, far), room: 1, most: 1, asked: 1, limit: 1},
 		{name: "no room", due: dueSlots(now, 6, soon), room: 0, most: 100},
-		{name: "no lane", due: dueSlots(now, 6, soon)},
+		{name: "no workers", due: dueSlots(now, 6, soon)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := &group{due: c.due, crowd: c.crowd}
+			g := &group{due: c.due, backlog: c.crowd}
 			require.Equal(t, c.urgent, g.choose(now, c.room, c.most))
-			require.Equal(t, c.sounds, g.sounds)
+			require.Equal(t, c.sounds, g.sampling)
 			require.Len(t, g.chosen, c.asked)
 			for i, a := range g.chosen {
 				require.Equal(t, i, a.slot.slot.Partition, "the most pressing first")
@@ -66,22 +65,22 @@ func TestChoose(t *testing.T) {
 
 	t.Run("who was not seen for long is looked at even so", func(t *testing.T) {
 		due := dueSlots(now, 2, soon)
-		due[0].seen = now.Add(-poll)
+		due[0].lastPoll = now.Add(-pollEvery)
 		late := due[0]
 		g := &group{due: due}
 		g.choose(now, 0, 100)
-		require.Equal(t, []ask{{slot: late, limit: 0}}, g.chosen)
+		require.Equal(t, []chosenSlot{{slot: late, limit: 0}}, g.chosen)
 	})
 }
 
-// all owns everything.
+// all owns all partitions.
 type all struct{}
 
 func (all) Owns(int) bool          { return true }
 func (all) Term(int) uint64        { return 1 }
 func (all) Watch() <-chan struct{} { return nil }
 
-// planned is a timer of six slots of one type that makes no rounds.
+// planned returns a timer of six slots of one type that makes no rounds.
 func planned(t *testing.T) *Timer {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -91,29 +90,28 @@ func planned(t *testing.T) *Timer {
 		OutageAfter: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	timer.SetTypes([]BizType{{BizType: task.BizType{ID: 1, Name: "a"}, Topic: "a", Horizon: time.Hour}})
-	q.SetLane(1)
+	q.AddType(1)
 	return timer
 }
 
-// Servers are planned apart: one that is asked, or silent, holds up no other, and
-// the slots of a silent one become the scan engine's when their time is up, however
-// long its calls take.
+// Servers are planned separately: a server in a round, or a silent one, does not delay the others. The scan
+// engine takes over the slots of a silent server in time, however long its calls take.
 func TestPlanServers(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.lines[1]
-	l.servers = 3
+	bt := timer.bizTimers[1]
+	bt.servers = 3
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
-		g := &group{line: l}
+		g := &group{bizTimer: bt}
 		for p := 2 * i; p < 2*i+2; p++ {
-			l.slots[p].server = srv
-			g.slots = append(g.slots, &l.slots[p])
+			bt.slots[p].server = srv
+			g.slots = append(g.slots, &bt.slots[p])
 		}
 		srv.groups = []*group{g}
 	}
-	handedOver := func() bool {
+	fellBack := func() bool {
 		select {
 		case <-timer.Watch():
 			return true
@@ -122,12 +120,12 @@ func TestPlanServers(t *testing.T) {
 		}
 	}
 	plan := func() (asked map[string]int, wait time.Duration) {
-		timer.placeAt = now.Add(time.Hour) // the client knows one server
+		timer.nextPlacement = now.Add(time.Hour) // the client knows one server
 		rounds, wait := timer.plan(now)
 		asked = map[string]int{}
 		for _, r := range rounds {
-			asked[r.server.addr] = len(r.asks)
-			for _, a := range r.asks {
+			asked[r.server.addr] = len(r.slots)
+			for _, a := range r.slots {
 				require.Same(t, r.server, a.slot.server)
 			}
 		}
@@ -136,75 +134,75 @@ func TestPlanServers(t *testing.T) {
 	end := func(addr string) { // of a round
 		r := round{server: timer.servers[addr]}
 		for _, s := range r.server.groups[0].slots {
-			r.asks = append(r.asks, asked{slot: s})
-			s.seen = now
+			r.slots = append(r.slots, polledSlot{slot: s})
+			s.lastPoll = now
 		}
-		timer.end(r)
+		timer.endRound(r)
 	}
 
 	asked, _ := plan()
 	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, asked)
-	require.True(t, timer.holds(0), "a claim is on its way")
+	require.True(t, timer.hasInflight(0), "a claim is on its way")
 	end("x")
-	require.False(t, timer.holds(0))
-	require.True(t, timer.holds(2))
-	l.slots[0].next = now
-	now = now.Add(beat)
+	require.False(t, timer.hasInflight(0))
+	require.True(t, timer.hasInflight(2))
+	bt.slots[0].head = now
+	now = now.Add(minRoundGap)
 	asked, _ = plan()
-	require.Equal(t, map[string]int{"x": 1}, asked, "nobody waits for the rounds at y and z")
+	require.Equal(t, map[string]int{"x": 1}, asked, "x does not wait for the rounds at y and z")
 	end("x")
 	end("y")
 	end("z")
 
-	l.slots[0].next, l.slots[2].next, l.slots[4].next = now.Add(beat), now.Add(beat), now.Add(beat)
+	bt.slots[0].head, bt.slots[2].head, bt.slots[4].head = now.Add(minRoundGap), now.Add(minRoundGap), now.Add(minRoundGap)
 	began := now
-	timer.judge(timer.servers["y"], began, false, errors.New("no answer"))
-	now = now.Add(beat)
+	timer.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
+	now = now.Add(minRoundGap)
 	asked, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
-	require.False(t, handedOver())
-	require.LessOrEqual(t, wait, poll)
-	require.Equal(t, began, l.slots[3].failing, "one that was not asked is out of reach as well")
-	require.Zero(t, l.slots[0].failing)
+	require.False(t, fellBack())
+	require.LessOrEqual(t, wait, pollEvery)
+	require.Equal(t, began, bt.slots[3].unreachableSince, "one that was not asked is out of reach as well")
+	require.Zero(t, bt.slots[0].unreachableSince)
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
 	_, wait = plan()
-	require.False(t, handedOver())
+	require.False(t, fellBack())
 	require.Equal(t, time.Millisecond, wait)
 	now = now.Add(time.Millisecond)
 	plan()
-	require.True(t, handedOver())
+	require.True(t, fellBack())
 	for p := range 6 {
 		require.Equal(t, p/2 != 1, timer.Serves(1, p), "partition %d", p)
 	}
 
 	end("x")
 	end("z")
-	timer.answers(timer.servers["y"])
+	timer.endSilence(timer.servers["y"])
 	asked, _ = plan()
 	require.Equal(t, 2, asked["y"])
-	require.False(t, handedOver())
+	require.False(t, fellBack())
 }
 
-// Two rounds that asked one slot at once took each other's claims for those of nobody, and rolled them back.
-func TestASlotThatIsPlacedAnewIsNotAskedTwice(t *testing.T) {
+// Two rounds that polled one slot at once took each other's claims for orphans, and rolled them back.
+func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
-	l := timer.lines[1]
-	s := &l.slots[0]
+	bt := timer.bizTimers[1]
+	s := &bt.slots[0]
 	rounds, _ := timer.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
 	other := timer.server("other")
-	s.server, s.seen, s.next = other, time.Time{}, now
-	s.group = &group{line: l, slots: []*slotState{s}}
+	s.server, s.lastPoll, s.head = other, time.Time{}, now
+	s.group = &group{bizTimer: bt, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
-	timer.placeAt = now.Add(time.Hour)
+	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")
-	timer.end(before)
+	timer.endRound(before)
 	rounds, _ = timer.plan(now)
 	require.Len(t, rounds, 1)
 	require.Same(t, other, rounds[0].server)

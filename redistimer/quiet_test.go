@@ -14,7 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// scriptsRun is how many scripts Redis has run.
+// scriptsRun is the number of scripts that Redis has run.
 func (c *center) scriptsRun(t *testing.T) (n int) {
 	stats, err := c.redis.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
@@ -27,12 +27,12 @@ func (c *center) scriptsRun(t *testing.T) (n int) {
 	return n
 }
 
-// What idle types cost does not grow with their number: their slots are not looked at. Before, each was looked at every
-// three seconds, and some tens of types filled a core.
+// The cost of idle types does not grow with their number: their slots are not polled. Before, each was polled
+// every three seconds, and some tens of types used a whole core.
 func TestIdleTypesCostNothing(t *testing.T) {
 	t.Parallel()
 	c := open(t, private(testrig.StartRedis(t)))
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	types := c.types()
 	for i := range uint64(200) {
 		b := c.biz
@@ -41,7 +41,7 @@ func TestIdleTypesCostNothing(t *testing.T) {
 	}
 	n.SetTypes(types)
 	c.filled()
-	c.eventually(func() bool { // what takes slots over is done
+	c.eventually(func() bool { // takeOver is done
 		before := c.scriptsRun(t)
 		time.Sleep(500 * time.Millisecond)
 		return c.scriptsRun(t)-before <= 2*layout.Partitions
@@ -51,12 +51,12 @@ func TestIdleTypesCostNothing(t *testing.T) {
 	require.LessOrEqual(t, c.scriptsRun(t)-before, 4*layout.Partitions, "the guards alone")
 }
 
-// A slot that is not looked at is filled again when Redis has lost everything.
+// A slot that is not polled is filled again when Redis has lost allPartitions.
 func TestAQuietSlotIsLost(t *testing.T) {
 	t.Parallel()
 	c := open(t, private(testrig.StartRedis(t)))
 	c.guarded = true
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	ids := make([]uint64, 20)
 	for i := range ids {
@@ -65,7 +65,7 @@ func TestAQuietSlotIsLost(t *testing.T) {
 	c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed")
 	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 	c.eventually(func() bool { return c.depth() == depth{Store: 20} }, "they are not armed again, though nothing of them is due")
-	c.eventually(func() bool { return c.lost() == 20 }, "they were not told of")
+	c.eventually(func() bool { return c.lost() == 20 }, "they were not armed again")
 	time.Sleep(8 * time.Second)
 	for _, id := range ids {
 		c.settled(id, task.Processed)
@@ -73,7 +73,7 @@ func TestAQuietSlotIsLost(t *testing.T) {
 	}
 }
 
-// lost is how many tasks were armed again because Redis had lost them.
+// lost is the number of tasks that were armed again because Redis had lost them.
 func (c *center) lost() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +90,13 @@ func (c *center) park(n *node, tasks int, delay time.Duration) (ids []uint64) {
 	return ids
 }
 
-// Redis lost the queue of a slot that is quiet, and an earlier task came before that was seen. Before, only the sweep found
-// those that had been there.
+// Redis lost the queue of a quiet slot, and an earlier task came before that was noticed. Before, only the
+// sweep found the tasks that had been there.
 func TestAQueueIsLostUnderAnEarlierTask(t *testing.T) {
 	t.Parallel()
 	c := open(t, private(testrig.StartRedis(t)))
 	c.guarded = true
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	c.park(n, 8, time.Minute)
 	for p := range layout.Partitions {
@@ -109,7 +109,7 @@ func TestAQueueIsLostUnderAnEarlierTask(t *testing.T) {
 	c.eventually(func() bool { return c.depth() == depth{Store: 8} }, "those that were there are not armed again")
 }
 
-// Redis lost everything, and another type's slots became the guards before that was seen.
+// Redis lost allPartitions, and another type's slots became the guards before that was noticed.
 func TestALossBeforeTheGuardsChange(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"the guard's type leaves", "a type comes before it"} {
@@ -117,7 +117,7 @@ func TestALossBeforeTheGuardsChange(t *testing.T) {
 			t.Parallel()
 			c := open(t, private(testrig.StartRedis(t)))
 			c.guarded = true
-			n := c.start(everything...)
+			n := c.start(allPartitions...)
 			c.filled()
 			c.park(n, 20, time.Minute)
 			types := c.types()[1:]
@@ -133,12 +133,12 @@ func TestALossBeforeTheGuardsChange(t *testing.T) {
 	}
 }
 
-// Redis lost everything right before a partition was handed over: its quiet slots are not handed over as complete.
+// Redis lost allPartitions right before a partition was handed over: its quiet slots are not handed over as complete.
 func TestALossBeforeAHandOver(t *testing.T) {
 	t.Parallel()
 	c := open(t, private(testrig.StartRedis(t)))
 	c.guarded, c.storeID = true, "0123456789abcdef"
-	a, b := c.start(everything...), c.start()
+	a, b := c.start(allPartitions...), c.start()
 	c.filled()
 	move := func(from, to *node) {
 		for p := range layout.Partitions {
@@ -148,7 +148,7 @@ func TestALossBeforeAHandOver(t *testing.T) {
 		}
 	}
 	c.park(a, 20, time.Minute)
-	time.Sleep(500 * time.Millisecond) // the fillings of the start are over
+	time.Sleep(500 * time.Millisecond) // the first fills are done
 	before := c.lost()
 	move(a, b)
 	c.filled()

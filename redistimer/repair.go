@@ -10,7 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// watch takes partitions over, and gives them up, as ownership changes.
+// watch takes over and releases slots as the ownership of partitions changes.
 func (t *Timer) watch(ctx context.Context) error {
 	changes := t.cfg.Ownership.Watch()
 	for {
@@ -23,28 +23,26 @@ func (t *Timer) watch(ctx context.Context) error {
 	}
 }
 
-// orphaned notes that claims made until now and not held by us are nobody's. The
-// lock is held.
-func (t *Timer) orphaned(s *slotState) { s.orphans = t.cfg.Now() }
+// markOrphans marks claims for rollback: those made until now that this node does not hold. The lock is held.
+func (t *Timer) markOrphans(s *slotState) { s.orphansBefore = t.cfg.Now() }
 
-// recover rolls back the claims of slots that are nobody's: of a process that
-// died, or whose settling was lost. It runs between two rounds, when no claim is
-// on its way to us. The first failure ends it: if Redis is silent, the next round
-// must notice soon; the other slots are orphaned still.
-func (t *Timer) recover(asks []asked) {
+// recover rolls back the orphaned claims of slots: those of a process that died, or whose settling was lost. It
+// runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
+// must soon notice a silent Redis. The other slots keep their mark.
+func (t *Timer) recover(polled []polledSlot) {
 	var found map[*BizType]int
-	for _, a := range asks {
+	for _, a := range polled {
 		s := a.slot
 		t.mu.Lock()
-		before, idle, b := s.orphans, !s.owned() || s.foreign || !s.failing.IsZero(), a.group.line.BizType
+		before, skip, b := s.orphansBefore, !s.isOwned() || s.foreign || !s.unreachableSince.IsZero(), a.group.bizTimer.BizType
 		t.mu.Unlock()
-		if before.IsZero() || idle {
+		if before.IsZero() || skip {
 			continue
 		}
 		n, err := t.recoverSlot(s, before.Add(b.Visibility))
 		t.mu.Lock()
-		if err == nil && s.orphans.Equal(before) {
-			s.orphans = time.Time{}
+		if err == nil && s.orphansBefore.Equal(before) {
+			s.orphansBefore = time.Time{}
 		}
 		t.mu.Unlock()
 		if n > 0 {
@@ -63,10 +61,10 @@ func (t *Timer) recover(asks []asked) {
 	}
 }
 
-// recoverPage is how many claims are looked at, at a time.
+// recoverPage is the number of claims in a page.
 const recoverPage = 500
 
-// recoverSlot rolls back claims that expire before a time and are not held.
+// recoverSlot rolls back claims that expire before a time and that this node does not hold.
 func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 	ctx := context.Background()
 	for skip := 0; ; {
@@ -82,7 +80,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 				over = true
 				break
 			}
-			if _, held := s.held[m.JobID]; held {
+			if _, held := s.inflight[m.JobID]; held {
 				skip++
 			} else {
 				ids = append(ids, m.JobID)
@@ -90,14 +88,14 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 		}
 		t.mu.Unlock()
 		if len(ids) > 0 {
-			got := t.slots.Recover(ctx, []slots.Recovering{{Slot: s.slot, IDs: ids}})[0]
+			got := t.slots.Recover(ctx, []slots.RecoverRequest{{Slot: s.slot, IDs: ids}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}
 			n += len(got.Members)
 			t.mu.Lock()
 			for _, m := range got.Members {
-				t.sooner(s, m.At)
+				t.advanceHead(s, m.At)
 			}
 			t.mu.Unlock()
 		}
@@ -107,88 +105,86 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 	}
 }
 
-// failed notes that a slot has been out of reach since it was asked. The lock is
-// held.
-func (t *Timer) failed(s *slotState, asked time.Time) {
-	if s.failing.IsZero() {
-		s.failing = asked
-		s.group.failing = true
+// recordUnreachable records that a slot has been unreachable since its last poll. The lock is held.
+func (t *Timer) recordUnreachable(s *slotState, since time.Time) {
+	if s.unreachableSince.IsZero() {
+		s.unreachableSince = since
+		s.group.hasUnreachable = true
 	}
 }
 
-// giveToScan has the scan engine serve a slot until it is in reach again. The lock
-// is held.
-func (t *Timer) giveToScan(s *slotState) {
-	s.out = true
-	ring(t.handovers)
-	if t.down++; t.down == 1 {
-		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.refuses, s.server.err))
+// startFallback lets the scan engine serve a slot until it is reachable again. The lock is held.
+func (t *Timer) startFallback(s *slotState) {
+	s.fallback = true
+	signal(t.fallbacks)
+	if t.fallbackSlots++; t.fallbackSlots == 1 {
+		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.writeErr, s.server.lastErr))
 	}
 }
 
-// reached notes that a slot answers. The lock is held.
-func (t *Timer) reached(s *slotState) {
-	if s.failing.IsZero() {
+// recordReachable records that a slot answers. The lock is held.
+func (t *Timer) recordReachable(s *slotState) {
+	if s.unreachableSince.IsZero() {
 		return
 	}
-	s.failing, s.group.repairs = time.Time{}, true
-	s.counted, s.look = time.Time{}, true // claims that were cut off show in their number, now or at the next look
-	if s.out {
-		s.out = false
-		s.lose()
-		ring(t.repairs)
-		if t.down--; t.down == 0 {
+	s.unreachableSince, s.group.needsRepair = time.Time{}, true
+	s.lastOrphanCount, s.pollNow = time.Time{}, true // interrupted claims show in the number of claims, now or at the next poll
+	if s.fallback {
+		s.fallback = false
+		s.markLost()
+		signal(t.repairNeeded)
+		if t.fallbackSlots--; t.fallbackSlots == 0 {
 			t.cfg.Logger.Info("Redis is back: its tasks are armed again from the store")
 		}
 	}
 }
 
-// Recheck arms what is due soon and Redis lacks, in all slots: another node died,
-// and what it had stored last it may not have armed.
+// Recheck arms what Redis lacks in all slots, because another node died: it may not have armed the last tasks
+// that it stored.
 func (t *Timer) Recheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.lines {
-		for p := range l.slots {
-			if s := &l.slots[p]; s.owned() && !s.foreign && s.repair == "" {
-				s.repair, s.group.repairs = ReasonLost, true
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			if s := &bt.slots[p]; s.isOwned() && !s.foreign && s.repairReason == "" {
+				s.repairReason, s.group.needsRepair = ReasonLost, true
 			}
 		}
 	}
-	ring(t.repairs)
+	signal(t.repairNeeded)
 }
 
-// missed notes that tasks of a slot were stored and not armed. The lock is held.
-func (t *Timer) missed(s *slotState) {
-	s.missed = true
-	if s.owned() && !s.foreign {
-		s.repair, s.group.repairs = ReasonLost, true // once it is in reach
+// recordUnarmed records that tasks of a slot were stored and not armed. The lock is held.
+func (t *Timer) recordUnarmed(s *slotState) {
+	s.unarmed = true
+	if s.isOwned() && !s.foreign {
+		s.repairReason, s.group.needsRepair = ReasonLost, true // filled once it is reachable
 	}
 }
 
-// InUse tells whether a business type has this engine.
+// InUse reports whether any business type uses this engine.
 func (t *Timer) InUse() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.lines) > 0
+	return len(t.bizTimers) > 0
 }
 
-// Degraded says what users should know, "" if all is well.
+// Degraded describes the current faults for operators, "" if there is none.
 func (t *Timer) Degraded() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	failing, out, foreign, slots := 0, 0, 0, 0
-	for _, l := range t.lines {
-		for p := range l.slots {
-			s := &l.slots[p]
-			if !s.owned() {
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			s := &bt.slots[p]
+			if !s.isOwned() {
 				continue
 			}
 			slots++
-			if !s.failing.IsZero() {
+			if !s.unreachableSince.IsZero() {
 				failing++
 			}
-			if s.out {
+			if s.fallback {
 				out++
 			}
 			if s.foreign {
@@ -196,59 +192,58 @@ func (t *Timer) Degraded() string {
 			}
 		}
 	}
-	var said []string
+	var faults []string
 	failed := "redis does not answer for %d of %d slots"
 	for _, srv := range t.servers {
-		if srv.refuses != nil && len(srv.groups) > 0 {
-			said = append(said, fmt.Sprintf("redis refuses writes: %v", srv.refuses))
+		if srv.writeErr != nil && len(srv.groups) > 0 {
+			faults = append(faults, fmt.Sprintf("redis refuses writes: %v", srv.writeErr))
 			failed = "%d of %d slots are out of reach"
 			break
 		}
 	}
 	if failing > 0 {
-		said = append(said, fmt.Sprintf(failed, failing, slots))
+		faults = append(faults, fmt.Sprintf(failed, failing, slots))
 	}
 	if out > 0 {
-		said = append(said, fmt.Sprintf("the scanner serves %d of them", out))
+		faults = append(faults, fmt.Sprintf("the scanner serves %d of them", out))
 	}
 	if foreign > 0 {
-		said = append(said, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, slots))
+		faults = append(faults, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, slots))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(faults, "; ")
 }
 
-// repair fills slots from the store: those that lost what they had, and those
-// whose horizon has moved on.
+// repair fills slots from the store: slots that were lost, and slots whose horizon has moved on.
 func (t *Timer) repair(ctx context.Context) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		t.checkMemory(ctx)
 		t.tryWrites(ctx)
-		unfilled, unmarked := t.broken()
+		unfilled, unmarked := t.findRepairs()
 		t.markAll(ctx, unmarked)
 		if len(unfilled) > 0 {
 			t.fillAll(ctx, unfilled)
 		}
 		select {
 		case <-tick.C:
-		case <-t.repairs:
+		case <-t.repairNeeded:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// memoryEvery is how often the servers are asked for their memory.
+// memoryEvery is the interval at which the memory of the servers is checked.
 const memoryEvery = 5 * time.Second
 
-// checkMemory looks, now and then, for servers that may throw away what we keep there, and for full ones.
+// checkMemory checks now and then whether a server may evict keys, and whether one is full.
 func (t *Timer) checkMemory(ctx context.Context) {
 	t.mu.Lock()
 	now := t.cfg.Now()
-	due := !now.Before(t.memoryAt) && t.anyAnswered()
+	due := !now.Before(t.nextMemoryCheck) && t.anyAnswered()
 	if due {
-		t.memoryAt = now.Add(memoryEvery)
+		t.nextMemoryCheck = now.Add(memoryEvery)
 	}
 	t.mu.Unlock()
 	if !due {
@@ -268,11 +263,11 @@ func (t *Timer) checkMemory(ctx context.Context) {
 			}
 		}
 		t.mu.Lock()
-		didEvict, wasFull := t.evicts != "", t.full != ""
-		if !all { // one that does not answer has not changed, as far as is known
-			evicts, full = cmp.Or(evicts, t.evicts), cmp.Or(full, t.full)
+		didEvict, wasFull := t.evictionPolicy != "", t.memoryFull != ""
+		if !all { // assume that a server which does not answer has not changed
+			evicts, full = cmp.Or(evicts, t.evictionPolicy), cmp.Or(full, t.memoryFull)
 		}
-		t.evicts, t.full = evicts, full
+		t.evictionPolicy, t.memoryFull = evicts, full
 		t.mu.Unlock()
 		switch {
 		case !didEvict && evicts != "":
@@ -289,19 +284,19 @@ func (t *Timer) checkMemory(ctx context.Context) {
 	})
 }
 
-// Memory tells what is wrong with the memory of a Redis, as far as is known: the maxmemory-policy of one that may
-// throw slots away, and how full one is that is full.
+// Memory returns the maxmemory-policy of a server that may evict slots, and the memory use of a server that is
+// full, as far as known.
 func (t *Timer) Memory() (evicts, full string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.evicts, t.full
+	return t.evictionPolicy, t.memoryFull
 }
 
-// anyAnswered tells whether Redis was reached. The lock is held.
+// anyAnswered reports whether Redis has answered for any slot. The lock is held.
 func (t *Timer) anyAnswered() bool {
-	for _, l := range t.lines {
-		for p := range l.slots {
-			if l.slots[p].answered {
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			if bt.slots[p].answered {
 				return true
 			}
 		}

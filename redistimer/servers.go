@@ -13,109 +13,111 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// answerWithin bounds each call to a server. What Redis does with a call that was cut off shows later: claims that
-// nobody holds are found by their number. It is long, because on a machine that is short of CPU cutting off is what
-// makes things worse; nobody else waits meanwhile.
-const answerWithin = 2 * time.Second
+// callTimeout bounds each call to a server. Redis may still execute a call that timed out: the number of claims
+// shows those that this node does not know. The timeout is long, because on a machine that is short of CPU
+// timeouts add load. Other servers are not delayed meanwhile.
+const callTimeout = 2 * time.Second
 
-// doubt is how long a server that answers nothing may have lost its connections only.
-const doubt = 500 * time.Millisecond
+// silenceGrace is how long a server may be silent before it counts as down. It may only have lost its
+// connections.
+const silenceGrace = 500 * time.Millisecond
 
-// server is one Redis server, with the rounds, arms and settles of its slots: nobody waits for two of them. Which slots
-// it has is as the cluster's client knows it. One that has moved meanwhile is still found, in the wrong company.
+// server is one Redis server, with rounds, arms and settles of its own, so that no slot waits for two servers.
+// The client of the cluster knows which slots are on it. A slot that has moved meanwhile is still reached, but
+// in the round of its former server.
 type server struct {
-	addr    string // "" is the only one, or stands for a cluster that is not known yet
-	arms    *groupcommit.Group[*arming]
-	arming  atomic.Int64 // tasks in them
-	settles *groupcommit.Group[settling]
+	addr        string // "": the only server, or a cluster whose servers are not known yet
+	arms        *groupcommit.Group[*armCall]
+	armingTasks atomic.Int64 // number of tasks in arms
+	settles     *groupcommit.Group[settlement]
 
 	// The Timer's lock guards these.
-	groups  []*group  // its slots
-	guarded []bool    // partitions that have a guard there
-	turn    int       // the group that is planned first
-	known   bool      // it has answered
-	began   time.Time // the last round
-	asking  bool      // a round is under way
-	silent  time.Time // since when it answers nothing; zero: it answers
-	err     error     // what it failed with last
-	refuses error     // why it takes no writes; nil: it does, as far as is known
-	refused time.Time // when it last refused one
-	tries   bool      // it is asked whether it takes them again
-	probed  time.Time // when it was last asked whether it answers
-	probes  bool      // it is being asked
+	groups      []*group  // of the slots at this server
+	guarded     []bool    // partitions that have a guard at this server
+	firstGroup  int       // index of the group that is planned first
+	hasAnswered bool      // it has answered once
+	roundBegan  time.Time // start of the last round
+	inRound     bool      // a round is under way
+	silentSince time.Time // since when it does not answer; zero: it answers
+	lastErr     error     // its last failure
+	writeErr    error     // why it refuses writes; nil: it does not, as far as known
+	lastRefusal time.Time // when it last refused a write
+	tryingWrite bool      // a trial write is under way
+	lastProbe   time.Time // when it was last pinged
+	probing     bool      // pings are under way
 }
 
-// isSilent tells whether a server is silent beyond doubt. The lock is held.
+// isSilent reports whether a server has been silent for longer than silenceGrace. The lock is held.
 func (srv *server) isSilent(now time.Time) bool {
-	return !srv.silent.IsZero() && now.Sub(srv.silent) >= doubt
+	return !srv.silentSince.IsZero() && now.Sub(srv.silentSince) >= silenceGrace
 }
 
-// server is the one with this address. The lock is held.
+// server returns the server with this address. The lock is held.
 func (t *Timer) server(addr string) *server {
 	srv := t.servers[addr]
 	if srv == nil {
 		srv = &server{addr: addr, guarded: make([]bool, t.cfg.Layout.Partitions)}
-		srv.arms = groupcommit.New(2000, 2, func(batch []*arming) { t.flushArms(srv, batch) })
-		srv.settles = groupcommit.New(2000, 1, func(batch []settling) { t.flushSettles(srv, batch) })
+		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { t.flushArms(srv, batch) })
+		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { t.flushSettles(srv, batch) })
 		t.servers[addr] = srv
 	}
 	return srv
 }
 
-// The slots are placed again so often, and so soon after a server did not answer.
+// The slots are placed again at this interval, and so long after a server did not answer.
 const (
 	placeEvery = 10 * time.Second
 	placeAfter = 500 * time.Millisecond
 )
 
-// placeSoon has the client find out which slots are where, and places them then. The lock is held.
+// placeSoon makes the client find out which slots are where, and then places them. The lock is held.
 func (t *Timer) placeSoon(now time.Time) {
 	t.slots.Refresh()
-	if at := now.Add(placeAfter); at.Before(t.placeAt) {
-		t.placeAt = at
+	if at := now.Add(placeAfter); at.Before(t.nextPlacement) {
+		t.nextPlacement = at
 	}
 }
 
 // place groups the slots by their servers. The lock is held.
 func (t *Timer) place(now time.Time) {
-	t.placeAt = now.Add(placeEvery)
-	p := placing{timer: t, known: true, old: make(map[*server][]*group), changed: make(map[guarded]bool)}
+	t.nextPlacement = now.Add(placeEvery)
+	p := placement{timer: t, known: true, old: make(map[*server][]*group), changed: make(map[guardKey]bool)}
 	for _, srv := range t.servers {
 		p.old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.lines)) {
-		l := t.lines[id]
-		l.servers = 0
-		for i := range l.slots {
-			p.locate(&l.slots[i])
-			p.join(l, &l.slots[i])
+	for _, id := range slices.Sorted(maps.Keys(t.bizTimers)) {
+		bt := t.bizTimers[id]
+		bt.servers = 0
+		for i := range bt.slots {
+			p.locate(&bt.slots[i])
+			p.join(bt, &bt.slots[i])
 		}
 	}
 	p.losePartitions()
 	switch only := t.servers[""]; {
 	case !p.known:
-		t.placeAt = now // the next call has the client find out
-	case only != nil && len(only.groups) == len(t.lines):
-		t.placeAt = forever // there is no other server
+		t.nextPlacement = now // the next call makes the client find out
+	case only != nil && len(only.groups) == len(t.bizTimers):
+		t.nextPlacement = forever // there is no other server
 	}
-	t.rehear()
+	t.relisten()
 }
 
-// placing groups all slots anew. The Timer's lock is held.
-type placing struct {
+// placement assigns all slots to servers anew. The Timer's lock is held.
+type placement struct {
 	timer   *Timer
 	known   bool // the client knows where the slots are
 	old     map[*server][]*group
-	changed map[guarded]bool // have another guard now
+	changed map[guardKey]bool // have a new guard
 }
 
-type guarded struct {
+type guardKey struct {
 	server    *server
 	partition int
 }
 
-// locate notes at which server a slot is.
-func (p *placing) locate(s *slotState) {
+// locate finds the server of a slot.
+func (p *placement) locate(s *slotState) {
 	addr := ""
 	if p.known {
 		addr, p.known = p.timer.slots.ServerOf(s.slot)
@@ -125,121 +127,122 @@ func (p *placing) locate(s *slotState) {
 		return
 	}
 	if s.server != nil && s.server.addr != "" {
-		s.lose() // a replica that took over may lack what was written last
+		s.markLost() // a replica that took over may lack the last writes
 	}
-	s.server, s.seen, s.look = srv, time.Time{}, s.server != nil
+	s.server, s.lastPoll, s.pollNow = srv, time.Time{}, s.server != nil
 }
 
-// join puts a slot into the group of its type at its server. The first one of a partition there is its guard.
-func (p *placing) join(l *line, s *slotState) {
+// join puts a slot into the group of its type at its server. The first slot of a partition there is its guard.
+func (p *placement) join(bt *bizTimer, s *slotState) {
 	srv := s.server
-	if n := len(srv.groups); n == 0 || srv.groups[n-1].line != l {
-		g := &group{line: l, failing: true, repairs: true}
-		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.line == l }); i >= 0 {
-			g.crowd = p.old[srv][i].crowd
+	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != bt {
+		g := &group{bizTimer: bt, hasUnreachable: true, needsRepair: true}
+		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == bt }); i >= 0 {
+			g.backlog = p.old[srv][i].backlog
 		}
 		srv.groups = append(srv.groups, g)
-		l.servers++
+		bt.servers++
 	}
 	s.group = srv.groups[len(srv.groups)-1]
 	s.group.slots = append(s.group.slots, s)
 	if guard := !srv.guarded[s.slot.Partition]; s.guard != guard {
 		s.guard = guard
-		p.changed[guarded{srv, s.slot.Partition}] = true
+		p.changed[guardKey{srv, s.slot.Partition}] = true
 	}
 	srv.guarded[s.slot.Partition] = true
 }
 
-// losePartitions has the slots checked whose guard is another one now: what Redis lost before that was looked at nobody
-// would know.
-func (p *placing) losePartitions() {
+// losePartitions marks the slots that have a new guard as lost: a loss before the new guard's first poll would
+// go unnoticed.
+func (p *placement) losePartitions() {
 	if len(p.changed) == 0 {
 		return
 	}
 	for srv := range p.old {
 		srv.each(func(s *slotState) {
-			if p.changed[guarded{srv, s.slot.Partition}] {
-				s.lose()
+			if p.changed[guardKey{srv, s.slot.Partition}] {
+				s.markLost()
 			}
 		})
 	}
-	ring(p.timer.repairs)
+	signal(p.timer.repairNeeded)
 }
 
-// judge notes how a call to a server went that began then: with no answer for any slot, it is silent. The lock is held.
-func (t *Timer) judge(srv *server, began time.Time, answered bool, err error) {
+// recordCall records the result of a call to a server that began at the given time. If no slot was answered,
+// the server is silent. The lock is held.
+func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err error) {
 	if !slots.IsAnswer(err) {
-		srv.err = err
+		srv.lastErr = err
 		t.placeSoon(t.cfg.Now())
 	}
-	srv.known = srv.known || answered
-	if answered || !srv.silent.IsZero() {
+	srv.hasAnswered = srv.hasAnswered || answered
+	if answered || !srv.silentSince.IsZero() {
 		return
 	}
-	srv.silent = began
-	t.rehear()
-	ring(t.silences)
-	ring(t.ring)
+	srv.silentSince = began
+	t.relisten()
+	signal(t.serverSilent)
+	signal(t.replan)
 }
 
-// wrote notes how a write to a server went. One that takes none may answer all the same: its slots are out of reach until
-// it takes them again. The lock is held.
-func (t *Timer) wrote(srv *server, err error) {
+// recordWrite records the result of a write to a server. A server that refuses writes may still answer reads.
+// Its slots are unreachable until it accepts writes again. The lock is held.
+func (t *Timer) recordWrite(srv *server, err error) {
 	if !slots.IsRefusal(err) {
 		return
 	}
-	if srv.refuses == nil {
+	if srv.writeErr == nil {
 		t.cfg.Logger.Error("Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
 	}
-	srv.refuses, srv.refused = err, t.cfg.Now()
+	srv.writeErr, srv.lastRefusal = err, t.cfg.Now()
 }
 
-// calmAfter is how long a server must not have refused a write before it is believed to take them: one that is nearly
-// full takes some.
-const calmAfter = 3 * time.Second
+// refusalGrace is how long a server must not have refused a write before it counts as writable again. A server
+// that is nearly full accepts some writes.
+const refusalGrace = 3 * time.Second
 
-// tryWrites asks the servers that refuse writes whether they still do.
+// tryWrites tests the servers that refuse writes.
 func (t *Timer) tryWrites(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, srv := range t.servers {
-		if srv.refuses == nil || srv.tries || len(srv.groups) == 0 || t.cfg.Now().Sub(srv.refused) < calmAfter {
+		if srv.writeErr == nil || srv.tryingWrite || len(srv.groups) == 0 || t.cfg.Now().Sub(srv.lastRefusal) < refusalGrace {
 			continue
 		}
-		srv.tries = true
+		srv.tryingWrite = true
 		slot := srv.groups[0].slots[0].slot
 		t.background.Go(func() {
 			err := t.slots.TryWrite(ctx, slot)
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			srv.tries = false
-			if t.wrote(srv, err); err == nil {
-				srv.refuses = nil
+			srv.tryingWrite = false
+			if t.recordWrite(srv, err); err == nil {
+				srv.writeErr = nil
 				t.cfg.Logger.Info("Redis takes writes again")
-				srv.look()
-				ring(t.ring)
+				srv.pollAll()
+				signal(t.replan)
 			}
 		})
 	}
 }
 
-// answers notes that a server does answer, or has no slots any more: its slots are asked. The lock is held.
-func (t *Timer) answers(srv *server) {
-	srv.silent, srv.probes = time.Time{}, false
-	srv.look()
-	t.rehear()
-	ring(t.ring)
+// endSilence records that a server answers, or has no slots any more, and polls its slots. The lock is held.
+func (t *Timer) endSilence(srv *server) {
+	srv.silentSince, srv.probing = time.Time{}, false
+	srv.pollAll()
+	t.relisten()
+	signal(t.replan)
 }
 
-// look has all slots of a server asked soon. The lock is held.
-func (srv *server) look() {
-	srv.each(func(s *slotState) { s.seen, s.look = time.Time{}, true })
+// pollAll makes the next rounds poll all slots of a server. The lock is held.
+func (srv *server) pollAll() {
+	srv.each(func(s *slotState) { s.lastPoll, s.pollNow = time.Time{}, true })
 	for _, g := range srv.groups {
-		g.changed()
+		g.planAgain()
 	}
 }
 
-// each does something to all slots of a server. The lock is held.
+// each calls a function for all slots of a server. The lock is held.
 func (srv *server) each(do func(*slotState)) {
 	for _, g := range srv.groups {
 		for _, s := range g.slots {
@@ -248,21 +251,21 @@ func (srv *server) each(do func(*slotState)) {
 	}
 }
 
-// probe asks silent servers until they answer, each apart from the others.
+// probe pings silent servers until they answer, each in a goroutine of its own.
 func (t *Timer) probe(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	for {
 		t.mu.Lock()
 		for _, srv := range t.servers {
-			if !srv.silent.IsZero() && !srv.probes {
-				srv.probes = true
+			if !srv.silentSince.IsZero() && !srv.probing {
+				srv.probing = true
 				probes.Go(func() { t.probeServer(ctx, srv) })
 			}
 		}
 		t.mu.Unlock()
 		select {
-		case <-t.silences:
+		case <-t.serverSilent:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -272,13 +275,13 @@ func (t *Timer) probe(ctx context.Context) error {
 func (t *Timer) probeServer(ctx context.Context, srv *server) {
 	for {
 		t.mu.Lock()
-		pause := srv.probed.Add(retry).Sub(t.cfg.Now())
+		pause := srv.lastProbe.Add(retryEvery).Sub(t.cfg.Now())
 		t.mu.Unlock()
 		if pause > 0 && wait.For(ctx, pause) != nil {
 			return
 		}
 		t.mu.Lock()
-		srv.probed = t.cfg.Now()
+		srv.lastProbe = t.cfg.Now()
 		var err error
 		if len(srv.groups) > 0 {
 			slot := srv.groups[0].slots[0].slot
@@ -289,13 +292,13 @@ func (t *Timer) probeServer(ctx context.Context, srv *server) {
 		t.mu.Unlock()
 		if slots.IsAnswer(err) {
 			t.mu.Lock()
-			t.answers(srv)
+			t.endSilence(srv)
 			t.mu.Unlock()
 			return
 		}
 		t.mu.Lock()
 		t.placeSoon(t.cfg.Now())
 		t.mu.Unlock()
-		ring(t.ring)
+		signal(t.replan)
 	}
 }

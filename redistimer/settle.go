@@ -9,16 +9,16 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// receipt tells a slot what became of a task that the queue took.
+// receipt reports the outcome of a task that the queue took to its slot.
 type receipt struct {
 	timer *Timer
 	claim claim
 }
 
-// Settled implements queue.Receipt: the outcome is in the store.
-func (r *receipt) Settled(row task.Task) {
+// Ack implements queue.Receipt: the outcome is in the store.
+func (r *receipt) Ack(row task.Task) {
 	c := r.claim
-	s := settling{claim: c}
+	s := settlement{claim: c}
 	switch {
 	case row.Status == task.Dead:
 		s.dead = true
@@ -30,65 +30,65 @@ func (r *receipt) Settled(row task.Task) {
 	r.timer.settle(s)
 }
 
-// giveBack is the pause of a task that the queue did not take.
-const giveBack = 250 * time.Millisecond
+// releasePause is the time after which a released task is claimed again.
+const releasePause = 250 * time.Millisecond
 
-// GivenBack implements queue.Receipt: the task did not start. It is claimed again
-// when it is due, or after a pause if the queue does not want it now.
-func (r *receipt) GivenBack(task.Task) {
+// Release implements queue.Receipt: the task did not start. It is claimed again when it is due, or after a
+// pause if the queue does not want it now.
+func (r *receipt) Release(task.Task) {
 	t, c := r.timer, r.claim
 	t.mu.Lock()
 	at := c.member.At
-	if pause := t.cfg.Now().Add(giveBack); !t.stopping && c.slot.owned() && !c.line.closed {
+	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.bizTimer.closed {
 		at = latest(at, pause)
 	}
 	t.mu.Unlock()
-	t.giveBack(c, at)
+	t.release(c, at)
 }
 
-// giveBack returns a claim untouched: its attempts stay.
-func (t *Timer) giveBack(c claim, at time.Time) {
-	t.settle(settling{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
+// release ends a claim without a run: the attempts stay.
+func (t *Timer) release(c claim, at time.Time) {
+	t.settle(settlement{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
 }
 
-// settling is the second phase of a claim: done, dead, back or released.
-type settling struct {
+// settlement is the second phase of a claim: done, dead, back or released.
+type settlement struct {
 	claim
 	done, dead, release bool
 	back                slots.Member
 }
 
-func (t *Timer) settle(s settling) {
+func (t *Timer) settle(s settlement) {
 	t.mu.Lock()
-	h := s.slot.held[s.member.JobID]
+	h := s.slot.inflight[s.member.JobID]
 	h.settling++
-	s.slot.held[s.member.JobID] = h
+	s.slot.inflight[s.member.JobID] = h
 	settles := s.slot.server.settles
 	t.mu.Unlock()
 	settles.Add(s)
 }
 
-// telling is what Redis is to be told of one slot.
-type telling struct {
-	slot     *slotState
-	settle   slots.Settling
-	release  slots.Releasing
-	settling []settling
+// slotSettles has the settlements of one slot.
+type slotSettles struct {
+	slot        *slotState
+	settle      slots.SettleRequest
+	release     slots.ReleaseRequest
+	settlements []settlement
 }
 
-// flushSettles tells a server what became of claims. What fails is tried again
-// apart: the next outcomes need not wait for it.
-func (t *Timer) flushSettles(srv *server, batch []settling) {
-	bySlot := make(map[*slotState]*telling)
-	list := make([]*telling, 0, 16)
+// flushSettles sends settlements to a server. Those that fail are retried in the background, so that they do
+// not delay others.
+func (t *Timer) flushSettles(srv *server, batch []settlement) {
+	bySlot := make(map[*slotState]*slotSettles)
+	list := make([]*slotSettles, 0, 16)
 	for _, s := range batch {
 		o := bySlot[s.slot]
 		if o == nil {
-			o = &telling{slot: s.slot, settle: slots.Settling{Slot: s.slot.slot}, release: slots.Releasing{Slot: s.slot.slot}}
+			o = &slotSettles{slot: s.slot, settle: slots.SettleRequest{Slot: s.slot.slot}, release: slots.ReleaseRequest{Slot: s.slot.slot}}
 			bySlot[s.slot] = o
 			list = append(list, o)
 		}
-		o.settling = append(o.settling, s)
+		o.settlements = append(o.settlements, s)
 		switch {
 		case s.release:
 			o.release.Members = append(o.release.Members, s.back)
@@ -100,17 +100,17 @@ func (t *Timer) flushSettles(srv *server, batch []settling) {
 			o.settle.Back = append(o.settle.Back, s.back)
 		}
 	}
-	if left, _ := t.tell(srv, list); len(left) > 0 {
-		t.background.Go(func() { t.tellAgain(srv, left) })
+	if failures, _ := t.sendSettles(srv, list); len(failures) > 0 {
+		t.background.Go(func() { t.retrySettles(srv, failures) })
 	}
 }
 
-// settleTries bounds how often a settle is tried. What is not settled is found by
-// its slot once Redis is back: the store has the truth.
+// settleTries bounds how often a settlement is sent. Its slot finds a claim that was not settled once Redis is
+// back; the store has the outcome.
 const settleTries = 3
 
-// tellAgain tries what failed a few times more.
-func (t *Timer) tellAgain(srv *server, left []*telling) {
+// retrySettles retries settlements that failed.
+func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	var err error
 	pause := 20 * time.Millisecond
 	for try := 2; try <= settleTries; try++ {
@@ -122,25 +122,25 @@ func (t *Timer) tellAgain(srv *server, left []*telling) {
 		}
 		time.Sleep(pause)
 		pause *= 4
-		if left, err = t.tell(srv, left); len(left) == 0 {
+		if failures, err = t.sendSettles(srv, failures); len(failures) == 0 {
 			return
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cfg.Logger.Warn("outcomes not told to Redis; the store has them, and the slots are put right when it is back",
-		"slots", len(left), "partition", left[0].slot.slot.Partition, "error", cmp.Or(err, srv.err))
-	for _, o := range left {
-		t.orphaned(o.slot)
+		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
+	for _, o := range failures {
+		t.markOrphans(o.slot)
 	}
-	t.told(left)
+	t.finishSettles(failures)
 }
 
-// tell tells a server, in one pipeline, and answers what it did not take.
-func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) {
-	var settles []slots.Settling
-	var releases []slots.Releasing
-	var settling, releasing []*telling
+// sendSettles sends settlements in one pipeline, and returns those that failed.
+func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotSettles, err error) {
+	var settles []slots.SettleRequest
+	var releases []slots.ReleaseRequest
+	var settling, releasing []*slotSettles
 	for _, o := range list {
 		if n := len(o.settle.Done) + len(o.settle.Dead) + len(o.settle.Back); n > 0 {
 			settles, settling = append(settles, o.settle), append(settling, o)
@@ -150,8 +150,8 @@ func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) 
 		}
 	}
 	began, answered := t.cfg.Now(), false
-	failed := make(map[*telling]bool)
-	note := func(list []*telling, errs []error) {
+	failed := make(map[*slotSettles]bool)
+	note := func(list []*slotSettles, errs []error) {
 		for i, one := range errs {
 			answered = answered || slots.IsAnswer(one)
 			if one != nil {
@@ -165,34 +165,33 @@ func (t *Timer) tell(srv *server, list []*telling) (left []*telling, err error) 
 	if len(releases) > 0 {
 		note(releasing, t.slots.Release(context.Background(), releases))
 	}
-	var over []*telling
+	var sent []*slotSettles
 	for _, o := range list {
 		if failed[o] {
-			left = append(left, o)
+			failures = append(failures, o)
 		} else {
-			over = append(over, o)
+			sent = append(sent, o)
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.judge(srv, began, answered, err)
-	t.told(over)
-	return left, err
+	t.recordCall(srv, began, answered, err)
+	t.finishSettles(sent)
+	return failures, err
 }
 
-// told lets claims go of which Redis was told, or that it will not be told of. The
-// lock is held.
-func (t *Timer) told(list []*telling) {
+// finishSettles ends the claims of settlements that were sent or given up. The lock is held.
+func (t *Timer) finishSettles(list []*slotSettles) {
 	for _, o := range list {
-		for _, s := range o.settling {
-			t.letGo(s.line, o.slot, s.member.JobID)
+		for _, s := range o.settlements {
+			t.removeInflight(s.bizTimer, o.slot, s.member.JobID)
 		}
 		for _, m := range o.settle.Back {
-			t.sooner(o.slot, m.At)
+			t.advanceHead(o.slot, m.At)
 		}
 		for _, m := range o.release.Members {
-			t.sooner(o.slot, m.At)
+			t.advanceHead(o.slot, m.At)
 		}
 	}
-	t.calmer()
+	t.notifyIdle()
 }

@@ -20,130 +20,128 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Store is what the timer needs of the task store; see store.Store.
+// Store is the part of store.Store that the timer needs.
 type Store interface {
 	Readable(database int) bool
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
 	DuePages(partition int, q store.Due) *store.DuePages
 }
 
-// Ownership tells which partitions are this node's; see cluster.Ownership.
+// Ownership reports which partitions this node owns; see cluster.Ownership.
 type Ownership interface {
 	Owns(partition int) bool
 	Term(partition int) uint64
 	Watch() <-chan struct{}
 }
 
-// Observer is told what happens, for the metrics.
+// Observer records events for the metrics.
 type Observer interface {
 	// Rearmed: tasks were put into a slot from the store; see the Reasons.
 	Rearmed(b task.BizType, reason string, tasks int)
 	// ArmFailed: tasks were stored whose arming failed; the sweep finds them.
 	ArmFailed(b task.BizType, tasks int)
-	// ClaimsExpired: claims that nobody settled were rolled back.
+	// ClaimsExpired: claims that were never settled were rolled back.
 	ClaimsExpired(b task.BizType, tasks int)
-	// RoundTrip: how long a claim of all slots of a server that were due took.
+	// RoundTrip: the time of one round of claims at a server.
 	RoundTrip(took time.Duration)
 }
 
 // Reasons why tasks are armed from the store.
 const (
-	ReasonLost    = "lost"    // Redis lost the slot, or nobody served it
-	ReasonHorizon = "horizon" // their time has come near enough
-	ReasonSweep   = "sweep"   // overdue, and Redis did not know them
+	ReasonLost    = "lost"    // Redis lost the slot, or it had no owner
+	ReasonHorizon = "horizon" // they are now due within the horizon
+	ReasonSweep   = "sweep"   // they are overdue, and Redis did not have them
 )
 
 // Reasons lists all reasons.
 var Reasons = []string{ReasonLost, ReasonHorizon, ReasonSweep}
 
-// Config is what a Timer works with.
+// Config configures a Timer.
 type Config struct {
-	Client    redis.UniversalClient // closed by Run
-	Prefix    string                // stands before every topic
+	Client    redis.UniversalClient // closed by Close
+	Prefix    string                // of all topics
 	Store     Store
 	Queue     *queue.Queue
 	Ownership Ownership
 	Layout    sharding.Layout
 	Observer  Observer
 
-	// StoreID names the task store, in the markers of slots: another store's slots are
-	// left alone. It is "" until that is known: then nobody is told from anybody, and
-	// slots are filled at each hand-over. nil: it is never known. No spaces.
+	// StoreID returns the id of the task store for the markers of slots. Slots with another store's id are not
+	// changed. It returns "" until the id is known. Until then all slots count as ours, and are filled at each
+	// hand-over. nil: the id is never known. The id must not contain spaces.
 	StoreID func() string
 
-	// OutageAfter is how long a slot may be out of reach before the scan engine
-	// serves it.
+	// OutageAfter is how long a slot may be unreachable before the scan engine serves it.
 	OutageAfter time.Duration
-	// Nodes hears of tasks of other nodes' partitions that could not be armed. Defaults to
-	// dispatch.Alone.
+	// Nodes receives tasks of other nodes' partitions that could not be armed. Defaults to dispatch.SingleNode.
 	Nodes  dispatch.Nodes
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// Timer is the slot timer of a node. It is safe for concurrent use.
+// Timer is the redis engine of a node. It is safe for concurrent use.
 type Timer struct {
 	cfg   Config
 	slots *slots.Slots
 
-	mu       sync.Mutex
-	lines    map[uint64]*line // by biz_type id; guarded, and so is all in them
-	topics   map[string]*line // those in lines
-	closing  map[uint64]*line // not wanted any more; something of them is in hand
-	stopping bool
+	mu        sync.Mutex
+	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
+	topics    map[string]*bizTimer // the same, by topic
+	closing   map[uint64]*bizTimer // removed types with claims in flight
+	stopping  bool
 
-	name      string    // of this process
-	down      int       // slots that the scan engine serves because Redis is away
-	strangers time.Time // when slots of another store were last told of
-	unfilled  time.Time // when slots that cannot be filled were last told of
-	clockTold bool      // that the clock was ahead is told
-	memoryAt  time.Time // when the servers are asked for their memory again
-	evicts    string    // the policy of one that may throw away what we keep there; "": none
-	full      string    // how full one is that is full; "": none
+	name            string    // of this process
+	fallbackSlots   int       // number of slots that the scan engine serves because Redis is away
+	foreignLogged   time.Time // when slots of another store were last logged
+	unfilledLogged  time.Time // when slots that cannot be filled were last logged
+	clockWarned     bool      // it was logged that the clock was ahead
+	nextMemoryCheck time.Time // when the servers' memory is checked next
+	evictionPolicy  string    // of a server that may evict our keys; "": none
+	memoryFull      string    // memory use of a server that is full; "": none
 
-	servers map[string]*server // by address
-	placeAt time.Time          // when the slots are placed on them again
-	hearing *server            // where wake-ups are heard
-	deaf    context.CancelFunc // ends that
+	servers       map[string]*server // by address
+	nextPlacement time.Time          // when the slots are assigned to servers again
+	wakeServer    *server            // the server that we listen at for wake-ups
+	stopListening context.CancelFunc // ends the subscription
 
-	calm chan struct{} // closed when a round ended or claims were settled; nil if nobody waits
+	idle chan struct{} // closed when a round ends or claims are settled; nil if no caller waits
 
-	wanted     chan struct{} // closed once there is a business type to serve
-	ring       chan struct{} // something changed for the next round
-	repairs    chan struct{} // there are slots to repair
-	silences   chan struct{} // a server fell silent
-	handovers  chan struct{} // see Watch
-	background sync.WaitGroup
+	hasTypes     chan struct{} // closed once there is a business type to serve
+	replan       chan struct{} // the next round must be planned again
+	repairNeeded chan struct{} // a slot needs a repair
+	serverSilent chan struct{} // a server became silent
+	fallbacks    chan struct{} // see Watch
+	background   sync.WaitGroup
 
-	loads []*groupcommit.Group[claim] // by database
-	gone  *groupcommit.Group[uint64]  // job_ids
+	loads    []*groupcommit.Group[claim] // by database
+	removals *groupcommit.Group[uint64]  // job_ids to remove from their slots
 }
 
 // New makes a Timer without business types; see SetTypes.
 func New(cfg Config) *Timer {
 	t := &Timer{
-		cfg:     cfg,
-		slots:   slots.New(cfg.Client, cfg.Prefix),
-		name:    processName(),
-		lines:   make(map[uint64]*line),
-		closing: make(map[uint64]*line),
-		servers: make(map[string]*server),
+		cfg:       cfg,
+		slots:     slots.New(cfg.Client, cfg.Prefix),
+		name:      processName(),
+		bizTimers: make(map[uint64]*bizTimer),
+		closing:   make(map[uint64]*bizTimer),
+		servers:   make(map[string]*server),
 
-		wanted:   make(chan struct{}),
-		ring:     make(chan struct{}, 1),
-		repairs:  make(chan struct{}, 1),
-		silences: make(chan struct{}, 1),
+		hasTypes:     make(chan struct{}),
+		replan:       make(chan struct{}, 1),
+		repairNeeded: make(chan struct{}, 1),
+		serverSilent: make(chan struct{}, 1),
 
-		handovers: make(chan struct{}, 1),
+		fallbacks: make(chan struct{}, 1),
 	}
 	if cfg.Nodes == nil {
-		t.cfg.Nodes = dispatch.Alone{}
+		t.cfg.Nodes = dispatch.SingleNode{}
 	}
-	t.slots.Within = answerWithin
+	t.slots.Timeout = callTimeout
 	if cfg.StoreID != nil {
 		t.slots.StoreID = cfg.StoreID
 	}
-	t.gone = groupcommit.New(1000, 1, t.flushGone)
+	t.removals = groupcommit.New(1000, 1, t.flushRemovals)
 	for range cfg.Layout.Databases {
 		t.loads = append(t.loads, groupcommit.New(1000, 2, t.flushLoads))
 	}
@@ -154,7 +152,7 @@ func New(cfg Config) *Timer {
 func (t *Timer) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		t.mu.Lock()
-		t.stopping = true // from here on, what is given back is another process's
+		t.stopping = true // from here on, a released task is left to another process
 		t.mu.Unlock()
 	})
 	defer stop()
@@ -166,61 +164,59 @@ func (t *Timer) Run(ctx context.Context) error {
 	g.Go(func() error { return t.probe(ctx) })
 	err := g.Wait()
 	t.mu.Lock()
-	t.stopping = true // the AfterFunc may still be on its way
+	t.stopping = true // the AfterFunc may still be running
 	t.mu.Unlock()
 	return err
 }
 
-// Close waits until what was settled or given back so far is known to Redis, and
-// closes the connections. The queue must be closed, and all runs recorded.
+// Close waits until Redis has all settlements and releases so far, and closes the connections. The queue must
+// be closed, and all outcomes recorded.
 func (t *Timer) Close() error {
 	for _, g := range t.loads {
 		g.Wait()
 	}
-	t.background.Wait()
 	t.mu.Lock()
 	servers := slices.Collect(maps.Values(t.servers))
 	t.mu.Unlock()
 	for _, srv := range servers {
 		srv.settles.Wait()
 	}
-	t.background.Wait() // what was not settled at once
-	t.gone.Wait()
+	t.background.Wait() // retries of settlements
+	t.removals.Wait()
 	for _, srv := range servers {
 		srv.arms.Wait()
 	}
 	return t.cfg.Client.Close()
 }
 
-// WaitPartition waits until no claim of a partition is in hand, or until ctx ends,
-// whose error it answers. Then it hands the slots over, so that the next owner need not
-// fill them. The partition must not be owned any more.
+// WaitPartition waits until this node has no claim of a partition, or returns ctx's error. Then it hands the
+// slots over, so that the next owner need not fill them. This node must not own the partition any more.
 func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		t.mu.Lock()
-		if !t.holds(partition) {
+		if !t.hasInflight(partition) {
 			t.mu.Unlock()
 			t.handOver(ctx, partition)
 			return nil
 		}
-		if t.calm == nil {
-			t.calm = make(chan struct{})
+		if t.idle == nil {
+			t.idle = make(chan struct{})
 		}
-		calm := t.calm
+		idle := t.idle
 		t.mu.Unlock()
 		select {
-		case <-calm:
+		case <-idle:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// holds tells whether claims of a partition are in hand or on their way. The lock is held.
-func (t *Timer) holds(partition int) bool {
-	for _, lines := range []map[uint64]*line{t.lines, t.closing} {
-		for _, l := range lines {
-			if s := &l.slots[partition]; s.asking || len(s.held) > 0 {
+// hasInflight reports whether claims of a partition are in flight or under way. The lock is held.
+func (t *Timer) hasInflight(partition int) bool {
+	for _, timers := range []map[uint64]*bizTimer{t.bizTimers, t.closing} {
+		for _, bt := range timers {
+			if s := &bt.slots[partition]; s.inRound || len(s.inflight) > 0 {
 				return true
 			}
 		}
@@ -228,22 +224,23 @@ func (t *Timer) holds(partition int) bool {
 	return false
 }
 
-// calmer wakes those who wait for claims to end. The lock is held.
-func (t *Timer) calmer() {
-	if t.calm != nil {
-		close(t.calm)
-		t.calm = nil
+// notifyIdle wakes the callers that wait for claims to end. The lock is held.
+func (t *Timer) notifyIdle() {
+	if t.idle != nil {
+		close(t.idle)
+		t.idle = nil
 	}
 }
 
-func ring(bell chan struct{}) {
+func signal(ch chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// Skew is by how much this node's clock is ahead of Redis's, the median over the guards that answer; false if none does.
+// Skew returns how far this node's clock is ahead of Redis's, as the median over the guards that answer. known
+// is false if none does.
 func (t *Timer) Skew() (ahead time.Duration, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,8 +249,8 @@ func (t *Timer) Skew() (ahead time.Duration, known bool) {
 		if len(srv.groups) == 0 {
 			continue
 		}
-		for _, s := range srv.groups[0].slots { // guards, all of them
-			if s.owned() && s.failing.IsZero() && !s.seen.IsZero() {
+		for _, s := range srv.groups[0].slots { // all of them are guards
+			if s.isOwned() && s.unreachableSince.IsZero() && !s.lastPoll.IsZero() {
 				list = append(list, s.skew)
 			}
 		}

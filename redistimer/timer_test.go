@@ -33,13 +33,13 @@ func TestTimerServer(t *testing.T) {
 	exerciseTimer(t, sharedRedis, false)
 }
 
-// The same of a type whose slots are quiet when there is nothing to do in them.
+// The same with a type whose slots are quiet when they have nothing to do.
 func TestTimerOfAQuietType(t *testing.T) {
 	t.Parallel()
 	exerciseTimer(t, sharedRedis, true)
 }
 
-// exerciseTimer is what the engine promises on every kind of Redis.
+// exerciseTimer tests the contract of the engine on every kind of Redis.
 func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 	for _, c := range []struct {
 		name string
@@ -58,10 +58,10 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 		{"what Redis does not know is swept", sweeps},
 		{"a type leaves and comes back", switchesTypes},
 		{"a slow type claims only what it has room for", keepsToItsRoom},
-		{"a lane of one", hasRoomForOne},
+		{"a queue of one", hasRoomForOne},
 		{"another node takes a partition over", changesHands},
 		{"a partition is handed over", handsOver},
-		{"what was not armed is told, and found", findsWhatIsNotArmed},
+		{"tasks that were not armed are reported, and found", findsWhatIsNotArmed},
 		{"a change meets a settle on its way", changesWhileSettling},
 		{"a reschedule moves a claimed task", reschedulesClaimed},
 		{"a task goes far away and comes back at once", goesAndComesBack},
@@ -76,7 +76,7 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 }
 
 func firesOnce(t *testing.T, c *center) {
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	ids := make([]uint64, 60)
 	for i := range ids {
 		ids[i] = n.submit(uint64(i), time.Duration(rand.IntN(700))*time.Millisecond).JobID
@@ -88,10 +88,10 @@ func firesOnce(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// Slots are looked at every few seconds even so; a node that does not own the
-// slot must be faster than that, each time.
+// Slots are also polled every few seconds. A node that does not own the slot must be faster than that, each
+// time.
 func wakesTheOwner(t *testing.T, c *center) {
-	c.start(everything...)
+	c.start(allPartitions...)
 	c.filled()
 	other := c.start()
 	for i := range 12 {
@@ -105,7 +105,7 @@ func wakesTheOwner(t *testing.T, c *center) {
 func comesBack(t *testing.T, c *center) {
 	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
 	c.process = func(context.Context, task.Task) error { return errors.New("the shop is closed") }
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	id := n.submit(1, 0).JobID
 	var score int64
 	c.eventually(func() bool {
@@ -125,7 +125,7 @@ func backsOff(t *testing.T, c *center) {
 		}
 		return nil
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	id := n.submit(1, 0).JobID
 	require.Equal(t, 3, c.settled(id, task.Processed).Attempts)
 	runs := c.runsOf(id)
@@ -144,13 +144,13 @@ func diesAndLives(t *testing.T, c *center) {
 		}
 		return errors.New("the shop is closed")
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	id := n.submit(1, 0).JobID
 	c.settled(id, task.Dead)
 	isKept := func() bool { return c.score(c.slots.DeadKey(c.slot(id)), id) != 0 }
 	c.eventually(isKept, "it is not among the dead")
-	// A submit's arming may come after its task was found in the store, and had died.
-	c.slots.Arm(t.Context(), []slots.Arming{{Slot: c.slot(id), Members: []slots.Member{{JobID: id, At: time.Now()}}}})
+	// A submit may arm its task after the scanner has found it in the store, and after its death.
+	c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: c.slot(id), Members: []slots.Member{{JobID: id, At: time.Now()}}}})
 	c.settled(id, task.Dead)
 	c.eventually(isKept, "it is not among the dead any more")
 	open.Store(true)
@@ -160,7 +160,7 @@ func diesAndLives(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// gate holds up runs until it is opened.
+// gate delays runs until it is opened.
 type gate struct {
 	opened chan struct{}
 	once   sync.Once
@@ -186,7 +186,7 @@ func givesBack(t *testing.T, c *center) {
 	c.biz.Workers = 1
 	g := newGate()
 	c.process = g.process
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	rows := map[uint64]task.Task{}
 	for i := range 8 {
 		row := n.submit(uint64(i), 0)
@@ -202,7 +202,7 @@ func givesBack(t *testing.T, c *center) {
 			require.Equal(t, row.ActionTime.UnixMilli()*1000, c.score(c.slots.StoreKey(c.slot(id)), id))
 		}
 	}
-	c.start(everything...)
+	c.start(allPartitions...)
 	for id := range rows {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
@@ -213,7 +213,7 @@ func givesBack(t *testing.T, c *center) {
 func recoversOrphans(t *testing.T, c *center) {
 	g := newGate()
 	c.process = g.process
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	var ids []uint64
 	for i := range 12 {
 		ids = append(ids, n.submit(uint64(i), 0).JobID)
@@ -221,26 +221,26 @@ func recoversOrphans(t *testing.T, c *center) {
 	c.eventually(func() bool { return c.depth().Prepared == 12 && g.inside.Load() == 4 }, "not all are claimed")
 	n.crash()
 	left := c.depth()
-	require.EqualValues(t, 12, left.Prepared+left.Store) // some may just have been given back: the lane was not open yet
+	require.EqualValues(t, 12, left.Prepared+left.Store) // some may just have been released: the type had no workers yet
 	require.NotZero(t, left.Prepared)
 	g.open()
-	c.start(everything...)
+	c.start(allPartitions...)
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 		runs := c.runsOf(id)
 		require.Zero(t, runs[len(runs)-1].task.Attempts, "a claim is no failed run")
 	}
 	expired := c.expiredClaims()
-	require.GreaterOrEqual(t, expired, int(left.Prepared)) // a claim that a busy machine gave up is rolled back, too
+	require.GreaterOrEqual(t, expired, int(left.Prepared)) // a claim that timed out on a busy machine is rolled back, too
 }
 
-// A call that timed out for us may be served by Redis long afterwards, when the
-// claims of before are settled or rolled back: no other sign of it is left.
+// Redis may serve a call long after it timed out here, when the earlier claims have been settled or rolled
+// back. Only the number of claims shows it.
 func recoversLateClaims(t *testing.T, c *center) {
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	id := n.submit(1, time.Second).JobID
-	late := c.slots.Claim(t.Context(), []slots.Claiming{
+	late := c.slots.Claim(t.Context(), []slots.ClaimRequest{
 		{Slot: c.slot(id), Limit: 10, Ahead: time.Hour, Visibility: c.biz.Visibility}})[0]
 	require.NoError(t, late.Err)
 	require.Len(t, late.Members, 1)
@@ -258,12 +258,12 @@ func keepsHeldClaims(t *testing.T, c *center) {
 		}
 		return nil
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	got, err := n.desk.Submit(t.Context(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: "long"})
 	require.NoError(t, err)
 	id := got.Task.JobID
 	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
-	// Each of these is a look at the slot, many of them after the claim expired.
+	// Each of these is a poll of the slot, many of them after the claim expired.
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		c.settled(n.submit(1, 60*time.Millisecond).JobID, task.Processed)
 	}
@@ -277,7 +277,7 @@ func keepsHeldClaims(t *testing.T, c *center) {
 
 func movesTheHorizon(t *testing.T, c *center) {
 	c.biz.Horizon = 800 * time.Millisecond
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	var ids []uint64
 	for i := range 8 {
@@ -293,7 +293,7 @@ func movesTheHorizon(t *testing.T, c *center) {
 }
 
 func sweeps(t *testing.T, c *center) {
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	row := n.submit(1, time.Hour)
 	at := time.Now().UTC().Add(-20 * time.Second).Truncate(time.Millisecond)
@@ -304,7 +304,7 @@ func sweeps(t *testing.T, c *center) {
 }
 
 func switchesTypes(t *testing.T, c *center) {
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	var ids []uint64
 	for i := range 8 {
@@ -313,7 +313,7 @@ func switchesTypes(t *testing.T, c *center) {
 	require.True(t, n.Serves(c.biz.ID, 0))
 	n.SetTypes(nil)
 	require.False(t, n.Serves(c.biz.ID, 0))
-	c.eventually(n.handedOver, "nothing was handed over")
+	c.eventually(n.fellBack, "the scanner was not notified")
 	c.eventually(func() bool { return c.depth() == depth{} }, "the slots were not emptied")
 	n.SetTypes(c.types())
 	c.filled()
@@ -330,7 +330,7 @@ func keepsToItsRoom(t *testing.T, c *center) {
 		time.Sleep(3 * time.Millisecond)
 		return nil
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	now := time.Now().Add(300 * time.Millisecond)
 	requests := make([]intake.Submit, 300)
 	for i := range requests {
@@ -344,7 +344,7 @@ func keepsToItsRoom(t *testing.T, c *center) {
 		}
 		return time.Now().After(now) && d.Prepared+d.Store == 0
 	}, "tasks are left")
-	// Three quarters of it; but the slots are not counted at one instant.
+	// Three quarters of it, but the slots are not counted at one instant.
 	require.LessOrEqual(t, most.Load(), int64(c.capacity), "what the queue holds")
 	for _, s := range submitted {
 		require.NoError(t, s.Err)
@@ -354,7 +354,7 @@ func keepsToItsRoom(t *testing.T, c *center) {
 
 func hasRoomForOne(t *testing.T, c *center) {
 	c.capacity, c.biz.Workers = 1, 1
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	var ids []uint64
 	for i := range 20 {
 		ids = append(ids, n.submit(uint64(i), 0).JobID)
@@ -364,10 +364,9 @@ func hasRoomForOne(t *testing.T, c *center) {
 	}
 }
 
-// What a node had in hand when it lost a partition ends there; the rest is the
-// new owner's.
+// The claims of a node that loses a partition end there; the other tasks belong to the new owner.
 func changesHands(t *testing.T, c *center) {
-	a, b := c.start(everything...), c.start()
+	a, b := c.start(allPartitions...), c.start()
 	c.filled()
 	var ids []uint64
 	for i := range 16 {
@@ -384,12 +383,12 @@ func changesHands(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// A partition that is handed over has nothing in hand when WaitPartition returns:
-// what ran has ended, what had not started is back in its slot.
+// When WaitPartition returns, the node has no claim of the partition: runs have ended, and tasks that had not
+// started are back in their slot.
 func handsOver(t *testing.T, c *center) {
 	g := newGate()
 	c.process = g.process
-	a, b := c.start(everything...), c.start()
+	a, b := c.start(allPartitions...), c.start()
 	c.filled()
 	var ids []uint64
 	for i := range 40 {
@@ -423,12 +422,12 @@ func handsOver(t *testing.T, c *center) {
 	}
 }
 
-// A node that cannot reach Redis says which tasks it could not arm, of whichever
-// partition; and the owner finds them when it is told to look.
+// A node that cannot reach Redis reports the tasks of any partition that it could not arm, and the owner finds
+// them when it is notified.
 func findsWhatIsNotArmed(t *testing.T, c *center) {
-	a, b := c.start(), c.start(everything...)
+	a, b := c.start(), c.start(allPartitions...)
 	c.filled()
-	a.line.cut()
+	a.link.cut()
 	row := a.submit(1, 500*time.Millisecond)
 	require.Equal(t, row.JobID, (<-a.unarmed).JobID)
 	require.Empty(t, c.runsOf(row.JobID))
@@ -438,7 +437,7 @@ func findsWhatIsNotArmed(t *testing.T, c *center) {
 	require.Empty(t, b.unarmed)
 }
 
-// A redrive may come before Redis was told of the death.
+// A redrive may come before Redis knows of the death.
 func changesWhileSettling(t *testing.T, c *center) {
 	c.biz.MaxRetries = 0
 	c.process = func(_ context.Context, t task.Task) error {
@@ -447,7 +446,7 @@ func changesWhileSettling(t *testing.T, c *center) {
 		}
 		return nil
 	}
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	var wg sync.WaitGroup
 	var ids []uint64
 	for i := range 40 {
@@ -473,9 +472,10 @@ func changesWhileSettling(t *testing.T, c *center) {
 	}
 }
 
-// The task is read when it is far away, and taken out of its slot when it is near again.
+// The row is read when the task is due much later, and the task is removed from its slot when it is due soon
+// again.
 func goesAndComesBack(t *testing.T, c *center) {
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	id := n.submit(1, 30*time.Minute).JobID
 	read, goOn := make(chan struct{}), make(chan struct{})
@@ -498,7 +498,7 @@ func reschedulesClaimed(t *testing.T, c *center) {
 	c.biz.Workers = 1
 	g := newGate()
 	c.process = g.process
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	first := n.submit(1, 0).JobID
 	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
 	second := n.submit(2, 0).JobID
@@ -519,9 +519,8 @@ func reschedulesClaimed(t *testing.T, c *center) {
 	require.Len(t, c.runsOf(second), 1)
 }
 
-// A Redis that loses everything while tasks run, wait for a worker and wait for
-// their time.
-func TestTimerOnARedisThatForgets(t *testing.T) {
+// Redis loses allPartitions while tasks run, wait for a worker and wait for their time.
+func TestTimerOnARedisThatLosesEverything(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
@@ -529,7 +528,7 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	var g atomic.Pointer[gate]
 	g.Store(newGate())
 	c.process = func(ctx context.Context, t task.Task) error { return g.Load().process(ctx, t) }
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	var ids []uint64
 	for i := range 10 {
@@ -542,7 +541,7 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	server.FlushAll()
 	c.filled()
 	c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
-	// What is in hand is not taken for something new: its claims are there again.
+	// Inflight tasks do not count as new: their claims are there again.
 	c.eventually(func() bool { return c.depth().Prepared >= 10 }, "not claimed again")
 	g.Load().open()
 	for _, id := range ids {
@@ -552,8 +551,7 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	}
 	require.Equal(t, depth{Store: 10}, c.depth())
 
-	// There is as much room as before: three quarters of the queue, in portions of
-	// five.
+	// There is as much room as before: three quarters of the queue, in portions of five.
 	g.Store(newGate())
 	for i := range 40 {
 		ids = append(ids, n.submit(uint64(i), 0).JobID)
@@ -565,16 +563,16 @@ func TestTimerOnARedisThatForgets(t *testing.T) {
 	}
 }
 
-// What becomes due while a slot is being asked is not in the answer.
-func TestTimerHearsWhileItAsks(t *testing.T) {
+// A task that is armed while its slot is being polled is not in the answer.
+func TestWakeUpsDuringAPoll(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)
-	owner, other := c.start(everything...), c.start()
+	owner, other := c.start(allPartitions...), c.start()
 	c.filled()
-	owner.line.slow.Store(int64(20 * time.Millisecond))
+	owner.link.slow.Store(int64(20 * time.Millisecond))
 	for i := range uint64(12) {
 		first := other.submit(i, 0).JobID
-		time.Sleep(10 * time.Millisecond) // it is asked for, and the answer is on its way
+		time.Sleep(10 * time.Millisecond) // the poll is under way
 		second := other.submit(i, 0).JobID
 		c.settled(first, task.Processed)
 		c.settled(second, task.Processed)
@@ -584,13 +582,12 @@ func TestTimerHearsWhileItAsks(t *testing.T) {
 	}
 }
 
-// A server that was replaced by an older copy of itself has markers, and not all
-// tasks.
+// A server that was replaced by an older copy of itself has markers, but lacks tasks.
 func TestTimerOnARestartedServer(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t, "--appendonly", "no")
 	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
-	n := c.start(everything...)
+	n := c.start(allPartitions...)
 	c.filled()
 	require.NoError(t, c.redis.Save(t.Context()).Err())
 	var ids []uint64
@@ -608,9 +605,8 @@ func TestTimerOnARestartedServer(t *testing.T) {
 	require.NotZero(t, c.rearmed[redistimer.ReasonLost])
 }
 
-// Without tasks there is next to nothing to do, and with a backlog that has no
-// room as well.
-func TestTimerAtRest(t *testing.T) {
+// Without tasks there is next to nothing to do, and neither with a backlog that has no room.
+func TestIdleTimer(t *testing.T) {
 	t.Parallel()
 	for _, backlog := range []int{0, 100} {
 		t.Run(fmt.Sprintf("backlog of %d", backlog), func(t *testing.T) {
@@ -620,7 +616,7 @@ func TestTimerAtRest(t *testing.T) {
 			c.capacity, c.biz.Workers = 40, 1
 			g := newGate()
 			c.process = g.process
-			n := c.start(everything...)
+			n := c.start(allPartitions...)
 			c.filled()
 			for i := range backlog {
 				n.submit(uint64(i), 0)
@@ -628,7 +624,7 @@ func TestTimerAtRest(t *testing.T) {
 			if backlog > 0 {
 				c.eventually(func() bool { return g.inside.Load() == 1 && c.depth().Prepared >= 20 }, "not claimed")
 			}
-			timer := time.NewTimer(500 * time.Millisecond) // what was under way ends
+			timer := time.NewTimer(500 * time.Millisecond) // let calls under way end
 			<-timer.C
 			before := server.CommandCount()
 			timer.Reset(2 * time.Second)
@@ -641,12 +637,12 @@ func TestTimerAtRest(t *testing.T) {
 	}
 }
 
-// Tasks that a silent Redis does not take are told and found, and do not pile up.
+// Tasks that a silent Redis does not accept are reported and found, and do not pile up.
 func TestArmingIsBounded(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)
-	n := c.start() // of no partition: Redis is asked for others' slots
-	n.line.silent.Store(true)
+	n := c.start() // without a partition: it arms tasks of others' slots
+	n.link.silent.Store(true)
 	const many = 60_000
 	batch := func(seq int) (tasks []task.Task) {
 		for i := range many {
@@ -657,25 +653,25 @@ func TestArmingIsBounded(t *testing.T) {
 		return tasks
 	}
 	first, second := batch(1), batch(2)
-	told := make(chan uint64, 1)
+	armed := make(chan uint64, 1)
 	go func() {
 		for i := range 2 * many {
 			if id := (<-n.unarmed).JobID; i == 0 {
-				told <- id
+				armed <- id
 			}
 		}
-		close(told)
+		close(armed)
 	}()
 	n.Place(first...)
 	n.Place(second...)
-	require.Equal(t, second[0].JobID, <-told, "there was no room for it, so it did not wait")
-	<-told
-	n.line.silent.Store(false)
+	require.Equal(t, second[0].JobID, <-armed, "there was no room for it, so it did not wait")
+	<-armed
+	n.link.silent.Store(false)
 }
 
-// The slots of a database that cannot be read take the fillers for a time-out, not
-// for one each, before the slots of the others are filled to their horizon.
-func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
+// The slots of a database that hangs occupy the fill goroutines for one time-out, not one each, before the
+// slots of the others are filled to their horizon.
+func TestSlotsOfADatabaseThatHangsDoNotDelayTheOthers(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)
 	broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
@@ -687,8 +683,8 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 	}
 	var mu sync.Mutex
 	seen := make(map[slot]bool)
-	hung, down := 0, make(chan struct{}) // closed once the broken one is known to be
-	filled := make(chan int, 1)          // how often the broken one was asked before
+	hung, down := 0, make(chan struct{}) // closed once the store knows the broken database
+	filled := make(chan int, 1)          // how often the broken database was read before that
 	n := c.start()
 	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
 		s := slot{p, q.Only[0]}
@@ -702,7 +698,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 			return broken.DuePages(p, q)
 		}
 		mu.Unlock()
-		select { // a busy machine asks the guards one after the other
+		select { // a busy machine polls the guards one after the other
 		case <-down:
 		case <-time.After(5 * time.Second):
 		}
@@ -717,7 +713,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 		seen[s] = true
 		return real.DuePages(p, q)
 	}
-	n.store.down = func(database int) bool { // as the watch of the databases finds out
+	n.store.down = func(database int) bool { // as the watch of the databases does
 		mu.Lock()
 		defer mu.Unlock()
 		return database == 1 && hung >= 2
@@ -728,7 +724,7 @@ func TestSlotsOfADatabaseThatHangsDoNotHoldUpTheOthers(t *testing.T) {
 		b.ID, b.Name, b.Topic = 100+i, fmt.Sprint("type", i), fmt.Sprint("topic", i)
 		types = append(types, b)
 	}
-	n.SetTypes(nil) // so that the first filling is of all partitions
+	n.SetTypes(nil) // so that the first fill is of all partitions
 	for p := range layout.Partitions {
 		n.owned.set(p, true)
 	}

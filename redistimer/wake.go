@@ -9,31 +9,30 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// listen hears of heads that became earlier, on any node. Without business types
-// nobody needs a Redis. All servers of a cluster tell the same: where one falls
-// silent, another is heard.
+// listen receives wake-ups: heads that became earlier, on any node. It starts once there is a business type.
+// All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another.
 func (t *Timer) listen(ctx context.Context) error {
 	select {
-	case <-t.wanted:
+	case <-t.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	var hearers sync.WaitGroup // one that is hung up on a silent server holds up nobody
-	defer hearers.Wait()
+	var subscriptions sync.WaitGroup // a subscription that hangs on a silent server must not delay the next one
+	defer subscriptions.Wait()
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
 		var via *slots.Slot
-		if t.hearing, t.deaf = t.speaker(), cancel; t.hearing != nil {
-			via = &t.hearing.groups[0].slots[0].slot
+		if t.wakeServer, t.stopListening = t.pickServer(), cancel; t.wakeServer != nil {
+			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
-		hearers.Go(func() {
+		subscriptions.Go(func() {
 			defer cancel()
-			err := t.slots.Hear(one, via, t.wake, t.lookAgain)
+			err := t.slots.Listen(one, via, t.handleWake, t.pollAll)
 			if one.Err() == nil {
 				t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
-				_ = wait.For(one, retry)
+				_ = wait.For(one, retryEvery)
 			}
 		})
 		<-one.Done()
@@ -41,58 +40,58 @@ func (t *Timer) listen(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// speaker is a server that answers, if there is one that has slots. The lock is held.
-func (t *Timer) speaker() *server {
+// pickServer returns a server that has slots and answers, or nil. The lock is held.
+func (t *Timer) pickServer() *server {
 	for _, srv := range t.servers {
-		if len(srv.groups) > 0 && srv.silent.IsZero() {
+		if len(srv.groups) > 0 && srv.silentSince.IsZero() {
 			return srv
 		}
 	}
 	return nil
 }
 
-// rehear has another server heard if the one that is does not speak any more. The lock is held.
-func (t *Timer) rehear() {
-	if t.deaf == nil || t.speaker() == nil {
+// relisten switches to another server if the current one does not answer any more. The lock is held.
+func (t *Timer) relisten() {
+	if t.stopListening == nil || t.pickServer() == nil {
 		return
 	}
-	if h := t.hearing; h == nil || len(h.groups) == 0 || !h.silent.IsZero() {
-		t.deaf()
+	if h := t.wakeServer; h == nil || len(h.groups) == 0 || !h.silentSince.IsZero() {
+		t.stopListening()
 	}
 }
 
-// lookAgain has all slots asked: wake-ups may have been missed.
-func (t *Timer) lookAgain() {
+// pollAll polls all slots: wake-ups may have been missed.
+func (t *Timer) pollAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, srv := range t.servers {
-		srv.look()
+		srv.pollAll()
 	}
-	ring(t.ring)
+	signal(t.replan)
 }
 
-func (t *Timer) wake(slot slots.Slot, at time.Time) {
+func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.topics[slot.Topic]; l != nil && slot.Partition >= 0 && slot.Partition < len(l.slots) {
-		t.sooner(&l.slots[slot.Partition], at)
+	if bt := t.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(bt.slots) {
+		t.advanceHead(&bt.slots[slot.Partition], at)
 	}
 }
 
-// sooner notes that a slot has a task due then. The lock is held.
-func (t *Timer) sooner(s *slotState, at time.Time) {
-	if !s.owned() || s.foreign {
+// advanceHead records that a slot has a task that is due at a time. The lock is held.
+func (t *Timer) advanceHead(s *slotState, at time.Time) {
+	if !s.isOwned() || s.foreign {
 		return
 	}
-	if s.heard.IsZero() || at.Before(s.heard) {
-		s.heard = at
+	if s.announcedHead.IsZero() || at.Before(s.announcedHead) {
+		s.announcedHead = at
 	}
-	if s.next.IsZero() || at.Before(s.next) {
-		if s.parked.IsZero() {
-			s.parked = s.next
+	if s.head.IsZero() || at.Before(s.head) {
+		if s.displacedHead.IsZero() {
+			s.displacedHead = s.head
 		}
-		s.next = at
-		s.group.changed()
-		ring(t.ring)
+		s.head = at
+		s.group.planAgain()
+		signal(t.replan)
 	}
 }

@@ -36,7 +36,7 @@ func TestADatabaseThatFailsDoesNotStopTheOthers(t *testing.T) {
 			}
 		}
 		require.Zero(t, r.log.count("is scanned again"))
-		require.Zero(t, r.log.count("not scanned whole"), "that the database is down is told once, by its condition")
+		require.Zero(t, r.log.count("not scanned whole"), "the store logs once that the database is down")
 
 		r.faults.set(func(f *faults) { f.broken = nil })
 		r.after(10 * time.Second)
@@ -47,8 +47,8 @@ func TestADatabaseThatFailsDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-// A pass in which nothing is this node's says nothing of the database. Before, a node that had given all partitions of a
-// dead database up counted it as scanned.
+// A pass over a database none of whose partitions this node owns says nothing about the database. Before, a
+// node that had given up all partitions of a dead database counted it as scanned.
 func TestAPassWithoutPartitionsCountsForNothing(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -86,9 +86,9 @@ func TestAPassWithoutPartitionsCountsForNothing(t *testing.T) {
 	})
 }
 
-// A statement that hangs holds a slot the first time only: from then on its
-// database waits outside the slots, where it holds up nobody. This one runs on
-// the real clock, against a MySQL that accepts connections and never says a word.
+// A statement that hangs takes one of the shared places only the first time. From then on its database is read
+// outside of them and delays no other. This test runs on the real clock, against a MySQL that accepts
+// connections and never answers.
 func TestADatabaseThatHangsDoesNotStopTheOthers(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -117,15 +117,14 @@ func TestADatabaseThatHangsDoesNotStopTheOthers(t *testing.T) {
 	<-passed
 	require.Len(t, r.passes.of(0), 2, "its pass is over while the other one hangs")
 	require.Len(t, r.passes.of(1), 1)
-	taken, err := r.lanes[orders].Take(t.Context(), 1)
+	taken, err := r.consumers[orders].Take(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, id, taken[0].ID())
 	stop()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// One partition that cannot be read (a table was dropped, say) does not hide
-// those after it.
+// One partition that cannot be read, because a table was dropped for example, does not hide those after it.
 func TestAPartitionThatFailsDoesNotStopItsDatabase(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -141,9 +140,8 @@ func TestAPartitionThatFailsDoesNotStopItsDatabase(t *testing.T) {
 	})
 }
 
-// Each statement to a database that is down may take its whole time-out, so a
-// pass does not try them all.
-func TestAPassGivesADatabaseThatIsDownUp(t *testing.T) {
+// Each statement to a database that is down may take its whole time-out, so a pass does not try all partitions.
+func TestAPassGivesUpADatabaseThatIsDown(t *testing.T) {
 	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 16}
 	bubble(t, wide, 1000, nil, func(t *testing.T, r *rig) {
 		var reads atomic.Int32
@@ -156,8 +154,8 @@ func TestAPassGivesADatabaseThatIsDownUp(t *testing.T) {
 	})
 }
 
-// Partitions side by side that can never be read do not hide those after them: that a
-// table is missing is not the database's fault.
+// Neighbouring partitions that can never be read do not hide those after them: a missing table is not the fault
+// of the database.
 func TestPartitionsThatFailDoNotHideTheOthers(t *testing.T) {
 	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 16}
 	bubble(t, wide, 1000, nil, func(t *testing.T, r *rig) {
@@ -176,13 +174,13 @@ func TestPartitionsThatFailDoNotHideTheOthers(t *testing.T) {
 	})
 }
 
-// A statement to a database that hangs takes its whole time-out. The two refillers
-// spend that twice, not for each partition that has more.
-func TestRefillersLeaveADatabaseThatHangsAlone(t *testing.T) {
+// A statement to a database that hangs takes its whole time-out. The two refill goroutines spend that twice,
+// and not for each partition that has more.
+func TestRefillsLeaveADatabaseThatHangsAlone(t *testing.T) {
 	wide := sharding.Layout{Databases: 2, TablesPerDatabase: 16, Partitions: 32}
 	bubble(t, wide, 20, noTicks, func(t *testing.T, r *rig) {
 		for i := range 200 {
-			r.insert(orders, uint64(i), 0) // more in every partition than the lane holds
+			r.insert(orders, uint64(i), 0) // more in every partition than the queue holds
 		}
 		r.run()
 		r.after(5 * time.Second) // the passes are over
@@ -211,7 +209,7 @@ func TestRefillersLeaveADatabaseThatHangsAlone(t *testing.T) {
 	})
 }
 
-// What a refill cannot read now, the next tick finds.
+// The next tick finds what a refill could not read.
 func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 	bubble(t, layout, 4, nil, func(t *testing.T, r *rig) {
 		var ids []uint64
@@ -219,20 +217,19 @@ func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 			ids = append(ids, r.insert(orders, r.bizID(3, 1), 0))
 		}
 		r.run() // four are in memory
-		require.Equal(t, queue.LaneStats{Depth: 4, Behind: 1}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 4, ResumePoints: 1}, r.queue.Stats(orders))
 		r.faults.set(func(f *faults) { f.broken = inDatabase(1) })
 		r.work(0)
 		r.after(time.Second)
 		require.Equal(t, 1, r.log.count("partition not read on; the next tick will"))
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 		r.faults.set(func(f *faults) { f.broken = nil })
 		r.after(10 * time.Second)
 		r.ranAll(ids)
 	})
 }
 
-// Everybody's row is found again after the database was away, whatever had been
-// in memory.
+// All rows are found again after the database was away, whatever had been in memory.
 func TestNothingIsLostWhileADatabaseComesAndGoes(t *testing.T) {
 	bubble(t, layout, 20, nil, func(t *testing.T, r *rig) {
 		r.work(10 * time.Millisecond)

@@ -28,8 +28,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	orders = uint64(1) // mode scan, with a lane
-	mails  = uint64(2) // mode scan, with a lane
+	orders = uint64(1) // mode scan, with workers
+	mails  = uint64(2) // mode scan, with workers
 	pushes = uint64(3) // mode redis
 	hidden = uint64(9) // not configured
 )
@@ -40,17 +40,17 @@ var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
 // rig is a Scanner on a real SQLite store, on the clock of a bubble.
 type rig struct {
 	*testing.T
-	cfg     scanner.Config
-	scanner *scanner.Scanner
-	queue   *queue.Queue
-	store   *store.Store
-	faults  *faults
-	timer   *timer
-	owned   *owned
-	passes  *passes
-	log     *logbook
-	start   time.Time
-	lanes   map[uint64]queue.Lane
+	cfg       scanner.Config
+	scanner   *scanner.Scanner
+	queue     *queue.Queue
+	store     *store.Store
+	faults    *faults
+	timer     *timer
+	owned     *owned
+	passes    *passes
+	log       *testLog
+	start     time.Time
+	consumers map[uint64]queue.Consumer
 
 	mu  sync.Mutex
 	ran map[uint64][]time.Time // by job_id
@@ -72,7 +72,7 @@ func bubble(t *testing.T, layout sharding.Layout, capacity int, change func(*sca
 	})
 }
 
-// inDatabase tells whether a partition of layout is in a database.
+// inDatabase reports whether a partition of layout is in a database.
 func inDatabase(d int) func(partition int) bool {
 	return func(p int) bool { return layout.PartitionDatabase(p) == d }
 }
@@ -101,9 +101,9 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 		queue:  queue.New(queue.Config{Capacity: capacity, Partitions: layout.Partitions, Now: now}),
 		faults: &faults{Store: s},
 		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
-		timer:  &timer{}, passes: &passes{}, log: &logbook{}, lanes: map[uint64]queue.Lane{}, ran: map[uint64][]time.Time{},
+		timer:  &timer{}, passes: &passes{}, log: &testLog{}, consumers: map[uint64]queue.Consumer{}, ran: map[uint64][]time.Time{},
 	}
-	r.lanes[orders], r.lanes[mails] = r.queue.SetLane(orders), r.queue.SetLane(mails)
+	r.consumers[orders], r.consumers[mails] = r.queue.AddType(orders), r.queue.AddType(mails)
 	r.cfg = scanner.Config{
 		Store: r.faults, Timer: r.timer, SweepAfter: 10 * time.Second, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
 		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,
@@ -147,8 +147,8 @@ func (r *rig) run() {
 	synctest.Wait()
 }
 
-// work checks and runs what is due, with one worker a lane, until the test ends.
-// A run takes as long as given.
+// work checks and runs what is due, with one worker a business type, until the test ends. A run takes as long
+// as given.
 func (r *rig) work(took time.Duration) {
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -170,10 +170,10 @@ func (r *rig) work(took time.Duration) {
 			for _, t := range found {
 				rows[t.JobID] = t
 			}
-			r.queue.Checked(entries, rows)
+			r.queue.ApplyChecks(entries, rows)
 		}
 	})
-	for _, l := range r.lanes {
+	for _, l := range r.consumers {
 		all.Go(func() {
 			for {
 				entries, err := l.Take(ctx, 1)
@@ -210,7 +210,7 @@ func (r *rig) runs(id uint64) []time.Time {
 	return slices.Clone(r.ran[id])
 }
 
-// ranAll tells that tasks ran exactly once, and how late the latest was.
+// ranAll requires that tasks ran exactly once, and returns how late the latest was.
 func (r *rig) ranAll(ids []uint64) (latest time.Duration) {
 	r.Helper()
 	rows, err := r.store.Load(r.Context(), ids)
@@ -226,7 +226,7 @@ func (r *rig) ranAll(ids []uint64) (latest time.Duration) {
 	return latest
 }
 
-// insert stores a task of a biz_id, due in a while, as another process would.
+// insert stores a task of a biz_id, due in a while, as another process would do.
 func (r *rig) insert(bizType, bizID uint64, in time.Duration) uint64 {
 	r.Helper()
 	got := r.store.Insert(context.Background(), []task.Task{{BizType: bizType, BizID: bizID, ActionTime: now().Add(in)}})
@@ -234,7 +234,7 @@ func (r *rig) insert(bizType, bizID uint64, in time.Duration) uint64 {
 	return got[0].Task.JobID
 }
 
-// bizID is a biz_id whose tasks live in a table of a partition.
+// bizID returns a biz_id whose tasks live in a table of a partition.
 func (r *rig) bizID(partition, table int) uint64 {
 	first, _ := r.cfg.Layout.PartitionShards(partition)
 	for id := uint64(0); ; id++ {
@@ -249,21 +249,20 @@ func (r *rig) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// faults is a store whose calls can be held up or made to fail. A hook that is
-// nil does nothing.
+// faults is a store whose calls can be delayed or made to fail. A nil hook does nothing.
 type faults struct {
 	*store.Store
 	mu      sync.Mutex
 	due     func(p int, q store.Due) // when rows that are due are about to be read
 	reading func(partition int)
 	broken  func(partition int) bool // reads fail
-	stores  map[int]*store.Store     // reads of a database go there
+	stores  map[int]*store.Store     // reads of a database go to this store instead
 	failed  map[int]int              // reads of a database in a row, while all of it is broken
 	overdue func(partition int) error
 	purge   func(partition int) error
 }
 
-// reader is the store to read a partition from.
+// reader returns the store from which to read a partition.
 func (f *faults) reader(p int) *store.Store {
 	f.mu.Lock()
 	reading, broken := f.reading, f.broken
@@ -314,8 +313,8 @@ func (f *faults) NextDue(ctx context.Context, p int) (time.Time, bool, error) {
 	return f.reader(p).NextDue(ctx, p)
 }
 
-// timer is the other engine: it serves redis-mode types where it is not out, and
-// keeps what is swept to it.
+// timer is the redis engine: it serves redis-mode types where Redis is in reach, and records the tasks that are
+// swept to it.
 type timer struct {
 	mu    sync.Mutex
 	out   bool
@@ -406,7 +405,7 @@ func (o *owned) set(p int, mine bool) {
 	}
 }
 
-// passes writes down the passes that were made.
+// passes records the passes that were made.
 type passes struct {
 	mu   sync.Mutex
 	list []pass
@@ -440,20 +439,20 @@ func (p *passes) of(database int) (list []pass) {
 	return list
 }
 
-// logbook is the log of a test.
-type logbook struct {
+// testLog is the log of a test.
+type testLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logbook) Write(p []byte) (int, error) {
+func (l *testLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-// count tells how many lines have a message.
-func (l *logbook) count(message string) int {
+// count returns the number of lines with a message.
+func (l *testLog) count(message string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), message)

@@ -14,9 +14,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// A backlog that is much longer than the lane is worked off without another
-// tick: wherever a page was turned away, it is read on.
-func TestABacklogLongerThanTheLaneIsWorkedOffWithoutAnotherTick(t *testing.T) {
+// A backlog that is much longer than the queue is worked off without another tick: reading resumes wherever a
+// page did not fit.
+func TestABacklogLongerThanTheQueueIsWorkedOffWithoutAnotherTick(t *testing.T) {
 	for name, batch := range map[string]int{"small pages": 4, "big pages": 500} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, layout, 12, func(c *scanner.Config) { noTicks(c); c.Batch = batch }, func(t *testing.T, r *rig) {
@@ -29,17 +29,16 @@ func TestABacklogLongerThanTheLaneIsWorkedOffWithoutAnotherTick(t *testing.T) {
 				r.after(20 * time.Second)
 				r.ranAll(ids)
 				require.Len(t, r.passes.of(0), 1)
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 			})
 		})
 	}
 }
 
-// A lane that stands still costs a pass one moment of patience; the other types
-// go on.
-func TestALaneThatStandsStillDoesNotHoldUpTheOthers(t *testing.T) {
+// A business type whose workers stand still costs a pass one roomTimeout. The other types go on.
+func TestATypeThatStandsStillDoesNotHoldUpTheOthers(t *testing.T) {
 	bubble(t, layout, 20, func(c *scanner.Config) { noTicks(c); c.Batch = 4 }, func(t *testing.T, r *rig) {
-		delete(r.lanes, orders) // nobody works on orders
+		delete(r.consumers, orders) // no worker for orders
 		r.work(0)
 		var others []uint64
 		for id := range uint64(16) {
@@ -54,14 +53,14 @@ func TestALaneThatStandsStillDoesNotHoldUpTheOthers(t *testing.T) {
 		for d := range layout.Databases {
 			require.Less(t, r.passes.of(d)[0].took, 150*time.Millisecond)
 		}
-		require.Equal(t, queue.LaneStats{Depth: 20, Behind: 4}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 20, ResumePoints: 4}, r.queue.Stats(orders))
 		require.Equal(t, 160, r.countOverdue(orders), "those that were not read are overdue, too")
 	})
 }
 
-// A lane that moves, but slowly, may take a pass a tenth of a tick in all; then
-// the pass goes on without it, to what other types have to do.
-func TestASlowLaneDoesNotHoldUpTheOthersForLong(t *testing.T) {
+// A business type whose workers are slow may delay a pass by a tenth of a tick in all. Then the pass goes on
+// with the other types.
+func TestASlowTypeDoesNotHoldUpTheOthersForLong(t *testing.T) {
 	one := sharding.Layout{Databases: 1, TablesPerDatabase: 4, Partitions: 4}
 	bubble(t, one, 8, func(c *scanner.Config) { noTicks(c); c.Batch = 4 }, func(t *testing.T, r *rig) {
 		r.work(20 * time.Millisecond)
@@ -81,14 +80,14 @@ func TestASlowLaneDoesNotHoldUpTheOthersForLong(t *testing.T) {
 
 func (r *rig) countOverdue(bizType uint64) int { return r.scanner.Overdue()[bizType].Count }
 
-// A task that is due never waits behind one that is not, also when the lane is
-// full before its partition is read.
-func TestALaneFullOfLookaheadDoesNotDelayWhatIsDue(t *testing.T) {
+// A task that is due never waits behind one that is not, also when the queue is full before its partition is
+// read.
+func TestAQueueFullOfLookaheadDoesNotDelayWhatIsDue(t *testing.T) {
 	wide := sharding.Layout{Databases: 1, TablesPerDatabase: 16, Partitions: 8}
 	bubble(t, wide, 40, noTicks, func(t *testing.T, r *rig) {
 		r.work(0)
 		for table := range 2 {
-			for range 40 { // fills the lane from the first partition
+			for range 40 { // fills the queue from the first partition
 				r.insert(orders, r.bizID(0, table), 8*time.Second)
 			}
 		}
@@ -100,7 +99,7 @@ func TestALaneFullOfLookaheadDoesNotDelayWhatIsDue(t *testing.T) {
 		}
 		r.run()
 		r.after(2 * time.Second)
-		// The first pass takes its patience of 100 ms; nothing waits for the 8 s.
+		// The first pass waits its 100 ms for room; no task waits for the 8 s.
 		require.LessOrEqual(t, r.ranAll(ids), 1200*time.Millisecond)
 		for _, id := range ids {
 			row, err := r.store.Get(t.Context(), id)
@@ -112,12 +111,12 @@ func TestALaneFullOfLookaheadDoesNotDelayWhatIsDue(t *testing.T) {
 	})
 }
 
-// A page takes some rows of each table, so what a full lane turns away may be
-// later than rows of another table that were not read yet.
-func TestWhatWasNotReadIsNotForgottenForWhatWasTurnedAway(t *testing.T) {
+// A page has some rows of each table. A task that does not fit may thus be later than rows of another table
+// that were not read yet.
+func TestUnreadRowsAreReadAfterTasksThatDidNotFit(t *testing.T) {
 	one := sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 1}
 	bubble(t, one, 24, func(c *scanner.Config) { noTicks(c); c.Batch = 8 }, func(t *testing.T, r *rig) {
-		r.work(50 * time.Millisecond) // too slow for the patience of the pass
+		r.work(50 * time.Millisecond) // too slow for the roomTimeout of the pass
 		var ids []uint64
 		for i := range 60 { // the first table: many that are due early
 			ids = append(ids, r.insert(orders, r.bizID(0, 0), -time.Hour+time.Duration(i)*time.Second))
@@ -133,9 +132,9 @@ func TestWhatWasNotReadIsNotForgottenForWhatWasTurnedAway(t *testing.T) {
 	})
 }
 
-// With more tasks in the near future than the lane holds, each one runs at its
-// time all the same: the nearer displace the farther, which are read again.
-func TestMoreLookaheadThanTheLaneHolds(t *testing.T) {
+// When more tasks are due within the lookahead than the queue holds, each still runs at its time: earlier tasks
+// displace later ones, which are read again.
+func TestMoreLookaheadThanTheQueueHolds(t *testing.T) {
 	bubble(t, layout, 30, nil, func(t *testing.T, r *rig) {
 		r.work(0)
 		r.run()
@@ -148,7 +147,7 @@ func TestMoreLookaheadThanTheLaneHolds(t *testing.T) {
 	})
 }
 
-// Rows of a type are read again and again for other lanes; each still runs once.
+// Rows of a type are read again and again for other types; each still runs once.
 func TestTwoTypesWithLongBacklogs(t *testing.T) {
 	bubble(t, layout, 8, func(c *scanner.Config) { c.Batch = 8 }, func(t *testing.T, r *rig) {
 		r.work(2 * time.Millisecond)
@@ -186,7 +185,7 @@ func TestNothingRunsTwiceWhileItIsReadAgain(t *testing.T) {
 			}
 			_, err = r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Cancelled})
 			require.NoError(t, err)
-			h.Gone()
+			h.Remove()
 			r.scanner.Tick()
 			r.after(time.Millisecond)
 		}
@@ -201,9 +200,9 @@ func TestNothingRunsTwiceWhileItIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRowsOfNobodyDoNotSlowEachTick: rows of a business type that is not configured lie before all others, and reading past
-// them takes long. Before, each tick did it: 1.6 million of them made each pass take 10 s, and other tasks 8 s late.
-func TestRowsOfNobodyDoNotSlowEachTick(t *testing.T) {
+// Rows of a business type that is not configured lie before all others, and reading past them takes long.
+// Before, each tick did it: 1.6 million of them made each pass take 10 s, and other tasks 8 s late.
+func TestRowsOfUnknownTypesDoNotSlowEachTick(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
 		var mu sync.Mutex
@@ -214,14 +213,14 @@ func TestRowsOfNobodyDoNotSlowEachTick(t *testing.T) {
 					mu.Lock()
 					whole++
 					mu.Unlock()
-					time.Sleep(5 * time.Second) // what it takes to read past the rows of nobody
+					time.Sleep(5 * time.Second) // the time to read past the rows that are not configured
 				}
 			}
 		})
 		r.insert(hidden, 0, -time.Hour)
 		r.run()
 		r.after(10 * time.Second)
-		old := r.insert(orders, 0, -time.Hour) // by hand, and only a whole read can find it
+		old := r.insert(orders, 0, -time.Hour) // inserted by SQL, and only a whole read can find it
 		var ids []uint64
 		for i := range 12 { // all in partition 0
 			ids = append(ids, r.insert(orders, 0, 25*time.Second+time.Duration(i)*time.Second))

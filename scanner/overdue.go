@@ -10,53 +10,53 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// overdue is what the last count in a database found.
+// overdue is the result of the last count in a database.
 type overdue struct {
-	mu   sync.Mutex
-	sums map[uint64]store.Overdue // by biz_type
-	rest time.Time                // no counting before then
-	// since is when the first pass began that failed after the last one that succeeded; zero: the last one succeeded.
-	since time.Time
-	why   error // of the last one
+	mu        sync.Mutex
+	sums      map[uint64]store.Overdue // by biz_type
+	nextCount time.Time                // the earliest time of the next count
+	// failedSince is the start of the first pass that failed after the last success. Zero: the last pass
+	// succeeded.
+	failedSince time.Time
+	lastErr     error // of the last failed pass
 }
 
-// unread notes a pass that failed.
-func (o *overdue) unread(began time.Time, why error) {
+// recordFailure records a failed pass.
+func (o *overdue) recordFailure(began time.Time, why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.why = why
-	if o.since.IsZero() {
-		o.since = began
+	o.lastErr = why
+	if o.failedSince.IsZero() {
+		o.failedSince = began
 	}
 }
 
-// wasRead notes a pass that succeeded, and tells whether the one before had failed.
-func (o *overdue) wasRead() (again bool) {
+// recordSuccess records a successful pass, and reports whether the one before had failed.
+func (o *overdue) recordSuccess() (again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	again = !o.since.IsZero()
-	o.since, o.why = time.Time{}, nil
+	again = !o.failedSince.IsZero()
+	o.failedSince, o.lastErr = time.Time{}, nil
 	return again
 }
 
-// UnreadSince tells since when a database has not been read whole, and why; zero: it was. What has
-// become due in it since is not in Overdue.
+// UnreadSince returns since when a database could not be read completely, and why. It returns zero if the last
+// pass read it. Overdue lacks the tasks that have become due in the database since then.
 func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 	o := s.dbs[database].overdue
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.since, o.why
+	return o.failedSince, o.lastErr
 }
 
-// countOverdue counts the overdue rows of the partitions in which the pass saw
-// some; an idle store costs nothing. Rows of business types that are not configured are
-// counted in all of them: a pass leaves them out where it can. Counting takes at most a
-// tenth of the time. If it fails, the last count stands.
+// countOverdue counts the overdue rows of the partitions in which the pass saw some, so an idle store costs
+// nothing. Rows of unknown business types are counted in all partitions, because a pass skips them where it
+// can. Counting takes at most a tenth of the time. If it fails, the last count stands.
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := r.cfg.Now()
-	late := r.late
-	if len(r.unknown)+len(r.db.unknown) > 0 {
+	late := r.overduePartitions
+	if len(r.unknownTypes)+len(r.db.unknownTypes) > 0 {
 		late = nil
 		for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
 			if r.cfg.Ownership.Owns(p) {
@@ -64,12 +64,12 @@ func (r *scan) countOverdue(ctx context.Context) {
 			}
 		}
 	}
-	if len(late) > 0 && start.Before(o.rest) {
+	if len(late) > 0 && start.Before(o.nextCount) {
 		return
 	}
 	defer func() {
 		now := r.cfg.Now()
-		o.rest = now.Add(9 * now.Sub(start))
+		o.nextCount = now.Add(9 * now.Sub(start))
 	}()
 	sums := make(map[uint64]store.Overdue)
 	for _, p := range late {
@@ -84,14 +84,14 @@ func (r *scan) countOverdue(ctx context.Context) {
 			sums[b] = sums[b].Add(sum)
 		}
 	}
-	r.db.unknown = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
+	r.db.unknownTypes = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sums = sums
 }
 
-// Overdue sums up, by biz_type, the pending tasks of this node whose time has
-// passed, as of the last passes; those of business types that are not configured, too.
+// Overdue sums up the pending tasks of this node whose time has passed, by biz_type, as of the last passes. It
+// includes business types that are not configured.
 func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	total := make(map[uint64]store.Overdue)
 	for _, db := range s.dbs {

@@ -12,67 +12,65 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// patience is how long a pass waits for room in a full lane before it goes on
-// without that lane. A lane that moves has room again within it; a lane that
-// stands still must not hold up the others.
-const patience = 100 * time.Millisecond
+// roomTimeout is how long a pass waits for room in the full queue of a business type. If the workers make
+// progress, there is room within that time. If they stand still, the pass goes on with the other types.
+const roomTimeout = 100 * time.Millisecond
 
-// refillers is how many partitions are read on at the same time.
-const refillers = 2
+// parallelRefills is the number of partitions whose reading is resumed at the same time.
+const parallelRefills = 2
 
-// scan is one pass over a database.
+// scan is one pass over a database, or a part of it.
 type scan struct {
 	*Scanner
-	db      *database
-	types   *task.Types
-	until   time.Time
-	full    []uint64 // business types whose lane stood still: left behind
-	unknown []uint64 // business types that are not configured
-	late    []int    // partitions with overdue rows
+	db                *database
+	types             *task.Types
+	until             time.Time
+	fullTypes         []uint64 // business types whose full queue made no room; they are read later
+	unknownTypes      []uint64 // business types that are not configured
+	overduePartitions []int    // partitions with overdue rows
 
-	waited map[uint64]time.Duration // for room in the lanes, by business type
-	whole  bool                     // every partition is read from the start
-	roomed time.Duration            // the sum of waited
+	roomWaits map[uint64]time.Duration // time spent waiting for room, by business type
+	readAll   bool                     // read every partition from the start
+	roomWait  time.Duration            // the sum of roomWaits
 }
 
-// costly is a partition that takes long to read because of rows that are left
-// out: of business types that are not configured, are the Timer's, or whose lane
-// stands still. Their due rows lie before all others in the index.
-type costly struct {
-	at   time.Time     // when it was read whole
-	took time.Duration // to read
-	late bool          // it had overdue rows
+// costlyPartition takes long to read because of rows that are skipped: rows of business types that are not
+// configured, that the Timer serves, or whose queue is full. Their due rows lie before all others in the index.
+type costlyPartition struct {
+	readAt     time.Time     // when it was last read from the start
+	took       time.Duration // the time of that read
+	hadOverdue bool          // that read found overdue rows
 }
 
 const (
-	// costlyShare bounds the time for reading costly partitions whole: one part in so many.
+	// costlyShare bounds the time for reading costly partitions from the start: at most one part in
+	// costlyShare.
 	costlyShare = 10
-	// costlyOverlap is how far before the last whole read the reads between two of them begin.
+	// costlyOverlap is how far before the last whole read the partial reads begin.
 	costlyOverlap = time.Minute
 )
 
-// errNotReadable is a pass that did not begin, or did not go on, because its database is
-// known to be down.
+// errNotReadable ends a pass over a database that is known to be down.
 var errNotReadable = errors.New("the database is out of reach")
 
-// pass reads all owned partitions of a database once, and tells how many it read. After
-// a pass that gave up it begins where that one ended.
+// pass reads all owned partitions of a database once, and returns how many it read. After a pass that gave up,
+// the next one begins where that one ended.
 func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) {
-	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), waited: map[uint64]time.Duration{},
-		whole: db.whole.Swap(false)}
+	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), roomWaits: map[uint64]time.Duration{},
+		readAll: db.readAll.Swap(false)}
 	if db.types != run.types {
-		db.types, db.unknown = run.types, nil // what is unknown still is told of once more
+		db.types, db.unknownTypes = run.types, nil // log types that are still unknown once more
 	}
 	first, end := s.cfg.Layout.DatabasePartitions(db.index)
 	var failed []error
 	for range end - first {
-		p := first + db.next
+		p := first + db.nextPartition
 		owned := s.cfg.Ownership.Owns(p)
 		if owned && !s.cfg.Store.Readable(db.index) {
 			failed = append(failed, errNotReadable)
 			break
 		}
-		db.next = (db.next + 1) % (end - first)
+		db.nextPartition = (db.nextPartition + 1) % (end - first)
 		if !owned {
 			continue
 		}
@@ -87,8 +85,8 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 		read++
 	}
 	if len(failed) > 0 {
-		if run.whole {
-			db.whole.Store(true)
+		if run.readAll {
+			db.readAll.Store(true)
 		}
 		return read, errors.Join(failed...)
 	}
@@ -96,57 +94,57 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 	return read, nil
 }
 
-// wait waits for room in a full lane and tells whether there is some. Over a
-// pass it waits for one lane no longer than a tenth of the lookahead.
-func (r *scan) wait(ctx context.Context, bizType uint64) bool {
-	if r.waited[bizType] > r.cfg.Lookahead/10 {
+// waitRoom waits for room in the full queue of a business type, and reports whether there is room. All waits of
+// a pass for one type take at most a tenth of the lookahead.
+func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
+	if r.roomWaits[bizType] > r.cfg.Lookahead/10 {
 		return false
 	}
 	start := r.cfg.Now()
-	room := r.cfg.Queue.WaitRoom(ctx, bizType, patience)
+	room := r.cfg.Queue.WaitRoom(ctx, bizType, roomTimeout)
 	took := r.cfg.Now().Sub(start)
-	r.waited[bizType] += took
-	r.roomed += took
+	r.roomWaits[bizType] += took
+	r.roomWait += took
 	return room
 }
 
-// partition reads one partition to its end, page by page; a page is running
-// while the next one is read. Where nothing was due the last time, it looks first
-// whether something is. A costly one is read whole now and then; between, what is due since then.
+// partition reads one partition to its end, page by page. The tasks of a page run while the next one is read.
+// If the last pass found no due task in the partition, it first asks when the next one is due. A costly
+// partition is only now and then read from the start. The passes between read what has become due since.
 func (r *scan) partition(ctx context.Context, p int) error {
-	began, roomed := r.cfg.Now(), r.roomed
+	began, waitedBefore := r.cfg.Now(), r.roomWait
 	var from task.Key
 	c, known := r.db.costly[p]
-	if partly := known && !r.whole && began.Sub(c.at) < costlyShare*c.took; partly {
-		from.ActionTime = c.at.Add(-costlyOverlap)
-		if c.late && !slices.Contains(r.late, p) {
-			r.late = append(r.late, p)
+	if partly := known && !r.readAll && began.Sub(c.readAt) < costlyShare*c.took; partly {
+		from.ActionTime = c.readAt.Add(-costlyOverlap)
+		if c.hadOverdue && !slices.Contains(r.overduePartitions, p) {
+			r.overduePartitions = append(r.overduePartitions, p)
 		}
 	} else {
-		r.cfg.Queue.ReadAnew(p, r.full)
+		r.cfg.Queue.ClearResume(p, r.fullTypes)
 	}
-	if err := r.due(ctx, p, from); err != nil {
+	if err := r.readDue(ctx, p, from); err != nil {
 		return err
 	}
 	if from.ActionTime.IsZero() {
 		delete(r.db.costly, p)
-		if took := r.cfg.Now().Sub(began) - (r.roomed - roomed); took >= r.cfg.Costly {
-			r.db.costly[p] = costly{at: began, took: took, late: slices.Contains(r.late, p)}
+		if took := r.cfg.Now().Sub(began) - (r.roomWait - waitedBefore); took >= r.cfg.Costly {
+			r.db.costly[p] = costlyPartition{readAt: began, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
 		}
 	}
 	return nil
 }
 
-// due reads what is due in a partition from a place on.
-func (r *scan) due(ctx context.Context, p int, from task.Key) error {
-	timed, scanned := r.engines(p)
+// readDue reads the due tasks of a partition from a key on.
+func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
+	timed, scanned := r.splitTypes(p)
 	var swept error
-	if r.db.idle[p] || len(timed) > 0 {
+	if r.db.empty[p] || len(timed) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		// A table that is locked or gone keeps the others' tasks from nothing.
+		// A locked or missing table must not keep the tasks of the others from running.
 		if swept = r.sweep(ctx, p, timed, next, from); !scanned || swept != nil && !r.cfg.Store.Readable(r.db.index) {
 			return swept
 		}
@@ -154,50 +152,50 @@ func (r *scan) due(ctx context.Context, p int, from task.Key) error {
 	return errors.Join(swept, r.offerDue(ctx, p, timed, from))
 }
 
-// offerDue brings what is due, but for some business types, into the queue.
+// offerDue puts the due tasks of a partition into the queue, except those of some business types.
 func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.Key) error {
-	for _, b := range r.full {
-		r.cfg.Queue.LeaveBehind(b, p, task.Key{})
+	for _, b := range r.fullTypes {
+		r.cfg.Queue.SetResume(b, p, task.Key{})
 	}
 	pages := r.cfg.Store.DuePages(p, store.Due{
 		Until:   r.until,
 		From:    from,
-		Except:  slices.Concat(r.full, r.unknown, except),
+		Except:  slices.Concat(r.fullTypes, r.unknownTypes, except),
 		PerPage: r.cfg.Batch,
 	})
-	late := len(r.full) > 0
+	late := len(r.fullTypes) > 0
 	for first := true; ; first = false {
-		turnedAway, end, err := r.page(ctx, p, pages, &late)
+		full, end, err := r.page(ctx, p, pages, &late)
 		if err != nil {
 			return err
 		}
-		r.db.idle[p] = first && end
-		if r.lost(p) {
+		r.db.empty[p] = first && end
+		if r.dropIfLost(p) {
 			return nil
 		}
 		if end {
 			break
 		}
-		for _, b := range turnedAway {
-			if !r.wait(ctx, b) && !slices.Contains(r.full, b) {
-				r.full = append(r.full, b)
+		for _, b := range full {
+			if !r.waitRoom(ctx, b) && !slices.Contains(r.fullTypes, b) {
+				r.fullTypes = append(r.fullTypes, b)
 				pages.Except(b)
-				r.leaveRest(pages, b, p)
+				r.setResume(pages, b, p)
 			}
 		}
 	}
-	if late && !slices.Contains(r.late, p) {
-		r.late = append(r.late, p)
+	if late && !slices.Contains(r.overduePartitions, p) {
+		r.overduePartitions = append(r.overduePartitions, p)
 	}
 	return nil
 }
 
-// page reads and offers one page. It tells which business types a full lane
-// turned away, and whether the partition is read to its end.
-func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (turnedAway []uint64, end bool, err error) {
+// page reads and offers one page. It returns the business types whose queue was full, and whether the partition
+// was read to its end.
+func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (full []uint64, end bool, err error) {
 	read := r.cfg.Queue.BeginRead(p)
 	defer read.End()
-	page, err := r.next(ctx, r.db.index, pages)
+	page, err := r.nextPage(ctx, r.db.index, pages)
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
@@ -206,7 +204,7 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	for i := range page {
 		t := &page[i]
 		if _, known := r.types.ByID(t.BizType); !known {
-			r.leaveOut(pages, t)
+			r.skipUnknown(pages, t)
 			continue
 		}
 		*late = *late || t.ActionTime.Before(overdueBefore)
@@ -215,23 +213,23 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	return r.cfg.Queue.Offer(read, items...), false, nil
 }
 
-// leaveOut stops reading rows of a business type that is not configured.
-func (r *scan) leaveOut(pages *store.DuePages, t *task.Task) {
-	if slices.Contains(r.unknown, t.BizType) {
+// skipUnknown skips the further rows of a business type that is not configured.
+func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
+	if slices.Contains(r.unknownTypes, t.BizType) {
 		return
 	}
-	r.unknown = append(r.unknown, t.BizType)
+	r.unknownTypes = append(r.unknownTypes, t.BizType)
 	pages.Except(t.BizType)
-	if slices.Contains(r.db.unknown, t.BizType) {
-		return // it was told of
+	if slices.Contains(r.db.unknownTypes, t.BizType) {
+		return // already logged
 	}
 	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
 		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
 }
 
-// engines lists the business types that the Timer serves in a partition, and
-// tells whether there are others, which are scanned.
-func (r *scan) engines(p int) (timed []uint64, scanned bool) {
+// splitTypes returns the business types that the Timer serves in a partition, and whether the scanner serves
+// any.
+func (r *scan) splitTypes(p int) (timed []uint64, scanned bool) {
 	for _, b := range r.types.All() {
 		if r.serves(b.ID, p) {
 			scanned = true
@@ -242,15 +240,15 @@ func (r *scan) engines(p int) (timed []uint64, scanned bool) {
 	return timed, scanned
 }
 
-// sweep brings tasks to the Timer that should have started long ago. A few pages
-// are enough: behind them the Timer has a backlog.
+// sweep passes tasks to the Timer that should have started long ago. A few pages are enough: if there are more,
+// the Timer has a backlog anyway.
 func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time, from task.Key) error {
 	until := r.cfg.Now().Add(-r.cfg.SweepAfter)
 	if len(timed) == 0 || next.After(until) {
 		return nil
 	}
-	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknown)}
-	rest := timed // in the order of all types
+	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknownTypes)}
+	rest := timed // in the order of r.types.All
 	for _, b := range r.types.All() {
 		if len(rest) > 0 && rest[0] == b.ID {
 			rest = rest[1:]
@@ -259,7 +257,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		}
 	}
 	pages := r.cfg.Store.DuePages(p, due)
-	page, err := r.next(ctx, r.db.index, pages)
+	page, err := r.nextPage(ctx, r.db.index, pages)
 	if err != nil {
 		return err
 	}
@@ -271,7 +269,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 			if _, known := r.types.ByID(b); known {
 				overdue = append(overdue, page[i])
 			} else {
-				r.leaveOut(pages, &page[i])
+				r.skipUnknown(pages, &page[i])
 			}
 			if !slices.Contains(due.Except, b) {
 				due.Except = append(due.Except, b)
@@ -281,26 +279,26 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		if _, more := pages.Rest(); !more || len(hidden) == 0 {
 			break
 		}
-		// A type whose workers stand still must not hide the others: once more without it.
+		// A type whose workers stand still must not hide the others: read once more without it.
 		pages = r.cfg.Store.DuePages(p, due)
-		if page, err = r.next(ctx, r.db.index, pages); err != nil {
+		if page, err = r.nextPage(ctx, r.db.index, pages); err != nil {
 			return err
 		}
 	}
 	if len(overdue) > 0 {
-		r.late = append(r.late, p)
+		r.overduePartitions = append(r.overduePartitions, p)
 		r.cfg.Timer.Sweep(ctx, p, overdue)
 	}
 	return nil
 }
 
-// slowPass is how long a pass may take before its database counts as slow.
+// slowPass is the length of a pass from which its database counts as slow.
 const slowPass = 2 * time.Second
 
-// next reads a page when there is a free slot. A database that fails or is slow
-// does without a slot, so it holds up nobody.
-func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
-	done, err := s.slot(ctx, database)
+// nextPage reads a page within the limit of parallel statements. A slow or failing database is read outside of
+// this limit, so that it delays no other.
+func (s *Scanner) nextPage(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
+	done, err := s.acquire(ctx, database)
 	if err != nil {
 		return nil, err
 	}
@@ -308,16 +306,16 @@ func (s *Scanner) next(ctx context.Context, database int, pages *store.DuePages)
 	return pages.Next(ctx)
 }
 
-func (s *Scanner) slot(ctx context.Context, database int) (done func(), err error) {
-	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].took.Load()) >= slowPass {
+func (s *Scanner) acquire(ctx context.Context, database int) (done func(), err error) {
+	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].lastDuration.Load()) >= slowPass {
 		return func() {}, nil
 	}
-	return func() { s.slots.Release(1) }, s.slots.Acquire(ctx, 1)
+	return func() { s.statements.Release(1) }, s.statements.Acquire(ctx, 1)
 }
 
-// nextDue looks when the next task of a partition is due.
+// nextDue returns when the next task of a partition is due.
 func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err error) {
-	done, err := r.slot(ctx, r.db.index)
+	done, err := r.acquire(ctx, r.db.index)
 	if err != nil {
 		return time.Time{}, false, err
 	}
@@ -325,7 +323,7 @@ func (r *scan) nextDue(ctx context.Context, p int) (at time.Time, none bool, err
 	return r.cfg.Store.NextDue(ctx, p)
 }
 
-// refill reads partitions on where a lane had turned tasks away, until ctx ends.
+// refill resumes reading partitions whose tasks did not fit, until ctx ends.
 func (s *Scanner) refill(ctx context.Context) error {
 	for {
 		r, err := s.cfg.Queue.NextRefill(ctx)
@@ -333,35 +331,35 @@ func (s *Scanner) refill(ctx context.Context) error {
 			return err
 		}
 		if !s.cfg.Ownership.Owns(r.Partition) || !s.cfg.Store.Readable(s.cfg.Layout.PartitionDatabase(r.Partition)) {
-			continue // the tick finds the rows again when the database is back
+			continue // a tick finds the rows when the database is back
 		}
-		if err := s.readOn(ctx, r); err != nil && ctx.Err() == nil {
+		if err := s.resume(ctx, r); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
 		}
 	}
 }
 
-func (s *Scanner) readOn(ctx context.Context, r queue.Refill) error {
+func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 	pages := s.cfg.Store.DuePages(r.Partition, store.Due{
 		Until: s.until(), From: r.From, Only: []uint64{r.BizType}, PerPage: s.cfg.Batch,
 	})
 	for {
-		turnedAway, end, err := s.readPage(ctx, r.Partition, pages)
-		if err != nil || end || s.lost(r.Partition) {
+		full, end, err := s.readPage(ctx, r.Partition, pages)
+		if err != nil || end || s.dropIfLost(r.Partition) {
 			return err
 		}
-		if len(turnedAway) > 0 {
-			s.leaveRest(pages, r.BizType, r.Partition)
+		if len(full) > 0 {
+			s.setResume(pages, r.BizType, r.Partition)
 			return nil
 		}
 	}
 }
 
 // readPage reads a page of one business type and offers it.
-func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (turnedAway []uint64, end bool, err error) {
+func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (full []uint64, end bool, err error) {
 	read := s.cfg.Queue.BeginRead(partition)
 	defer read.End()
-	page, err := s.next(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
+	page, err := s.nextPage(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
@@ -372,20 +370,20 @@ func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DueP
 	return s.cfg.Queue.Offer(read, items...), false, nil
 }
 
-// lost tells whether a partition was lost while it was read. The queue has taken
-// in nothing of it since, but what to read on is to be forgotten.
-func (s *Scanner) lost(p int) bool {
+// dropIfLost reports whether a partition was lost while it was read, and clears its resume points. The queue
+// already rejects its rows.
+func (s *Scanner) dropIfLost(p int) bool {
 	if s.cfg.Ownership.Owns(p) {
 		return false
 	}
-	s.dropLost()
+	s.dropLostPartitions()
 	return true
 }
 
-// leaveRest remembers the rows of a partition that come after the pages read so
-// far. What a lane turned away may be later than they are.
-func (s *Scanner) leaveRest(pages *store.DuePages, bizType uint64, p int) {
+// setResume records where to read on in a partition after the pages read so far. Tasks that did not fit may be
+// later than these rows.
+func (s *Scanner) setResume(pages *store.DuePages, bizType uint64, p int) {
 	if from, more := pages.Rest(); more {
-		s.cfg.Queue.LeaveBehind(bizType, p, from)
+		s.cfg.Queue.SetResume(bizType, p, from)
 	}
 }

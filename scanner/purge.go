@@ -7,20 +7,18 @@ import (
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// purgePause is the rest between two batches of deletions, which keeps the
-// purge off the hot path.
+// purgePause is the pause between two batches of deletions. It keeps the load of the purge low.
 const purgePause = 50 * time.Millisecond
 
-// purge deletes finished rows that are older than the retention, all the time
-// and slowly, until ctx ends. A round starts every tenth of the retention, at
-// least every hour and at most every ten seconds; for what was cancelled before its
-// time, a tenth of the retention after the last one.
+// purge deletes finished rows that are older than the retention, slowly and until ctx ends. A round starts
+// every tenth of the retention, at least every hour and at most every ten seconds. Tasks that were cancelled
+// before their time are purged once in a tenth of the retention.
 //
-// What is deleted is gone, so a row must be old enough by two clocks: ours, and that of
-// its database (store.Clock), which a jump of ours does not move.
+// Deletion cannot be undone, so a row must be old enough by two clocks: this node's, and that of its database
+// (store.Clock), which does not jump when ours does.
 func (s *Scanner) purge(ctx context.Context) error {
 	every := min(max(s.cfg.Retention/10, 10*time.Second), time.Hour)
-	var early time.Time // when what was cancelled before its time was purged last
+	var early time.Time // the last purge of tasks that were cancelled before their time
 	for {
 		if err := wait.For(ctx, every); err != nil {
 			return err
@@ -66,7 +64,7 @@ func (s *Scanner) purgePartition(ctx context.Context, p int, purge purgeFunc) er
 	return nil
 }
 
-// earlierNow is the time now by our clock or by that of a partition's database.
+// earlierNow is the earlier of two times: by this node's clock, and by that of the partition's database.
 func (s *Scanner) earlierNow(ctx context.Context, partition int) (time.Time, error) {
 	theirs, err := s.cfg.Store.Clock(ctx, s.cfg.Layout.PartitionDatabase(partition))
 	if ours := s.cfg.Now(); ours.Before(theirs) {

@@ -1,15 +1,14 @@
-// Package scanner is the scan engine: it finds due rows in the tables that this
-// node owns and puts them into the queue.
+// Package scanner is the scan engine. It finds due rows in the tables that this node owns and puts them into
+// the queue.
 //
-// Ticks of a cron schedule come in; rows go out. A tick reads every owned
-// partition: what is overdue, and what is due before the next tick is through
-// (the lookahead), so that each task waits in memory for its own millisecond.
-// Between ticks it reads on wherever a full lane had turned tasks away.
+// Ticks of a cron schedule start a pass. A pass reads every owned partition: the overdue tasks, and the tasks
+// that are due before the next tick is through (the lookahead). So each task waits in memory for its own
+// millisecond. Between ticks the scanner resumes reading wherever tasks did not fit into the queue.
 //
-// Each database has a loop of its own: one that is slow or down holds up its own
-// partitions only, and is tried again at the next tick.
+// Each database has a loop of its own. A slow or failing database delays only its own partitions, and is tried
+// again at the next tick.
 //
-// It refuses to know what a run is.
+// The package does not run tasks and does not know the processors.
 package scanner
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Store is what the scanner reads; see store.Store.
+// Store is the part of store.Store that the scanner reads.
 type Store interface {
 	Readable(database int) bool
 	DuePages(partition int, q store.Due) *store.DuePages
@@ -41,7 +40,7 @@ type Store interface {
 	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
 }
 
-// Ownership tells which partitions are this node's; see cluster.Ownership.
+// Ownership reports which partitions this node owns; see cluster.Ownership.
 type Ownership interface {
 	Owns(partition int) bool
 	Watch() <-chan struct{}
@@ -50,17 +49,17 @@ type Ownership interface {
 // Timer is the redis engine; see redistimer.Timer.
 type Timer interface {
 	Serves(bizType uint64, partition int) bool
-	// Watch rings when there are tasks that it does not serve any more.
+	// Watch returns a channel that receives when the Timer stops serving some tasks.
 	Watch() <-chan struct{}
 	Sweep(ctx context.Context, partition int, overdue []task.Task)
 }
 
-// Observer is told how long a pass over a database took, for the metrics.
+// Observer records the time of each pass over a database, for the metrics.
 type Observer interface {
 	Scanned(database int, took time.Duration, err error)
 }
 
-// Config is what a Scanner works with.
+// Config configures a Scanner.
 type Config struct {
 	Store     Store
 	Queue     *queue.Queue
@@ -69,20 +68,20 @@ type Config struct {
 	Layout    sharding.Layout
 	Observer  Observer
 
-	// Timer is the engine of redis-mode types; nil if there is none. What it
-	// serves is not scanned; what it missed is brought to it.
+	// Timer is the engine of redis-mode types; nil if there is none. The scanner does not read what the Timer
+	// serves, and passes it the tasks that it missed.
 	Timer      Timer
-	SweepAfter time.Duration // how overdue a task is that the Timer missed
+	SweepAfter time.Duration // a task that is overdue by more was missed by the Timer
 
-	// Nodes hears of tasks that are due soon in partitions of other nodes.
+	// Nodes receives tasks that are due within the lookahead in partitions of other nodes.
 	Nodes dispatch.Nodes
 
-	Schedule  cron.Schedule // when to tick
+	Schedule  cron.Schedule // of the ticks
 	Lookahead time.Duration // how far ahead of its time a row is read; about one tick
-	Batch     int           // rows a page, about
-	Retention time.Duration // of processed and cancelled rows; 0 keeps them
-	Parallel  int           // statements at once, over all databases. Defaults to 4
-	Costly    time.Duration // how long it takes to read a partition that is not read whole at each tick. Defaults to 100 ms
+	Batch     int           // rows per page, about
+	Retention time.Duration // of processed and cancelled rows; 0 keeps them for ever
+	Parallel  int           // concurrent statements over all databases. Defaults to 4
+	Costly    time.Duration // a partition whose read takes longer is not read from the start at each tick. Defaults to 100 ms
 
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -90,23 +89,23 @@ type Config struct {
 
 // Scanner is the scan engine of a node.
 type Scanner struct {
-	cfg   Config
-	dbs   []*database
-	slots *semaphore.Weighted
+	cfg        Config
+	dbs        []*database
+	statements *semaphore.Weighted
 }
 
-// database is the state of one database's loop.
+// database is the state of the loop of one database.
 type database struct {
-	index   int
-	wake    chan struct{}
-	took    atomic.Int64 // nanoseconds of the last pass
-	overdue *overdue
-	idle    map[int]bool // partitions in which the last pass found nothing
-	next    int          // of its partitions: where the next pass begins
-	costly  map[int]costly
-	whole   atomic.Bool // the next pass reads everything, whatever it costs
-	types   *task.Types // of the last pass
-	unknown []uint64    // business types that are not configured and have overdue rows, as of the last count with these types
+	index         int
+	wake          chan struct{}
+	lastDuration  atomic.Int64 // of the last pass, in nanoseconds
+	overdue       *overdue
+	empty         map[int]bool // partitions in which the last pass found nothing due
+	nextPartition int          // where the next pass begins, relative to the first partition
+	costly        map[int]costlyPartition
+	readAll       atomic.Bool // the next pass reads every partition from the start, whatever it costs
+	types         *task.Types // of the last pass
+	unknownTypes  []uint64    // types that are not configured and have overdue rows, as of the last count with these types
 }
 
 // New makes a Scanner.
@@ -115,44 +114,45 @@ func New(cfg Config) *Scanner {
 		cfg.Parallel = 4
 	}
 	if cfg.Nodes == nil {
-		cfg.Nodes = dispatch.Alone{}
+		cfg.Nodes = dispatch.SingleNode{}
 	}
 	if cfg.Costly == 0 {
 		cfg.Costly = 100 * time.Millisecond
 	}
-	s := &Scanner{cfg: cfg, slots: semaphore.NewWeighted(int64(cfg.Parallel))}
+	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
-		s.dbs = append(s.dbs, &database{index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, idle: map[int]bool{}, costly: map[int]costly{}})
+		s.dbs = append(s.dbs, &database{
+			index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
+		})
 	}
 	return s
 }
 
-// Run scans until ctx ends: at once, at every tick, and whenever this node's
-// partitions change.
+// Run scans until ctx ends: at once, at every tick, and whenever this node's partitions change.
 func (s *Scanner) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.tick(ctx) })
+	g.Go(func() error { return s.runSchedule(ctx) })
 	for _, db := range s.dbs {
 		g.Go(func() error { return s.loop(ctx, db) })
 	}
-	for range refillers {
+	for range parallelRefills {
 		g.Go(func() error { return s.refill(ctx) })
 	}
 	if s.cfg.Retention > 0 {
 		g.Go(func() error { return s.purge(ctx) })
 	}
 	changes := s.cfg.Ownership.Watch()
-	var handovers <-chan struct{}
+	var fallbacks <-chan struct{}
 	if s.cfg.Timer != nil {
-		handovers = s.cfg.Timer.Watch()
+		fallbacks = s.cfg.Timer.Watch()
 	}
 	g.Go(func() error {
 		for {
 			s.Tick()
 			select {
 			case <-changes:
-				s.dropLost()
-			case <-handovers:
+				s.dropLostPartitions()
+			case <-fallbacks:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -161,11 +161,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// tick asks for passes by the schedule until ctx ends. It looks at the wall
-// clock each second and ticks at once when that was set back, so a step of the
-// clock never stops the scans (cron's own runner would wait until the clock has
-// caught up).
-func (s *Scanner) tick(ctx context.Context) error {
+// runSchedule requests passes by the schedule until ctx ends. It checks the wall clock each second and starts a
+// pass at once when the clock was set back. So a step of the clock never stops the scans. (The runner of cron
+// would wait until the clock has caught up.)
+func (s *Scanner) runSchedule(ctx context.Context) error {
 	last := s.cfg.Now()
 	next := s.cfg.Schedule.Next(last.UTC())
 	for {
@@ -179,30 +178,29 @@ func (s *Scanner) tick(ctx context.Context) error {
 		now := s.cfg.Now()
 		due := !next.IsZero() && !now.Before(next)
 		if setBack := now.Round(0).Before(last.Round(0)); due || setBack {
-			s.ask(setBack)
+			s.request(setBack)
 			next = s.cfg.Schedule.Next(now.UTC())
 		}
 		last = now
 	}
 }
 
-// Tick asks for a pass over every database, whatever it costs: something has
-// changed. A database whose pass is still under way makes another one right after
-// it, and only one.
-func (s *Scanner) Tick() { s.ask(true) }
+// Tick requests a whole pass over every database, whatever it costs, because something has changed. A database
+// whose pass is under way makes exactly one more right after it.
+func (s *Scanner) Tick() { s.request(true) }
 
 // TickDatabase is Tick for one database.
-func (s *Scanner) TickDatabase(database int) { s.dbs[database].ask(true) }
+func (s *Scanner) TickDatabase(database int) { s.dbs[database].request(true) }
 
-func (s *Scanner) ask(whole bool) {
+func (s *Scanner) request(whole bool) {
 	for _, db := range s.dbs {
-		db.ask(whole)
+		db.request(whole)
 	}
 }
 
-func (db *database) ask(whole bool) {
+func (db *database) request(whole bool) {
 	if whole {
-		db.whole.Store(true)
+		db.readAll.Store(true)
 	}
 	select {
 	case db.wake <- struct{}{}:
@@ -210,8 +208,8 @@ func (db *database) ask(whole bool) {
 	}
 }
 
-// dropLost takes the tasks of partitions that are not ours any more out of memory.
-func (s *Scanner) dropLost() {
+// dropLostPartitions removes the tasks of partitions that this node does not own from memory.
+func (s *Scanner) dropLostPartitions() {
 	s.cfg.Queue.DropPartitions(func(p int) bool { return !s.cfg.Ownership.Owns(p) })
 }
 
@@ -229,27 +227,27 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 			return ctx.Err()
 		}
 		took := s.cfg.Now().Sub(start)
-		db.took.Store(int64(took))
+		db.lastDuration.Store(int64(took))
 		switch {
 		case err != nil:
 			s.cfg.Observer.Scanned(db.index, took, err)
-			if s.cfg.Store.Readable(db.index) { // else it is told as such
+			if s.cfg.Store.Readable(db.index) { // otherwise the store has logged it
 				s.cfg.Logger.Warn("database not scanned whole; trying again at the next tick", "database", db.index, "error", err)
 			}
-			db.overdue.unread(start, err)
-		case read == 0 && s.cfg.Store.Readable(db.index): // nothing of it is ours, or not yet: that says nothing
+			db.overdue.recordFailure(start, err)
+		case read == 0 && s.cfg.Store.Readable(db.index): // this node owns none of its partitions, or none yet: the pass says nothing about the database
 		case read == 0:
-			db.overdue.unread(start, errNotReadable)
+			db.overdue.recordFailure(start, errNotReadable)
 		default:
 			s.cfg.Observer.Scanned(db.index, took, nil)
-			if db.overdue.wasRead() {
+			if db.overdue.recordSuccess() {
 				s.cfg.Logger.Info("database is scanned again", "database", db.index)
 			}
 		}
 	}
 }
 
-// Until implements dispatch.Engine: the next tick may come too late for a task that is due by then.
+// Until implements dispatch.Engine. A task that is due by then may be due before the next tick reads it.
 func (s *Scanner) Until(bizType uint64, partition int) (until time.Time, serves bool) {
 	if !s.serves(bizType, partition) {
 		return time.Time{}, false
@@ -257,7 +255,7 @@ func (s *Scanner) Until(bizType uint64, partition int) (until time.Time, serves 
 	return s.until(), true
 }
 
-// Place implements dispatch.Engine: it tells the owners of tasks that they would find too late.
+// Place implements dispatch.Engine. It notifies the owners of tasks that their next tick would find too late.
 func (s *Scanner) Place(tasks ...task.Task) {
 	var soon []task.Task
 	until := s.until()
@@ -270,21 +268,21 @@ func (s *Scanner) Place(tasks ...task.Task) {
 	s.cfg.Nodes.Notify(soon...)
 }
 
-// serves tells whether a business type is this engine's in a partition.
+// serves reports whether the scanner serves a business type in a partition.
 func (s *Scanner) serves(bizType uint64, partition int) bool {
 	b, known := s.cfg.Catalog.Load().ByID(bizType)
 	return known && (b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
 }
 
-// Bounds of the slack on top of the lookahead.
+// minSlack is the least slack on top of the lookahead.
 const minSlack = 500 * time.Millisecond
 
-// until is how far ahead rows are read now: the lookahead, and slack for the
-// time that a pass takes to reach its last partition.
+// until is the time up to which rows are read now: the lookahead, and slack for the time that a pass needs to
+// reach its last partition.
 func (s *Scanner) until() time.Time {
 	slack := minSlack
 	for _, db := range s.dbs {
-		slack = max(slack, 2*time.Duration(db.took.Load()))
+		slack = max(slack, 2*time.Duration(db.lastDuration.Load()))
 	}
 	return s.cfg.Now().Add(s.cfg.Lookahead + min(slack, max(minSlack, s.cfg.Lookahead)))
 }

@@ -25,15 +25,15 @@ func TestRowsAreReadOneTickAhead(t *testing.T) {
 			r.insert(orders, id, 15*time.Second)
 		}
 		r.run()
-		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 32}, r.queue.Stats(orders))
 		r.after(10*time.Second - time.Millisecond)
-		require.Equal(t, queue.LaneStats{Depth: 32}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 32}, r.queue.Stats(orders))
 		r.after(time.Millisecond)
-		require.Equal(t, queue.LaneStats{Depth: 48}, r.queue.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 48}, r.queue.Stats(orders))
 	})
 }
 
-// With a lookahead of one tick nothing that is known a tick ahead is late.
+// With a lookahead of one tick no task is late that is known a tick ahead.
 func TestEachTaskRunsAtItsOwnMillisecond(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -47,7 +47,7 @@ func TestEachTaskRunsAtItsOwnMillisecond(t *testing.T) {
 	})
 }
 
-func TestChangesByHandAreHonoured(t *testing.T) {
+func TestChangesBySQLAreHonoured(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.work(0)
 		r.run()
@@ -98,8 +98,7 @@ func TestACronSpecWithSeconds(t *testing.T) {
 	})
 }
 
-// A tick that comes while a pass is under way is neither run at the same time
-// nor lost; several of them are one.
+// A tick that comes during a pass is neither run at the same time nor lost; several of them count as one.
 func TestTicksDuringAPassMakeOneMorePass(t *testing.T) {
 	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
 		r.run()
@@ -126,12 +125,12 @@ func TestTicksDuringAPassMakeOneMorePass(t *testing.T) {
 	})
 }
 
-func TestALaneThatIsOpenedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
+func TestATypeThatIsAddedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
 	bubble(t, layout, 10, noTicks, func(t *testing.T, r *rig) {
-		r.queue.CloseLane(orders)
+		r.queue.RemoveType(orders)
 		id := r.insert(orders, 1, 0)
 		r.run()
-		r.lanes[orders] = r.queue.SetLane(orders)
+		r.consumers[orders] = r.queue.AddType(orders)
 		r.work(0)
 		r.scanner.Tick()
 		r.after(time.Second)
@@ -139,15 +138,15 @@ func TestALaneThatIsOpenedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
 	})
 }
 
-// One log line a pass and database, and no row of it is read twice.
+// Each pass and database logs one line, and no row is read twice.
 func TestUnknownBizTypesStayPending(t *testing.T) {
 	bubble(t, layout, 1000, func(c *scanner.Config) { c.Batch = 4 }, func(t *testing.T, r *rig) {
 		r.work(0)
 		var known []uint64
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		for id := range uint64(64) {
 			r.insert(hidden, id, -time.Hour)
-			r.insert(pushes, id, -time.Hour) // another engine's; nothing is wrong with them
+			r.insert(pushes, id, -time.Hour) // the redis engine serves them
 			if id%8 == 0 {
 				known = append(known, r.insert(orders, id, -time.Minute))
 			}
@@ -155,10 +154,10 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 		r.run()
 		r.after(time.Second)
 		r.ranAll(known)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(pushes))
 		require.Equal(t, layout.Databases, r.log.count("biz_type that is not configured"))
 		r.after(10 * time.Second)
-		require.Equal(t, layout.Databases, r.log.count("biz_type=9"), "told once")
+		require.Equal(t, layout.Databases, r.log.count("biz_type=9"), "logged once")
 		r.cfg.Catalog.Store(r.cfg.Catalog.Load())
 		r.after(10 * time.Second)
 		require.Equal(t, layout.Databases, r.log.count("biz_type=9"))
@@ -238,12 +237,11 @@ func TestALostPartitionIsDropped(t *testing.T) {
 	})
 }
 
-// A page that was read before the partition was lost comes too late: its rows
-// are another node's now.
+// A page that was read before the partition was lost comes too late: its rows belong to another node now.
 func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 	for name, read := range map[string]func(r *rig){
 		"by a pass": func(r *rig) { r.scanner.Tick() },
-		"on":        func(r *rig) { r.queue.LeaveBehind(orders, 1, task.Key{}) },
+		"on":        func(r *rig) { r.queue.SetResume(orders, 1, task.Key{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, layout, 1000, noTicks, func(t *testing.T, r *rig) {
@@ -254,14 +252,14 @@ func TestAPartitionThatIsLostWhileItIsReadStaysDropped(t *testing.T) {
 					f.reading = func(p int) {
 						if p == 1 && once.CompareAndSwap(false, true) {
 							r.owned.set(1, false)
-							time.Sleep(time.Second) // the loss is dealt with before the rows come
+							time.Sleep(time.Second) // the loss is handled before the rows come
 						}
 					}
 				})
 				read(r)
 				r.after(2 * time.Second)
 				require.True(t, once.Load())
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(orders))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 			})
 		})
 	}
@@ -279,7 +277,7 @@ func TestUntil(t *testing.T) {
 		_, serves := r.scanner.Until(99, 0)
 		require.False(t, serves, "not configured")
 
-		// A slow pass reaches its last partition late: it is given twice that time.
+		// A slow pass reaches its last partition late: the slack is twice its time.
 		r.faults.set(func(f *faults) { f.reading = func(int) { time.Sleep(time.Second) } })
 		r.run()
 		r.after(time.Minute)
@@ -287,10 +285,10 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsContextWhateverItIsAbout(t *testing.T) {
+func TestRunEndsWithItsContext(t *testing.T) {
 	bubble(t, layout, 1, func(c *scanner.Config) { c.Retention = time.Hour; c.Batch = 1 }, func(t *testing.T, r *rig) {
 		for id := range uint64(100) {
-			r.insert(orders, id, 0) // the lane is full: it waits for room
+			r.insert(orders, id, 0) // the queue is full: the pass waits for room
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -322,7 +320,7 @@ func TestOverdueTasksAreCounted(t *testing.T) {
 		require.Equal(t, 41, got[orders].Count)
 		require.Equal(t, r.start.Add(-41*time.Second), got[orders].Oldest)
 		require.Equal(t, store.Overdue{Count: 10, Oldest: r.start.Add(-time.Minute)}, got[mails])
-		require.Equal(t, store.Overdue{Count: 1, Oldest: r.start.Add(-2 * time.Hour)}, got[hidden], "also what nobody serves")
+		require.Equal(t, store.Overdue{Count: 1, Oldest: r.start.Add(-2 * time.Hour)}, got[hidden], "also unknown types")
 
 		r.work(0)
 		r.after(10 * time.Second)
@@ -335,7 +333,7 @@ func TestOverdueTasksAreCounted(t *testing.T) {
 // Counting a huge backlog takes long; it may take a tenth of the time.
 func TestCountingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
-		r.insert(orders, r.bizID(0, 0), -time.Hour) // and nobody works
+		r.insert(orders, r.bizID(0, 0), -time.Hour) // without a worker
 		var counted []time.Duration
 		r.faults.set(func(f *faults) {
 			f.overdue = func(p int) error {
@@ -352,7 +350,7 @@ func TestCountingTakesATenthOfTheTimeAtMost(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotOverdueAnyMoreIsNotCountedAnyMore(t *testing.T) {
+func TestTasksThatHaveRunAreNotCountedAsOverdue(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
 		r.insert(orders, r.bizID(0, 0), -time.Hour)
 		r.faults.set(func(f *faults) { f.overdue = func(int) error { time.Sleep(time.Minute); return nil } })
@@ -360,7 +358,7 @@ func TestWhatIsNotOverdueAnyMoreIsNotCountedAnyMore(t *testing.T) {
 		r.after(time.Minute)
 		require.Equal(t, 1, r.countOverdue(orders))
 		r.work(0)
-		r.after(20 * time.Second) // there is no counting for nine minutes, but nothing to count either
+		r.after(20 * time.Second) // the next count is nine minutes away, but there is nothing to count either
 		require.Empty(t, r.scanner.Overdue())
 	})
 }
@@ -386,7 +384,7 @@ func TestTicksGoOnWhenTheClockIsSetBack(t *testing.T) {
 
 func TestACountThatFailsDoesNotFailThePass(t *testing.T) {
 	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
-		r.insert(orders, r.bizID(0, 0), -time.Hour) // and nobody works
+		r.insert(orders, r.bizID(0, 0), -time.Hour) // without a worker
 		r.run()
 		require.Equal(t, 1, r.countOverdue(orders))
 		r.insert(orders, r.bizID(0, 0), -time.Hour)
@@ -448,7 +446,8 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// This machine's clock jumps ahead by a day. Before, all that had finished was deleted at once, and its dedup_keys with it.
+// The clock of this machine jumps ahead by a day. Before, all finished tasks were deleted at once, and their
+// dedup_keys with them.
 func TestPurgeBesideAClockThatJumps(t *testing.T) {
 	var ahead atomic.Int64
 	bubble(t, layout, 1000, func(c *scanner.Config) {
@@ -482,11 +481,10 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 	})
 }
 
-// What the other engine serves is not scanned; what it missed for long is brought
-// to it, and nothing else.
+// What the Timer serves is not scanned. Only what it missed for long is passed to it.
 func TestSweep(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		missed := r.insert(pushes, 1, -11*time.Second)
 		r.insert(pushes, 2, -9*time.Second)
 		r.insert(pushes, 3, 5*time.Second)
@@ -495,7 +493,7 @@ func TestSweep(t *testing.T) {
 		r.run()
 		r.after(time.Second)
 		require.Equal(t, []uint64{missed}, r.timer.swept)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(pushes))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(pushes))
 		r.ranAll([]uint64{order})
 	})
 }
@@ -527,9 +525,9 @@ func TestASweepReachesEveryType(t *testing.T) {
 	})
 }
 
-func TestWhileTheOtherEngineIsOutItsTasksAreScanned(t *testing.T) {
+func TestTheScannerServesRedisTasksWhileRedisIsAway(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.SetLane(pushes)
+		r.queue.AddType(pushes)
 		r.insert(pushes, 1, -time.Minute)
 		r.run()
 		r.after(time.Second)

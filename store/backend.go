@@ -41,16 +41,32 @@ type backend interface {
 	at(t time.Time) any                                             // a time as a parameter
 	nullSafe() string                                               // compares two values of which both may be NULL
 	isAt(column string, t time.Time) (condition string, args []any) // a column holds the time t, however it is written
-	isDuplicate(err error) bool                                     // a unique key was violated
-	isConflict(err error) bool                                      // deadlock: the same transaction may succeed now
-	isLocked(err error) bool                                        // the lock of another transaction is in the way of a row or a table
-	isTooLarge(err error) bool                                      // half of it may fit
-	isFull(err error) bool                                          // its disk has no room for it
-	isRefused(err error) bool                                       // the server said no: the transaction is undone
-	isTable(err error) bool                                         // the fault of one table: it is missing or damaged
-	isStatement(err error) bool                                     // it was killed, or took too long for the server
-	isData(err error) bool                                          // a row's own fault: the others of its batch are innocent
+	refusal(err error) refusal                                      // why the server said no
 	close() error
+}
+
+// refusal is why a server said no: the transaction is undone. The zero value is no refusal.
+type refusal int
+
+const (
+	otherRefusal     refusal = iota + 1
+	refusedDuplicate         // a unique key was violated
+	refusedConflict          // deadlock: the same transaction may succeed now
+	refusedLocked            // the lock of another transaction is in the way of a row or a table
+	refusedSize              // half of it may fit
+	refusedFull              // the disk has no room for it
+	refusedReadOnly          // the server takes no writes from us, or from nobody
+	refusedTable             // the fault of one table: it is missing or damaged
+	refusedStatement         // it was killed, or took too long for the server
+	refusedData              // a row's own fault: the others of its batch are innocent
+)
+
+func (s *Store) isLocked(err error) bool { return s.backend.refusal(err) == refusedLocked }
+
+// isOfTable tells whether a statement failed because of one table: locked, missing or broken.
+func (s *Store) isOfTable(err error) bool {
+	why := s.backend.refusal(err)
+	return why == refusedLocked || why == refusedTable
 }
 
 // statement is one SQL statement with its parameters.
@@ -75,10 +91,11 @@ const (
 
 // placeholders gives "?,?,?" for n parameters.
 func placeholders(n int) string {
-	if n == 1 {
-		return "?"
-	}
-	return strings.Repeat("?,", n-1) + "?"
+	return strings.Repeat(",?", n)[1:]
 }
 
-func (s *Store) table(shard int) string { return sharding.TableName(s.layout.Table(shard)) }
+// indexed is the table of a shard, to be read by an index.
+func (s *Store) indexed(shard int, index string) string {
+	table := s.layout.Table(shard)
+	return sharding.TableName(table) + s.backend.hint(index, table)
+}

@@ -104,10 +104,14 @@ func (c *condition) set(change func(*Condition)) {
 	} else {
 		c.now.Store(&now)
 	}
-	if (now.Down == nil) != (before.Down == nil) || (now.Refusing == nil) != (before.Refusing == nil) || now.IsReadOnly() != before.IsReadOnly() ||
-		(now.Slow == 0) != (before.Slow == 0) {
+	if now.kind() != before.kind() {
 		c.turns.Add(1)
 	}
+}
+
+// kind is what another condition differs in.
+func (c Condition) kind() [4]bool {
+	return [...]bool{c.Down == nil, c.Refusing == nil, c.IsReadOnly(), c.Slow == 0}
 }
 
 // ours is the key of the store's own deadline in a context.
@@ -133,8 +137,11 @@ func (s *Store) says(ctx context.Context, err error) bool {
 	if late && !isPatient(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
 		return false
 	}
-	b := s.backend
-	return !b.isStatement(err) && !b.isTable(err) && !b.isDuplicate(err) && !b.isConflict(err) && !b.isData(err) && !b.isLocked(err) && !b.isTooLarge(err)
+	switch s.backend.refusal(err) {
+	case 0, otherRefusal, refusedFull, refusedReadOnly:
+		return true
+	}
+	return false
 }
 
 // noteRead remembers how a read went.
@@ -164,7 +171,7 @@ func (s *Store) noteWrite(ctx context.Context, database int, err error) {
 	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
 		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
-	c.write(err, s.backend.isFull(err))
+	c.write(err, s.backend.refusal(err) == refusedFull)
 }
 
 // write notes why a database refused a write; nil: it took it. isFull: its disk had no room.

@@ -1,13 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -42,88 +42,52 @@ func (s *Store) ListDead(ctx context.Context, bizType *uint64, after uint64, lim
 func (s *Store) deadPage(ctx context.Context, database, first, end int, bizType *uint64, after uint64, limit int) ([]task.Task, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	var members []string
-	var args []any
+	where, which := s.isDead(bizType)
+	var u union
 	for shard := first; shard < end; shard++ {
-		table := s.layout.Table(shard)
-		q := "SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexDue, table) + " WHERE status=4"
+		q, args := "SELECT "+columns+" FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
 		if shard == first && after != 0 {
 			q += " AND job_id>?"
 			args = append(args, s.backend.id(after))
 		}
-		if bizType != nil {
-			q += " AND biz_type=?"
-			args = append(args, s.backend.id(*bizType))
-		}
-		members = append(members, s.backend.member(q+" ORDER BY job_id LIMIT ?"))
-		args = append(args, int64(limit))
+		u.add(s.backend.member(q+" ORDER BY job_id LIMIT ?"), append(args, int64(limit))...)
 	}
-	page, err := s.query(ctx, database, strings.Join(members, " UNION ALL "), args, nil)
+	page, err := s.query(ctx, database, u.text.String(), u.args, nil)
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(page, func(a, b task.Task) int {
 		x, _ := s.layout.ShardOf(a.JobID)
 		y, _ := s.layout.ShardOf(b.JobID)
-		if x != y {
-			return x - y
-		}
-		if a.JobID < b.JobID {
-			return -1
-		}
-		return 1
+		return cmp.Or(x-y, cmp.Compare(a.JobID, b.JobID))
 	})
 	return page[:min(limit, len(page))], nil
+}
+
+// isDead is the condition of dead tasks, of a biz_type or of all (nil).
+func (s *Store) isDead(bizType *uint64) (where string, args []any) {
+	if bizType == nil {
+		return " WHERE status=4", nil
+	}
+	return " WHERE status=4 AND biz_type=?", []any{s.backend.id(*bizType)}
 }
 
 // CountDead counts the dead tasks of a biz_type, or of all (nil).
 func (s *Store) CountDead(ctx context.Context, bizType *uint64) (int, error) {
 	var total atomic.Int64
+	where, args := s.isDead(bizType)
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
-		errs[d] = s.wrap(d, "count dead tasks", s.countDead(ctx, d, bizType, &total))
+		first := d * s.layout.TablesPerDatabase
+		err := s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
+			u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, args...)
+		}, func(rows *sql.Rows) error {
+			var n int64
+			err := rows.Scan(&n)
+			total.Add(n)
+			return err
+		})
+		errs[d] = s.wrap(d, "count dead tasks", err)
 	})
 	return int(total.Load()), errors.Join(errs...)
-}
-
-func (s *Store) countDead(ctx context.Context, database int, bizType *uint64, total *atomic.Int64) error {
-	for tables := range slices.Chunk(s.allTables(), maxMembers) {
-		var members []string
-		var args []any
-		for _, table := range tables {
-			q := "SELECT COUNT(*) FROM " + sharding.TableName(table) + s.backend.hint(indexDue, table) + " WHERE status=4"
-			if bizType != nil {
-				q += " AND biz_type=?"
-				args = append(args, s.backend.id(*bizType))
-			}
-			members = append(members, q)
-		}
-		ctx, cancel := s.bound(ctx)
-		rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, strings.Join(members, " UNION ALL "), args...)
-		if err != nil {
-			cancel()
-			return err
-		}
-		for rows.Next() {
-			var n int64
-			if err = rows.Scan(&n); err != nil {
-				break
-			}
-			total.Add(n)
-		}
-		err = errors.Join(err, rows.Err(), rows.Close())
-		cancel()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) allTables() []int {
-	tables := make([]int, s.layout.TablesPerDatabase)
-	for i := range tables {
-		tables[i] = i
-	}
-	return tables
 }

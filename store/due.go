@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -98,42 +97,25 @@ func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	perTable := max(1, p.query.PerPage/len(p.tables), min(minPerTable, p.query.PerPage))
 	var page []task.Task
 	var more []dueTable
-	for tables := p.tables; len(tables) > 0; {
-		n := min(maxMembers, len(tables))
-		rows, left, err := p.readAround(ctx, tables[:n], perTable)
-		if err != nil {
-			return nil, p.store.wrap(p.database, "read due tasks", err)
+	err := readAround(p.store, p.tables, maxMembers, func(tables []dueTable) error {
+		rows, left, err := p.read(ctx, tables, perTable)
+		if err == nil {
+			page, more = append(page, rows...), append(more, left...)
 		}
-		page = append(page, rows...)
-		more = append(more, left...)
-		tables = tables[n:]
+		return err
+	})
+	err = p.store.wrap(p.database, "read due tasks", err)
+	switch {
+	case p.store.isOfTable(err):
+		p.locked = err
+	case err != nil:
+		return nil, err
 	}
 	p.tables = more
 	if len(page) == 0 {
 		return nil, p.locked
 	}
 	return page, nil
-}
-
-// readAround reads some tables, but for those that are locked, missing or broken.
-func (p *DuePages) readAround(ctx context.Context, tables []dueTable, perTable int) (page []task.Task, more []dueTable, err error) {
-	page, more, err = p.read(ctx, tables, perTable)
-	if !p.store.isOfTable(err) {
-		return page, more, err
-	}
-	if len(tables) == 1 {
-		p.locked = p.store.wrap(p.database, "read due tasks", err)
-		return nil, nil, nil
-	}
-	page, more = nil, nil
-	for part := range slices.Chunk(tables, (len(tables)+splitParts-1)/splitParts) {
-		rows, left, err := p.readAround(ctx, part, perTable)
-		if err != nil {
-			return nil, nil, err
-		}
-		page, more = append(page, rows...), append(more, left...)
-	}
-	return page, more, nil
 }
 
 // read reads the share of some tables, and tells which of them filled it: they
@@ -182,35 +164,31 @@ func (p *DuePages) types(condition string, ids []uint64) string {
 func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args []any) {
 	b := p.store.backend
 	only, except := p.types(" AND biz_type IN (", p.query.Only), p.types(" AND biz_type NOT IN (", p.query.Except)
-	var q strings.Builder
-	q.Grow(len(tables) * (320 + len(only) + len(except)))
-	args = make([]any, 0, 6*len(tables))
-	for i, t := range tables {
-		if i > 0 {
-			q.WriteString(" UNION ALL ")
-		}
+	u := union{args: make([]any, 0, 6*len(tables))}
+	u.text.Grow(len(tables) * (320 + len(only) + len(except)))
+	for _, t := range tables {
 		var m strings.Builder
+		u.args = append(u.args, b.at(p.query.Until))
 		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
-		args = append(args, b.at(p.query.Until))
 		// Spelled so that MySQL makes two ranges of the index of it. To go through
 		// all rows of a moment for each page would be quadratic, and midnight is
 		// the moment of many. (SQLite has only the first bound.)
 		if from := p.query.From; t.after != nil {
 			m.WriteString(" AND action_time>=? AND (action_time>? OR (action_time=? AND job_id>?))")
 			at := t.after.actionTime
-			args = append(args, at, at, at, b.id(t.after.jobID))
+			u.args = append(u.args, at, at, at, b.id(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
 			// Between the millisecond before and this one are only other
 			// spellings of this one, made by hand.
 			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
 			at := b.at(from.ActionTime)
-			args = append(args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
+			u.args = append(u.args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
 		}
 		m.WriteString(only)
 		m.WriteString(except)
 		m.WriteString(" ORDER BY action_time,job_id LIMIT ?")
-		args = append(args, int64(perTable))
-		q.WriteString(b.member(m.String()))
+		u.args = append(u.args, int64(perTable))
+		u.add(b.member(m.String()))
 	}
-	return q.String(), args
+	return u.text.String(), u.args
 }

@@ -46,6 +46,9 @@ func TestMySQLStatementsUseTheirIndex(t *testing.T) {
 // TestSQLiteStatementsUseTheirIndex is the same for SQLite, which has no
 // statistics and guesses.
 func TestSQLiteStatementsUseTheirIndex(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test keeps the machine busy for long")
+	}
 	t.Parallel()
 	f := openFixture(t, store.Config{
 		Driver: store.SQLite, Dir: t.TempDir(),

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -65,7 +66,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		t.ActionTime = task.CeilMilli(t.ActionTime)
 		reqs[i] = insert{ctx: ctx, task: t, shard: shard, out: &results[i], done: &done}
 	}
-	lists := make([][]*insert, len(s.dbs)) // by database, or by server for a few
+	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
 		if down := s.isDown(d); down != nil { // it would wait for the time-out, and might be written after its answer
@@ -73,22 +74,15 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 			continue
 		}
 		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
+		group := s.dbs[d].inserts
 		if len(reqs) <= crowd {
-			d = s.backend.server(d)
+			group = s.few[d]
 		}
-		lists[d] = append(lists[d], &reqs[i])
+		lists[group] = append(lists[group], &reqs[i])
 	}
-	for d, list := range lists {
-		if len(list) == 0 {
-			continue
-		}
-		if len(reqs) <= crowd {
-			s.few[d].Add(list...)
-		} else {
-			s.dbs[d].inserts.Add(list...)
-		}
+	for group, list := range lists {
+		group.Add(list...)
 	}
-
 	done.Wait()
 	return results
 }
@@ -97,6 +91,13 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
 	in.done.Done()
+}
+
+// finishAll answers requests alike.
+func finishAll(list []*insert, err error) {
+	for _, in := range list {
+		in.finish(in.task, false, err)
+	}
 }
 
 // flushInserts writes one batch of a database. It answers each of its tasks, or has them wait for a lock.
@@ -172,7 +173,7 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	defer cancel()
 	statements, groups := s.insertStatements(batch, s.backend.qualified)
 	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // each database's own try waits a moment for a lock
-	if s.backend.isRefused(err) {
+	if s.backend.refusal(err) != 0 {
 		return false
 	}
 	if isOver(err) && s.areStored(ctx, s.layout.Database(batch[0].shard), batch[:1]) {
@@ -198,29 +199,28 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	if err == nil {
 		return false
 	}
-	locked, bad := s.backend.isLocked(err), s.backend.isData(err) || s.backend.isTable(err)
-	mute = !s.backend.isRefused(err)
+	why := s.backend.refusal(err)
+	mute = why == 0
+	ofSome := why == refusedLocked || why == refusedData || why == refusedTable || why == refusedSize
 	switch {
-	case len(open) > 1 && (locked || bad || s.backend.isTooLarge(err)) && !s.isLate(ctx):
+	case len(open) > 1 && ofSome && !s.isLate(ctx):
 		var parts sync.WaitGroup
 		for _, part := range split(open, func(in *insert) uint64 { return in.task.JobID }) {
 			parts.Go(func() { s.insertAll(ctx, db, part, s.transactNow) })
 		}
 		parts.Wait()
 		return mute
-	case locked:
+	case why == refusedLocked:
 		for _, in := range open {
 			s.putAside(db, in)
 		}
 		return mute
-	case s.backend.isData(err) && len(open) == 1:
+	case why == refusedData && len(open) == 1:
 		err = &task.FieldError{Field: "task", Message: err.Error()}
 	default:
 		err = s.wrap(db.index, "insert", err)
 	}
-	for _, in := range open {
-		in.finish(in.task, false, err)
-	}
+	finishAll(open, err)
 	return mute
 }
 
@@ -228,7 +228,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
 	if !in.again(func() { db.insertsAside.Add(in) }) {
-		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{JobIDs: []uint64{in.task.JobID}}))
+		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{map[uint64]error{in.task.JobID: nil}}))
 	}
 }
 
@@ -247,50 +247,44 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 		if isOver(err) && s.areStored(ctx, db.index, open) {
 			affected, err = sure(statements), nil
 		}
-		switch {
-		case s.backend.isConflict(err):
-			if err := wait.For(ctx, 5*time.Millisecond); err != nil {
+		switch why := s.backend.refusal(err); {
+		case why == refusedConflict:
+			if err := wait.For(ctx, conflictPause); err != nil {
 				return open, err
 			}
 			continue
-		case s.backend.isDuplicate(err):
+		case why == refusedDuplicate:
 			// Only a job_id can collide here: of a process that borrowed
 			// milliseconds from the future and was started anew.
-			if err := s.renewIDs(ctx, db, open); err != nil {
-				return open, err
-			}
-			continue
 		case err != nil:
 			return open, err
-		}
-
-		var again []*insert
-		for i, group := range groups {
-			if int(affected[i]) == len(group) {
-				for _, in := range group {
-					in.finish(in.task, false, nil)
-				}
-				continue
+		default:
+			if open = s.answerStored(ctx, db, groups, affected); len(open) == 0 {
+				return nil, nil
 			}
-			kept, err := s.resolveKept(ctx, db, group)
-			if err != nil {
-				// The rows are stored or were there before, only their answer is missing.
-				for _, in := range group {
-					in.finish(in.task, false, s.wrap(db.index, "insert", err))
-				}
-				continue
-			}
-			again = append(again, kept...)
 		}
-		if len(again) == 0 {
-			return nil, nil
-		}
-		open = again
 		if err := s.renewIDs(ctx, db, open); err != nil {
 			return open, err
 		}
 	}
 	return open, errors.New("no way past conflicting transactions or ids")
+}
+
+// answerStored answers the tasks of a transaction that was made. It gives back those
+// that need another job_id.
+func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
+	for i, group := range groups {
+		if int(affected[i]) == len(group) {
+			finishAll(group, nil)
+			continue
+		}
+		kept, err := s.resolveKept(ctx, db, group)
+		if err != nil { // the rows are stored or were there before, only their answer is missing
+			finishAll(group, s.wrap(db.index, "insert", err))
+		}
+		again = append(again, kept...)
+	}
+	return again
 }
 
 // hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -20,18 +19,12 @@ func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) 
 	}
 	stored := make(map[identity]task.Task, len(group))
 	for chunk := range slices.Chunk(group, 100) {
-		var q strings.Builder
-		var args []any
-		for i, in := range chunk {
-			if i > 0 {
-				q.WriteString(" UNION ALL ")
-			}
-			table := s.layout.Table(in.shard)
-			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexBiz, table) +
-				" WHERE biz_id=? AND biz_type=? AND dedup_key=?")
-			args = append(args, s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
+		var u union
+		for _, in := range chunk {
+			u.add("SELECT "+columns+" FROM "+s.indexed(in.shard, indexBiz)+" WHERE biz_id=? AND biz_type=? AND dedup_key=?",
+				s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
 		}
-		found, err := s.query(ctx, db.index, q.String(), args, nil)
+		found, err := s.query(ctx, db.index, u.text.String(), u.args, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +75,7 @@ func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) err
 // latestID is the highest job_id of a worker in a table, 0 if it has none.
 func (s *Store) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
 	var latest []unsigned
-	err := db.read.WithContext(ctx).Table(s.table(shard)).
+	err := db.read.WithContext(ctx).Table(s.indexed(shard, indexPrimary)).
 		Where("job_id % 1024 = ?", worker).Order("job_id DESC").Limit(1).Pluck("job_id", &latest).Error
 	if err != nil || len(latest) == 0 {
 		return 0, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	"gorm.io/gorm"
@@ -54,13 +53,6 @@ func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return found, errors.Join(errs...)
 }
 
-// What one statement reads at most: tables of a UNION ALL, and ids (SQLite's
-// limit is 500 members and 32,766 parameters).
-const (
-	maxMembers = 256
-	maxIDs     = 10_000
-)
-
 // load reads tasks of one database.
 func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
 	found = make([]task.Task, 0, len(ids))
@@ -74,54 +66,45 @@ func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []t
 	return found, err
 }
 
-// loadPart is a UNION ALL over the tables concerned.
-func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) (_ []task.Task, err error) {
+// loadPart reads tasks by at most maxIDs ids.
+func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
 	byTable := make(map[int][]uint64)
-	var order []int
+	var tables []int
 	for _, id := range ids {
 		shard, _ := s.layout.ShardOf(id)
 		table := s.layout.Table(shard)
 		if byTable[table] == nil {
-			order = append(order, table)
+			tables = append(tables, table)
 		}
 		byTable[table] = append(byTable[table], id)
 	}
-	for len(order) > 0 {
-		n := min(maxMembers, len(order))
-		var q strings.Builder
-		args := make([]any, 0, len(ids))
-		for i, table := range order[:n] {
-			if i > 0 {
-				q.WriteString(" UNION ALL ")
-			}
-			list := byTable[table]
-			q.WriteString("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
-				" WHERE job_id IN (" + placeholders(len(list)) + ")")
-			for _, id := range list {
-				args = append(args, s.backend.id(id))
-			}
+	err := readAround(s, tables, maxMembers, func(tables []int) error {
+		text, args := s.loadStatement(tables, byTable)
+		rows, err := s.query(ctx, database, text, args, found)
+		if err == nil || !s.isOfTable(err) {
+			found = rows
 		}
-		seen := len(found)
-		var failed error
-		found, failed = s.query(ctx, database, q.String(), args, found)
-		if s.isOfTable(failed) && n > 1 { // the others' rows are read in parts
-			found, failed = found[:seen], nil
-			for part := range slices.Chunk(order[:n], (n+splitParts-1)/splitParts) {
-				var some []uint64
-				for _, table := range part {
-					some = append(some, byTable[table]...)
-				}
-				var locked error
-				found, locked = s.loadPart(ctx, database, some, found)
-				failed = cmp.Or(failed, locked)
-			}
-		}
-		if err = cmp.Or(err, failed); err != nil && !s.isOfTable(err) {
-			break
-		}
-		order = order[n:]
-	}
+		return err
+	})
 	return found, err
+}
+
+// loadStatement is a UNION ALL over some tables.
+func (s *Store) loadStatement(tables []int, ids map[int][]uint64) (text string, args []any) {
+	count := 0
+	for _, table := range tables {
+		count += len(ids[table])
+	}
+	u := union{args: make([]any, 0, count)}
+	for _, table := range tables {
+		list := ids[table]
+		u.add("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
+			" WHERE job_id IN (" + placeholders(len(list)) + ")")
+		for _, id := range list {
+			u.args = append(u.args, s.backend.id(id))
+		}
+	}
+	return u.text.String(), u.args
 }
 
 // Get reads one task; task.ErrNotFound if there is none.
@@ -130,17 +113,22 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	if !ok {
 		return task.Task{}, task.ErrNotFound
 	}
+	return s.one(ctx, "get", shard, indexPrimary, "job_id = ?", s.backend.id(jobID))
+}
+
+// one reads the task of a shard that meets a condition; task.ErrNotFound if there is none.
+func (s *Store) one(ctx context.Context, op string, shard int, index, where string, args ...any) (task.Task, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	d := s.layout.Database(shard)
 	var r row
 	err := s.patiently(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)).Where("job_id = ?", s.backend.id(jobID)).Take(&r).Error
+		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Where(where, args...).Take(&r).Error
 	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return task.Task{}, task.ErrNotFound
 	}
-	return r.task(), s.wrap(d, "get", err)
+	return r.task(), s.wrap(d, op, err)
 }
 
 // Filter narrows a List.
@@ -161,7 +149,7 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	d := s.layout.Database(shard)
 	// Without the hint a server that knows nothing of the table reads all of it
 	// in the order of job_id.
-	q := s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
+	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).
 		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
 	if f.BizKey != "" {
 		q = q.Where("biz_key = ?", f.BizKey)
@@ -186,17 +174,10 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 
 // First reads the task that has a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id where it is a text.
 func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	shard := s.layout.Shard(bizID)
-	d := s.layout.Database(shard)
-	var r row
-	err := s.patiently(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.table(shard)+s.backend.hint(indexBiz, s.layout.Table(shard))).
-			Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey).Take(&r).Error
-	})
-	if errors.Is(err, gorm.ErrRecordNotFound) || err == nil && r.BizKey.String != bizKey {
+	t, err := s.one(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz,
+		"biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey)
+	if err == nil && t.BizKey != bizKey {
 		return task.Task{}, task.ErrNotFound
 	}
-	return r.task(), s.wrap(d, "look up dedup_key", err)
+	return t, err
 }

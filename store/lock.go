@@ -117,15 +117,12 @@ func (c claim) text() string {
 // parseClaim reads a holder's text. One that is not ours is taken for a holder that
 // released nothing, so that it is watched like any other.
 func parseClaim(text string) claim {
-	parts := strings.SplitN(text, " ", 5)
-	if len(parts) < 5 {
-		return claim{Holder: Holder{Name: text}}
+	if parts := strings.SplitN(text, " ", 5); len(parts) == 5 {
+		if beat, err := strconv.ParseUint(parts[2], 10, 64); err == nil {
+			return claim{Holder: Holder{Kind: parts[0], ID: parts[1], Name: parts[4]}, beat: beat, state: parts[3]}
+		}
 	}
-	beat, err := strconv.ParseUint(parts[2], 10, 64)
-	if err != nil {
-		return claim{Holder: Holder{Name: text}}
-	}
-	return claim{Holder: Holder{Kind: parts[0], ID: parts[1], Name: parts[4]}, beat: beat, state: parts[3]}
+	return claim{Holder: Holder{Name: text}}
 }
 
 // ServerClock is a reading of a database server's clock.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,33 +20,40 @@ import (
 // because their table is missing or broken. Nothing of them was changed. It is a
 // task.ErrUnavailable by the DatabaseError around it.
 type LockedError struct {
-	JobIDs []uint64
-	Tables map[uint64]error // what is wrong with the table of each; nil for those that are locked
+	Tasks map[uint64]error // by job_id: what is wrong with its table; nil: its row is locked
 }
 
 func (e *LockedError) Error() string {
 	const most = 10
+	ids := slices.Sorted(maps.Keys(e.Tasks))
 	var b strings.Builder
-	for i, id := range e.JobIDs[:min(len(e.JobIDs), most)] {
+	for i, id := range ids[:min(len(ids), most)] {
 		if i > 0 {
 			b.WriteString(", ")
 		}
 		fmt.Fprint(&b, id)
 	}
-	if more := len(e.JobIDs) - most; more > 0 {
+	if more := len(ids) - most; more > 0 {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
-	for _, why := range e.Tables {
+	if why := e.table(); why != nil {
 		return fmt.Sprintf("nothing was changed of task %s: %v", b.String(), why)
 	}
 	return "locked by another transaction, nothing was changed: the row of task " + b.String()
 }
 
-// Is makes a LockedError a task.ErrLocked, but for one of a table that is broken.
-func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && len(e.Tables) == 0 }
+// table is what is wrong with one of the tables; nil: all are fine.
+func (e *LockedError) table() error {
+	for _, why := range e.Tasks {
+		if why != nil {
+			return why
+		}
+	}
+	return nil
+}
 
-// isOfTable tells whether a read failed because of one table: locked, missing or broken.
-func (s *Store) isOfTable(err error) bool { return s.backend.isLocked(err) || s.backend.isTable(err) }
+// Is makes a LockedError a task.ErrLocked, but for one of a table that is broken.
+func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && e.table() == nil }
 
 // lockWait is how long a lock of somebody else is waited for, apart from the others and trying again: it takes no
 // connection. What is answered with an error then is not done later.
@@ -74,7 +82,7 @@ func (w *waiting) again(f func()) bool {
 func (s *Store) patiently(ctx context.Context, read func() error) error {
 	for since := time.Now(); ; {
 		err := read()
-		if !s.backend.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {
+		if !s.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {
 			return err
 		}
 	}
@@ -124,8 +132,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 	var (
 		mu      sync.Mutex
 		applied = make([]bool, len(moves))
-		locked  []uint64
-		tables  map[uint64]error
+		locked  = make(map[uint64]error)
 		failed  error
 		running = make(chan struct{}, splitting)
 	)
@@ -133,8 +140,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 		mu.Lock()
 		defer mu.Unlock()
 		for _, i := range part {
-			locked = append(locked, moves[i].JobID)
-			tables = noteTable(tables, moves[i].JobID, why)
+			locked[moves[i].JobID] = tableFault(why)
 		}
 	}
 	var each func(list []int)
@@ -161,7 +167,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 			}
 		case errors.Is(err, errLocked) && alone:
 			hold(part, err)
-		case (errors.Is(err, errLocked) || s.backend.isTooLarge(err)) && !alone:
+		case (errors.Is(err, errLocked) || s.backend.refusal(err) == refusedSize) && !alone:
 			each(part)
 		default:
 			mu.Lock()
@@ -180,9 +186,8 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 	switch {
 	case failed != nil:
 		return nil, failed
-	case locked != nil:
-		slices.Sort(locked)
-		return applied, &LockedError{slices.Compact(locked), tables}
+	case len(locked) > 0:
+		return applied, &LockedError{locked}
 	}
 	return applied, nil
 }

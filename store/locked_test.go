@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +78,7 @@ func TestMySQLLockedRowsHoldUpThemselves(t *testing.T) {
 	require.ErrorAs(t, err, &names)
 	require.ErrorIs(t, err, task.ErrUnavailable)
 	require.ErrorContains(t, err, fmt.Sprint(stored[7].JobID))
-	require.ElementsMatch(t, []uint64{stored[7].JobID, stored[8].JobID, stored[120].JobID}, names.JobIDs)
+	require.ElementsMatch(t, []uint64{stored[7].JobID, stored[8].JobID, stored[120].JobID}, slices.Collect(maps.Keys(names.Tasks)))
 	require.Equal(t, want, applied)
 	for _, r := range release {
 		r()
@@ -109,7 +110,7 @@ func TestMySQLLockedRowBesideOneMovedTwice(t *testing.T) {
 	applied, err := f.Apply(t.Context(), 0, f.Stamp(0), moves)
 	var names *store.LockedError
 	require.ErrorAs(t, err, &names)
-	require.Equal(t, []uint64{stored[3].JobID}, names.JobIDs)
+	require.Equal(t, []uint64{stored[3].JobID}, slices.Collect(maps.Keys(names.Tasks)))
 	for i := range stored {
 		require.Equal(t, [2]bool{i != 3, false}, [2]bool(applied[2*i:2*i+2]), "task %d", i)
 	}
@@ -143,7 +144,7 @@ func TestMySQLLockedRowIsItsOwnCallersAffair(t *testing.T) {
 		}
 		var names *store.LockedError
 		require.ErrorAs(t, err, &names)
-		require.Equal(t, []uint64{stored[5].JobID}, names.JobIDs)
+		require.Equal(t, []uint64{stored[5].JobID}, slices.Collect(maps.Keys(names.Tasks)))
 		require.ErrorIs(t, err, task.ErrUnavailable)
 	}
 	release()
@@ -174,7 +175,7 @@ func TestMySQLLockedRangeHoldsUpItsOwnInserts(t *testing.T) {
 		}
 		var names *store.LockedError
 		require.ErrorAs(t, r.Err, &names)
-		require.Equal(t, []uint64{r.Task.JobID}, names.JobIDs)
+		require.Equal(t, []uint64{r.Task.JobID}, slices.Collect(maps.Keys(names.Tasks)))
 		require.ErrorIs(t, r.Err, task.ErrUnavailable)
 		refused = append(refused, r.Task.JobID)
 	}
@@ -452,10 +453,9 @@ func TestMySQLAMissingTableHoldsUpItself(t *testing.T) {
 	applied, err := f.Apply(t.Context(), 0, f.Stamp(0), moves)
 	var names *store.LockedError
 	require.ErrorAs(t, err, &names)
-	require.Len(t, names.Tables, len(its))
-	require.ErrorContains(t, names.Tables[its[0]], gone)
+	require.ErrorContains(t, names.Tasks[its[0]], gone)
 	require.NotErrorIs(t, err, task.ErrLocked)
-	require.ElementsMatch(t, its, names.JobIDs)
+	require.ElementsMatch(t, its, slices.Collect(maps.Keys(names.Tasks)))
 	require.Equal(t, want, applied)
 	start := time.Now()
 	_, err = f.Move(t.Context(), moves[slices.Index(want, false)])

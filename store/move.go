@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -100,8 +99,8 @@ func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves 
 	case isOver(err):
 		return s.settle(ctx, database, stamp, moves, err)
 	case errors.Is(err, errLocked) && len(moves) == 1:
-		return make([]bool, 1), &LockedError{[]uint64{moves[0].JobID}, noteTable(nil, moves[0].JobID, err)}
-	case errors.Is(err, errLocked), s.backend.isTooLarge(err) && len(moves) > 1:
+		return make([]bool, 1), &LockedError{map[uint64]error{moves[0].JobID: tableFault(err)}}
+	case errors.Is(err, errLocked), s.backend.refusal(err) == refusedSize && len(moves) > 1:
 		return s.applyParts(ctx, database, stamp, moves)
 	}
 	return nil, err
@@ -116,33 +115,22 @@ type tableError struct{ error }
 func (e *tableError) Unwrap() error        { return e.error }
 func (e *tableError) Is(target error) bool { return target == errLocked }
 
-// noteTable remembers what is wrong with the table of a task, if it is no lock.
-func noteTable(tables map[uint64]error, jobID uint64, err error) map[uint64]error {
-	var table *tableError
-	if !errors.As(err, &table) {
-		return tables
+// tableFault is what is wrong with a table; nil: it is a lock.
+func tableFault(err error) error {
+	if table, is := errors.AsType[*tableError](err); is {
+		return table.error
 	}
-	if tables == nil {
-		tables = make(map[uint64]error)
-	}
-	tables[jobID] = table.error
-	return tables
+	return nil
 }
 
 // applyWhole makes moves in one transaction, or answers errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
 	statements, groups := s.moveStatements(database, stamp, moves)
-	affected, err := transact(ctx, database, statements)
-	for s.backend.isConflict(err) {
-		if err := wait.For(ctx, 5*time.Millisecond); err != nil {
-			return nil, err
-		}
-		affected, err = transact(ctx, database, statements)
-	}
-	switch {
-	case s.backend.isLocked(err):
+	affected, err := s.pastConflicts(ctx, database, statements, transact)
+	switch why := s.backend.refusal(err); {
+	case why == refusedLocked:
 		return nil, errLocked
-	case s.backend.isTable(err):
+	case why == refusedTable:
 		return nil, &tableError{err}
 	case err != nil:
 		return nil, err
@@ -183,34 +171,28 @@ type moveShape struct {
 
 func (s *Store) shape(m *Move) moveShape {
 	shard, _ := s.layout.ShardOf(m.JobID)
-	k := moveShape{shard: shard, from: m.From, to: m.To,
+	k := moveShape{
+		shard: shard, from: m.From, to: m.To,
+		actionTime: task.CeilMilli(orZero(m.ActionTime)).UnixMilli(), promised: orZero(m.Promised).UnixMilli(),
+		attempts: orZero(m.Attempts), lastErr: orZero(m.LastError), attribute: orZero(m.Attribute), timeout: orZero(m.Timeout),
 		has: [8]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
-			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil}}
+			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil},
+	}
 	if m.Read != nil {
 		k.readTime, k.readAttempts = m.Read.ActionTime.UnixMilli(), m.Read.Attempts
 	}
 	if m.Whole {
 		k.whole = m.JobID
 	}
-	if m.Timeout != nil {
-		k.timeout = *m.Timeout
-	}
-	if m.Promised != nil {
-		k.promised = m.Promised.UnixMilli()
-	}
-	if m.ActionTime != nil {
-		k.actionTime = task.CeilMilli(*m.ActionTime).UnixMilli()
-	}
-	if m.Attempts != nil {
-		k.attempts = *m.Attempts
-	}
-	if m.LastError != nil {
-		k.lastErr = *m.LastError
-	}
-	if m.Attribute != nil {
-		k.attribute = *m.Attribute
-	}
 	return k
+}
+
+// orZero is what p points to, or the zero value.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change.

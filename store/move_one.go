@@ -56,24 +56,19 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 	stamp := s.Stamp(db.index)
 	// The batch belongs to many callers: none of their contexts may end it.
 	applied, err := s.Apply(context.Background(), db.index, stamp, moves)
-	var locked *LockedError
-	if errors.As(err, &locked) {
-		err = nil
+	var held map[uint64]error
+	if locked, is := errors.AsType[*LockedError](err); is {
+		held, err = locked.Tasks, nil
 	}
 	for i, r := range batch {
+		table, isHeld := held[r.move.JobID]
 		switch {
 		case err != nil:
 			r.err = err
-		case locked != nil && slices.Contains(locked.JobIDs, r.move.JobID):
-			table := locked.Tables[r.move.JobID]
-			if table == nil && r.again(func() { db.movesAside.Add(r) }) {
-				continue
-			}
-			own := &LockedError{JobIDs: []uint64{r.move.JobID}}
-			if table != nil {
-				own.Tables = map[uint64]error{r.move.JobID: table}
-			}
-			r.err = s.wrap(db.index, "update", own)
+		case isHeld && table == nil && r.again(func() { db.movesAside.Add(r) }):
+			continue
+		case isHeld:
+			r.err = s.wrap(db.index, "update", &LockedError{map[uint64]error{r.move.JobID: table}})
 		default:
 			r.applied = applied[i]
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -110,15 +111,9 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	dsn.MultiStatements, dsn.InterpolateParams = true, true
 	dsn.ClientFoundRows = false     // a compare-and-set counts the rows it changed
 	dsn.Logger = &mysql.NopLogger{} // errors are returned, not logged
-	if dsn.Timeout == 0 {
-		dsn.Timeout = 5 * time.Second
-	}
-	if dsn.ReadTimeout == 0 {
-		dsn.ReadTimeout = 30 * time.Second
-	}
-	if dsn.WriteTimeout == 0 {
-		dsn.WriteTimeout = 30 * time.Second
-	}
+	dsn.Timeout = cmp.Or(dsn.Timeout, 5*time.Second)
+	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, 30*time.Second)
+	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, 30*time.Second)
 	if dsn.Params == nil {
 		dsn.Params = map[string]string{}
 	}
@@ -167,48 +162,51 @@ func (b *mysqlBackend) isAt(column string, t time.Time) (string, []any) {
 	return column + "=?", []any{t}
 }
 
-// Server error numbers, the same on MySQL and MariaDB unless said.
-const (
-	erDuplicateKey   = 1062
-	erLockWait       = 1205
-	erDeadlock       = 1213
-	erRecordChanged  = 1020 // MariaDB with innodb_snapshot_isolation
-	erDBDenied       = 1044
-	erBadNull        = 1048
-	erUnknownDB      = 1049
-	erReadOnlyTable  = 1036
-	erTableDenied    = 1142
-	erNoSuchTable    = 1146
-	erReadOnly       = 1290
-	erNotInEngine    = 1932
-	erCrashed        = 1194
-	erCrashedRepair  = 1195
-	erCorruptIndex   = 1712
-	erBadIndexFile   = 1034
-	erNoSuchIndex    = 1176
-	erNoSuchColumn   = 1054
-	erColumnDenied   = 1143
-	erTableChanged   = 1412
-	erNoTablespace   = 1812
-	erLostTablespace = 1814
-	erSignal         = 1644 // of a trigger
-	erOutOfRange     = 1264
-	erWrongValue     = 1292
-	erWrongString    = 1366
-	erTooLong        = 1406
-	erCheckMySQL     = 3819
-	erCheckMariaDB   = 4025
-	erTooLarge       = 1153 // max_allowed_packet
-	erDiskFull       = 1021
-	erTableFull      = 1114 // InnoDB's word for a full disk
-	erEngine         = 1030 // names an error of the operating system
-	erNoSuchThread   = 1094
-	erKilled         = 1317
-	erTimeMariaDB    = 1969 // max_statement_time
-	erTimeMySQL      = 3024 // max_execution_time
-	erReadOnlyTx     = 1792
-	erReadOnlyMode   = 1836
-)
+// mysqlRefusals are the server's error numbers, the same on MySQL and MariaDB unless said.
+var mysqlRefusals = map[int]refusal{
+	1062: refusedDuplicate,
+	1205: refusedLocked,
+	1213: refusedConflict,
+	1020: refusedConflict, // record has changed: MariaDB with innodb_snapshot_isolation
+	1153: refusedSize,     // max_allowed_packet
+	1021: refusedFull,     // disk full
+	1114: refusedFull,     // table full: InnoDB's word for a full disk
+	1030: refusedFull,     // names an error of the operating system
+	1290: refusedReadOnly, // by an option
+	1792: refusedReadOnly, // the transaction
+	1836: refusedReadOnly, // the mode
+
+	1146: refusedTable, // no such table
+	1142: refusedTable, // no right to it
+	1143: refusedTable, // no right to a column
+	1036: refusedTable, // read-only
+	1932: refusedTable, // not in the engine
+	1194: refusedTable, // crashed
+	1195: refusedTable, // crashed, and so did its repair
+	1034: refusedTable, // bad index file
+	1712: refusedTable, // corrupt index
+	1176: refusedTable, // no such index
+	1054: refusedTable, // no such column
+	1412: refusedTable, // its definition has changed
+	1812: refusedTable, // no tablespace
+	1814: refusedTable, // tablespace discarded
+	1644: refusedTable, // signal of a trigger
+
+	1317: refusedStatement, // killed
+	1969: refusedStatement, // max_statement_time of MariaDB
+	3024: refusedStatement, // max_execution_time of MySQL
+
+	1048: refusedData, // NULL
+	1264: refusedData, // out of range
+	1292: refusedData, // wrong value
+	1366: refusedData, // wrong string
+	1406: refusedData, // too long
+	3819: refusedData, // CHECK, MySQL
+	4025: refusedData, // CHECK, MariaDB
+
+	1044: otherRefusal, // no right to the database
+	1049: otherRefusal, // no such database
+}
 
 func mysqlCode(err error) int {
 	var e *mysql.MySQLError
@@ -218,45 +216,14 @@ func mysqlCode(err error) int {
 	return 0
 }
 
-func (b *mysqlBackend) isDuplicate(err error) bool { return mysqlCode(err) == erDuplicateKey }
-
-func (b *mysqlBackend) isConflict(err error) bool {
-	return slices.Contains([]int{erDeadlock, erRecordChanged}, mysqlCode(err))
+func (b *mysqlBackend) refusal(err error) refusal {
+	if errors.Is(err, mysql.ErrPktTooLarge) {
+		return refusedSize
+	}
+	return mysqlRefusals[mysqlCode(err)]
 }
 
-func (b *mysqlBackend) isLocked(err error) bool { return mysqlCode(err) == erLockWait }
-
-func (b *mysqlBackend) isTooLarge(err error) bool {
-	return mysqlCode(err) == erTooLarge || errors.Is(err, mysql.ErrPktTooLarge)
-}
-
-func (b *mysqlBackend) isFull(err error) bool {
-	return slices.Contains([]int{erDiskFull, erTableFull, erEngine}, mysqlCode(err))
-}
-
-// isReadOnly: the server takes no writes from us, or from nobody.
-func isReadOnly(err error) bool {
-	return slices.Contains([]int{erReadOnly, erReadOnlyTx, erReadOnlyMode}, mysqlCode(err))
-}
-
-func (b *mysqlBackend) isRefused(err error) bool {
-	return b.isDuplicate(err) || b.isConflict(err) || b.isData(err) || b.isLocked(err) || b.isTooLarge(err) || b.isTable(err) || b.isStatement(err) || b.isFull(err) ||
-		isReadOnly(err) || slices.Contains([]int{erDBDenied, erUnknownDB}, mysqlCode(err))
-}
-
-func (b *mysqlBackend) isTable(err error) bool {
-	return slices.Contains([]int{erNoSuchTable, erTableDenied, erColumnDenied, erReadOnlyTable, erNotInEngine, erCrashed, erCrashedRepair, erBadIndexFile,
-		erCorruptIndex, erNoSuchIndex, erNoSuchColumn, erTableChanged, erNoTablespace, erLostTablespace, erSignal}, mysqlCode(err))
-}
-
-func (b *mysqlBackend) isStatement(err error) bool {
-	return slices.Contains([]int{erKilled, erTimeMariaDB, erTimeMySQL}, mysqlCode(err))
-}
-
-func (b *mysqlBackend) isData(err error) bool {
-	return slices.Contains([]int{erBadNull, erOutOfRange, erWrongValue, erWrongString, erTooLong, erCheckMySQL, erCheckMariaDB},
-		mysqlCode(err))
-}
+func isReadOnly(err error) bool { return mysqlRefusals[mysqlCode(err)] == refusedReadOnly }
 
 func (b *mysqlBackend) close() error {
 	var errs []error

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 const (
@@ -154,4 +157,39 @@ func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Durati
 		s.turn.Add(1) // what was connected between the last refusal and now
 	}
 	return took, nil
+}
+
+const noSuchThread = 1094 // number of an error
+
+// end sees to it that the server stops working on what a connection was sent, and
+// tells whether it has. A server does not look whether its client is still there
+// while it waits for a lock. kill: it is told to stop; else it is only watched.
+func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience(b.timeout))
+	defer cancel()
+	conn, err := b.pings[database].Conn(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	// The numbers of connections are a server's own, and it begins anew when it restarts.
+	const ask = "SELECT " + hostText + ", (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID=? AND DB<=>DATABASE())"
+	for {
+		var host sql.NullString
+		var there int
+		if err := conn.QueryRowContext(ctx, ask, lost.id).Scan(&host, &there); err != nil || host.String != lost.host {
+			return false
+		}
+		if there == 0 {
+			return true
+		}
+		if kill {
+			if _, err := conn.ExecContext(ctx, "KILL "+lost.id); err != nil && mysqlCode(err) != noSuchThread {
+				return false
+			}
+		}
+		if wait.For(ctx, 10*time.Millisecond) != nil {
+			return false
+		}
+	}
 }

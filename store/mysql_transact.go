@@ -136,16 +136,26 @@ func uncounted(s statement) bool { return s.most > 0 && !strings.Contains(s.sql,
 // longer one grows faster than the block.
 const maxBlock = 250
 
+// isAsked tells whether the server is to say how many rows the statement changed.
+func (s statement) isAsked() bool { return s.rows == 0 && s.most == 0 }
+
+// isCounted tells whether the statement counts its rows itself; see counted.
+func (s statement) isCounted() bool { return s.most > 0 }
+
 // runBlock makes the transaction with MariaDB's compound statements. They gather
 // how many rows each statement changed, or all of those together that count their
 // rows themselves.
 func runBlock(ctx context.Context, db driver.QueryerContext, statements []statement) ([]int64, error) {
-	ask := func(s statement) bool { return s.rows == 0 && s.most == 0 }
-	asks := slices.ContainsFunc(statements, ask)
-	var most int64 // that can be counted
-	for _, s := range statements {
-		most += s.most
+	changed, err := queryText(ctx, db, blockText(statements), joinArgs(statements))
+	if err != nil {
+		return nil, err
 	}
+	return blockCounts(statements, changed)
+}
+
+// blockText renders the blocks.
+func blockText(statements []statement) string {
+	asks := slices.ContainsFunc(statements, statement.isAsked)
 	var text strings.Builder
 	text.Grow(textSize(statements) + 64*len(statements))
 	for first := 0; first < len(statements); first += maxBlock {
@@ -160,7 +170,7 @@ func runBlock(ctx context.Context, db driver.QueryerContext, statements []statem
 		for _, s := range statements[first:end] {
 			text.WriteString(s.sql)
 			text.WriteByte(';')
-			if ask(s) {
+			if s.isAsked() {
 				text.WriteString("SET changed=CONCAT(changed,' ',ROW_COUNT());")
 			}
 		}
@@ -170,16 +180,17 @@ func runBlock(ctx context.Context, db driver.QueryerContext, statements []statem
 		if asks {
 			text.WriteString("SELECT changed;")
 		}
-		if end == len(statements) && most > 0 {
+		if end == len(statements) && slices.ContainsFunc(statements, statement.isCounted) {
 			text.WriteString("SELECT CONCAT(' ',@toc_rows);")
 		}
 		text.WriteString("END;")
 	}
-	changed, err := queryText(ctx, db, text.String(), joinArgs(statements))
-	if err != nil {
-		return nil, err
-	}
-	counts := strings.Fields(changed)
+	return text.String()
+}
+
+// blockCounts reads the answer of the blocks: the rows of each statement that was asked, then of all that were counted.
+func blockCounts(statements []statement, answer string) ([]int64, error) {
+	counts := strings.Fields(answer)
 	next := func() (n int64, err error) {
 		if len(counts) == 0 {
 			return 0, errors.New("the server did not answer all statements")
@@ -189,8 +200,11 @@ func runBlock(ctx context.Context, db driver.QueryerContext, statements []statem
 		return n, err
 	}
 	affected := make([]int64, len(statements))
+	var most int64 // that can be counted
+	var err error
 	for i, s := range statements {
-		if affected[i] = max(s.rows, s.most); ask(s) {
+		most += s.most
+		if affected[i] = max(s.rows, s.most); s.isAsked() {
 			if affected[i], err = next(); err != nil {
 				return nil, err
 			}
@@ -203,7 +217,7 @@ func runBlock(ctx context.Context, db driver.QueryerContext, statements []statem
 		return affected, err
 	}
 	for i, s := range statements {
-		if s.most > 0 {
+		if s.isCounted() {
 			affected[i] = unsure
 		}
 	}

@@ -39,7 +39,7 @@ type place struct {
 
 func onSQLite() place {
 	return place{store.SQLite, func(t testing.TB, layout sharding.Layout) store.Config {
-		return store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()}
+		return store.Config{Driver: store.SQLite, Layout: layout, Dir: testrig.MemoryDir(t)}
 	}}
 }
 

@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"strings"
+	"database/sql"
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
@@ -53,19 +53,38 @@ type over struct {
 	args  []any
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []over) (int, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
+func (s *Store) purge(ctx context.Context, partition int, kinds []over) (deleted int, err error) {
+	finished, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
-	deleted, err := s.purgeBatch(ctx, partition, database, kinds)
+	if err == nil && len(finished) > 0 {
+		deleted, err = s.deleteFinished(ctx, database, finished)
+	}
 	return deleted, s.wrap(database, "purge", err)
 }
 
-func (s *Store) purgeBatch(ctx context.Context, partition, database int, kinds []over) (int, error) {
-	finished, err := s.finished(ctx, partition, database, kinds)
-	if err != nil || len(finished) == 0 {
-		return 0, err
-	}
+// finished gives the job_ids of a small batch by table.
+func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[int][]any, error) {
+	first, end := s.layout.PartitionShards(partition)
+	finished := make(map[int][]any)
+	err := s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
+		for _, k := range kinds {
+			u.add(s.backend.member("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
+			u.args = append(u.args, int64(purgePerTable))
+		}
+	}, func(rows *sql.Rows) error {
+		var id unsigned
+		err := rows.Scan(&id)
+		shard, _ := s.layout.ShardOf(uint64(id))
+		table := s.layout.Table(shard)
+		finished[table] = append(finished[table], s.backend.id(uint64(id)))
+		return err
+	})
+	return finished, err
+}
+
+func (s *Store) deleteFinished(ctx context.Context, database int, finished map[int][]any) (deleted int, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	var statements []statement
 	for table, ids := range finished {
 		statements = append(statements, statement{
@@ -74,50 +93,11 @@ func (s *Store) purgeBatch(ctx context.Context, partition, database int, kinds [
 		})
 	}
 	affected, err := s.transact(ctx, database, statements)
-	if s.backend.isConflict(err) || s.backend.isLocked(err) {
+	if why := s.backend.refusal(err); why == refusedConflict || why == refusedLocked {
 		return 0, nil // the next round will do
 	}
-	deleted := 0
 	for _, n := range affected {
 		deleted += int(n)
 	}
 	return deleted, err
-}
-
-// finished gives the job_ids of a small batch by table.
-func (s *Store) finished(ctx context.Context, partition, database int, kinds []over) (map[int][]any, error) {
-	first, end := s.layout.PartitionShards(partition)
-	finished := make(map[int][]any)
-	for first < end {
-		n := min(first+maxMembers/2, end)
-		var members []string
-		var args []any
-		for ; first < n; first++ {
-			table := s.layout.Table(first)
-			for _, k := range kinds {
-				members = append(members, s.backend.member("SELECT job_id FROM "+sharding.TableName(table)+s.backend.hint(indexDue, table)+
-					" WHERE "+k.where+" ORDER BY action_time LIMIT ?"))
-				args = append(append(args, k.args...), int64(purgePerTable))
-			}
-		}
-		rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, strings.Join(members, " UNION ALL "), args...)
-		if err != nil {
-			return nil, err
-		}
-		for rows.Next() {
-			var id unsigned
-			if err := rows.Scan(&id); err != nil {
-				_ = rows.Close()
-				return nil, err
-			}
-			shard, _ := s.layout.ShardOf(uint64(id))
-			table := s.layout.Table(shard)
-			finished[table] = append(finished[table], s.backend.id(uint64(id)))
-		}
-		_ = rows.Close()
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return finished, nil
 }

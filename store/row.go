@@ -91,16 +91,14 @@ func (u *utc) Scan(src any) error {
 	switch v := src.(type) {
 	case time.Time:
 		*u = utc(v.UTC())
-		return nil
 	case string:
 		*u = utc(parseTime(v))
-		return nil
 	case []byte:
 		*u = utc(parseTime(string(v)))
-		return nil
 	default:
 		return fmt.Errorf("%T is no time", src)
 	}
+	return nil
 }
 
 // parseTime reads "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row

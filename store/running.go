@@ -2,10 +2,10 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Running is a row of the journal (toc_running): a start of a task whose end is not
@@ -46,52 +46,32 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		})
 		ended = ended[n:]
 	}
-	for len(started) > 0 {
-		n := min(maxRunning, len(started))
-		args := make([]any, 0, 5*n)
-		for i := range started[:n] {
-			r := &started[i]
+	for part := range slices.Chunk(started, maxRunning) {
+		args := make([]any, 0, 5*len(part))
+		for i := range part {
+			r := &part[i]
 			args = append(args, s.backend.id(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.at(r.Since))
 		}
 		statements = append(statements, statement{
-			sql:  "REPLACE INTO toc_running (job_id,instance,attempts,cuts,since) VALUES (?,?,?,?,?)" + strings.Repeat(",(?,?,?,?,?)", n-1),
+			sql:  "REPLACE INTO toc_running (job_id,instance,attempts,cuts,since) VALUES (?,?,?,?,?)" + strings.Repeat(",(?,?,?,?,?)", len(part)-1),
 			args: args,
 		})
-		started = started[n:]
 	}
-	_, err := s.transact(ctx, database, statements)
-	for s.backend.isConflict(err) {
-		if err = wait.For(ctx, 5*time.Millisecond); err != nil {
-			break
-		}
-		_, err = s.transact(ctx, database, statements)
-	}
+	_, err := s.pastConflicts(ctx, database, statements, s.transact)
 	return s.wrap(database, "write the journal of what runs", err)
 }
 
 // Journaled reads the journal of a database.
-func (s *Store) Journaled(ctx context.Context, database int) ([]Running, error) {
+func (s *Store) Journaled(ctx context.Context, database int) (list []Running, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	list, err := s.journaled(ctx, database)
-	return list, s.wrap(database, "read the journal of what runs", err)
-}
-
-func (s *Store) journaled(ctx context.Context, database int) (list []Running, err error) {
-	rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, "SELECT job_id,instance,attempts,cuts,since FROM toc_running")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = s.scan(ctx, database, "SELECT job_id,instance,attempts,cuts,since FROM toc_running", nil, func(rows *sql.Rows) error {
 		var r Running
-		var id unsigned
 		var since utc
-		if err := rows.Scan(&id, &r.Instance, &r.Attempts, &r.Cuts, &since); err != nil {
-			return nil, err
-		}
-		r.JobID, r.Since = uint64(id), time.Time(since)
+		err := rows.Scan((*unsigned)(&r.JobID), &r.Instance, &r.Attempts, &r.Cuts, &since)
+		r.Since = time.Time(since)
 		list = append(list, r)
-	}
-	return list, rows.Err()
+		return err
+	})
+	return list, s.wrap(database, "read the journal of what runs", err)
 }

@@ -198,38 +198,24 @@ func sqliteCode(err error) int {
 	return 0
 }
 
-func (b *sqliteBackend) isDuplicate(err error) bool {
-	switch sqliteCode(err) {
+// refusal: a lock is on the whole file, and busy_timeout has waited for it.
+func (b *sqliteBackend) refusal(err error) refusal {
+	code := sqliteCode(err)
+	switch code {
+	case 0:
+		return 0
 	case sqlitelib.SQLITE_CONSTRAINT_UNIQUE, sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY, sqlitelib.SQLITE_CONSTRAINT_ROWID:
-		return true
+		return refusedDuplicate
+	case sqlitelib.SQLITE_ERROR:
+		return refusedTable
 	}
-	return false
-}
-
-// isConflict, isLocked: a lock is on the whole file, and busy_timeout has waited for it.
-func (b *sqliteBackend) isConflict(error) bool { return false }
-
-func (b *sqliteBackend) isLocked(error) bool { return false }
-
-func (b *sqliteBackend) isTooLarge(error) bool { return false }
-
-func (b *sqliteBackend) isFull(err error) bool {
-	code := sqliteCode(err) & 0xff
-	return code == sqlitelib.SQLITE_FULL || code == sqlitelib.SQLITE_IOERR
-}
-
-func (b *sqliteBackend) isRefused(err error) bool { return sqliteCode(err) != 0 }
-
-func (b *sqliteBackend) isTable(err error) bool { return sqliteCode(err) == sqlitelib.SQLITE_ERROR }
-
-func (b *sqliteBackend) isStatement(error) bool { return false }
-
-func (b *sqliteBackend) isData(err error) bool {
-	switch sqliteCode(err) & 0xff {
+	switch code & 0xff {
+	case sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR:
+		return refusedFull
 	case sqlitelib.SQLITE_CONSTRAINT, sqlitelib.SQLITE_MISMATCH, sqlitelib.SQLITE_TOOBIG:
-		return !b.isDuplicate(err)
+		return refusedData
 	}
-	return false
+	return otherRefusal
 }
 
 func (b *sqliteBackend) close() error {

@@ -113,7 +113,8 @@ func (b *sqliteBackend) unlockIdleDir() error {
 	}
 	dir := b.held.dir
 	b.held.dir = nil
-	return dir.Close()
+	// Closing alone would leave the lock to a child of this process that has not begun its program yet.
+	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
 }
 
 // unlockDir frees the directory, whatever is locked.

@@ -13,9 +13,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,23 +56,15 @@ type Config struct {
 	// IDs makes new job_ids. A store without it refuses inserts.
 	IDs *sharding.IDs
 	// Now is the wall clock. Defaults to time.Now.
-	Now    func() time.Time
-	Logger *slog.Logger
+	Now func() time.Time
 }
 
 // WithDefaults fills what is left out.
 func (c Config) WithDefaults() Config {
-	if c.MaxOpenConns == 0 {
-		c.MaxOpenConns = 16
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 15 * time.Second
-	}
+	c.MaxOpenConns = cmp.Or(c.MaxOpenConns, 16)
+	c.Timeout = cmp.Or(c.Timeout, 15*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
@@ -148,7 +140,7 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).Gather(min(2, n), crowd))
+		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).WithConcurrency(min(2, n), crowd))
 	}
 	return s, nil
 }
@@ -219,5 +211,5 @@ func (s *Store) wrap(database int, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &DatabaseError{Database: database, Op: op, Err: err, locked: s.backend.isLocked(err)}
+	return &DatabaseError{Database: database, Op: op, Err: err, locked: s.isLocked(err)}
 }

@@ -151,7 +151,7 @@ func TestAPoisonousTaskOfABatchFailsAlone(t *testing.T) {
 				require.Equal(t, 20, p.runs())
 				require.Equal(t, map[worker.Outcome]int{worker.Processed: 19, worker.Failed: 1}, r.tally.counts())
 				require.Equal(t, 1, r.store.row(ids[7]).Attempts)
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 			}, lane(p, one))
 		})
 	}
@@ -189,7 +189,7 @@ func TestWhatIsLeftOfAFailedBatchStopsWhenTold(t *testing.T) {
 		r.after(time.Minute)
 		require.Equal(t, 3, p.runs())
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 3}, r.tally.counts())
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 	}, lane(p, one))
 }
 

@@ -105,7 +105,7 @@ func (w *worker) confirm(ctx context.Context, entries []*queue.Entry) []*queue.E
 			continue
 		}
 		if err != nil && !e.Claimed { // it is to be found again before the next tick
-			defer w.cfg.Queue.LeaveBehind(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
+			defer w.cfg.Queue.SetResume(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
 		}
 		w.notStarted(e)
 	}
@@ -137,7 +137,7 @@ func (w *worker) giveUp(e *queue.Entry, cuts int, p *past) {
 	row.Status, row.LastError = task.Dead, text
 	w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.BizID, "cuts", cuts, "error", text)
 	p.mu.Lock()
-	w.journal.keep(kept{Running: p.starts[row.JobID]}) // goes when that is recorded
+	w.journal.keep(journalWrite{row: p.starts[row.JobID]}) // goes when that is recorded
 	p.mu.Unlock()
 	w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, row: row,
 		move: store.Move{JobID: row.JobID, From: task.Pending, To: task.Dead, Read: &e.Task, Set: store.Set{LastError: &text}}})
@@ -214,17 +214,9 @@ func (w *worker) awaitTurn(ctx context.Context, e *queue.Entry, from, over time.
 func (w *worker) reread(ctx context.Context, entries []*queue.Entry) (rows map[uint64]task.Task, err error) {
 	patience, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	ids := make([]uint64, len(entries))
-	for i, e := range entries {
-		ids[i] = e.ID()
-	}
-	found, err := w.cfg.Store.Load(patience, ids)
+	rows, err = loadRows(patience, w.cfg.Store, entries)
 	if err != nil && ctx.Err() == nil {
-		w.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(ids)-len(found), "error", err)
-	}
-	rows = make(map[uint64]task.Task, len(found))
-	for _, row := range found {
-		rows[row.JobID] = row
+		w.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(entries)-len(rows), "error", err)
 	}
 	for _, e := range entries {
 		row, t := rows[e.ID()], &e.Task

@@ -117,7 +117,7 @@ func TestATaskThatWasCutOffTooOftenDiesWithoutAStart(t *testing.T) {
 		require.Zero(t, row.Attempts, "it never failed")
 		require.Empty(t, r.store.journaled())
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 1, worker.Dead: 1}, r.tally.counts())
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 
 		r.store.byHand(id, func(t *task.Task) { t.Status = task.Pending })
 		r.queue.Offer(nil, queue.Item{Task: r.store.row(id)})
@@ -309,13 +309,13 @@ func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 		}
 		r.after(time.Second)
 		for _, id := range ids {
-			_, runs := r.queue.RunsSince(id)
+			_, runs := r.queue.RunningSince(id)
 			require.False(t, runs)
 		}
 		h, err := r.queue.Hold(t.Context(), ids[1], layout.Partition(layout.Shard(1)))
 		require.NoError(t, err)
 		r.store.byHand(ids[1], func(t *task.Task) { t.Status = task.Cancelled })
-		h.Gone()
+		h.Remove()
 		r.store.byHand(ids[2], func(t *task.Task) { t.Status = task.Cancelled })
 		r.after(time.Minute)
 		require.Equal(t, 2, p.runs())
@@ -399,7 +399,7 @@ func TestWithoutTheJournalNothingStartsThatMustBeWrittenDown(t *testing.T) {
 		require.Equal(t, task.Pending, r.store.row(waits).Status)
 		require.Equal(t, task.Processed, r.store.row(later).Status)
 		require.Equal(t, task.Processed, r.store.row(other).Status)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 		require.Equal(t, changes, r.ticks.Load())
 
 		down.Store(false)

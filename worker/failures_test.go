@@ -165,7 +165,7 @@ func TestAReportMayPanicOrEndItsGoroutine(t *testing.T) {
 				require.Equal(t, map[worker.Outcome]int{worker.Dead: 20}, r.tally.counts())
 				require.Less(t, len(p.calls()), 20)
 				require.Zero(t, p.runs())
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 				if name == "panic" {
 					require.Equal(t, 20, r.log.count("the error handler panicked"))
 				}

@@ -3,14 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -23,7 +22,8 @@ type finish struct {
 	move    store.Move
 	row     task.Task // as it will stand
 	ran     time.Duration
-	table   error // what is wrong with its table; see lockedRows
+	table   error     // what is wrong with its table; see lockedRows
+	waits   time.Time // since when it waits there
 }
 
 // maxFlush is how many outcomes one transaction records at most.
@@ -41,32 +41,26 @@ const (
 // one takes what arrived meanwhile. A task stays in the queue, as running, until
 // its outcome is durable, so nobody can run it again before.
 type finisher struct {
-	store    Store
-	queue    *queue.Queue
-	layout   sharding.Layout
-	observer Observer
-	dispatch Dispatcher
-	ended    func(jobID uint64) // told of each outcome that is durable
-	logger   *slog.Logger
-	groups   []*groupcommit.Group[finish]
-	failing  []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
-	locked   *lockedRows
-	now      func() time.Time
+	cfg     Config
+	ended   func(jobID uint64) // told of each outcome that is durable
+	groups  []*groupcommit.Group[finish]
+	failing []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
+	locked  *lockedRows
 }
 
 func (f *finisher) start(ctx context.Context) {
-	for d := range f.layout.Databases {
+	for d := range f.cfg.Layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
-		f.groups = append(f.groups, g.Pace(paceEvery, paceFull, paceRate))
+		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
 	}
 }
 
 // add hands outcomes over. Those of one database stay together.
 func (f *finisher) add(list ...finish) {
 	for len(list) > 0 {
-		d := f.layout.PartitionDatabase(list[0].entry.Partition)
+		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
 		n := 1
-		for n < len(list) && f.layout.PartitionDatabase(list[n].entry.Partition) == d {
+		for n < len(list) && f.cfg.Layout.PartitionDatabase(list[n].entry.Partition) == d {
 			n++
 		}
 		f.groups[d].Add(list[:n]...)
@@ -77,8 +71,8 @@ func (f *finisher) add(list ...finish) {
 // writable tells whether the outcome of a task could be recorded now, as far as is
 // known.
 func (f *finisher) writable(e *queue.Entry) bool {
-	d := f.layout.PartitionDatabase(e.Partition)
-	return f.store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
+	d := f.cfg.Layout.PartitionDatabase(e.Partition)
+	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
 }
 
 func (f *finisher) wait() {
@@ -130,29 +124,34 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 // amendTries bounds how often an outcome is written anew because its row was edited once more.
 const amendTries = 5
 
-// patiently calls record with growing pauses until the database takes it. It answers
-// false when ctx ended before.
-func (f *finisher) patiently(ctx context.Context, database, tasks int, record func(context.Context) error) bool {
+// apply makes moves, with growing pauses until the database takes them, and tells which of them met a locked row or a
+// broken table: nothing is written of those. ok is false when ctx ended before.
+func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, held map[uint64]error, ok bool) {
+	stamp := f.cfg.Store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
 		// A record on its way is not cut off: the store bounds its time.
-		err := record(context.WithoutCancel(ctx))
+		applied, err := f.cfg.Store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
+		locked, is := errors.AsType[*store.LockedError](err)
+		if is {
+			held, err = locked.Tasks, nil
+		}
 		if err == nil {
 			if f.failing[database].Swap(nil) != nil {
-				f.dispatch.Tick() // tasks were left in the store
+				f.cfg.Dispatch.Tick() // tasks were left in the store
 			}
 			if try > 1 {
-				f.logger.Info("outcomes recorded after all", "database", database, "tasks", tasks, "tries", try)
+				f.cfg.Logger.Info("outcomes recorded after all", "database", database, "tasks", len(moves), "tries", try)
 			}
-			return true
+			return applied, held, true
 		}
 		f.failing[database].Store(&err)
 		if ctx.Err() != nil {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", tasks, "error", err)
-			return false
+			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(moves), "error", err)
+			return nil, nil, false
 		}
-		f.logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", tasks, "retry_in", pause, "error", err)
-		wait(ctx, pause)
+		f.cfg.Logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(moves), "retry_in", pause, "error", err)
+		_ = wait.For(ctx, pause)
 		pause = min(2*pause, 2*time.Second)
 	}
 }
@@ -161,15 +160,11 @@ func (f *finisher) patiently(ctx context.Context, database, tasks int, record fu
 // a newer owner. What was edited stays; the rest of an outcome is written. It gives
 // back those whose row has changed once more, and those whose row is locked.
 func (f *finisher) settleEdited(ctx context.Context, database int, batch []finish) (again, locked []finish) {
-	ids := make([]uint64, len(batch))
+	entries := make([]*queue.Entry, len(batch))
 	for i := range batch {
-		ids[i] = batch[i].entry.Task.JobID
+		entries[i] = batch[i].entry
 	}
-	rows := make(map[uint64]task.Task, len(batch))
-	found, unread := f.store.Load(context.WithoutCancel(ctx), ids) // the store bounds its time
-	for _, row := range found {
-		rows[row.JobID] = row
-	}
+	rows, unread := loadRows(context.WithoutCancel(ctx), f.cfg.Store, entries) // the store bounds its time
 	var moves []store.Move
 	var open []finish
 	var fences [][]Fence
@@ -197,7 +192,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		}
 		m, fenced := d.move, []Fence(nil)
 		if d.outcome == Failed || d.outcome == Dead {
-			m, d.row, fenced = d.amend(row, f.now())
+			m, d.row, fenced = d.amend(row, f.cfg.Now())
 			d.outcome = Failed
 		} // else it came back to pending in between: once more
 		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)
@@ -219,7 +214,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 			continue
 		}
 		for _, why := range fences[i] {
-			f.observer.Fenced(*open[i].bizType, why)
+			f.cfg.Observer.Fenced(*open[i].bizType, why)
 		}
 		f.done(&open[i])
 	}
@@ -228,7 +223,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 
 // fence ends a run of which nothing is written; row is the task as it stands.
 func (f *finisher) fence(d *finish, row task.Task, why Fence) {
-	f.observer.Fenced(*d.bizType, why)
+	f.cfg.Observer.Fenced(*d.bizType, why)
 	d.outcome, d.row = Fenced, row
 	f.done(d)
 }
@@ -237,11 +232,11 @@ func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 // claimed one goes back to its engine.
 func (f *finisher) done(d *finish) {
 	ours := d.row.Status == task.Pending && !d.entry.Claimed
-	again := ours && f.dispatch.Where(&d.row) == dispatch.Queue
+	again := ours && f.cfg.Dispatch.Where(&d.row) == dispatch.Queue
 	f.ended(d.entry.ID()) // first: after that it may be started again
-	f.queue.Done(d.entry, d.row, again)
+	f.cfg.Queue.Done(d.entry, d.row, again)
 	if ours && !again {
-		f.dispatch.Place(d.row)
+		f.cfg.Dispatch.Place(d.row)
 	}
-	f.observer.Finished(*d.bizType, d.outcome, d.ran)
+	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran)
 }

@@ -31,7 +31,7 @@ func TestAnOutcomeIsTriedUntilItIsDurable(t *testing.T) {
 		r.settle()
 		for len(r.tally.counts()) == 0 {
 			require.Equal(t, task.Pending, r.store.row(id).Status)
-			require.Equal(t, queue.LaneStats{Running: 1}, r.queue.Stats(1), "it runs until its outcome is durable")
+			require.Equal(t, queue.Stats{Running: 1}, r.queue.Stats(1), "it runs until its outcome is durable")
 			_, err := r.queue.Hold(t.Context(), id, 0)
 			require.Error(t, err)
 			r.after(time.Second)
@@ -39,7 +39,7 @@ func TestAnOutcomeIsTriedUntilItIsDurable(t *testing.T) {
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 1}, r.tally.counts())
 		require.Equal(t, task.Processed, r.store.row(id).Status)
 		require.Equal(t, 1, p.runs())
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 
 		// Every try is the same batch under the same stamp, so that the store can tell
 		// what an earlier try has done. The pauses grow from 50 ms to 2 s: a database that is back is used soon.
@@ -83,7 +83,7 @@ func TestADatabaseThatFailsHoldsUpItsOwnTasksOnly(t *testing.T) {
 		}
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 50}, r.tally.counts())
 		require.Equal(t, 51, p.runs())
-		require.Equal(t, queue.LaneStats{Running: 1}, r.queue.Stats(1), "the others are given back to the store")
+		require.Equal(t, queue.Stats{Running: 1}, r.queue.Stats(1), "the others are given back to the store")
 		changes := r.ticks.Load()
 
 		up.Store(true)
@@ -148,7 +148,7 @@ func TestARunWhoseRowWasChangedMeanwhileIsFenced(t *testing.T) {
 			r.settle()
 			r.store.byHand(id, func(t *task.Task) { t.Status = task.Cancelled })
 			r.after(time.Second)
-			require.Equal(t, queue.LaneStats{}, r.queue.Stats(1), "it is not tried again from memory")
+			require.Equal(t, queue.Stats{}, r.queue.Stats(1), "it is not tried again from memory")
 			r.after(time.Minute)
 			require.Equal(t, task.Cancelled, r.store.row(id).Status)
 			require.Equal(t, map[worker.Outcome]int{worker.Fenced: 1}, r.tally.counts())
@@ -254,7 +254,7 @@ func TestTheReceiptIsToldOnceTheOutcomeIsDurable(t *testing.T) {
 		h, err := r.queue.Hold(t.Context(), id, 0)
 		require.NoError(t, err)
 		told := make(settled, 1)
-		h.Put(queue.Item{Task: r.store.row(id), Partition: 0, Receipt: told})
+		h.Requeue(queue.Item{Task: r.store.row(id), Partition: 0, Receipt: told})
 		r.after(2*time.Second - time.Millisecond)
 		require.Empty(t, told)
 		r.after(time.Millisecond)
@@ -264,8 +264,8 @@ func TestTheReceiptIsToldOnceTheOutcomeIsDurable(t *testing.T) {
 
 type settled chan task.Task
 
-func (s settled) Settled(t task.Task) { s <- t }
-func (s settled) GivenBack(task.Task) { panic("given back") }
+func (s settled) Ack(t task.Task)   { s <- t }
+func (s settled) Release(task.Task) { panic("given back") }
 
 func TestTheFinisherGivesUpWhenPatienceEnds(t *testing.T) {
 	p := answer(nil)

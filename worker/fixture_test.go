@@ -85,13 +85,10 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	applied := make([]bool, len(moves))
-	var names store.LockedError
+	held := make(map[uint64]error)
 	for i, m := range moves {
 		if s.locked[m.JobID] {
-			names.JobIDs = append(names.JobIDs, m.JobID)
-			if s.table != nil {
-				names.Tables = map[uint64]error{m.JobID: s.table}
-			}
+			held[m.JobID] = s.table
 			continue
 		}
 		row, ok := s.rows[m.JobID]
@@ -118,8 +115,8 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	if s.lockNext != 0 && slices.ContainsFunc(moves, func(m store.Move) bool { return m.JobID == s.lockNext }) {
 		s.locked, s.lockedTables = map[uint64]bool{s.lockNext: true}, true
 	}
-	if names.JobIDs != nil {
-		return applied, &store.DatabaseError{Database: database, Op: "update", Err: &names}
+	if len(held) > 0 {
+		return applied, &store.DatabaseError{Database: database, Op: "update", Err: &store.LockedError{Tasks: held}}
 	}
 	return applied, nil
 }

@@ -3,14 +3,15 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -26,14 +27,7 @@ import (
 // it starts; the next owner finds it and counts. Once none of that is pending any
 // more, the partition is settled, and its next owner need not know.
 type journal struct {
-	store    Store
-	layout   sharding.Layout
-	instance string
-	owned    Ownership
-	dispatch Dispatcher
-	now      func() time.Time
-	logger   *slog.Logger
-
+	cfg   Config
 	known []atomic.Pointer[past] // by partition
 	dbs   []journalDB
 	mends sync.WaitGroup
@@ -42,9 +36,9 @@ type journal struct {
 	looks sync.WaitGroup
 
 	mu    sync.Mutex
-	over  bool            // no more mends
-	rows  map[uint64]kept // by job_id: what this process has in the journal
-	count atomic.Int64    // len(rows)
+	over  bool                    // no more mends
+	rows  map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
+	count atomic.Int64            // len(rows)
 }
 
 type journalDB struct {
@@ -65,18 +59,12 @@ type past struct {
 	starts map[uint64]store.Running // by job_id: starts that had no end
 }
 
-// kept is a row of the journal until its run has ended.
-type kept struct {
-	store.Running
-	over func() // called once that is durable, or has failed; nil: nobody asks
-}
-
 // journalWrite is a start to be written down, or, without err, one that has ended.
 type journalWrite struct {
 	row  store.Running
 	err  *error          // what became of it
 	wait *sync.WaitGroup // nil: nobody waits
-	over func()          // called then; may be nil
+	over func()          // called once that is durable, or has failed; may be nil
 }
 
 // journalTimeout bounds one call.
@@ -115,7 +103,7 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 	if p := current(); p != nil {
 		return p
 	}
-	d := j.layout.PartitionDatabase(partition)
+	d := j.cfg.Layout.PartitionDatabase(partition)
 	db := &j.dbs[d]
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -134,114 +122,118 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 func (j *journal) read(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
-	first, end := j.layout.DatabasePartitions(database)
-	fresh := make(map[int]*past)
-	for p := first; p < end; p++ {
-		if term := j.owned.Term(p); term != 0 {
-			if known := j.known[p].Load(); known == nil || known.term != term {
-				fresh[p] = &past{term: term, read: j.now()}
-				if at, ok := j.owned.TakenUncleanly(p); ok {
-					fresh[p].before = at
-				}
-			}
-		}
-	}
-	all, err := j.store.Journaled(ctx, database)
+	fresh := j.newTerms(database)
+	all, err := j.cfg.Store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
 		// Partitions that were taken in order have no starts without an end: they go on.
-		for p, known := range fresh {
-			if known.before.IsZero() {
-				known.quiet = true
-				j.known[p].Store(known)
-			}
-		}
+		maps.DeleteFunc(fresh, func(_ int, p *past) bool { return !p.before.IsZero() })
+		j.learn(fresh)
 	}
 	if err != nil {
 		return err
 	}
 	rows := make(map[uint64]store.Running)
-	var ids []uint64
 	for _, r := range all {
-		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.instance {
+		if p := j.partition(r.JobID); p >= 0 && fresh[p] != nil && r.Instance != j.cfg.Instance {
 			rows[r.JobID] = r
-			ids = append(ids, r.JobID)
 		}
 	}
-	if len(ids) > 0 {
-		suspect := func(r store.Running) {
-			p := fresh[j.partition(r.JobID)]
-			if p.starts == nil {
-				p.starts = make(map[uint64]store.Running)
-			}
-			p.starts[r.JobID] = r
-			delete(rows, r.JobID)
-		}
-		found, err := j.store.Load(ctx, ids)
-		read := make(map[uint64]bool, len(found))
-		for _, t := range found {
-			read[t.JobID] = true
-			if r := rows[t.JobID]; t.Status == task.Pending && t.Attempts == r.Attempts {
-				suspect(r)
-			}
-		}
-		switch {
-		case errors.Is(err, task.ErrLocked): // of what cannot be read now, the worst is supposed
-			for _, id := range ids {
-				if !read[id] {
-					suspect(rows[id])
-				}
-			}
-		case err != nil:
-			return err
-		}
-		for _, r := range rows {
+	unended, err := j.withoutEnd(ctx, rows)
+	if err != nil {
+		return err
+	}
+	for id, r := range rows {
+		if unended[id] {
+			fresh[j.partition(id)].starts[id] = r
+		} else {
 			j.dbs[database].writes.Add(journalWrite{row: r})
 		}
 	}
+	j.learn(fresh)
+	return nil
+}
+
+// newTerms lists the partitions of a database whose term is one of which nothing is known yet.
+func (j *journal) newTerms(database int) map[int]*past {
+	fresh := make(map[int]*past)
+	first, end := j.cfg.Layout.DatabasePartitions(database)
+	for p := first; p < end; p++ {
+		term, known := j.cfg.Ownership.Term(p), j.known[p].Load()
+		if term == 0 || known != nil && known.term == term {
+			continue
+		}
+		fresh[p] = &past{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
+		if at, ok := j.cfg.Ownership.TakenUncleanly(p); ok {
+			fresh[p].before = at
+		}
+	}
+	return fresh
+}
+
+// withoutEnd tells which of these starts had no end: those whose task is as it was when it was started.
+func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Running) (map[uint64]bool, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
+	found, err := j.cfg.Store.Load(ctx, slices.Collect(maps.Keys(starts)))
+	if err != nil && !errors.Is(err, task.ErrLocked) {
+		return nil, err
+	}
+	unended := make(map[uint64]bool, len(starts))
+	for id := range starts {
+		unended[id] = err != nil // of what cannot be read now, the worst is supposed
+	}
+	for _, t := range found {
+		unended[t.JobID] = t.Status == task.Pending && t.Attempts == starts[t.JobID].Attempts
+	}
+	return unended, nil
+}
+
+// learn makes known what was found out about new terms.
+func (j *journal) learn(fresh map[int]*past) {
 	for p, known := range fresh {
 		known.quiet = known.before.IsZero() && len(known.starts) == 0
 		j.known[p].Store(known)
 	}
-	return nil
 }
 
 // settleEvery is how often partitions that were taken uncleanly are looked at.
 const settleEvery = 2 * time.Second
 
-// settle looks, until ctx ends, which partitions of a database were taken uncleanly
-// and have nothing pending any more that was due by then.
+// settle looks after the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
-	tick := time.NewTicker(settleEvery)
-	defer tick.Stop()
-	first, end := j.layout.DatabasePartitions(database)
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		for p := first; p < end && ctx.Err() == nil; p++ {
-			term := j.owned.Term(p)
-			at, unclean := j.owned.TakenUncleanly(p)
-			known := j.known[p].Load()
-			if known != nil && known.term == term && !known.before.IsZero() {
-				at, unclean = known.before, true
-			}
-			if term == 0 || !unclean {
-				continue
-			}
-			next, none, err := j.store.NextDue(ctx, p)
-			if err != nil {
+	first, end := j.cfg.Layout.DatabasePartitions(database)
+	for wait.For(ctx, settleEvery) == nil {
+		for p := first; p < end; p++ {
+			if j.settlePartition(ctx, p) != nil {
 				break // the next time
-			}
-			if none || next.After(at) {
-				j.owned.Settled(p, term)
-				if known != nil && known.term == term && known.isEmpty() {
-					j.known[p].CompareAndSwap(known, &past{term: term, quiet: true})
-				}
 			}
 		}
 	}
+}
+
+// settlePartition finds out whether a partition that was taken uncleanly has nothing
+// pending any more that was due by then.
+func (j *journal) settlePartition(ctx context.Context, partition int) error {
+	term, known := j.cfg.Ownership.Term(partition), j.known[partition].Load()
+	if known != nil && known.term != term {
+		known = nil
+	}
+	at, unclean := j.cfg.Ownership.TakenUncleanly(partition)
+	if known != nil && !known.before.IsZero() {
+		at, unclean = known.before, true
+	}
+	if term == 0 || !unclean {
+		return nil
+	}
+	next, none, err := j.cfg.Store.NextDue(ctx, partition)
+	if err == nil && (none || next.After(at)) {
+		j.cfg.Ownership.Settled(partition, term)
+		if known != nil && known.isEmpty() {
+			j.known[partition].CompareAndSwap(known, &past{term: term, quiet: true})
+		}
+	}
+	return err
 }
 
 func (p *past) isEmpty() bool {
@@ -252,11 +244,11 @@ func (p *past) isEmpty() bool {
 
 // partition is the one of a task, -1 for an id that has none.
 func (j *journal) partition(jobID uint64) int {
-	shard, ok := j.layout.ShardOf(jobID)
+	shard, ok := j.cfg.Layout.ShardOf(jobID)
 	if !ok {
 		return -1
 	}
-	return j.layout.Partition(shard)
+	return j.cfg.Layout.Partition(shard)
 }
 
 // startOf is a task about to start, and how many starts before had no end.
@@ -272,28 +264,28 @@ var errJournal = errors.New("the journal of what runs cannot be used now")
 
 // write writes starts down and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
-	var wait sync.WaitGroup
-	now := j.now()
+	var written sync.WaitGroup
+	now := j.cfg.Now()
 	for i := range starts {
 		s := &starts[i]
 		t := &s.entry.Task
-		d := j.layout.PartitionDatabase(s.entry.Partition)
+		d := j.cfg.Layout.PartitionDatabase(s.entry.Partition)
 		if j.dbs[d].failing.Load() != nil {
 			s.err = errJournal
 			continue
 		}
-		row := store.Running{JobID: t.JobID, Instance: j.instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
-		j.keep(kept{row, s.over})
-		wait.Add(1)
-		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &wait})
+		row := store.Running{JobID: t.JobID, Instance: j.cfg.Instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
+		j.keep(journalWrite{row: row, over: s.over})
+		written.Add(1)
+		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
 	}
-	wait.Wait()
+	written.Wait()
 }
 
-func (j *journal) keep(row kept) {
+func (j *journal) keep(w journalWrite) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.rows[row.JobID] = row
+	j.rows[w.row.JobID] = w
 	j.count.Store(int64(len(j.rows)))
 }
 
@@ -316,9 +308,9 @@ func (j *journal) notStarted(jobID uint64) bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	row, ok := j.rows[jobID]
+	w, ok := j.rows[jobID]
 	if ok {
-		j.takeOut(row, nil)
+		j.takeOut(w)
 		j.count.Store(int64(len(j.rows)))
 	}
 	return ok
@@ -331,31 +323,29 @@ func (j *journal) abandon(which func(partition int) bool) {
 	if j.count.Load() == 0 {
 		return
 	}
-	var wait sync.WaitGroup
+	var written sync.WaitGroup
 	j.mu.Lock()
-	for id, row := range j.rows {
-		if p := j.partition(id); which(p) && row.Instance == j.instance {
-			wait.Add(1)
-			if row.Cuts == 0 {
-				j.takeOut(row, &wait)
-				continue
-			}
-			delete(j.rows, id)
-			before := row.Running
-			before.Cuts--
-			j.dbs[j.layout.PartitionDatabase(j.partition(id))].writes.Add(journalWrite{row: before, err: new(error), wait: &wait, over: row.over})
+	for id, w := range j.rows {
+		if !which(j.partition(id)) || w.row.Instance != j.cfg.Instance {
+			continue
 		}
+		written.Add(1)
+		w.wait = &written
+		if w.row.Cuts > 0 { // it stands there as before this start
+			w.row.Cuts--
+			w.err = new(error)
+		}
+		j.takeOut(w)
 	}
 	j.count.Store(int64(len(j.rows)))
 	j.mu.Unlock()
-	wait.Wait()
+	written.Wait()
 }
 
 // takeOut lets a row go. mu is held.
-func (j *journal) takeOut(row kept, wait *sync.WaitGroup) {
-	delete(j.rows, row.JobID)
-	d := j.layout.PartitionDatabase(j.partition(row.JobID))
-	j.dbs[d].writes.Add(journalWrite{row: row.Running, wait: wait, over: row.over})
+func (j *journal) takeOut(w journalWrite) {
+	delete(j.rows, w.row.JobID)
+	j.dbs[j.cfg.Layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
 
 // flush makes writes durable. Of several that concern a task the last one counts.
@@ -381,7 +371,7 @@ func (j *journal) flush(database int, batch []journalWrite) {
 		}
 	}
 	call, cancel := context.WithTimeout(context.WithoutCancel(j.work), journalTimeout)
-	err := j.store.Journal(call, database, started, ended)
+	err := j.cfg.Store.Journal(call, database, started, ended)
 	cancel()
 	db.unended = nil
 	if err != nil {
@@ -412,18 +402,14 @@ func (j *journal) fail(database int, err error) {
 	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
-	j.logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
+	j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
 	j.mends.Go(func() {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if wait.For(ctx, pause) != nil {
 				return
 			}
 			call, cancel := context.WithTimeout(ctx, journalTimeout)
-			err := j.store.Journal(call, database, nil, []store.Running{{Instance: j.instance}}) // there is none
+			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // there is none
 			cancel()
 			if err == nil {
 				break
@@ -431,7 +417,7 @@ func (j *journal) fail(database int, err error) {
 		}
 		db.failing.Store(nil)
 		db.writes.Add(journalWrite{}) // what could not be taken out
-		j.logger.Info("the journal of what runs works again", "database", database)
-		j.dispatch.Tick() // tasks were left in the store
+		j.cfg.Logger.Info("the journal of what runs works again", "database", database)
+		j.cfg.Dispatch.Tick() // tasks were left in the store
 	})
 }

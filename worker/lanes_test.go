@@ -34,7 +34,7 @@ func TestAChangedLaneClosesTheOldProcessorAfterItsLastRun(t *testing.T) {
 		r.set(lane(now))
 		require.EqualValues(t, 2, r.ticks.Load())
 		require.Empty(t, old.closings())
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1), "what had not started is back in the store")
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1), "what had not started is back in the store")
 		r.queue.Offer(nil, queue.Item{Task: r.store.row(waits)}) // where a scan finds it
 		for id := range uint64(20) {
 			r.submit(1, 5+id, time.Duration(1+id)*time.Second)
@@ -61,7 +61,7 @@ func TestAnUnchangedLaneIsKept(t *testing.T) {
 		}
 		r.settle()
 		r.set(kept, lane(other, func(b *task.BizType) { b.ID = 2 }))
-		require.Equal(t, queue.LaneStats{Depth: 4, Running: 4}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{Depth: 4, Running: 4}, r.queue.Stats(1))
 		r.submit(2, 1, 0)
 		r.after(10 * time.Second)
 		require.Equal(t, 8, p.runs())

@@ -2,15 +2,14 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/store"
 )
 
 // Outcomes whose rows another transaction has locked, or whose table is missing or broken,
@@ -26,23 +25,17 @@ const (
 type lockedRows struct {
 	layout     sharding.Layout
 	mu         sync.Mutex
-	waits      map[uint64]lockedRow // by job_id
 	byDatabase [][]finish
 	byTable    []atomic.Int32 // how many, by shard
 	many       []atomic.Bool  // by database: lockedAll of them
 	loops      sync.WaitGroup // one a database, while it has some
 }
 
-// lockedRow says why an outcome waits.
-type lockedRow struct {
-	since    time.Time
-	database int
-	table    error // what is wrong with its table; nil: it is a lock
-}
-
 func newLockedRows(layout sharding.Layout) *lockedRows {
-	return &lockedRows{layout: layout, waits: make(map[uint64]lockedRow),
-		byDatabase: make([][]finish, layout.Databases), byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases)}
+	return &lockedRows{
+		layout: layout, byDatabase: make([][]finish, layout.Databases),
+		byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases),
+	}
 }
 
 // of counts those of the table of a task.
@@ -61,23 +54,23 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 		return
 	}
 	l := f.locked
-	now := f.now()
+	now := f.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range list {
-		id := list[i].entry.ID()
-		l.waits[id] = lockedRow{now, database, list[i].table}
-		l.of(id).Add(1)
-		switch log := f.logger.With("job_id", id, "biz_type", list[i].bizType.Name, "database", database); {
+		d := &list[i]
+		d.waits = now
+		l.of(d.entry.ID()).Add(1)
+		switch log := f.cfg.Logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
 		case i >= lockedLines:
-		case list[i].table != nil:
-			log.Warn("outcome waits: its table cannot be written", "error", list[i].table)
+		case d.table != nil:
+			log.Warn("outcome waits: its table cannot be written", "error", d.table)
 		default:
 			log.Warn("outcome waits: another transaction has locked the row")
 		}
 	}
 	if more := len(list) - lockedLines; more > 0 {
-		f.logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
+		f.cfg.Logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
 	}
 	first := len(l.byDatabase[database]) == 0
 	l.byDatabase[database] = append(l.byDatabase[database], list...)
@@ -91,7 +84,7 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 func (f *finisher) retryLocked(ctx context.Context, database int) {
 	l := f.locked
 	for {
-		wait(ctx, lockedEvery)
+		_ = wait.For(ctx, lockedEvery)
 		l.mu.Lock()
 		list := slices.Clone(l.byDatabase[database])
 		l.mu.Unlock()
@@ -99,7 +92,7 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 		if ctx.Err() == nil {
 			left = f.record(ctx, database, slices.Clone(list))
 		} else {
-			f.logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
+			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
 				"error", "their rows are locked, or their tables cannot be written")
 		}
 		if f.release(ctx, database, list, left) == 0 {
@@ -111,24 +104,20 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 // release forgets those of list that do not wait any more, and tells how many do.
 func (f *finisher) release(ctx context.Context, database int, list, left []finish) (waiting int) {
 	l := f.locked
-	waits := make(map[uint64]error, len(left))
+	waits := make(map[uint64]bool, len(left))
 	for i := range left {
-		waits[left[i].entry.ID()] = left[i].table
+		waits[left[i].entry.ID()] = true
 	}
 	back, settled := false, 0
 	l.mu.Lock()
 	for i := range list {
 		id := list[i].entry.ID()
-		if table, still := waits[id]; still {
-			w := l.waits[id]
-			w.table = table
-			l.waits[id] = w
+		if waits[id] {
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLines {
-			f.logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.now().Sub(l.waits[id].since))
+			f.cfg.Logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waits))
 		}
-		delete(l.waits, id)
 		back = l.of(id).Add(-1) == lockedMost-1 || back
 	}
 	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
@@ -136,10 +125,10 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 	back = l.many[database].Swap(waiting >= lockedAll) && waiting < lockedAll || back
 	l.mu.Unlock()
 	if ctx.Err() == nil && settled > lockedLines {
-		f.logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
+		f.cfg.Logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
 	}
 	if back {
-		f.dispatch.Tick()
+		f.cfg.Dispatch.Tick()
 	}
 	return waiting
 }
@@ -176,61 +165,31 @@ func (r *Runner) Degraded() (list []Trouble) {
 
 func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := make([]uint64, 0, len(l.waits))
-	for id := range l.waits {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b uint64) int { return l.waits[a].since.Compare(l.waits[b].since) })
+	all := slices.Concat(l.byDatabase...)
+	l.mu.Unlock()
+	slices.SortFunc(all, func(a, b finish) int { return a.waits.Compare(b.waits) })
 	const most = 3
-	for _, id := range ids[:min(len(ids), most)] {
-		w := l.waits[id]
-		kind, text := RowLocked, "waits for a row lock"
-		if w.table != nil {
-			kind, text = Unwritten, "cannot be recorded"
+	for i := range all {
+		d := &all[i]
+		database := l.layout.PartitionDatabase(d.entry.Partition)
+		if i == most {
+			return append(list, Trouble{RowLocked, database, fmt.Sprintf("%d more outcomes wait for their rows", len(all)-most)})
 		}
-		text = fmt.Sprintf("outcome of job_id %d %s for %s", id, text, now.Sub(w.since).Round(time.Second))
-		if w.table != nil {
-			text += ": " + w.table.Error()
+		waited := now.Sub(d.waits).Round(time.Second)
+		if d.table == nil {
+			list = append(list, Trouble{RowLocked, database, fmt.Sprintf("outcome of job_id %d waits for a row lock for %s", d.entry.ID(), waited)})
+		} else {
+			list = append(list, Trouble{Unwritten, database, fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.table)})
 		}
-		list = append(list, Trouble{kind, w.database, text})
-	}
-	if len(ids) > most {
-		list = append(list, Trouble{RowLocked, l.waits[ids[most]].database, fmt.Sprintf("%d more outcomes wait for their rows", len(ids)-most)})
 	}
 	return list
 }
 
-// apply makes moves, patiently, and tells which of them met a locked row or a broken table:
-// nothing is written of those. ok is false when ctx ended before.
-func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, locked *store.LockedError, ok bool) {
-	stamp := f.store.Stamp(database)
-	ok = f.patiently(ctx, database, len(moves), func(ctx context.Context) (err error) {
-		locked = nil
-		applied, err = f.store.Apply(ctx, database, stamp, moves)
-		if errors.As(err, &locked) {
-			return nil
-		}
-		return err
-	})
-	return applied, locked, ok
-}
-
 // holds tells whether an outcome is one that is not made for now, and has it say why.
-func holds(locked *store.LockedError, d *finish) bool {
-	if locked == nil || !slices.Contains(locked.JobIDs, d.entry.ID()) {
-		return false
+func holds(held map[uint64]error, d *finish) bool {
+	table, is := held[d.entry.ID()]
+	if is {
+		d.table = table
 	}
-	d.table = locked.Tables[d.entry.ID()]
-	return true
-}
-
-// wait lasts for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return is
 }

@@ -34,7 +34,7 @@ func TestAnOutcomeWhoseRowIsLockedWaitsApart(t *testing.T) {
 				want = map[worker.Outcome]int{worker.Failed: 50}
 			}
 			require.Equal(t, want, r.tally.counts())
-			require.Equal(t, queue.LaneStats{Running: 1}, r.queue.Stats(1), "it runs until its outcome is durable")
+			require.Equal(t, queue.Stats{Running: 1}, r.queue.Stats(1), "it runs until its outcome is durable")
 			r.after(39 * time.Second)
 			require.Equal(t, []worker.Trouble{{Kind: worker.RowLocked, Text: fmt.Sprintf("outcome of job_id %d waits for a row lock for 40s", held)}}, r.Degraded())
 			require.Equal(t, task.Pending, r.store.row(held).Status)
@@ -50,7 +50,7 @@ func TestAnOutcomeWhoseRowIsLockedWaitsApart(t *testing.T) {
 			} else {
 				require.Equal(t, 2, row.Attempts, "its back-off is over by now, so it has run once more")
 			}
-			require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+			require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 			require.Contains(t, r.log.String(), fmt.Sprintf("outcome settled: the row is free again\" job_id=%d", held))
 		}, lane(p))
 	}

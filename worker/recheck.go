@@ -31,22 +31,29 @@ func (r *Runner) recheck(ctx context.Context) error {
 }
 
 func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.Entry) {
-	ids := make([]uint64, len(batch))
-	for i, e := range batch {
+	rows, err := loadRows(ctx, r.cfg.Store, batch)
+	if err != nil {
+		isRead := func(e *queue.Entry) bool { _, read := rows[e.ID()]; return read }
+		unread := slices.DeleteFunc(slices.Clone(batch), isRead)
+		batch = slices.DeleteFunc(batch, func(e *queue.Entry) bool { return !isRead(e) })
+		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
+			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
+		}
+		r.cfg.Queue.FailChecks(unread)
+	}
+	r.cfg.Queue.ApplyChecks(batch, rows)
+}
+
+// loadRows reads the rows of tasks, by job_id.
+func loadRows(ctx context.Context, s Store, entries []*queue.Entry) (map[uint64]task.Task, error) {
+	ids := make([]uint64, len(entries))
+	for i, e := range entries {
 		ids[i] = e.ID()
 	}
-	found, err := r.cfg.Store.Load(ctx, ids)
+	found, err := s.Load(ctx, ids)
 	rows := make(map[uint64]task.Task, len(found))
 	for _, t := range found {
 		rows[t.JobID] = t
 	}
-	if err != nil {
-		unread := slices.DeleteFunc(slices.Clone(batch), func(e *queue.Entry) bool { _, read := rows[e.ID()]; return read })
-		batch = slices.DeleteFunc(batch, func(e *queue.Entry) bool { _, read := rows[e.ID()]; return !read })
-		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
-			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
-		}
-		r.cfg.Queue.Unchecked(unread)
-	}
-	r.cfg.Queue.Checked(batch, rows)
+	return rows, err
 }

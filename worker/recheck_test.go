@@ -51,7 +51,7 @@ func TestRowsThatCannotBeCheckedStayInTheStore(t *testing.T) {
 		r.after(time.Second)
 		require.Equal(t, task.Processed, r.store.row(even).Status)
 		require.Equal(t, task.Pending, r.store.row(odd).Status)
-		require.Equal(t, queue.LaneStats{Behind: 1}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{ResumePoints: 1}, r.queue.Stats(1))
 		require.Contains(t, r.log.String(), "they stay in the store")
 	}, lane(p))
 }

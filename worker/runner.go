@@ -7,6 +7,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -63,21 +64,13 @@ type Ownership interface {
 	Settled(partition int, term uint64)
 }
 
-// everything is the Ownership of a process that was always alone.
-type everything struct{}
-
-func (everything) Term(int) uint64                      { return 1 }
-func (everything) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false }
-func (everything) Settled(int, uint64)                  {}
-
 // Config is what a Runner works with.
 type Config struct {
-	Queue    *queue.Queue
-	Store    Store
-	Layout   sharding.Layout
-	Observer Observer
-	Dispatch Dispatcher // defaults to dispatch.None
-	// Ownership defaults to one that has all partitions, taken from nobody.
+	Queue     *queue.Queue
+	Store     Store
+	Layout    sharding.Layout
+	Observer  Observer
+	Dispatch  Dispatcher // defaults to dispatch.StoreOnly
 	Ownership Ownership
 	// Instance is another one each time a process starts; at most 64 bytes. Defaults
 	// to a random text.
@@ -115,23 +108,15 @@ type Runner struct {
 // New makes a Runner without lanes.
 func New(cfg Config) *Runner {
 	if cfg.Dispatch == nil {
-		cfg.Dispatch = dispatch.None{}
-	}
-	if cfg.Ownership == nil {
-		cfg.Ownership = everything{}
+		cfg.Dispatch = dispatch.StoreOnly{}
 	}
 	if cfg.Failed == nil {
 		cfg.Failed = func(context.Context, task.Task, error) {}
 	}
-	if cfg.Instance == "" {
-		cfg.Instance = rand.Text()
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 10 * time.Second
-	}
+	cfg.Instance = cmp.Or(cfg.Instance, rand.Text())
+	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	j := &journal{
-		store: cfg.Store, layout: cfg.Layout, instance: cfg.Instance, owned: cfg.Ownership,
-		dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger, rows: make(map[uint64]kept),
+		cfg: cfg, rows: make(map[uint64]journalWrite),
 		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
@@ -140,8 +125,7 @@ func New(cfg Config) *Runner {
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
-			store: cfg.Store, queue: cfg.Queue, layout: cfg.Layout,
-			ended: j.ended, observer: cfg.Observer, dispatch: cfg.Dispatch, now: cfg.Now, logger: cfg.Logger,
+			cfg: cfg, ended: j.ended,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
@@ -200,7 +184,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 	}
 	for id, l := range r.lanes {
 		if want[id] != l {
-			r.cfg.Queue.CloseLane(id)
+			r.cfg.Queue.RemoveType(id)
 			delete(r.lanes, id)
 		}
 	}
@@ -215,7 +199,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // open starts the first worker of a lane; the others start when all there are have work. The last one to end closes
 // the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &crew{Runner: r, lane: r.cfg.Queue.SetLane(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c := &crew{Runner: r, lane: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
 	c.hire = func() {
 		w := &worker{crew: c, run: run{instead: c.hire}}

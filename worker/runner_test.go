@@ -31,7 +31,7 @@ func TestATaskRunsAtItsTimeAndIsProcessed(t *testing.T) {
 		require.Equal(t, task.Processed, r.store.row(id).Status)
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 1}, r.tally.counts())
 		require.Equal(t, []time.Duration{0}, r.tally.late())
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 	}, lane(p))
 }
 
@@ -70,7 +70,7 @@ func TestOutcomes(t *testing.T) {
 				require.Equal(t, c.status, row.Status)
 				require.Equal(t, c.text, row.LastError)
 				require.Equal(t, map[worker.Outcome]int{c.outcome: 1}, r.tally.counts())
-				require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 			}, lane(c.p))
 		})
 	}

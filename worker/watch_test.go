@@ -126,6 +126,6 @@ func TestAWorkerSurvivesTheEndOfItsGoroutine(t *testing.T) {
 		require.Equal(t, map[worker.Outcome]int{worker.Failed: 10, worker.Processed: 10}, r.tally.counts())
 		require.Equal(t, "the processor ended its goroutine", r.store.row(ids[0]).LastError)
 		require.Equal(t, 1, r.store.row(ids[0]).Attempts)
-		require.Equal(t, queue.LaneStats{}, r.queue.Stats(1))
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 	}, lane(p, one))
 }

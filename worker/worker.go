@@ -18,7 +18,7 @@ import (
 // crew is the workers of a lane.
 type crew struct {
 	*Runner
-	lane      queue.Lane
+	lane      queue.Consumer
 	bizType   task.BizType
 	processor processor.Processor
 	batch     processor.Batch // nil: the processor has no batch form

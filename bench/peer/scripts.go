@@ -68,10 +68,10 @@ func (p *redisScripts) arm(ctx context.Context, _ int, jobs []job) error {
 		id := j.biz >> 1 // 63 bits
 		bySlot[id%scriptSlots] = append(bySlot[id%scriptSlots], slots.Member{JobID: id, At: j.due})
 	}
-	var list []slots.Arming
+	var list []slots.ArmRequest
 	for i, members := range bySlot {
 		if len(members) > 0 {
-			list = append(list, slots.Arming{Slot: slotOf(uint64(i)), Members: members})
+			list = append(list, slots.ArmRequest{Slot: slotOf(uint64(i)), Members: members})
 		}
 	}
 	for _, a := range p.slots.Arm(ctx, list) {
@@ -92,12 +92,12 @@ func (p *redisScripts) Work(ctx context.Context) error {
 }
 
 func (p *redisScripts) loop(ctx context.Context) error {
-	claims := make([]slots.Claiming, scriptSlots)
+	claims := make([]slots.ClaimRequest, scriptSlots)
 	for i := range claims {
-		claims[i] = slots.Claiming{Slot: slotOf(uint64(i)), Limit: scriptClaim, Visibility: time.Minute}
+		claims[i] = slots.ClaimRequest{Slot: slotOf(uint64(i)), Limit: scriptClaim, Visibility: time.Minute}
 	}
 	for ctx.Err() == nil {
-		var settles []slots.Settling
+		var settles []slots.SettleRequest
 		n := 0
 		for i, c := range p.slots.Claim(ctx, claims) {
 			if c.Err != nil {
@@ -106,7 +106,7 @@ func (p *redisScripts) loop(ctx context.Context) error {
 			if len(c.Members) == 0 {
 				continue
 			}
-			s := slots.Settling{Slot: claims[i].Slot}
+			s := slots.SettleRequest{Slot: claims[i].Slot}
 			for _, m := range c.Members {
 				p.fired(m.At)
 				s.Done = append(s.Done, m.JobID)

@@ -65,7 +65,7 @@ type node struct {
 	name     string
 	desk     *intake.Desk
 	queue    *queue.Queue
-	lane     queue.Lane
+	lane     queue.Consumer
 	forward  *forward.Forwarder
 	server   *httptest.Server
 	log      *log
@@ -120,7 +120,7 @@ func (c *fleet) node(name string) *node {
 	t := c.t
 	types := bizTypes(t)
 	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
-	n.lane = n.queue.SetLane(1)
+	n.lane = n.queue.AddType(1)
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
 		Node: name, Layout: layout, Proof: proof, Catalog: task.NewCatalog(types), Logger: n.log.logger(), Timeout: time.Minute,

@@ -19,6 +19,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestShopBooksBalance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test keeps the machine busy for long")
+	}
 	d := &day{customers: 60, open: time.Second, payWithin: 4 * time.Second}
 	b, err := run(t.Context(), d, t.Output())
 	require.NoError(t, err)

@@ -1,14 +1,12 @@
-// Package groupcommit turns many small writes into few big ones without making
-// any of them wait when there is nothing to wait for.
+// Package groupcommit turns many small writes into few big ones, without delaying a write while the system is
+// idle.
 //
-// Items come in one by one or many at a time, batches go out to a flush
-// function. It refuses to know what an item is; an item carries its own way of
-// telling the caller what became of it.
+// Items come in one by one or many at a time. Batches of them go out to a flush function. The package does not
+// know what an item is: the flush function reports the result of each item to its caller.
 //
-// The idea is the group commit of databases (DeWitt et al., 1984): a flush
-// starts at once when there is a free place for it; what arrives while all places
-// are taken makes up the next batch. Under load batches grow by themselves, at
-// rest there is no timer and no added latency.
+// The idea is the group commit of databases (DeWitt et al., 1984). A flush starts at once if fewer than the
+// allowed number are running. Items that arrive while all of them run make up the next batch. Batches thus grow
+// with the load, and without load there is neither a timer nor added latency.
 package groupcommit
 
 import (
@@ -19,49 +17,48 @@ import (
 
 // Group collects items and flushes them in batches.
 type Group[T any] struct {
-	flush    func(batch []T)
-	max      int
-	parallel int
-	few      int // so many flushes run before a crowd waits
-	crowd    int
-	every    time.Duration // see Pace; 0: nothing waits
-	full     int
-	rate     float64
+	flush         func(batch []T)
+	max           int
+	maxConcurrent int
+	minConcurrent int // concurrent flushes while fewer than burstSize items are pending
+	burstSize     int
+	delay         time.Duration // see WithDelay; 0: no flush is delayed
+	delayedSize   int
+	minRate       float64
 
 	mu      sync.Mutex
 	pending []T
 	running int
 	idle    sync.WaitGroup
 
-	began   time.Time // when the last flush did
-	since   time.Time // when counting what arrives began
-	arrived int
-	rush    bool // the last count was of the rate or more
+	lastFlush    time.Time // when the last flush began
+	countedSince time.Time // since when arrived is counted
+	arrived      int
+	busy         bool // the last count reached minRate
 }
 
-// New makes a group whose batches hold at most max items. At most parallel
-// flushes run at the same time; with 1, items are flushed in the order in which
-// they were added. flush must not keep the batch after it returns.
-func New[T any](max, parallel int, flush func(batch []T)) *Group[T] {
-	return &Group[T]{flush: flush, max: max, parallel: parallel, few: parallel}
+// New makes a group whose batches hold at most max items. At most concurrent flushes run at the same time. With
+// 1, items are flushed in the order in which they were added. flush must not keep the batch after it returns.
+func New[T any](max, concurrent int, flush func(batch []T)) *Group[T] {
+	return &Group[T]{flush: flush, max: max, maxConcurrent: concurrent, minConcurrent: concurrent}
 }
 
-// Gather makes batches bigger: no more than few flushes run at the same time
-// while fewer than crowd items wait. Call it before the first Add.
-func (g *Group[T]) Gather(few, crowd int) *Group[T] {
-	g.few, g.crowd = few, crowd
+// WithConcurrency makes batches bigger: no more than minConcurrent flushes run at the same time while fewer
+// than burstSize items are pending. Call it before the first Add.
+func (g *Group[T]) WithConcurrency(minConcurrent, burstSize int) *Group[T] {
+	g.minConcurrent, g.burstSize = minConcurrent, burstSize
 	return g
 }
 
-// Pace makes flushes rarer in a rush, while rate items a second or more
-// arrive: then a flush begins once full items wait, every has passed since the
-// last one began, or nothing more arrives. Call it before the first Add.
-func (g *Group[T]) Pace(every time.Duration, full int, rate float64) *Group[T] {
-	g.every, g.full, g.rate = every, full, rate
+// WithDelay makes flushes rarer while minRate items a second or more arrive. Then a flush begins once size
+// items are pending, delay has passed since the last flush began, or nothing more arrives. Call it before the
+// first Add.
+func (g *Group[T]) WithDelay(delay time.Duration, size int, minRate float64) *Group[T] {
+	g.delay, g.delayedSize, g.minRate = delay, size, minRate
 	return g
 }
 
-// Add hands items over and returns at once. Items added together stay in order.
+// Add queues items and returns at once. Items added together stay in order.
 func (g *Group[T]) Add(items ...T) {
 	if len(items) == 0 {
 		return
@@ -70,23 +67,22 @@ func (g *Group[T]) Add(items ...T) {
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
 	g.arrived += len(items)
-	if g.running < g.few || g.running < g.parallel && len(g.pending) >= g.crowd {
+	if g.running < g.minConcurrent || g.running < g.maxConcurrent && len(g.pending) >= g.burstSize {
 		g.running++
 		g.idle.Go(g.run)
 	}
 }
 
-// Wait returns when everything that was added so far has been flushed. Nothing
-// may be added at the same time.
+// Wait returns when everything that was added so far has been flushed. Add must not be called at the same time.
 func (g *Group[T]) Wait() { g.idle.Wait() }
 
-// run flushes until nothing is left, then ends: an idle group has no goroutine.
+// run flushes until nothing is pending, then ends: an idle group has no goroutine.
 func (g *Group[T]) run() {
 	var batch, spare []T
 	for {
-		runtime.Gosched() // callers that the last flush answered may be adding already
+		runtime.Gosched() // let callers run whose writes the last flush finished: they may add more
 		g.mu.Lock()
-		g.hold()
+		g.awaitBatch()
 		if len(g.pending) == 0 {
 			g.running--
 			g.mu.Unlock()
@@ -102,7 +98,7 @@ func (g *Group[T]) run() {
 			clear(g.pending[rest:])
 			g.pending = g.pending[:rest]
 		}
-		g.judge()
+		g.updateRate()
 		g.mu.Unlock()
 
 		g.flush(batch)
@@ -110,13 +106,13 @@ func (g *Group[T]) run() {
 	}
 }
 
-// quiet is how long nothing arrives when nothing more is expected to.
-const quiet = 10 * time.Millisecond
+// quietTime is the time without a new item after which a flush is not delayed any longer.
+const quietTime = 10 * time.Millisecond
 
-// hold waits for more items in a rush. The lock is held, but not while it waits.
-func (g *Group[T]) hold() {
-	for g.rush && len(g.pending) > 0 && len(g.pending) < g.full {
-		wait := min(quiet, g.every-time.Since(g.began))
+// awaitBatch waits for more items while the group is busy. The lock is held, but released while it sleeps.
+func (g *Group[T]) awaitBatch() {
+	for g.busy && len(g.pending) > 0 && len(g.pending) < g.delayedSize {
+		wait := min(quietTime, g.delay-time.Since(g.lastFlush))
 		if wait <= 0 {
 			return
 		}
@@ -130,14 +126,14 @@ func (g *Group[T]) hold() {
 	}
 }
 
-// judge tells by what has arrived whether there is a rush. The lock is held.
-func (g *Group[T]) judge() {
-	if g.every == 0 {
+// updateRate finds out from the number of arrived items whether the group is busy. The lock is held.
+func (g *Group[T]) updateRate() {
+	if g.delay == 0 {
 		return
 	}
-	g.began = time.Now()
-	if passed := g.began.Sub(g.since); passed >= g.every/4 { // a rush is noticed soon
-		g.rush = float64(g.arrived) >= g.rate*passed.Seconds()
-		g.since, g.arrived = g.began, 0
+	g.lastFlush = time.Now()
+	if passed := g.lastFlush.Sub(g.countedSince); passed >= g.delay/4 { // a quarter, so that a rise of the load shows early
+		g.busy = float64(g.arrived) >= g.minRate*passed.Seconds()
+		g.countedSince, g.arrived = g.lastFlush, 0
 	}
 }

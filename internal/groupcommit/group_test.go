@@ -39,7 +39,7 @@ func TestNothingIsLostOrTwiceUnderLoad(t *testing.T) {
 	seen := make(map[int]int)
 	running := false
 	g := groupcommit.New(100, 1, func(b []int) {
-		// The race detector would catch two flushes at once; so does this.
+		// The race detector would find two flushes at once, too.
 		if running {
 			panic("two flushes at once")
 		}
@@ -79,18 +79,18 @@ func TestFlushesRunAtTheSameTimeUpToTheBound(t *testing.T) {
 	g.Add(2)
 	require.Equal(t, 2, <-entered)
 	g.Add(3)
-	g.Add(4) // both places are taken: 3 and 4 share the next batch
+	g.Add(4) // both flushes are running: 3 and 4 share the next batch
 	close(release)
 	require.Equal(t, 3, <-entered)
 	g.Wait()
 }
 
-func TestGatheredBatchesAreBigUntilACrowdWaits(t *testing.T) {
+func TestBatchesAreBigUntilABurst(t *testing.T) {
 	entered, release := make(chan int), make(chan struct{})
 	g := groupcommit.New(10, 3, func(b []int) {
 		entered <- len(b)
 		<-release
-	}).Gather(1, 4)
+	}).WithConcurrency(1, 4)
 	g.Add(1)
 	require.Equal(t, 1, <-entered)
 	g.Add(2)
@@ -101,19 +101,20 @@ func TestGatheredBatchesAreBigUntilACrowdWaits(t *testing.T) {
 		t.Fatalf("%d items did not wait for the flush under way", n)
 	case <-time.After(20 * time.Millisecond):
 	}
-	g.Add(5) // the crowd
+	g.Add(5) // reaches the burst size
 	require.Equal(t, 4, <-entered)
 	close(release)
 	g.Wait()
 }
 
-// rushing is a group that was fed 1,000 items a second for a second, and what it has flushed since.
-func rushing(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches *[]int) {
+// busy returns a group that received 1,000 items a second for a second, and the batches that it has flushed
+// since.
+func busy(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches *[]int) {
 	batches = new([]int)
 	g = groupcommit.New(1000, 1, func(b []int) {
 		*batches = append(*batches, len(b))
 		time.Sleep(flush)
-	}).Pace(200*time.Millisecond, 500, 300)
+	}).WithDelay(200*time.Millisecond, 500, 300)
 	for range 1000 {
 		g.Add(1)
 		time.Sleep(time.Millisecond)
@@ -123,10 +124,10 @@ func rushing(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batc
 	return g, batches
 }
 
-func TestNothingWaitsWithoutARush(t *testing.T) {
+func TestNothingIsDelayedAtALowRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flushed int
-		g := groupcommit.New(1000, 1, func(b []int) { flushed += len(b) }).Pace(200*time.Millisecond, 500, 300)
+		g := groupcommit.New(1000, 1, func(b []int) { flushed += len(b) }).WithDelay(200*time.Millisecond, 500, 300)
 		for i := range 1000 {
 			g.Add(1)
 			synctest.Wait()
@@ -137,9 +138,9 @@ func TestNothingWaitsWithoutARush(t *testing.T) {
 	})
 }
 
-func TestARushIsFlushedByIntervals(t *testing.T) {
+func TestABusyGroupFlushesByIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, batches := rushing(t, 3*time.Millisecond)
+		g, batches := busy(t, 3*time.Millisecond)
 		for range 1000 {
 			g.Add(1)
 			time.Sleep(time.Millisecond)
@@ -150,15 +151,15 @@ func TestARushIsFlushedByIntervals(t *testing.T) {
 	})
 }
 
-func TestARushEnds(t *testing.T) {
+func TestABusyGroupBecomesIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, batches := rushing(t, 3*time.Millisecond)
+		g, batches := busy(t, 3*time.Millisecond)
 		for i := range 5 {
 			time.Sleep(time.Second)
 			before := time.Now()
 			g.Add(1)
 			g.Wait()
-			if i > 1 { // it took some to notice
+			if i > 1 { // the first flushes measure the rate
 				require.Equal(t, 3*time.Millisecond, time.Since(before), "the flush alone")
 			}
 		}
@@ -166,9 +167,9 @@ func TestARushEnds(t *testing.T) {
 	})
 }
 
-func TestWhatNothingFollowsDoesNotWaitForTheInterval(t *testing.T) {
+func TestTheLastItemsDoNotWaitForTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, batches := rushing(t, 3*time.Millisecond)
+		g, batches := busy(t, 3*time.Millisecond)
 		before := time.Now()
 		g.Add(1, 2, 3)
 		g.Wait()
@@ -179,7 +180,7 @@ func TestWhatNothingFollowsDoesNotWaitForTheInterval(t *testing.T) {
 
 func TestAFullBatchDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, batches := rushing(t, 3*time.Millisecond)
+		g, batches := busy(t, 3*time.Millisecond)
 		before := time.Now()
 		g.Add(make([]int, 500)...)
 		g.Wait()

@@ -63,6 +63,9 @@ var arenas = []arena{
 
 // A center fires tasks, and callers and hands change them, while one thing after the other happens to it.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: a soak takes its time")
+	}
 	var last time.Duration
 	if text := os.Getenv(durationEnv); text != "" {
 		var err error

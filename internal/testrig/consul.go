@@ -20,6 +20,7 @@ type SharedConsul struct {
 // begin with it are removed. The test fails when there is no server to be had.
 func Consul(t testing.TB) *SharedConsul {
 	t.Helper()
+	needsServer(t)
 	addr, err := ofThisProcess.consul.addr(t.Context())
 	if err != nil {
 		t.Fatalf("testrig: this test needs a Consul server: %v", err)

@@ -15,7 +15,7 @@
 //
 // Nothing is left behind. A server dies with the process that started it, even by SIGKILL (package child); a
 // directory whose process died before it could clean up is swept by the next run (workdir.go). A server that is not
-// installed fails the test: no test passes by skipping.
+// installed fails the test: no test passes by skipping, but for `go test -short`, which runs what needs no server.
 //
 // Another kind of server is one more implementation of engine (server.go) and one more entry in shared.go.
 package testrig

@@ -26,6 +26,7 @@ type MySQLServer struct {
 // that prefix are dropped. The test fails when there is no server to be had.
 func MySQL(t testing.TB) *MySQLServer {
 	t.Helper()
+	needsServer(t)
 	addr, err := ofThisProcess.mysql.addr(t.Context())
 	if err != nil {
 		t.Fatalf("testrig: this test needs a database server: %v", err)

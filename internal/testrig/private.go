@@ -19,6 +19,7 @@ type PrivateMySQL struct {
 // StartMySQL starts a server for this test alone. Its data goes when the test ends.
 func StartMySQL(t testing.TB, options ...Option) *PrivateMySQL {
 	t.Helper()
+	needsServer(t)
 	e, err := findMySQL(options...)
 	c := startPrivate(t, e, err)
 	return &PrivateMySQL{MySQLServer{addr: c.srv.addr(), auth: "root", prefix: uniquePrefix()}, c}
@@ -33,6 +34,7 @@ type PrivateRedis struct {
 // StartRedis starts a server for this test alone. Its data goes when the test ends.
 func StartRedis(t testing.TB, options ...Option) *PrivateRedis {
 	t.Helper()
+	needsServer(t)
 	e, err := findRedis(options...)
 	c := startPrivate(t, e, err)
 	return &PrivateRedis{RedisServer{addr: c.srv.addr(), prefix: uniquePrefix()}, c}
@@ -44,6 +46,7 @@ type ConsulServer struct{ Control }
 // StartConsul starts a server for this test alone: some two seconds, an election's time. Its data goes when the test ends.
 func StartConsul(t testing.TB, options ...Option) *ConsulServer {
 	t.Helper()
+	needsServer(t)
 	e, err := findConsul(options...)
 	return &ConsulServer{startPrivate(t, e, err)}
 }

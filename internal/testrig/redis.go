@@ -15,6 +15,7 @@ type RedisServer struct {
 // prefix anywhere in its name is removed. The test fails when there is no server to be had.
 func Redis(t testing.TB) *RedisServer {
 	t.Helper()
+	needsServer(t)
 	addr, err := ofThisProcess.redis.addr(t.Context())
 	if err != nil {
 		t.Fatalf("testrig: this test needs a Redis server: %v", err)

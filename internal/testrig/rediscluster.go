@@ -36,6 +36,7 @@ type RedisCluster struct {
 // master holds back at first. Its data goes when the test ends.
 func StartRedisCluster(t testing.TB, options ...Option) *RedisCluster {
 	t.Helper()
+	needsServer(t)
 	c := &RedisCluster{t: t, nodes: startNodes(t, options)}
 	for i := range c.nodes {
 		for slot := firstSlot(i); slot < firstSlot(i+1); slot++ {

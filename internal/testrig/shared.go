@@ -3,6 +3,7 @@ package testrig
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -125,10 +126,20 @@ var ofThisProcess = NewServers()
 //
 //	func TestMain(m *testing.M) { testrig.Main(m) }
 //
-// It runs the tests, ends the servers that this process started, and fails when the tests left a goroutine behind.
+// It runs the tests, ends the servers that this process started, and fails when the tests left a goroutine behind. Tests
+// on real servers mostly wait, for faults and due times: eight of them run side by side, unless -parallel says otherwise.
 // Without it the servers end all the same, with the process, but their directories stay until the next run.
 func Main(m *testing.M, opts ...goleak.Option) {
+	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(closing{m}, opts...)
+}
+
+// needsServer leaves a test out of the short form, which runs what needs no server.
+func needsServer(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test needs a server")
+	}
 }
 
 type closing struct{ m *testing.M }

@@ -17,3 +17,15 @@ func For(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// ForOr waits for d or until something comes from wake. If ctx has ended then, its error is returned.
+func ForOr(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}

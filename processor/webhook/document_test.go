@@ -62,6 +62,9 @@ func names(h http.Header) (list []string) {
 // Each receiver of the document takes what toc has signed, and nothing else. Go's is always run, the others where their
 // language is installed.
 func TestDocumentedReceivers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test keeps the machine busy for long")
+	}
 	code := blocks(t)
 	for _, c := range []struct{ block, needs, run string }{
 		{"go receiver.go", "go", "./receiver"},

@@ -29,55 +29,54 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 	require.Len(t, r.claimAll(t, orders), 1)
 	before := r.state(t, orders)
 
-	for _, arm := range []func() []slots.Armed{
-		func() []slots.Armed {
-			return r.Arm(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(2, at, 1)}}})
+	for _, arm := range []func() []slots.ArmResult{
+		func() []slots.ArmResult {
+			return r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(2, at, 1)}}})
 		},
-		func() []slots.Armed {
-			return r.ArmNew(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(3, at, 1)}}})
+		func() []slots.ArmResult {
+			return r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(3, at, 1)}}})
 		},
 	} {
-		require.Equal(t, []slots.Armed{{Known: 1}}, arm())
+		require.Equal(t, []slots.ArmResult{{Known: 1}}, arm())
 	}
 	before.Store = map[string]string{"2": score(at, 1), "3": score(at, 1)}
 	require.Equal(t, before, r.state(t, orders))
 }
 
-// What is stored was armed after its commit, and is fresher than a row read before.
+// A stored task was armed after its commit, and is newer than a row that was read before.
 func (s slotSuite) armsNew(t *testing.T) {
 	r := s.open(t)
 	early, late := ago(time.Hour), ahead(time.Hour)
 	r.arm(t, orders, member(1, late, 5), member(2, early, 0))
-	answers := r.ArmNew(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{
+	answers := r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{
 		member(1, early, 6), member(2, late, 0), member(3, early, 1),
 	}}})
-	require.Equal(t, []slots.Armed{{Known: 2}}, answers)
+	require.Equal(t, []slots.ArmResult{{Known: 2}}, answers)
 	require.Equal(t, map[string]string{"1": score(late, 5), "2": score(early, 0), "3": score(early, 1)}, r.state(t, orders).Store)
 }
 
-// Of a slot that has another store's marker nothing is claimed, nothing is armed
-// there, and the marker stays.
-func (s slotSuite) leavesStrangersAlone(t *testing.T) {
+// In a slot that has another store's marker no task is claimed or armed, and the marker stays.
+func (s slotSuite) leavesForeignSlotsAlone(t *testing.T) {
 	ctx := t.Context()
 	r := s.open(t)
 	at := ago(time.Hour)
 	const theirs = "toc/2 theirs 1x1x1 serving host:1:a 0"
 	require.Equal(t, []error{nil}, r.mark(ctx, []slots.Slot{orders}, theirs))
-	r.arm(t, orders, member(1, at, 0)) // a center that does not know its store yet is nobody's stranger
+	r.arm(t, orders, member(1, at, 0)) // a center that does not know its store yet takes every slot for its own
 	before := r.state(t, orders)
 
 	r.StoreID = func() string { return "ours" }
-	armed := r.Arm(ctx, []slots.Arming{{Slot: orders, Members: []slots.Member{member(1, at, 1), member(2, at, 0)}}})
+	armed := r.Arm(ctx, []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(1, at, 1), member(2, at, 0)}}})
 	require.ErrorContains(t, armed[0].Err, "redis.prefix")
-	got := r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Visibility: time.Hour})
+	got := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: time.Hour})
 	require.Empty(t, got.Members)
 	require.Equal(t, theirs, got.Marker)
-	require.Equal(t, []slots.Marked{{}}, r.Mark(ctx, []slots.Marking{{Slot: orders, Value: "x", Lasts: time.Hour}}))
+	require.Equal(t, []slots.MarkResult{{}}, r.Mark(ctx, []slots.MarkRequest{{Slot: orders, Value: "x", TTL: time.Hour}}))
 	require.Equal(t, before, r.state(t, orders))
 
 	r.StoreID = func() string { return "theirs" }
 	require.Equal(t, []uint64{1}, idsOf(r.claimAll(t, orders)))
-	// What a version before this one wrote is nobody's.
+	// A marker of an earlier version belongs to no store.
 	require.Equal(t, []error{nil}, r.mark(ctx, []slots.Slot{orders}, "6f7f1e 1786100000000"))
 	r.StoreID = func() string { return "ours" }
 	r.arm(t, orders, member(3, at, 0))
@@ -87,10 +86,10 @@ func (s slotSuite) leavesStrangersAlone(t *testing.T) {
 func (s slotSuite) armsTheDead(t *testing.T) {
 	r := s.open(t)
 	at := ago(time.Hour)
-	r.settle(t, slots.Settling{Slot: orders, Dead: []slots.Member{member(1, at, 0), member(2, at, 0), member(3, at, 0)}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Dead: []slots.Member{member(1, at, 0), member(2, at, 0), member(3, at, 0)}})
 
 	r.arm(t, orders, member(1, at, 0))
-	require.Equal(t, []slots.Armed{{}}, r.ArmNew(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{member(2, at, 0)}}}))
+	require.Equal(t, []slots.ArmResult{{}}, r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(2, at, 0)}}}))
 	after := r.state(t, orders)
 	require.Equal(t, map[string]string{"1": score(at, 0), "2": score(at, 0)}, after.Store)
 	require.Len(t, after.Dead, 1)

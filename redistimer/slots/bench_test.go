@@ -10,8 +10,8 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// BenchmarkClaimSettle arms, claims and settles so many tasks of each slot, all
-// slots in one pipeline: ids/s is all three, one after the other.
+// BenchmarkClaimSettle arms, claims and settles a number of tasks in each slot, all slots in one pipeline.
+// ids/s counts the three steps together.
 func BenchmarkClaimSettle(b *testing.B) {
 	for _, many := range []int{1, 64} {
 		for _, perSlot := range []int{1, 16, 256} {
@@ -25,14 +25,14 @@ func BenchmarkClaimSettle(b *testing.B) {
 func benchmarkClaimSettle(b *testing.B, r *slotRig, many, perSlot int) {
 	ctx := b.Context()
 	at := ago(time.Hour)
-	arms := make([]slots.Arming, many)
-	claims := make([]slots.Claiming, many)
-	settles := make([]slots.Settling, many)
+	arms := make([]slots.ArmRequest, many)
+	claims := make([]slots.ClaimRequest, many)
+	settles := make([]slots.SettleRequest, many)
 	id := uint64(1) << 62
 	for i := range many {
 		slot := slots.Slot{Topic: "bench", Partition: i}
 		arms[i].Slot, settles[i].Slot = slot, slot
-		claims[i] = slots.Claiming{Slot: slot, Limit: perSlot, Visibility: time.Minute}
+		claims[i] = slots.ClaimRequest{Slot: slot, Limit: perSlot, Visibility: time.Minute}
 		for range perSlot {
 			id += 1 << 23
 			arms[i].Members = append(arms[i].Members, member(id, at, 0))

@@ -20,7 +20,7 @@ func (s slotSuite) roundTrip(t *testing.T) {
 	first, second, later := ago(2*time.Hour), ago(time.Hour), ahead(time.Hour)
 	r.arm(t, orders, member(30, later, 0), member(10, second, 0), member(20, first, 4))
 
-	c := r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Visibility: time.Minute})
+	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: time.Minute})
 	require.Equal(t, []slots.Member{member(20, first, 4), member(10, second, 0)}, c.Members)
 	require.Equal(t, later, c.Next)
 	require.WithinDuration(t, time.Now(), c.Now, time.Minute)
@@ -33,16 +33,16 @@ func (s slotSuite) roundTrip(t *testing.T) {
 		Dead:    map[string]string{},
 	}, r.state(t, orders))
 
-	r.settle(t, slots.Settling{Slot: orders, Done: []uint64{10, 20}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{10, 20}})
 	require.Equal(t, state{
 		Store: map[string]string{"30": score(later, 0)}, Prepare: map[string]string{}, Dead: map[string]string{},
 	}, r.state(t, orders))
-	c = r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Visibility: time.Minute})
+	c = r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: time.Minute})
 	require.Empty(t, c.Members)
 	require.Zero(t, c.Claims)
 
-	r.settle(t, slots.Settling{Slot: orders, Done: []uint64{30}})
-	require.Zero(t, r.claim(t, slots.Claiming{Slot: orders, Limit: 10}).Next)
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{30}})
+	require.Zero(t, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10}).Next)
 }
 
 func ceilMilli(t time.Time) time.Time {
@@ -56,7 +56,7 @@ func (s slotSuite) scoresAreExact(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    slots.Member
-		want slots.Member // its JobID is not looked at
+		want slots.Member // its JobID is not compared
 	}{
 		{"soon", member(1, time.UnixMilli(1786100000001), 1), member(0, time.UnixMilli(1786100000001), 1)},
 		{"the year 2254", member(1, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999), member(0, time.Date(2254, 12, 31, 23, 59, 59, 999e6, time.UTC), 999)},
@@ -75,10 +75,10 @@ func (s slotSuite) scoresAreExact(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := s.open(t)
 			r.arm(t, orders, c.m)
-			claimed := r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Ahead: centuries, Visibility: centuries})
+			claimed := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Ahead: centuries, Visibility: centuries})
 			c.want.JobID, c.want.At = c.m.JobID, c.want.At.UTC()
 			require.Equal(t, []slots.Member{c.want}, claimed.Members)
-			// The claims last longer than a score can tell; they keep the attempts exactly.
+			// The claims last longer than a score can express; they keep the attempts exactly.
 			require.Equal(t, map[string]string{"1": score(time.UnixMilli(9007199254739), c.want.Attempts)}, r.state(t, orders).Prepare)
 			claims, err := r.Prepared(t.Context(), orders, 0, 10)
 			require.NoError(t, err)
@@ -97,14 +97,14 @@ func (s slotSuite) keepsEveryID(t *testing.T) {
 	}
 	r.arm(t, orders, members...)
 	require.ElementsMatch(t, members, r.claimAll(t, orders))
-	got := r.recover(t, slots.Recovering{Slot: orders, IDs: ids})
+	got := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids})
 	require.ElementsMatch(t, ids, idsOf(got.Members))
 	require.ElementsMatch(t, ids, idsOf(r.claimAll(t, orders)))
 
 	claims, err := r.Prepared(t.Context(), orders, 0, 100)
 	require.NoError(t, err)
 	require.ElementsMatch(t, ids, idsOf(claims))
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: members}}))
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members}}))
 	require.Len(t, r.state(t, orders).Store, len(ids))
 }
 
@@ -113,7 +113,7 @@ func (s slotSuite) claimsInOrder(t *testing.T) {
 	at := ago(time.Hour)
 	want := []slots.Member{
 		member(9, at, 0),
-		member(10, at, 1), // of one moment: those that failed less first, however often the others did
+		member(10, at, 1), // at one moment: tasks with fewer failures first
 		member(3, at, 2),
 		member(5, at.Add(time.Millisecond), 0),
 		member(4, at.Add(time.Second), 999),
@@ -124,7 +124,7 @@ func (s slotSuite) claimsInOrder(t *testing.T) {
 
 	var got []slots.Member
 	for _, n := range []int{1, 3, 2, 1} {
-		c := r.claim(t, slots.Claiming{Slot: orders, Limit: n, Visibility: time.Minute})
+		c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: n, Visibility: time.Minute})
 		require.Len(t, c.Members, n)
 		got = append(got, c.Members...)
 		if len(got) < len(want) {
@@ -149,7 +149,7 @@ func (s slotSuite) claimsTheDue(t *testing.T) {
 		{90 * time.Minute, []uint64{2}},
 		{3 * time.Hour, []uint64{3}},
 	} {
-		got := r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Ahead: c.ahead, Visibility: time.Hour})
+		got := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Ahead: c.ahead, Visibility: time.Hour})
 		require.Equal(t, c.want, idsOf(got.Members), "%v ahead", c.ahead)
 	}
 }
@@ -164,14 +164,14 @@ func TestClaimToTheMillisecond(t *testing.T) {
 	server.SetTime(noon.Add(1999 * time.Microsecond))
 	r.arm(t, orders, member(1, noon.Add(time.Millisecond), 999), member(2, noon.Add(2*time.Millisecond), 0), member(3, noon.Add(3*time.Millisecond), 0))
 
-	c := r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Visibility: 10 * time.Microsecond})
+	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: 10 * time.Microsecond})
 	require.Equal(t, []uint64{1}, idsOf(c.Members))
 	require.Equal(t, noon.Add(1999*time.Microsecond), c.Now)
 	require.Equal(t, noon.Add(2*time.Millisecond), c.Next)
 	require.Equal(t, map[string]string{"1": score(noon.Add(3*time.Millisecond), 999)}, r.state(t, orders).Prepare,
 		"2009 µs after noon, rounded up")
 
-	c = r.claim(t, slots.Claiming{Slot: orders, Limit: 10, Ahead: time.Microsecond, Visibility: time.Hour})
+	c = r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Ahead: time.Microsecond, Visibility: time.Hour})
 	require.Equal(t, []uint64{2}, idsOf(c.Members))
 }
 
@@ -181,15 +181,15 @@ func (s slotSuite) looks(t *testing.T) {
 	r.arm(t, orders, member(1, at, 0))
 	before := r.state(t, orders)
 	for _, limit := range []int{0, -1} {
-		c := r.claim(t, slots.Claiming{Slot: orders, Limit: limit, Visibility: time.Hour})
+		c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: limit, Visibility: time.Hour})
 		require.Empty(t, c.Members)
 		require.Equal(t, at, c.Next)
 		require.Zero(t, c.Claims)
 	}
 	require.Equal(t, before, r.state(t, orders))
 
-	r.claim(t, slots.Claiming{Slot: orders, Limit: 1, Visibility: time.Hour})
-	c := r.claim(t, slots.Claiming{Slot: orders})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 1, Visibility: time.Hour})
+	c := r.claim(t, slots.ClaimRequest{Slot: orders})
 	require.Zero(t, c.Next)
 	require.Equal(t, 1, c.Claims)
 }
@@ -209,13 +209,13 @@ func (s slotSuite) claimsOnce(t *testing.T) {
 	for i := range claimers {
 		wg.Go(func() {
 			for len(got[i]) <= tasks {
-				c := r.Claim(t.Context(), []slots.Claiming{{Slot: orders, Limit: 7 + i, Visibility: time.Hour}})[0]
+				c := r.Claim(t.Context(), []slots.ClaimRequest{{Slot: orders, Limit: 7 + i, Visibility: time.Hour}})[0]
 				if errs[i] = c.Err; c.Err != nil || len(c.Members) == 0 {
 					return
 				}
 				got[i] = append(got[i], c.Members...)
-				// Armed again while it is claimed, a task must not come to anyone a second time.
-				r.Arm(t.Context(), []slots.Arming{{Slot: orders, Members: c.Members}})
+				// A claimed task that is armed again must not be claimed a second time.
+				r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Members: c.Members}})
 			}
 		})
 	}
@@ -226,18 +226,18 @@ func (s slotSuite) claimsOnce(t *testing.T) {
 	require.True(t, slices.Equal(members, all), "%d tasks were claimed %d times", tasks, len(all))
 }
 
-func (s slotSuite) throwsOutStrangers(t *testing.T) {
+func (s slotSuite) removesInvalidMembers(t *testing.T) {
 	r := s.open(t)
 	at := ago(time.Hour)
-	strangers := []redis.Z{
+	invalid := []redis.Z{
 		{Score: 1, Member: "12 34"}, {Score: 2, Member: "x"}, {Score: 3, Member: ""}, {Score: 4, Member: "-5"},
 		{Score: -7, Member: "7"}, {Score: 1.5, Member: "8"}, {Score: math.Inf(-1), Member: "9"},
 		{Score: 6, Member: "99999999999999999999999"},
 	}
-	require.NoError(t, r.client.ZAdd(t.Context(), r.StoreKey(orders), strangers...).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.StoreKey(orders), invalid...).Err())
 	r.arm(t, orders, member(42, at, 0))
 
-	c := r.claim(t, slots.Claiming{Slot: orders, Limit: 100, Visibility: 0})
+	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 100, Visibility: 0})
 	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(c.Members))
 	require.Zero(t, c.Next)
 	for _, m := range c.Members {
@@ -245,14 +245,14 @@ func (s slotSuite) throwsOutStrangers(t *testing.T) {
 		require.False(t, m.At.Before(time.UnixMilli(0)))
 	}
 	prepared := r.state(t, orders).Prepare
-	for _, stranger := range []string{"12 34", "x", "", "-5"} {
-		require.NotContains(t, prepared, stranger)
+	for _, member := range []string{"12 34", "x", "", "-5"} {
+		require.NotContains(t, prepared, member)
 	}
 
-	require.NoError(t, r.client.ZAdd(t.Context(), r.PrepareKey(orders), strangers...).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.PrepareKey(orders), invalid...).Err())
 	claims, err := r.Prepared(t.Context(), orders, 0, 100)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(claims))
 	ids := []uint64{7, 8, 9, 42}
-	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.Recovering{Slot: orders, IDs: ids}).Members))
+	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids}).Members))
 }

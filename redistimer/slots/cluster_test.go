@@ -16,7 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// TestCluster is what can happen to a cluster, one thing after the other.
+// TestCluster runs through the faults of a cluster, one after the other.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testrig.StartRedisCluster(t)
@@ -37,8 +37,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// movesTo is the node that all hash slots move to: of two nodes that take slots
-// from each other at almost the same time, neither may have them in the end.
+// movesTo is the node to which all hash slots move. If two nodes take slots from each other at almost the same
+// time, neither may have them in the end.
 const movesTo = 2
 
 type clusterRig struct {
@@ -46,7 +46,7 @@ type clusterRig struct {
 	*slotRig
 }
 
-// slotsOn gives n slots of a topic whose keys are on a node.
+// slotsOn returns n slots of a topic whose keys are on a node.
 func (c *clusterRig) slotsOn(topic string, node, n int) []slots.Slot {
 	var many []slots.Slot
 	for i := 0; len(many) < n; i++ {
@@ -80,8 +80,8 @@ func (c *clusterRig) keysAreTogether(t *testing.T) {
 	}
 }
 
-// While a hash slot moves, a node sends clients on with what it has no more. The
-// other node is not yet the slot's owner and may never have seen the script.
+// While a hash slot moves, its node redirects clients for keys that it no longer has. The other node is not the
+// slot's owner yet and may never have seen the script.
 func (c *clusterRig) asksForAScript(t *testing.T) {
 	ctx := t.Context()
 	const from, to = 0, movesTo
@@ -92,7 +92,7 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	c.arm(t, slot, member(1, at, 0))
 	require.Len(t, c.claimAll(t, slot), 1)
 	c.arm(t, slot, member(2, at, 0), member(3, at, 0))
-	c.settle(t, slots.Settling{Slot: slot, Dead: []slots.Member{member(4, at, 0)}})
+	c.settle(t, slots.SettleRequest{Slot: slot, Dead: []slots.Member{member(4, at, 0)}})
 
 	c.OpenMigration(t, c.hashSlot(slot), from, to)
 	host, port, err := net.SplitHostPort(c.Addrs()[to])
@@ -105,32 +105,32 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	forget := func() { require.NoError(t, c.node(t, to).ScriptFlush(ctx).Err()) }
 
 	forget()
-	got := c.claim(t, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+	got := c.claim(t, slots.ClaimRequest{Slot: slot, Limit: 1, Visibility: time.Hour})
 	require.Equal(t, []slots.Member{member(2, at, 0)}, got.Members)
 	require.Equal(t, "complete", got.Marker)
 	forget()
 	require.Equal(t, 3, c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0)))
 	forget()
-	c.settle(t, slots.Settling{Slot: slot, Done: []uint64{2}})
+	c.settle(t, slots.SettleRequest{Slot: slot, Done: []uint64{2}})
 
 	c.Migrate(t, c.hashSlot(slot), from, to)
-	c.settle(t, slots.Settling{Slot: slot, Done: []uint64{1}})
+	c.settle(t, slots.SettleRequest{Slot: slot, Done: []uint64{1}})
 	require.Equal(t, []slots.Member{member(3, at, 0)}, c.claimAll(t, slot))
 	require.Len(t, c.state(t, slot).Dead, 1)
 }
 
-// A slot of which some keys do not exist cannot be used while it moves. Those
-// that go with it in one pipeline are claimed once, and their claims are told.
+// A slot of which some keys do not exist cannot be used while it moves. The other slots of the pipeline are
+// claimed once, and their claims are returned.
 func (c *clusterRig) triesAgain(t *testing.T) {
 	ctx := t.Context()
 	const from, to = 0, movesTo
 	many := c.slotsOn("again", from, 3)
 	moving := many[0] // the first: the client would repeat all of the pipeline
 	at := ago(time.Hour)
-	var claims []slots.Claiming
+	var claims []slots.ClaimRequest
 	for _, slot := range many {
 		c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0), member(4, at, 0))
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
 	c.OpenMigration(t, c.hashSlot(moving), from, to)
 
@@ -140,14 +140,14 @@ func (c *clusterRig) triesAgain(t *testing.T) {
 	for i, one := range got[1:] {
 		require.NoError(t, one.Err)
 		require.Equal(t, []slots.Member{member(1, at, 0)}, one.Members)
-		require.Len(t, c.state(t, many[i+1]).Prepare, 1, "what was claimed and what was told")
+		require.Len(t, c.state(t, many[i+1]).Prepare, 1, "claimed and returned")
 	}
-	armed := c.Arm(ctx, []slots.Arming{{Slot: moving, Members: []slots.Member{member(5, at, 0)}}, {Slot: many[1], Members: []slots.Member{member(5, at, 0)}}})
+	armed := c.Arm(ctx, []slots.ArmRequest{{Slot: moving, Members: []slots.Member{member(5, at, 0)}}, {Slot: many[1], Members: []slots.Member{member(5, at, 0)}}})
 	require.True(t, redis.IsTryAgainError(armed[0].Err), "%v", armed[0].Err)
 	require.NoError(t, armed[1].Err)
 
-	// A move that comes to its end meanwhile goes unnoticed.
-	done := make(chan []slots.Claimed, 1)
+	// A move that ends meanwhile goes unnoticed.
+	done := make(chan []slots.ClaimResult, 1)
 	go func() {
 		for {
 			if got := c.Claim(ctx, claims[:1]); got[0].Err == nil || !redis.IsTryAgainError(got[0].Err) {
@@ -171,20 +171,20 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 		many = append(many, c.slotsOn("moving", node, 3)...)
 	}
 	at := ago(time.Hour)
-	var arms []slots.Arming
-	var claims []slots.Claiming
+	var arms []slots.ArmRequest
+	var claims []slots.ClaimRequest
 	var want []uint64
 	for i, slot := range many {
-		arm := slots.Arming{Slot: slot}
+		arm := slots.ArmRequest{Slot: slot}
 		for k := range perSlot {
 			id := uint64(i*perSlot + k)
 			arm.Members = append(arm.Members, member(id, at, 0))
 			want = append(want, id)
 		}
 		arms = append(arms, arm)
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 3, Visibility: time.Hour})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 3, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]slots.Armed, len(arms)), c.Arm(ctx, arms))
+	require.Equal(t, make([]slots.ArmResult, len(arms)), c.Arm(ctx, arms))
 
 	var moved atomic.Bool
 	got, last := make([][]uint64, 2), make([]error, 2)
@@ -193,20 +193,20 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				end := moved.Load()
-				settles := make([]slots.Settling, 0, len(many))
+				settles := make([]slots.SettleRequest, 0, len(many))
 				var errs, claimed int
 				for k, one := range c.Claim(ctx, claims) {
 					if one.Err != nil {
-						errs++ // a hash slot that took its time
+						errs++ // a hash slot that moved slowly
 						last[i] = one.Err
 						continue
 					}
 					claimed += len(one.Members)
 					got[i] = append(got[i], idsOf(one.Members)...)
-					settles = append(settles, slots.Settling{Slot: many[k], Done: idsOf(one.Members)})
+					settles = append(settles, slots.SettleRequest{Slot: many[k], Done: idsOf(one.Members)})
 				}
 				for len(settles) > 0 && ctx.Err() == nil {
-					var left []slots.Settling
+					var left []slots.SettleRequest
 					for k, err := range c.Settle(ctx, settles) {
 						if err != nil {
 							last[i] = err
@@ -242,15 +242,15 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 		}
 	}
 	at := ago(time.Hour)
-	var arms []slots.Arming
-	var claims []slots.Claiming
+	var arms []slots.ArmRequest
+	var claims []slots.ClaimRequest
 	for _, slot := range many {
-		arms = append(arms, slots.Arming{Slot: slot, Members: []slots.Member{member(7, at, 0)}})
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+		arms = append(arms, slots.ArmRequest{Slot: slot, Members: []slots.Member{member(7, at, 0)}})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]slots.Armed, len(many)), c.Arm(ctx, arms))
+	require.Equal(t, make([]slots.ArmResult, len(many)), c.Arm(ctx, arms))
 	patient := slots.New(dial(t, &redis.UniversalOptions{Addrs: c.Addrs(), DialerRetries: 1000, DialerRetryTimeout: 20 * time.Millisecond}), "")
-	for _, one := range patient.Claim(ctx, []slots.Claiming{{Slot: many[0]}, {Slot: many[1]}, {Slot: many[2]}}) {
+	for _, one := range patient.Claim(ctx, []slots.ClaimRequest{{Slot: many[0]}, {Slot: many[1]}, {Slot: many[2]}}) {
 		require.NoError(t, one.Err)
 	}
 
@@ -277,7 +277,7 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 	check(c.mark(ctx, many, "complete")...)
 	check(armErrors(c.Arm(ctx, arms))...)
 
-	// Nor does the time that a caller has, when it goes by in waiting for the one.
+	// The same holds when the caller's time runs out while one slot moves.
 	for i := range arms {
 		arms[i].Members[0].JobID = 8
 	}
@@ -300,7 +300,7 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func armErrors(answers []slots.Armed) []error {
+func armErrors(answers []slots.ArmResult) []error {
 	errs := make([]error, len(answers))
 	for i, a := range answers {
 		errs[i] = a.Err

@@ -29,27 +29,27 @@ func TestSlotsAreLost(t *testing.T) {
 	many := []slots.Slot{orders, {Topic: "other"}}
 	require.Equal(t, []error{nil, nil}, r.mark(ctx, many, "complete"))
 	r.arm(t, orders, member(1, ago(time.Hour), 0))
-	require.True(t, r.claim(t, slots.Claiming{Slot: orders}).NewServer)
+	require.True(t, r.claim(t, slots.ClaimRequest{Slot: orders}).NewServer)
 
 	require.NoError(t, r.client.FlushAll(ctx).Err())
-	for _, c := range r.Claim(ctx, []slots.Claiming{{Slot: many[0], Limit: 1}, {Slot: many[1], Limit: 1}}) {
+	for _, c := range r.Claim(ctx, []slots.ClaimRequest{{Slot: many[0], Limit: 1}, {Slot: many[1], Limit: 1}}) {
 		require.NoError(t, c.Err)
 		require.Empty(t, c.Marker)
 		require.Empty(t, c.Members)
 		require.False(t, c.NewServer, "the server is the same")
 	}
 	other := slots.New(r.client, r.prefix)
-	look := []slots.Claiming{{Slot: orders}}
+	look := []slots.ClaimRequest{{Slot: orders}}
 	require.True(t, other.Claim(ctx, look)[0].NewServer)
 	require.False(t, other.Claim(ctx, look)[0].NewServer)
 
 	server.Stop()
 	server.Start()
-	require.Eventually(t, func() bool { // the client's pool may have to be filled anew
-		c := r.Claim(ctx, []slots.Claiming{{Slot: orders}})[0]
+	require.Eventually(t, func() bool { // the client's pool may have to be refilled
+		c := r.Claim(ctx, []slots.ClaimRequest{{Slot: orders}})[0]
 		return c.Err == nil && c.NewServer
 	}, time.Minute, 10*time.Millisecond, "the server is another one")
-	require.False(t, r.claim(t, slots.Claiming{Slot: orders}).NewServer)
+	require.False(t, r.claim(t, slots.ClaimRequest{Slot: orders}).NewServer)
 	require.True(t, other.Claim(ctx, look)[0].NewServer, "whoever else has asked it")
 }
 
@@ -63,13 +63,13 @@ func TestServerIsAway(t *testing.T) {
 	server.Stop()
 	r.failsEverywhere(t, t.Context(), nil)
 	server.Start()
-	require.Eventually(t, func() bool { // the client's pool rests after many failures
-		c := r.Claim(t.Context(), []slots.Claiming{{Slot: orders, Limit: 1, Visibility: time.Hour}})[0]
+	require.Eventually(t, func() bool { // the client's pool pauses after many failures
+		c := r.Claim(t.Context(), []slots.ClaimRequest{{Slot: orders, Limit: 1, Visibility: time.Hour}})[0]
 		return slices.Equal(c.Members, []slots.Member{member(1, at, 0)})
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// deafness makes connections lose the answers to so many pipelines of scripts.
+// deafness makes connections lose the answers to a number of pipelines of scripts.
 type deafness struct{ pipelines atomic.Int64 }
 
 func (d *deafness) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -94,28 +94,28 @@ func (c *deafConn) Write(p []byte) (int, error) {
 func (c *deafConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.deaf.Load() {
-		_ = c.Close() // the script has run, and nobody hears of it
+		_ = c.Close() // the script has run, and its answer is lost
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-// A claim whose answer is lost may have been made: another one would be one too
-// many. Other acts are tried again.
+// A claim whose answer is lost may have been made, and a second one would claim more tasks. Other calls are
+// repeated.
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	server := testrig.Redis(t)
+	server := testrig.StartRedis(t) // no other test may make it forget the scripts
 	var deaf deafness
 	client := dial(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: deaf.dial})
-	r := &slotRig{Slots: slots.New(client, server.Prefix()), client: client, prefix: server.Prefix()}
+	r := &slotRig{Slots: slots.New(client, ""), client: client}
 	at := ago(time.Hour)
 	members := []slots.Member{member(1, at, 0), member(2, at, 1), member(3, at, 2), member(4, at, 3)}
 	r.arm(t, orders, members...)
-	require.Empty(t, r.claim(t, slots.Claiming{Slot: orders}).Members) // from here on the server knows the scripts
-	require.Empty(t, r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{9}}).Members)
+	require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: orders}).Members) // from here on the server knows the scripts
+	require.Empty(t, r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{9}}).Members)
 
 	deaf.pipelines.Store(1)
-	c := r.Claim(t.Context(), []slots.Claiming{{Slot: orders, Limit: 2, Visibility: time.Hour}})[0]
+	c := r.Claim(t.Context(), []slots.ClaimRequest{{Slot: orders, Limit: 2, Visibility: time.Hour}})[0]
 	require.Error(t, c.Err)
 	require.Empty(t, c.Members)
 	claims, err := r.Prepared(t.Context(), orders, 0, 10)
@@ -123,14 +123,14 @@ func TestAnswerIsLost(t *testing.T) {
 	require.Equal(t, []uint64{1, 2}, idsOf(claims))
 
 	deaf.pipelines.Store(1)
-	got := r.Recover(t.Context(), []slots.Recovering{{Slot: orders, IDs: []uint64{1}}})[0]
+	got := r.Recover(t.Context(), []slots.RecoverRequest{{Slot: orders, IDs: []uint64{1}}})[0]
 	require.Error(t, got.Err)
 	require.Len(t, r.state(t, orders).Prepare, 1)
 
 	deaf.pipelines.Store(1)
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: members[1:2]}}))
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members[1:2]}}))
 	deaf.pipelines.Store(1)
-	r.settle(t, slots.Settling{Slot: orders, Done: []uint64{3}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{3}})
 	deaf.pipelines.Store(1)
 	require.Equal(t, 1, r.arm(t, orders, member(5, at, 0)), "the first try is known to the second")
 	require.Zero(t, deaf.pipelines.Load())

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// Slot is one topic's tasks of one partition: a store queue, a prepare queue, a
-// dead queue and a marker in Redis.
+// Slot is the part of a topic that belongs to one partition. In Redis it has a store queue, a prepare queue, a
+// dead queue and a marker.
 type Slot struct {
 	Topic     string
 	Partition int
 }
 
-// slotKeys is the names of a slot's keys, and its parts as scripts take them.
-// Commands point into it, so that no call spells a name again.
+// slotKeys has the names of a slot's keys and its parts as scripts take them. Commands point into it, so that
+// no call builds a name again.
 type slotKeys struct {
 	store, prepare, dead, marker string
 	partition, topic             string
 }
 
-// newSlotKeys names a slot's keys. The store queue's name is the hash tag of the
-// others, so the four lie on one node of a cluster, in reach of one script; for
-// that the prefix must not have braces.
+// newSlotKeys names a slot's keys. The store queue's name is the hash tag of the others. So all four are on one
+// node of a cluster, and one script can use them. For that the prefix must not contain braces.
 //
-// The names are stored in Redis and known to operators. If you change them, the
-// slots of before are dead weight: drain them first.
+// The names are stored in Redis and known to operators. If you change them, the old slots are no longer used:
+// drain them first.
 func newSlotKeys(prefix string, slot Slot) *slotKeys {
 	partition := strconv.Itoa(slot.Partition)
 	store := prefix + slot.Topic + "_" + partition
@@ -41,7 +40,7 @@ func newSlotKeys(prefix string, slot Slot) *slotKeys {
 	}
 }
 
-// keyring keeps the names of all slots that were asked for.
+// keyring caches the names of all slots.
 type keyring struct {
 	prefix string
 	mu     sync.RWMutex
@@ -62,32 +61,29 @@ func (r *keyring) of(slot Slot) *slotKeys {
 	return keys
 }
 
-// StoreKey is the sorted set of the slot's tasks that wait for their time:
-// "<prefix><topic>_<partition>".
+// StoreKey is the sorted set of the slot's waiting tasks: "<prefix><topic>_<partition>".
 func (s *Slots) StoreKey(slot Slot) string { return s.keys.of(slot).store }
 
 // PrepareKey is the sorted set of the slot's claimed tasks.
 func (s *Slots) PrepareKey(slot Slot) string { return s.keys.of(slot).prepare }
 
-// DeadKey is the sorted set of the slot's dead tasks, by the time of their death
-// in milliseconds.
+// DeadKey is the sorted set of the slot's dead tasks, by the time of death in milliseconds.
 func (s *Slots) DeadKey(slot Slot) string { return s.keys.of(slot).dead }
 
-// MarkerKey is the string by which a slot is known to be complete: Redis lost
-// the slot if it lost that.
+// MarkerKey is the string that marks a slot as complete. If Redis lost the marker, it lost the slot.
 func (s *Slots) MarkerKey(slot Slot) string { return s.keys.of(slot).marker }
 
-// TryWrite writes something that is of no account on the server of a slot.
+// TryWrite writes a key without meaning to the server of a slot.
 func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	return s.client.Set(ctx, s.MarkerKey(slot)+"_tried", "1", time.Minute).Err()
 }
 
-// WakeChannel is where scripts publish that a slot's head became earlier.
-func (s *Slots) WakeChannel() string { return s.wake }
+// WakeChannel is the channel on which scripts publish that a slot's head became earlier.
+func (s *Slots) WakeChannel() string { return s.wakeChannel }
 
-// parseWake reads what the scripts publish: "<partition> <ms> <topic>".
+// parseWake reads a message of the wake channel: "<partition> <ms> <topic>".
 func parseWake(payload string) (slot Slot, at time.Time, ok bool) {
 	first, rest, _ := strings.Cut(payload, " ")
 	second, topic, ok := strings.Cut(rest, " ")

@@ -28,7 +28,7 @@ func TestKeys(t *testing.T) {
 			"shop:order.close:v2-x_8191", "prepare_{shop:order.close:v2-x_8191}", "dead_{shop:order.close:v2-x_8191}", "marker_{shop:order.close:v2-x_8191}", "shop:toc:wake"},
 	} {
 		s := newSlots(t, c.prefix)
-		for range 2 { // spelled, and remembered
+		for range 2 { // built, then cached
 			require.Equal(t, c.store, s.StoreKey(c.slot))
 			require.Equal(t, c.prepare, s.PrepareKey(c.slot))
 			require.Equal(t, c.dead, s.DeadKey(c.slot))

@@ -18,13 +18,13 @@ func (s slotSuite) manySlots(t *testing.T) {
 	at := ago(time.Hour)
 	var (
 		many   []slots.Slot
-		arms   []slots.Arming
-		claims []slots.Claiming
+		arms   []slots.ArmRequest
+		claims []slots.ClaimRequest
 		want   [][]uint64
 	)
 	for i := range n {
 		slot := slots.Slot{Topic: "many" + strconv.Itoa(i%3), Partition: i}
-		arm := slots.Arming{Slot: slot}
+		arm := slots.ArmRequest{Slot: slot}
 		ids := []uint64{}
 		for k := range i % 4 { // some have nothing
 			id := uint64(i*10 + k)
@@ -32,9 +32,9 @@ func (s slotSuite) manySlots(t *testing.T) {
 			ids = append(ids, id)
 		}
 		many, arms, want = append(many, slot), append(arms, arm), append(want, ids)
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 2, Visibility: time.Hour})
 	}
-	require.Equal(t, make([]slots.Armed, n), r.Arm(t.Context(), arms))
+	require.Equal(t, make([]slots.ArmResult, n), r.Arm(t.Context(), arms))
 	for i, d := range depthsOf(t, r.client, r.Slots, many...) {
 		require.Equal(t, depth{Store: int64(i % 4)}, d)
 	}
@@ -54,11 +54,11 @@ func (s slotSuite) manySlots(t *testing.T) {
 		require.Equal(t, depth{Prepared: int64(i % 4)}, d)
 	}
 
-	// Of each slot one task is done, one is dead, one goes back, and the last is recovered.
-	settles, releases, recovers := make([]slots.Settling, n), make([]slots.Releasing, n), make([]slots.Recovering, n)
+	// In each slot one task is done, one is dead, one goes back, and the last is recovered.
+	settles, releases, recovers := make([]slots.SettleRequest, n), make([]slots.ReleaseRequest, n), make([]slots.RecoverRequest, n)
 	for i := range n {
 		settles[i].Slot, releases[i].Slot = many[i], many[i]
-		recovers[i] = slots.Recovering{Slot: many[i], IDs: []uint64{}}
+		recovers[i] = slots.RecoverRequest{Slot: many[i], IDs: []uint64{}}
 		members := arms[i].Members
 		if len(members) > 0 {
 			settles[i].Dead = members[:1]
@@ -92,20 +92,20 @@ func (s slotSuite) manyMembers(t *testing.T) {
 	require.Zero(t, r.arm(t, orders, members...))
 	require.Equal(t, n, r.arm(t, orders, members...))
 
-	c := r.claim(t, slots.Claiming{Slot: orders, Limit: n - 1, Visibility: time.Hour})
+	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: n - 1, Visibility: time.Hour})
 	require.Equal(t, members[:n-1], c.Members)
 	require.Equal(t, members[n-1].At, c.Next)
 	require.Equal(t, members[n-1:], r.claimAll(t, orders))
 	require.Equal(t, n, r.arm(t, orders, members...))
 	require.Equal(t, []depth{{Prepared: n}}, depthsOf(t, r.client, r.Slots, orders))
 
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: members}}))
-	require.Equal(t, members, r.claim(t, slots.Claiming{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members}}))
+	require.Equal(t, members, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
 
-	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.Recovering{Slot: orders, IDs: ids}).Members))
-	r.settle(t, slots.Settling{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
+	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids}).Members))
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
 	require.Equal(t, []depth{{Store: n - 3100, Dead: 1400}}, depthsOf(t, r.client, r.Slots, orders))
-	require.Equal(t, members[3100:], r.claim(t, slots.Claiming{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
+	require.Equal(t, members[3100:], r.claim(t, slots.ClaimRequest{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
 }
 
 func (s slotSuite) nothing(t *testing.T) {
@@ -119,14 +119,14 @@ func (s slotSuite) nothing(t *testing.T) {
 	require.Empty(t, r.Recover(ctx, nil))
 	require.Empty(t, r.Mark(ctx, nil))
 	require.Empty(t, r.Drop(ctx, nil))
-	require.Equal(t, []slots.Armed{{}}, r.Arm(ctx, []slots.Arming{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Settle(ctx, []slots.Settling{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Release(ctx, []slots.Releasing{{Slot: orders}}))
-	require.Equal(t, []slots.Recovered{{}}, r.Recover(ctx, []slots.Recovering{{Slot: orders}}))
+	require.Equal(t, []slots.ArmResult{{}}, r.Arm(ctx, []slots.ArmRequest{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Settle(ctx, []slots.SettleRequest{{Slot: orders}}))
+	require.Equal(t, []error{nil}, r.Release(ctx, []slots.ReleaseRequest{{Slot: orders}}))
+	require.Equal(t, []slots.RecoverResult{{}}, r.Recover(ctx, []slots.RecoverRequest{{Slot: orders}}))
 	require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: map[string]string{}}, r.state(t, orders))
 }
 
-// One slot's keys are no sorted sets. Its neighbours do not notice.
+// The keys of one slot are not sorted sets. The other slots are not affected.
 func (s slotSuite) oneSlotFails(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
@@ -146,17 +146,17 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	}
 
 	members := []slots.Member{member(1, at, 0), member(2, at, 0)}
-	var arms []slots.Arming
-	var claims []slots.Claiming
-	var settles []slots.Settling
-	var releases []slots.Releasing
-	var recovers []slots.Recovering
+	var arms []slots.ArmRequest
+	var claims []slots.ClaimRequest
+	var settles []slots.SettleRequest
+	var releases []slots.ReleaseRequest
+	var recovers []slots.RecoverRequest
 	for _, slot := range many {
-		arms = append(arms, slots.Arming{Slot: slot, Members: members})
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 2, Visibility: time.Hour})
-		settles = append(settles, slots.Settling{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, slots.Releasing{Slot: slot, Members: members})
-		recovers = append(recovers, slots.Recovering{Slot: slot, IDs: []uint64{1, 2}})
+		arms = append(arms, slots.ArmRequest{Slot: slot, Members: members})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 2, Visibility: time.Hour})
+		settles = append(settles, slots.SettleRequest{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, slots.ReleaseRequest{Slot: slot, Members: members})
+		recovers = append(recovers, slots.RecoverRequest{Slot: slot, IDs: []uint64{1, 2}})
 	}
 	errs := func(n int, err func(int) error) []error {
 		list := make([]error, n)
@@ -189,22 +189,22 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	many := []slots.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
 	require.Equal(t, make([]error, 3), r.mark(ctx, many, "complete 7"))
 	for _, slot := range many {
-		require.Equal(t, "complete 7", r.claim(t, slots.Claiming{Slot: slot}).Marker)
+		require.Equal(t, "complete 7", r.claim(t, slots.ClaimRequest{Slot: slot}).Marker)
 		r.arm(t, slot, member(1, at, 0))
 		r.claimAll(t, slot)
 		r.arm(t, slot, member(2, at, 0))
-		r.settle(t, slots.Settling{Slot: slot, Dead: []slots.Member{member(3, at, 0)}})
+		r.settle(t, slots.SettleRequest{Slot: slot, Dead: []slots.Member{member(3, at, 0)}})
 	}
 	kept := r.state(t, many[2])
 
 	require.Equal(t, make([]error, 2), r.Drop(ctx, many[:2]))
 	for _, slot := range many[:2] {
 		require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: kept.Dead}, r.state(t, slot))
-		require.Empty(t, r.claim(t, slots.Claiming{Slot: slot}).Marker)
+		require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: slot}).Marker)
 	}
 	require.Equal(t, kept, r.state(t, many[2]))
 
-	// A marker is changed where it is the one that is known.
+	// A marker is changed only where the expected one is there.
 	for i, c := range []struct {
 		slot  slots.Slot
 		over  string
@@ -212,10 +212,10 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 		after string
 	}{
 		{many[0], "complete 7", false, ""}, {many[2], "complete 6", false, "complete 7"}, {many[2], "complete 7", true, "complete 8"},
-		{many[2], "complete 7", true, "complete 8"}, // asked again, since the answer was lost
+		{many[2], "complete 7", true, "complete 8"}, // repeated, since the answer was lost
 	} {
-		got := r.Mark(ctx, []slots.Marking{{Slot: c.slot, Over: c.over, Value: "complete 8", Lasts: time.Hour}})
-		require.Equal(t, []slots.Marked{{Set: c.set}}, got, i)
+		got := r.Mark(ctx, []slots.MarkRequest{{Slot: c.slot, Expect: c.over, Value: "complete 8", TTL: time.Hour}})
+		require.Equal(t, []slots.MarkResult{{Set: c.set}}, got, i)
 		require.Equal(t, c.after, r.state(t, c.slot).Marker, i)
 	}
 }
@@ -228,16 +228,16 @@ func (s slotSuite) renews(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	require.True(t, r.Mark(ctx, []slots.Marking{{Slot: orders, Value: "ours", Lasts: time.Hour}})[0].Set)
+	require.True(t, r.Mark(ctx, []slots.MarkRequest{{Slot: orders, Value: "ours", TTL: time.Hour}})[0].Set)
 	require.InDelta(t, time.Hour, left(), float64(time.Minute))
-	r.claim(t, slots.Claiming{Slot: orders, Marker: "ours"})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours"})
 	require.LessOrEqual(t, left(), time.Hour, "not asked for")
-	r.claim(t, slots.Claiming{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
 	require.LessOrEqual(t, left(), time.Hour, "it is not theirs")
-	r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
 	require.InDelta(t, 2*time.Hour, left(), float64(time.Minute))
 	require.NoError(t, r.client.Del(ctx, r.MarkerKey(orders)).Err())
-	require.Empty(t, r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
+	require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
 	require.Empty(t, r.state(t, orders).Marker, "what is gone is not brought back")
 
 	require.Zero(t, r.arm(t, orders, member(1, ahead(time.Hour), 0)))
@@ -247,9 +247,9 @@ func (s slotSuite) renews(t *testing.T) {
 		return d
 	}
 	require.NoError(t, r.client.Expire(ctx, r.StoreKey(orders), time.Hour).Err())
-	r.claim(t, slots.Claiming{Slot: orders})
+	r.claim(t, slots.ClaimRequest{Slot: orders})
 	require.LessOrEqual(t, kept(), time.Hour, "not asked for")
-	r.claim(t, slots.Claiming{Slot: orders, Renew: time.Minute})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Renew: time.Minute})
 	require.Greater(t, kept(), 2*time.Hour, "the queue of a slot that has no marker is kept as well")
 }
 
@@ -269,20 +269,20 @@ func (s slotSuite) reloadsScripts(t *testing.T) {
 		r.arm(t, slot, member(1, at, 0), member(2, at, 0))
 	}
 	forget()
-	var claims []slots.Claiming
+	var claims []slots.ClaimRequest
 	for _, slot := range many {
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1, Visibility: time.Hour})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 1, Visibility: time.Hour})
 	}
 	for _, c := range r.Claim(ctx, claims) {
 		require.NoError(t, c.Err)
 		require.Equal(t, []slots.Member{member(1, at, 0)}, c.Members)
 	}
 	forget()
-	r.settle(t, slots.Settling{Slot: many[0], Done: []uint64{1}})
+	r.settle(t, slots.SettleRequest{Slot: many[0], Done: []uint64{1}})
 	forget()
-	require.Equal(t, []error{nil}, r.Release(ctx, []slots.Releasing{{Slot: many[1], Members: []slots.Member{member(1, at, 0)}}}))
+	require.Equal(t, []error{nil}, r.Release(ctx, []slots.ReleaseRequest{{Slot: many[1], Members: []slots.Member{member(1, at, 0)}}}))
 	forget()
-	require.Len(t, r.recover(t, slots.Recovering{Slot: many[2], IDs: []uint64{1}}).Members, 1)
+	require.Len(t, r.recover(t, slots.RecoverRequest{Slot: many[2], IDs: []uint64{1}}).Members, 1)
 }
 
 func (s slotSuite) isCancelled(t *testing.T) {
@@ -294,25 +294,25 @@ func (s slotSuite) isCancelled(t *testing.T) {
 	require.Len(t, r.state(t, orders).Store, 1)
 }
 
-// failsEverywhere makes every call, for two slots where it takes several, and
-// wants this error for each slot; nil: any.
+// failsEverywhere makes every call, for two slots where the call takes several, and expects this error for each
+// slot; nil: any error.
 func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error) {
 	t.Helper()
 	many := []slots.Slot{orders, {Topic: "other", Partition: 1}}
 	members := []slots.Member{member(1, ago(time.Hour), 0)}
 	errs := make(map[string][]error)
 	note := func(call string, err error) { errs[call] = append(errs[call], err) }
-	var arms []slots.Arming
-	var claims []slots.Claiming
-	var settles []slots.Settling
-	var releases []slots.Releasing
-	var recovers []slots.Recovering
+	var arms []slots.ArmRequest
+	var claims []slots.ClaimRequest
+	var settles []slots.SettleRequest
+	var releases []slots.ReleaseRequest
+	var recovers []slots.RecoverRequest
 	for _, slot := range many {
-		arms = append(arms, slots.Arming{Slot: slot, Members: members})
-		claims = append(claims, slots.Claiming{Slot: slot, Limit: 1})
-		settles = append(settles, slots.Settling{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, slots.Releasing{Slot: slot, Members: members})
-		recovers = append(recovers, slots.Recovering{Slot: slot, IDs: []uint64{1}})
+		arms = append(arms, slots.ArmRequest{Slot: slot, Members: members})
+		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 1})
+		settles = append(settles, slots.SettleRequest{Slot: slot, Done: []uint64{1}})
+		releases = append(releases, slots.ReleaseRequest{Slot: slot, Members: members})
+		recovers = append(recovers, slots.RecoverRequest{Slot: slot, IDs: []uint64{1}})
 	}
 	for _, a := range r.Arm(ctx, arms) {
 		note("arm", a.Err)

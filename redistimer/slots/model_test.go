@@ -16,8 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// agreesWithAModel does what comes to mind to a slot, in any order, and compares
-// the slot with what plain memory says after each act.
+// agreesWithAModel calls a slot at random, and compares it with a model in memory after each call.
 func (s slotSuite) agreesWithAModel(t *testing.T) {
 	r := s.open(t)
 	var many atomic.Int64
@@ -38,7 +37,7 @@ func (s slotSuite) agreesWithAModel(t *testing.T) {
 	})
 }
 
-// slotModel is a slot in plain memory. Its claims do not expire.
+// slotModel is a slot in memory. Its claims do not expire.
 type slotModel struct {
 	*rapid.T
 	r       *slotRig
@@ -75,9 +74,9 @@ func (m *slotModel) drawMembers(label string) []slots.Member {
 func (m *slotModel) arm(*rapid.T)    { m.arms(m.r.Arm, true) }
 func (m *slotModel) armNew(*rapid.T) { m.arms(m.r.ArmNew, false) }
 
-func (m *slotModel) arms(arm func(ctx context.Context, list []slots.Arming) []slots.Armed, update bool) {
+func (m *slotModel) arms(arm func(ctx context.Context, list []slots.ArmRequest) []slots.ArmResult, update bool) {
 	members := m.drawMembers("members")
-	got := arm(m.Context(), []slots.Arming{{Slot: m.slot, Members: members}})
+	got := arm(m.Context(), []slots.ArmRequest{{Slot: m.slot, Members: members}})
 	known := 0
 	for _, one := range members {
 		_, claimed := m.claimed[one.JobID]
@@ -90,10 +89,10 @@ func (m *slotModel) arms(arm func(ctx context.Context, list []slots.Arming) []sl
 		}
 		delete(m.dead, one.JobID)
 	}
-	require.Equal(m, []slots.Armed{{Known: known}}, got)
+	require.Equal(m, []slots.ArmResult{{Known: known}}, got)
 }
 
-// due gives what is in the store queue and due, in the order of scores.
+// due returns the due tasks of the store queue in the order of scores.
 func (m *slotModel) due() []slots.Member {
 	var due []slots.Member
 	for _, one := range m.store {
@@ -112,7 +111,7 @@ func (m *slotModel) claim(*rapid.T) {
 	limit := rapid.IntRange(0, 4).Draw(m.T, "limit")
 	want := m.due()
 	want = want[:min(limit, len(want))]
-	got := m.r.claim(m, slots.Claiming{Slot: m.slot, Limit: limit, Visibility: time.Hour})
+	got := m.r.claim(m, slots.ClaimRequest{Slot: m.slot, Limit: limit, Visibility: time.Hour})
 	require.Equal(m, len(want), len(got.Members))
 	for i, one := range want {
 		require.Equal(m, one, got.Members[i])
@@ -130,7 +129,7 @@ func (m *slotModel) claim(*rapid.T) {
 }
 
 func (m *slotModel) settle(*rapid.T) {
-	var s slots.Settling
+	var s slots.SettleRequest
 	s.Slot = m.slot
 	for _, id := range m.drawIDs("settled") {
 		switch one := m.drawMember(id); rapid.IntRange(0, 2).Draw(m.T, "how") {
@@ -153,7 +152,7 @@ func (m *slotModel) settle(*rapid.T) {
 
 func (m *slotModel) release(*rapid.T) {
 	members := m.drawMembers("released")
-	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []slots.Releasing{{Slot: m.slot, Members: members}}))
+	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []slots.ReleaseRequest{{Slot: m.slot, Members: members}}))
 	for _, one := range members {
 		if _, claimed := m.claimed[one.JobID]; claimed {
 			delete(m.claimed, one.JobID)
@@ -165,7 +164,7 @@ func (m *slotModel) release(*rapid.T) {
 func (m *slotModel) recover(*rapid.T) {
 	ids := slices.Concat([]uint64{}, m.drawIDs("recovered"))
 	start := time.Now()
-	got := m.r.recover(m, slots.Recovering{Slot: m.slot, IDs: ids})
+	got := m.r.recover(m, slots.RecoverRequest{Slot: m.slot, IDs: ids})
 	want := []uint64{}
 	for _, id := range ids {
 		if _, claimed := m.claimed[id]; claimed {
@@ -177,7 +176,7 @@ func (m *slotModel) recover(*rapid.T) {
 		require.Equal(m, m.claimed[one.JobID], one.Attempts)
 		require.WithinRange(m, one.At, start.Add(-time.Hour), start.Add(time.Hour))
 		delete(m.claimed, one.JobID)
-		// Out of the way of the model's times, and due at a time that it knows.
+		// Away from the model's times, and due at a time that the model knows.
 		one.At = modelPast
 		m.store[one.JobID] = one
 		m.r.arm(m, m.slot, one)

@@ -10,51 +10,50 @@ import (
 	"time"
 )
 
-// Arming is tasks that are to be in a slot's store queue.
-type Arming struct {
+// ArmRequest lists tasks that are to be in a slot's store queue.
+type ArmRequest struct {
 	Slot    Slot
 	Members []Member
 }
 
-// Armed is how an Arming went.
-type Armed struct {
+// ArmResult is the result of an ArmRequest.
+type ArmResult struct {
 	Known int // members that were in the slot already, stored or claimed
 	Err   error
 }
 
-// Arm puts tasks into the store queues of their slots; for those that are there
-// it brings up to date when they run and how often they have failed. A claimed
-// task is left alone. In a slot that is another store's nothing is armed. A dead one leaves the dead queue. A wake-up is published
-// for each slot whose head became earlier.
-func (s *Slots) Arm(ctx context.Context, list []Arming) []Armed {
+// Arm puts tasks into the store queues of their slots. For tasks that are there it updates their time and
+// attempts. A claimed task does not change. A dead task leaves the dead queue. A slot that belongs to another
+// store is not changed; its error is ErrForeign. Arm publishes a wake-up for each slot whose head became
+// earlier.
+func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armAll)
 }
 
-// ArmNew is Arm that leaves alone what is in the store queue: that was armed after
-// its commit, and is fresher than rows that were read some time ago.
-func (s *Slots) ArmNew(ctx context.Context, list []Arming) []Armed {
+// ArmNew is like Arm, but does not change tasks that are in the store queue. They were armed after their
+// commit, and are newer than rows that were read some time ago.
+func (s *Slots) ArmNew(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armNew)
 }
 
-// ErrForeign is the answer of a slot whose marker names another store.
+// ErrForeign is the error of a slot whose marker names another store.
 var ErrForeign = errors.New("another center has the slot; give each its own redis.prefix")
 
-// Queues that nobody uses are gone after a while: those of a topic that was renamed,
-// say. The dead queue keeps the newest.
+// Unused queues expire, for example those of a topic that was renamed. The dead queue keeps the latest deaths.
 var (
-	queueKept = "86400"  // seconds since its slot was last served
-	deadKept  = "604800" // seconds since the last death
-	mostDead  = "10000"
+	queueTTL = "86400"  // seconds since its slot was last served
+	deadTTL  = "604800" // seconds since the last death
+	maxDead  = "10000"
 )
 
-// tooLong is a member that makes a sorted set a skiplist (zset-max-listpack-value
-// is 64 bytes). No script leaves it there.
-var tooLong = "listpack" + strings.Repeat(" ", 64)
+// longMember is a member that turns a sorted set into a skiplist (zset-max-listpack-value is 64 bytes). No
+// script leaves it in the set.
+var longMember = "listpack" + strings.Repeat(" ", 64)
 
-// How arm.lua takes members that are in the store queue.
+// Modes of arm.lua for members that are in the store queue.
 var armAll, armNew = "all", "new"
 
-func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
+func (s *Slots) arm(ctx context.Context, list []ArmRequest, mode *string) []ArmResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
@@ -65,23 +64,23 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead, &keys.marker)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &tooLong, mode, &store, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &longMember, mode, &store, &queueTTL)
 			runs.members(chunk)
 		}
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Armed, len(list))
+	answers := make([]ArmResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		a := &answers[run.of]
+		a := &answers[run.index]
 		if run.err != nil {
-			a.Err = cmp.Or(a.Err, s.failed("arm", list[run.of].Slot, run.err))
+			a.Err = cmp.Or(a.Err, s.wrapError("arm", list[run.index].Slot, run.err))
 			continue
 		}
 		known, _ := strconv.Atoi(run.reply[0])
 		if known < 0 {
-			a.Err = s.failed("arm", list[run.of].Slot, ErrForeign)
+			a.Err = s.wrapError("arm", list[run.index].Slot, ErrForeign)
 			continue
 		}
 		a.Known += known
@@ -89,34 +88,33 @@ func (s *Slots) arm(ctx context.Context, list []Arming, mode *string) []Armed {
 	return answers
 }
 
-// Claiming is a wish for a slot's due tasks.
-type Claiming struct {
+// ClaimRequest asks one slot for its due tasks.
+type ClaimRequest struct {
 	Slot       Slot
-	Limit      int           // at most so many; 0: only look
-	Ahead      time.Duration // claims tasks as much ahead of their time
-	Visibility time.Duration // how long the claims last, unless settled
-	Marker     string        // the marker that we have set; "": none
-	Renew      time.Duration // for so long it is renewed, if it is there still; 0: it is not
+	Limit      int           // at most so many; 0: only report the slot's state
+	Ahead      time.Duration // claim tasks so long before their time
+	Visibility time.Duration // how long the claims last unless they are settled
+	Marker     string        // the marker that this process has set; "": none
+	Renew      time.Duration // new TTL of that marker; 0: do not renew it
 }
 
-// Claimed is a slot after a Claiming.
-type Claimed struct {
-	Members []Member  // the claims, earliest first; At: when they were to run
-	Next    time.Time // of the head of the store queue; zero: it is empty
-	Claims  int       // how many tasks are claimed now, by anyone, these included
-	Marker  string    // "": there is none, the slot was lost or nobody serves it
+// ClaimResult is the state of a slot after a ClaimRequest.
+type ClaimResult struct {
+	Members []Member  // the claims, earliest first; At: when they are to run
+	Next    time.Time // time of the head of the store queue; zero: it is empty
+	Claims  int       // number of all claimed tasks in the slot, of any process, these included
+	Marker  string    // "": there is none; the slot was lost or has no owner
 	Now     time.Time // Redis's clock, to the microsecond
-	// NewServer: the server does not know these Slots. It was never asked before, or
-	// it was started again or replaced, and may lack what was written last.
+	// NewServer: the server does not know these Slots. It is asked for the first time, or it was restarted or
+	// replaced and may lack the last writes.
 	NewServer bool
-	Err       error // nothing is known, and nothing was claimed that is known of
+	Err       error // the outcome is unknown; claims may still have been made, and will expire
 }
 
-// Claim moves due tasks to the prepare queues of their slots: those whose time is
-// not after Redis's clock + Ahead. Of a slot whose marker names another store
-// nothing is claimed.
-func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
-	runs := newRuns(s.claims.Load(), len(list), 0)
+// Claim moves due tasks to the prepare queues of their slots: tasks whose time is at most Redis's clock +
+// Ahead. In a slot whose marker names another store it claims nothing.
+func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
+	runs := newRuns(s.claimScript.Load(), len(list), 0)
 	store := s.Store()
 	for i := range list {
 		c := &list[i]
@@ -129,9 +127,9 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 			runs.number(c.Ahead.Microseconds())
 			runs.number(c.Visibility.Microseconds())
 			runs.number(maxMillis)
-			runs.texts(&tooLong, &c.Marker, &store)
+			runs.texts(&longMember, &c.Marker, &store)
 			runs.number(c.Renew.Milliseconds())
-			runs.texts(&queueKept)
+			runs.texts(&queueTTL)
 			if left -= limit; left == 0 {
 				break
 			}
@@ -139,13 +137,13 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Claimed, len(list))
+	answers := make([]ClaimResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		c := &answers[run.of]
+		c := &answers[run.index]
 		c.NewServer = c.NewServer || run.isNew
 		if run.err != nil {
-			c.Err = cmp.Or(c.Err, s.failed("claim", list[run.of].Slot, run.err))
+			c.Err = cmp.Or(c.Err, s.wrapError("claim", list[run.index].Slot, run.err))
 			continue
 		}
 		c.Members = appendMembers(c.Members, run.reply[0])
@@ -156,24 +154,24 @@ func (s *Slots) Claim(ctx context.Context, list []Claiming) []Claimed {
 	}
 	for i := range answers {
 		if c := &answers[i]; !c.Now.IsZero() {
-			c.Err = nil // of several runs one was made: what the others would have claimed is there for the next call
+			c.Err = nil // one of several runs succeeded; the next call claims what the others would have claimed
 		}
 	}
 	return answers
 }
 
-// Settling is what became of a slot's tasks.
-type Settling struct {
+// SettleRequest reports the outcomes of a slot's tasks.
+type SettleRequest struct {
 	Slot Slot
-	Done []uint64 // are over
-	Dead []Member // are over, and known as dead; At: time of death
-	Back []Member // are to run again at At, with these Attempts
+	Done []uint64 // finished
+	Dead []Member // finished as dead; At: time of death
+	Back []Member // run again at At, with these Attempts
 }
 
-// Settle ends claims: tasks that are over leave the slot, tasks that are to run
-// again go into the store queue, and out of the dead queue, whether or not they
-// were claimed. A wake-up is published for each slot whose head became earlier.
-func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
+// Settle ends claims. Finished tasks leave the slot. Tasks that are to run again leave the dead queue and go
+// into the store queue. All of this holds whether or not the tasks were claimed. Settle publishes a wake-up for
+// each slot whose head became earlier.
+func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []error {
 	members := 0
 	for i := range list {
 		members += len(list[i].Done) + len(list[i].Dead) + len(list[i].Back)
@@ -184,14 +182,14 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 		rest := list[i]
 		for len(rest.Done)+len(rest.Dead)+len(rest.Back) > 0 {
 			space := perRun
-			done := cut(&rest.Done, &space)
-			dead := cut(&rest.Dead, &space)
-			back := cut(&rest.Back, &space)
+			done := takeFront(&rest.Done, &space)
+			dead := takeFront(&rest.Dead, &space)
+			back := takeFront(&rest.Back, &space)
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
-			runs.texts(&s.wake, &keys.partition, &keys.topic)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic)
 			runs.number(int64(len(done)))
 			runs.number(int64(len(dead)))
-			runs.texts(&queueKept, &deadKept, &mostDead)
+			runs.texts(&queueTTL, &deadTTL, &maxDead)
 			runs.ids(done)
 			for k := range dead {
 				runs.number(millis(dead[k].At))
@@ -204,8 +202,8 @@ func (s *Slots) Settle(ctx context.Context, list []Settling) []error {
 	return s.errors("settle", runs, len(list), func(i int) Slot { return list[i].Slot })
 }
 
-// cut takes from the front of a list what there is space for.
-func cut[T any](list *[]T, space *int) []T {
+// takeFront takes as many elements from the front of a list as there is space for.
+func takeFront[T any](list *[]T, space *int) []T {
 	n := min(len(*list), *space)
 	front := (*list)[:n]
 	*list = (*list)[n:]
@@ -213,16 +211,15 @@ func cut[T any](list *[]T, space *int) []T {
 	return front
 }
 
-// Releasing is claims that are to be given back.
-type Releasing struct {
+// ReleaseRequest lists claims to release.
+type ReleaseRequest struct {
 	Slot    Slot
 	Members []Member
 }
 
-// Release gives claims back: each goes into the store queue with the At and the
-// Attempts given. Those that are claimed no more are left alone. A wake-up is
-// published for each slot whose head became earlier.
-func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
+// Release moves claims back into the store queue, with the given At and Attempts. Tasks that are not claimed
+// any more do not change. Release publishes a wake-up for each slot whose head became earlier.
+func (s *Slots) Release(ctx context.Context, list []ReleaseRequest) []error {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
@@ -232,7 +229,7 @@ func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
 			runs.members(chunk)
 		}
 	}
@@ -240,22 +237,22 @@ func (s *Slots) Release(ctx context.Context, list []Releasing) []error {
 	return s.errors("release", runs, len(list), func(i int) Slot { return list[i].Slot })
 }
 
-// Recovering is claims that are to be rolled back.
-type Recovering struct {
+// RecoverRequest lists claims to roll back.
+type RecoverRequest struct {
 	Slot Slot
 	IDs  []uint64
 }
 
-// Recovered is how a Recovering went.
-type Recovered struct {
+// RecoverResult is the result of a RecoverRequest.
+type RecoverResult struct {
 	Members []Member // as they are in the store queue now
-	Err     error    // what was rolled back all the same is not in Members
+	Err     error    // if set, some claims may have been rolled back that are not in Members
 }
 
-// Recover rolls claims back into the store queue: nobody settled them. Each task is
-// due at once and keeps its attempts. What is not claimed is left alone. A wake-up is
-// published for each slot whose head became earlier.
-func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
+// Recover rolls back claims that were never settled. Each task goes into the store queue, due at once, and
+// keeps its attempts. Tasks that are not claimed do not change. Recover publishes a wake-up for each slot whose
+// head became earlier.
+func (s *Slots) Recover(ctx context.Context, list []RecoverRequest) []RecoverResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].IDs)
@@ -265,18 +262,18 @@ func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 		keys := s.keys.of(list[i].Slot)
 		for chunk := range slices.Chunk(list[i].IDs, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wake, &keys.partition, &keys.topic, &queueKept)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
 			runs.ids(chunk)
 		}
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Recovered, len(list))
+	answers := make([]RecoverResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		r := &answers[run.of]
+		r := &answers[run.index]
 		if run.err != nil {
-			r.Err = cmp.Or(r.Err, s.failed("recover", list[run.of].Slot, run.err))
+			r.Err = cmp.Or(r.Err, s.wrapError("recover", list[run.index].Slot, run.err))
 			continue
 		}
 		r.Members = appendMembers(r.Members, run.reply[0])
@@ -284,8 +281,7 @@ func (s *Slots) Recover(ctx context.Context, list []Recovering) []Recovered {
 	return answers
 }
 
-// Prepared is a page of a slot's claims, the first to expire first; At: when they
-// expire.
+// Prepared returns a page of a slot's claims, the first to expire first. At is the time of expiry.
 func (s *Slots) Prepared(ctx context.Context, slot Slot, offset, limit int) ([]Member, error) {
 	if limit <= 0 {
 		return nil, nil
@@ -294,14 +290,14 @@ func (s *Slots) Prepared(ctx context.Context, slot Slot, offset, limit int) ([]M
 	defer cancel()
 	claims, err := s.client.ZRangeWithScores(ctx, s.PrepareKey(slot), int64(offset), int64(offset+limit-1)).Result()
 	if err != nil {
-		return nil, s.failed("list the claims of", slot, err)
+		return nil, s.wrapError("list the claims of", slot, err)
 	}
 	members := make([]Member, 0, len(claims))
 	for _, c := range claims {
 		text, _ := c.Member.(string)
 		jobID, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			continue // somebody's hand
+			continue // added by hand
 		}
 		m := Member{JobID: jobID}
 		m.At, m.Attempts = splitScore(wholeScore(c.Score))

@@ -9,9 +9,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// A score is milliseconds × 1000 + attempts, so that a retry keeps its count and
-// still never jumps ahead of tasks that are due. Redis holds scores in doubles,
-// which are exact up to 2^53: the year 2255.
+// A score is milliseconds × 1000 + attempts, so that a retry keeps its count and still never overtakes tasks
+// that are due. Redis holds scores as doubles, which are exact up to 2^53: the year 2255.
 const (
 	attemptsPerMilli = 1000
 	maxAttempts      = attemptsPerMilli - 1
@@ -19,14 +18,14 @@ const (
 	maxScore         = maxMillis*attemptsPerMilli + maxAttempts
 )
 
-// Member is a task's place in a slot.
+// Member is a task as a member of a slot's queue.
 type Member struct {
 	JobID    uint64
-	At       time.Time // in milliseconds, UTC; what is finer is rounded up
+	At       time.Time // in milliseconds, UTC; finer times are rounded up
 	Attempts int       // failed runs so far, 0 to 999
 }
 
-// score puts what does not fit to the nearest that does.
+// score returns the score, with out-of-range values replaced by the nearest valid ones.
 func (m *Member) score() int64 {
 	return millis(m.At)*attemptsPerMilli + int64(min(max(m.Attempts, 0), maxAttempts))
 }
@@ -35,8 +34,8 @@ func millis(t time.Time) int64 {
 	return min(max(task.CeilMilli(t).UnixMilli(), 0), maxMillis)
 }
 
-// parseScore reads a score as Redis prints it: "1786100000000003", but also
-// "9e+15", and whatever a hand has set.
+// parseScore reads a score as Redis prints it: "1786100000000003", but also "9e+15", and any number set by
+// hand.
 func parseScore(s string) (at time.Time, attempts int) {
 	score, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -53,7 +52,7 @@ func wholeScore(f float64) int64 {
 	return int64(min(max(f, 0), maxScore))
 }
 
-// parseAt is the time of a score; "" has none.
+// parseAt returns the time of a score, zero for "".
 func parseAt(score string) time.Time {
 	if score == "" {
 		return time.Time{}
@@ -62,7 +61,7 @@ func parseAt(score string) time.Time {
 	return at
 }
 
-// parseTime reads Redis's TIME.
+// parseTime reads the answer of Redis's TIME.
 func parseTime(seconds, micros string) time.Time {
 	s, _ := strconv.ParseInt(seconds, 10, 64)
 	us, _ := strconv.ParseInt(micros, 10, 64)
@@ -74,8 +73,7 @@ func splitScore(score int64) (at time.Time, attempts int) {
 	return time.UnixMilli(score / attemptsPerMilli).UTC(), int(score % attemptsPerMilli)
 }
 
-// appendMembers reads "job_id score job_id score …". A number that is no job_id
-// is left out.
+// appendMembers reads "job_id score job_id score …". It skips a member that is not a job_id.
 func appendMembers(members []Member, list string) []Member {
 	members = slices.Grow(members, (strings.Count(list, " ")+1)/2)
 	for list != "" {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever fits a score comes back from it, also by way of a double.
+// A score keeps the time and the attempts exactly, also as a double.
 func TestScores(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -77,7 +77,7 @@ func TestAppendMembers(t *testing.T) {
 	require.Equal(t, []Member{{1, at, 0}, {2, at, 0}}, appendMembers([]Member{{1, at, 0}}, "2 1786100000123000"))
 }
 
-// Whatever Redis answers is read without a panic, and times are within bounds.
+// Any answer of Redis is read without a panic, and times are within bounds.
 func FuzzAppendMembers(f *testing.F) {
 	for _, list := range []string{"", "7 1786100000123004", "7 9e+15 8 -inf", " ", "7", "x nan 7 1e400 "} {
 		f.Add(list)
@@ -90,7 +90,7 @@ func FuzzAppendMembers(f *testing.F) {
 	})
 }
 
-// A wake-up comes from a channel that anyone may write to.
+// Any client may publish to the wake channel.
 func FuzzParseWake(f *testing.F) {
 	for _, payload := range []string{"", "17 1786100000123 order:close", "1 2 ", "-1 -2 x y", "1  2"} {
 		f.Add(payload)

@@ -17,15 +17,15 @@ import (
 // script is one of the files in lua/.
 type script struct {
 	text, sha string
-	answers   int // length of the list that it returns; its last element is never empty
-	// once: run again it does something else, so it must not be sent a second time
-	// when only the answer to the first was lost.
+	replyLen  int // length of the reply; its last element is never empty
+	// once: a second run does something else, so the script must not be sent again when only the answer was
+	// lost.
 	once bool
 }
 
 func newScript(text string, answers int, once bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), answers: answers, once: once}
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), replyLen: answers, once: once}
 }
 
 var (
@@ -49,14 +49,13 @@ var (
 	markScript    = newScript(markText, 1, false)
 )
 
-// perRun is how many members a run takes at most: Redis does nothing else
-// meanwhile.
+// perRun is the greatest number of members of a run. Redis does nothing else during a run.
 const perRun = 1000
 
-// runs gathers the runs of a script that go out in one pipeline.
+// runs collects the runs of a script that go out in one pipeline.
 //
-// An argument is a pointer to what is sent, because a pointer in an interface
-// costs no allocation; a number is kept in ints for that.
+// An argument is a pointer to the value, because a pointer in an interface costs no allocation. Numbers are
+// kept in ints for that reason.
 type runs struct {
 	script *script
 	list   []run
@@ -64,18 +63,18 @@ type runs struct {
 	ints   []int64
 }
 
-// run is one run of a script, on one slot.
+// run is one run of a script on one slot.
 type run struct {
-	of    int // index in the caller's list of what it is a part of
-	from  int // in runs.args
-	args  []any
-	ended bool
-	isNew bool // the server did not know the script
-	reply []string
-	err   error
+	index    int // in the caller's list of requests
+	argsFrom int // first argument in runs.args
+	args     []any
+	done     bool
+	isNew    bool // the server did not know the script
+	reply    []string
+	err      error
 }
 
-// newRuns expects so many slots and members.
+// newRuns allocates space for a number of slots and members.
 func newRuns(script *script, slots, members int) *runs {
 	n := slots + members/perRun
 	return &runs{
@@ -86,7 +85,7 @@ func newRuns(script *script, slots, members int) *runs {
 	}
 }
 
-// The arguments of a run beside its members, and the numbers among them, at most.
+// The greatest number of a run's arguments besides its members, and of the numbers among them.
 const (
 	maxHead    = 14
 	maxNumbers = 5
@@ -97,9 +96,9 @@ var (
 	keyCounts     = [...]string{1: "1", 2: "2", 3: "3", 4: "4"}
 )
 
-// begin starts a run; what is added from here on are its arguments.
-func (r *runs) begin(of int, keys ...*string) {
-	r.list = append(r.list, run{of: of, from: len(r.args)})
+// begin starts a run. Arguments that are added after it belong to this run.
+func (r *runs) begin(index int, keys ...*string) {
+	r.list = append(r.list, run{index: index, argsFrom: len(r.args)})
 	r.texts(&evalsha, &r.script.sha, &keyCounts[len(keys)])
 	r.texts(keys...)
 }
@@ -121,7 +120,7 @@ func (r *runs) ids(ids []uint64) {
 	}
 }
 
-// members adds score, job_id of each.
+// members adds the score and job_id of each member.
 func (r *runs) members(members []Member) {
 	for i := range members {
 		r.number(members[i].score())
@@ -129,16 +128,15 @@ func (r *runs) members(members []Member) {
 	}
 }
 
-// A script is answered TRYAGAIN while its hash slot is on its way to another
-// node and only some of the keys have arrived: milliseconds, as a rule.
+// While a hash slot moves to another node and only some of the keys have arrived, a script is answered with
+// TRYAGAIN. That usually takes milliseconds.
 const (
 	tryAgainAfter = 5 * time.Millisecond
 	tryAgainFor   = 200 * time.Millisecond
 )
 
-// exec makes all runs in one pipeline. Those that Redis refused to make, and only
-// those, it makes again: with the script's text on a node that does not know the
-// script, after a pause where a hash slot is moving.
+// exec sends all runs in one pipeline. It repeats only runs that Redis rejected: with the script's text on a
+// node that does not know the script, and after a pause where a hash slot is moving.
 func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 	if len(r.list) == 0 {
 		return
@@ -146,15 +144,15 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 	to := len(r.args)
 	for i := len(r.list) - 1; i >= 0; i-- {
 		one := &r.list[i]
-		one.args = r.args[one.from:to:to]
-		to = one.from
+		one.args = r.args[one.argsFrom:to:to]
+		to = one.argsFrom
 	}
 	cmds := make([]*redis.StringSliceCmd, len(r.list))
 	deadline := time.Now().Add(tryAgainFor)
 	for pause := tryAgainAfter; ; pause *= 2 {
 		pipe := client.Pipeline()
 		for i := range r.list {
-			if one := &r.list[i]; !one.ended {
+			if one := &r.list[i]; !one.done {
 				cmds[i] = redis.NewStringSliceCmd(ctx, one.args...)
 				_ = pipe.Process(ctx, r.script.send(cmds[i]))
 			}
@@ -162,7 +160,7 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 		_, err := pipe.Exec(ctx)
 		var unknown, moving bool
 		for i := range r.list {
-			if one := &r.list[i]; !one.ended {
+			if one := &r.list[i]; !one.done {
 				u, m := r.script.read(one, cmds[i], err)
 				unknown, moving = unknown || u, moving || m
 			}
@@ -176,15 +174,15 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 	}
 }
 
-// read takes over how a run's command ended. If it was not run, then because the
-// script is unknown or its hash slot is moving.
+// read records how a run's command ended. It reports whether the run was rejected because the script is unknown
+// or because its hash slot is moving.
 func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unknown, moving bool) {
 	reply, err := cmd.Result()
 	switch {
-	// An answer counts whatever the error: a cluster client whose context ends
-	// while it tries one node again puts that error on the commands of all.
-	case len(reply) == sc.answers && reply[sc.answers-1] != "":
-		one.reply, one.err, one.ended = reply, nil, true
+	// A reply counts whatever the error is: if the context of a cluster client ends while it repeats one
+	// command, the client sets that error on all commands.
+	case len(reply) == sc.replyLen && reply[sc.replyLen-1] != "":
+		one.reply, one.err, one.done = reply, nil, true
 		return false, false
 	case redis.HasErrorPrefix(err, "NOSCRIPT") && one.args[0] == any(&evalsha):
 		one.args[0], one.args[1] = &eval, &sc.text
@@ -192,7 +190,7 @@ func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unkn
 	case redis.IsTryAgainError(err):
 		moving = true
 	default:
-		one.ended = true
+		one.done = true
 	}
 	one.err = cmp.Or(err, pipeErr, errNoAnswer)
 	return unknown, moving
@@ -201,9 +199,9 @@ func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unkn
 // errNoAnswer would be a fault of the client library.
 var errNoAnswer = errors.New("redis gave no answer")
 
-// unrepeatable is a command that the client must send once. It would repeat a
-// pipeline whose connection broke, and one whose first command was answered
-// TRYAGAIN, and each time all of it: what the others had claimed is forgotten.
+// unrepeatable is a command that the client must send only once. The client would repeat a whole pipeline if
+// its connection broke, or if its first command was answered with TRYAGAIN. Then the claims of the other
+// commands would be lost.
 type unrepeatable struct{ *redis.StringSliceCmd }
 
 func (unrepeatable) NoRetry() bool { return true }

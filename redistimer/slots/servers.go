@@ -9,37 +9,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// IsAnswer tells whether the server has said something, if only that it will not.
+// IsAnswer reports whether the server has answered, even if with an error.
 func IsAnswer(err error) bool {
 	_, refused := errors.AsType[redis.Error](err)
 	return err == nil || refused
 }
 
-// IsRefusal tells whether a server has answered that it takes no writes: it is full, its disk is, it is a replica, lacks
-// replicas, or its user may not.
+// IsRefusal reports whether a server has answered that it accepts no writes: it or its disk is full, it is a
+// replica, it lacks replicas, or its user has no permission.
 func IsRefusal(err error) bool {
 	if err == nil || !IsAnswer(err) {
 		return false
 	}
-	said := err.Error() // of a script, in Redis 6, not at its beginning
+	said := err.Error() // Redis 6 does not put the code of a script's error first
 	return slices.ContainsFunc([]string{"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM "}, func(code string) bool { return strings.Contains(said, code) })
 }
 
-// ServerOf names the server of a slot, as far as the client knows: it asks nobody. "" is the only one.
+// ServerOf returns the server of a slot as far as the client knows, without asking Redis. "" is the only
+// server.
 func (s *Slots) ServerOf(slot Slot) (addr string, known bool) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return "", true
 	}
-	master, err := cluster.MasterForKey(over, s.StoreKey(slot))
+	master, err := cluster.MasterForKey(canceled, s.StoreKey(slot))
 	if err != nil {
 		return "", false
 	}
 	return master.Options().Addr, true
 }
 
-// over is a context that has ended: who gets it does not wait.
-var over = func() context.Context {
+// canceled is a context that has ended. A call with it does not wait.
+var canceled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -60,19 +61,19 @@ func (s *Slots) Ping(ctx context.Context, slot Slot) error {
 	return master.Ping(ctx).Err()
 }
 
-// Refresh has the client find out, in the background, which slots are where.
+// Refresh makes the client find out, in the background, which slots are on which server.
 func (s *Slots) Refresh() {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
 	}
 }
 
-// bound limits how long a call may take.
+// bound limits the time of a call.
 func (s *Slots) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.Within == 0 {
+	if s.Timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, s.Within)
+	return context.WithTimeout(ctx, s.Timeout)
 }
 
 func (s *Slots) exec(ctx context.Context, r *runs) {

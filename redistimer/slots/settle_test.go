@@ -17,10 +17,10 @@ func (s slotSuite) settles(t *testing.T) {
 	r.arm(t, orders, member(1, at, 0), member(4, at, 0), member(7, at, 0), member(90, at, 0))
 	require.Len(t, r.claimAll(t, orders), 4)
 	r.arm(t, orders, member(2, at, 0), member(5, at, 0), member(8, at, 0), member(91, at, 0))
-	r.settle(t, slots.Settling{Slot: orders, Dead: []slots.Member{member(9, at, 0), member(92, at, 0)}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Dead: []slots.Member{member(9, at, 0), member(92, at, 0)}})
 	before := r.state(t, orders)
 
-	r.settle(t, slots.Settling{
+	r.settle(t, slots.SettleRequest{
 		Slot: orders,
 		Done: []uint64{1, 2, 3},
 		Dead: []slots.Member{member(4, died, 17), member(5, died.Add(time.Millisecond), 1), member(6, died, 0)},
@@ -40,12 +40,12 @@ func (s slotSuite) releases(t *testing.T) {
 	claims := []slots.Member{member(1, at, 0), member(2, at, 3), member(3, at, 5), member(4, at, 7)}
 	r.arm(t, orders, claims...)
 	require.Equal(t, claims, r.claimAll(t, orders))
-	r.settle(t, slots.Settling{Slot: orders, Done: []uint64{1}, Back: []slots.Member{member(3, ahead(time.Hour), 6)}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{1}, Back: []slots.Member{member(3, ahead(time.Hour), 6)}})
 	want := r.state(t, orders)
 	want.Store["2"] = score(at, 3)
 	delete(want.Prepare, "2")
 
-	answers := r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: claims[:3]}})
+	answers := r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: claims[:3]}})
 	require.Equal(t, []error{nil}, answers)
 	require.Equal(t, want, r.state(t, orders))
 	require.Equal(t, []slots.Member{member(2, at, 3)}, r.claimAll(t, orders))
@@ -60,7 +60,7 @@ func (s slotSuite) recovers(t *testing.T) {
 	want := r.state(t, orders)
 
 	before := r.now(t).Truncate(time.Millisecond)
-	got := r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{1, 3, 4, 5}})
+	got := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{1, 3, 4, 5}})
 	require.Equal(t, []uint64{1, 3}, idsOf(got.Members))
 	for i, attempts := range []int{0, 7} {
 		m := got.Members[i]
@@ -71,7 +71,7 @@ func (s slotSuite) recovers(t *testing.T) {
 		delete(want.Prepare, id)
 	}
 	require.Equal(t, want, r.state(t, orders))
-	require.Equal(t, slots.Recovered{}, r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{}}))
+	require.Equal(t, slots.RecoverResult{}, r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{}}))
 }
 
 func (s slotSuite) boundsTheDead(t *testing.T) {
@@ -81,7 +81,7 @@ func (s slotSuite) boundsTheDead(t *testing.T) {
 	for i := range 12_000 {
 		dead = append(dead, member(uint64(i), first.Add(time.Duration(i)*time.Millisecond), 0))
 	}
-	r.settle(t, slots.Settling{Slot: orders, Dead: dead})
+	r.settle(t, slots.SettleRequest{Slot: orders, Dead: dead})
 	kept := r.state(t, orders).Dead
 	require.Len(t, kept, 10_000)
 	require.NotContains(t, kept, "1999")
@@ -91,8 +91,8 @@ func (s slotSuite) boundsTheDead(t *testing.T) {
 	require.InDelta(t, 7*24*time.Hour, left, float64(time.Minute))
 }
 
-// Whatever puts the first task into a queue gives it an end, and who serves the slot
-// puts that off: a topic that nobody has any more leaves nothing behind for ever.
+// The first task of a queue sets the queue's expiry, and the owner of the slot postpones it. So the queues of a
+// topic without an owner do not stay for ever.
 func (s slotSuite) expires(t *testing.T) {
 	r := s.open(t)
 	at := ago(time.Hour)
@@ -106,18 +106,18 @@ func (s slotSuite) expires(t *testing.T) {
 	check(r.StoreKey(orders))
 	r.claimAll(t, orders)
 	check(r.PrepareKey(orders))
-	r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{1}})
+	r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{1}})
 	check(r.StoreKey(orders))
 	r.claimAll(t, orders)
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: []slots.Member{member(1, at, 0)}}}))
+	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0)}}}))
 	check(r.StoreKey(orders))
 	r.claimAll(t, orders)
-	r.settle(t, slots.Settling{Slot: orders, Back: []slots.Member{member(1, at, 0)}})
+	r.settle(t, slots.SettleRequest{Slot: orders, Back: []slots.Member{member(1, at, 0)}})
 	check(r.StoreKey(orders))
 
 	require.NoError(t, r.client.Expire(t.Context(), r.StoreKey(orders), time.Hour).Err())
 	require.Equal(t, []error{nil}, r.mark(t.Context(), []slots.Slot{orders}, "ours"))
-	r.claim(t, slots.Claiming{Slot: orders, Marker: "ours", Renew: time.Hour})
+	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: time.Hour})
 	check(r.StoreKey(orders))
 }
 
@@ -127,7 +127,7 @@ func (s slotSuite) listsClaims(t *testing.T) {
 	var want []slots.Member
 	for i := range 5 {
 		r.arm(t, orders, member(uint64(100-i), at, i))
-		c := r.claim(t, slots.Claiming{Slot: orders, Limit: 1, Visibility: time.Duration(i+1) * time.Minute})
+		c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 1, Visibility: time.Duration(i+1) * time.Minute})
 		want = append(want, member(uint64(100-i), ceilMilli(c.Now.Add(time.Duration(i+1)*time.Minute)), i))
 	}
 	for _, c := range []struct {

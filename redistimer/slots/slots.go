@@ -1,8 +1,8 @@
-// Package slots is what the redis engine does in Redis: a slot is three sorted sets
-// and a marker, and each act on it is one atomic script in lua/.
+// Package slots has the operations of the redis engine in Redis. A slot is three sorted sets and a marker, and
+// each operation on it is one atomic script in lua/.
 //
-// Ids of tasks with their times come in; what is due goes out as claims, which are
-// settled, released or recovered later. It knows Redis, and no task store.
+// Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles, releases or
+// recovers later. The package knows Redis, but not the task store.
 package slots
 
 import (
@@ -19,84 +19,82 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Slots works on the slots of one Redis: one pipeline for the acts on many slots. A call for many slots answers each of them
-// in its place and with its own error: of a cluster of which one master is down,
-// the others serve.
+// Slots operates on the slots of one Redis. A call takes many slots and sends them in one pipeline. Each slot
+// has a result and an error of its own: if one master of a cluster is down, the slots of the others still work.
 //
-// Redis is an index that may be lost at any time.
-// All methods may be called from many goroutines, also for one slot.
+// Redis is an index that may be lost at any time. All methods may be called concurrently, also for the same
+// slot.
 type Slots struct {
-	client  redis.UniversalClient
-	keys    keyring
-	wake    string
-	Within  time.Duration          // bounds each call; 0: only its context does
-	claims  atomic.Pointer[script] // claim.lua as nobody else sends it: a server that lacks it is new to us
-	StoreID func() string          // "": not known yet
+	client      redis.UniversalClient
+	keys        keyring
+	wakeChannel string
+	Timeout     time.Duration          // bounds each call; 0: only its context does
+	claimScript atomic.Pointer[script] // claim.lua with a comment of our own: a server that lacks it is new to this process
+	StoreID     func() string          // "": not known yet
 }
 
-// New makes the slots of a Redis server, a Sentinel group or a cluster. The
-// prefix stands before each topic in the names of the keys; it must not have
-// braces. The client remains the caller's, to close.
+// New makes the Slots of a Redis server, a Sentinel group or a cluster. The prefix stands before each topic in
+// the names of the keys, and must not contain braces. The caller closes the client.
 func New(client redis.UniversalClient, prefix string) *Slots {
 	s := &Slots{
-		client:  client,
-		keys:    keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
-		wake:    prefix + "toc:wake",
-		StoreID: func() string { return "" },
+		client:      client,
+		keys:        keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
+		wakeChannel: prefix + "toc:wake",
+		StoreID:     func() string { return "" },
 	}
-	s.claims.Store(nameClaims())
+	s.claimScript.Store(newClaimScript())
 	return s
 }
 
-func nameClaims() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
+func newClaimScript() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
 
-// Rename makes every server new to us but the one that is asked now: the server before
-// it may come back, and lack what was written meanwhile.
-func (s *Slots) Rename() {
+// ForgetServers makes every server count as new (see ClaimResult.NewServer), except the one that is asked now.
+// The server before it may come back, and lack what was written meanwhile.
+func (s *Slots) ForgetServers() {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
-	if sc := nameClaims(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
-		s.claims.Store(sc)
+	if sc := newClaimScript(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
+		s.claimScript.Store(sc)
 	}
 }
 
-// UnknownStore is the id of a store that is not known yet: it may be anybody's.
+// UnknownStore is the id of a store whose id is not known yet.
 const UnknownStore = "-"
 
-// Store is the id of our task store, as markers have it.
+// Store is the id of this center's task store, as in markers.
 func (s *Slots) Store() string { return cmp.Or(s.StoreID(), UnknownStore) }
 
-// Marking is a change of a slot's marker.
-type Marking struct {
-	Slot  Slot
-	Over  string // the marker that must be there; "": any but another store's, or none
-	Value string
-	Lasts time.Duration
+// MarkRequest changes a slot's marker.
+type MarkRequest struct {
+	Slot   Slot
+	Expect string // the marker that must be there; "": none, or any of our own store
+	Value  string
+	TTL    time.Duration
 }
 
-// Marked is how a Marking went.
-type Marked struct {
-	Set bool // false: another marker is there, or none that had to be
+// MarkResult is the result of a MarkRequest.
+type MarkResult struct {
+	Set bool // false: the expected marker is not there
 	Err error
 }
 
 // Mark changes the markers of slots.
-func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
+func (s *Slots) Mark(ctx context.Context, list []MarkRequest) []MarkResult {
 	runs := newRuns(markScript, len(list), 0)
 	store := s.Store()
 	for i := range list {
 		m := &list[i]
 		runs.begin(i, &s.keys.of(m.Slot).marker)
-		runs.texts(&m.Over, &store, &m.Value)
-		runs.number(m.Lasts.Milliseconds())
+		runs.texts(&m.Expect, &store, &m.Value)
+		runs.number(m.TTL.Milliseconds())
 	}
 	s.exec(ctx, runs)
 
-	answers := make([]Marked, len(list))
+	answers := make([]MarkResult, len(list))
 	for i := range runs.list {
 		run := &runs.list[i]
-		if a := &answers[run.of]; run.err != nil {
-			a.Err = s.failed("mark", list[run.of].Slot, run.err)
+		if a := &answers[run.index]; run.err != nil {
+			a.Err = s.wrapError("mark", list[run.index].Slot, run.err)
 		} else {
 			a.Set = run.reply[0] == "1"
 		}
@@ -104,7 +102,7 @@ func (s *Slots) Mark(ctx context.Context, list []Marking) []Marked {
 	return answers
 }
 
-// Marker is the marker of a slot; "": it has none.
+// Marker returns the marker of a slot, "" if it has none.
 func (s *Slots) Marker(ctx context.Context, slot Slot) (string, error) {
 	texts, err := s.Markers(ctx, []Slot{slot})
 	if err != nil {
@@ -113,7 +111,7 @@ func (s *Slots) Marker(ctx context.Context, slot Slot) (string, error) {
 	return texts[0], nil
 }
 
-// Markers reads the markers of many slots; "": a slot has none.
+// Markers returns the markers of many slots, "" for a slot without one.
 func (s *Slots) Markers(ctx context.Context, list []Slot) ([]string, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -128,15 +126,15 @@ func (s *Slots) Markers(ctx context.Context, list []Slot) ([]string, error) {
 	for i, cmd := range cmds {
 		text, err := cmd.Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, s.failed("read the marker of", list[i], err)
+			return nil, s.wrapError("read the marker of", list[i], err)
 		}
 		texts[i] = text
 	}
 	return texts, nil
 }
 
-// Drop removes slots, but for their dead queues. The marker goes first, so that a
-// slot that is half dropped is known as lost.
+// Drop removes slots, except their dead queues. The marker goes first, so that a partly dropped slot counts as
+// lost.
 func (s *Slots) Drop(ctx context.Context, slots []Slot) []error {
 	return s.each(ctx, "drop", slots, func(pipe redis.Pipeliner, keys *slotKeys) {
 		pipe.Unlink(ctx, keys.marker)
@@ -162,40 +160,40 @@ func (s *Slots) each(ctx context.Context, act string, slots []Slot, commands fun
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
 			slot := i / perSlot
-			errs[slot] = cmp.Or(errs[slot], s.failed(act, slots[slot], err))
+			errs[slot] = cmp.Or(errs[slot], s.wrapError(act, slots[slot], err))
 		}
 	}
 	return errs
 }
 
-// errors is what went wrong, per element of the caller's list.
+// errors returns the error of each element of the caller's list.
 func (s *Slots) errors(act string, runs *runs, n int, slot func(int) Slot) []error {
 	errs := make([]error, n)
 	for i := range runs.list {
 		if run := &runs.list[i]; run.err != nil {
-			errs[run.of] = cmp.Or(errs[run.of], s.failed(act, slot(run.of), run.err))
+			errs[run.index] = cmp.Or(errs[run.index], s.wrapError(act, slot(run.index), run.err))
 		}
 	}
 	return errs
 }
 
-func (s *Slots) failed(act string, slot Slot, err error) error {
+func (s *Slots) wrapError(act string, slot Slot, err error) error {
 	return fmt.Errorf("%s slot %s: %w", act, s.StoreKey(slot), err)
 }
 
-// Memory is what a server says of its memory.
+// Memory is the memory state of a server.
 type Memory struct {
-	Policy    string // maxmemory-policy; "": the user may not know it
-	Used, Max int64  // bytes; Max 0: no limit, or it may not be known
+	Policy    string // maxmemory-policy; "": the user may not read it
+	Used, Max int64  // bytes; Max 0: no limit, or the user may not read it
 }
 
-// Evicts tells whether a server may throw away what we keep there.
+// Evicts reports whether a server may evict keys of ours.
 func (m Memory) Evicts() bool { return m.Policy != "" && m.Policy != "noeviction" }
 
-// IsFull tells whether a server refuses what needs memory.
+// IsFull reports whether a server refuses commands that need memory.
 func (m Memory) IsFull() bool { return m.Max > 0 && m.Used >= m.Max && !m.Evicts() }
 
-// Memories asks the servers. all: each of them has told all of it.
+// Memories asks all servers. all reports whether each of them gave complete information.
 func (s *Slots) Memories(ctx context.Context) (list []Memory, all bool) {
 	var mu sync.Mutex
 	all = true
@@ -226,16 +224,16 @@ func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, er
 		m.Max, _ = strconv.ParseInt(facts["maxmemory"], 10, 64)
 		return m, true, nil
 	}
-	config, err := server.ConfigGet(ctx, "maxmemory-policy").Result() // some may use this, and not INFO
+	config, err := server.ConfigGet(ctx, "maxmemory-policy").Result() // some users may call this, but not INFO
 	m.Policy = config["maxmemory-policy"]
 	return m, false, err
 }
 
-// Hear calls f for every wake-up of any slot until ctx ends, whose error it
-// returns; at is when the slot's head is due now. It hears them by the server of the slot via, nil: any. f is
-// called by one goroutine and must be quick; so must be begun, which is called whenever it is subscribed, for the
-// first time or again. After a lost connection the client subscribes again by itself; what is published meanwhile is lost.
-func (s *Slots) Hear(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
+// Listen calls f for every wake-up of any slot until ctx ends, and returns ctx's error. at is the time of the
+// slot's new head. It subscribes at the server of the slot via; nil: at any server. It calls begun after each
+// subscription. One goroutine makes all calls, so f and begun must be quick. After a lost connection the client
+// subscribes again by itself; wake-ups in between are lost.
+func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
 	subscribe := s.client.Subscribe
 	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {
 		master, err := cluster.MasterForKey(ctx, s.StoreKey(*via))
@@ -244,11 +242,11 @@ func (s *Slots) Hear(ctx context.Context, via *Slot, f func(slot Slot, at time.T
 		}
 		subscribe = master.Subscribe
 	}
-	sub := subscribe(ctx, s.wake)
+	sub := subscribe(ctx, s.wakeChannel)
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1000))
 	defer func() {
 		_ = sub.Close()
-		for range messages { // until its goroutine is gone
+		for range messages { // until its goroutine has ended
 		}
 	}()
 	for {

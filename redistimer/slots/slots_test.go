@@ -42,38 +42,38 @@ func sharedRedis(t testing.TB) ([]string, string) {
 	return []string{r.Addr()}, r.Prefix()
 }
 
-// exerciseSlots is what slots promise on every kind of Redis.
+// exerciseSlots tests the contract of Slots on every kind of Redis.
 func exerciseSlots(t *testing.T, place slotPlace) {
 	s := slotSuite{place}
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)
 	}{
-		// slots_arming_test.go
-		{"arming again brings up to date", s.armsAgain},
+		// arming_test.go
+		{"arming again updates", s.armsAgain},
 		{"a claimed task is not armed", s.armsNoClaimed},
-		{"arming what is new leaves the rest alone", s.armsNew},
-		{"another store's slot is left alone", s.leavesStrangersAlone},
+		{"ArmNew does not change stored tasks", s.armsNew},
+		{"a slot of another store is not changed", s.leavesForeignSlotsAlone},
 		{"what is armed is not dead", s.armsTheDead},
-		// slots_claim_test.go
+		// claim_test.go
 		{"armed, claimed, settled", s.roundTrip},
 		{"scores are exact", s.scoresAreExact},
 		{"every 64-bit id is kept", s.keepsEveryID},
 		{"tasks are claimed in order", s.claimsInOrder},
 		{"only what is due is claimed", s.claimsTheDue},
-		{"a look claims nothing", s.looks},
+		{"a limit of 0 claims nothing", s.looks},
 		{"two claimers never get the same task", s.claimsOnce},
-		{"what is no job_id is thrown out", s.throwsOutStrangers},
-		// slots_settle_test.go
-		{"settling speaks of tasks, not of claims", s.settles},
-		{"a release gives back what is still claimed", s.releases},
+		{"members that are not job_ids are removed", s.removesInvalidMembers},
+		// settle_test.go
+		{"settling works without a claim", s.settles},
+		{"a release moves back what is still claimed", s.releases},
 		{"claims are recovered untouched", s.recovers},
 		{"the dead are bounded", s.boundsTheDead},
-		{"queues that nobody uses expire", s.expires},
+		{"unused queues expire", s.expires},
 		{"claims are listed in pages", s.listsClaims},
-		// slots_wake_test.go
+		// wake_test.go
 		{"an earlier head is a wake-up", s.wakes},
-		// slots_many_test.go
+		// many_test.go
 		{"many slots in one call", s.manySlots},
 		{"more members than a run takes", s.manyMembers},
 		{"nothing to do", s.nothing},
@@ -82,20 +82,19 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"a marker is renewed by its owner", s.renews},
 		{"scripts that Redis forgot", s.reloadsScripts},
 		{"a call whose context is over", s.isCancelled},
-		// slots_model_test.go
+		// model_test.go
 		{"a slot agrees with a model", s.agreesWithAModel},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t) })
 	}
 }
 
-// slotPlace gives a test a Redis: addresses, of which several are a cluster, and
-// a prefix that no other test on it has.
+// slotPlace gives a test a Redis: addresses, of which several are a cluster, and a prefix of its own.
 type slotPlace func(t testing.TB) (addrs []string, prefix string)
 
 type slotSuite struct{ place slotPlace }
 
-// slotRig is the slots of one test and a client of its own beside them.
+// slotRig is the Slots of one test and a client of its own.
 type slotRig struct {
 	*slots.Slots
 	client redis.UniversalClient
@@ -114,7 +113,7 @@ func openSlots(t testing.TB, place slotPlace) *slotRig {
 }
 
 func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
-	options.ReadTimeout = time.Minute // a slow machine is no fault
+	options.ReadTimeout = time.Minute // a slow machine is not a fault
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
@@ -123,15 +122,15 @@ func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
 // orders is the slot of tests that need only one.
 var orders = slots.Slot{Topic: "order:close", Partition: 17}
 
-// tester is what a test and a rapid check have in common.
+// tester is the common part of a test and a rapid check.
 type tester interface {
 	require.TestingT
 	Helper()
 	Context() context.Context
 }
 
-// state is all that Redis has of a slot. Scores are spelled out, since floats
-// would compare equal to what is printed otherwise.
+// state is everything that Redis has of a slot. Scores are texts, since floats would compare equal that are
+// printed differently.
 type state struct {
 	Store, Prepare, Dead map[string]string
 	Marker               string
@@ -162,51 +161,51 @@ func (r *slotRig) queue(t tester, key string) map[string]string {
 	return queue
 }
 
-// score is a score as it is documented, spelled out.
+// score is the documented form of a score.
 func score(at time.Time, attempts int) string {
 	return fmt.Sprintf("%d%03d", at.UnixMilli(), attempts)
 }
 
 func (r *slotRig) arm(t tester, slot slots.Slot, members ...slots.Member) int {
 	t.Helper()
-	answers := r.Arm(t.Context(), []slots.Arming{{Slot: slot, Members: members}})
+	answers := r.Arm(t.Context(), []slots.ArmRequest{{Slot: slot, Members: members}})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0].Known
 }
 
-func (r *slotRig) claim(t tester, c slots.Claiming) slots.Claimed {
+func (r *slotRig) claim(t tester, c slots.ClaimRequest) slots.ClaimResult {
 	t.Helper()
-	answers := r.Claim(t.Context(), []slots.Claiming{c})
+	answers := r.Claim(t.Context(), []slots.ClaimRequest{c})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
 }
 
-// claimAll claims what is due for an hour, at most 1000.
+// claimAll claims the due tasks for an hour, at most 1000.
 func (r *slotRig) claimAll(t tester, slot slots.Slot) []slots.Member {
 	t.Helper()
-	return r.claim(t, slots.Claiming{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
+	return r.claim(t, slots.ClaimRequest{Slot: slot, Limit: 1000, Visibility: time.Hour}).Members
 }
 
-func (r *slotRig) settle(t tester, s slots.Settling) {
+func (r *slotRig) settle(t tester, s slots.SettleRequest) {
 	t.Helper()
-	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.Settling{s}))
+	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.SettleRequest{s}))
 }
 
-func (r *slotRig) recover(t tester, what slots.Recovering) slots.Recovered {
+func (r *slotRig) recover(t tester, what slots.RecoverRequest) slots.RecoverResult {
 	t.Helper()
-	answers := r.Recover(t.Context(), []slots.Recovering{what})
+	answers := r.Recover(t.Context(), []slots.RecoverRequest{what})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
 }
 
-// mark sets markers that last.
+// mark sets markers with a long TTL.
 func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []error {
-	var list []slots.Marking
+	var list []slots.MarkRequest
 	for _, slot := range many {
-		list = append(list, slots.Marking{Slot: slot, Value: value, Lasts: time.Hour})
+		list = append(list, slots.MarkRequest{Slot: slot, Value: value, TTL: time.Hour})
 	}
 	errs := make([]error, len(many))
 	for i, m := range r.Mark(ctx, list) {
@@ -220,7 +219,7 @@ func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []e
 // now is Redis's clock.
 func (r *slotRig) now(t tester) time.Time {
 	t.Helper()
-	return r.claim(t, slots.Claiming{Slot: orders}).Now
+	return r.claim(t, slots.ClaimRequest{Slot: orders}).Now
 }
 
 // masters calls f for every server.
@@ -233,8 +232,7 @@ func (r *slotRig) masters(t testing.TB, f func(ctx context.Context, client *redi
 	require.NoError(t, f(t.Context(), r.client.(*redis.Client)))
 }
 
-// ago and ahead are whole milliseconds, hours from now, so that a test's own time
-// does not matter.
+// ago and ahead are whole milliseconds, and hours from now, so that the run time of a test does not matter.
 func ago(d time.Duration) time.Time   { return time.Now().Add(-d).UTC().Truncate(time.Millisecond) }
 func ahead(d time.Duration) time.Time { return ago(-d) }
 

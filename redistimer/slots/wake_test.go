@@ -19,20 +19,20 @@ type wakeUp struct {
 	at   time.Time
 }
 
-// listener hears wake-ups. Probes go a way of their own: some may come late.
+// listener receives wake-ups. Probes are kept apart: some may come late.
 type listener struct {
-	heard  chan wakeUp
-	sent   int          // probes
-	probed atomic.Int64 // the last probe that was heard
+	received chan wakeUp
+	sent     int          // probes
+	probed   atomic.Int64 // the last probe that was received
 }
 
-// listen hears all wake-ups from here on, until the test ends.
+// listen receives all wake-ups from now on, until the test ends.
 func (r *slotRig) listen(t testing.TB) *listener {
 	t.Helper()
-	l := &listener{heard: make(chan wakeUp, 1000)}
+	l := &listener{received: make(chan wakeUp, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Hear(ctx, nil, l.hear, func() {}) }()
+	go func() { ended <- r.Listen(ctx, nil, l.hear, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
@@ -46,16 +46,16 @@ func (l *listener) hear(slot slots.Slot, at time.Time) {
 		l.probed.Store(int64(slot.Partition))
 		return
 	}
-	l.heard <- wakeUp{slot, at}
+	l.received <- wakeUp{slot, at}
 }
 
-// awaitListener sends probes until one of them is heard.
+// awaitListener sends probes until one of them is received.
 func (r *slotRig) awaitListener(t testing.TB, l *listener) {
 	t.Helper()
 	first := l.sent + 1
 	require.Eventually(t, func() bool {
 		l.sent++
-		_ = r.client.Publish(t.Context(), r.WakeChannel(), strconv.Itoa(l.sent)+" 1 probe").Err() // the server may be on its way up
+		_ = r.client.Publish(t.Context(), r.WakeChannel(), strconv.Itoa(l.sent)+" 1 probe").Err() // the server may still be starting
 		return l.probed.Load() >= int64(first)
 	}, time.Minute, 10*time.Millisecond)
 }
@@ -66,7 +66,7 @@ func (s slotSuite) wakes(t *testing.T) {
 	tomorrow := ahead(24 * time.Hour)
 	at := func(minutes int) time.Time { return tomorrow.Add(time.Duration(minutes) * time.Minute) }
 
-	// Each act says whether it wakes; what is heard of the slot must be just that.
+	// Each call says whether it publishes a wake-up, and exactly these must arrive.
 	var want []wakeUp
 	act := func(wakes bool, head time.Time, do func()) {
 		t.Helper()
@@ -76,17 +76,17 @@ func (s slotSuite) wakes(t *testing.T) {
 		}
 	}
 	armNew := func(m slots.Member) {
-		require.NoError(t, r.ArmNew(t.Context(), []slots.Arming{{Slot: orders, Members: []slots.Member{m}}})[0].Err)
+		require.NoError(t, r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{m}}})[0].Err)
 	}
 	release := func(m slots.Member) {
-		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.Releasing{{Slot: orders, Members: []slots.Member{m}}}))
+		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{m}}}))
 	}
 	claim := func() {
 		t.Helper()
-		require.Len(t, r.claim(t, slots.Claiming{Slot: orders, Limit: 1, Ahead: 48 * time.Hour, Visibility: time.Hour}).Members, 1)
+		require.Len(t, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 1, Ahead: 48 * time.Hour, Visibility: time.Hour}).Members, 1)
 	}
 	back := func(m slots.Member) {
-		r.settle(t, slots.Settling{Slot: orders, Back: []slots.Member{m}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Back: []slots.Member{m}})
 	}
 
 	act(true, at(50), func() { r.arm(t, orders, member(1, at(60), 1), member(2, at(50), 0)) })
@@ -103,25 +103,25 @@ func (s slotSuite) wakes(t *testing.T) {
 	act(true, at(47), func() { release(member(6, at(47), 1)) })
 	act(false, at(48), func() { claim() })
 	act(false, at(48), func() { release(member(6, at(90), 1)) })
-	act(false, at(48), func() { release(member(6, at(1), 1)) }) // is no claim any more
+	act(false, at(48), func() { release(member(6, at(1), 1)) }) // not a claim any more
 	act(false, at(49), func() { claim() })                      // 5
 	act(false, at(49), func() { back(member(5, at(49), 1)) })
 	act(true, at(46), func() { back(member(5, at(46), 1)) })
 	act(false, at(46), func() {
-		r.settle(t, slots.Settling{Slot: orders, Done: []uint64{5}, Back: []slots.Member{member(7, at(46), 0)}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{5}, Back: []slots.Member{member(7, at(46), 0)}})
 	})
 	act(false, at(46), func() {
-		r.settle(t, slots.Settling{Slot: orders, Done: []uint64{1}, Dead: []slots.Member{member(3, at(0), 0)}})
+		r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{1}, Dead: []slots.Member{member(3, at(0), 0)}})
 	})
 	act(false, at(49), func() { claim() }) // 7
-	recovered := r.recover(t, slots.Recovering{Slot: orders, IDs: []uint64{7}}).Members
+	recovered := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{7}}).Members
 	require.Len(t, recovered, 1)
 	want = append(want, wakeUp{orders, recovered[0].At})
 	act(true, time.UnixMilli(0).UTC(), func() { r.arm(t, orders, member(8, time.Time{}, 0)) })
 
 	for _, w := range want {
 		select {
-		case got := <-l.heard:
+		case got := <-l.received:
 			require.Equal(t, w, got)
 		case <-time.After(time.Minute):
 			t.Fatalf("no wake-up %v", w)
@@ -129,7 +129,7 @@ func (s slotSuite) wakes(t *testing.T) {
 	}
 }
 
-// Listening outlives the server; what cannot be read is not passed on.
+// Listening survives a restart of the server. A message that cannot be parsed is dropped.
 func TestWakesAgain(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
@@ -140,19 +140,19 @@ func TestWakesAgain(t *testing.T) {
 	}
 	at := ahead(time.Hour)
 	r.arm(t, orders, member(1, at, 0))
-	require.Equal(t, wakeUp{orders, at}, <-l.heard)
+	require.Equal(t, wakeUp{orders, at}, <-l.received)
 
 	server.Kill()
 	server.Start()
 	r.awaitListener(t, l)
 	r.arm(t, orders, member(2, at.Add(-time.Minute), 0))
-	require.Equal(t, wakeUp{orders, at.Add(-time.Minute)}, <-l.heard)
+	require.Equal(t, wakeUp{orders, at.Add(-time.Minute)}, <-l.received)
 }
 
 func TestWakesOfAClosedClient(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: testrig.Redis(t).Addr()})
 	require.NoError(t, client.Close())
-	err := slots.New(client, "").Hear(t.Context(), nil, func(slots.Slot, time.Time) {}, func() {})
+	err := slots.New(client, "").Listen(t.Context(), nil, func(slots.Slot, time.Time) {}, func() {})
 	require.ErrorIs(t, err, redis.ErrClosed)
 }

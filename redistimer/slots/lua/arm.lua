@@ -3,16 +3,16 @@
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue, 4 marker
 -- ARGV     1 wake-up channel, 2 partition, 3 topic; 4 a member too long for a listpack
 --          5 "all": members that are stored already get the new score; "new": they keep theirs
---          6 id of our store, 7 how many seconds a queue that is not used is kept
+--          6 id of our store, 7 seconds after which an unused queue expires
 --          8… score, job_id of each member
--- Returns  {known}: how many were in the store or the prepare queue before; {-1}: the slot is another store's, nothing
---          was done
+-- Returns  {known}: the number of members that were in the store or the prepare queue before; {-1}: the slot belongs
+--          to another store, and was not changed
 --
--- A claimed task is left alone: who claimed it will settle it. Atomic, because a claim between the look at the prepare
--- queue and the ZADD would leave the id in both queues, to run twice; and because the head must be compared with the
--- one that this very call replaced, or the wake-up would be lost.
+-- A claimed task does not change: the process that claimed it will settle it. The script is atomic for two reasons. A
+-- claim between reading the prepare queue and the ZADD would leave the id in both queues, and the task would run twice.
+-- And the head must be compared with the one that this call replaced, or a wake-up would be lost.
 --
--- Redis begins a sorted set as a listpack, in which each ZADD searches from the front. A new store queue is to grow: the
+-- Redis begins a sorted set as a listpack, in which each ZADD searches from the front. A new store queue will grow: the
 -- long member makes it a skiplist from the start.
 
 local call = redis.call
@@ -59,7 +59,7 @@ else
   call('ZREM', store, ARGV[4])
   call('EXPIRE', store, ARGV[7])
 end
-call('ZREM', dead, unpack(ids)) -- not before ZADD: a full Redis refuses a script's first write, and none after it
+call('ZREM', dead, unpack(ids)) -- after ZADD: a full Redis refuses only the first write of a script
 first = math.floor(first / 1000)
 if not before or first < math.floor(before / 1000) then
   call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', first) .. ' ' .. ARGV[3])

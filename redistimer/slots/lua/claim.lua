@@ -1,22 +1,22 @@
--- claim moves a slot's due tasks from the store queue to the prepare queue (phase one), earliest first, and tells what
--- there is to wait for.
+-- claim moves a slot's due tasks from the store queue to the prepare queue (phase one), earliest first, and returns the
+-- state of the slot.
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 marker
--- ARGV     1 at most so many, 0 to only look; 2 how much ahead of its time a task may be, 3 how long the claims last,
---          both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a listpack
---          6 our marker, "": we have none; 7 id of our store; 8 for how many milliseconds it and the queues are renewed, 0: not now
---          9 how many seconds a queue that is not used is kept
--- Returns  {"job_id score …", score of the next in the store queue, how many are in the prepare queue, marker,
---          seconds, microseconds}; "" where there is none. The scores of the claimed are those they had in the store
---          queue, the time is Redis's own.
+-- ARGV     1 greatest number of tasks to claim, 0: none; 2 how long before its time a task is claimed, 3 how long the
+--          claims last, both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a
+--          listpack; 6 our marker, "": none; 7 id of our store; 8 new TTL of the marker in milliseconds, 0: do not
+--          renew it and the queues; 9 seconds after which an unused queue expires
+-- Returns  {"job_id score …", score of the next task in the store queue, size of the prepare queue, marker, seconds,
+--          microseconds}; "" where there is none. The claimed tasks have their scores in the store queue. The time is
+--          Redis's own.
 --
--- Atomic, because two claimers must never get the same id, and an id must never be in neither queue. What is no job_id
--- (somebody's hand) is thrown out: nobody could ever settle it. Of a slot whose marker names another store nothing is
--- claimed. A marker that is not ours is not renewed.
+-- The script is atomic, because two claimers must never get the same id, and an id must never be in neither queue. A
+-- member that is not a job_id (added by hand) is removed: it could never be settled. In a slot whose marker names
+-- another store nothing is claimed. Only our own marker is renewed.
 --
--- This runs more often than all other scripts together, and Redis does nothing else meanwhile: what is rare (attempts,
--- a hand's scores) is kept out of the loop's way. Redis keeps a small sorted set as a listpack, in which each ZADD
--- searches from the front; many tasks go into a skiplist at once, which the long member makes of it.
+-- This script runs more often than all others together, and Redis does nothing else meanwhile. So rare cases (attempts,
+-- scores set by hand) are kept out of the loop. Redis keeps a small sorted set as a listpack, in which each ZADD searches
+-- from the front. For many tasks the long member turns it into a skiplist first.
 
 local call, find, format = redis.call, string.find, string.format
 local store, prepare = KEYS[1], KEYS[2]
@@ -53,7 +53,7 @@ if limit > 0 then
       local score = fresh
       if due[i + 1] % 1000 ~= 0 then
         local attempts = math.fmod(due[i + 1] + 0, 1000) -- not tonumber: miniredis's cannot read 2e+15
-        if attempts >= 0 then -- else a hand's: negative, or not a number
+        if attempts >= 0 then -- otherwise set by hand: negative, or not a number
           score = format('%.0f', expiry + attempts)
         end
       end

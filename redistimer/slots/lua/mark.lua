@@ -1,11 +1,12 @@
--- mark sets the marker of a slot, for a while: who serves the slot, and up to which time it is complete.
+-- mark sets the marker of a slot with a TTL: the process that serves the slot, and the time up to which it is complete.
 --
 -- KEYS     1 marker
--- ARGV     1 the marker that must be there now; "": any but another store's, or none
---          2 id of our store, 3 new marker, 4 how long it lasts, in milliseconds
--- Returns  {"1"}, or {"0"}: another marker is there, and stays
+-- ARGV     1 the marker that must be there now; "": none, or any of our store
+--          2 id of our store, 3 new marker, 4 its TTL in milliseconds
+-- Returns  {"1"}, or {"0"}: the expected marker is not there, and nothing was changed
 --
--- Atomic, because a slot that is lost or taken over between the look and the change must not look complete.
+-- The script is atomic, because a slot that is lost or taken over between the check and the change must not look
+-- complete.
 
 local marker = redis.call('GET', KEYS[1]) or ''
 if ARGV[1] ~= '' then

@@ -1,14 +1,14 @@
--- recover rolls claims back: nobody settled them, so each goes from the prepare queue to the store queue, untouched but
--- for its time: it is due at once.
+-- recover rolls back claims that were never settled: each task goes from the prepare queue to the store queue, due at
+-- once and otherwise unchanged.
 --
 -- KEYS     1 store queue, 2 prepare queue
--- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many seconds a queue that is not used is kept
+-- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 seconds after which an unused queue expires
 --          5… job_id of each claim
 -- Returns  {"job_id score …" as they are in the store queue now, "end"}
 --
--- How often a task has failed is what its row says. A claim is no run, so none is counted here. Atomic, because a claim
--- that is settled between the look and the move would come to life again, and because an id must never be in neither
--- queue. What is no job_id (somebody's hand) is thrown out.
+-- The row of a task has the number of its failures. A claim is not a run, so none is counted here. The script is atomic,
+-- because a claim that is settled between the check and the move would be restored, and because an id must never be in
+-- neither queue. A member that is not a job_id (added by hand) is removed.
 
 local call = redis.call
 local store, prepare = KEYS[1], KEYS[2]
@@ -28,7 +28,7 @@ for i, claimed in ipairs(scores) do
   if claimed and string.find(id, '^%d+$') then
     local attempts = math.fmod(claimed + 0, 1000)
     if not (attempts >= 0) then
-      attempts = 0 -- a hand's score: negative, or not a number
+      attempts = 0 -- set by hand: negative, or not a number
     end
     local score = string.format('%.0f', now * 1000 + attempts)
     members[n + 1], members[n + 2] = score, id

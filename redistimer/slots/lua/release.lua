@@ -1,12 +1,12 @@
--- release gives claims back untouched: the tasks did not run, so their attempts stay, and whoever claims next has them.
+-- release moves claims back unchanged: the tasks did not run, so their attempts stay, and they can be claimed again.
 --
 -- KEYS     1 store queue, 2 prepare queue
--- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many seconds a queue that is not used is kept
+-- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 seconds after which an unused queue expires
 --          5… score for the store queue, job_id of each claim
--- Returns  {given}: how many were given back
+-- Returns  {released}: how many were moved back
 --
--- Only what is still in the prepare queue goes back: the rest was settled or recovered meanwhile, and would come to
--- life again. Atomic for just that, and because an id must never be in neither queue.
+-- Only members of the prepare queue are moved: the others were settled or recovered meanwhile, and must not be restored.
+-- The script is atomic for that reason, and because an id must never be in neither queue.
 
 local store, prepare = KEYS[1], KEYS[2]
 

@@ -1,16 +1,16 @@
--- settle ends claims (phase two): it takes tasks that are over out of the slot, the dead of them into the dead queue,
--- and puts those that are to run again back into the store queue.
+-- settle ends claims (phase two). Finished tasks leave the slot, and the dead of them go into the dead queue. Tasks that
+-- are to run again go back into the store queue.
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
--- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 how many are done, 5 how many are dead
---          6 how many seconds a queue that is not used is kept, 7 and the dead queue; 8 how many dead it keeps
+-- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 number of tasks that are done, 5 number that are dead
+--          6 seconds after which an unused queue expires, 7 for the dead queue; 8 greatest size of the dead queue
 --          9… job_id of each that is done; then time of death in ms, job_id of each that is dead;
 --          then score, job_id of each to run again
 -- Returns  {1}
 --
--- It holds for tasks that are in neither queue, or in the store queue, just as well: who settles speaks of the task,
--- not of the claim. Atomic, because a task between the queues would be lost if its slot's owner stopped there, and
--- because the head must be compared with the one that this very call replaced, or the wake-up would be lost.
+-- It works in the same way for tasks that are in neither queue or in the store queue: the outcome belongs to the task,
+-- not to the claim. The script is atomic, because a task between the queues would be lost if its slot's owner stopped
+-- there, and because the head must be compared with the one that this call replaced, or a wake-up would be lost.
 
 local store, prepare, dead = KEYS[1], KEYS[2], KEYS[3]
 
@@ -19,7 +19,7 @@ local function head()
   return first[2] and math.floor(first[2] / 1000) -- not tonumber: miniredis's cannot read 2e+15
 end
 
--- ids gives the job_ids of pairs in ARGV.
+-- ids returns the job_ids of pairs in ARGV.
 local function ids(first, last)
   local list = {}
   for i = first + 1, last, 2 do

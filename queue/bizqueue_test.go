@@ -13,115 +13,115 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-func TestCloseLaneGivesBackWhatHasNotStarted(t *testing.T) {
+func TestRemoveTypeReleasesWhatHasNotStarted(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, ahead))
 		require.Len(t, r.checks(), 1)
 		r.read(r.order(2, time.Hour), r.order(3, 0), r.mail(5, 0))
-		running := r.one(r.lane)
+		running := r.one(r.orders)
 		r.read(r.order(4, 0))
-		r.LeaveBehind(orders, 0, task.Key{})
+		r.SetResume(orders, 0, task.Key{})
 
-		r.CloseLane(orders)
+		r.RemoveType(orders)
 		for _, id := range []uint64{1, 2, 4} {
-			require.Equal(t, []string{"given back"}, r.receipts(id))
+			require.Equal(t, []string{"released"}, r.receiptsOf(id))
 		}
-		require.Empty(t, r.receipts(3), "running tasks go on")
-		require.Empty(t, r.receipts(5), "other lanes do not notice")
-		_, err := r.lane.Take(t.Context(), 1)
+		require.Empty(t, r.receiptsOf(3), "running tasks go on")
+		require.Empty(t, r.receiptsOf(5), "other types are not affected")
+		_, err := r.orders.Take(t.Context(), 1)
 		require.ErrorIs(t, err, queue.ErrClosed)
 		_, behind := r.refill()
 		require.False(t, behind)
 		require.Equal(t, []uint64{5}, r.ids(r.mails))
 		r.processed(running)
-		require.Equal(t, []string{"settled"}, r.receipts(3))
-		r.CloseLane(orders)
-		r.CloseLane(99)
+		require.Equal(t, []string{"acked"}, r.receiptsOf(3))
+		r.RemoveType(orders)
+		r.RemoveType(99)
 	})
 }
 
-func TestCloseLaneEndsAllItsWorkers(t *testing.T) {
+func TestRemoveTypeEndsAllItsWorkers(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		var workers sync.WaitGroup
 		for range 10 {
 			workers.Go(func() {
-				if _, err := r.lane.Take(t.Context(), 1); err != queue.ErrClosed {
+				if _, err := r.orders.Take(t.Context(), 1); err != queue.ErrClosed {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait()
-		r.CloseLane(orders)
+		r.RemoveType(orders)
 		workers.Wait()
 	})
 }
 
-// A worker of the old lane that comes back from a long run must not take from
-// the new one: it has the old processor.
-func TestALaneThatWasSetAnewHasNewWorkers(t *testing.T) {
+// A worker of the removed type that comes back from a long run must not take from the new queue: it has the old
+// processor.
+func TestATypeThatIsAddedAgainHasNewWorkers(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
-		old := r.lane
+		old := r.orders
 		r.read(r.order(1, 0))
 		running := r.one(old)
-		r.CloseLane(orders)
-		lane := r.SetLane(orders)
+		r.RemoveType(orders)
+		consumer := r.AddType(orders)
 		require.Empty(t, r.read(r.order(1, 0), r.order(2, 0)))
 
 		r.processed(running)
 		_, err := old.Take(t.Context(), 1)
 		require.ErrorIs(t, err, queue.ErrClosed)
-		require.Equal(t, []uint64{2}, r.ids(lane), "1 was running when it was read")
+		require.Equal(t, []uint64{2}, r.ids(consumer), "1 was running when it was read")
 	})
 }
 
-func TestARunOfAClosedLaneIsTriedAgainInTheNewOne(t *testing.T) {
+func TestARunOfARemovedTypeIsRetriedWhenTheTypeIsAddedAgain(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		e := r.one(r.lane)
-		r.CloseLane(orders)
-		lane := r.SetLane(orders)
+		e := r.one(r.orders)
+		r.RemoveType(orders)
+		consumer := r.AddType(orders)
 		r.Done(e, e.Task, true)
-		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(orders))
-		require.Equal(t, []uint64{1}, r.ids(lane))
+		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(orders))
+		require.Equal(t, []uint64{1}, r.ids(consumer))
 	})
 }
 
-func TestSetLaneGivesTheOpenLane(t *testing.T) {
+func TestAddTypeReturnsTheConsumerThatIsThere(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		require.Equal(t, []uint64{1}, r.ids(r.SetLane(orders)))
+		require.Equal(t, []uint64{1}, r.ids(r.AddType(orders)))
 	})
 }
 
-func TestDropPartitionsGivesItsTasksBack(t *testing.T) {
+func TestDropPartitionsReleasesItsTasks(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, ahead))
 		require.Len(t, r.checks(), 1)
 		r.read(r.order(13, 0))
-		running := r.one(r.lane)
+		running := r.one(r.orders)
 		r.read(r.order(5, time.Hour), r.order(9, 0), r.mail(17, 0), r.order(2, 0), r.mail(3, time.Hour))
-		r.LeaveBehind(orders, 1, task.Key{})
+		r.SetResume(orders, 1, task.Key{})
 
 		r.lose(1)
 		for _, id := range []uint64{1, 5, 9, 17} {
-			require.Equal(t, []string{"given back"}, r.receipts(id))
+			require.Equal(t, []string{"released"}, r.receiptsOf(id))
 		}
 		_, behind := r.refill()
 		require.False(t, behind)
-		require.Equal(t, queue.LaneStats{Depth: 1, Running: 1}, r.Stats(orders))
-		require.Equal(t, queue.LaneStats{Depth: 1}, r.Stats(mails))
-		require.Equal(t, []uint64{2}, r.ids(r.lane))
+		require.Equal(t, queue.Stats{Depth: 1, Running: 1}, r.Stats(orders))
+		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(mails))
+		require.Equal(t, []uint64{2}, r.ids(r.orders))
 		r.processed(running)
-		require.Equal(t, []string{"settled"}, r.receipts(13))
+		require.Equal(t, []string{"acked"}, r.receiptsOf(13))
 	})
 }
 
 func TestClose(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		running := r.one(r.lane)
+		running := r.one(r.orders)
 		var workers sync.WaitGroup
-		for _, l := range []queue.Lane{r.lane, r.mails} {
+		for _, l := range []queue.Consumer{r.orders, r.mails} {
 			for range 5 {
 				workers.Go(func() {
 					if _, err := l.Take(t.Context(), 1); err != queue.ErrClosed {
@@ -138,21 +138,21 @@ func TestClose(t *testing.T) {
 
 		r.Close()
 		workers.Wait()
-		require.Equal(t, []string{"given back"}, r.receipts(2))
-		require.Equal(t, []string{"given back"}, r.receipts(4))
+		require.Equal(t, []string{"released"}, r.receiptsOf(2))
+		require.Equal(t, []string{"released"}, r.receiptsOf(4))
 
-		// Nothing is taken in any more.
+		// Nothing is accepted any more.
 		r.read(r.order(5, 0))
-		require.Equal(t, []string{"given back"}, r.receipts(5))
-		_, err := r.SetLane(77).Take(t.Context(), 1)
+		require.Equal(t, []string{"released"}, r.receiptsOf(5))
+		_, err := r.AddType(77).Take(t.Context(), 1)
 		require.ErrorIs(t, err, queue.ErrClosed)
-		h.Release()
-		require.Equal(t, []string{"given back"}, r.receipts(3))
+		h.Restore()
+		require.Equal(t, []string{"released"}, r.receiptsOf(3))
 		_, behind := r.refill()
 		require.False(t, behind)
 		require.False(t, r.WaitRoom(t.Context(), orders, time.Hour))
 
-		// A run that goes on is the last to leave, and is not tried again from here.
+		// A task that still runs is the last to leave, and is not retried from this queue.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.WaitIdle(ctx), context.DeadlineExceeded)
@@ -167,14 +167,14 @@ func TestClose(t *testing.T) {
 		synctest.Wait()
 		r.Done(running, running.Task, true)
 		waiters.Wait()
-		require.Equal(t, []string{"settled"}, r.receipts(1))
+		require.Equal(t, []string{"acked"}, r.receiptsOf(1))
 		r.Close()
 	})
 }
 
 func TestWaitIdleWaitsForHolds(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
-		for _, end := range []func(*queue.Hold){(*queue.Hold).Release, (*queue.Hold).Gone} {
+		for _, end := range []func(*queue.Hold){(*queue.Hold).Restore, (*queue.Hold).Remove} {
 			h := r.hold(1)
 			idle := make(chan error, 1)
 			go func() { idle <- r.WaitIdle(t.Context()) }()

@@ -1,0 +1,328 @@
+package queue
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// ErrClosed is returned by Take when the business type was removed or the queue was closed.
+var ErrClosed = errors.New("the queue of this business type is closed")
+
+// bizQueue holds the tasks of one business type.
+type bizQueue struct {
+	bizType  uint64
+	capacity int
+	waiting  earliestHeap // read before their time, by runAt
+	latest   latestHeap   // the same entries, the latest first
+	ready    earliestHeap // start as soon as they are due
+	checking int
+	running  int
+
+	resume map[int]task.Key // by partition: where to resume reading, because tasks did not fit
+	room   chan struct{}    // closed when there is room again; nil if no caller waits
+
+	leader       chan struct{} // one token: its holder waits for the next due task
+	leaderSignal signal        // wakes the leader
+	closed       bool
+}
+
+func (b *bizQueue) size() int { return len(b.waiting) + len(b.ready) + b.checking + b.running }
+
+func (b *bizQueue) full() bool { return b.size() >= b.capacity }
+
+// hasRoom demands some slack, so that a full queue is refilled in batches and not row by row.
+func (b *bizQueue) hasRoom() bool { return b.size() <= b.capacity-max(1, b.capacity/4) }
+
+// wouldDisplace reports whether a task with this key would displace the latest waiting one.
+func (b *bizQueue) wouldDisplace(k task.Key, now time.Time) bool {
+	if len(b.latest) == 0 {
+		return false
+	}
+	latest := b.latest[0].runAt
+	return now.Before(latest) && k.ActionTime.Before(latest)
+}
+
+func (b *bizQueue) pushWaiting(e *Entry) {
+	heap.Push(&b.waiting, e)
+	heap.Push(&b.latest, e)
+}
+
+func (b *bizQueue) removeWaiting(e *Entry) {
+	heap.Remove(&b.waiting, e.index)
+	heap.Remove(&b.latest, e.latestIndex)
+}
+
+func (b *bizQueue) pushReady(e *Entry) { heap.Push(&b.ready, e) }
+
+func (b *bizQueue) removeReady(e *Entry) { heap.Remove(&b.ready, e.index) }
+
+// setResumeAfter records that a task stays in the store. A claimed task stays with its engine instead.
+func (b *bizQueue) setResumeAfter(it *Item) {
+	if !it.Claimed {
+		b.setResume(it.Partition, task.KeyOf(&it.Task))
+	}
+}
+
+func (b *bizQueue) setResume(partition int, k task.Key) {
+	if have, ok := b.resume[partition]; !ok || k.Before(have) {
+		b.resume[partition] = k
+	}
+}
+
+// Consumer is the queue of one business type as its workers see it. After RemoveType it stays closed, even if
+// the business type is added again.
+type Consumer struct {
+	queue    *Queue
+	bizQueue *bizQueue
+}
+
+// AddType adds the queue of a business type, or returns the one that is there.
+func (q *Queue) AddType(bizType uint64) Consumer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b := q.bizQueues[bizType]; b != nil || q.closed {
+		return Consumer{q, b}
+	}
+	b := &bizQueue{
+		bizType:      bizType,
+		capacity:     q.cfg.Capacity,
+		resume:       make(map[int]task.Key),
+		leader:       make(chan struct{}, 1),
+		leaderSignal: newSignal(),
+	}
+	b.leader <- struct{}{}
+	q.bizQueues[bizType] = b
+	return Consumer{q, b}
+}
+
+// Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown type.
+func (q *Queue) Capacity(bizType uint64) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+		return b.capacity
+	}
+	return 0
+}
+
+// RemoveType closes the queue of a business type: tasks that have not started are released, and its workers
+// end. Running tasks go on and stay in the Queue.
+func (q *Queue) RemoveType(bizType uint64) {
+	q.mu.Lock()
+	var back released
+	if b := q.bizQueues[bizType]; b != nil {
+		back = q.closeBizQueue(b)
+		delete(q.bizQueues, bizType)
+	}
+	q.mu.Unlock()
+	back.notify()
+}
+
+func (q *Queue) closeBizQueue(b *bizQueue) (back released) {
+	for _, e := range q.entries {
+		if e.bizQueue == b && (e.state == waiting || e.state == ready || e.state == checking) {
+			back = append(back, e)
+		}
+	}
+	for _, e := range back {
+		q.remove(e)
+	}
+	b.closed = true
+	b.resume = make(map[int]task.Key)
+	if b.room != nil {
+		close(b.room)
+		b.room = nil
+	}
+	b.leaderSignal.set()
+	return back
+}
+
+// Take waits until a task is due and takes it, with up to max−1 others that are due as well. The tasks are
+// running until Done. Take returns ErrClosed when the business type was removed, or ctx's error.
+//
+// One worker of a business type, the leader, waits for the next due time. The others wait to become leader. So
+// a due task wakes one worker, not all of them.
+func (c Consumer) Take(ctx context.Context, max int) ([]*Entry, error) {
+	b := c.bizQueue
+	if b == nil {
+		return nil, ErrClosed
+	}
+	select {
+	case <-b.leader:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { b.leader <- struct{}{} }()
+	for {
+		taken, lost, wait, err := c.queue.take(b, max)
+		lost.notify()
+		if len(taken) > 0 || err != nil {
+			return taken, err
+		}
+		if err := b.leaderSignal.wait(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// minPartitionRun is the number of tasks of one partition after which a batch may end at the partition's last
+// task.
+const minPartitionRun = 16
+
+// maxRereads limits how many stale rows are sent to be read again at once. A business type with a long backlog
+// thus reads again what it is about to run, and not the whole backlog over and over. More rows follow when
+// these return, or after a pause.
+const maxRereads = 256
+
+// take takes the tasks that are due now. If there is none it returns the time until the next one (−1: the queue
+// is empty). lost are tasks of partitions that this node has lost, or has lost and taken again, since they were
+// read.
+func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait time.Duration, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b.closed {
+		return nil, nil, 0, ErrClosed
+	}
+	now := q.cfg.Now()
+	run := 0 // tasks of one partition in a row
+	for stale := 0; len(b.ready) > 0 && len(taken) < max; {
+		e := b.ready[0]
+		if n := len(taken); n > 0 && e.Partition != taken[n-1].Partition {
+			if run >= minPartitionRun && n >= max/4 {
+				break // tasks of one partition share tables when their outcomes are recorded
+			}
+			run = 0
+		}
+		run++
+		if e.runAt.After(now) {
+			if len(taken) == 0 {
+				return nil, lost, e.runAt.Sub(now), nil
+			}
+			break
+		}
+		if q.cfg.Term(e.Partition) != e.term {
+			q.remove(e)
+			lost = append(lost, e)
+			continue
+		}
+		b.removeReady(e)
+		if now.Sub(e.readAt) > q.cfg.StaleAfter {
+			e.state = waiting // NextChecks returns it at once
+			q.enqueue(e)
+			if stale++; stale == maxRereads {
+				// Their database may hang. The next tasks may be of another one.
+				return taken, lost, 4 * q.cfg.CheckAhead, nil
+			}
+			continue
+		}
+		e.state, e.startedAt = running, now
+		b.running++
+		taken = append(taken, e)
+	}
+	return taken, lost, -1, nil
+}
+
+// WaitRoom waits until the queue of a business type has room, for at most the given time. It reports whether
+// there is room.
+func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Duration) bool {
+	q.mu.Lock()
+	b := q.bizQueues[bizType]
+	if b == nil || b.closed {
+		q.mu.Unlock()
+		return false
+	}
+	if b.hasRoom() {
+		q.mu.Unlock()
+		return true
+	}
+	if b.room == nil {
+		b.room = make(chan struct{})
+	}
+	room := b.room
+	q.mu.Unlock()
+
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-room:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// SetResume records that a partition has tasks of the business type that were not offered, from the given key
+// on.
+func (q *Queue) SetResume(bizType uint64, partition int, from task.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+		b.setResume(partition, from)
+		q.refillSignal.set()
+	}
+}
+
+// ClearResume forgets the resume points of a partition, because it is about to be read from the start. The
+// business types in except keep theirs.
+func (q *Queue) ClearResume(partition int, except []uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+next:
+	for id, b := range q.bizQueues {
+		for _, x := range except {
+			if x == id {
+				continue next
+			}
+		}
+		delete(b.resume, partition)
+	}
+}
+
+// Refill is the place from which to resume reading a partition for a business type.
+type Refill struct {
+	BizType   uint64
+	Partition int
+	From      task.Key
+}
+
+// NextRefill waits until a business type with a resume point has room, or until the rows there are earlier than
+// a task in its full queue. It returns the earliest resume point.
+func (q *Queue) NextRefill(ctx context.Context) (Refill, error) {
+	for {
+		if r, ok := q.nextRefill(); ok {
+			return r, nil
+		}
+		if err := q.refillSignal.wait(ctx, -1); err != nil {
+			return Refill{}, err
+		}
+	}
+}
+
+func (q *Queue) nextRefill() (Refill, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.cfg.Now()
+	for id, b := range q.bizQueues {
+		if len(b.resume) == 0 || b.closed {
+			continue
+		}
+		best := Refill{BizType: id, Partition: -1}
+		for p, k := range b.resume {
+			if best.Partition < 0 || k.Before(best.From) || (k == best.From && p < best.Partition) {
+				best.Partition, best.From = p, k
+			}
+		}
+		if !b.hasRoom() && !b.wouldDisplace(best.From, now) {
+			continue
+		}
+		delete(b.resume, best.Partition)
+		q.refillSignal.set() // there may be more, for another reader
+		return best, true
+	}
+	return Refill{}, false
+}

@@ -1,0 +1,319 @@
+package redistimer
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/redistimer/slots"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// BizType is a business type of mode redis.
+type BizType struct {
+	task.BizType
+	Topic      string        // in the names of its slots
+	Horizon    time.Duration // tasks due within it are armed; 0: all tasks
+	Visibility time.Duration // a claim that is not settled within it is rolled back
+}
+
+// bizTimer is the timer of one business type: its slots by partition.
+type bizTimer struct {
+	*BizType // in force; replaced, never changed, so it may be copied and used without the lock
+	slots    []slotState
+	servers  int // number of servers that have slots of the type
+	inflight int // claimed and not settled tasks
+
+	closed bool // the type left redis mode: its claims end, then its slots are dropped
+}
+
+// slotState is what this node knows about a slot.
+type slotState struct {
+	slot          slots.Slot
+	server        *server       // that has the slot, as far as known
+	group         *group        // of its server and type
+	guard         bool          // it is polled for all slots of its partition at its server
+	inRound       bool          // a round polls it: recovery must not mistake the claims of that round for orphans
+	term          uint64        // of the partition when the slot became ours; 0: it is not ours
+	head          time.Time     // when the first task is due, as far as known; zero: empty
+	announcedHead time.Time     // the earliest head announced since the last poll, which the answer may not include
+	lastPoll      time.Time     // when Redis was last asked
+	pollNow       bool          // poll it in the next round, even if it is quiet
+	skew          time.Duration // how far Redis's clock is behind ours; a task is due by the clock of its owner
+
+	// covered is the time up to which all rows are in Redis; zero: unknown.
+	covered         time.Time
+	repairReason    string                  // why the slot must be filled from the store; "": it need not
+	orphansBefore   time.Time               // claims before then that are not inflight are to be rolled back; zero: there are none
+	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
+	inflight        map[uint64]inflightTask // claimed by this node, not settled
+	inflightClaims  int                     // the number of claims in inflight
+
+	marker        string    // the marker that this node has set; "": none
+	markerRenewed time.Time // when the marker was set or last renewed
+	answered      bool      // Redis has answered since the slot became ours
+	foreign       bool      // it has the marker of another store; the scan engine serves our tasks
+	displacedHead time.Time // the head before an earlier task came; zero once it was seen again
+	vanishedHead  time.Time // when the head was due that is missing in Redis; zero: none
+
+	unarmed          bool      // some tasks were never armed since the last fill, so the marker overstates coverage
+	unreachableSince time.Time // since when Redis does not answer for it; zero: it answers
+	fallback         bool      // it has been unreachable for so long that the scan engine serves it
+}
+
+// isServed reports whether this engine serves the slot.
+func (s *slotState) isServed() bool { return !s.fallback && !s.foreign }
+
+func (s *slotState) isOwned() bool { return s.term != 0 }
+
+const (
+	// quietFrom is the least time until the head of a quiet slot is due.
+	quietFrom = 10 * time.Second
+	// quietRenew is the interval at which the queues of a quiet slot are renewed, if they have tasks.
+	quietRenew = time.Hour
+)
+
+// isQuiet reports whether the slot has nothing to do for a while. A quiet slot is not polled and has no marker.
+// A wake-up announces a new head, and the guard of its partition shows whether Redis has lost it.
+func (s *slotState) isQuiet(now time.Time) bool {
+	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() && (s.head.IsZero() || s.head.Sub(now) > quietFrom)
+}
+
+// inflightTask counts this node's claims of one task. There is a second claim if the first is being settled, or
+// if Redis has lost the first.
+type inflightTask struct {
+	claims   int // known to this node
+	settling int // of those, being settled
+	// rearmed: the task was armed during the claim, and Redis may have ignored that because of the claim.
+	rearmed bool
+}
+
+// setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the
+// answer. A slow answer has wide bounds, so it is not mistaken for a clock that is behind.
+func (s *slotState) setSkew(least, most time.Duration) {
+	s.skew = max(least, min(s.skew, most)).Round(time.Millisecond)
+}
+
+func newBizTimer(b BizType, partitions int) *bizTimer {
+	bt := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
+	for p := range bt.slots {
+		bt.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
+	}
+	return bt
+}
+
+// forever is later than any task.
+var forever = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// armUntil is the horizon within which a submit arms its tasks.
+func (b *BizType) armUntil(now time.Time) time.Time {
+	if b.Horizon == 0 {
+		return forever
+	}
+	return now.Add(b.Horizon)
+}
+
+// margin is the distance between the horizon of submits and that of fills. It covers clock skew and commit
+// time, so that a fill always finds a task that was just beyond the horizon of its submit.
+func (b *BizType) margin() time.Duration { return min(b.Horizon/4, time.Minute) }
+
+// coverUntil is the time up to which slots are filled from the store.
+func (b *BizType) coverUntil(now time.Time) time.Time { return b.armUntil(now).Add(-b.margin()) }
+
+// step is how far the horizon may move before a slot is filled again.
+func (b *BizType) step() time.Duration { return min(b.Horizon/4, 5*time.Minute) }
+
+// SetTypes replaces the business types of mode redis. A removed type's claims end, its slots are emptied in the
+// background, and the scan engine finds its rows. The slots of a new type are filled from the store.
+func (t *Timer) SetTypes(types []BizType) {
+	t.mu.Lock()
+	old := t.bizTimers
+	t.bizTimers = make(map[uint64]*bizTimer, len(types))
+	for _, b := range types {
+		bt := old[b.ID]
+		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (bt == nil || bt.Topic != b.Topic) {
+			bt = c
+			bt.resetTerms()
+			delete(t.closing, b.ID)
+		}
+		if bt == nil || bt.Topic != b.Topic {
+			bt = newBizTimer(b, t.cfg.Layout.Partitions)
+		}
+		bt.setPolicy(b, t.cfg.Now())
+		t.bizTimers[b.ID] = bt
+	}
+	if len(types) > 0 {
+		select {
+		case <-t.hasTypes:
+		default:
+			close(t.hasTypes)
+		}
+	}
+	for id, bt := range old {
+		if t.bizTimers[id] != bt {
+			bt.closed = true
+			t.closing[id] = bt
+			t.background.Go(func() { t.dropType(bt) })
+		}
+	}
+	t.topics = make(map[string]*bizTimer, len(t.bizTimers))
+	for _, bt := range t.bizTimers {
+		t.topics[bt.Topic] = bt
+	}
+	t.place(t.cfg.Now())
+	t.mu.Unlock()
+	t.takeOver()
+}
+
+// setPolicy changes the settings of the type. Its claims stay.
+func (bt *bizTimer) setPolicy(b BizType, now time.Time) {
+	bt.BizType, bt.closed = &b, false
+	for p := range bt.slots {
+		// A shorter horizon takes effect at once.
+		if s := &bt.slots[p]; s.covered.After(b.coverUntil(now)) {
+			s.covered = b.coverUntil(now)
+		}
+	}
+}
+
+// resetTerms makes takeOver treat all slots as new. Their claims stay.
+func (bt *bizTimer) resetTerms() {
+	for p := range bt.slots {
+		bt.slots[p].term = 0
+	}
+}
+
+// dropType empties the slots of a removed type once its claims have ended.
+func (t *Timer) dropType(bt *bizTimer) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		t.mu.Lock()
+		if !bt.closed { // the type was added again
+			t.mu.Unlock()
+			return
+		}
+		if bt.inflight == 0 || t.stopping {
+			break
+		}
+		t.mu.Unlock()
+		time.Sleep(wait)
+	}
+	var slots []slots.Slot
+	for p := range bt.slots {
+		if bt.slots[p].isOwned() && !bt.slots[p].foreign {
+			slots = append(slots, bt.slots[p].slot)
+		}
+	}
+	b := bt.BizType
+	if t.closing[b.ID] == bt {
+		delete(t.closing, b.ID)
+	}
+	for p := range bt.slots {
+		t.releaseSlot(&bt.slots[p])
+	}
+	stopping := t.stopping
+	t.mu.Unlock()
+	if stopping {
+		return // the next owner of the slots finds out
+	}
+	slots, err := t.dropSlots(slots)
+	signal(t.fallbacks)
+	if err == nil {
+		return
+	}
+	t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied yet", "biz_type", b.Name, "slots", len(slots), "error", err)
+	for try := 0; err != nil && try < dropTries && !t.isWanted(b); try++ {
+		time.Sleep(dropPause)
+		slots, err = t.dropSlots(slots)
+	}
+}
+
+// dropTries bounds how often dropType tries again, after a pause each, to empty slots. The slots that stay are
+// not trusted later, and Redis expires them.
+const (
+	dropTries = 300
+	dropPause = time.Second
+)
+
+// dropSlots empties slots, and returns those that failed.
+func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for i, e := range t.slots.Drop(ctx, slots) {
+		if e != nil {
+			left, err = append(left, slots[i]), e
+		}
+	}
+	return left, err
+}
+
+// isWanted reports whether the slots of a type need not be dropped any more: the type was added again, or this
+// process stops.
+func (t *Timer) isWanted(b *BizType) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bt := t.bizTimers[b.ID]
+	return t.stopping || bt != nil && bt.Topic == b.Topic
+}
+
+// Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a
+// partition now.
+func (t *Timer) Serves(bizType uint64, partition int) bool {
+	_, serves := t.Until(bizType, partition)
+	return serves
+}
+
+// Until implements dispatch.Engine. Tasks that are due by until are armed.
+func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bt := t.bizTimers[bizType]
+	if bt == nil || !bt.slots[partition].isServed() {
+		return time.Time{}, false
+	}
+	return bt.armUntil(t.cfg.Now()), true
+}
+
+// Watch returns a channel that receives when this engine stops serving some tasks. All calls return the same
+// channel.
+func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
+
+// takeOver starts a new term for partitions that this node has taken, and releases the slots of those that it
+// lost.
+func (t *Timer) takeOver() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	terms := make([]uint64, t.cfg.Layout.Partitions)
+	for p := range terms {
+		terms[p] = t.cfg.Ownership.Term(p)
+	}
+	for _, bt := range t.bizTimers {
+		for p := range bt.slots {
+			s := &bt.slots[p]
+			switch term := terms[p]; {
+			case term != 0 && s.term != term:
+				t.releaseSlot(s)
+				s.term, s.head, s.lastPoll = term, time.Time{}, time.Time{}
+				s.markLost()
+				t.markOrphans(s)
+			case term == 0:
+				t.releaseSlot(s)
+				if s.repairReason != "" || s.unarmed {
+					s.marker, s.covered, s.repairReason = "", time.Time{}, "" // must not be handed over as complete
+				}
+			default:
+				continue
+			}
+			s.group.planAgain()
+		}
+	}
+	signal(t.replan)
+	signal(t.repairNeeded)
+}
+
+// releaseSlot resets a slot that this node does not own any more. Whether it is reachable is now known only to
+// its new owner. The lock is held.
+func (t *Timer) releaseSlot(s *slotState) {
+	if s.fallback {
+		t.fallbackSlots--
+	}
+	s.term, s.unreachableSince, s.fallback, s.answered, s.foreign, s.displacedHead, s.vanishedHead = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// query runs a SELECT of columns and appends its rows to into.
+func (s *Store) query(ctx context.Context, database int, text string, args []any, into []task.Task) ([]task.Task, error) {
+	err := s.each(ctx, database, text, args, func(r *row) { into = append(into, r.task()) })
+	return into, err
+}
+
+// each runs a SELECT of columns and gives its rows to f, which must not keep them. Rows
+// are decoded by hand: this is the way of every due task.
+func (s *Store) each(ctx context.Context, database int, text string, args []any, f func(*row)) error {
+	var r row
+	return s.scan(ctx, database, text, args, func(rows *sql.Rows) error {
+		if err := r.scan(rows); err != nil {
+			return err
+		}
+		f(&r)
+		return nil
+	})
+}
+
+// scan runs a SELECT on GORM's connection pool and calls f at each of its rows.
+func (s *Store) scan(ctx context.Context, database int, text string, args []any, f func(*sql.Rows) error) error {
+	rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// What one statement reads at most: tables of a UNION ALL, and ids (SQLite's
+// limit is 500 members and 32,766 parameters).
+const (
+	maxMembers = 256
+	maxIDs     = 10_000
+)
+
+// scanShards runs SELECTs over the shards of a database from first until end, so many of
+// them in a statement, and calls f at each row. member adds the SELECTs of a shard.
+func (s *Store) scanShards(ctx context.Context, first, end, most int, member func(u *union, shard int), f func(*sql.Rows) error) error {
+	for database := s.layout.Database(first); first < end; first += most {
+		var u union
+		for shard := first; shard < min(first+most, end); shard++ {
+			member(&u, shard)
+		}
+		bound, cancel := s.bound(ctx)
+		err := s.scan(bound, database, u.text.String(), u.args, f)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAround reads tables, so many at a time. If one of these is locked, missing or broken, those beside it are read in
+// smaller parts, down to one; its error comes in the end. Another error comes at once.
+func readAround[T any](s *Store, tables []T, most int, read func(tables []T) error) (broken error) {
+	for part := range slices.Chunk(tables, most) {
+		err := read(part)
+		if s.isOfTable(err) && len(part) > 1 {
+			err = readAround(s, part, (len(part)+splitParts-1)/splitParts, read)
+		}
+		if err != nil && !s.isOfTable(err) {
+			return err
+		}
+		broken = cmp.Or(broken, err)
+	}
+	return broken
+}
+
+// union is a UNION ALL of SELECTs.
+type union struct {
+	text strings.Builder
+	args []any
+}
+
+func (u *union) add(member string, args ...any) {
+	if u.text.Len() > 0 {
+		u.text.WriteString(" UNION ALL ")
+	}
+	u.text.WriteString(member)
+	u.args = append(u.args, args...)
+}
+
+// The pauses before a transaction that met a lock is tried again. A lock that lasts as
+// long as a commit, as our own do, is gone by then.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 20 * time.Millisecond
+)
+
+// transact makes a transaction of a database. If it meets a lock, it is tried again for
+// a moment.
+func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	for pause := firstPause; ; pause *= 2 {
+		affected, err = s.transactNow(ctx, database, statements)
+		if !s.isLocked(err) || pause > lastPause || s.backend.waits(database) || wait.For(ctx, pause) != nil {
+			return affected, err
+		}
+	}
+}
+
+// transactNow makes a transaction of a database once. It remembers whether the database
+// takes writes.
+func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	began := time.Now()
+	affected, err = s.backend.transact(ctx, database, statements)
+	s.noteWrite(ctx, database, err)
+	if c := &s.dbs[database].condition; err == nil {
+		c.notePace(&c.writes, time.Since(began))
+	}
+	return affected, err
+}
+
+// conflictPause is the pause before a transaction is tried again that met a deadlock.
+const conflictPause = 5 * time.Millisecond
+
+// pastConflicts makes a transaction, again and again as long as it meets a deadlock.
+func (s *Store) pastConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
+	for {
+		affected, err := transact(ctx, database, statements)
+		if s.backend.refusal(err) != refusedConflict {
+			return affected, err
+		}
+		if err := wait.For(ctx, conflictPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// transactor is Store.transact or transactNow.
+type transactor func(ctx context.Context, database int, statements []statement) (affected []int64, err error)
