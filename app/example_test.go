@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +29,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = dir
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 1, 4, 0 // few tables: it starts at once
 	closed := make(chan uint64)
 	closeIfUnpaid := func(_ context.Context, order uint64) error { closed <- order; return nil }
 
@@ -109,7 +112,7 @@ func startQuiet(options ...app.Option) (center *app.App, stop func()) {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = dir
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 1, 4, 0
 	center, err := app.New(cfg, append(options, app.WithoutHTTP(), app.WithLogger(slog.New(slog.DiscardHandler)))...)
 	check(err)
 	check(center.Start(context.Background()))
@@ -136,7 +139,7 @@ func ExampleWithConfigFile() {
 	dir, _ := os.MkdirTemp("", "toc-example-")
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "toc.yaml")
-	text := "store: {databases: 1, sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
+	text := "store: {databases: 1, tables_per_database: 4, sqlite: {dir: " + dir + "}}\nbiz_types: [{id: 1, name: order_close, processor: close}]\n"
 	_ = os.WriteFile(path, []byte(text), 0o600)
 	closeUnpaid := processor.Func(func(context.Context, task.Task) error { return nil })
 
@@ -221,7 +224,38 @@ func ExampleApp_Metrics() {
 		}
 	}
 	// Output:
-	// toc_partitions_owned 32
+	// toc_partitions_owned 4
+}
+
+// New names the setting that is wrong.
+func ExampleNew() {
+	cfg := configs.Default()
+	cfg.Queue.Capacity = 0
+	_, err := app.New(cfg)
+	fmt.Println(err)
+	// Output:
+	// queue.capacity: 0 is too little; write 1 or more
+}
+
+// A program that is nothing but a center works until it gets a signal.
+func ExampleApp_Run() {
+	dir, _ := os.MkdirTemp("", "toc-example-")
+	defer os.RemoveAll(dir)
+	cfg := configs.Default()
+	cfg.Store.SQLite.Dir, cfg.HTTP.Listen = dir, "127.0.0.1:0"
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 1, 4, 0
+
+	ctx, signalled := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ready := func(addr string) {
+		fmt.Println("it takes tasks on a free port:", addr != "")
+		signalled() // stands for the signal
+	}
+	center, err := app.New(cfg, app.WithReady(ready), app.WithLogger(slog.New(slog.DiscardHandler)))
+	check(err)
+	fmt.Println("stopped:", center.Run(ctx)) // nil: all runs are recorded
+	// Output:
+	// it takes tasks on a free port: true
+	// stopped: <nil>
 }
 
 // Several instances of a program share the partitions of one store through Consul.

@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -46,6 +47,41 @@ func Example() {
 	// paid: true
 	// busy: 1m0s
 	// no socket: 1s
+}
+
+// A task that no run can ever end well is discarded, so that it does not use up its retries.
+func ExampleDiscard() {
+	sendMail := processor.Func(func(_ context.Context, t task.Task) error {
+		var mail struct{ To string }
+		if err := json.Unmarshal([]byte(t.Attribute), &mail); err != nil {
+			return processor.Discard(err)
+		}
+		fmt.Println("mail to", mail.To)
+		return nil
+	})
+	fmt.Println(sendMail.Process(context.Background(), task.Task{Attribute: `{"to":"ann"}`}))
+	err := sendMail.Process(context.Background(), task.Task{Attribute: `to ann`})
+	fmt.Println("discarded:", processor.IsDiscard(err))
+	// Output:
+	// mail to ann
+	// <nil>
+	// discarded: true
+}
+
+// A processor has a back-off of its own: a minute more after each failed run.
+func ExampleRetryAfter() {
+	busy := processor.Func(func(_ context.Context, t task.Task) error {
+		return processor.RetryAfter(time.Duration(t.Attempts+1)*time.Minute, errBusy)
+	})
+	for failed := range 3 {
+		err := busy.Process(context.Background(), task.Task{Attempts: failed})
+		pause, _ := processor.RetryPause(err)
+		fmt.Println(err, "- again in", pause, errors.Is(err, errBusy))
+	}
+	// Output:
+	// the shop is busy - again in 1m0s true
+	// the shop is busy - again in 2m0s true
+	// the shop is busy - again in 3m0s true
 }
 
 // mailer sends one mail for each task.
