@@ -196,7 +196,7 @@ func givesBack(t *testing.T, c *center) {
 	n.stop()
 	go func() {
 		defer g.open() // once the rest has been given back
-		for until := time.Now().Add(patience); time.Now().Before(until) && c.depth() != (depth{Store: 7, Prepared: 1}); {
+		for until := time.Now().Add(timeout); time.Now().Before(until) && c.depth() != (depth{Store: 7, Prepared: 1}); {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
