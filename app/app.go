@@ -49,7 +49,7 @@ type App struct {
 	runner  *worker.Runner
 	scanner *scanner.Scanner
 	timer   *redistimer.Timer
-	desk    *intake.Desk
+	service *intake.Service
 	forward *forward.Forwarder // nil: this node decides everything
 	metrics *metrics.Metrics
 
@@ -60,7 +60,7 @@ type App struct {
 	descriptorsGone atomic.Bool
 	lanes           map[uint64]builtLane // by biz_type id: what runs now
 	inForce         []configs.BizType    // as they were read last; the watcher's
-	pokes           chan struct{}        // asks for a look at the configuration file
+	reloadRequests  chan struct{}        // asks for a look at the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
@@ -74,7 +74,7 @@ type App struct {
 // New builds a center. It connects to nothing and starts nothing; on SQLite it makes
 // the directory of the store. A configuration that is wrong gives an error that names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
-	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, pokes: make(chan struct{}, 1)}
+	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, reloadRequests: make(chan struct{}, 1)}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {
@@ -108,7 +108,7 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 }
 
 // Desk is what Tasks stands on, with the types of package intake. Programs use Tasks.
-func (a *App) Desk() *intake.Desk { return a.desk }
+func (a *App) Desk() *intake.Service { return a.service }
 
 // Metrics gives the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
 // With HTTP the center serves them at /metrics itself.

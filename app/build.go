@@ -56,7 +56,7 @@ func (a *App) build() error {
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
 		StoreID: a.StoreID, Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
-	a.timer.SetTypes(timed(a.cfg))
+	a.timer.SetTypes(redisBizTypes(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
 		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter, Nodes: nodes,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
@@ -68,7 +68,7 @@ func (a *App) build() error {
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
-	a.desk = intake.New(intake.Config{
+	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Dispatch: dispatcher, Cluster: others, Now: a.clock.Now,
 	})

@@ -40,7 +40,7 @@ func (a *App) newMembership() membership {
 	return cluster.NewConsul(cluster.ConsulConfig{
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
-		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.unableDatabases,
+		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
 		Died: func() { a.timer.Recheck() },
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
@@ -110,7 +110,7 @@ const cutOff = time.Second
 
 // waitPartition tells whether a partition can be another node's now.
 func (a *App) waitPartition(ctx context.Context, p int) bool {
-	down := a.isUnable(a.layout.PartitionDatabase(p))
+	down := a.isUnreachable(a.layout.PartitionDatabase(p))
 	patience := ctx
 	if down {
 		var cancel context.CancelFunc
@@ -147,14 +147,14 @@ type owners interface {
 // audited tells of each answer.
 type audited struct {
 	*cluster.Ownership
-	tell func(partition int, owned bool)
+	report func(partition int, owned bool)
 }
 
 func (a audited) Owns(partition int) bool { return a.Term(partition) != 0 }
 
 func (a audited) Term(partition int) uint64 {
 	term := a.Ownership.Term(partition)
-	a.tell(partition, term != 0)
+	a.report(partition, term != 0)
 	return term
 }
 

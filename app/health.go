@@ -37,16 +37,16 @@ func (a *App) watchDatabases(ctx context.Context) error {
 }
 
 // unableDatabases lists those that this node cannot work and another one perhaps can.
-func (a *App) unableDatabases() (list []int) {
+func (a *App) unreachableDatabases() (list []int) {
 	for d := range a.layout.Databases {
-		if a.isUnable(d) {
+		if a.isUnreachable(d) {
 			list = append(list, d)
 		}
 	}
 	return list
 }
 
-func (a *App) isUnable(database int) bool {
+func (a *App) isUnreachable(database int) bool {
 	c := a.store.Condition(database)
 	return c.Down != nil || c.IsReadOnly()
 }

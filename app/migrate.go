@@ -113,7 +113,7 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 		o(&m)
 	}
 	if m.Repartition {
-		err = alone(ctx, cfg, func() error { return migrations.Up(ctx, m) })
+		err = withExclusiveStore(ctx, cfg, func() error { return migrations.Up(ctx, m) })
 	} else {
 		err = migrations.Up(ctx, m)
 	}
@@ -175,7 +175,7 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 }
 
 // alone calls f while nobody else can work on the store.
-func alone(ctx context.Context, cfg configs.Config, f func() error) error {
+func withExclusiveStore(ctx context.Context, cfg configs.Config, f func() error) error {
 	s, err := store.Open(StoreConfig(cfg))
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func withDefaults(b configs.BizType) configs.BizType {
 // uses. All business types that name it share p. New fails if no business type names it, and
 // if the name is taken, also by a shipped processor (log, webhook).
 func WithProcessor(name string, p processor.Processor) Option {
-	return WithConstructor(name, func(task.BizType, any) (processor.Processor, error) { return keepOpen(p), nil })
+	return WithConstructor(name, func(task.BizType, any) (processor.Processor, error) { return withoutClose(p), nil })
 }
 
 // WithConstructor registers a processor that is built anew for each business type.
@@ -171,7 +171,7 @@ func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 			return nil, errors.New("a middleware answered nil for a processor")
 		}
 	}
-	outer = keepOpen(outer)
+	outer = withoutClose(outer)
 	closer, closes := p.(io.Closer)
 	batch, isBatch := outer.(processor.Batch)
 	switch {
@@ -191,7 +191,7 @@ func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 }
 
 // keepOpen hides the Close of a processor that is the caller's.
-func keepOpen(p processor.Processor) processor.Processor {
+func withoutClose(p processor.Processor) processor.Processor {
 	if b, ok := p.(processor.Batch); ok {
 		return struct {
 			processor.Processor

@@ -129,7 +129,7 @@ func (b *buffered) send() {
 }
 
 // timed lists the business types of mode redis.
-func timed(cfg configs.Config) []redistimer.BizType {
+func redisBizTypes(cfg configs.Config) []redistimer.BizType {
 	var list []redistimer.BizType
 	for _, b := range cfg.BizTypes {
 		if task.Mode(b.Mode) == task.ModeRedis {

@@ -26,10 +26,10 @@ func (a *App) Run(ctx context.Context) error {
 // without anybody waiting.
 func (a *App) Start(ctx context.Context) error {
 	ctx, a.stop = context.WithCancel(ctx)
-	ready, then := make(chan struct{}), a.opts.ready
+	ready, onReady := make(chan struct{}), a.opts.ready
 	a.opts.ready = func(addr string) {
-		if then != nil {
-			then(addr)
+		if onReady != nil {
+			onReady(addr)
 		}
 		close(ready)
 	}
@@ -68,31 +68,31 @@ func (a *App) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, taken := a.listen() // the port may be taken, but by whom is told by what follows
+	listener, listenErr := a.listen() // the port may be taken, but by whom is told by what follows
 	a.cluster.SetAddress(a.advertised())
 	if err := a.cluster.Acquire(ctx); err != nil { // the store may be another process's
 		return errors.Join(err, closeListener(listener))
 	}
 	defer a.cluster.Release()
-	if taken != nil {
-		return taken
+	if listenErr != nil {
+		return listenErr
 	}
 	a.lanes = lanes
 	a.compareClocks() // nothing starts by a clock that is ahead: to take a database reads its clock
 
 	// Running tasks outlive ctx for as long as the drain may take.
-	patience, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	work, stopWork := context.WithCancel(patience)
+	drainCtx, cancelDrain := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelDrain()
+	work, stopWork := context.WithCancel(drainCtx)
 	defer stopWork()
 	laneSets := make(chan []*worker.Lane, 1)
 	laneSets <- laneList(lanes)
 
-	g, failed := errgroup.WithContext(patience)
-	loop := func(room string, run func(context.Context) error, ctx context.Context) {
+	g, failed := errgroup.WithContext(drainCtx)
+	loop := func(name string, run func(context.Context) error, ctx context.Context) {
 		g.Go(func() error {
 			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", room, err)
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
 		})
@@ -101,10 +101,10 @@ func (a *App) run(ctx context.Context) error {
 	loop("processor", func(ctx context.Context) error {
 		defer close(runnerDone)
 		return a.runner.Run(ctx, laneSets)
-	}, patience)
-	member, resign := context.WithCancel(patience) // partitions are kept until the last outcome is recorded
-	defer resign()
-	loop("cluster", a.cluster.Run, member)
+	}, drainCtx)
+	memberCtx, leaveCluster := context.WithCancel(drainCtx) // partitions are kept until the last outcome is recorded
+	defer leaveCluster()
+	loop("cluster", a.cluster.Run, memberCtx)
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
 	loop("descriptors", a.watchDescriptors, work)
@@ -114,9 +114,9 @@ func (a *App) run(ctx context.Context) error {
 		defer close(timerDone)
 		return a.timer.Run(ctx)
 	}, work)
-	reloads := make(chan struct{})
+	reloadsDone := make(chan struct{})
 	loop("configs", func(ctx context.Context) error {
-		defer close(reloads)
+		defer close(reloadsDone)
 		return a.watchConfig(ctx, laneSets)
 	}, work)
 	server := a.serve(g, listener)
@@ -132,26 +132,26 @@ func (a *App) run(ctx context.Context) error {
 		}
 		// Drain order: each step makes the next one finite.
 		a.draining.Store(true) // /readyz says no: balancers turn away
-		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, giveUp)
+		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
-		if err := a.cluster.Leave(patience); err != nil && patience.Err() == nil {
+		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {
 			a.opts.logger.Warn("partitions not handed over one by one; they are free once this node has stopped", "error", err)
 		}
 		stopWork() // no more scans, no more claims, no more reloads
-		<-reloads
+		<-reloadsDone
 		<-timerDone
 		close(laneSets)
 		a.queue.Close() // what has not started goes back to the store untouched
 		<-runnerDone    // what is running ends and is recorded
-		err := a.shutdown(patience, server)
+		err := a.shutdown(drainCtx, server)
 		if a.forward != nil {
 			a.forward.Close()
 		}
 		err = errors.Join(err, a.timer.Close())
-		resign()
+		leaveCluster()
 		return err
 	})
-	if err := a.wait(ctx, g, patience); err != nil {
+	if err := a.wait(ctx, g, drainCtx); err != nil {
 		return err
 	}
 	a.opts.logger.Info("stopped")
@@ -160,23 +160,23 @@ func (a *App) run(ctx context.Context) error {
 
 // stubborn is how long after the end of patience a processor may still ignore
 // its context.
-const stubborn = 3 * time.Second
+const killGrace = 3 * time.Second
 
 // wait waits for all parts, but not for processors that do not stop when told.
-func (a *App) wait(ctx context.Context, g *errgroup.Group, patience context.Context) error {
+func (a *App) wait(ctx context.Context, g *errgroup.Group, drainCtx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
 	var err error
 	select {
 	case err = <-done:
-	case <-patience.Done():
+	case <-drainCtx.Done():
 		select {
 		case err = <-done:
-		case <-time.After(stubborn):
+		case <-time.After(killGrace):
 		}
 	}
 	askedFor := a.cfg.Shutdown.Drain == 0 && ctx.Err() != nil
-	if err == nil && patience.Err() != nil && !askedFor {
+	if err == nil && drainCtx.Err() != nil && !askedFor {
 		err = fmt.Errorf("shutdown.drain of %s was not enough; what had not been recorded will run again", a.cfg.Shutdown.Drain)
 	}
 	return err
@@ -250,12 +250,12 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
 		a.reload(ctx, cfg, err, laneSets)
 	})
-	pokes := make(chan struct{})
+	pokesDone := make(chan struct{})
 	go func() {
-		defer close(pokes)
+		defer close(pokesDone)
 		for {
 			select {
-			case <-a.pokes:
+			case <-a.reloadRequests:
 				w.Poke()
 			case <-ctx.Done():
 				return
@@ -263,14 +263,14 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 		}
 	}()
 	err := w.Run(ctx)
-	<-pokes
+	<-pokesDone
 	return err
 }
 
 // Reload looks at the configuration file now instead of at the next look.
 func (a *App) Reload() {
 	select {
-	case a.pokes <- struct{}{}:
+	case a.reloadRequests <- struct{}{}:
 	default:
 	}
 }
@@ -301,7 +301,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	a.refused.Store(nil)
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
-	a.timer.SetTypes(timed(cfg))
+	a.timer.SetTypes(redisBizTypes(cfg))
 	select {
 	case laneSets <- laneList(lanes):
 		a.lanes = lanes

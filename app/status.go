@@ -21,7 +21,7 @@ func (a *App) state() metrics.State {
 	for _, s := range a.runner.Stuck() {
 		stuck[s.BizType] = s.Runs
 	}
-	s := metrics.State{PartitionsOwned: len(a.working()), UnknownPending: a.unknownPending(overdue)}
+	s := metrics.State{PartitionsOwned: len(a.workingPartitions()), UnknownPending: a.unknownPending(overdue)}
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
@@ -91,7 +91,7 @@ func (a *App) unknownPending(overdue map[uint64]store.Overdue) map[uint64]int {
 }
 
 // working lists the partitions that this node works on: none while it drains.
-func (a *App) working() []int {
+func (a *App) workingPartitions() []int {
 	if a.draining.Load() {
 		return []int{}
 	}
@@ -107,7 +107,7 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 	for _, m := range s.cluster.Members() {
 		node := wire.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
 		if m.Name == s.node {
-			node.Partitions = s.working()
+			node.Partitions = s.workingPartitions()
 		}
 		c.Nodes = append(c.Nodes, node)
 	}

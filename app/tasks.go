@@ -14,10 +14,10 @@ import (
 // are those of client.Client, with the same requests and answers: one interface of a program
 // serves both. errors.Is and errors.As find the same errors of package task; what a Client
 // answers is also a *client.Error.
-type Tasks struct{ desk *intake.Desk }
+type Tasks struct{ service *intake.Service }
 
 // Tasks gives the tasks of the center. They can be used between Start and Stop.
-func (a *App) Tasks() *Tasks { return &Tasks{a.desk} }
+func (a *App) Tasks() *Tasks { return &Tasks{a.service} }
 
 // Submit stores one task. Without an error it is committed. A task without a time is a
 // *task.FieldError.
@@ -26,8 +26,8 @@ func (t *Tasks) Submit(ctx context.Context, s client.Submit) (client.Submitted, 
 	if err != nil {
 		return client.Submitted{}, err
 	}
-	got, err := t.desk.Submit(ctx, intake.SubmitOf(&r))
-	stored, err := t.one(got.Task, err)
+	got, err := t.service.Submit(ctx, intake.SubmitOf(&r))
+	stored, err := t.withETag(got.Task, err)
 	return client.Submitted{Task: stored, Duplicate: got.Duplicate}, err
 }
 
@@ -46,7 +46,7 @@ func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client
 		submits[i] = intake.SubmitOf(&r)
 	}
 	results := make([]client.BatchResult, len(list))
-	for i, s := range t.desk.SubmitBatch(ctx, submits) {
+	for i, s := range t.service.SubmitBatch(ctx, submits) {
 		results[i], _ = s.Wire()
 	}
 	return results, nil
@@ -54,14 +54,14 @@ func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client
 
 // Get looks a task up; task.ErrNotFound if there is none.
 func (t *Tasks) Get(ctx context.Context, jobID uint64) (client.Task, error) {
-	got, err := t.desk.Get(ctx, jobID)
-	return t.found(ctx, got, err)
+	got, err := t.service.Get(ctx, jobID)
+	return t.withRunning(ctx, got, err)
 }
 
 // GetByKey is Get by the caller's own key.
 func (t *Tasks) GetByKey(ctx context.Context, k client.Key) (client.Task, error) {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
-	return t.found(ctx, got, err)
+	got, err := t.service.ByKey(ctx, intake.Key(k))
+	return t.withRunning(ctx, got, err)
 }
 
 // List looks up the tasks of a biz_id in the order of their submission.
@@ -74,7 +74,7 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	p, err := t.desk.List(ctx, intake.List{
+	p, err := t.service.List(ctx, intake.List{
 		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, Limit: q.Limit,
 	})
 	return t.page(wire.ListTasks, p, err)
@@ -87,12 +87,12 @@ func (t *Tasks) Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeO
 	if err != nil {
 		return err
 	}
-	return t.desk.CancelIf(ctx, jobID, ifMatch)
+	return t.service.CancelIf(ctx, jobID, ifMatch)
 }
 
 // CancelByKey is Cancel by the caller's own key.
 func (t *Tasks) CancelByKey(ctx context.Context, k client.Key, opts ...client.ChangeOption) error {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
+	got, err := t.service.ByKey(ctx, intake.Key(k))
 	if err != nil {
 		return err
 	}
@@ -110,12 +110,12 @@ func (t *Tasks) Reschedule(ctx context.Context, jobID uint64, c client.Change, o
 	if err != nil {
 		return client.Task{}, err
 	}
-	return t.one(t.desk.Reschedule(ctx, jobID, intake.ChangeOf(&r, ifMatch)))
+	return t.withETag(t.service.Reschedule(ctx, jobID, intake.ChangeOf(&r, ifMatch)))
 }
 
 // RescheduleByKey is Reschedule by the caller's own key.
 func (t *Tasks) RescheduleByKey(ctx context.Context, k client.Key, c client.Change, opts ...client.ChangeOption) (client.Task, error) {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
+	got, err := t.service.ByKey(ctx, intake.Key(k))
 	if err != nil {
 		return client.Task{}, err
 	}
@@ -129,7 +129,7 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 	if err != nil {
 		return client.Task{}, err
 	}
-	return t.one(t.desk.RedriveIf(ctx, jobID, ifMatch))
+	return t.withETag(t.service.RedriveIf(ctx, jobID, ifMatch))
 }
 
 // ListDead looks up dead tasks in the order of their job_id.
@@ -138,34 +138,34 @@ func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, e
 	if err != nil {
 		return client.Page{}, err
 	}
-	p, err := t.desk.ListDead(ctx, q.BizType, after, q.Limit)
+	p, err := t.service.ListDead(ctx, q.BizType, after, q.Limit)
 	return t.page(wire.ListDead, p, err)
 }
 
 // RedriveDead puts the dead tasks that match back to pending, attempts 0, due now. After an
 // error the answer says how many there were before it.
 func (t *Tasks) RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error) {
-	got, err := t.desk.RedriveDead(ctx, intake.RedriveOf(&r))
+	got, err := t.service.RedriveDead(ctx, intake.RedriveOf(&r))
 	return client.Redriven(got), err
 }
 
 // one is a task with its ETag.
-func (t *Tasks) one(got task.Task, err error) (client.Task, error) {
+func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	if err != nil {
 		return client.Task{}, err
 	}
-	shown := wire.From(got, t.desk.Types().NameOf(got.BizType))
+	shown := wire.From(got, t.service.Types().NameOf(got.BizType))
 	shown.ETag = wire.ETag(&got)
 	return shown, nil
 }
 
 // found is one with what its owner knows: whether it runs.
-func (t *Tasks) found(ctx context.Context, got task.Task, err error) (client.Task, error) {
-	shown, err := t.one(got, err)
+func (t *Tasks) withRunning(ctx context.Context, got task.Task, err error) (client.Task, error) {
+	shown, err := t.withETag(got, err)
 	if err != nil {
 		return shown, err
 	}
-	if r, runs := t.desk.Running(ctx, got); runs {
+	if r, runs := t.service.Running(ctx, got); runs {
 		shown.Running = r.Wire()
 	}
 	return shown, nil
@@ -175,7 +175,7 @@ func (t *Tasks) page(list byte, p intake.Page, err error) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	return p.Wire(t.desk.Types(), list), nil
+	return p.Wire(t.service.Types(), list), nil
 }
 
 // cursor reads where a page begins; empty: at the first task.

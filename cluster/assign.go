@@ -10,8 +10,8 @@ import (
 
 // candidate is a node as the assignment sees it.
 type candidate struct {
-	name   string
-	unable []int // databases that it cannot reach
+	name        string
+	unreachable []int // databases that it cannot reach
 }
 
 // assign says whose each partition should be, by the node's name; "" where there
@@ -56,7 +56,7 @@ func groups(nodes []candidate, layout sharding.Layout) []group {
 	for d := range layout.Databases {
 		var able []int
 		for i, n := range nodes {
-			if !slices.Contains(n.unable, d) {
+			if !slices.Contains(n.unreachable, d) {
 				able = append(able, i)
 			}
 		}
@@ -88,7 +88,7 @@ type pair struct {
 // level gives a group's partitions out so that the shares of its nodes are as
 // level as they can be, like water poured into vessels.
 func level(g group, nodes []candidate, shares []int, owners []string) {
-	full, spare := waterline(g, shares)
+	full, spare := fillLevel(g, shares)
 	pairs := make([]pair, 0, len(g.able)*len(g.partitions))
 	for _, n := range g.able {
 		h := fnv.New64a()
@@ -115,7 +115,7 @@ func level(g group, nodes []candidate, shares []int, owners []string) {
 
 // waterline says up to which share the nodes of a group are filled, and how many
 // of them get one more.
-func waterline(g group, shares []int) (full, spare int) {
+func fillLevel(g group, shares []int) (full, spare int) {
 	have := make([]int, len(g.able))
 	for i, n := range g.able {
 		have[i] = shares[n]
@@ -124,9 +124,9 @@ func waterline(g group, shares []int) (full, spare int) {
 	water := len(g.partitions)
 	for i := range have {
 		water += have[i]
-		wet := i + 1
-		if i+1 == len(have) || water/wet < have[i+1] {
-			return water / wet, water % wet
+		nodesBelow := i + 1
+		if i+1 == len(have) || water/nodesBelow < have[i+1] {
+			return water / nodesBelow, water % nodesBelow
 		}
 	}
 	return 0, 0

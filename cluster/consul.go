@@ -54,7 +54,7 @@ type ConsulConfig struct {
 	// anyway. Defaults to 30 s.
 	DrainFor time.Duration
 	// Unable lists the databases that this node cannot reach now. It is asked once a second.
-	Unable func() []int
+	Unreachable func() []int
 	// Died is called when another node's locks were freed that it did not hand over:
 	// what it was doing may be half done. It must not block.
 	Died func()
@@ -96,25 +96,25 @@ type Consul struct {
 
 	claims []store.Lock // by database; each of the goroutine that looks after it
 
-	mu        sync.Mutex
-	clusterID string        // random, kept in Consul
-	changed   chan struct{} // closed and renewed when a hold ends
-	phase     phase
-	session   string // "": none
-	opened    instant
-	worker    int // −1: none yet
-	last      instant
-	lost      bool // last is too long ago
-	lostWhy   error
-	databases []fitness
-	unable    []int
-	nodes     []peer          // by the watch; nil: it has not answered yet
-	forged    bool            // this node's registration is not what it wrote
-	dead      map[uint64]bool // instances whose death was told
-	locks     []lock          // by partition, as the watch knows them; nil: it has not answered yet
-	locksAt   uint64          // the index of that answer
-	holds     []hold          // by partition
-	plan      plan
+	mu          sync.Mutex
+	clusterID   string        // random, kept in Consul
+	changed     chan struct{} // closed and renewed when a hold ends
+	phase       phase
+	session     string // "": none
+	opened      instant
+	worker      int // −1: none yet
+	last        instant
+	lost        bool // last is too long ago
+	lostWhy     error
+	databases   []databaseState
+	unreachable []int
+	nodes       []peer          // by the watch; nil: it has not answered yet
+	forged      bool            // this node's registration is not what it wrote
+	dead        map[uint64]bool // instances whose death was told
+	locks       []lock          // by partition, as the watch knows them; nil: it has not answered yet
+	locksAt     uint64          // the index of that answer
+	holds       []hold          // by partition
+	plan        plan
 }
 
 // phase is where a node stands in its life.
@@ -138,7 +138,7 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		pulse:     make(chan struct{}, 1),
 		changed:   make(chan struct{}),
 		worker:    -1,
-		databases: make([]fitness, cfg.Layout.Databases),
+		databases: make([]databaseState, cfg.Layout.Databases),
 		claims:    make([]store.Lock, cfg.Layout.Databases),
 		holds:     make([]hold, cfg.Layout.Partitions),
 	}

@@ -113,7 +113,7 @@ func (w *town) newNode(name string, change func(*cluster.ConsulConfig)) *node {
 	n.cfg = cluster.ConsulConfig{
 		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
 		Consul:  &api.Config{Address: n.proxy.Addr()},
-		Prepare: n.prepare, Drain: n.drain, Unable: n.isUnable, Worker: n.setWorker, Died: func() {},
+		Prepare: n.prepare, Drain: n.drain, Unreachable: n.isUnable, Worker: n.setWorker, Died: func() {},
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

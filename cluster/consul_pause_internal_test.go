@@ -21,11 +21,11 @@ func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 	consul := testrig.Consul(t)
 	c := NewConsul(ConsulConfig{
 		Node: "a", Layout: eight, Prefix: consul.Prefix(), TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Consul:  &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
-		Prepare: func(context.Context, int) error { return nil },
-		Unable:  func() []int { return nil },
-		Worker:  func(int) {},
-		Died:    func() {},
+		Consul:      &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
+		Prepare:     func(context.Context, int) error { return nil },
+		Unreachable: func() []int { return nil },
+		Worker:      func(int) {},
+		Died:        func() {},
 		Drain: func(_ context.Context, partitions []int, idle func(int)) {
 			for _, p := range partitions {
 				idle(p)

@@ -16,7 +16,7 @@ import (
 // comeBack is how much later than this node another may come back to a Consul
 // that was away: an agent takes up to 3 s to tell a server that is up again of its
 // checks.
-const comeBack = 5 * time.Second
+const rejoinDelay = 5 * time.Second
 
 // plan is the last assignment and what it was made of.
 type plan struct {
@@ -39,11 +39,11 @@ func (c *Consul) decideAll(ctx context.Context) {
 
 // decision is what is to be done now.
 type decision struct {
-	session string
-	take    []int // to be locked
-	give    []int // held, and another's by the assignment
-	stray   []int // locked by our session, but nothing we know of
-	again   time.Duration
+	session   string
+	toAcquire []int // to be locked
+	toRelease []int // held, and another's by the assignment
+	leftover  []int // locked by our session, but nothing we know of
+	again     time.Duration
 
 	abandoned map[int]bool // of take: who held it before did not hand it over, or passed it on unsettled
 }
@@ -52,17 +52,17 @@ type decision struct {
 // node's, and says when to look again if nothing happens.
 func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Duration {
 	d := c.compare()
-	if len(d.give) > 0 {
-		c.owned.drop(d.give)
-		handOvers.Go(func() { c.handOver(ctx, d.give, d.session) })
+	if len(d.toRelease) > 0 {
+		c.owned.drop(d.toRelease)
+		handOvers.Go(func() { c.handOver(ctx, d.toRelease, d.session) })
 	}
-	if len(d.stray) > 0 {
+	if len(d.leftover) > 0 {
 		// An answer to a lock or an unlock was lost, and with it who had it before.
-		if err := c.unlock(ctx, d.stray, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
+		if err := c.unlock(ctx, d.leftover, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("stray locks not released", "error", err)
 		}
 	}
-	if len(d.take) > 0 && !c.take(ctx, d) {
+	if len(d.toAcquire) > 0 && !c.acquirePartitions(ctx, d) {
 		return min(d.again, 100*time.Millisecond)
 	}
 	return d.again
@@ -77,7 +77,7 @@ func (c *Consul) compare() decision {
 		for p := range c.holds {
 			if c.holds[p].state == held {
 				c.holds[p].state = handing
-				d.give = append(d.give, p)
+				d.toRelease = append(d.toRelease, p)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Consul) compare() decision {
 		return d
 	}
 	owners := c.assignment()
-	var regain []int
+	var reacquire []int
 	for p := range c.holds {
 		h := &c.holds[p]
 		mine := owners[p] == c.cfg.Node && !c.databaseOf(p).foreign
@@ -94,13 +94,13 @@ func (c *Consul) compare() decision {
 			c.compareUnheld(&d, p, mine)
 		case h.state == handing:
 		case h.session != c.session: // kept through the loss of a session
-			regain = append(regain, p)
+			reacquire = append(reacquire, p)
 		case !mine:
 			h.state = handing
-			d.give = append(d.give, p)
+			d.toRelease = append(d.toRelease, p)
 		}
 	}
-	d.take = append(regain, d.take...)
+	d.toAcquire = append(reacquire, d.toAcquire...)
 	return d
 }
 
@@ -108,23 +108,23 @@ func (c *Consul) compare() decision {
 // knows. The caller holds mu.
 func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
 	l, db := c.locks[partition], c.databaseOf(partition)
-	stray := l.session == c.session // an answer was lost
+	leftover := l.session == c.session // an answer was lost
 	switch {
-	case stray && !mine:
-		d.stray = append(d.stray, partition)
-	case !mine || l.session != "" && !stray:
-	case !db.fit(): // nobody else can do it either; when it is fit we are woken
+	case leftover && !mine:
+		d.leftover = append(d.leftover, partition)
+	case !mine || l.session != "" && !leftover:
+	case !db.usable(): // nobody else can do it either; when it is fit we are woken
 	default:
-		if wait := c.ripeIn(l); wait > 0 {
+		if wait := c.lockableIn(l); wait > 0 {
 			d.again = min(d.again, wait)
 			return
 		}
-		d.take = append(d.take, partition)
-		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || stray || db.abandoned
+		d.toAcquire = append(d.toAcquire, partition)
+		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || leftover || db.abandoned
 	}
 }
 
-func (c *Consul) databaseOf(partition int) fitness {
+func (c *Consul) databaseOf(partition int) databaseState {
 	return c.databases[c.cfg.Layout.PartitionDatabase(partition)]
 }
 
@@ -135,7 +135,7 @@ func (c *Consul) databaseOf(partition int) fitness {
 // a TTL to find out. With KeepOnLoss a silent holder may work on. If that is so
 // because Consul was away for all, it gets some time from our own return to come
 // back as well. The caller holds mu.
-func (c *Consul) ripeIn(l lock) time.Duration {
+func (c *Consul) lockableIn(l lock) time.Duration {
 	if l.session != "" || l.instance == 0 || l.instance == c.instance {
 		return 0
 	}
@@ -145,7 +145,7 @@ func (c *Consul) ripeIn(l lock) time.Duration {
 			if !c.cfg.KeepOnLoss {
 				return 0
 			}
-			since = c.opened.add(comeBack)
+			since = c.opened.add(rejoinDelay)
 		}
 	}
 	return c.cfg.TTL - time.Duration(c.clock().mono-since.mono)
@@ -163,14 +163,14 @@ func (c *Consul) assignment() []string {
 	var nodes []candidate
 	for _, n := range c.livePeers() {
 		if n.ready && !n.resting && n.name != c.cfg.Node {
-			nodes = append(nodes, candidate{n.name, n.unable})
+			nodes = append(nodes, candidate{n.name, n.unreachable})
 		}
 	}
 	if works {
-		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unable)})
+		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unreachable)})
 	}
 	same := slices.EqualFunc(nodes, c.plan.nodes, func(a, b candidate) bool {
-		return a.name == b.name && slices.Equal(a.unable, b.unable)
+		return a.name == b.name && slices.Equal(a.unreachable, b.unreachable)
 	})
 	if !same || c.plan.owners == nil {
 		c.plan = plan{nodes, assign(nodes, c.cfg.Layout)}
@@ -179,8 +179,8 @@ func (c *Consul) assignment() []string {
 }
 
 // take locks partitions and owns them. false: some may be had later.
-func (c *Consul) take(ctx context.Context, d decision) bool {
-	got, why, err := c.lockAll(ctx, d.take, d.session)
+func (c *Consul) acquirePartitions(ctx context.Context, d decision) bool {
+	got, why, err := c.lockAll(ctx, d.toAcquire, d.session)
 	var mine, gone, late []int
 	c.mu.Lock()
 	if c.session == d.session {

@@ -105,7 +105,7 @@ func (c *Consul) missed(ctx context.Context, err error) {
 			c.nameDenied = true
 			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
-		c.giveUpAll()
+		c.dropAll()
 	case c.keeps(err):
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
@@ -150,9 +150,9 @@ func (c *Consul) Lost() string {
 // partitions and found by those who ask for passing instances. So a node that
 // leaves is gone from that list while it still holds locks.
 type registration struct {
-	address string
-	unable  string // databases, by comma
-	ready   string // the state of that check
+	address     string
+	unreachable string // databases, by comma
+	ready       string // the state of that check
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
@@ -192,7 +192,7 @@ func isUnknown(err error, text string) bool {
 // publish tells the agent what it does not know yet.
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unable), api.HealthCritical}
+	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical}
 	if c.phase == working {
 		want.ready = api.HealthPassing
 	}
@@ -206,7 +206,7 @@ func (c *Consul) publish(ctx context.Context) error {
 	if c.published != nil && *c.published == want {
 		return nil
 	}
-	if c.published == nil || c.published.address != want.address || c.published.unable != want.unable {
+	if c.published == nil || c.published.address != want.address || c.published.unreachable != want.unreachable {
 		if err := c.register(ctx, want); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 		ID:   c.service,
 		Name: c.cfg.Prefix,
 		Meta: map[string]string{
-			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnable: r.unable,
+			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnreachable: r.unreachable,
 		},
 		Checks: api.AgentServiceChecks{
 			{

@@ -11,10 +11,10 @@ import (
 
 // The service's meta data.
 const (
-	metaNode     = "node"
-	metaInstance = "instance" // hexadecimal
-	metaAddress  = "address"
-	metaUnable   = "unable" // databases, by comma
+	metaNode        = "node"
+	metaInstance    = "instance" // hexadecimal
+	metaAddress     = "address"
+	metaUnreachable = "unable" // databases, by comma
 )
 
 // peer is one process of the cluster, as the watch knows it.
@@ -22,7 +22,7 @@ type peer struct {
 	name, address string
 	instance      uint64
 	created       uint64 // index of its registration
-	unable        []int
+	unreachable   []int
 	healthy       bool // its session may live
 	expired       bool // a TTL has passed since its last heartbeat
 	ready         bool // it may be given partitions
@@ -67,9 +67,9 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 		name: e.Service.Meta[metaNode], address: e.Service.Meta[metaAddress], instance: instance,
 		created: e.Service.CreateIndex, healthy: true,
 	}
-	for _, text := range strings.Split(e.Service.Meta[metaUnable], ",") {
+	for _, text := range strings.Split(e.Service.Meta[metaUnreachable], ",") {
 		if d, err := strconv.Atoi(text); err == nil {
-			p.unable = append(p.unable, d)
+			p.unreachable = append(p.unreachable, d)
 		}
 	}
 	for _, check := range e.Checks {

@@ -191,7 +191,7 @@ func (c *Consul) loseSession(ctx context.Context, why string) {
 	if c.cfg.KeepOnLoss {
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	} else {
-		c.giveUpAll()
+		c.dropAll()
 	}
 	// Mostly it is no more. What is unlocked by this looks as if its holder had
 	// died, so that others wait until it certainly has stopped.
@@ -201,7 +201,7 @@ func (c *Consul) loseSession(ctx context.Context, why string) {
 }
 
 // giveUpAll ends the lease and all that is owned.
-func (c *Consul) giveUpAll() {
+func (c *Consul) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned.expire(0)
@@ -229,7 +229,7 @@ func (c *Consul) destroy(ctx context.Context, session string) error {
 // signOff releases all locks, ends the session and takes the node out of the
 // service.
 func (c *Consul) signOff(ctx context.Context) error {
-	c.giveUpAll()
+	c.dropAll()
 	c.mu.Lock()
 	session := cmp.Or(c.session, c.opening)
 	c.session, c.opening = "", ""

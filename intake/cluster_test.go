@@ -121,7 +121,7 @@ func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	bubble(t, func(t *testing.T, r *rig) {
 		c := &fleet{peer: &peer{r: r}}
 		types := r.Types()
-		r.Desk = intake.New(intake.Config{
+		r.Service = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return c.Term(p) != 0 }, away: func(tasks ...task.Task) {
 				if c.nobody == nil {

@@ -31,7 +31,7 @@ const foreign = uint64(5) // a biz_id in partition 3
 
 // rig is a Desk on a real SQLite store, on the clock of a bubble.
 type rig struct {
-	*intake.Desk
+	*intake.Service
 	t     *testing.T
 	dir   string // of the store
 	store *store.Store
@@ -74,7 +74,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		r.lane = r.queue.AddType(1)
 		r.queue.AddType(2)
 		r.queue.AddType(3)
-		r.Desk = intake.New(intake.Config{
+		r.Service = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},
 			Now:      now,

@@ -21,7 +21,7 @@ type backend interface {
 	// how: who shares the transaction must not wait for another's row.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
 	// waits tells whether transact waits for locks all the same.
-	waits(database int) bool
+	waitsForLocks(database int) bool
 	// server numbers the servers: databases with the same number can be written in
 	// one transaction, their tables named by qualified.
 	server(database int) int
@@ -32,13 +32,13 @@ type backend interface {
 	clock(database int) (ServerClock, bool)
 
 	// Dialect.
-	orKeep() string                                                 // ends an INSERT: rows that exist already stay as they are
+	ignoreDuplicates() string                                       // ends an INSERT: rows that exist already stay as they are
 	hint(index string, table int) string                            // names the index that a statement reads by
-	member(query string) string                                     // makes a SELECT with a LIMIT a member of a UNION ALL
+	unionMember(query string) string                                // makes a SELECT with a LIMIT a member of a UNION ALL
 	deleteFrom(table int) string                                    // DELETE from a table by primary key, up to WHERE
-	counted(database int, value string) string                      // a number to set; how many rows were set to it is counted
-	id(v uint64) any                                                // a 64-bit id as a parameter
-	at(t time.Time) any                                             // a time as a parameter
+	countingExpr(database int, value string) string                 // a number to set; how many rows were set to it is counted
+	idArg(v uint64) any                                             // a 64-bit id as a parameter
+	timeArg(t time.Time) any                                        // a time as a parameter
 	nullSafe() string                                               // compares two values of which both may be NULL
 	isAt(column string, t time.Time) (condition string, args []any) // a column holds the time t, however it is written
 	refusal(err error) refusal                                      // why the server said no
@@ -71,15 +71,15 @@ func (s *Store) isOfTable(err error) bool {
 
 // statement is one SQL statement with its parameters.
 type statement struct {
-	sql  string
-	args []any
-	rows int64 // it changes so many rows or fails; 0: how many is to be found out
-	most int64 // it sets a value that is counted, in so many rows at most
+	sql       string
+	args      []any
+	exactRows int64 // it changes so many rows or fails; 0: how many is to be found out
+	maxRows   int64 // it sets a value that is counted, in so many rows at most
 }
 
 // unsure is told of a statement that sets a counted value when some of the
 // transaction's statements changed less than their most, and it is not known which.
-const unsure = -1
+const unknownCount = -1
 
 // Names of the indexes that hot statements are told to use; statistics stand
 // still on purpose (see migrations), so nothing is left to the optimizer.

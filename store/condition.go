@@ -36,12 +36,12 @@ const failuresToOpen = 2
 const slowAnswer = 500 * time.Millisecond
 
 // pace is how long answers take: an exponentially weighted mean.
-type pace struct {
+type latency struct {
 	mean time.Duration
 	last time.Time
 }
 
-func (p *pace) note(took time.Duration) {
+func (p *latency) note(took time.Duration) {
 	p.mean += (min(took, 2*slowAnswer) - p.mean) / 4 // one that takes very long is no more than one
 	p.last = time.Now()
 }
@@ -56,16 +56,16 @@ const (
 
 // condition keeps the Condition of a database.
 type condition struct {
-	now   atomic.Pointer[Condition] // nil: all is well
-	turns atomic.Int64              // how often it changed
-	down  atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
+	now     atomic.Pointer[Condition] // nil: all is well
+	changes atomic.Int64              // how often it changed
+	down    atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
 
 	mu       sync.Mutex
 	failures atomic.Int32 // reads in a row
 	full     time.Time    // when it last had no room for a write
 	fullFor  time.Duration
 	// A disk that is slow shows in writes only.
-	pings, writes pace
+	pings, writes latency
 }
 
 // Condition tells how a database is. It asks nobody.
@@ -105,7 +105,7 @@ func (c *condition) set(change func(*Condition)) {
 		c.now.Store(&now)
 	}
 	if now.kind() != before.kind() {
-		c.turns.Add(1)
+		c.changes.Add(1)
 	}
 }
 
@@ -115,26 +115,26 @@ func (c Condition) kind() [4]bool {
 }
 
 // ours is the key of the store's own deadline in a context.
-type ours struct{}
+type ownDeadline struct{}
 
 // patience gives a call so much time, unless its caller gives it less.
-func patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+func withPatience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(d)
-	return context.WithDeadline(context.WithValue(ctx, ours{}, until), until)
+	return context.WithDeadline(context.WithValue(ctx, ownDeadline{}, until), until)
 }
 
 // isPatient tells whether a call had all the time that the store would give it.
-func isPatient(ctx context.Context) bool {
-	own, is := ctx.Value(ours{}).(time.Time)
+func hadFullTime(ctx context.Context) bool {
+	own, is := ctx.Value(ownDeadline{}).(time.Time)
 	until, has := ctx.Deadline()
 	return is && has && !until.Before(own)
 }
 
 // says tells whether an error says something of its database: not if its caller gave
 // up, nor if a statement, a table, a row or another transaction is to blame.
-func (s *Store) says(ctx context.Context, err error) bool {
+func (s *Store) blamesDatabase(ctx context.Context, err error) bool {
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
-	if late && !isPatient(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
+	if late && !hadFullTime(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
 		return false
 	}
 	switch s.backend.refusal(err) {
@@ -145,9 +145,9 @@ func (s *Store) says(ctx context.Context, err error) bool {
 }
 
 // noteRead remembers how a read went.
-func (s *Store) noteRead(ctx context.Context, database int, err error) {
+func (s *Store) recordRead(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
-	if err == nil && c.failures.Load() == 0 || err != nil && !s.says(ctx, err) {
+	if err == nil && c.failures.Load() == 0 || err != nil && !s.blamesDatabase(ctx, err) {
 		return
 	}
 	c.mu.Lock()
@@ -163,19 +163,19 @@ func (s *Store) noteRead(ctx context.Context, database int, err error) {
 
 // noteWrite remembers how a write went. That a read-only server took one of ours all the
 // same does not make it one to write to.
-func (s *Store) noteWrite(ctx context.Context, database int, err error) {
+func (s *Store) recordWrite(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
-	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.says(ctx, err) {
+	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.blamesDatabase(ctx, err) {
 		return
 	}
 	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
 		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
-	c.write(err, s.backend.refusal(err) == refusedFull)
+	c.recordWrite(err, s.backend.refusal(err) == refusedFull)
 }
 
 // write notes why a database refused a write; nil: it took it. isFull: its disk had no room.
-func (c *condition) write(why error, isFull bool) {
+func (c *condition) recordWrite(why error, isFull bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isFull {
@@ -193,7 +193,7 @@ func (c *condition) write(why error, isFull bool) {
 }
 
 // notePace remembers how long a successful ping or write took.
-func (c *condition) notePace(p *pace, took time.Duration) {
+func (c *condition) recordLatency(p *latency, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.note(took)
@@ -206,7 +206,7 @@ func (c *condition) notePace(p *pace, took time.Duration) {
 }
 
 // isToTry tells whether a write is to be tried: the last one was refused, or the last ones were slow and nobody writes.
-func (c *condition) isToTry() bool {
+func (c *condition) shouldTry() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.get().Refusing != nil || c.writes.mean >= slowAnswer/2 && time.Since(c.writes.last) > probeEvery
@@ -221,13 +221,13 @@ type noted struct {
 
 func (p *noted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := p.ConnPool.QueryContext(ctx, query, args...)
-	p.store.noteRead(ctx, p.database, err)
+	p.store.recordRead(ctx, p.database, err)
 	return rows, err
 }
 
 func (p *noted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	row := p.ConnPool.QueryRowContext(ctx, query, args...)
-	p.store.noteRead(ctx, p.database, row.Err())
+	p.store.recordRead(ctx, p.database, row.Err())
 	return row
 }
 
@@ -250,7 +250,7 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 		var seen int64
 		for ctx.Err() == nil {
 			s.Probe(ctx, d)
-			turn, now := s.dbs[d].condition.turns.Load(), s.Condition(d) // in this order, so that no turn is missed
+			turn, now := s.dbs[d].condition.changes.Load(), s.Condition(d) // in this order, so that no turn is missed
 			if turn != seen && ctx.Err() == nil {
 				changed(d, before, now)
 				before, seen = now, turn
@@ -268,28 +268,28 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 // them, whether it still is. On MySQL it has a connection of its own: it waits for no statement of the
 // store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
-	asking, cancel := patience(ctx, connectTimeout)
+	asking, cancel := withPatience(ctx, connectTimeout)
 	defer cancel()
 	c := &s.dbs[database].condition
 	switch took, err := s.backend.ping(asking, database); {
 	case errors.Is(err, ErrReadOnly):
-		s.noteRead(asking, database, nil)
-		s.noteWrite(asking, database, err)
+		s.recordRead(asking, database, nil)
+		s.recordWrite(asking, database, err)
 	case err != nil:
-		s.noteRead(asking, database, err)
+		s.recordRead(asking, database, err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			s.noteRead(asking, database, err) // it had the time of many
+			s.recordRead(asking, database, err) // it had the time of many
 		}
 	default:
-		s.noteRead(asking, database, nil)
-		c.notePace(&c.pings, took)
-		if c.isToTry() {
-			writing, cancel := patience(ctx, probeTimeout+endPatience(s.cfg.Timeout))
+		s.recordRead(asking, database, nil)
+		c.recordLatency(&c.pings, took)
+		if c.shouldTry() {
+			writing, cancel := withPatience(ctx, probeTimeout+endTimeout(s.cfg.Timeout))
 			defer cancel()
 			if _, err := s.transact(writing, database, []statement{{
 				sql: "REPLACE INTO toc_meta (name, value) VALUES (?, ?)", args: []any{"write_tried", s.cfg.Now().UTC().Format(time.RFC3339)},
 			}}); err == nil {
-				c.write(nil, false)
+				c.recordWrite(nil, false)
 			}
 		}
 	}

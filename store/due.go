@@ -33,19 +33,19 @@ type DuePages struct {
 
 type dueTable struct {
 	table int
-	after *place // the last row read; nil before the first page
+	after *rowCursor // the last row read; nil before the first page
 }
 
 // place is a row's place in the order of its table. The time is as the database
 // has it: SQLite orders times as text, where a row made by hand may say the same
 // time in another way ("12:00:00" comes before "12:00:00.000").
-type place struct {
+type rowCursor struct {
 	actionTime any
 	moment     time.Time // what actionTime means
 	jobID      uint64
 }
 
-func (p place) before(q place) bool {
+func (p rowCursor) before(q rowCursor) bool {
 	order := 0
 	switch at := p.actionTime.(type) {
 	case string:
@@ -125,13 +125,13 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (p
 	defer cancel()
 	text, args := p.statement(tables, perTable)
 	count := make(map[int]int, len(tables))
-	last := make(map[int]place, len(tables))
+	last := make(map[int]rowCursor, len(tables))
 	err = p.store.each(ctx, p.database, text, args, func(r *row) {
 		page = append(page, r.task())
 		shard, _ := p.store.layout.ShardOf(uint64(r.JobID))
 		table := p.store.layout.Table(shard)
 		count[table]++
-		if here := (place{r.written, time.Time(r.ActionTime), uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
+		if here := (rowCursor{r.written, time.Time(r.ActionTime), uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
 			last[table] = here
 		}
 	})
@@ -155,7 +155,7 @@ func (p *DuePages) types(condition string, ids []uint64) string {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = fmt.Append(text, p.store.backend.id(id))
+		text = fmt.Append(text, p.store.backend.idArg(id))
 	}
 	return string(append(text, ')'))
 }
@@ -168,7 +168,7 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 	u.text.Grow(len(tables) * (320 + len(only) + len(except)))
 	for _, t := range tables {
 		var m strings.Builder
-		u.args = append(u.args, b.at(p.query.Until))
+		u.args = append(u.args, b.timeArg(p.query.Until))
 		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
 		// Spelled so that MySQL makes two ranges of the index of it. To go through
 		// all rows of a moment for each page would be quadratic, and midnight is
@@ -176,19 +176,19 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 		if from := p.query.From; t.after != nil {
 			m.WriteString(" AND action_time>=? AND (action_time>? OR (action_time=? AND job_id>?))")
 			at := t.after.actionTime
-			u.args = append(u.args, at, at, at, b.id(t.after.jobID))
+			u.args = append(u.args, at, at, at, b.idArg(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
 			// Between the millisecond before and this one are only other
 			// spellings of this one, made by hand.
 			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
-			at := b.at(from.ActionTime)
-			u.args = append(u.args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
+			at := b.timeArg(from.ActionTime)
+			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.idArg(from.JobID))
 		}
 		m.WriteString(only)
 		m.WriteString(except)
 		m.WriteString(" ORDER BY action_time,job_id LIMIT ?")
 		u.args = append(u.args, int64(perTable))
-		u.add(b.member(m.String()))
+		u.add(b.unionMember(m.String()))
 	}
 	return u.text.String(), u.args
 }

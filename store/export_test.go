@@ -131,13 +131,15 @@ func Reader(s *Store, database int) gorm.ConnPool { return s.dbs[database].read.
 func Unanswered(err error) error { return &unansweredError{err, true} }
 
 // NoteRead and NoteWrite tell a store how a read and a write went.
-func NoteRead(ctx context.Context, s *Store, database int, err error) { s.noteRead(ctx, database, err) }
+func NoteRead(ctx context.Context, s *Store, database int, err error) {
+	s.recordRead(ctx, database, err)
+}
 
 func NoteWrite(ctx context.Context, s *Store, database int, err error) {
-	s.noteWrite(ctx, database, err)
+	s.recordWrite(ctx, database, err)
 }
 
 // Patience is what the store gives its own calls.
 func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return patience(ctx, d)
+	return withPatience(ctx, d)
 }

@@ -75,8 +75,8 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		}
 		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
 		group := s.dbs[d].inserts
-		if len(reqs) <= crowd {
-			group = s.few[d]
+		if len(reqs) <= burst {
+			group = s.shared[d]
 		}
 		lists[group] = append(lists[group], &reqs[i])
 	}
@@ -108,11 +108,11 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	// The batch belongs to many callers: none of their contexts may end it.
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
-	db.mute.Store(s.insertAll(ctx, db, batch, s.transact))
+	db.unresponsive.Store(s.insertAll(ctx, db, batch, s.transact))
 }
 
 // awaited keeps the inserts whose callers still wait, and answers the others.
-func awaited(batch []*insert) []*insert {
+func keepAwaited(batch []*insert) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		err := in.ctx.Err()
 		if err != nil {
@@ -124,7 +124,7 @@ func awaited(batch []*insert) []*insert {
 
 // sort keeps of a batch what holds up nobody else. Tables that met a lock lately are left to the group of
 // those that wait, and, of a batch of several databases, one that gave no answer the last time to its own.
-func (s *Store) sort(batch []*insert, several bool) []*insert {
+func (s *Store) keepUnblocked(batch []*insert, several bool) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		db := s.dbs[s.layout.Database(in.shard)]
 		until, locked := db.locked.Load(in.shard)
@@ -135,7 +135,7 @@ func (s *Store) sort(batch []*insert, several bool) []*insert {
 		switch {
 		case locked:
 			db.insertsAside.Add(in)
-		case several && (db.mute.Load() || !s.Writable(db.index)):
+		case several && (db.unresponsive.Load() || !s.Writable(db.index)):
 			db.inserts.Add(in)
 		default:
 			return false
@@ -147,7 +147,7 @@ func (s *Store) sort(batch []*insert, several bool) []*insert {
 // flushFew writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
 // the others do not suffer from one.
-func (s *Store) flushFew(batch []*insert) {
+func (s *Store) flushShared(batch []*insert) {
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
 	for _, in := range batch {
@@ -183,7 +183,7 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 		for _, in := range group {
 			d := s.layout.Database(in.shard)
 			if err != nil { // which of them it was, their next inserts will tell
-				s.dbs[d].mute.Store(true)
+				s.dbs[d].unresponsive.Store(true)
 			}
 			in.finish(in.task, false, s.wrap(d, "insert", err))
 		}
@@ -203,7 +203,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	mute = why == 0
 	ofSome := why == refusedLocked || why == refusedData || why == refusedTable || why == refusedSize
 	switch {
-	case len(open) > 1 && ofSome && !s.isLate(ctx):
+	case len(open) > 1 && ofSome && !s.isOutOfTime(ctx):
 		var parts sync.WaitGroup
 		for _, part := range split(open, func(in *insert) uint64 { return in.task.JobID }) {
 			parts.Go(func() { s.insertAll(ctx, db, part, s.transactNow) })
@@ -227,7 +227,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 // putAside has an insert wait for a lock, and those of its table that come next.
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
-	if !in.again(func() { db.insertsAside.Add(in) }) {
+	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
 		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{map[uint64]error{in.task.JobID: nil}}))
 	}
 }
@@ -245,7 +245,7 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 		statements, groups := s.insertStatements(open, tableName)
 		affected, err := transact(ctx, db.index, statements)
 		if isOver(err) && s.areStored(ctx, db.index, open) {
-			affected, err = sure(statements), nil
+			affected, err = certainCounts(statements), nil
 		}
 		switch why := s.backend.refusal(err); {
 		case why == refusedConflict:
@@ -278,7 +278,7 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 			finishAll(group, nil)
 			continue
 		}
-		kept, err := s.resolveKept(ctx, db, group)
+		kept, err := s.resolveDuplicates(ctx, db, group)
 		if err != nil { // the rows are stored or were there before, only their answer is missing
 			finishAll(group, s.wrap(db.index, "insert", err))
 		}
@@ -288,7 +288,7 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 }
 
 // hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.
-func (in *insert) hasMore() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
+func (in *insert) hasExtraColumns() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
 
 // insertStatements renders one multi-row INSERT per table, and one more for the
 // rows with a dedup_key, which keeps the rows that are there already. Rows that
@@ -301,7 +301,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 	index := make(map[key]int, len(batch))
 	var groups [][]*insert
 	for _, in := range batch {
-		k := key{in.shard, in.task.DedupKey != "", in.hasMore()}
+		k := key{in.shard, in.task.DedupKey != "", in.hasExtraColumns()}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -323,7 +323,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 func tableName(_, table int) string { return sharding.TableName(table) }
 
 func (s *Store) insertStatement(group []*insert, table string) statement {
-	dedup, more := group[0].task.DedupKey != "", group[0].hasMore()
+	dedup, more := group[0].task.DedupKey != "", group[0].hasExtraColumns()
 	head, one := " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
 	if more {
 		head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key,timeout_ms,biz_key) VALUES ", "(?,?,?,?,?,?,?,?,?,?)"
@@ -344,18 +344,18 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 		if dedup {
 			dedupKey = t.DedupKey
 		}
-		created := s.backend.at(t.Created)
-		args = append(args, s.backend.id(t.JobID), created, created, s.backend.id(t.BizID), s.backend.id(t.BizType),
-			s.backend.at(t.ActionTime), t.Attribute, dedupKey)
+		created := s.backend.timeArg(t.Created)
+		args = append(args, s.backend.idArg(t.JobID), created, created, s.backend.idArg(t.BizID), s.backend.idArg(t.BizType),
+			s.backend.timeArg(t.ActionTime), t.Attribute, dedupKey)
 		if more {
 			args = append(args, orNull(t.Timeout.Milliseconds()), orNull(t.BizKey))
 		}
 	}
 	if dedup {
-		b.WriteString(s.backend.orKeep())
+		b.WriteString(s.backend.ignoreDuplicates())
 		return statement{sql: b.String(), args: args}
 	}
-	return statement{sql: b.String(), args: args, rows: int64(len(group))}
+	return statement{sql: b.String(), args: args, exactRows: int64(len(group))}
 }
 
 // orNull is a value as a parameter, NULL for the zero one.

@@ -12,7 +12,7 @@ import (
 // resolveKept finds out which rows of a group with dedup_keys were stored and
 // which were there before, and answers them. Those that are neither lost their
 // job_id to another row; they are given back for another try.
-func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
+func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
 	type identity struct {
 		biz, typ uint64
 		key      string
@@ -22,7 +22,7 @@ func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) 
 		var u union
 		for _, in := range chunk {
 			u.add("SELECT "+columns+" FROM "+s.indexed(in.shard, indexBiz)+" WHERE biz_id=? AND biz_type=? AND dedup_key=?",
-				s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
+				s.backend.idArg(in.task.BizID), s.backend.idArg(in.task.BizType), in.task.DedupKey)
 		}
 		found, err := s.query(ctx, db.index, u.text.String(), u.args, nil)
 		if err != nil {

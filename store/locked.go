@@ -66,7 +66,7 @@ const (
 type waiting struct{ since time.Time }
 
 // again has f called after a pause. It answers false if the lock has been waited for long enough.
-func (w *waiting) again(f func()) bool {
+func (w *waiting) retryLater(f func()) bool {
 	now := time.Now()
 	if w.since.IsZero() {
 		w.since = now
@@ -79,7 +79,7 @@ func (w *waiting) again(f func()) bool {
 }
 
 // patiently calls read again while it meets a lock, for as long as one is waited for.
-func (s *Store) patiently(ctx context.Context, read func() error) error {
+func (s *Store) retryLocked(ctx context.Context, read func() error) error {
 	for since := time.Now(); ; {
 		err := read()
 		if !s.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {
@@ -96,7 +96,7 @@ const (
 )
 
 // isLate tells that no part is to be begun any more: it would be cut off.
-func (s *Store) isLate(ctx context.Context) bool {
+func (s *Store) isOutOfTime(ctx context.Context) bool {
 	until, ok := ctx.Deadline()
 	return ok && time.Until(until) < s.cfg.Timeout/4
 }
@@ -150,7 +150,7 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 			some[i] = moves[m]
 		}
 		running <- struct{}{}
-		if s.isLate(ctx) {
+		if s.isOutOfTime(ctx) {
 			<-running
 			hold(part, nil) // a lock was in their way, as far as is known
 			return

@@ -33,12 +33,12 @@ func isOver(err error) bool {
 
 // endPatience is how long end may take: what the statement's own time has left of
 // Config.Timeout.
-func endPatience(patience time.Duration) time.Duration { return patience / 8 }
+func endTimeout(patience time.Duration) time.Duration { return patience / 8 }
 
 // settle finds out what became of moves whose answer was lost, once that is decided. They
 // were committed together: if one of them was made, each that could be was.
 func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves []Move, lost error) ([]bool, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
 	_, groups := s.moveStatements(database, stamp, moves)
 	applied := make([]bool, len(moves))
@@ -54,7 +54,7 @@ func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves
 // areStored tells whether an insert whose answer was lost was committed, once that is
 // decided. One that only found first tasks cannot be told from one that was not made.
 func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
 	ids := make([]uint64, len(batch))
 	mine := make(map[uint64]*task.Task, len(batch))
@@ -69,11 +69,11 @@ func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bo
 }
 
 // sure is what is known of statements that were committed unseen.
-func sure(statements []statement) []int64 {
+func certainCounts(statements []statement) []int64 {
 	affected := make([]int64, len(statements))
 	for i, st := range statements {
-		if affected[i] = st.rows; st.rows == 0 {
-			affected[i] = unsure
+		if affected[i] = st.exactRows; st.exactRows == 0 {
+			affected[i] = unknownCount
 		}
 	}
 	return affected

@@ -126,7 +126,7 @@ func tableFault(err error) error {
 // applyWhole makes moves in one transaction, or answers errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
 	statements, groups := s.moveStatements(database, stamp, moves)
-	affected, err := s.pastConflicts(ctx, database, statements, transact)
+	affected, err := s.retryConflicts(ctx, database, statements, transact)
 	switch why := s.backend.refusal(err); {
 	case why == refusedLocked:
 		return nil, errLocked
@@ -230,13 +230,13 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	args := make([]any, 0, 8+len(g.moves))
 	status := strconv.Itoa(int(m.To))
 	if counts {
-		status = s.backend.counted(database, status)
+		status = s.backend.countingExpr(database, status)
 	}
 	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
-	args = append(args, s.backend.at(stamp))
+	args = append(args, s.backend.timeArg(stamp))
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
-		args = append(args, s.backend.at(task.CeilMilli(*m.ActionTime)))
+		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	}
 	if m.Attempts != nil {
 		b.WriteString(",attempts=?")
@@ -259,11 +259,11 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 		b.WriteString(",due_time=NULL")
 	case m.Promised != nil:
 		b.WriteString(",due_time=COALESCE(due_time,?)")
-		args = append(args, s.backend.at(*m.Promised))
+		args = append(args, s.backend.timeArg(*m.Promised))
 	}
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
 	for _, i := range g.moves {
-		args = append(args, s.backend.id(moves[i].JobID))
+		args = append(args, s.backend.idArg(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
 	if m.Read != nil {
@@ -273,7 +273,7 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	}
 	st := statement{sql: b.String(), args: args}
 	if counts {
-		st.most = int64(len(g.moves))
+		st.maxRows = int64(len(g.moves))
 	}
 	return st
 }

@@ -65,7 +65,7 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		switch {
 		case err != nil:
 			r.err = err
-		case isHeld && table == nil && r.again(func() { db.movesAside.Add(r) }):
+		case isHeld && table == nil && r.retryLater(func() { db.movesAside.Add(r) }):
 			continue
 		case isHeld:
 			r.err = s.wrap(db.index, "update", &LockedError{map[uint64]error{r.move.JobID: table}})

@@ -131,16 +131,16 @@ func (b *mysqlBackend) qualified(database, table int) string {
 	return "`" + strings.ReplaceAll(b.names[database], "`", "``") + "`." + sharding.TableName(table)
 }
 
-func (b *mysqlBackend) orKeep() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
+func (b *mysqlBackend) ignoreDuplicates() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
 
 func (b *mysqlBackend) hint(index string, _ int) string { return " FORCE INDEX (" + index + ")" }
 
-func (b *mysqlBackend) member(query string) string { return "(" + query + ")" }
+func (b *mysqlBackend) unionMember(query string) string { return "(" + query + ")" }
 
 // counted counts in a variable of the session, at a third of what it costs to ask
 // for ROW_COUNT after each statement of a block. Until a connection has told what
 // server it is, nothing is counted: then statements are answered one by one.
-func (b *mysqlBackend) counted(database int, value string) string {
+func (b *mysqlBackend) countingExpr(database int, value string) string {
 	if !b.servers[database].isMariaDB.Load() {
 		return value
 	}
@@ -152,9 +152,9 @@ func (b *mysqlBackend) deleteFrom(table int) string {
 	return "DELETE t FROM " + sharding.TableName(table) + " AS t FORCE INDEX (PRIMARY)"
 }
 
-func (b *mysqlBackend) id(v uint64) any { return v }
+func (b *mysqlBackend) idArg(v uint64) any { return v }
 
-func (b *mysqlBackend) at(t time.Time) any { return t }
+func (b *mysqlBackend) timeArg(t time.Time) any { return t }
 
 func (b *mysqlBackend) nullSafe() string { return "<=>" }
 

@@ -33,7 +33,7 @@ type server struct {
 }
 
 // leave gives up all connections there are.
-func (s *server) leave() {
+func (s *server) dropConnections() {
 	s.readOnly.Store(true)
 	s.turn.Add(1)
 }
@@ -150,7 +150,7 @@ func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Durati
 	took = time.Since(began)
 	s := b.servers[database]
 	if readOnly {
-		s.leave()
+		s.dropConnections()
 		return took, ErrReadOnly
 	}
 	if s.readOnly.Swap(false) {
@@ -165,7 +165,7 @@ const noSuchThread = 1094 // number of an error
 // tells whether it has. A server does not look whether its client is still there
 // while it waits for a lock. kill: it is told to stop; else it is only watched.
 func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience(b.timeout))
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout(b.timeout))
 	defer cancel()
 	conn, err := b.pings[database].Conn(ctx)
 	if err != nil {

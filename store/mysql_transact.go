@@ -28,7 +28,7 @@ import (
 func (b *mysqlBackend) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	if until, ok := ctx.Deadline(); ok { // the rest is for end
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until.Add(-min(endPatience(b.timeout), time.Until(until)/2)))
+		ctx, cancel = context.WithDeadline(ctx, until.Add(-min(endTimeout(b.timeout), time.Until(until)/2)))
 		defer cancel()
 	}
 	for range 3 {
@@ -41,7 +41,7 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 			if time.Since(c.born) < refusalsOld {
 				return nil, err
 			}
-			b.servers[database].leave()
+			b.servers[database].dropConnections()
 		case errors.Is(err, driver.ErrBadConn): // it was closed before it took anything
 		case mysqlCode(err) != 0 || errors.Is(err, errNotSent):
 			return nil, err
@@ -52,7 +52,7 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 	return nil, err
 }
 
-func (b *mysqlBackend) waits(database int) bool { return !b.servers[database].isMariaDB.Load() }
+func (b *mysqlBackend) waitsForLocks(database int) bool { return !b.servers[database].isMariaDB.Load() }
 
 // errNotSent is joined with the error of a text that was not sent.
 var errNotSent = errors.New("it was not sent")
@@ -69,7 +69,7 @@ func (b *mysqlBackend) try(ctx context.Context, database int, statements []state
 		switch {
 		case len(statements) == 1: // is its own transaction
 			affected, err = runList(ctx, c, statements)
-		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, uncounted):
+		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, lacksCounter):
 			affected, err = runBlock(ctx, c, statements)
 		default:
 			affected, err = runTransaction(ctx, c, statements)
@@ -130,17 +130,17 @@ func runList(ctx context.Context, exec driver.ExecerContext, statements []statem
 const countRow = "@toc_rows:=@toc_rows+1"
 
 // uncounted: the statement was made before the server was known.
-func uncounted(s statement) bool { return s.most > 0 && !strings.Contains(s.sql, countRow) }
+func lacksCounter(s statement) bool { return s.maxRows > 0 && !strings.Contains(s.sql, countRow) }
 
 // maxBlock is how many statements one block has at most: the server's time for a
 // longer one grows faster than the block.
 const maxBlock = 250
 
 // isAsked tells whether the server is to say how many rows the statement changed.
-func (s statement) isAsked() bool { return s.rows == 0 && s.most == 0 }
+func (s statement) isAsked() bool { return s.exactRows == 0 && s.maxRows == 0 }
 
 // isCounted tells whether the statement counts its rows itself; see counted.
-func (s statement) isCounted() bool { return s.most > 0 }
+func (s statement) isCounted() bool { return s.maxRows > 0 }
 
 // runBlock makes the transaction with MariaDB's compound statements. They gather
 // how many rows each statement changed, or all of those together that count their
@@ -203,8 +203,8 @@ func blockCounts(statements []statement, answer string) ([]int64, error) {
 	var most int64 // that can be counted
 	var err error
 	for i, s := range statements {
-		most += s.most
-		if affected[i] = max(s.rows, s.most); s.isAsked() {
+		most += s.maxRows
+		if affected[i] = max(s.exactRows, s.maxRows); s.isAsked() {
 			if affected[i], err = next(); err != nil {
 				return nil, err
 			}
@@ -218,7 +218,7 @@ func blockCounts(statements []statement, answer string) ([]int64, error) {
 	}
 	for i, s := range statements {
 		if s.isCounted() {
-			affected[i] = unsure
+			affected[i] = unknownCount
 		}
 	}
 	return affected, nil

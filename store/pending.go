@@ -31,7 +31,7 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 	sums := make(map[uint64]Overdue)
 	err := s.scanShards(ctx, first, end, maxMembers, func(u *union, shard int) {
 		u.add("SELECT biz_type,COUNT(*),MIN(action_time) FROM (SELECT biz_type,action_time FROM "+s.indexed(shard, indexDue)+
-			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.at(now), int64(overdueLimit))
+			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.timeArg(now), int64(overdueLimit))
 	}, func(rows *sql.Rows) error {
 		var bizType unsigned
 		var count int

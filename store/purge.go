@@ -29,7 +29,7 @@ func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 // and last change are both before the given time: a small batch, oldest first.
 // It tells how many it deleted; 0 means that none are left. Dead tasks stay.
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
-	at := s.backend.at(before)
+	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
 	return s.purge(ctx, partition, []over{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
 }
@@ -43,8 +43,8 @@ func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time)
 	if err != nil {
 		return 0, nil // no task is so old
 	}
-	at := s.backend.at(before)
-	return s.purge(ctx, partition, []over{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.id(created), at}}})
+	at := s.backend.timeArg(before)
+	return s.purge(ctx, partition, []over{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}})
 }
 
 // over is a condition that finished rows meet.
@@ -68,7 +68,7 @@ func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[
 	finished := make(map[int][]any)
 	err := s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
-			u.add(s.backend.member("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
+			u.add(s.backend.unionMember("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
 			u.args = append(u.args, int64(purgePerTable))
 		}
 	}, func(rows *sql.Rows) error {
@@ -76,7 +76,7 @@ func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[
 		err := rows.Scan(&id)
 		shard, _ := s.layout.ShardOf(uint64(id))
 		table := s.layout.Table(shard)
-		finished[table] = append(finished[table], s.backend.id(uint64(id)))
+		finished[table] = append(finished[table], s.backend.idArg(uint64(id)))
 		return err
 	})
 	return finished, err

@@ -38,7 +38,7 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		}
 		args := make([]any, 0, n+1)
 		for i := range ended[:n] {
-			args = append(args, s.backend.id(ended[i].JobID))
+			args = append(args, s.backend.idArg(ended[i].JobID))
 		}
 		statements = append(statements, statement{
 			sql:  "DELETE FROM toc_running WHERE job_id IN (" + placeholders(n) + ") AND instance=?",
@@ -50,14 +50,14 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		args := make([]any, 0, 5*len(part))
 		for i := range part {
 			r := &part[i]
-			args = append(args, s.backend.id(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.at(r.Since))
+			args = append(args, s.backend.idArg(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.timeArg(r.Since))
 		}
 		statements = append(statements, statement{
 			sql:  "REPLACE INTO toc_running (job_id,instance,attempts,cuts,since) VALUES (?,?,?,?,?)" + strings.Repeat(",(?,?,?,?,?)", len(part)-1),
 			args: args,
 		})
 	}
-	_, err := s.pastConflicts(ctx, database, statements, s.transact)
+	_, err := s.retryConflicts(ctx, database, statements, s.transact)
 	return s.wrap(database, "write the journal of what runs", err)
 }
 

@@ -112,7 +112,7 @@ func sqliteDSN(dir string, i int, queryOnly bool, wait time.Duration) string {
 }
 
 func (b *sqliteBackend) ping(ctx context.Context, database int) (took time.Duration, err error) {
-	if err := b.intact(database); err != nil {
+	if err := b.checkIntact(database); err != nil {
 		return 0, err
 	}
 	began := time.Now()
@@ -139,23 +139,23 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 		}
 		affected = append(affected, n)
 	}
-	if err := b.intact(database); err != nil { // what goes into a deleted file is lost, or is there again when the file is
+	if err := b.checkIntact(database); err != nil { // what goes into a deleted file is lost, or is there again when the file is
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
 		return nil, err
 	}
-	return affected, b.intact(database) // if it was deleted this moment, nobody knows
+	return affected, b.checkIntact(database) // if it was deleted this moment, nobody knows
 }
 
-func (b *sqliteBackend) waits(int) bool { return true }
+func (b *sqliteBackend) waitsForLocks(int) bool { return true }
 
 // server: each file is its own.
 func (b *sqliteBackend) server(database int) int { return database }
 
 func (b *sqliteBackend) qualified(_, table int) string { return sharding.TableName(table) }
 
-func (b *sqliteBackend) orKeep() string { return " ON CONFLICT DO NOTHING" }
+func (b *sqliteBackend) ignoreDuplicates() string { return " ON CONFLICT DO NOTHING" }
 
 // hint names an index of its table; index names are unique in a database here.
 // The primary key is the row id, which SQLite calls not indexed. Without the hint
@@ -167,18 +167,18 @@ func (b *sqliteBackend) hint(index string, table int) string {
 	return " INDEXED BY " + index + strings.TrimPrefix(sharding.TableName(table), "timeout_task")
 }
 
-func (b *sqliteBackend) member(query string) string { return "SELECT * FROM (" + query + ")" }
+func (b *sqliteBackend) unionMember(query string) string { return "SELECT * FROM (" + query + ")" }
 
-func (b *sqliteBackend) counted(_ int, value string) string { return value }
+func (b *sqliteBackend) countingExpr(_ int, value string) string { return value }
 
 func (b *sqliteBackend) deleteFrom(table int) string {
 	return "DELETE FROM " + sharding.TableName(table) + " AS t" + b.hint(indexPrimary, table)
 }
 
 // id keeps a uint64 as its two's complement: SQLite's integers are signed.
-func (b *sqliteBackend) id(v uint64) any { return int64(v) }
+func (b *sqliteBackend) idArg(v uint64) any { return int64(v) }
 
-func (b *sqliteBackend) at(t time.Time) any { return t.UTC().Format(timeFormat) }
+func (b *sqliteBackend) timeArg(t time.Time) any { return t.UTC().Format(timeFormat) }
 
 func (b *sqliteBackend) nullSafe() string { return " IS " }
 
@@ -186,7 +186,7 @@ func (b *sqliteBackend) nullSafe() string { return " IS " }
 // they are read: t is what lies above the millisecond before, with any number of zeros, and not above t's own.
 func (b *sqliteBackend) isAt(column string, t time.Time) (string, []any) {
 	const zeros = "000000000"
-	before, until := b.at(t.Add(-time.Millisecond)).(string)+zeros, b.at(t).(string)+zeros
+	before, until := b.timeArg(t.Add(-time.Millisecond)).(string)+zeros, b.timeArg(t).(string)+zeros
 	return column + ">? AND " + column + "<=?", []any{before, until}
 }
 

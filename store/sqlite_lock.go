@@ -34,7 +34,7 @@ type heldFiles struct{ dir, file os.FileInfo }
 func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
 
 // lookAt looks at the directory and a database's file in it.
-func (b *sqliteBackend) lookAt(database int) (f heldFiles, err error) {
+func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
 	if f.dir, err = os.Stat(b.dir); err == nil {
 		f.file, err = os.Stat(SQLiteFile(b.dir, database))
 	}
@@ -42,12 +42,12 @@ func (b *sqliteBackend) lookAt(database int) (f heldFiles, err error) {
 }
 
 // intact tells whether a database that was locked once still is what stands at its name.
-func (b *sqliteBackend) intact(database int) error {
+func (b *sqliteBackend) checkIntact(database int) error {
 	want := b.held.files[database].Load()
 	if want == nil {
 		return nil
 	}
-	have, err := b.lookAt(database)
+	have, err := b.statFiles(database)
 	if err == nil && os.SameFile(have.dir, want.dir) && os.SameFile(have.file, want.file) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (b *sqliteBackend) intact(database int) error {
 func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
-	if err := b.intact(database); err != nil {
+	if err := b.checkIntact(database); err != nil {
 		return nil, err
 	}
 	if owner, taken := b.held.owners[database]; taken && owner != holder.ID {
@@ -78,7 +78,7 @@ func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (
 	before := parseClaim(text)
 	l := &sqliteLock{backend: b, database: database, claim: claim{Holder: holder, beat: before.beat + 1, state: stateHeld}}
 	l.unclean = text != "" && !before.isReleased() && !before.is(holder) || before.state == stateUnsettled
-	files, err := b.lookAt(database)
+	files, err := b.statFiles(database)
 	if err == nil {
 		err = l.write(ctx)
 	}
@@ -142,7 +142,7 @@ type sqliteLock struct {
 func (l *sqliteLock) TakenUncleanly() bool { return l.unclean }
 
 func (l *sqliteLock) Check(context.Context) error {
-	if err := l.backend.intact(l.database); err != nil {
+	if err := l.backend.checkIntact(l.database); err != nil {
 		return fmt.Errorf("%w: %w", ErrLockLost, err)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (l *sqliteLock) Release(settled bool) error {
 	b := l.backend
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
-	err := b.intact(l.database)
+	err := b.checkIntact(l.database)
 	if err == nil {
 		l.claim.state = releasedAs(settled)
 		err = l.write(context.Background())

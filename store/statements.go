@@ -113,7 +113,7 @@ const (
 func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	for pause := firstPause; ; pause *= 2 {
 		affected, err = s.transactNow(ctx, database, statements)
-		if !s.isLocked(err) || pause > lastPause || s.backend.waits(database) || wait.For(ctx, pause) != nil {
+		if !s.isLocked(err) || pause > lastPause || s.backend.waitsForLocks(database) || wait.For(ctx, pause) != nil {
 			return affected, err
 		}
 	}
@@ -124,9 +124,9 @@ func (s *Store) transact(ctx context.Context, database int, statements []stateme
 func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	began := time.Now()
 	affected, err = s.backend.transact(ctx, database, statements)
-	s.noteWrite(ctx, database, err)
+	s.recordWrite(ctx, database, err)
 	if c := &s.dbs[database].condition; err == nil {
-		c.notePace(&c.writes, time.Since(began))
+		c.recordLatency(&c.writes, time.Since(began))
 	}
 	return affected, err
 }
@@ -135,7 +135,7 @@ func (s *Store) transactNow(ctx context.Context, database int, statements []stat
 const conflictPause = 5 * time.Millisecond
 
 // pastConflicts makes a transaction, again and again as long as it meets a deadlock.
-func (s *Store) pastConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
+func (s *Store) retryConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
 	for {
 		affected, err := transact(ctx, database, statements)
 		if s.backend.refusal(err) != refusedConflict {

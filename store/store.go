@@ -75,7 +75,7 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	few     []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share theirs
+	shared  []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share theirs
 
 	opened   time.Time // by the wall clock
 	openedAt time.Time // by the monotonic one
@@ -85,12 +85,12 @@ type Store struct {
 
 // database is one of the D databases.
 type database struct {
-	index   int
-	read    *gorm.DB // queries
-	inserts *groupcommit.Group[*insert]
-	moves   *groupcommit.Group[*moveRequest]
-	stamp   atomic.Int64 // last gmt_modified given out, Unix milliseconds
-	mute    atomic.Bool  // it did not answer the last insert: it shares none
+	index        int
+	read         *gorm.DB // queries
+	inserts      *groupcommit.Group[*insert]
+	moves        *groupcommit.Group[*moveRequest]
+	stamp        atomic.Int64 // last gmt_modified given out, Unix milliseconds
+	unresponsive atomic.Bool  // it did not answer the last insert: it shares none
 
 	condition condition
 
@@ -124,9 +124,9 @@ func Open(cfg Config) (*Store, error) {
 		db := &database{index: i, read: s.backend.reader(i)}
 		pool := &noted{ConnPool: db.read.ConnPool, store: s, database: i}
 		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.sort(awaited(b), false)) })
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.keepUnblocked(keepAwaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
-		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, awaited(b)) })
+		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, keepAwaited(b)) })
 		db.movesAside = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
@@ -136,11 +136,11 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range s.dbs {
 		if server := s.backend.server(i); server < i {
-			s.few = append(s.few, s.few[server])
+			s.shared = append(s.shared, s.shared[server])
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).WithConcurrency(min(2, n), crowd))
+		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.keepUnblocked(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
 	}
 	return s, nil
 }
@@ -150,7 +150,7 @@ const maxBatch = 1000
 
 // crowd is how many inserts of a server wait before a third flush is made; more
 // tasks than that are inserted per database, where rows share tables.
-const crowd = 64
+const burst = 64
 
 // Layout is the store's shape.
 func (s *Store) Layout() sharding.Layout { return s.layout }
@@ -159,7 +159,7 @@ func (s *Store) Layout() sharding.Layout { return s.layout }
 // under way.
 func (s *Store) Close() error {
 	for i, db := range s.dbs {
-		s.few[i].Wait()
+		s.shared[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
 		db.insertsAside.Wait()
@@ -170,7 +170,7 @@ func (s *Store) Close() error {
 
 // bound gives every call to a database its time limit.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience(ctx, s.cfg.Timeout)
+	return withPatience(ctx, s.cfg.Timeout)
 }
 
 // eachDatabase runs f for every database at once and waits for all.

@@ -15,7 +15,7 @@ import (
 )
 
 // tellEvery is how often the log is told of runs that go on to fail.
-const tellEvery = 10 * time.Second
+const summaryEvery = 10 * time.Second
 
 // failures tells the log of failed runs: of the first one of a business type at once,
 // then how many there were, until there were none for a while and others ended well.
@@ -37,7 +37,7 @@ type failing struct {
 }
 
 // note counts runs that have ended. errs has an element for each of the tasks.
-func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
+func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
 	failed, last := 0, 0
 	for i, err := range errs {
 		if err == nil || processor.IsDiscard(err) {
@@ -45,7 +45,7 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 		}
 		failed, last = failed+1, i
 		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
-			f.logger.Debug("run failed", runFacts(b, tasks(i), err)...)
+			f.logger.Debug("run failed", runLogFields(b, tasks(i), err)...)
 		}
 	}
 	if failed == 0 && !f.some.Load() {
@@ -58,13 +58,13 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 		if failed == 0 {
 			return
 		}
-		g = &failing{bizType: *b, since: now, next: now.Add(tellEvery)}
+		g = &failing{bizType: *b, since: now, next: now.Add(summaryEvery)}
 		if f.byType == nil {
 			f.byType = make(map[uint64]*failing)
 		}
 		f.byType[b.ID] = g
 		f.some.Store(true)
-		f.logger.Warn("runs fail", runFacts(b, tasks(last), errs[last])...)
+		f.logger.Warn("runs fail", runLogFields(b, tasks(last), errs[last])...)
 	}
 	g.failed, g.all, g.well = g.failed+failed, g.all+failed, g.well+len(errs)-failed
 	g.isWell = failed == 0
@@ -74,7 +74,7 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 }
 
 // tell is called again and again.
-func (f *failures) tell(now time.Time) {
+func (f *failures) logSummaries(now time.Time) {
 	if !f.some.Load() {
 		return
 	}
@@ -91,13 +91,13 @@ func (f *failures) tell(now time.Time) {
 			f.logger.Info("runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
 			delete(f.byType, id)
 		}
-		g.failed, g.well, g.next = 0, 0, now.Add(tellEvery)
+		g.failed, g.well, g.next = 0, 0, now.Add(summaryEvery)
 	}
 	f.some.Store(len(f.byType) > 0)
 }
 
 // runFacts are the log's words for a run that failed.
-func runFacts(b *task.BizType, t *task.Task, err error) []any {
+func runLogFields(b *task.BizType, t *task.Task, err error) []any {
 	facts := []any{"biz_type", b.Name, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts + 1, "error", *reason(err)}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		facts = append(facts, "stack", p.stack)

@@ -16,14 +16,14 @@ import (
 
 // finish is a run that has ended and waits to be recorded.
 type finish struct {
-	entry   *queue.Entry
-	bizType *task.BizType
-	outcome Outcome
-	move    store.Move
-	row     task.Task // as it will stand
-	ran     time.Duration
-	table   error     // what is wrong with its table; see lockedRows
-	waits   time.Time // since when it waits there
+	entry      *queue.Entry
+	bizType    *task.BizType
+	outcome    Outcome
+	move       store.Move
+	row        task.Task // as it will stand
+	ran        time.Duration
+	tableErr   error     // what is wrong with its table; see lockedRows
+	waitsSince time.Time // since when it waits there
 }
 
 // maxFlush is how many outcomes one transaction records at most.
@@ -41,11 +41,11 @@ const (
 // one takes what arrived meanwhile. A task stays in the queue, as running, until
 // its outcome is durable, so nobody can run it again before.
 type finisher struct {
-	cfg     Config
-	ended   func(jobID uint64) // told of each outcome that is durable
-	groups  []*groupcommit.Group[finish]
-	failing []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
-	locked  *lockedRows
+	cfg        Config
+	onRecorded func(jobID uint64) // told of each outcome that is durable
+	groups     []*groupcommit.Group[finish]
+	failing    []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
+	locked     *lockedRows
 }
 
 func (f *finisher) start(ctx context.Context) {
@@ -70,9 +70,9 @@ func (f *finisher) add(list ...finish) {
 
 // writable tells whether the outcome of a task could be recorded now, as far as is
 // known.
-func (f *finisher) writable(e *queue.Entry) bool {
+func (f *finisher) isWritable(e *queue.Entry) bool {
 	d := f.cfg.Layout.PartitionDatabase(e.Partition)
-	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
+	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.isOverLimit(e.ID(), d)
 }
 
 func (f *finisher) wait() {
@@ -103,8 +103,8 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 	for i := range batch {
 		switch {
 		case applied[i]:
-			f.done(&batch[i])
-		case holds(held, &batch[i]):
+			f.complete(&batch[i])
+		case recordLocked(held, &batch[i]):
 			locked = append(locked, batch[i])
 		default:
 			edited = append(edited, batch[i])
@@ -173,8 +173,8 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		row, there := rows[d.entry.Task.JobID]
 		switch {
 		case !there && unread != nil: // its table is locked or gone, or the database has gone just now
-			if d.table = nil; !errors.Is(unread, task.ErrLocked) {
-				d.table = unread
+			if d.tableErr = nil; !errors.Is(unread, task.ErrLocked) {
+				d.tableErr = unread
 			}
 			locked = append(locked, *d)
 			continue
@@ -205,7 +205,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		return nil, nil
 	}
 	for i := range open {
-		if holds(held, &open[i]) {
+		if recordLocked(held, &open[i]) {
 			locked = append(locked, open[i])
 			continue
 		}
@@ -216,7 +216,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		for _, why := range fences[i] {
 			f.cfg.Observer.Fenced(*open[i].bizType, why)
 		}
-		f.done(&open[i])
+		f.complete(&open[i])
 	}
 	return again, locked
 }
@@ -225,15 +225,15 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 	f.cfg.Observer.Fenced(*d.bizType, why)
 	d.outcome, d.row = Fenced, row
-	f.done(d)
+	f.complete(d)
 }
 
 // done tells everybody of an outcome that is durable. A task that is to run again goes where it is found in time; a
 // claimed one goes back to its engine.
-func (f *finisher) done(d *finish) {
+func (f *finisher) complete(d *finish) {
 	ours := d.row.Status == task.Pending && !d.entry.Claimed
 	again := ours && f.cfg.Dispatch.Where(&d.row) == dispatch.Queue
-	f.ended(d.entry.ID()) // first: after that it may be started again
+	f.onRecorded(d.entry.ID()) // first: after that it may be started again
 	f.cfg.Queue.Done(d.entry, d.row, again)
 	if ours && !again {
 		f.cfg.Dispatch.Place(d.row)

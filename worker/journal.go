@@ -27,18 +27,18 @@ import (
 // it starts; the next owner finds it and counts. Once none of that is pending any
 // more, the partition is settled, and its next owner need not know.
 type journal struct {
-	cfg   Config
-	known []atomic.Pointer[past] // by partition
-	dbs   []journalDB
-	mends sync.WaitGroup
-	work  context.Context    // of mends and looks
-	stop  context.CancelFunc // ends it
-	looks sync.WaitGroup
+	cfg      Config
+	known    []atomic.Pointer[history] // by partition
+	dbs      []journalDB
+	repairs  sync.WaitGroup
+	work     context.Context    // of mends and looks
+	stop     context.CancelFunc // ends it
+	settlers sync.WaitGroup
 
-	mu    sync.Mutex
-	over  bool                    // no more mends
-	rows  map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
-	count atomic.Int64            // len(rows)
+	mu     sync.Mutex
+	closed bool                    // no more mends
+	rows   map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
+	count  atomic.Int64            // len(rows)
 }
 
 type journalDB struct {
@@ -49,11 +49,11 @@ type journalDB struct {
 }
 
 // past is what is known, in one term of a partition, of starts before it.
-type past struct {
+type history struct {
 	term   uint64
 	before time.Time // what was due by then may have been started; zero: nothing was
 	read   time.Time // when the journal was
-	quiet  bool      // there is nothing to tell
+	clean  bool      // there is nothing to tell
 
 	mu     sync.Mutex
 	starts map[uint64]store.Running // by job_id: starts that had no end
@@ -61,10 +61,10 @@ type past struct {
 
 // journalWrite is a start to be written down, or, without err, one that has ended.
 type journalWrite struct {
-	row  store.Running
-	err  *error          // what became of it
-	wait *sync.WaitGroup // nil: nobody waits
-	over func()          // called once that is durable, or has failed; may be nil
+	row    store.Running
+	err    *error          // what became of it
+	wait   *sync.WaitGroup // nil: nobody waits
+	onDone func()          // called once that is durable, or has failed; may be nil
 }
 
 // journalTimeout bounds one call.
@@ -74,18 +74,18 @@ func (j *journal) start(ctx context.Context) {
 	j.work, j.stop = context.WithCancel(ctx)
 	for d := range j.dbs {
 		j.dbs[d].writes = groupcommit.New(maxFlush, 1, func(batch []journalWrite) { j.flush(d, batch) })
-		j.looks.Go(func() { j.settle(j.work, d) })
+		j.settlers.Go(func() { j.settle(j.work, d) })
 	}
 }
 
 // wait writes what is left and ends. Nothing may be added at the same time.
 func (j *journal) wait() {
 	j.mu.Lock()
-	j.over = true
+	j.closed = true
 	j.mu.Unlock()
 	j.stop()
-	j.mends.Wait()
-	j.looks.Wait()
+	j.repairs.Wait()
+	j.settlers.Wait()
 	for d := range j.dbs {
 		j.dbs[d].writes.Wait()
 	}
@@ -93,8 +93,8 @@ func (j *journal) wait() {
 
 // past tells what is known of starts before a term of a partition; nil: the
 // journal cannot be read now, or the term is over.
-func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
-	current := func() *past {
+func (j *journal) historyOf(ctx context.Context, partition int, term uint64) *history {
+	current := func() *history {
 		if p := j.known[partition].Load(); p != nil && p.term == term {
 			return p
 		}
@@ -111,7 +111,7 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 		return p
 	}
 	if err := j.read(ctx, d); err != nil {
-		j.fail(d, err)
+		j.recordFailure(d, err)
 	}
 	return current()
 }
@@ -126,8 +126,8 @@ func (j *journal) read(ctx context.Context, database int) error {
 	all, err := j.cfg.Store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
 		// Partitions that were taken in order have no starts without an end: they go on.
-		maps.DeleteFunc(fresh, func(_ int, p *past) bool { return !p.before.IsZero() })
-		j.learn(fresh)
+		maps.DeleteFunc(fresh, func(_ int, p *history) bool { return !p.before.IsZero() })
+		j.publish(fresh)
 	}
 	if err != nil {
 		return err
@@ -149,20 +149,20 @@ func (j *journal) read(ctx context.Context, database int) error {
 			j.dbs[database].writes.Add(journalWrite{row: r})
 		}
 	}
-	j.learn(fresh)
+	j.publish(fresh)
 	return nil
 }
 
 // newTerms lists the partitions of a database whose term is one of which nothing is known yet.
-func (j *journal) newTerms(database int) map[int]*past {
-	fresh := make(map[int]*past)
+func (j *journal) newTerms(database int) map[int]*history {
+	fresh := make(map[int]*history)
 	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for p := first; p < end; p++ {
 		term, known := j.cfg.Ownership.Term(p), j.known[p].Load()
 		if term == 0 || known != nil && known.term == term {
 			continue
 		}
-		fresh[p] = &past{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
+		fresh[p] = &history{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
 		if at, ok := j.cfg.Ownership.TakenUncleanly(p); ok {
 			fresh[p].before = at
 		}
@@ -190,9 +190,9 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 }
 
 // learn makes known what was found out about new terms.
-func (j *journal) learn(fresh map[int]*past) {
+func (j *journal) publish(fresh map[int]*history) {
 	for p, known := range fresh {
-		known.quiet = known.before.IsZero() && len(known.starts) == 0
+		known.clean = known.before.IsZero() && len(known.starts) == 0
 		j.known[p].Store(known)
 	}
 }
@@ -230,13 +230,13 @@ func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	if err == nil && (none || next.After(at)) {
 		j.cfg.Ownership.Settled(partition, term)
 		if known != nil && known.isEmpty() {
-			j.known[partition].CompareAndSwap(known, &past{term: term, quiet: true})
+			j.known[partition].CompareAndSwap(known, &history{term: term, clean: true})
 		}
 	}
 	return err
 }
 
-func (p *past) isEmpty() bool {
+func (p *history) isEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.starts) == 0
@@ -253,10 +253,10 @@ func (j *journal) partition(jobID uint64) int {
 
 // startOf is a task about to start, and how many starts before had no end.
 type startOf struct {
-	entry *queue.Entry
-	cuts  int
-	over  func() // called once it is taken out again; may be nil
-	err   error  // it could not be written down
+	entry     *queue.Entry
+	cuts      int
+	onRemoved func() // called once it is taken out again; may be nil
+	err       error  // it could not be written down
 }
 
 // errJournal is a start that was not written down.
@@ -275,14 +275,14 @@ func (j *journal) write(starts []startOf) {
 			continue
 		}
 		row := store.Running{JobID: t.JobID, Instance: j.cfg.Instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
-		j.keep(journalWrite{row: row, over: s.over})
+		j.track(journalWrite{row: row, onDone: s.onRemoved})
 		written.Add(1)
 		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
 	}
 	written.Wait()
 }
 
-func (j *journal) keep(w journalWrite) {
+func (j *journal) track(w journalWrite) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.rows[w.row.JobID] = w
@@ -291,8 +291,8 @@ func (j *journal) keep(w journalWrite) {
 
 // ended takes a task out whose run has ended, and forgets its starts: should it run
 // again they do not count. Nobody waits for it.
-func (j *journal) ended(jobID uint64) {
-	if j.notStarted(jobID) {
+func (j *journal) recordEnd(jobID uint64) {
+	if j.removeStart(jobID) {
 		p := j.known[j.partition(jobID)].Load()
 		p.mu.Lock()
 		delete(p.starts, jobID)
@@ -302,7 +302,7 @@ func (j *journal) ended(jobID uint64) {
 
 // notStarted takes a task out that was not started after all, and tells whether it
 // was in the journal.
-func (j *journal) notStarted(jobID uint64) bool {
+func (j *journal) removeStart(jobID uint64) bool {
 	if j.count.Load() == 0 {
 		return false
 	}
@@ -310,7 +310,7 @@ func (j *journal) notStarted(jobID uint64) bool {
 	defer j.mu.Unlock()
 	w, ok := j.rows[jobID]
 	if ok {
-		j.takeOut(w)
+		j.remove(w)
 		j.count.Store(int64(len(j.rows)))
 	}
 	return ok
@@ -335,7 +335,7 @@ func (j *journal) abandon(which func(partition int) bool) {
 			w.row.Cuts--
 			w.err = new(error)
 		}
-		j.takeOut(w)
+		j.remove(w)
 	}
 	j.count.Store(int64(len(j.rows)))
 	j.mu.Unlock()
@@ -343,7 +343,7 @@ func (j *journal) abandon(which func(partition int) bool) {
 }
 
 // takeOut lets a row go. mu is held.
-func (j *journal) takeOut(w journalWrite) {
+func (j *journal) remove(w journalWrite) {
 	delete(j.rows, w.row.JobID)
 	j.dbs[j.cfg.Layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
@@ -376,7 +376,7 @@ func (j *journal) flush(database int, batch []journalWrite) {
 	db.unended = nil
 	if err != nil {
 		db.unended = ended
-		j.fail(database, err)
+		j.recordFailure(database, err)
 	}
 	for i := range batch {
 		w := &batch[i]
@@ -386,24 +386,24 @@ func (j *journal) flush(database int, batch []journalWrite) {
 			}
 			w.wait.Done()
 		}
-		if w.over != nil {
-			w.over()
+		if w.onDone != nil {
+			w.onDone()
 		}
 	}
 }
 
 // fail notes that the journal of a database does not work, and looks until it does
 // again.
-func (j *journal) fail(database int, err error) {
+func (j *journal) recordFailure(database int, err error) {
 	ctx := j.work
 	db := &j.dbs[database]
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
+	if j.closed || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
 	j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
-	j.mends.Go(func() {
+	j.repairs.Go(func() {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 			if wait.For(ctx, pause) != nil {
 				return

@@ -117,7 +117,7 @@ func New(cfg Config) *Runner {
 	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	j := &journal{
 		cfg: cfg, rows: make(map[uint64]journalWrite),
-		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
+		known: make([]atomic.Pointer[history], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
 		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
@@ -125,7 +125,7 @@ func New(cfg Config) *Runner {
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
-			cfg: cfg, ended: j.ended,
+			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
@@ -138,7 +138,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	r.finisher.start(ctx)
 	r.journal.start(ctx)
 	abandoned := make(chan struct{})
-	patient := context.AfterFunc(ctx, func() {
+	stopAbandon := context.AfterFunc(ctx, func() {
 		r.journal.abandon(func(int) bool { return true })
 		close(abandoned)
 	})
@@ -157,7 +157,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	<-watched
 	stopChecks()
 	err := <-checked
-	if !patient() {
+	if !stopAbandon() {
 		<-abandoned
 	}
 	r.finisher.wait()
@@ -199,16 +199,16 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // open starts the first worker of a lane; the others start when all there are have work. The last one to end closes
 // the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &crew{Runner: r, lane: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
-	c.hire = func() {
-		w := &worker{crew: c, run: run{instead: c.hire}}
+	c.startWorker = func() {
+		w := &worker{pool: c, run: run{replace: c.startWorker}}
 		r.watch.addLocked(w)
 		c.alive.Add(1)
 		c.group.Go(func() { w.work(ctx) })
 	}
 	r.watch.mu.Lock()
-	c.hire()
+	c.startWorker()
 	r.watch.mu.Unlock()
 	r.workers.Go(func() {
 		c.group.Wait()

@@ -28,21 +28,21 @@ type run struct {
 	timeout  time.Duration
 	stuck    bool   // the call has ignored its time-out, and that was told
 	replaced bool   // another worker was started in this one's place
-	instead  func() // lets another one take this one's place; watch.mu may be held
+	replace  func() // lets another one take this one's place; watch.mu may be held
 }
 
 // lookEvery is how often the runs are looked at.
-const lookEvery = 100 * time.Millisecond
+const checkEvery = 100 * time.Millisecond
 
 // watchRuns looks at all runs until ended is closed.
 func (r *Runner) watchRuns(ended <-chan struct{}) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			r.look(r.cfg.Now())
-			r.failures.tell(r.cfg.Now())
+			r.checkRuns(r.cfg.Now())
+			r.failures.logSummaries(r.cfg.Now())
 		case <-ended:
 			return
 		}
@@ -52,31 +52,31 @@ func (r *Runner) watchRuns(ended <-chan struct{}) {
 // look finds the runs that have ignored their time-out for longer than the grace.
 // Each is told once, and another worker takes its worker's place as long as the
 // crew is no more than twice its size.
-func (r *Runner) look(now time.Time) {
-	var tell []*worker
+func (r *Runner) checkRuns(now time.Time) {
+	var newlyStuck []*worker
 	r.watch.mu.Lock()
 	for w := range r.watch.workers {
 		w.run.mu.Lock()
-		if ignored := w.ignored(now); ignored > r.cfg.Grace {
+		if ignored := w.overrun(now); ignored > r.cfg.Grace {
 			if !w.stuck {
 				w.stuck = true
-				tell = append(tell, w)
+				newlyStuck = append(newlyStuck, w)
 			}
 			if !w.replaced && w.alive.Load() < int32(2*w.bizType.Workers) {
 				w.replaced = true
-				w.instead()
+				w.replace()
 			}
 		}
 		w.run.mu.Unlock()
 	}
 	r.watch.mu.Unlock()
-	if len(tell) == 0 {
+	if len(newlyStuck) == 0 {
 		return
 	}
 	stacks := workerStacks()
-	for _, w := range tell {
+	for _, w := range newlyStuck {
 		w.run.mu.Lock()
-		facts := append(w.facts(now), "time_out", w.timeout, "stack", stackOf(stacks, w.name))
+		facts := append(w.logFields(now), "time_out", w.timeout, "stack", stackOf(stacks, w.name))
 		w.run.mu.Unlock()
 		r.cfg.Logger.Warn("a run ignores its time-out; another worker takes its place, up to twice workers", facts...)
 	}
@@ -98,7 +98,7 @@ func (r *Runner) Stuck() []Stuck {
 	defer r.watch.mu.Unlock()
 	for w := range r.watch.workers {
 		w.run.mu.Lock()
-		stuck, ignored := w.stuck, w.ignored(now)
+		stuck, ignored := w.stuck, w.overrun(now)
 		w.run.mu.Unlock()
 		if !stuck {
 			continue
@@ -148,7 +148,7 @@ func (w *worker) end() {
 	w.run.mu.Lock()
 	var facts []any
 	if w.stuck {
-		facts = w.facts(w.cfg.Now())
+		facts = w.logFields(w.cfg.Now())
 	}
 	w.entries, w.stuck = nil, false
 	w.run.mu.Unlock()
@@ -164,7 +164,7 @@ func (w *worker) isReplaced() bool {
 }
 
 // ignored is how long the call under way has gone on after its time-out.
-func (r *run) ignored(now time.Time) time.Duration {
+func (r *run) overrun(now time.Time) time.Duration {
 	if len(r.entries) == 0 {
 		return 0
 	}
@@ -172,7 +172,7 @@ func (r *run) ignored(now time.Time) time.Duration {
 }
 
 // facts are the log's words for the call under way.
-func (w *worker) facts(now time.Time) []any {
+func (w *worker) logFields(now time.Time) []any {
 	facts := []any{"biz_type", w.bizType.Name}
 	if len(w.entries) == 0 {
 		return facts // it ended this moment

@@ -16,27 +16,27 @@ import (
 )
 
 // crew is the workers of a lane.
-type crew struct {
+type pool struct {
 	*Runner
-	lane      queue.Consumer
-	bizType   task.BizType
-	processor processor.Processor
-	batch     processor.Batch // nil: the processor has no batch form
-	hire      func()          // starts one more worker; watch.mu is held
-	group     sync.WaitGroup
-	alive     atomic.Int32 // workers
-	idle      atomic.Int32 // those that wait for a task
+	consumer    queue.Consumer
+	bizType     task.BizType
+	processor   processor.Processor
+	batch       processor.Batch // nil: the processor has no batch form
+	startWorker func()          // starts one more worker; watch.mu is held
+	group       sync.WaitGroup
+	alive       atomic.Int32 // workers
+	idle        atomic.Int32 // those that wait for a task
 }
 
 // grow starts one more worker if all there are have work, as long as there are fewer than the crew's size.
-func (c *crew) grow() {
+func (c *pool) grow() {
 	if c.idle.Load() > 0 || c.alive.Load() >= int32(c.bizType.Workers) {
 		return
 	}
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
 	if c.idle.Load() == 0 && c.alive.Load() < int32(c.bizType.Workers) {
-		c.hire()
+		c.startWorker()
 	}
 }
 
@@ -47,10 +47,10 @@ const maxRun = 256
 // one goroutine, and another one after a processor that ended its goroutine
 // (runtime.Goexit): what it has in hand is in its fields.
 type worker struct {
-	*crew
+	*pool
 	run // what the watch sees
 
-	left      []*queue.Entry // taken, and without an outcome
+	pending   []*queue.Entry // taken, and without an outcome
 	batchable int            // so many of left, the first ones, are for the batch form
 	called    bool           // left[0] was handed to the processor by itself
 	start     time.Time      // of the last call
@@ -77,22 +77,22 @@ func (w *worker) work(ctx context.Context) {
 	}()
 	ctx = w.label(ctx)
 	w.fire(ctx) // what the goroutine before left
-	most := 1
+	maxEntries := 1
 	if w.batch != nil {
-		most = maxRun
+		maxEntries = maxRun
 	}
 	for !w.isReplaced() {
 		w.idle.Add(1)
-		entries, err := w.lane.Take(ctx, most)
+		entries, err := w.consumer.Take(ctx, maxEntries)
 		w.idle.Add(-1)
 		if err != nil {
 			break // closed, or out of patience
 		}
 		w.grow()
 		entries = w.prepare(ctx, entries)
-		w.left = w.admit(entries, w.cfg.Now())
+		w.pending = w.admit(entries, w.cfg.Now())
 		if w.batch != nil {
-			w.batchable = ownTimeoutsLast(w.left)
+			w.batchable = ownTimeoutsLast(w.pending)
 		}
 		w.fire(ctx)
 	}
@@ -105,8 +105,8 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 	admitted := entries[:0]
 	for _, e := range entries {
-		if !w.finisher.writable(e) {
-			w.notStarted(e)
+		if !w.finisher.isWritable(e) {
+			w.returnEntry(e)
 			continue
 		}
 		late := max(0, now.Sub(e.Task.ActionTime))
@@ -127,17 +127,17 @@ func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 func (w *worker) fire(ctx context.Context) {
 	if n := w.batchable; n > 0 {
 		w.batchable, w.called = 0, n == 1
-		if errs, whole := w.processBatch(ctx, w.left[:n]); whole {
-			w.record(ctx, w.left[:n], errs)
+		if errs, whole := w.processBatch(ctx, w.pending[:n]); whole {
+			w.record(ctx, w.pending[:n], errs)
 		}
 	}
-	for len(w.left) > 0 {
-		one := w.left[:1]
+	for len(w.pending) > 0 {
+		one := w.pending[:1]
 		switch {
 		case w.called:
 			w.errs[0] = errExited
 		case w.batch != nil && len(w.confirm(ctx, one)) == 0: // the calls before it took their time
-			w.left = w.left[1:]
+			w.pending = w.pending[1:]
 			continue
 		default:
 			w.called = true
@@ -164,13 +164,13 @@ func ownTimeoutsLast(entries []*queue.Entry) (others int) {
 func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []error) {
 	end := w.cfg.Now()
 	if ctx.Err() == nil { // else told to stop
-		w.failures.note(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
+		w.failures.record(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
 	}
 	finished := make([]finish, 0, len(entries))
 	for i, e := range entries {
-		w.journal.ended(e.ID()) // whatever ends the process from here on, it is not this run
+		w.journal.recordEnd(e.ID()) // whatever ends the process from here on, it is not this run
 		if errs[i] != nil && ctx.Err() != nil {
-			w.notStarted(e) // told to stop: not the task's fault, it runs again
+			w.returnEntry(e) // told to stop: not the task's fault, it runs again
 			continue
 		}
 		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
@@ -183,7 +183,7 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start)})
 	}
 	w.finisher.add(finished...)
-	w.left, w.called = w.left[len(entries):], false
+	w.pending, w.called = w.pending[len(entries):], false
 	w.report(ctx)
 }
 

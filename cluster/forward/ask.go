@@ -26,7 +26,7 @@ type node struct {
 
 func newNode(f *Forwarder, name string, owner *client.Client) *node {
 	n := &node{Forwarder: f, name: name, owner: owner}
-	n.offers = groupcommit.New(intake.MaxWake, 1, n.wake)
+	n.offers = groupcommit.New(intake.MaxWake, 1, n.send)
 	return n
 }
 
@@ -87,7 +87,7 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 }
 
 // again is the pause before a connection is tried a second time.
-const again = 50 * time.Millisecond
+const retryPause = 50 * time.Millisecond
 
 // ask calls the owner once, and once more if there was no connection: then nothing has been
 // sent. The error is one of the owner's, or a task.ErrUnavailable.
@@ -95,20 +95,20 @@ func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Co
 	if !n.begin() {
 		return said, n.unavailable("this node is stopping")
 	}
-	defer n.open.Done()
+	defer n.inflight.Done()
 	bounded, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
 	defer cancel()
 	said, err = call(bounded)
 	if notConnected(err) {
 		select {
-		case <-time.After(again):
+		case <-time.After(retryPause):
 			said, err = call(bounded)
 		case <-bounded.Done():
 		}
 	}
 	answered, err := n.answer(jobID, err)
 	if answered || ctx.Err() == nil { // a caller that left says nothing about the node
-		n.watch(answered, err)
+		n.recordAnswer(answered, err)
 	}
 	return said, err
 }
@@ -119,7 +119,7 @@ func notConnected(err error) bool {
 }
 
 // watch tells the log when a node stops answering, and when it answers again.
-func (n *node) watch(answered bool, err error) {
+func (n *node) recordAnswer(answered bool, err error) {
 	switch failed := n.failing.Swap(!answered); {
 	case !answered && !failed:
 		n.cfg.Logger.Warn("node does not answer; changes of its tasks are refused meanwhile", "node", n.name, "error", err)

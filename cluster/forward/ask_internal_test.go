@@ -54,7 +54,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 
 func TestACallerThatLeavesIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), again/2)
+		ctx, cancel := context.WithTimeout(t.Context(), retryPause/2)
 		defer cancel()
 		start, times := time.Now(), 0
 		_, err := ask(ctx, quiet(), 1, func(context.Context) (none struct{}, _ error) {
@@ -63,6 +63,6 @@ func TestACallerThatLeavesIsNotWaitedFor(t *testing.T) {
 		})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, 1, times)
-		require.Equal(t, again/2, time.Since(start))
+		require.Equal(t, retryPause/2, time.Since(start))
 	})
 }

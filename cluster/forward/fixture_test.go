@@ -63,7 +63,7 @@ type fleet struct {
 type node struct {
 	*client.Client
 	name     string
-	desk     *intake.Desk
+	desk     *intake.Service
 	queue    *queue.Queue
 	lane     queue.Consumer
 	forward  *forward.Forwarder

@@ -53,10 +53,10 @@ type Config struct {
 type Forwarder struct {
 	cfg       Config
 	transport *http.Transport
-	open      sync.WaitGroup // questions and offers under way
+	inflight  sync.WaitGroup // questions and offers under way
 
 	mu     sync.Mutex
-	nodes  map[place]*node
+	nodes  map[endpoint]*node
 	closed time.Time // zero: it is not
 }
 
@@ -75,7 +75,7 @@ const header = "Toc-Forwarded"
 func New(cfg Config) *Forwarder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
 	dialer := net.Dialer{Timeout: cfg.Timeout}
-	return &Forwarder{cfg: cfg, nodes: make(map[place]*node), transport: &http.Transport{ // no proxy: nodes are near
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: &http.Transport{ // no proxy: nodes are near
 		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: cfg.Timeout,
 		MaxConnsPerHost:     connections,
@@ -106,7 +106,7 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := place{m.Name, m.Address}
+	at := endpoint{m.Name, m.Address}
 	n := f.nodes[at]
 	if n == nil {
 		owner, err := f.client(at)
@@ -120,9 +120,9 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 }
 
 // place is a node at the address of its HTTP API; one that has moved is another node here.
-type place struct{ node, address string }
+type endpoint struct{ node, address string }
 
-func (f *Forwarder) client(of place) (*client.Client, error) {
+func (f *Forwarder) client(of endpoint) (*client.Client, error) {
 	base := of.address
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -146,13 +146,13 @@ func (f *Forwarder) begin() bool {
 	if !f.closed.IsZero() {
 		return false
 	}
-	f.open.Add(1)
+	f.inflight.Add(1)
 	return true
 }
 
 // patience is how long offers may take that are sent now: the time-out, and once
 // Close was called what is left of it.
-func (f *Forwarder) patience() time.Duration {
+func (f *Forwarder) offerTimeout() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed.IsZero() {
@@ -169,7 +169,7 @@ func (f *Forwarder) Close() {
 		f.closed = time.Now()
 	}
 	f.mu.Unlock()
-	f.open.Wait()
+	f.inflight.Wait()
 	for _, n := range f.nodes {
 		n.offers.Wait()
 	}

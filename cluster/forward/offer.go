@@ -37,7 +37,7 @@ func (n *node) Offer(tasks ...task.Task) {
 	if !n.begin() {
 		return
 	}
-	defer n.open.Done()
+	defer n.inflight.Done()
 	before := int(n.waiting.Add(int64(len(tasks)))) - len(tasks)
 	ids := make([]uint64, min(len(tasks), max(0, maxWaiting-before)))
 	if excess := len(tasks) - len(ids); excess > 0 {
@@ -51,9 +51,9 @@ func (n *node) Offer(tasks ...task.Task) {
 }
 
 // wake sends offers.
-func (n *node) wake(jobIDs []uint64) {
+func (n *node) send(jobIDs []uint64) {
 	n.waiting.Add(int64(-len(jobIDs)))
-	ctx, cancel := context.WithTimeout(context.Background(), n.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), n.offerTimeout())
 	defer cancel()
 	if _, err := n.owner.Wake(ctx, jobIDs); err != nil {
 		n.dropped(len(jobIDs), reason(err))
