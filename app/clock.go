@@ -128,7 +128,7 @@ func (c *clock) observe(ahead []time.Duration) {
 	}
 	switch is := c.lead != 0 || c.behind != 0; {
 	case is && !was:
-		c.logger.Error(c.say(), "others", len(ahead))
+		c.logger.Error(c.describe(), "others", len(ahead))
 	case was && !is:
 		c.logger.Info("this machine's clock agrees with the others again")
 	}
@@ -138,10 +138,10 @@ func (c *clock) observe(ahead []time.Duration) {
 func (c *clock) Degraded() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.say()
+	return c.describe()
 }
 
-func (c *clock) say() string {
+func (c *clock) describe() string {
 	switch {
 	case c.lead != 0:
 		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs", c.lead.Round(time.Millisecond))

@@ -86,7 +86,7 @@ type Consul struct {
 	web       *http.Client
 
 	wake      chan struct{} // there may be something to decide
-	pulse     chan struct{} // the heartbeat has something to tell
+	beatNow   chan struct{} // the heartbeat has something to tell
 	stopBeats func()        // ends the heartbeat and waits for it; nil: there is none
 
 	// Of the heartbeat alone.
@@ -96,25 +96,25 @@ type Consul struct {
 
 	claims []store.Lock // by database; each of the goroutine that looks after it
 
-	mu          sync.Mutex
-	clusterID   string        // random, kept in Consul
-	changed     chan struct{} // closed and renewed when a hold ends
-	phase       phase
-	session     string // "": none
-	opened      instant
-	worker      int // −1: none yet
-	last        instant
-	lost        bool // last is too long ago
-	lostWhy     error
-	databases   []databaseState
-	unreachable []int
-	nodes       []peer          // by the watch; nil: it has not answered yet
-	forged      bool            // this node's registration is not what it wrote
-	dead        map[uint64]bool // instances whose death was told
-	locks       []lock          // by partition, as the watch knows them; nil: it has not answered yet
-	locksAt     uint64          // the index of that answer
-	holds       []hold          // by partition
-	plan        plan
+	mu                  sync.Mutex
+	clusterID           string        // random, kept in Consul
+	changed             chan struct{} // closed and renewed when a hold ends
+	phase               phase
+	session             string // "": none
+	opened              instant
+	worker              int // −1: none yet
+	last                instant
+	lost                bool // last is too long ago
+	lostWhy             error
+	databases           []databaseState
+	unreachable         []int
+	nodes               []peer          // by the watch; nil: it has not answered yet
+	registrationAltered bool            // this node's registration is not what it wrote
+	dead                map[uint64]bool // instances whose death was told
+	locks               []lock          // by partition, as the watch knows them; nil: it has not answered yet
+	locksAt             uint64          // the index of that answer
+	holds               []hold          // by partition
+	plan                plan
 }
 
 // phase is where a node stands in its life.
@@ -135,7 +135,7 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		clock:     now,
 		instance:  newInstance(),
 		wake:      make(chan struct{}, 1),
-		pulse:     make(chan struct{}, 1),
+		beatNow:   make(chan struct{}, 1),
 		changed:   make(chan struct{}),
 		worker:    -1,
 		databases: make([]databaseState, cfg.Layout.Databases),
@@ -214,7 +214,7 @@ func (c *Consul) join(ctx context.Context) error {
 	var denied, warned time.Time
 	for attempt := 1; ; attempt++ {
 		var err error
-		for _, step := range []func(context.Context) error{c.checkLayout, c.findID, c.beat} {
+		for _, step := range []func(context.Context) error{c.checkLayout, c.ensureID, c.beat} {
 			if err = step(ctx); err != nil {
 				break
 			}
@@ -254,7 +254,7 @@ func (c *Consul) startBeats(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.keep(ctx)
+		c.beatLoop(ctx)
 	}()
 	c.stopBeats = func() {
 		cancel()
@@ -282,7 +282,7 @@ func (c *Consul) setPhase(p phase) {
 	c.mu.Lock()
 	c.phase = p
 	c.mu.Unlock()
-	ring(c.pulse)
+	ring(c.beatNow)
 	ring(c.wake)
 }
 

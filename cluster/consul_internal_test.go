@@ -141,25 +141,25 @@ func TestOldAnswersTakeNothingAway(t *testing.T) {
 	c := watched()
 	defer c.owned.expire(0)
 	mine := lock{session: "mine", instance: c.instance, index: 20}
-	c.seeLocks([]lock{{index: 15}, {session: "theirs", index: 19}, {}, {}}, 19)
+	c.updateLocks([]lock{{index: 15}, {session: "theirs", index: 19}, {}, {}}, 19)
 	require.Equal(t, []int{0, 1, 2}, c.owned.Owned())
-	c.seeLocks([]lock{mine, mine, {}, {}}, 20)
+	c.updateLocks([]lock{mine, mine, {}, {}}, 20)
 	require.Equal(t, []int{0, 1}, c.owned.Owned(), "deleted")
-	c.seeLocks([]lock{{index: 21}, mine, {}, {}}, 21)
+	c.updateLocks([]lock{{index: 21}, mine, {}, {}}, 21)
 	require.Equal(t, []int{1}, c.owned.Owned(), "free")
-	c.seeLocks([]lock{mine, {session: "theirs", index: 22}, {}, {}}, 22)
+	c.updateLocks([]lock{mine, {session: "theirs", index: 22}, {}, {}}, 22)
 	require.Empty(t, c.owned.Owned(), "another's")
 
 	c = watched()
 	defer c.owned.expire(0)
-	c.seeLocks([]lock{mine, mine, mine, {}}, 20)
-	c.seeLocks([]lock{{index: 5}, mine, mine, {}}, 10)
+	c.updateLocks([]lock{mine, mine, mine, {}}, 20)
+	c.updateLocks([]lock{{index: 5}, mine, mine, {}}, 10)
 	require.Equal(t, []int{1, 2}, c.owned.Owned(), "time went back: nothing is sure")
 
 	c = watched()
 	c.cfg.KeepOnLoss = true
 	defer c.owned.expire(0)
-	c.seeLocks([]lock{{index: 21}, {session: "theirs", index: 22}, mine, {}}, 22)
+	c.updateLocks([]lock{{index: 21}, {session: "theirs", index: 22}, mine, {}}, 22)
 	require.Equal(t, []int{0, 2}, c.owned.Owned(), "what is free can be kept")
 }
 
@@ -228,7 +228,7 @@ func TestPeerOf(t *testing.T) {
 	resting := entry(pass, pass, pass)
 	resting.Checks = append(resting.Checks, &api.HealthCheck{CheckID: "_service_maintenance:toc-a", Status: fail})
 	p, _ = peerOf(resting)
-	require.True(t, p.healthy && p.resting)
+	require.True(t, p.healthy && p.inMaintenance)
 	_, ok = peerOf(&api.ServiceEntry{Service: &api.AgentService{ID: "another's"}})
 	require.False(t, ok)
 }

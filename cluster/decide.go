@@ -158,11 +158,11 @@ func (c *Consul) lockableIn(l lock) time.Duration {
 func (c *Consul) assignment() []string {
 	works := c.phase == working
 	for _, n := range c.nodes {
-		works = works && !(n.instance == c.instance && n.resting)
+		works = works && !(n.instance == c.instance && n.inMaintenance)
 	}
 	var nodes []candidate
 	for _, n := range c.livePeers() {
-		if n.ready && !n.resting && n.name != c.cfg.Node {
+		if n.ready && !n.inMaintenance && n.name != c.cfg.Node {
 			nodes = append(nodes, candidate{n.name, n.unreachable})
 		}
 	}

@@ -25,13 +25,13 @@ func (c *Consul) leaseTime() time.Duration { return c.cfg.TTL * 2 / 3 }
 func (c *Consul) trustTime() time.Duration { return c.cfg.TTL * 9 / 10 }
 
 // keep beats until ctx ends.
-func (c *Consul) keep(ctx context.Context) {
+func (c *Consul) beatLoop(ctx context.Context) {
 	for {
 		pause := c.beatEvery()
 		if err := c.beat(ctx); err != nil {
 			pause /= 2
 		}
-		if wait.ForOr(ctx, pause, c.pulse) != nil {
+		if wait.ForOr(ctx, pause, c.beatNow) != nil {
 			return
 		}
 	}
@@ -52,38 +52,38 @@ func (c *Consul) beat(ctx context.Context) error {
 	if err == nil && session == "" {
 		// The first beat with it, right away, starts the lease.
 		if err = c.openSession(ctx); err == nil {
-			c.answered(sent)
-			ring(c.pulse)
+			c.recordBeat(sent)
+			ring(c.beatNow)
 			return nil
 		}
 	}
 	if err != nil {
-		c.missed(ctx, err)
+		c.recordMissedBeat(ctx, err)
 		return err
 	}
 	entry, _, err := c.client.Session().Info(session, consistent(ctx))
 	if err != nil {
 		err = fmt.Errorf("read the session: %w", err)
-		c.missed(ctx, err)
+		c.recordMissedBeat(ctx, err)
 		return err
 	}
 	switch {
 	case entry == nil:
 		c.loseSession(ctx, "consul has ended it")
-		ring(c.pulse)
+		ring(c.beatNow)
 	case c.clock().since(c.last) > c.trustTime():
 		// Its end may be under way.
 		c.loseSession(ctx, "too long without a heartbeat")
-		ring(c.pulse)
+		ring(c.beatNow)
 	default:
-		c.answered(sent)
+		c.recordBeat(sent)
 		c.owned.renew(0, sent.add(c.leaseTime()))
 	}
 	return nil
 }
 
 // answered notes that a beat that was sent then found all well.
-func (c *Consul) answered(sent instant) {
+func (c *Consul) recordBeat(sent instant) {
 	c.mu.Lock()
 	was, gap := c.lost, c.clock().since(c.last)
 	c.last, c.lost, c.lostWhy = sent, false, nil
@@ -95,7 +95,7 @@ func (c *Consul) answered(sent instant) {
 }
 
 // missed judges a beat that failed.
-func (c *Consul) missed(ctx context.Context, err error) {
+func (c *Consul) recordMissedBeat(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the heartbeat was told to end
 	}
@@ -106,7 +106,7 @@ func (c *Consul) missed(ctx context.Context, err error) {
 			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
 		c.dropAll()
-	case c.keeps(err):
+	case c.keepsOwnership(err):
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
 	c.mu.Lock()
@@ -116,12 +116,12 @@ func (c *Consul) missed(ctx context.Context, err error) {
 	c.lostWhy = err
 	c.mu.Unlock()
 	if news {
-		c.cfg.Logger.Error("lost consul", "since", gap.Round(time.Millisecond), "partitions_kept", c.keeps(err), "error", err)
+		c.cfg.Logger.Error("lost consul", "since", gap.Round(time.Millisecond), "partitions_kept", c.keepsOwnership(err), "error", err)
 	}
 }
 
 // keeps tells whether what is owned stays so after such an error.
-func (c *Consul) keeps(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
+func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
 
 // Lost says what users should know about this node's tie to Consul; "" when all
 // is well.
@@ -139,7 +139,7 @@ func (c *Consul) Lost() string {
 		what = "consul refuses this node's heartbeats"
 	}
 	fate := "stopped"
-	if c.keeps(c.lostWhy) {
+	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
 	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
@@ -196,10 +196,10 @@ func (c *Consul) publish(ctx context.Context) error {
 	if c.phase == working {
 		want.ready = api.HealthPassing
 	}
-	forged := c.forged
-	c.forged = false
+	altered := c.registrationAltered
+	c.registrationAltered = false
 	c.mu.Unlock()
-	if forged {
+	if altered {
 		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
 		c.published = nil
 	}

@@ -38,16 +38,16 @@ func TestALossIsToldOnce(t *testing.T) {
 			n.owned.clock = n.clock
 			told := func(message string) int { return strings.Count(log.String(), message) }
 
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "it never had Consul")
-			n.answered(clock.at)
+			n.recordBeat(clock.at)
 			n.owned.renew(0, clock.at.add(n.leaseTime()))
 			clock.pass(n.leaseTime()-1, n.leaseTime()-1)
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "the lease still runs")
 			clock.pass(1, 1)
 			for range 5 {
-				n.missed(t.Context(), c.err)
+				n.recordMissedBeat(t.Context(), c.err)
 			}
 			require.Equal(t, c.says, n.Lost())
 			require.Len(t, n.owned.Owned(), c.owns)
@@ -57,9 +57,9 @@ func TestALossIsToldOnce(t *testing.T) {
 			// A keeper that was paused owns nothing before its first beat.
 			clock.pass(time.Hour, time.Hour)
 			require.Empty(t, n.owned.Owned())
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Len(t, n.owned.Owned(), c.owns)
-			n.answered(clock.at)
+			n.recordBeat(clock.at)
 			require.Empty(t, n.Lost())
 			require.Equal(t, 1, told("consul is back"))
 		})

@@ -74,7 +74,7 @@ func (c *Consul) writeOnce(ctx context.Context, what, key string, value []byte) 
 func (c *Consul) idKey() string { return c.cfg.Prefix + "/id" }
 
 // findID takes the cluster's id over, or makes it up.
-func (c *Consul) findID(ctx context.Context) error {
+func (c *Consul) ensureID(ctx context.Context) error {
 	id, err := c.writeOnce(ctx, "the cluster's id", c.idKey(), []byte(randomID()))
 	if err != nil {
 		return err

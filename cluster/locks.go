@@ -70,12 +70,12 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 		locks[p] = lock{session: pair.Session, instance: pair.Flags, unsettled: pair.Session == "" && string(pair.Value) == unsettled,
 			index: pair.ModifyIndex, freed: c.clock()}
 	}
-	c.seeLocks(locks, meta.LastIndex)
+	c.updateLocks(locks, meta.LastIndex)
 	return meta.LastIndex, nil
 }
 
 // seeLocks takes in what the locks were at an index.
-func (c *Consul) seeLocks(locks []lock, at uint64) {
+func (c *Consul) updateLocks(locks []lock, at uint64) {
 	c.mu.Lock()
 	back := at < c.locksAt
 	for p := range locks {
@@ -102,7 +102,7 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 	}
 	c.locks, c.locksAt = locks, at
 	c.owned.drop(gone)
-	died := c.buryLocked()
+	died := c.recordDeaths()
 	c.mu.Unlock()
 	if died {
 		c.cfg.Died()
@@ -115,7 +115,7 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 
 // buryLocked notes whose locks are free and were not handed over, and tells
 // whether there is anybody new among them.
-func (c *Consul) buryLocked() (died bool) {
+func (c *Consul) recordDeaths() (died bool) {
 	for _, l := range c.locks {
 		if l.session == "" && l.instance != 0 && l.instance != c.instance && !c.dead[l.instance] {
 			if c.dead == nil {

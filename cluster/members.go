@@ -26,7 +26,7 @@ type peer struct {
 	healthy       bool // its session may live
 	expired       bool // a TTL has passed since its last heartbeat
 	ready         bool // it may be given partitions
-	resting       bool // an operator has put it into maintenance mode
+	inMaintenance bool // an operator has put it into maintenance mode
 }
 
 // askNodes asks Consul for the processes of the cluster, healthy or not: that a
@@ -36,21 +36,21 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	nodes, forged := make([]peer, 0, len(entries)), false
+	nodes, altered := make([]peer, 0, len(entries)), false
 	for _, e := range entries {
 		p, ok := peerOf(e)
 		if ok {
 			nodes = append(nodes, p)
 		}
 		if e.Service.ID == c.service {
-			forged = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
+			altered = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
 		}
 	}
 	c.mu.Lock()
 	c.nodes = nodes
-	if forged {
-		c.forged = true
-		ring(c.pulse)
+	if altered {
+		c.registrationAltered = true
+		ring(c.beatNow)
 	}
 	c.mu.Unlock()
 	ring(c.wake)
@@ -81,7 +81,7 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 			p.expired = !passing
 			p.healthy = p.healthy && passing
 		case check.CheckID == api.NodeMaint, strings.HasPrefix(check.CheckID, api.ServiceMaintPrefix):
-			p.resting = true
+			p.inMaintenance = true
 		case check.CheckID == "serfHealth":
 			p.healthy = p.healthy && check.Status != api.HealthCritical
 		}
@@ -96,7 +96,7 @@ func (c *Consul) Members() []Member {
 	defer c.mu.Unlock()
 	var list []Member
 	for _, n := range c.livePeers() {
-		if m := c.memberOf(n); n.ready && !n.resting || len(m.Partitions) > 0 {
+		if m := c.memberOf(n); n.ready && !n.inMaintenance || len(m.Partitions) > 0 {
 			list = append(list, m)
 		}
 	}

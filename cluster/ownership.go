@@ -58,7 +58,7 @@ func (o *Ownership) Owns(partition int) bool { return o.Term(partition) != 0 }
 func (o *Ownership) Term(partition int) uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] || !o.live(o.leaseOf[partition]) {
+	if !o.owned[partition] || !o.isLiveLocked(o.leaseOf[partition]) {
 		return 0
 	}
 	return o.terms[partition]
@@ -114,7 +114,7 @@ func (o *Ownership) Owned() []int {
 	list := make([]int, 0, len(o.owned))
 	live := make([]bool, len(o.leases))
 	for l := range live {
-		live[l] = o.live(l)
+		live[l] = o.isLiveLocked(l)
 	}
 	for p, mine := range o.owned {
 		if mine && live[o.leaseOf[p]] {
@@ -201,7 +201,7 @@ func (i instant) since(earlier instant) time.Duration {
 // live tells whether a lease runs. The wall clock counts as well: a step
 // forward ends the lease before its time, until the next renewal; a step back
 // changes nothing. The caller holds mu.
-func (o *Ownership) live(l int) bool {
+func (o *Ownership) isLiveLocked(l int) bool {
 	if !o.leases[l].limited {
 		return true
 	}
@@ -213,7 +213,7 @@ func (o *Ownership) live(l int) bool {
 func (o *Ownership) isLive(l int) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.live(l)
+	return o.isLiveLocked(l)
 }
 
 // renew lets a lease run until the given instant.
@@ -222,7 +222,7 @@ func (o *Ownership) renew(l int, end instant) {
 	defer o.mu.Unlock()
 	lease := &o.leases[l]
 	lease.limited, lease.end = true, end
-	if !o.live(l) {
+	if !o.isLiveLocked(l) {
 		o.runOut(l)
 		return
 	}
@@ -254,7 +254,7 @@ func (o *Ownership) expire(l int) {
 func (o *Ownership) lapse(l int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.live(l) {
+	if !o.isLiveLocked(l) {
 		o.runOut(l)
 	}
 }

@@ -48,11 +48,11 @@ func (c *Consul) prepare(ctx context.Context, database int) error {
 		c.claims[database] = claim
 		abandoned = claim.TakenUncleanly()
 	}
-	c.setFitness(database, func(f *databaseState) { f.prepared, f.foreign, f.abandoned = true, false, f.abandoned || abandoned })
+	c.setDatabaseState(database, func(f *databaseState) { f.prepared, f.foreign, f.abandoned = true, false, f.abandoned || abandoned })
 	return nil
 }
 
-func (c *Consul) setFitness(database int, change func(*databaseState)) {
+func (c *Consul) setDatabaseState(database int, change func(*databaseState)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.databases[database])
@@ -67,11 +67,11 @@ func (c *Consul) probe(ctx context.Context) {
 // and keeps the cluster's claim on it alive. One that was unable is prepared again,
 // with growing pauses of up to 3 s.
 func (c *Consul) superviseDatabase(ctx context.Context, database int) {
-	claimed, told := time.Now(), time.Time{}
+	claimed, lastLogged := time.Now(), time.Time{}
 	for pause := time.Second; ctx.Err() == nil; _ = wait.For(ctx, pause) {
 		unreachable := slices.Contains(c.cfg.Unreachable(), database)
 		prepared := false
-		c.setFitness(database, func(f *databaseState) {
+		c.setDatabaseState(database, func(f *databaseState) {
 			f.unreachable, f.prepared = unreachable, f.prepared && !unreachable
 			prepared = f.prepared
 		})
@@ -85,25 +85,25 @@ func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 			if err == nil {
 				claimed = time.Now()
 			} else if foreign := errors.Is(err, store.ErrLockLost); foreign || time.Since(claimed) > store.Lease && ctx.Err() == nil {
-				c.setFitness(database, func(f *databaseState) { f.prepared, f.foreign = false, foreign })
+				c.setDatabaseState(database, func(f *databaseState) { f.prepared, f.foreign = false, foreign })
 				c.publishReachable()
 				c.cfg.Logger.Error("the cluster's claim on a database is lost", "database", database, "partitions_stop", foreign, "error", err)
 			}
 		default:
 			err := c.prepare(ctx, database)
 			if err == nil {
-				pause, claimed, told = time.Second, time.Now(), time.Time{}
+				pause, claimed, lastLogged = time.Second, time.Now(), time.Time{}
 				c.cfg.Logger.Info("database is fit for use", "database", database)
 				c.publishReachable()
 				continue
 			}
 			if errors.As(err, new(*store.OccupiedError)) {
-				c.setFitness(database, func(f *databaseState) { f.foreign = true })
+				c.setDatabaseState(database, func(f *databaseState) { f.foreign = true })
 				c.publishReachable()
 			}
 			pause = min(2*pause, maxPause)
-			if ctx.Err() == nil && time.Since(told) >= tellEvery {
-				told = time.Now()
+			if ctx.Err() == nil && time.Since(lastLogged) >= logEvery {
+				lastLogged = time.Now()
 				c.cfg.Logger.Warn("database not usable", "database", database, "retry_in", pause, "error", err)
 			}
 		}
@@ -140,7 +140,7 @@ func (c *Consul) publishReachable() {
 	}
 	if !same {
 		c.cfg.Logger.Info("databases that this node cannot work", "databases", unreachable)
-		ring(c.pulse)
+		ring(c.beatNow)
 		ring(c.wake)
 	}
 }

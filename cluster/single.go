@@ -140,7 +140,7 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 		return err
 	}
 	s.locks[database] = lock
-	if err := s.prove(ctx, database); err != nil {
+	if err := s.renew(ctx, database); err != nil {
 		s.locks[database] = nil
 		return &store.DatabaseError{Database: database, Op: "check the lock", Err: err}
 	}
@@ -149,7 +149,7 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 }
 
 // prove checks a lock. If it is held, it is so for a lease from now.
-func (s *Single) prove(ctx context.Context, database int) error {
+func (s *Single) renew(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Lease/2)
 	defer cancel()
 	sent := s.owned.clock()
@@ -171,19 +171,19 @@ func (s *Single) partitions(database int) (list []int) {
 // Run proves the holds and takes those again that were lost, until ctx ends.
 // Each database is looked after by itself.
 func (s *Single) Run(ctx context.Context) error {
-	eachDatabase(len(s.locks), func(d int) { s.keep(ctx, d) })
+	eachDatabase(len(s.locks), func(d int) { s.superviseDatabase(ctx, d) })
 	return nil
 }
 
 const (
 	checkAgain = 200 * time.Millisecond // after a check that failed
 	maxPause   = 3 * time.Second        // between two attempts to get a database back
-	tellEvery  = 30 * time.Second       // how often such an attempt is logged
+	logEvery   = 30 * time.Second       // how often such an attempt is logged
 )
 
 // keep looks after one database. A lost one gives up its partitions first; then it
 // is asked for with growing pauses.
-func (s *Single) keep(ctx context.Context, database int) {
+func (s *Single) superviseDatabase(ctx context.Context, database int) {
 	var told time.Time
 	for pause := s.cfg.CheckEvery; ; {
 		_ = wait.For(ctx, pause)
@@ -200,7 +200,7 @@ func (s *Single) keep(ctx context.Context, database int) {
 			pause, told = s.cfg.CheckEvery, time.Time{}
 		case ctx.Err() == nil:
 			pause = min(max(time.Second, 2*pause), maxPause)
-			if time.Since(told) >= tellEvery {
+			if time.Since(told) >= logEvery {
 				told = time.Now()
 				s.cfg.Logger.Warn("database still not usable", "database", database, "retry_in", pause, "error", err)
 			}
@@ -211,7 +211,7 @@ func (s *Single) keep(ctx context.Context, database int) {
 // check proves a hold and says when to do so again. The hold is lost when the
 // database says so, or when it has said nothing for a lease.
 func (s *Single) check(ctx context.Context, database int) (again time.Duration) {
-	err := s.prove(ctx, database)
+	err := s.renew(ctx, database)
 	switch {
 	case err == nil:
 		return s.cfg.CheckEvery

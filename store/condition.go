@@ -213,19 +213,19 @@ func (c *condition) shouldTry() bool {
 }
 
 // noted is a pool of connections for reads that notes how they went.
-type noted struct {
+type observedPool struct {
 	gorm.ConnPool
 	store    *Store
 	database int
 }
 
-func (p *noted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (p *observedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := p.ConnPool.QueryContext(ctx, query, args...)
 	p.store.recordRead(ctx, p.database, err)
 	return rows, err
 }
 
-func (p *noted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (p *observedPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	row := p.ConnPool.QueryRowContext(ctx, query, args...)
 	p.store.recordRead(ctx, p.database, row.Err())
 	return row

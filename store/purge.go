@@ -31,7 +31,7 @@ func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
 	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
-	return s.purge(ctx, partition, []over{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
+	return s.purge(ctx, partition, []finishedBefore{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
 }
 
 // PurgeEarly deletes, as Purge does, what was cancelled so long before its time that
@@ -44,16 +44,16 @@ func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time)
 		return 0, nil // no task is so old
 	}
 	at := s.backend.timeArg(before)
-	return s.purge(ctx, partition, []over{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}})
+	return s.purge(ctx, partition, []finishedBefore{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}})
 }
 
 // over is a condition that finished rows meet.
-type over struct {
+type finishedBefore struct {
 	where string
 	args  []any
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []over) (deleted int, err error) {
+func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore) (deleted int, err error) {
 	finished, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
@@ -63,7 +63,7 @@ func (s *Store) purge(ctx context.Context, partition int, kinds []over) (deleted
 }
 
 // finished gives the job_ids of a small batch by table.
-func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[int][]any, error) {
+func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBefore) (map[int][]any, error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished := make(map[int][]any)
 	err := s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {

@@ -21,7 +21,7 @@ import (
 // was locked: a file that was deleted or replaced is not written any more.
 
 // held is what this process holds of the directory.
-type held struct {
+type dirLock struct {
 	mu     sync.Mutex
 	dir    *os.File       // locked; nil: it is not
 	owners map[int]string // by database: the id of who locked it

@@ -122,7 +122,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		pool := &noted{ConnPool: db.read.ConnPool, store: s, database: i}
+		pool := &observedPool{ConnPool: db.read.ConnPool, store: s, database: i}
 		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
 		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.keepUnblocked(keepAwaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })

@@ -16,55 +16,54 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// journal knows which tasks were started by processes that are gone, and writes
-// down starts for the process after this one (toc_running).
+// journal knows which tasks were started by processes that have ended, and records starts for the next process
+// (toc_running).
 //
-// A process that is killed, or that a task ends, leaves starts without an end:
-// cuts. The next owner of the partition must not start the same task for ever. It
-// cannot know all of them: to write each start down first would double the work of
-// every task. So nothing is written as long as processes end in order. Where one
-// did not, what was due by then may have been started, and is written down before
-// it starts; the next owner finds it and counts. Once none of that is pending any
-// more, the partition is settled, and its next owner need not know.
+// A process that is killed, or that a task ends, leaves starts without an end: cuts. The next owner of the
+// partition must not start the same task for ever. Recording each start before the run would double the work of
+// every task, so nothing is recorded while processes end in order. If a process did not, each task that was due
+// by then may have been started. The journal records these tasks before they start; the next owner finds the
+// records and counts them. Once none of these tasks is pending, the partition is settled, and its next owner
+// needs no records.
 type journal struct {
 	cfg      Config
 	known    []atomic.Pointer[history] // by partition
 	dbs      []journalDB
 	repairs  sync.WaitGroup
-	work     context.Context    // of mends and looks
-	stop     context.CancelFunc // ends it
+	work     context.Context    // of repairs and settlers
+	stop     context.CancelFunc // cancels work
 	settlers sync.WaitGroup
 
 	mu     sync.Mutex
-	closed bool                    // no more mends
-	rows   map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
+	closed bool                    // no more repairs
+	rows   map[uint64]journalWrite // by job_id: the rows of this process in the journal, to be removed
 	count  atomic.Int64            // len(rows)
 }
 
 type journalDB struct {
 	writes  *groupcommit.Group[journalWrite]
-	mu      sync.Mutex            // one reads the journal, the others wait
-	failing atomic.Pointer[error] // why it does not work; nil: it does
-	unended []store.Running       // not taken out yet; the flush's
+	mu      sync.Mutex            // one call reads the journal, the others wait
+	failing atomic.Pointer[error] // why it does not work; nil: it works
+	unended []store.Running       // ended starts that could not be removed yet; for flush alone
 }
 
-// past is what is known, in one term of a partition, of starts before it.
+// history is what is known, in one term of a partition, about starts before the term.
 type history struct {
 	term   uint64
-	before time.Time // what was due by then may have been started; zero: nothing was
-	read   time.Time // when the journal was
-	clean  bool      // there is nothing to tell
+	before time.Time // tasks due by then may have been started; zero: none were
+	read   time.Time // when the journal was read
+	clean  bool      // there were no such starts
 
 	mu     sync.Mutex
-	starts map[uint64]store.Running // by job_id: starts that had no end
+	starts map[uint64]store.Running // by job_id: starts without an end
 }
 
-// journalWrite is a start to be written down, or, without err, one that has ended.
+// journalWrite is a start to record, or, without err, a start to remove.
 type journalWrite struct {
 	row    store.Running
-	err    *error          // what became of it
-	wait   *sync.WaitGroup // nil: nobody waits
-	onDone func()          // called once that is durable, or has failed; may be nil
+	err    *error          // receives the result
+	wait   *sync.WaitGroup // nil: no caller waits
+	onDone func()          // called when the write is durable or has failed; may be nil
 }
 
 // journalTimeout bounds one call.
@@ -78,7 +77,7 @@ func (j *journal) start(ctx context.Context) {
 	}
 }
 
-// wait writes what is left and ends. Nothing may be added at the same time.
+// wait writes the rest and ends. Do not add anything at the same time.
 func (j *journal) wait() {
 	j.mu.Lock()
 	j.closed = true
@@ -91,8 +90,8 @@ func (j *journal) wait() {
 	}
 }
 
-// past tells what is known of starts before a term of a partition; nil: the
-// journal cannot be read now, or the term is over.
+// historyOf returns the starts before a term of a partition. It returns nil if the journal cannot be read now,
+// or the term is over.
 func (j *journal) historyOf(ctx context.Context, partition int, term uint64) *history {
 	current := func() *history {
 		if p := j.known[partition].Load(); p != nil && p.term == term {
@@ -116,16 +115,15 @@ func (j *journal) historyOf(ctx context.Context, partition int, term uint64) *hi
 	return current()
 }
 
-// read reads the journal of a database, for all partitions that are in a new term.
-// Rows of tasks that are over, or that came to an end and were tried again, say
-// nothing any more and are taken out.
+// read reads the journal of a database for all partitions in a new term. It removes rows whose tasks are over,
+// or whose runs ended and were retried: they mean nothing any more.
 func (j *journal) read(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	fresh := j.newTerms(database)
 	all, err := j.cfg.Store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
-		// Partitions that were taken in order have no starts without an end: they go on.
+		// Partitions that were handed over in order have no starts without an end: they can go on.
 		maps.DeleteFunc(fresh, func(_ int, p *history) bool { return !p.before.IsZero() })
 		j.publish(fresh)
 	}
@@ -153,7 +151,7 @@ func (j *journal) read(ctx context.Context, database int) error {
 	return nil
 }
 
-// newTerms lists the partitions of a database whose term is one of which nothing is known yet.
+// newTerms returns the partitions of a database in a term without a history.
 func (j *journal) newTerms(database int) map[int]*history {
 	fresh := make(map[int]*history)
 	first, end := j.cfg.Layout.DatabasePartitions(database)
@@ -170,7 +168,7 @@ func (j *journal) newTerms(database int) map[int]*history {
 	return fresh
 }
 
-// withoutEnd tells which of these starts had no end: those whose task is as it was when it was started.
+// withoutEnd returns which of these starts had no end: the task is still as it was when it started.
 func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Running) (map[uint64]bool, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -181,7 +179,7 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 	}
 	unended := make(map[uint64]bool, len(starts))
 	for id := range starts {
-		unended[id] = err != nil // of what cannot be read now, the worst is supposed
+		unended[id] = err != nil // assume the worst of a row that cannot be read
 	}
 	for _, t := range found {
 		unended[t.JobID] = t.Status == task.Pending && t.Attempts == starts[t.JobID].Attempts
@@ -189,7 +187,7 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 	return unended, nil
 }
 
-// learn makes known what was found out about new terms.
+// publish makes the histories of new terms known.
 func (j *journal) publish(fresh map[int]*history) {
 	for p, known := range fresh {
 		known.clean = known.before.IsZero() && len(known.starts) == 0
@@ -197,23 +195,23 @@ func (j *journal) publish(fresh map[int]*history) {
 	}
 }
 
-// settleEvery is how often partitions that were taken uncleanly are looked at.
+// settleEvery is the time between two checks of the partitions that were taken uncleanly.
 const settleEvery = 2 * time.Second
 
-// settle looks after the partitions of a database until ctx ends.
+// settle checks the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
 	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for wait.For(ctx, settleEvery) == nil {
 		for p := first; p < end; p++ {
 			if j.settlePartition(ctx, p) != nil {
-				break // the next time
+				break // try again at the next check
 			}
 		}
 	}
 }
 
-// settlePartition finds out whether a partition that was taken uncleanly has nothing
-// pending any more that was due by then.
+// settlePartition checks a partition that was taken uncleanly: it is settled once no task that was due by then
+// is pending.
 func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	term, known := j.cfg.Ownership.Term(partition), j.known[partition].Load()
 	if known != nil && known.term != term {
@@ -242,7 +240,7 @@ func (p *history) isEmpty() bool {
 	return len(p.starts) == 0
 }
 
-// partition is the one of a task, -1 for an id that has none.
+// partition returns the partition of a task, -1 for an impossible job_id.
 func (j *journal) partition(jobID uint64) int {
 	shard, ok := j.cfg.Layout.ShardOf(jobID)
 	if !ok {
@@ -251,18 +249,18 @@ func (j *journal) partition(jobID uint64) int {
 	return j.cfg.Layout.Partition(shard)
 }
 
-// startOf is a task about to start, and how many starts before had no end.
+// startOf is a task about to start, with its number of earlier starts without an end.
 type startOf struct {
 	entry     *queue.Entry
 	cuts      int
-	onRemoved func() // called once it is taken out again; may be nil
-	err       error  // it could not be written down
+	onRemoved func() // called after its row is removed; may be nil
+	err       error  // it could not be recorded
 }
 
-// errJournal is a start that was not written down.
+// errJournal: the start was not recorded.
 var errJournal = errors.New("the journal of what runs cannot be used now")
 
-// write writes starts down and returns when that is durable or has failed.
+// write records starts, and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
 	var written sync.WaitGroup
 	now := j.cfg.Now()
@@ -289,8 +287,8 @@ func (j *journal) track(w journalWrite) {
 	j.count.Store(int64(len(j.rows)))
 }
 
-// ended takes a task out whose run has ended, and forgets its starts: should it run
-// again they do not count. Nobody waits for it.
+// recordEnd removes a task whose run has ended, and forgets its earlier starts: they do not count if it runs
+// again. It does not wait for the write.
 func (j *journal) recordEnd(jobID uint64) {
 	if j.removeStart(jobID) {
 		p := j.known[j.partition(jobID)].Load()
@@ -300,8 +298,7 @@ func (j *journal) recordEnd(jobID uint64) {
 	}
 }
 
-// notStarted takes a task out that was not started after all, and tells whether it
-// was in the journal.
+// removeStart removes a task that did not start after all, and reports whether the journal had it.
 func (j *journal) removeStart(jobID uint64) bool {
 	if j.count.Load() == 0 {
 		return false
@@ -316,9 +313,8 @@ func (j *journal) removeStart(jobID uint64) bool {
 	return ok
 }
 
-// abandon takes out what runs here of some partitions, and returns when that is durable
-// or has failed: that they are cut off is not their fault. What was known of starts
-// before this one stays.
+// abandon removes the running tasks of some partitions, and returns when that is durable or has failed. These
+// runs are cut off without their fault. Earlier starts stay in the journal.
 func (j *journal) abandon(which func(partition int) bool) {
 	if j.count.Load() == 0 {
 		return
@@ -331,7 +327,7 @@ func (j *journal) abandon(which func(partition int) bool) {
 		}
 		written.Add(1)
 		w.wait = &written
-		if w.row.Cuts > 0 { // it stands there as before this start
+		if w.row.Cuts > 0 { // restore the row from before this start
 			w.row.Cuts--
 			w.err = new(error)
 		}
@@ -342,13 +338,13 @@ func (j *journal) abandon(which func(partition int) bool) {
 	written.Wait()
 }
 
-// takeOut lets a row go. mu is held.
+// remove queues the removal of a row. The caller holds mu.
 func (j *journal) remove(w journalWrite) {
 	delete(j.rows, w.row.JobID)
 	j.dbs[j.cfg.Layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
 
-// flush makes writes durable. Of several that concern a task the last one counts.
+// flush makes writes durable. If several are for one task, the last one counts.
 func (j *journal) flush(database int, batch []journalWrite) {
 	db := &j.dbs[database]
 	var started, ended []store.Running
@@ -392,8 +388,7 @@ func (j *journal) flush(database int, batch []journalWrite) {
 	}
 }
 
-// fail notes that the journal of a database does not work, and looks until it does
-// again.
+// recordFailure marks the journal of a database as failed, and checks it until it works again.
 func (j *journal) recordFailure(database int, err error) {
 	ctx := j.work
 	db := &j.dbs[database]
@@ -409,14 +404,14 @@ func (j *journal) recordFailure(database int, err error) {
 				return
 			}
 			call, cancel := context.WithTimeout(ctx, journalTimeout)
-			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // there is none
+			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // removes a row that does not exist
 			cancel()
 			if err == nil {
 				break
 			}
 		}
 		db.failing.Store(nil)
-		db.writes.Add(journalWrite{}) // what could not be taken out
+		db.writes.Add(journalWrite{}) // triggers the removals that failed
 		j.cfg.Logger.Info("the journal of what runs works again", "database", database)
 		j.cfg.Dispatch.Tick() // tasks were left in the store
 	})

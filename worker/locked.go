@@ -12,23 +12,23 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// Outcomes whose rows another transaction has locked, or whose table is missing or broken,
-// wait apart and are tried again by themselves: a forgotten COMMIT holds up its own rows.
+// An outcome waits apart and is retried alone if another transaction has locked its row, or if its table is
+// missing or broken. So a forgotten COMMIT holds up its own rows only.
 const (
 	lockedEvery       = time.Second
-	lockedTableMax    = 16  // of one table; so many, and none of its tasks start
+	lockedTableMax    = 16  // of one table: from this number on none of its tasks start
 	lockedDatabaseMax = 256 // of one database: the same
-	lockedLogMax      = 10  // of the log about rows of one batch
+	lockedLogMax      = 10  // log lines about the rows of one batch
 )
 
-// lockedRows are the outcomes that wait for their row or their table.
+// lockedRows are the outcomes that wait for a row or a table.
 type lockedRows struct {
 	layout     sharding.Layout
 	mu         sync.Mutex
 	byDatabase [][]finish
-	byTable    []atomic.Int32 // how many, by shard
-	overLimit  []atomic.Bool  // by database: lockedAll of them
-	loops      sync.WaitGroup // one a database, while it has some
+	byTable    []atomic.Int32 // number of waiting outcomes, by shard
+	overLimit  []atomic.Bool  // by database: lockedDatabaseMax is reached
+	loops      sync.WaitGroup // one for each database with waiting outcomes
 }
 
 func newLockedRows(layout sharding.Layout) *lockedRows {
@@ -38,7 +38,7 @@ func newLockedRows(layout sharding.Layout) *lockedRows {
 	}
 }
 
-// of counts those of the table of a task.
+// countOf returns the counter of a task's table.
 func (l *lockedRows) countOf(jobID uint64) *atomic.Int32 {
 	shard, _ := l.layout.ShardOf(jobID)
 	return &l.byTable[shard]
@@ -48,7 +48,7 @@ func (l *lockedRows) isOverLimit(jobID uint64, database int) bool {
 	return l.countOf(jobID).Load() >= lockedTableMax || l.overLimit[database].Load()
 }
 
-// setAside makes outcomes wait for the locks of their rows.
+// setAside lets outcomes wait for the locks of their rows.
 func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	if len(list) == 0 {
 		return
@@ -80,7 +80,7 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	}
 }
 
-// retryLocked tries to record the outcomes that wait in a database until none does.
+// retryLocked retries the waiting outcomes of a database until there are none.
 func (f *finisher) retryLocked(ctx context.Context, database int) {
 	l := f.locked
 	for {
@@ -101,7 +101,7 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 	}
 }
 
-// release forgets those of list that do not wait any more, and tells how many do.
+// removeSettled removes the outcomes of list that do not wait any more, and returns how many still do.
 func (f *finisher) removeSettled(ctx context.Context, database int, list, left []finish) (waiting int) {
 	l := f.locked
 	waits := make(map[uint64]bool, len(left))
@@ -133,24 +133,24 @@ func (f *finisher) removeSettled(ctx context.Context, database int, list, left [
 	return waiting
 }
 
-// Trouble is something that keeps outcomes from being recorded, or tasks from being started.
+// Trouble is a fault that keeps outcomes from being recorded or tasks from starting.
 type Trouble struct {
 	Kind     TroubleKind
 	Database int
 	Text     string
 }
 
-// TroubleKind says what is in the way.
+// TroubleKind is the kind of a Trouble.
 type TroubleKind string
 
-// What can be.
+// The kinds.
 const (
 	RowLocked TroubleKind = "row_locked" // outcomes wait for rows that another transaction has locked
 	Unwritten TroubleKind = "outcomes"   // outcomes cannot be recorded
-	Journal   TroubleKind = "journal"    // what runs cannot be written down (toc_running)
+	Journal   TroubleKind = "journal"    // starts cannot be recorded (toc_running)
 )
 
-// Degraded lists the troubles: of databases first, then of rows, the longest first.
+// Degraded lists the troubles: databases first, then rows, the longest wait first.
 func (r *Runner) Degraded() (list []Trouble) {
 	for d := range r.cfg.Layout.Databases {
 		if why := r.finisher.failing[d].Load(); why != nil {
@@ -185,7 +185,7 @@ func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 	return list
 }
 
-// holds tells whether an outcome is one that is not made for now, and has it say why.
+// recordLocked reports whether an outcome is among those not written, and records the error of its table.
 func recordLocked(held map[uint64]error, d *finish) bool {
 	table, is := held[d.entry.ID()]
 	if is {
