@@ -16,15 +16,14 @@ import (
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// The timing of a heartbeat, as shares of the TTL; the package's comment has the
-// argument. A beat that hangs leaves time for another before the lease ends:
-// 1/5 + 1/3 < 2/3.
+// The timing of a heartbeat, as shares of the TTL; the package comment has the reasons. If a beat hangs there
+// is time for another before the lease ends: 1/5 + 1/3 < 2/3.
 func (c *Consul) beatEvery() time.Duration { return c.cfg.TTL / 5 }
 func (c *Consul) beatLimit() time.Duration { return c.cfg.TTL / 3 }
 func (c *Consul) leaseTime() time.Duration { return c.cfg.TTL * 2 / 3 }
 func (c *Consul) trustTime() time.Duration { return c.cfg.TTL * 9 / 10 }
 
-// keep beats until ctx ends.
+// beatLoop sends heartbeats until ctx ends.
 func (c *Consul) beatLoop(ctx context.Context) {
 	for {
 		pause := c.beatEvery()
@@ -37,9 +36,9 @@ func (c *Consul) beatLoop(ctx context.Context) {
 	}
 }
 
-// beat is one heartbeat: it tells the agent that this node lives and asks the
-// servers whether its session does. Both count: an agent that is cut off from
-// its servers takes heartbeats for ever. Without a session it opens one.
+// beat is one heartbeat. It tells the agent that this node lives, and asks the servers whether the session
+// does. Both count: an agent that is cut off from its servers accepts heartbeats for ever. Without a session it
+// opens one.
 func (c *Consul) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.beatLimit())
 	defer cancel()
@@ -50,7 +49,7 @@ func (c *Consul) beat(ctx context.Context) error {
 
 	err := c.signal(ctx)
 	if err == nil && session == "" {
-		// The first beat with it, right away, starts the lease.
+		// The first beat of the session, at once, starts the lease.
 		if err = c.openSession(ctx); err == nil {
 			c.recordBeat(sent)
 			ring(c.beatNow)
@@ -72,7 +71,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.loseSession(ctx, "consul has ended it")
 		ring(c.beatNow)
 	case c.clock().since(c.last) > c.trustTime():
-		// Its end may be under way.
+		// The end of the session may be under way.
 		c.loseSession(ctx, "too long without a heartbeat")
 		ring(c.beatNow)
 	default:
@@ -82,7 +81,7 @@ func (c *Consul) beat(ctx context.Context) error {
 	return nil
 }
 
-// answered notes that a beat that was sent then found all well.
+// recordBeat records that a beat that was sent then succeeded.
 func (c *Consul) recordBeat(sent instant) {
 	c.mu.Lock()
 	was, gap := c.lost, c.clock().since(c.last)
@@ -94,10 +93,10 @@ func (c *Consul) recordBeat(sent instant) {
 	}
 }
 
-// missed judges a beat that failed.
+// recordMissedBeat handles a beat that failed.
 func (c *Consul) recordMissedBeat(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the heartbeat was told to end
+		return // the heartbeat was stopped
 	}
 	switch {
 	case errors.As(err, new(*nameTakenError)):
@@ -120,11 +119,10 @@ func (c *Consul) recordMissedBeat(ctx context.Context, err error) {
 	}
 }
 
-// keeps tells whether what is owned stays so after such an error.
+// keepsOwnership reports whether the node keeps its partitions after such an error.
 func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
 
-// Lost says what users should know about this node's tie to Consul; "" when all
-// is well.
+// Lost describes what is wrong with this node's connection to Consul; "" if all is well.
 func (c *Consul) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,10 +143,9 @@ func (c *Consul) Lost() string {
 	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
 }
 
-// registration is what the agent is told of this node. Two checks stand for it:
-// the session hangs on "alive", and only a node that is "ready" is given
-// partitions and found by those who ask for passing instances. So a node that
-// leaves is gone from that list while it still holds locks.
+// registration is what the agent knows of this node. It has two checks: the session depends on "alive", and
+// only a node that is "ready" gets partitions and appears in queries for passing instances. So a leaving node
+// disappears from that list while it still holds locks.
 type registration struct {
 	address     string
 	unreachable string // databases, by comma
@@ -158,7 +155,7 @@ type registration struct {
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// signal tells the agent that this node lives, and what else it does not know.
+// signal tells the agent that this node lives, and publishes changes.
 func (c *Consul) signal(ctx context.Context) error {
 	if err := c.publish(ctx); err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -178,7 +175,7 @@ func (c *Consul) signal(ctx context.Context) error {
 	return nil
 }
 
-// How Consul 1.8 says that an agent has no such thing: by an internal error. Later ones answer 404.
+// Consul 1.8 reports an unknown check or service by an internal error. Later versions answer 404.
 const (
 	noCheck   = "does not have associated TTL"
 	noService = "Unknown service"
@@ -189,7 +186,7 @@ func isUnknown(err error, text string) bool {
 	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
-// publish tells the agent what it does not know yet.
+// publish sends the agent what has changed.
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
 	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical}
@@ -211,7 +208,7 @@ func (c *Consul) publish(ctx context.Context) error {
 			return err
 		}
 	}
-	// Registering again leaves the checks as they are.
+	// Registering again does not change the checks.
 	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
 		if isUnknown(err, noCheck) {
 			c.published = nil
@@ -237,7 +234,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
 		},
 	}
-	// Where the address has a host and a port, others find it in Consul, too.
+	// An address with a host and a port is also published in Consul's own fields.
 	if host, port, err := net.SplitHostPort(r.address); err == nil {
 		if n, err := strconv.Atoi(port); err == nil {
 			s.Address, s.Port = host, n

@@ -17,20 +17,19 @@ const (
 	metaUnreachable = "unable" // databases, by comma
 )
 
-// peer is one process of the cluster, as the watch knows it.
+// peer is one process of the cluster, from the watch.
 type peer struct {
 	name, address string
 	instance      uint64
 	created       uint64 // index of its registration
 	unreachable   []int
-	healthy       bool // its session may live
+	healthy       bool // its session may be alive
 	expired       bool // a TTL has passed since its last heartbeat
-	ready         bool // it may be given partitions
+	ready         bool // it may get partitions
 	inMaintenance bool // an operator has put it into maintenance mode
 }
 
-// askNodes asks Consul for the processes of the cluster, healthy or not: that a
-// node's TTL has passed is worth knowing, too.
+// askNodes reads the processes of the cluster from Consul, healthy or not: an expired TTL is also of interest.
 func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	entries, meta, err := c.client.Health().Service(c.cfg.Prefix, "", false, q)
 	if err != nil {
@@ -57,7 +56,7 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	return meta.LastIndex, nil
 }
 
-// peerOf reads an instance of the service; ok is false for what is no node.
+// peerOf reads an instance of the service; ok is false if it is not a node.
 func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	instance, err := strconv.ParseUint(e.Service.Meta[metaInstance], 16, 64)
 	if err != nil || e.Service.Meta[metaNode] == "" {
@@ -89,8 +88,8 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	return p, true
 }
 
-// Members lists the nodes that work or still hold partitions, by name. It is
-// what the watches know, and stands still while Consul is away.
+// Members lists the nodes that work or still hold partitions, by name. It comes from the watches, and does not
+// change while Consul is away.
 func (c *Consul) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +102,8 @@ func (c *Consul) Members() []Member {
 	return list
 }
 
-// livePeers lists the healthy nodes by name. Of two processes with one name it
-// has the newer: the other has died without being missed yet. The caller holds mu.
+// livePeers lists the healthy nodes by name. Of two processes with one name it has the newer: the older has
+// died, and its TTL is not over yet. The caller holds mu.
 func (c *Consul) livePeers() []peer {
 	var list []peer
 	for _, n := range c.nodes {
@@ -118,8 +117,7 @@ func (c *Consul) livePeers() []peer {
 	return slices.CompactFunc(list, func(a, b peer) bool { return a.name == b.name })
 }
 
-// Owner is the healthy node that holds a partition's lock, as the watches know
-// it.
+// Owner is the healthy node that holds a partition's lock, according to the watches.
 func (c *Consul) Owner(partition int) (Member, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,19 +10,19 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// fitness is what this node knows of a database.
+// databaseState is what this node knows of a database.
 type databaseState struct {
-	prepared    bool // and claimed, since it was last unable
-	unreachable bool // as ConsulConfig.Unable says
+	prepared    bool // and claimed, since it was last unreachable
+	unreachable bool // see ConsulConfig.Unreachable
 
 	abandoned bool // it was claimed from a holder that had not released it
-	foreign   bool // somebody else holds it, so nothing of it is ours
+	foreign   bool // another holder has it, so this node owns nothing of it
 }
 
 func (f databaseState) usable() bool { return f.prepared && !f.unreachable }
 
-// prepareAll prepares and claims all databases. One that cannot be reached is left to
-// Run; if none can, or one is unfit for use or held by somebody else, that is an error.
+// prepareAll prepares and claims all databases. Run retries those that it cannot reach. It is an error if none
+// can be reached, or one is unfit for use or held by another.
 func (c *Consul) prepareAll(ctx context.Context) error {
 	err := takeAll(len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
 		c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
@@ -31,7 +31,7 @@ func (c *Consul) prepareAll(ctx context.Context) error {
 	return err
 }
 
-// prepare makes a database fit for use and claims it for this cluster.
+// prepare makes a database ready for use and claims it for this cluster.
 func (c *Consul) prepare(ctx context.Context, database int) error {
 	if err := c.cfg.Prepare(ctx, database); err != nil {
 		return err
@@ -58,14 +58,13 @@ func (c *Consul) setDatabaseState(database int, change func(*databaseState)) {
 	change(&c.databases[database])
 }
 
-// probe looks after all databases until ctx ends, after each by itself.
+// probe supervises all databases, each by itself, until ctx ends.
 func (c *Consul) probe(ctx context.Context) {
 	eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) })
 }
 
-// tend looks after one database: once a second it asks whether this node reaches it,
-// and keeps the cluster's claim on it alive. One that was unable is prepared again,
-// with growing pauses of up to 3 s.
+// superviseDatabase checks once a second whether this node reaches a database, and renews the cluster's claim
+// on it. One that was unreachable is prepared again, with growing pauses of up to 3 s.
 func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 	claimed, lastLogged := time.Now(), time.Time{}
 	for pause := time.Second; ctx.Err() == nil; _ = wait.For(ctx, pause) {
@@ -110,7 +109,7 @@ func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 	}
 }
 
-// renewClaim shows everybody that this cluster works on a database.
+// renewClaim renews the cluster's claim on a database.
 func (c *Consul) renewClaim(ctx context.Context, database int) error {
 	if c.claims[database] == nil {
 		return nil
@@ -120,8 +119,7 @@ func (c *Consul) renewClaim(ctx context.Context, database int) error {
 	return c.claims[database].Check(ctx)
 }
 
-// judge tells the cluster when the databases that this node is able to work have
-// changed.
+// publishReachable publishes a change in the set of databases that this node can use.
 func (c *Consul) publishReachable() {
 	var unreachable []int
 	c.mu.Lock()
@@ -136,7 +134,7 @@ func (c *Consul) publishReachable() {
 	c.unreachable = unreachable
 	c.mu.Unlock()
 	if foreign {
-		ring(c.wake) // it may have been unable before, and only that
+		ring(c.wake) // it may only have been unreachable before
 	}
 	if !same {
 		c.cfg.Logger.Info("databases that this node cannot work", "databases", unreachable)
