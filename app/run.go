@@ -16,14 +16,14 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// Run works until ctx ends or a part of the center fails, then drains. A nil
-// error means that everything that was running has been recorded.
+// Run works until ctx ends or a part of the center fails, then drains. After a nil error the outcomes of all
+// running tasks are recorded.
 func (a *App) Run(ctx context.Context) error {
 	return errors.Join(a.run(ctx), a.store.Close())
 }
 
-// Start runs the center and returns when it takes tasks, or why it does not. The end of ctx ends it as Stop does,
-// without anybody waiting.
+// Start runs the center and returns when it accepts tasks, or with the error that prevents it. The end of ctx
+// stops it like Stop, but without waiting.
 func (a *App) Start(ctx context.Context) error {
 	ctx, a.stop = context.WithCancel(ctx)
 	ready, onReady := make(chan struct{}), a.opts.ready
@@ -47,8 +47,8 @@ func (a *App) Start(ctx context.Context) error {
 	}
 }
 
-// Stop drains the center that Start started, as the end of Run's context does, and waits for that or for the end of
-// ctx. A nil error means that everything that was running has been recorded.
+// Stop drains the center that Start started, like the end of Run's context. It waits for that or for the end of
+// ctx. After a nil error the outcomes of all running tasks are recorded.
 func (a *App) Stop(ctx context.Context) error {
 	if a.stop == nil {
 		return errors.New("stop: the center was not started by Start")
@@ -63,14 +63,14 @@ func (a *App) Stop(ctx context.Context) error {
 }
 
 func (a *App) run(ctx context.Context) error {
-	// Start order: first what can refuse, then what works, then the door.
+	// Start order: first the steps that can fail, then the work, then the HTTP API.
 	lanes, err := a.buildLanes(a.cfg) // a processor may refuse its settings
 	if err != nil {
 		return err
 	}
-	listener, listenErr := a.listen() // the port may be taken, but by whom is told by what follows
+	listener, listenErr := a.listen() // if the port is taken, the steps below may explain by which process
 	a.cluster.SetAddress(a.advertised())
-	if err := a.cluster.Acquire(ctx); err != nil { // the store may be another process's
+	if err := a.cluster.Acquire(ctx); err != nil { // another process may have the store
 		return errors.Join(err, closeListener(listener))
 	}
 	defer a.cluster.Release()
@@ -78,9 +78,9 @@ func (a *App) run(ctx context.Context) error {
 		return listenErr
 	}
 	a.lanes = lanes
-	a.compareClocks() // nothing starts by a clock that is ahead: to take a database reads its clock
+	a.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
 
-	// Running tasks outlive ctx for as long as the drain may take.
+	// Running tasks may outlive ctx for as long as the drain may take.
 	drainCtx, cancelDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelDrain()
 	work, stopWork := context.WithCancel(drainCtx)
@@ -102,7 +102,7 @@ func (a *App) run(ctx context.Context) error {
 		defer close(runnerDone)
 		return a.runner.Run(ctx, laneSets)
 	}, drainCtx)
-	memberCtx, leaveCluster := context.WithCancel(drainCtx) // partitions are kept until the last outcome is recorded
+	memberCtx, leaveCluster := context.WithCancel(drainCtx) // keeps the partitions until the last outcome is recorded
 	defer leaveCluster()
 	loop("cluster", a.cluster.Run, memberCtx)
 	loop("store", a.watchDatabases, work)
@@ -130,8 +130,8 @@ func (a *App) run(ctx context.Context) error {
 			a.opts.logger.Info("draining", "patience", a.cfg.Shutdown.Drain, "running", a.running())
 		case <-failed.Done():
 		}
-		// Drain order: each step makes the next one finite.
-		a.draining.Store(true) // /readyz says no: balancers turn away
+		// Drain order: each step bounds the next one.
+		a.draining.Store(true) // /readyz fails, so load balancers turn away
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
 		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {
@@ -141,8 +141,8 @@ func (a *App) run(ctx context.Context) error {
 		<-reloadsDone
 		<-timerDone
 		close(laneSets)
-		a.queue.Close() // what has not started goes back to the store untouched
-		<-runnerDone    // what is running ends and is recorded
+		a.queue.Close() // tasks that have not started stay in the store unchanged
+		<-runnerDone    // running tasks end and are recorded
 		err := a.shutdown(drainCtx, server)
 		if a.forward != nil {
 			a.forward.Close()
@@ -158,11 +158,10 @@ func (a *App) run(ctx context.Context) error {
 	return nil
 }
 
-// stubborn is how long after the end of patience a processor may still ignore
-// its context.
+// killGrace is how long a processor may ignore its context after the drain.
 const killGrace = 3 * time.Second
 
-// wait waits for all parts, but not for processors that do not stop when told.
+// wait waits for all parts, but not for processors that ignore their context.
 func (a *App) wait(ctx context.Context, g *errgroup.Group, drainCtx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
@@ -182,7 +181,7 @@ func (a *App) wait(ctx context.Context, g *errgroup.Group, drainCtx context.Cont
 	return err
 }
 
-// listen opens the door without serving it yet.
+// listen opens the port without serving it yet.
 func (a *App) listen() (net.Listener, error) {
 	if a.opts.noHTTP {
 		a.addr.Store("")
@@ -203,7 +202,7 @@ func closeListener(l net.Listener) error {
 	return l.Close()
 }
 
-// Addr is the real address of the HTTP API, empty before Run listens.
+// Addr is the actual address of the HTTP API, empty before Run listens.
 func (a *App) Addr() string {
 	addr, _ := a.addr.Load().(string)
 	return addr
@@ -224,7 +223,7 @@ func (a *App) serve(g *errgroup.Group, l net.Listener) *http.Server {
 	return server
 }
 
-// shutdown closes the door: requests under way are answered.
+// shutdown closes the HTTP API. Requests under way are answered.
 func (a *App) shutdown(ctx context.Context, server *http.Server) error {
 	if server == nil {
 		return nil
@@ -267,7 +266,7 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 	return err
 }
 
-// Reload looks at the configuration file now instead of at the next look.
+// Reload checks the configuration file now instead of at the next interval.
 func (a *App) Reload() {
 	select {
 	case a.reloadRequests <- struct{}{}:
@@ -275,7 +274,7 @@ func (a *App) Reload() {
 	}
 }
 
-// reload puts the biz_types of a new configuration in force, all or nothing.
+// reload puts the biz_types of a new configuration in force, all or none.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*worker.Lane) {
 	log := a.component("configs")
 	if a.opts.configPath == "" {
@@ -311,7 +310,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	before := a.cfg
 	if len(before.HTTP.Tokens) > 0 && len(cfg.HTTP.Tokens) > 0 {
 		a.tokens.Store(&cfg.HTTP.Tokens)
-		before.HTTP.Tokens = cfg.HTTP.Tokens // no need for a restart
+		before.HTTP.Tokens = cfg.HTTP.Tokens // this needs no restart
 	}
 	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)

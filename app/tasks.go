@@ -10,13 +10,12 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Tasks submits, changes and looks up the tasks of a center in the same process. Its methods
-// are those of client.Client, with the same requests and answers: one interface of a program
-// serves both. errors.Is and errors.As find the same errors of package task; what a Client
-// answers is also a *client.Error.
+// Tasks submits, changes and looks up the tasks of a center in the same process. Its methods are those of
+// client.Client, with the same requests and answers, so one interface of a program fits both. errors.Is and
+// errors.As find the same errors of package task; those of a Client are also a *client.Error.
 type Tasks struct{ service *intake.Service }
 
-// Tasks gives the tasks of the center. They can be used between Start and Stop.
+// Tasks returns the tasks of the center. They can be used between Start and Stop.
 func (a *App) Tasks() *Tasks { return &Tasks{a.service} }
 
 // Submit stores one task. Without an error it is committed. A task without a time is a
@@ -31,8 +30,8 @@ func (t *Tasks) Submit(ctx context.Context, s client.Submit) (client.Submitted, 
 	return client.Submitted{Task: stored, Duplicate: got.Duplicate}, err
 }
 
-// SubmitBatch stores up to 10,000 tasks and answers for each of them, in order. One that is
-// refused does not spoil the rest. After an error none is stored.
+// SubmitBatch stores up to 10,000 tasks and returns a result for each of them, in order. A refused one does not
+// affect the others. After an error none is stored.
 func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client.BatchResult, error) {
 	if n := len(list); n < 1 || n > intake.MaxBatch {
 		return nil, &task.FieldError{Field: "tasks", Message: fmt.Sprintf("holds %d tasks; give 1 to %d", n, intake.MaxBatch)}
@@ -52,7 +51,7 @@ func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client
 	return results, nil
 }
 
-// Get looks a task up; task.ErrNotFound if there is none.
+// Get reads a task; task.ErrNotFound if there is none.
 func (t *Tasks) Get(ctx context.Context, jobID uint64) (client.Task, error) {
 	got, err := t.service.Get(ctx, jobID)
 	return t.withRunning(ctx, got, err)
@@ -64,7 +63,7 @@ func (t *Tasks) GetByKey(ctx context.Context, k client.Key) (client.Task, error)
 	return t.withRunning(ctx, got, err)
 }
 
-// List looks up the tasks of a biz_id in the order of their submission.
+// List reads the tasks of a biz_id in the order of their submission.
 func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	status, err := intake.StatusOf(q.Status)
 	if err != nil {
@@ -99,8 +98,8 @@ func (t *Tasks) CancelByKey(ctx context.Context, k client.Key, opts ...client.Ch
 	return t.Cancel(ctx, got.JobID, opts...)
 }
 
-// Reschedule changes a pending task in one step and gives it as it stands then. Its
-// conflicts are those of Cancel.
+// Reschedule changes a pending task in one step and returns the changed task. Its conflicts are those of
+// Cancel.
 func (t *Tasks) Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error) {
 	ifMatch, err := tags(opts)
 	if err != nil {
@@ -122,8 +121,8 @@ func (t *Tasks) RescheduleByKey(ctx context.Context, k client.Key, c client.Chan
 	return t.Reschedule(ctx, got.JobID, c, opts...)
 }
 
-// Redrive gives a dead task a fresh start: pending, attempts 0, due now. A task that is not
-// dead is a *task.ConflictError.
+// Redrive gives a dead task a fresh start: pending, attempts 0, due now. For a task that is not dead it returns
+// a *task.ConflictError.
 func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.ChangeOption) (client.Task, error) {
 	ifMatch, err := tags(opts)
 	if err != nil {
@@ -132,7 +131,7 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 	return t.withETag(t.service.RedriveIf(ctx, jobID, ifMatch))
 }
 
-// ListDead looks up dead tasks in the order of their job_id.
+// ListDead reads dead tasks in the order of their job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
 	after, err := cursor(wire.ListDead, q.Cursor)
 	if err != nil {
@@ -142,14 +141,14 @@ func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, e
 	return t.page(wire.ListDead, p, err)
 }
 
-// RedriveDead puts the dead tasks that match back to pending, attempts 0, due now. After an
-// error the answer says how many there were before it.
+// RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts
+// those redriven before it.
 func (t *Tasks) RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error) {
 	got, err := t.service.RedriveDead(ctx, intake.RedriveOf(&r))
 	return client.Redriven(got), err
 }
 
-// one is a task with its ETag.
+// withETag adds the ETag to a task.
 func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	if err != nil {
 		return client.Task{}, err
@@ -159,7 +158,7 @@ func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	return shown, nil
 }
 
-// found is one with what its owner knows: whether it runs.
+// withRunning adds the ETag, and what the task's owner knows: whether it runs.
 func (t *Tasks) withRunning(ctx context.Context, got task.Task, err error) (client.Task, error) {
 	shown, err := t.withETag(got, err)
 	if err != nil {
@@ -178,7 +177,7 @@ func (t *Tasks) page(list byte, p intake.Page, err error) (client.Page, error) {
 	return p.Wire(t.service.Types(), list), nil
 }
 
-// cursor reads where a page begins; empty: at the first task.
+// cursor parses the start of a page; empty: the first task.
 func cursor(list byte, text string) (after uint64, err error) {
 	if text == "" {
 		return 0, nil
@@ -189,7 +188,7 @@ func cursor(list byte, text string) (after uint64, err error) {
 	return after, err
 }
 
-// tags reads the condition of a change.
+// tags returns the condition of a change.
 func tags(opts []client.ChangeOption) (ifMatch []string, err error) {
 	var c client.Condition
 	for _, o := range opts {
