@@ -6,7 +6,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// maxWaiting is how many offers wait for one node at most.
+// maxWaiting is the maximum number of offers that wait for one node.
 const maxWaiting = 10_000
 
 // Notify implements dispatch.Nodes.
@@ -30,9 +30,8 @@ func (f *Forwarder) Notify(tasks ...task.Task) {
 	}
 }
 
-// Offer tells the owner of tasks that are due soon: those that wait together go
-// out together. Offers that fail, or are too many, are dropped; the owner's scan
-// finds the tasks.
+// Offer tells the owner about tasks that are due soon. Waiting offers are sent together. Offers that fail, or
+// are too many, are dropped; the owner's scan finds the tasks.
 func (n *node) Offer(tasks ...task.Task) {
 	if !n.begin() {
 		return
@@ -50,7 +49,7 @@ func (n *node) Offer(tasks ...task.Task) {
 	n.offers.Add(ids...)
 }
 
-// wake sends offers.
+// send sends offers.
 func (n *node) send(jobIDs []uint64) {
 	n.waiting.Add(int64(-len(jobIDs)))
 	ctx, cancel := context.WithTimeout(context.Background(), n.offerTimeout())
