@@ -11,7 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// deadShards is how many tables one statement of ListDead reads.
+// deadShards is the number of tables in one statement of ListDead.
 const deadShards = 32
 
 // ListDead reads dead tasks of all shards, in the order of shard and job_id:

@@ -14,10 +14,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Inserted is what became of one task of an Insert.
+// Inserted is the result of one task of an Insert.
 type Inserted struct {
 	Task      task.Task // as stored; the first task when Duplicate
-	Duplicate bool      // a task with the same (biz_id, biz_type, dedup_key) was there: nothing was stored
+	Duplicate bool      // a task with the same (biz_id, biz_type, dedup_key) existed: nothing was stored
 	Err       error
 }
 
@@ -33,18 +33,16 @@ type insert struct {
 
 var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
 
-// NewID gives the job_id for a new task of bizID.
+// NewID returns the job_id for a new task of bizID.
 func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shard(bizID)) }
 
-// Insert stores new pending tasks durably and answers for each, in order. A
-// task without a JobID gets one; a JobID that is taken already is replaced.
-// What other callers insert at the same time shares the commit.
+// Insert stores new pending tasks durably and returns a result for each, in order. A task without a JobID gets
+// one; a JobID that exists already is replaced. Concurrent inserts share the commit.
 //
-// The error of one task does not touch the others. After an error of the
-// connection the outcome is not known: a dedup_key makes it safe to ask again.
-// A task whose writing had not begun when ctx ended is not stored (task.ErrNotBegun):
-// callers that left do not pile up before a database that hangs. Once begun it is
-// waited for. Nor is one begun while its database is known to be down.
+// The error of one task does not affect the others. After an error of the connection the outcome is unknown:
+// with a dedup_key it is safe to repeat the call. A task whose writing had not begun when ctx ended is not
+// stored (task.ErrNotBegun), so callers that left do not pile up before a database that hangs. Once begun, a
+// write is waited for. No write begins while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
@@ -69,11 +67,11 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
-		if down := s.isDown(d); down != nil { // it would wait for the time-out, and might be written after its answer
+		if down := s.isDown(d); down != nil { // it would wait for the time-out, and could be written after its caller got an error
 			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
 			continue
 		}
-		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
+		s.dbs[d].stampsAfter(now) // gmt_modified must differ from the stamp of any move
 		group := s.dbs[d].inserts
 		if len(reqs) <= burst {
 			group = s.shared[d]
@@ -87,13 +85,13 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	return results
 }
 
-// finish answers a request.
+// finish sets the result of a request.
 func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
 	in.done.Done()
 }
 
-// finishAll answers requests alike.
+// finishAll sets the same error for several requests.
 func finishAll(list []*insert, err error) {
 	for _, in := range list {
 		in.finish(in.task, false, err)
@@ -111,7 +109,7 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	db.unresponsive.Store(s.insertAll(ctx, db, batch, s.transact))
 }
 
-// awaited keeps the inserts whose callers still wait, and answers the others.
+// keepAwaited keeps the inserts whose callers still wait, and finishes the others.
 func keepAwaited(batch []*insert) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		err := in.ctx.Err()
@@ -122,8 +120,9 @@ func keepAwaited(batch []*insert) []*insert {
 	})
 }
 
-// sort keeps of a batch what holds up nobody else. Tables that met a lock lately are left to the group of
-// those that wait, and, of a batch of several databases, one that gave no answer the last time to its own.
+// keepUnblocked keeps the inserts that do not delay the others. It passes on those for tables that met a lock recently,
+// to the group that waits for locks. From a batch of several databases it also passes on those of a database that takes
+// no writes or did not answer its last insert, to that database's own group.
 func (s *Store) keepUnblocked(batch []*insert, several bool) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		db := s.dbs[s.layout.Database(in.shard)]
@@ -144,9 +143,9 @@ func (s *Store) keepUnblocked(batch []*insert, several bool) []*insert {
 	})
 }
 
-// flushFew writes one batch of a server: tasks of several databases share a
+// flushShared writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
-// the others do not suffer from one.
+// the others are not affected.
 func (s *Store) flushShared(batch []*insert) {
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
@@ -166,13 +165,13 @@ func (s *Store) flushShared(batch []*insert) {
 	})
 }
 
-// insertTogether stores a batch of several databases in one transaction and
-// answers its tasks. If the server refuses it, it does neither.
+// insertTogether stores a batch of several databases in one transaction and finishes its requests. If the
+// server refuses it, it does neither.
 func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	statements, groups := s.insertStatements(batch, s.backend.qualified)
-	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // each database's own try waits a moment for a lock
+	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // the retry of each database waits a moment for a lock
 	if s.backend.refusal(err) != 0 {
 		return false
 	}
@@ -182,7 +181,7 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	for _, group := range groups {
 		for _, in := range group {
 			d := s.layout.Database(in.shard)
-			if err != nil { // which of them it was, their next inserts will tell
+			if err != nil { // the next inserts will show which database it was
 				s.dbs[d].unresponsive.Store(true)
 			}
 			in.finish(in.task, false, s.wrap(d, "insert", err))
@@ -191,9 +190,8 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	return true
 }
 
-// insertAll stores the batch. When the database refuses it for the fault of a row, for
-// a lock that is in the way of one, or for its size, it is split until that row stands
-// alone. It tells whether the batch had no answer.
+// insertAll stores the batch. If the database refuses it because of one row, a lock on one, or the size, it
+// splits the batch until that row is alone. It reports whether the batch got no answer.
 func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, transact transactor) (mute bool) {
 	open, err := s.tryInsert(ctx, db, batch, transact)
 	if err == nil {
@@ -224,7 +222,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	return mute
 }
 
-// putAside has an insert wait for a lock, and those of its table that come next.
+// putAside lets an insert wait for a lock, and also the next ones of its table.
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
 	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
@@ -232,13 +230,11 @@ func (s *Store) putAside(db *database, in *insert) {
 	}
 }
 
-// insertTries bounds how often a batch is tried again after a deadlock or
-// after new ids were drawn.
+// insertTries is how often a batch is tried again after a deadlock or with new ids.
 const insertTries = 8
 
-// tryInsert stores the batch in one transaction and answers its tasks. With an
-// error it gives back those that are still open: nobody answered them, and as
-// far as is known they are not stored.
+// tryInsert stores the batch in one transaction and finishes its requests. With an error it returns those that
+// are still open and, as far as is known, not stored.
 func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
@@ -254,8 +250,8 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 			}
 			continue
 		case why == refusedDuplicate:
-			// Only a job_id can collide here: of a process that borrowed
-			// milliseconds from the future and was started anew.
+			// Only a job_id can collide here: that of a process that used milliseconds of the future and was
+			// restarted.
 		case err != nil:
 			return open, err
 		default:
@@ -270,8 +266,7 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 	return open, errors.New("no way past conflicting transactions or ids")
 }
 
-// answerStored answers the tasks of a transaction that was made. It gives back those
-// that need another job_id.
+// answerStored finishes the requests of a committed transaction. It returns those that need another job_id.
 func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
 	for i, group := range groups {
 		if int(affected[i]) == len(group) {
@@ -279,7 +274,7 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 			continue
 		}
 		kept, err := s.resolveDuplicates(ctx, db, group)
-		if err != nil { // the rows are stored or were there before, only their answer is missing
+		if err != nil { // the rows are stored or existed before, only the answer is missing
 			finishAll(group, s.wrap(db.index, "insert", err))
 		}
 		again = append(again, kept...)
@@ -287,12 +282,11 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 	return again
 }
 
-// hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.
+// hasExtraColumns reports whether a task has rare columns: a time-out of its own, or a text as biz_id.
 func (in *insert) hasExtraColumns() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
 
-// insertStatements renders one multi-row INSERT per table, and one more for the
-// rows with a dedup_key, which keeps the rows that are there already. Rows that
-// have more columns than most are apart, too.
+// insertStatements renders one multi-row INSERT per table, and one more for the rows with a dedup_key, which
+// ignores existing rows. Rows with extra columns are apart, too.
 func (s *Store) insertStatements(batch []*insert, table func(database, table int) string) ([]statement, [][]*insert) {
 	type key struct {
 		shard       int
@@ -310,7 +304,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 		}
 		groups[i] = append(groups[i], in)
 	}
-	// All writers take their locks in the same order: no deadlock among them.
+	// All writers take their locks in the same order, so they do not deadlock with each other.
 	slices.SortFunc(groups, func(a, b []*insert) int { return a[0].shard - b[0].shard })
 	statements := make([]statement, len(groups))
 	for i, group := range groups {
@@ -358,7 +352,7 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 	return statement{sql: b.String(), args: args, exactRows: int64(len(group))}
 }
 
-// orNull is a value as a parameter, NULL for the zero one.
+// orNull returns a value as a parameter, NULL for the zero value.
 func orNull[T comparable](v T) any {
 	var zero T
 	if v == zero {

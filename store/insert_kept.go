@@ -9,9 +9,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// resolveKept finds out which rows of a group with dedup_keys were stored and
-// which were there before, and answers them. Those that are neither lost their
-// job_id to another row; they are given back for another try.
+// resolveDuplicates finds out which rows of a group with dedup_keys were stored and which existed before, and
+// finishes their requests. It returns the rest for another try: another row has their job_id.
 func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
 	type identity struct {
 		biz, typ uint64
@@ -48,14 +47,14 @@ func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*in
 	return again, nil
 }
 
-// collision is the error of a task whose biz_id, a text, has the hash of another one's that has its dedup_key.
+// collision is the error of a task whose text biz_id has the same hash as another one's with the same
+// dedup_key.
 func collision(t *task.Task) error {
 	return &task.FieldError{Field: "dedup_key", Message: fmt.Sprintf(
 		"%q is in use by a task of another biz_id with the same hash as %q; give another dedup_key", t.DedupKey, t.BizKey)}
 }
 
-// renewIDs draws new job_ids for the batch, later than all that this worker has
-// in the tables concerned.
+// renewIDs draws new job_ids for the batch, later than all ids of this worker in the tables concerned.
 func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
 	seen := map[int]bool{}
 	for _, in := range batch {

@@ -9,11 +9,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// unansweredError: statements were sent and no answer came. The server said neither
-// yes nor no.
+// unansweredError: statements were sent and no answer came, so their outcome is unknown.
 type unansweredError struct {
 	err  error
-	over bool // the server works on them no more: what they did can be read
+	over bool // the server has stopped working on them: their effects can be read
 }
 
 func (e *unansweredError) Error() string {
@@ -25,18 +24,17 @@ func (e *unansweredError) Error() string {
 
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// isOver tells of an error whether what was sent is over, done or not.
+// isOver reports whether the statements behind an error have ended, done or not.
 func isOver(err error) bool {
 	var e *unansweredError
 	return errors.As(err, &e) && e.over
 }
 
-// endPatience is how long end may take: what the statement's own time has left of
-// Config.Timeout.
+// endTimeout is the time for end: the part of Config.Timeout that the statement itself does not use.
 func endTimeout(patience time.Duration) time.Duration { return patience / 8 }
 
-// settle finds out what became of moves whose answer was lost, once that is decided. They
-// were committed together: if one of them was made, each that could be was.
+// settle finds out the outcome of moves whose answer was lost, once it is final. They were committed together:
+// if one of them was made, all that could be were.
 func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves []Move, lost error) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
@@ -51,8 +49,8 @@ func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves
 	return applied, nil
 }
 
-// areStored tells whether an insert whose answer was lost was committed, once that is
-// decided. One that only found first tasks cannot be told from one that was not made.
+// areStored reports whether an insert whose answer was lost was committed, once that is final. An insert that
+// only found first tasks looks like one that was not made.
 func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
@@ -68,7 +66,7 @@ func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bo
 	})
 }
 
-// sure is what is known of statements that were committed unseen.
+// certainCounts returns the known counts of statements that were committed without an answer.
 func certainCounts(statements []statement) []int64 {
 	affected := make([]int64, len(statements))
 	for i, st := range statements {

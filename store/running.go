@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// Running is a row of the journal (toc_running): a start of a task whose end is not
-// recorded. If its process is gone, the start had no end.
+// Running is a row of the journal (toc_running): a start of a task whose end is not recorded. If its process
+// has ended, the start had no end.
 type Running struct {
 	JobID    uint64
-	Instance string    // of the process that started it; at most 64 bytes
-	Attempts int       // of the task when it was started
+	Instance string    // the process that started it; at most 64 bytes
+	Attempts int       // attempts of the task at the start
 	Cuts     int       // starts before this one that had no end; at most 255
 	Since    time.Time // when it was written down
 }
 
-// maxRunning is how many rows one statement of the journal has at most.
+// maxRunning is the maximum number of rows in one statement of the journal.
 const maxRunning = 1000
 
-// Journal writes starts into the journal of a database and takes ended ones out of
-// it, in one transaction. A start replaces what the journal has of the task. A task
-// is taken out only if its row is of the given instance. No task may be in both.
+// Journal adds starts to the journal of a database and removes ended ones, in one transaction. A start replaces
+// the task's row. A row is removed only if it is of the given instance. No task may be in both lists.
 func (s *Store) Journal(ctx context.Context, database int, started, ended []Running) error {
 	if len(started)+len(ended) == 0 {
 		return nil

@@ -12,28 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A SQLite store is held by an flock on its directory, which the kernel frees when
-// the process ends, however it ends. There is no lock file that could be deleted.
-// Each database has the holder's row as well, as on MySQL: it tells who holds the
-// store, and whether that one released it.
+// The holder of a SQLite store has an flock on its directory, which the kernel releases when the process ends
+// in any way. There is no lock file that could be deleted. Each database also has the holder's row, as on
+// MySQL: it names the holder, and shows whether the last one released the store.
 //
-// Open files outlive their names. So what stands at the names is compared with what
-// was locked: a file that was deleted or replaced is not written any more.
+// Open files outlive their names. So the files at the names are compared with the locked ones: a file that was
+// deleted or replaced is not written any more.
 
-// held is what this process holds of the directory.
+// dirLock is this process's lock of the directory.
 type dirLock struct {
 	mu     sync.Mutex
 	dir    *os.File       // locked; nil: it is not
-	owners map[int]string // by database: the id of who locked it
+	owners map[int]string // by database: the id of its holder
 	files  []atomic.Pointer[heldFiles]
 }
 
-// heldFiles is what stood at the names when a database was first locked.
+// heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
 func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
 
-// lookAt looks at the directory and a database's file in it.
+// statFiles returns the directory and a database's file in it.
 func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
 	if f.dir, err = os.Stat(b.dir); err == nil {
 		f.file, err = os.Stat(SQLiteFile(b.dir, database))
@@ -41,7 +40,7 @@ func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
 	return f, err
 }
 
-// intact tells whether a database that was locked once still is what stands at its name.
+// checkIntact checks that a locked database is still the file at its name.
 func (b *sqliteBackend) checkIntact(database int) error {
 	want := b.held.files[database].Load()
 	if want == nil {
@@ -113,11 +112,11 @@ func (b *sqliteBackend) unlockIdleDir() error {
 	}
 	dir := b.held.dir
 	b.held.dir = nil
-	// Closing alone would leave the lock to a child of this process that has not begun its program yet.
+	// Closing alone would leave the lock to a child process between fork and exec.
 	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
 }
 
-// unlockDir frees the directory, whatever is locked.
+// unlockDir frees the directory, even if databases are locked.
 func (b *sqliteBackend) unlockDir() error {
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
