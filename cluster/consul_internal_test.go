@@ -136,7 +136,7 @@ func watched() *Consul {
 	return c
 }
 
-// What the watch says of a lock counts only if it is newer than the locking.
+// The watch's state of a lock counts only if it is newer than our locking.
 func TestOldAnswersTakeNothingAway(t *testing.T) {
 	c := watched()
 	defer c.owned.expire(0)
@@ -183,8 +183,8 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	require.LessOrEqual(t, c.lockableIn(lock{instance: 8, freed: freed}), time.Duration(0))
 }
 
-// A keeper that has lost its session locks what it kept before anything else, and
-// hands over afterwards. If it leaves meanwhile, it hands over at once.
+// A node with KeepOnLoss that has lost its session first locks its partitions again, and hands over afterwards.
+// If it leaves meanwhile, it hands over at once.
 func TestWhatAKeeperDoesWithoutItsSession(t *testing.T) {
 	c := watched()
 	defer c.owned.expire(0)

@@ -14,8 +14,8 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// A machine that was paused may find its monotonic clock where it was. The wall
-// clock tells, before anybody is asked.
+// The monotonic clock of a paused machine may have stood still. The wall clock ends the lease before the next
+// heartbeat.
 func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)

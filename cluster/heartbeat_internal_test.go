@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However many heartbeats are missed, the loss is told once, when the lease is
-// over, and the return once.
+// The loss is logged once, when the lease ends, and the return once, however many heartbeats are missed.
 func TestALossIsToldOnce(t *testing.T) {
 	away := errors.New("connection refused")
 	for name, c := range map[string]struct {

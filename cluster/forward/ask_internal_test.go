@@ -16,12 +16,12 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// quiet is a node that nothing is logged of.
+// quiet is a node without a log.
 func quiet() *node {
 	return newNode(New(Config{Logger: slog.New(slog.DiscardHandler)}), "n2", nil)
 }
 
-// Only what has certainly not been sent is tried a second time, once.
+// Only a request that was certainly not sent is sent again, once.
 func TestWhatIsTriedAgain(t *testing.T) {
 	refused := fmt.Errorf("post: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	reset := fmt.Errorf("post: %w", &net.OpError{Op: "read", Err: errors.New("connection reset")})
