@@ -111,13 +111,13 @@ const cutOff = time.Second
 // waitPartition reports whether another node can take the partition now.
 func (a *App) waitPartition(ctx context.Context, p int) bool {
 	down := a.isUnreachable(a.layout.PartitionDatabase(p))
-	patience := ctx
+	waitCtx := ctx
 	if down {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, cutOff)
+		waitCtx, cancel = context.WithTimeout(ctx, cutOff)
 		defer cancel()
 	}
-	empty := a.queue.WaitPartition(patience, p) == nil && a.timer.WaitPartition(patience, p) == nil
+	empty := a.queue.WaitPartition(waitCtx, p) == nil && a.timer.WaitPartition(waitCtx, p) == nil
 	return empty || down && ctx.Err() == nil
 }
 

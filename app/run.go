@@ -127,7 +127,7 @@ func (a *App) run(ctx context.Context) error {
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
-			a.opts.logger.Info("draining", "patience", a.cfg.Shutdown.Drain, "running", a.running())
+			a.opts.logger.Info("draining", "timeout", a.cfg.Shutdown.Drain, "running", a.running())
 		case <-failed.Done():
 		}
 		// Drain order: each step bounds the next one.

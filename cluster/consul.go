@@ -235,7 +235,7 @@ func (c *Consul) join(ctx context.Context) error {
 		}
 		if time.Since(began) > time.Second && time.Since(warned) > 10*time.Second {
 			warned = time.Now()
-			c.cfg.Logger.Warn("waiting for consul", "patience", 10*c.cfg.TTL, "error", err)
+			c.cfg.Logger.Warn("waiting for consul", "timeout", 10*c.cfg.TTL, "error", err)
 		}
 		_ = wait.For(ctx, c.cfg.TTL/30)
 	}

@@ -238,7 +238,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	busy = nil
 	mu.Unlock()
 	if len(left) > 0 && ctx.Err() == nil {
-		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "patience", c.cfg.DrainFor)
+		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "timeout", c.cfg.DrainFor)
 		c.owned.unsettle(left)
 		releases.Add(left...)
 	}

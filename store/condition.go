@@ -116,8 +116,8 @@ func (c Condition) kind() [4]bool {
 // ownDeadline is the context key of the store's own deadline.
 type ownDeadline struct{}
 
-// withPatience limits the time of a call, unless its caller has a shorter limit.
-func withPatience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout limits the time of a call, unless its caller has a shorter limit.
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(d)
 	return context.WithDeadline(context.WithValue(ctx, ownDeadline{}, until), until)
 }
@@ -266,7 +266,7 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 // Probe checks that a database answers. If it refused a write or was slow with writes, Probe checks whether it
 // still is. On MySQL it has a connection of its own, so it waits for no statement of the store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
-	asking, cancel := withPatience(ctx, connectTimeout)
+	asking, cancel := withTimeout(ctx, connectTimeout)
 	defer cancel()
 	c := &s.dbs[database].condition
 	switch took, err := s.backend.ping(asking, database); {
@@ -282,7 +282,7 @@ func (s *Store) Probe(ctx context.Context, database int) Condition {
 		s.recordRead(asking, database, nil)
 		c.recordLatency(&c.pings, took)
 		if c.shouldTry() {
-			writing, cancel := withPatience(ctx, probeTimeout+endTimeout(s.cfg.Timeout))
+			writing, cancel := withTimeout(ctx, probeTimeout+endTimeout(s.cfg.Timeout))
 			defer cancel()
 			if _, err := s.transact(writing, database, []statement{{
 				sql: "REPLACE INTO toc_meta (name, value) VALUES (?, ?)", args: []any{"write_tried", s.cfg.Now().UTC().Format(time.RFC3339)},

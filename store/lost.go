@@ -31,7 +31,7 @@ func isOver(err error) bool {
 }
 
 // endTimeout is the time for end: the part of Config.Timeout that the statement itself does not use.
-func endTimeout(patience time.Duration) time.Duration { return patience / 8 }
+func endTimeout(timeout time.Duration) time.Duration { return timeout / 8 }
 
 // settle finds out the outcome of moves whose answer was lost, once it is final. They were committed together:
 // if one of them was made, all that could be were.

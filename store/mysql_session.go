@@ -21,7 +21,7 @@ const (
 )
 
 // statementTime is how long the server may work on one text.
-func statementTime(patience time.Duration) time.Duration { return patience * 2 / 3 }
+func statementTime(timeout time.Duration) time.Duration { return timeout * 2 / 3 }
 
 // server is what connections have found out about the server of a database.
 type server struct {
@@ -43,7 +43,7 @@ func (s *server) dropConnections() {
 type session struct {
 	driver.Connector
 	server   *server
-	patience time.Duration
+	timeout time.Duration
 }
 
 func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
@@ -54,7 +54,7 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	c := &mysqlConn{fullConn: conn.(fullConn), server: s.server, turn: turn, born: time.Now()}
 	c.until = c.born.Add(maxAge - rand.N(maxAge/3))
-	if err := c.begin(ctx, s.patience); err != nil {
+	if err := c.begin(ctx, s.timeout); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return c, nil
@@ -87,8 +87,8 @@ type fullConn interface {
 // hostText identifies a server, on MySQL and MariaDB.
 const hostText = "CONCAT_WS('/',@@hostname,@@port,@@server_id)"
 
-func (c *mysqlConn) begin(ctx context.Context, patience time.Duration) error {
-	limit := statementTime(patience)
+func (c *mysqlConn) begin(ctx context.Context, timeout time.Duration) error {
+	limit := statementTime(timeout)
 	// Wait as short as the server allows for a lock, which is a second on MySQL: callers share transactions and
 	// reads, and the store waits apart for locked rows; see lockWait. MySQL limits the time of SELECTs only.
 	// /*M! is for MariaDB only.

@@ -167,7 +167,7 @@ func (s *Store) Close() error {
 
 // bound gives a database call its time limit.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return withPatience(ctx, s.cfg.Timeout)
+	return withTimeout(ctx, s.cfg.Timeout)
 }
 
 // eachDatabase runs f for every database at once and waits for all.
