@@ -1,12 +1,10 @@
-// Package app builds the timeout center from its packages, and starts and drains
-// them in a visible order.
+// Package app builds the timeout center from its packages, and starts and drains them in a visible order.
 //
-// A configuration and the user's processors come in; a running center goes out.
-// It is the only package that knows all others, and the only one that knows the
-// configuration.
+// A configuration and the user's processors come in; a running center goes out. It is the only package that
+// knows all others, and the only one that reads the configuration.
 //
-// Run works until its context ends, then drains; Start and Stop are the two halves of
-// it. Programs that embed the center submit through Tasks.
+// Run works until its context ends, then drains. Start and Stop are its two halves. Programs that embed the
+// center submit through Tasks.
 package app
 
 import (
@@ -32,7 +30,7 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// App is a timeout center: one node. Make it with New, work it with Run.
+// App is one node of a timeout center. New makes it, Run runs it.
 type App struct {
 	cfg      configs.Config
 	node     string
@@ -49,18 +47,18 @@ type App struct {
 	runner  *worker.Runner
 	scanner *scanner.Scanner
 	timer   *redistimer.Timer
-	desk    *intake.Desk
+	service *intake.Service
 	forward *forward.Forwarder // nil: this node decides everything
 	metrics *metrics.Metrics
 
-	proof   *peerproof.Prover        // of this node, to the others
+	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force
 	refused atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
-	// descriptorsGone tells that this process cannot open files and connections any more.
+	// descriptorsGone is set while this process cannot open files and connections.
 	descriptorsGone atomic.Bool
-	lanes           map[uint64]builtLane // by biz_type id: what runs now
-	inForce         []configs.BizType    // as they were read last; the watcher's
-	pokes           chan struct{}        // asks for a look at the configuration file
+	lanes           map[uint64]builtLane // by biz_type id: the running ones
+	inForce         []configs.BizType    // as last read; for the watcher alone
+	reloadRequests  chan struct{}        // asks for a check of the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
@@ -71,10 +69,10 @@ type App struct {
 	failure error
 }
 
-// New builds a center. It connects to nothing and starts nothing; on SQLite it makes
-// the directory of the store. A configuration that is wrong gives an error that names the field.
+// New builds a center. It connects to nothing and starts nothing; on SQLite it makes the directory of the
+// store. The error of a wrong configuration names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
-	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, pokes: make(chan struct{}, 1)}
+	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, reloadRequests: make(chan struct{}, 1)}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {
@@ -107,15 +105,15 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 	return a, nil
 }
 
-// Desk is what Tasks stands on, with the types of package intake. Programs use Tasks.
-func (a *App) Desk() *intake.Desk { return a.desk }
+// Desk is the service behind Tasks, with the types of package intake. Programs use Tasks.
+func (a *App) Desk() *intake.Service { return a.service }
 
-// Metrics gives the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
-// With HTTP the center serves them at /metrics itself.
+// Metrics returns the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
+// With HTTP the center itself serves them at /metrics.
 func (a *App) Metrics() prometheus.Collector { return a.metrics.Collector() }
 
 // Node is this node's name.
 func (a *App) Node() string { return a.node }
 
-// component gives each part of the center a logger of its own.
+// component returns the logger of a part of the center.
 func (a *App) component(name string) *slog.Logger { return a.opts.logger.With("component", name) }

@@ -21,7 +21,7 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// build makes every room, from the ground up.
+// build makes all parts, from the lowest layer up.
 func (a *App) build() error {
 	schedule, err := configs.ParseSchedule(a.cfg.Scan.Schedule)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *App) build() error {
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
 		StoreID: a.StoreID, Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
-	a.timer.SetTypes(timed(a.cfg))
+	a.timer.SetTypes(redisBizTypes(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
 		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter, Nodes: nodes,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
@@ -68,7 +68,7 @@ func (a *App) build() error {
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
-	a.desk = intake.New(intake.Config{
+	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Dispatch: dispatcher, Cluster: others, Now: a.clock.Now,
 	})
@@ -112,7 +112,7 @@ func StoreConfig(cfg configs.Config) store.Config {
 	}
 }
 
-// bizTypes turns the configured business types into the words of the rooms.
+// bizTypes converts the configured business types.
 func bizTypes(cfg configs.Config) (*task.Types, error) {
 	list := make([]task.BizType, len(cfg.BizTypes))
 	for i, b := range cfg.BizTypes {
@@ -135,8 +135,7 @@ type builtLane struct {
 	lane *worker.Lane
 }
 
-// buildLanes builds the lanes of a configuration. Business types that did not
-// change keep the lane that they have.
+// buildLanes builds the lanes of a configuration. Unchanged business types keep their lanes.
 func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 	built := make(map[uint64]builtLane, len(cfg.BizTypes))
 	for _, b := range cfg.BizTypes {

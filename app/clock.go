@@ -10,31 +10,33 @@ import (
 )
 
 const (
-	// maxSkew is how far this machine's clock may be from the others' before that is told and corrected.
+	// maxSkew is the difference from the other clocks above which this machine's clock is reported and
+	// corrected.
 	maxSkew = time.Second
-	// unconfirmed is how long a jump ahead is not believed where there is no other clock to ask.
+	// unconfirmed is how long a jump ahead is not accepted if there is no other clock to compare with.
 	unconfirmed = 10 * time.Second
 )
 
-// clock is the wall clock by which tasks fire. It never fires them early because this machine's clock is ahead: a
-// jump ahead is believed once a database or Redis confirms it, and a clock that is ahead of theirs by more than maxSkew
-// is set back by that much. A clock that is behind is told and left alone: then tasks are late, but never early.
+// clock is the wall clock by which tasks fire. They must not fire early because this machine's clock is ahead.
+// So a jump ahead is accepted once a database or Redis confirms it, and a clock that is ahead of theirs by more
+// than maxSkew is set back by that much. A clock that is behind is reported only: tasks are late then, but
+// never early.
 type clock struct {
 	raw    func() time.Time
 	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
 	logger *slog.Logger
 
 	mu       sync.Mutex
-	accepted time.Duration // the drift that is believed
-	lead     time.Duration // how far it is ahead of the other clocks, taken off; 0 within maxSkew
+	accepted time.Duration // the drift that is accepted
+	lead     time.Duration // how far it is ahead of the other clocks, subtracted; 0 within maxSkew
 	behind   time.Duration // how far it is behind them; 0 within maxSkew
-	jumped   time.Time     // since when a jump ahead waits to be believed; zero: there is none
+	jumped   time.Time     // when a jump ahead began to wait for confirmation; zero: there is none
 }
 
 func newClock(logger *slog.Logger) *clock {
 	start := time.Now()
 	return &clock{raw: time.Now, logger: logger, drift: func(now time.Time) time.Duration {
-		return now.Round(0).Sub(start.Round(0)) - now.Sub(start) // Round takes the monotonic reading away
+		return now.Round(0).Sub(start.Round(0)) - now.Sub(start) // Round removes the monotonic reading
 	}}
 }
 
@@ -46,11 +48,11 @@ func (c *clock) Now() time.Time {
 	return now.Add(-c.lead - c.leap(now))
 }
 
-// leap is how far the wall clock has jumped ahead without being believed. The caller holds mu.
+// leap is how far the wall clock has jumped ahead without confirmation. The caller holds mu.
 func (c *clock) leap(now time.Time) time.Duration {
 	d := c.drift(now) - c.accepted
 	switch {
-	case d <= -maxSkew: // set back: never early, so it is believed at once
+	case d <= -maxSkew: // set back: tasks cannot be early by this, so it is accepted at once
 		c.accepted, c.jumped = c.drift(now), time.Time{}
 		return 0
 	case d < maxSkew:
@@ -66,7 +68,7 @@ func (c *clock) leap(now time.Time) time.Duration {
 	return d
 }
 
-// watchClock compares this machine's clock with the databases' and Redis's each second, until ctx ends.
+// watchClock compares this machine's clock with those of the databases and Redis each second, until ctx ends.
 func (a *App) watchClock(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -80,7 +82,7 @@ func (a *App) watchClock(ctx context.Context) error {
 	}
 }
 
-// compareClocks compares this machine's clock with the others', as far as they were read lately.
+// compareClocks compares this machine's clock with the others' recent readings.
 func (a *App) compareClocks() {
 	var ahead []time.Duration
 	for d := range a.layout.Databases {
@@ -94,18 +96,18 @@ func (a *App) compareClocks() {
 	a.clock.observe(ahead)
 }
 
-// staleReading is how old a reading of another clock may be to count.
+// staleReading is the age at which a reading of another clock does not count any more.
 const staleReading = 5 * time.Second
 
-// nearest is the value from least to most that is nearest to 0: the other clock was read at some moment between the
-// question and the answer.
+// nearest is the value from least to most that is nearest to 0: the other clock was read at some time between
+// the question and the answer.
 func nearest(least, most time.Duration) time.Duration { return max(least, min(0, most)) }
 
-// correction is what Now takes off.
+// correction is the difference that Now subtracts.
 func (c *clock) correction() time.Duration { return c.raw().Sub(c.Now()) }
 
-// observe compares this machine's clock with others: by how much it is ahead of each, negative if behind. The median
-// counts, so that one of them that is wrong misleads nobody.
+// observe takes the differences from other clocks: positive if this one is ahead. It uses the median, so a
+// single wrong clock has no effect.
 func (c *clock) observe(ahead []time.Duration) {
 	if len(ahead) == 0 {
 		return
@@ -128,20 +130,20 @@ func (c *clock) observe(ahead []time.Duration) {
 	}
 	switch is := c.lead != 0 || c.behind != 0; {
 	case is && !was:
-		c.logger.Error(c.say(), "others", len(ahead))
+		c.logger.Error(c.describe(), "others", len(ahead))
 	case was && !is:
 		c.logger.Info("this machine's clock agrees with the others again")
 	}
 }
 
-// Degraded says what users should know, "" if all is well.
+// Degraded describes what users should know, "" if all is well.
 func (c *clock) Degraded() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.say()
+	return c.describe()
 }
 
-func (c *clock) say() string {
+func (c *clock) describe() string {
 	switch {
 	case c.lead != 0:
 		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs", c.lead.Round(time.Millisecond))

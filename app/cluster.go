@@ -40,19 +40,19 @@ func (a *App) newMembership() membership {
 	return cluster.NewConsul(cluster.ConsulConfig{
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
-		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unable: a.unableDatabases,
+		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
 		Died: func() { a.timer.Recheck() },
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
-				log.Error("worker number refused", "error", err) // cannot be: the cluster leases from the same range
+				log.Error("worker number refused", "error", err) // impossible: the cluster leases from the same range
 			}
 		},
 		Logger: log,
 	})
 }
 
-// onlyNode is the cluster of a node without others, as the desk sees it: about a
-// database that was lost to somebody else it decides nothing.
+// onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides
+// nothing about its tasks.
 type onlyNode struct{ owners }
 
 func (onlyNode) Owner(partition int) (intake.Peer, error) {
@@ -62,7 +62,7 @@ func (onlyNode) Owner(partition int) (intake.Peer, error) {
 // httpTokens are the bearer tokens in force.
 func (a *App) httpTokens() []string { return *a.tokens.Load() }
 
-// peerKeys are what nodes prove to each other that they know.
+// peerKeys are the secrets by which nodes prove their identity to each other.
 func (a *App) peerKeys() []string {
 	switch {
 	case a.cfg.Cluster.Provider == configs.ProviderSingle:
@@ -83,8 +83,8 @@ func (a *App) newForwarder(owned owners) *forward.Forwarder {
 	})
 }
 
-// handOver tells idle of each of these partitions once nothing of it is in hand,
-// until ctx ends. They are not owned any more, so nothing is added.
+// handOver calls idle for each of these partitions once none of its tasks runs or waits here, until ctx ends.
+// This node owns them no longer, so no tasks are added.
 func (a *App) handOver(ctx context.Context, partitions []int, idle func(partition int)) {
 	lost := make(map[int]bool, len(partitions))
 	for _, p := range partitions {
@@ -104,24 +104,24 @@ func (a *App) handOver(ctx context.Context, partitions []int, idle func(partitio
 	wg.Wait()
 }
 
-// cutOff is how long a partition waits for what runs when its database is out of
-// our reach: the outcomes cannot be recorded from here, so nobody gains by more.
+// cutOff is how long a partition waits for running tasks when its database is unreachable: the outcomes cannot
+// be recorded, so waiting longer is pointless.
 const cutOff = time.Second
 
-// waitPartition tells whether a partition can be another node's now.
+// waitPartition reports whether another node can take the partition now.
 func (a *App) waitPartition(ctx context.Context, p int) bool {
-	down := a.isUnable(a.layout.PartitionDatabase(p))
-	patience := ctx
+	down := a.isUnreachable(a.layout.PartitionDatabase(p))
+	waitCtx := ctx
 	if down {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, cutOff)
+		waitCtx, cancel = context.WithTimeout(ctx, cutOff)
 		defer cancel()
 	}
-	empty := a.queue.WaitPartition(patience, p) == nil && a.timer.WaitPartition(patience, p) == nil
+	empty := a.queue.WaitPartition(waitCtx, p) == nil && a.timer.WaitPartition(waitCtx, p) == nil
 	return empty || down && ctx.Err() == nil
 }
 
-// advertised is where other nodes reach this one.
+// advertised is the address at which other nodes reach this one.
 func (a *App) advertised() string {
 	if a.cfg.HTTP.Advertise != "" {
 		return a.cfg.HTTP.Advertise
@@ -137,24 +137,24 @@ func (a *App) advertised() string {
 	return net.JoinHostPort(name, port)
 }
 
-// owners is what the rooms ask before they work on a partition.
+// owners is what the parts ask before they work on a partition.
 type owners interface {
 	Owns(partition int) bool
 	Watch() <-chan struct{}
 	worker.Ownership
 }
 
-// audited tells of each answer.
+// audited reports each answer.
 type audited struct {
 	*cluster.Ownership
-	tell func(partition int, owned bool)
+	report func(partition int, owned bool)
 }
 
 func (a audited) Owns(partition int) bool { return a.Term(partition) != 0 }
 
 func (a audited) Term(partition int) uint64 {
 	term := a.Ownership.Term(partition)
-	a.tell(partition, term != 0)
+	a.report(partition, term != 0)
 	return term
 }
 

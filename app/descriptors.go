@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watchDescriptors tries to open a file each second, until ctx ends: without descriptors
-// nothing can be connected to.
+// watchDescriptors tries to open a file each second, until ctx ends: without descriptors there are no
+// connections.
 func (a *App) watchDescriptors(ctx context.Context) error {
 	log := a.component("app")
 	tick := time.NewTicker(time.Second)

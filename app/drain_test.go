@@ -51,8 +51,7 @@ func gracefulStops(t *testing.T, cfg configs.Config, stopped func()) {
 	require.Equal(t, n, countStatus(t, cfg, task.Processed))
 }
 
-// A running task is waited for; one that does not end in time is told to stop
-// and will run again.
+// A drain waits for a running task. One that does not end in time is cancelled and will run again.
 func TestDrainWaitsForRunningTasks(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
@@ -113,7 +112,7 @@ func TestDrainGivesUpWhenPatienceEnds(t *testing.T) {
 	require.Equal(t, 1, countStatus(t, cfg, task.Processed))
 }
 
-// No patience at all is what was asked for, and no failure.
+// A drain without any time was configured, so it is no failure.
 func TestDrainWithoutPatience(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)
@@ -125,7 +124,7 @@ func TestDrainWithoutPatience(t *testing.T) {
 	require.Equal(t, 1, countStatus(t, cfg, task.Pending))
 }
 
-// A second center on the same store is refused and told who has it.
+// A second center on the same store is refused, with the holder's name.
 func TestSecondCenterIsRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
 		first := run(t, cfg, app.WithProcessor("ledger", newLedger()))

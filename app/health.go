@@ -7,8 +7,8 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// watchDatabases tells the log what becomes of the databases, until ctx ends. One that is
-// usable again is scanned at once.
+// watchDatabases logs changes of the databases' conditions, until ctx ends. A database that becomes usable is
+// scanned at once.
 func (a *App) watchDatabases(ctx context.Context) error {
 	log := a.component("store")
 	return a.store.Watch(ctx, func(database int, before, now store.Condition) {
@@ -36,17 +36,17 @@ func (a *App) watchDatabases(ctx context.Context) error {
 	})
 }
 
-// unableDatabases lists those that this node cannot work and another one perhaps can.
-func (a *App) unableDatabases() (list []int) {
+// unreachableDatabases lists the databases that this node cannot use and another one perhaps can.
+func (a *App) unreachableDatabases() (list []int) {
 	for d := range a.layout.Databases {
-		if a.isUnable(d) {
+		if a.isUnreachable(d) {
 			list = append(list, d)
 		}
 	}
 	return list
 }
 
-func (a *App) isUnable(database int) bool {
+func (a *App) isUnreachable(database int) bool {
 	c := a.store.Condition(database)
 	return c.Down != nil || c.IsReadOnly()
 }

@@ -101,7 +101,7 @@ func TestADatabaseThatIsDownIsTold(t *testing.T) {
 	require.Eventually(t, func() bool { v, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`); return v > later }, 15*time.Second, 50*time.Millisecond)
 }
 
-// Tasks whose biz_type is not configured stay pending, and that is told.
+// Tasks whose biz_type is not configured stay pending, and this is reported.
 func TestTasksOfAnUnknownBizTypeAreTold(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)

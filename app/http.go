@@ -9,16 +9,16 @@ import (
 	"github.com/timeoutcenter/toc/httpapi"
 )
 
-// httpServer is the door: the HTTP API over the desk and this node's status.
+// httpServer serves the HTTP API: the service and this node's status.
 func (a *App) httpServer() *http.Server {
 	log := a.component("http")
 	handler := httpapi.New(httpapi.Config{
-		Desk: a.desk, Status: status{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
+		Desk: a.service, Status: status{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Logger: log, Version: a.opts.version,
 	})
 	server := httpapi.Server(a.cfg.HTTP.Listen, handler, log)
 	limit, accepted := maxDescriptors(), a.cfg.HTTP.MaxConnections
-	if accepted == 0 { // half of them is left to what the center itself connects to
+	if accepted == 0 { // half of them are reserved for the center's own connections
 		accepted = min(10_000, max(16, limit/2))
 	}
 	if needed := accepted + connections(a.cfg); needed > limit {
@@ -29,7 +29,7 @@ func (a *App) httpServer() *http.Server {
 	return server
 }
 
-// maxDescriptors is how many files and connections the process may have open.
+// maxDescriptors is the limit of open files and connections of the process.
 func maxDescriptors() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {
@@ -38,8 +38,8 @@ func maxDescriptors() int {
 	return int(limit.Cur)
 }
 
-// connections is how many files and connections a node may have open at once, but for those that it accepts: one a
-// worker, and those to its databases.
+// connections is the maximum number of files and connections that a node opens, without those that it accepts:
+// one per worker, and those to its databases.
 func connections(cfg configs.Config) int {
 	each := cfg.Store.MySQL.MaxOpenConns + 5 // to ping, and to hold it
 	if cfg.Store.Driver == configs.DriverSQLite {

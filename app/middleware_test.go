@@ -127,7 +127,7 @@ func TestABatchIsLostInMiddlewareThatHasNone(t *testing.T) {
 	require.EqualValues(t, 1, tasks.Load())
 }
 
-// closing is a processor that tells when it is closed.
+// closing is a processor that records its Close.
 type closing struct {
 	processor.Func
 	closed *atomic.Int32

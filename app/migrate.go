@@ -23,8 +23,8 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// Databases opens a handle on each database of a configuration, for migrations
-// and plain SQL. queryOnly opens them for reading. The caller closes them.
+// Databases opens a handle on each database of a configuration, for migrations and plain SQL. queryOnly opens
+// them for reading. The caller closes them.
 func Databases(cfg configs.Config, queryOnly bool) ([]migrations.Database, error) {
 	cfg = cfg.WithDefaults()
 	var list []migrations.Database
@@ -71,19 +71,19 @@ func CloseDatabases(list []migrations.Database) error {
 	return errors.Join(errs...)
 }
 
-// MigrateOption changes what Migrate may do.
+// MigrateOption is an option of Migrate.
 type MigrateOption func(*migrations.Config)
 
-// MakeLostAnew makes databases anew, empty, that were lost from a store in use.
+// MakeLostAnew creates lost databases of a store in use again, empty.
 func MakeLostAnew() MigrateOption { return func(c *migrations.Config) { c.New = true } }
 
-// Repartition puts cluster.partitions in force for a store that worked with another
-// number. It is refused while anybody works on the store.
+// Repartition puts cluster.partitions in force for a store that used another number. It is refused while a
+// process uses the store.
 func Repartition() MigrateOption { return func(c *migrations.Config) { c.Repartition = true } }
 
-// Migrate creates the databases and tables of a configuration, or brings them
-// up to this program's schema. It may be repeated, and run twice at once.
-// progress, when not nil, is told how many of all tables are there.
+// Migrate creates the databases and tables of a configuration, or brings them up to this program's schema. It
+// may be repeated, and run twice at once. progress, if not nil, is called with the number of existing tables
+// and of all.
 func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver == configs.DriverMySQL {
@@ -113,7 +113,7 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 		o(&m)
 	}
 	if m.Repartition {
-		err = alone(ctx, cfg, func() error { return migrations.Up(ctx, m) })
+		err = withExclusiveStore(ctx, cfg, func() error { return migrations.Up(ctx, m) })
 	} else {
 		err = migrations.Up(ctx, m)
 	}
@@ -126,8 +126,9 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	return errors.Join(err, CloseDatabases(list))
 }
 
-// TablesAdvice says what to run if tables of a MySQL store are not there, one line each; nothing on SQLite, whose tables
-// `toc serve` makes. A database that does not answer, or does not fit the configuration, is an error.
+// TablesAdvice returns the commands to run if a MySQL store lacks tables, one per line. It is empty on SQLite,
+// whose tables `toc serve` makes. A database that does not answer, or does not fit the configuration, is an
+// error.
 func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver != configs.DriverMySQL {
@@ -156,8 +157,8 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	return advice, errors.Join(err, CloseDatabases(list))
 }
 
-// PrintMigration writes the SQL of Migrate for a MySQL store that does not exist yet, for
-// whoever may create its tables.
+// PrintMigration writes the SQL of Migrate for a MySQL store that does not exist yet, for the administrator who
+// may create its tables.
 func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver != configs.DriverMySQL {
@@ -174,8 +175,8 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 	return migrations.Script(ctx, w, Layout(cfg), dsns)
 }
 
-// alone calls f while nobody else can work on the store.
-func alone(ctx context.Context, cfg configs.Config, f func() error) error {
+// withExclusiveStore calls f while no other process can use the store.
+func withExclusiveStore(ctx context.Context, cfg configs.Config, f func() error) error {
 	s, err := store.Open(StoreConfig(cfg))
 	if err != nil {
 		return err
@@ -196,18 +197,18 @@ func alone(ctx context.Context, cfg configs.Config, f func() error) error {
 	return errors.Join(err, s.Close())
 }
 
-// StoreID is the random id of this center's store, 16 hexadecimal digits; "" before
-// its first database was found fit for use.
+// StoreID is the random id of this center's store, 16 hexadecimal digits; "" until its first database was found
+// fit for use.
 func (a *App) StoreID() string {
 	id, _ := a.storeID.Load().(string)
 	return id
 }
 
-// prepare makes sure that a database is the store's and has this program's schema and
-// layout. The embedded store is migrated on the way; MySQL waits for `toc migrate`.
+// prepare checks that a database belongs to the store and has this program's schema and layout. It migrates an
+// embedded store; on MySQL it requires `toc migrate`.
 func (a *App) prepare(ctx context.Context, database int) error {
 	embedded := a.cfg.Store.Driver == configs.DriverSQLite
-	if embedded { // a database is migrated together with the others, once
+	if embedded { // all databases are migrated together, once
 		a.preparing.Lock()
 		defer a.preparing.Unlock()
 	}
@@ -230,7 +231,7 @@ func (a *App) prepare(ctx context.Context, database int) error {
 	return a.verify(ctx, database)
 }
 
-// verify tells whether a database is ready, and the store's.
+// verify checks that a database is ready, and belongs to the store.
 func (a *App) verify(ctx context.Context, index int) error {
 	db, name, err := openDatabase(a.cfg, index, false)
 	if err != nil {
@@ -239,7 +240,7 @@ func (a *App) verify(ctx context.Context, index int) error {
 	defer db.Close()
 	d, dialect := database(a.cfg, index, db, name), migrations.Dialect(a.cfg.Store.Driver)
 	if d.File != "" {
-		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) { // to open it would make it
+		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) { // opening it would create it
 			return &migrations.NotMigratedError{Database: name}
 		}
 	}
@@ -272,8 +273,8 @@ func (a *App) verify(ctx context.Context, index int) error {
 	return nil
 }
 
-// storeInUse gives the id of the store that an empty database was part of; "" if the
-// store is a new one, as far as the databases that answer tell.
+// storeInUse returns the id of the store that an empty database belonged to; "" if the store is new, according
+// to the databases that answer.
 func (a *App) storeInUse(ctx context.Context) string {
 	file, _ := readIDFile(a.cfg)
 	if id := cmp.Or(a.StoreID(), file); id != "" {
@@ -295,11 +296,11 @@ func (a *App) storeInUse(ctx context.Context) string {
 	return cmp.Or(ids...)
 }
 
-// idFile stands beside the databases of an embedded store and has its id: so it is
-// noticed when all of them are gone.
+// idFile is a file beside the databases of an embedded store with the store's id. So the center notices when
+// all databases are missing.
 func idFile(cfg configs.Config) string { return filepath.Join(cfg.Store.SQLite.Dir, "toc.id") }
 
-// readIDFile gives the id in the file; "" if there is none, or none is needed.
+// readIDFile returns the id in the file; "" if there is none, or the store needs none.
 func readIDFile(cfg configs.Config) (string, error) {
 	if cfg.Store.Driver != configs.DriverSQLite {
 		return "", nil

@@ -47,7 +47,7 @@ func BenchmarkNeighbours(b *testing.B) {
 	b.Run("row", func(b *testing.B) {
 		n := newNeighbours(b)
 		n.measure(b, func() func() {
-			// Of the next tasks of a table one, as an admin who forgets to commit.
+			// Lock the next task of a table, like an admin who forgets to commit.
 			return n.hand(b, "START TRANSACTION; SELECT job_id FROM timeout_task_0001 WHERE status = 0 ORDER BY action_time LIMIT 1 FOR UPDATE")
 		}, nobody)
 	})
@@ -86,7 +86,7 @@ func newNeighbours(b *testing.B) *neighbours {
 	return n
 }
 
-// hand runs a statement on a connection of its own and keeps it open until it is told to let go.
+// hand runs a statement on a connection of its own and keeps it open until letGo.
 func (n *neighbours) hand(b *testing.B, statement string) (letGo func()) {
 	b.Helper()
 	db, err := sql.Open("mysql", n.dsns[3]+"?multiStatements=true")
@@ -101,7 +101,8 @@ func (n *neighbours) hand(b *testing.B, statement string) (letGo func()) {
 	}
 }
 
-// measure submits, begins and ends the silence, and tells how late the tasks were that had nothing to do with it.
+// measure submits tasks, begins and ends the silence, and reports the lateness of the tasks that are not part
+// of it.
 func (n *neighbours) measure(b *testing.B, silence func() (end func()), concerned func(*task.Task) bool) {
 	const rate, before, during, after = 200, 5 * time.Second, 15 * time.Second, 10 * time.Second
 	var mu sync.Mutex

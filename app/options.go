@@ -37,8 +37,8 @@ type namedProcessor struct {
 	build processor.Constructor
 }
 
-// WithBizType adds a business type and the Go processor that runs its tasks. Fields of b that are zero have the
-// defaults of configs.DefaultBizType. A type of the configuration that has the same name is replaced.
+// WithBizType adds a business type and the Go processor that runs its tasks. Zero fields of b get the defaults
+// of configs.DefaultBizType. It replaces a type of the configuration with the same name.
 func WithBizType(b configs.BizType, p processor.Processor) Option {
 	return func(o *options) error {
 		if b.Processor != "" && b.Processor != b.Name {
@@ -58,14 +58,14 @@ func withDefaults(b configs.BizType) configs.BizType {
 	return b
 }
 
-// WithProcessor registers a Go processor under the name that biz_types[].processor
-// uses. All business types that name it share p. New fails if no business type names it, and
-// if the name is taken, also by a shipped processor (log, webhook).
+// WithProcessor registers a Go processor under the name that biz_types[].processor uses. All business types
+// with that name share p. New fails if no business type uses the name, and if the name is taken, also by a
+// shipped processor (log, webhook).
 func WithProcessor(name string, p processor.Processor) Option {
-	return WithConstructor(name, func(task.BizType, any) (processor.Processor, error) { return keepOpen(p), nil })
+	return WithConstructor(name, func(task.BizType, any) (processor.Processor, error) { return withoutClose(p), nil })
 }
 
-// WithConstructor registers a processor that is built anew for each business type.
+// WithConstructor registers a processor that is built for each business type.
 func WithConstructor(name string, c processor.Constructor) Option {
 	return func(o *options) error {
 		o.processors = append(o.processors, namedProcessor{name, c})
@@ -78,7 +78,7 @@ func WithLogger(l *slog.Logger) Option {
 	return func(o *options) error { o.logger = l; return nil }
 }
 
-// WithVersion sets the version that the HTTP API tells.
+// WithVersion sets the version that the HTTP API shows.
 func WithVersion(v string) Option {
 	return func(o *options) error { o.version = v; return nil }
 }
@@ -94,44 +94,45 @@ func WithoutHTTP() Option {
 	return func(o *options) error { o.noHTTP = true; return nil }
 }
 
-// WithAudit tells f, each time that a part of this node asks before it works on a
-// partition, whether it may: the answers of all nodes put together show whether a
-// partition ever had two owners. f must be quick; many goroutines call it.
+// WithAudit calls f each time a part of this node asks whether it may work on a partition. The answers of all
+// nodes together show whether a partition ever had two owners. f must be quick; many goroutines call it.
 func WithAudit(f func(partition int, owned bool)) Option {
 	return func(o *options) error { o.audit = f; return nil }
 }
 
-// WithReady calls f once the center works; addr is the real address of the
-// HTTP API, empty without one.
+// WithReady calls f when the center is ready; addr is the real address of the HTTP API, empty without one.
 func WithReady(f func(addr string)) Option {
 	return func(o *options) error { o.ready = f; return nil }
 }
 
-// WithErrorHandler calls f for each run that failed, also when it is to be tried again:
+// WithErrorHandler calls f for each failed run, also if it will be tried again:
 //
-//   - the processor answered an error, as it should when ctx ends with the run's timeout. Only processor.Discard is no failure
+//   - the processor returned an error, as it should when ctx ends with the run's timeout. Only
+//     processor.Discard is no failure
 //   - it panicked, or ended its goroutine
 //   - the task is dead without a run: too late (expire_after), or started too often without an end (cuts)
 //
-// t is the task as it is about to be recorded: dead, or pending with the time of the next run; its attempts count this one.
-// A run that the end of a graceful stop cuts off has not failed, and one that ignores its timeout is reported when it ends.
+// t is the task as it will be recorded: dead, or pending with the time of the next run; its attempts count this
+// one. A run that is cut off at the end of a graceful stop has not failed, and one that ignores its timeout is
+// reported when it ends.
 //
 // Many goroutines call f, and each is a worker that waits for it. ctx is not the run's: it ends when a graceful
-// stop runs out of patience. What f does changes nothing about the task, not even a panic.
+// stop runs out of time. f cannot change the outcome, not even by a panic.
 func WithErrorHandler(f func(ctx context.Context, t task.Task, err error)) Option {
 	return func(o *options) error { o.failed = f; return nil }
 }
 
-// WithMiddleware wraps the processor of each business type, also those that ship (webhook, log). The first
-// middleware is the outermost: it is called first, and sees what the others answer. A second WithMiddleware adds to the first.
+// WithMiddleware wraps the processor of each business type, also the shipped ones (webhook, log). The first
+// middleware is the outermost: it is called first, and sees the results of the others. A second WithMiddleware
+// adds to the first.
 //
-// A processor that is also a processor.Batch is given many tasks at once only if what wraps it is a
-// processor.Batch, too. Otherwise its Process is called with one task at a time, so that a middleware sees every run.
+// A processor that is also a processor.Batch gets many tasks at once only if its wrapper is a processor.Batch,
+// too. Otherwise its Process is called with one task at a time, so that a middleware sees every run.
 func WithMiddleware(middleware ...func(processor.Processor) processor.Processor) Option {
 	return func(o *options) error { o.middleware = append(o.middleware, middleware...); return nil }
 }
 
-// configure is a configuration with the business types that the program adds to it.
+// configure adds the program's business types to a configuration.
 func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	types := slices.Clone(cfg.BizTypes)
 	for _, b := range o.bizTypes {
@@ -142,7 +143,7 @@ func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// register puts the program's processors into the registry.
+// register adds the program's processors to the registry.
 func (o *options) register(r *processor.Registry, types []task.BizType) error {
 	for _, p := range o.processors {
 		if err := r.Register(p.name, p.build); err != nil {
@@ -160,7 +161,7 @@ func (o *options) register(r *processor.Registry, types []task.BizType) error {
 	return nil
 }
 
-// wrap puts the middleware around a processor, which is closed as before.
+// wrap puts the middleware around a processor, and keeps its Close.
 func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 	if len(o.middleware) == 0 {
 		return p, nil
@@ -171,7 +172,7 @@ func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 			return nil, errors.New("a middleware answered nil for a processor")
 		}
 	}
-	outer = keepOpen(outer)
+	outer = withoutClose(outer)
 	closer, closes := p.(io.Closer)
 	batch, isBatch := outer.(processor.Batch)
 	switch {
@@ -190,8 +191,8 @@ func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 	return outer, nil
 }
 
-// keepOpen hides the Close of a processor that is the caller's.
-func keepOpen(p processor.Processor) processor.Processor {
+// withoutClose hides the Close of a processor that belongs to the caller.
+func withoutClose(p processor.Processor) processor.Processor {
 	if b, ok := p.(processor.Batch); ok {
 		return struct {
 			processor.Processor

@@ -18,7 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Nothing that a caller or a hand has written is written over by one who has not seen it.
+// A change that another caller or plain SQL has made is never overwritten by a caller that has not seen it.
 func TestNothingIsOverwritten(t *testing.T) {
 	onBoth(t, nothingIsOverwritten)
 }
@@ -99,7 +99,7 @@ func nothingIsOverwritten(t *testing.T, cfg configs.Config) {
 	require.NoError(t, err)
 	require.Empty(t, page.Tasks)
 
-	// A submit under the same key moves the task; it runs, and whoever asks is told so.
+	// A submit under the same key moves the task; it runs, and later calls see that.
 	moved, err := api.Submit(ctx, client.Submit{BizType: "order_close", BizKey: uuid, DedupKey: key.DedupKey, Attribute: "now", OnDuplicate: client.Move, Now: true})
 	require.NoError(t, err)
 	require.True(t, moved.Duplicate)

@@ -83,8 +83,7 @@ func TestATaskThatEndsTheProcessDies(t *testing.T) {
 	})
 }
 
-// endsItself starts a center and tells whether it ended before nothing was pending
-// any more.
+// endsItself starts a center and reports whether it ended before no task was pending any more.
 func endsItself(t *testing.T, cfg configs.Config, file string, deadline time.Time) bool {
 	t.Helper()
 	cmd := childCommand(file)

@@ -16,8 +16,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// redisClient makes the client of the redis engine. It connects when it is first
-// used: a center without redis-mode types needs no Redis.
+// redisClient makes the client of the redis engine. It connects at its first use: a center without redis-mode
+// types needs no Redis.
 func redisClient(cfg configs.Redis) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
@@ -36,21 +36,21 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		opts.MasterName = cfg.Master
 	case opts.IsClusterMode:
 		cluster := opts.Cluster()
-		// Every command names its key. With policies the client asks some node for COMMAND before its first
-		// one: if that node is silent, commands to all the others wait, too.
+		// Every command names its key. With policies the client first asks some node for COMMAND: if that node
+		// is silent, commands to all other nodes wait, too.
 		cluster.DisableRoutingPolicies = true
 		return redis.NewClusterClient(cluster)
 	}
 	return redis.NewUniversalClient(opts)
 }
 
-// isEmbedded tells whether the Redis is one inside this process.
+// isEmbedded reports whether the Redis runs inside this process.
 func isEmbedded(cfg configs.Redis) bool {
 	return slices.Equal(cfg.Addrs, []string{configs.RedisEmbedded})
 }
 
-// embedded is a Redis inside this process and its client. The first connection
-// starts it, Close ends it. Nobody else can reach it: it listens nowhere.
+// embedded is a Redis inside this process, and its client. The first connection starts it, Close ends it. It
+// listens nowhere, so no other process can reach it.
 type embedded struct {
 	*redis.Client
 
@@ -87,9 +87,8 @@ func (e *embedded) dial(context.Context, string, string) (net.Conn, error) {
 	return &buffered{Conn: conn}, nil
 }
 
-// buffered is a connection whose Write does not wait until the other side has
-// read, as a kernel's socket does not: both ends of a net.Pipe would wait for
-// each other as soon as a pipeline is answered before it is sent whole.
+// buffered is a connection whose Write does not wait for the reader, like a socket of the kernel. Both ends of
+// a net.Pipe would wait for each other when a pipeline is answered before it is sent completely.
 type buffered struct {
 	net.Conn
 
@@ -128,8 +127,8 @@ func (b *buffered) send() {
 	b.sending = false
 }
 
-// timed lists the business types of mode redis.
-func timed(cfg configs.Config) []redistimer.BizType {
+// redisBizTypes lists the business types of mode redis.
+func redisBizTypes(cfg configs.Config) []redistimer.BizType {
 	var list []redistimer.BizType
 	for _, b := range cfg.BizTypes {
 		if task.Mode(b.Mode) == task.ModeRedis {

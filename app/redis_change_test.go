@@ -186,7 +186,7 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	for id, at := range newDown {
 		due[id] = at
 	}
-	fired.awaitAll(t, due, 60*time.Second) // sweep_after is minutes: who waits for it has failed
+	fired.awaitAll(t, due, 60*time.Second) // sweep_after is minutes: waiting for the sweep is a failure
 	require.NoError(t, c.stop())
 	late, twice := fired.lateness(t, due)
 	require.Zero(t, twice)

@@ -11,9 +11,9 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// Redis is away for longer than outage_after: submits go on, the center stays
-// ready and tells, what is due is scanned. When Redis is back tasks go through
-// it again, also those that were submitted meanwhile and are due much later.
+// Redis is away for longer than outage_after. Submits continue, the center stays ready and reports it, and due
+// tasks are scanned. When Redis is back tasks use it again, also those that were submitted meanwhile and are
+// due much later.
 func TestRedisIsAwayForLong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -89,7 +89,7 @@ func TestLineToRedisIsCutAgainAndAgain(t *testing.T) {
 	for start := time.Now(); time.Since(start) < 6*time.Second; cuts++ {
 		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
 		if cuts%3 == 2 {
-			line.Stall() // what is on its way arrives, or is cut off as well
+			line.Stall() // data under way arrives, or is cut off as well
 			<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
 		}
 		line.Cut()
@@ -103,8 +103,8 @@ func TestLineToRedisIsCutAgainAndAgain(t *testing.T) {
 	requireAllOnce(t, c, cfg, fired, due, 0)
 }
 
-// A Redis that answers and refuses writes: what is due is scanned until it takes them again. Before, claims of slots that
-// were empty went well, so that they counted as served: nothing of them fired for as long as it lasted.
+// A Redis answers and refuses writes: due tasks are scanned until it accepts them again. Before, claims of
+// empty slots succeeded, so these slots counted as served: none of their tasks fired while it lasted.
 func TestRedisRefusesWrites(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)

@@ -64,7 +64,7 @@ func TestSQLByHandIsHonouredOnRedis(t *testing.T) {
 	sqlByHand(t, cfg)
 }
 
-// Redis holds what is due within the horizon and nothing else; all fire on time.
+// Redis holds the tasks that are due within the horizon and no others; all fire on time.
 func TestRedisHoldsTheNearFuture(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
@@ -85,7 +85,7 @@ func TestRedisHoldsTheNearFuture(t *testing.T) {
 				near++
 			}
 		}
-		const settling = 500 // have fired, and Redis is being told
+		const settling = 500 // have fired, and their removal from Redis is under way
 		require.LessOrEqual(t, waiting+claims, near+settling, "tasks beyond the horizon are in Redis")
 		most = max(most, waiting+claims)
 		select {

@@ -15,8 +15,8 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// A leaked token is taken away while the center runs, and a file that is refused is told for as long as it is. Before, each
-// took a restart, and the refusal was one line of the log.
+// A leaked token is removed while the center runs, and a refused file is reported while it is refused. Before,
+// each took a restart, and the refusal was one line of the log.
 func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	t.Parallel()
 	dir := testrig.MemoryDir(t)
@@ -48,7 +48,7 @@ func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	require.Eventually(t, func() bool { return status("first-0123456789") == 401 }, 30*time.Second, 50*time.Millisecond)
 	require.Equal(t, 200, status("second-0123456789"))
 
-	put(secrets, "\n") // nobody would be asked any more
+	put(secrets, "\n") // no token would be needed any more
 	awaitDegraded(t, c, "the configuration file is refused; the one before stays in force: http.tokens_file: is empty")
 	require.Equal(t, 200, status("second-0123456789"))
 	require.Equal(t, 401, status(""))

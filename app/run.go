@@ -16,20 +16,20 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// Run works until ctx ends or a part of the center fails, then drains. A nil
-// error means that everything that was running has been recorded.
+// Run works until ctx ends or a part of the center fails, then drains. After a nil error the outcomes of all
+// running tasks are recorded.
 func (a *App) Run(ctx context.Context) error {
 	return errors.Join(a.run(ctx), a.store.Close())
 }
 
-// Start runs the center and returns when it takes tasks, or why it does not. The end of ctx ends it as Stop does,
-// without anybody waiting.
+// Start runs the center and returns when it accepts tasks, or with the error that prevents it. The end of ctx
+// stops it like Stop, but without waiting.
 func (a *App) Start(ctx context.Context) error {
 	ctx, a.stop = context.WithCancel(ctx)
-	ready, then := make(chan struct{}), a.opts.ready
+	ready, onReady := make(chan struct{}), a.opts.ready
 	a.opts.ready = func(addr string) {
-		if then != nil {
-			then(addr)
+		if onReady != nil {
+			onReady(addr)
 		}
 		close(ready)
 	}
@@ -47,8 +47,8 @@ func (a *App) Start(ctx context.Context) error {
 	}
 }
 
-// Stop drains the center that Start started, as the end of Run's context does, and waits for that or for the end of
-// ctx. A nil error means that everything that was running has been recorded.
+// Stop drains the center that Start started, like the end of Run's context. It waits for that or for the end of
+// ctx. After a nil error the outcomes of all running tasks are recorded.
 func (a *App) Stop(ctx context.Context) error {
 	if a.stop == nil {
 		return errors.New("stop: the center was not started by Start")
@@ -63,36 +63,36 @@ func (a *App) Stop(ctx context.Context) error {
 }
 
 func (a *App) run(ctx context.Context) error {
-	// Start order: first what can refuse, then what works, then the door.
+	// Start order: first the steps that can fail, then the work, then the HTTP API.
 	lanes, err := a.buildLanes(a.cfg) // a processor may refuse its settings
 	if err != nil {
 		return err
 	}
-	listener, taken := a.listen() // the port may be taken, but by whom is told by what follows
+	listener, listenErr := a.listen() // if the port is taken, the steps below may explain by which process
 	a.cluster.SetAddress(a.advertised())
-	if err := a.cluster.Acquire(ctx); err != nil { // the store may be another process's
+	if err := a.cluster.Acquire(ctx); err != nil { // another process may have the store
 		return errors.Join(err, closeListener(listener))
 	}
 	defer a.cluster.Release()
-	if taken != nil {
-		return taken
+	if listenErr != nil {
+		return listenErr
 	}
 	a.lanes = lanes
-	a.compareClocks() // nothing starts by a clock that is ahead: to take a database reads its clock
+	a.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
 
-	// Running tasks outlive ctx for as long as the drain may take.
-	patience, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	work, stopWork := context.WithCancel(patience)
+	// Running tasks may outlive ctx for as long as the drain may take.
+	drainCtx, cancelDrain := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelDrain()
+	work, stopWork := context.WithCancel(drainCtx)
 	defer stopWork()
 	laneSets := make(chan []*worker.Lane, 1)
 	laneSets <- laneList(lanes)
 
-	g, failed := errgroup.WithContext(patience)
-	loop := func(room string, run func(context.Context) error, ctx context.Context) {
+	g, failed := errgroup.WithContext(drainCtx)
+	loop := func(name string, run func(context.Context) error, ctx context.Context) {
 		g.Go(func() error {
 			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", room, err)
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
 		})
@@ -101,10 +101,10 @@ func (a *App) run(ctx context.Context) error {
 	loop("processor", func(ctx context.Context) error {
 		defer close(runnerDone)
 		return a.runner.Run(ctx, laneSets)
-	}, patience)
-	member, resign := context.WithCancel(patience) // partitions are kept until the last outcome is recorded
-	defer resign()
-	loop("cluster", a.cluster.Run, member)
+	}, drainCtx)
+	memberCtx, leaveCluster := context.WithCancel(drainCtx) // keeps the partitions until the last outcome is recorded
+	defer leaveCluster()
+	loop("cluster", a.cluster.Run, memberCtx)
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
 	loop("descriptors", a.watchDescriptors, work)
@@ -114,9 +114,9 @@ func (a *App) run(ctx context.Context) error {
 		defer close(timerDone)
 		return a.timer.Run(ctx)
 	}, work)
-	reloads := make(chan struct{})
+	reloadsDone := make(chan struct{})
 	loop("configs", func(ctx context.Context) error {
-		defer close(reloads)
+		defer close(reloadsDone)
 		return a.watchConfig(ctx, laneSets)
 	}, work)
 	server := a.serve(g, listener)
@@ -127,62 +127,61 @@ func (a *App) run(ctx context.Context) error {
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
-			a.opts.logger.Info("draining", "patience", a.cfg.Shutdown.Drain, "running", a.running())
+			a.opts.logger.Info("draining", "timeout", a.cfg.Shutdown.Drain, "running", a.running())
 		case <-failed.Done():
 		}
-		// Drain order: each step makes the next one finite.
-		a.draining.Store(true) // /readyz says no: balancers turn away
-		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, giveUp)
+		// Drain order: each step bounds the next one.
+		a.draining.Store(true) // /readyz fails, so load balancers turn away
+		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
-		if err := a.cluster.Leave(patience); err != nil && patience.Err() == nil {
+		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {
 			a.opts.logger.Warn("partitions not handed over one by one; they are free once this node has stopped", "error", err)
 		}
 		stopWork() // no more scans, no more claims, no more reloads
-		<-reloads
+		<-reloadsDone
 		<-timerDone
 		close(laneSets)
-		a.queue.Close() // what has not started goes back to the store untouched
-		<-runnerDone    // what is running ends and is recorded
-		err := a.shutdown(patience, server)
+		a.queue.Close() // tasks that have not started stay in the store unchanged
+		<-runnerDone    // running tasks end and are recorded
+		err := a.shutdown(drainCtx, server)
 		if a.forward != nil {
 			a.forward.Close()
 		}
 		err = errors.Join(err, a.timer.Close())
-		resign()
+		leaveCluster()
 		return err
 	})
-	if err := a.wait(ctx, g, patience); err != nil {
+	if err := a.wait(ctx, g, drainCtx); err != nil {
 		return err
 	}
 	a.opts.logger.Info("stopped")
 	return nil
 }
 
-// stubborn is how long after the end of patience a processor may still ignore
-// its context.
-const stubborn = 3 * time.Second
+// killGrace is how long a processor may ignore its context after the drain.
+const killGrace = 3 * time.Second
 
-// wait waits for all parts, but not for processors that do not stop when told.
-func (a *App) wait(ctx context.Context, g *errgroup.Group, patience context.Context) error {
+// wait waits for all parts, but not for processors that ignore their context.
+func (a *App) wait(ctx context.Context, g *errgroup.Group, drainCtx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
 	var err error
 	select {
 	case err = <-done:
-	case <-patience.Done():
+	case <-drainCtx.Done():
 		select {
 		case err = <-done:
-		case <-time.After(stubborn):
+		case <-time.After(killGrace):
 		}
 	}
 	askedFor := a.cfg.Shutdown.Drain == 0 && ctx.Err() != nil
-	if err == nil && patience.Err() != nil && !askedFor {
+	if err == nil && drainCtx.Err() != nil && !askedFor {
 		err = fmt.Errorf("shutdown.drain of %s was not enough; what had not been recorded will run again", a.cfg.Shutdown.Drain)
 	}
 	return err
 }
 
-// listen opens the door without serving it yet.
+// listen opens the port without serving it yet.
 func (a *App) listen() (net.Listener, error) {
 	if a.opts.noHTTP {
 		a.addr.Store("")
@@ -203,7 +202,7 @@ func closeListener(l net.Listener) error {
 	return l.Close()
 }
 
-// Addr is the real address of the HTTP API, empty before Run listens.
+// Addr is the actual address of the HTTP API, empty before Run listens.
 func (a *App) Addr() string {
 	addr, _ := a.addr.Load().(string)
 	return addr
@@ -224,7 +223,7 @@ func (a *App) serve(g *errgroup.Group, l net.Listener) *http.Server {
 	return server
 }
 
-// shutdown closes the door: requests under way are answered.
+// shutdown closes the HTTP API. Requests under way are answered.
 func (a *App) shutdown(ctx context.Context, server *http.Server) error {
 	if server == nil {
 		return nil
@@ -250,12 +249,12 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
 		a.reload(ctx, cfg, err, laneSets)
 	})
-	pokes := make(chan struct{})
+	pokesDone := make(chan struct{})
 	go func() {
-		defer close(pokes)
+		defer close(pokesDone)
 		for {
 			select {
-			case <-a.pokes:
+			case <-a.reloadRequests:
 				w.Poke()
 			case <-ctx.Done():
 				return
@@ -263,19 +262,19 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 		}
 	}()
 	err := w.Run(ctx)
-	<-pokes
+	<-pokesDone
 	return err
 }
 
-// Reload looks at the configuration file now instead of at the next look.
+// Reload checks the configuration file now instead of at the next interval.
 func (a *App) Reload() {
 	select {
-	case a.pokes <- struct{}{}:
+	case a.reloadRequests <- struct{}{}:
 	default:
 	}
 }
 
-// reload puts the biz_types of a new configuration in force, all or nothing.
+// reload puts the biz_types of a new configuration in force, all or none.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*worker.Lane) {
 	log := a.component("configs")
 	if a.opts.configPath == "" {
@@ -301,7 +300,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	a.refused.Store(nil)
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
-	a.timer.SetTypes(timed(cfg))
+	a.timer.SetTypes(redisBizTypes(cfg))
 	select {
 	case laneSets <- laneList(lanes):
 		a.lanes = lanes
@@ -311,7 +310,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	before := a.cfg
 	if len(before.HTTP.Tokens) > 0 && len(cfg.HTTP.Tokens) > 0 {
 		a.tokens.Store(&cfg.HTTP.Tokens)
-		before.HTTP.Tokens = cfg.HTTP.Tokens // no need for a restart
+		before.HTTP.Tokens = cfg.HTTP.Tokens // this needs no restart
 	}
 	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)

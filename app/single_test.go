@@ -84,8 +84,8 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 	require.NotZero(t, refused)
 }
 
-// A process that stands still is replaced after its lease. When it goes on, it starts
-// nothing of what it had in hand. Before, nobody got in as long as it was silent.
+// A process that is paused is replaced after its lease. When it continues, it starts none of its old tasks.
+// Before, no process could take over while it was silent.
 func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 	t.Parallel()
 	cfg := onMySQL(t, embedded(t))

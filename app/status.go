@@ -14,14 +14,14 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// state reads what the metrics show of this moment.
+// state returns the current values for the metrics.
 func (a *App) state() metrics.State {
 	overdue := a.scanner.Overdue()
 	stuck := make(map[string]int)
 	for _, s := range a.runner.Stuck() {
 		stuck[s.BizType] = s.Runs
 	}
-	s := metrics.State{PartitionsOwned: len(a.working()), UnknownPending: a.unknownPending(overdue)}
+	s := metrics.State{PartitionsOwned: len(a.workingPartitions()), UnknownPending: a.unknownPending(overdue)}
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
@@ -50,9 +50,9 @@ func (a *App) state() metrics.State {
 	return s
 }
 
-// unreadSince tells since when a database cannot be read whole whose tasks are this
-// node's, or nobody's; zero: there is none. Another node that has its partitions tells
-// itself how it is.
+// unreadSince returns the time since when a database cannot be read completely. It counts databases of this
+// node and those without an owner; zero: there is none. Another node reports the databases with its own
+// partitions itself.
 func (a *App) unreadSince() (since time.Time) {
 	mine, theirs := a.owned(), make(map[int]bool)
 	for _, m := range a.cluster.Members() {
@@ -69,7 +69,7 @@ func (a *App) unreadSince() (since time.Time) {
 	return since
 }
 
-// owned tells of which databases this node has partitions.
+// owned returns the databases with partitions of this node.
 func (a *App) owned() map[int]bool {
 	databases := make(map[int]bool)
 	for _, p := range a.cluster.Ownership().Owned() {
@@ -90,31 +90,31 @@ func (a *App) unknownPending(overdue map[uint64]store.Overdue) map[uint64]int {
 	return unknown
 }
 
-// working lists the partitions that this node works on: none while it drains.
-func (a *App) working() []int {
+// workingPartitions lists the partitions that this node works on: none while it drains.
+func (a *App) workingPartitions() []int {
 	if a.draining.Load() {
 		return []int{}
 	}
 	return a.cluster.Ownership().Owned()
 }
 
-// status answers what the HTTP API asks about this node.
+// status answers questions of the HTTP API about this node.
 type status struct{ *App }
 
-// Cluster tells who owns what.
+// Cluster returns the nodes and their partitions.
 func (s status) Cluster(context.Context) (wire.Cluster, error) {
 	c := wire.Cluster{Node: s.node, Partitions: s.layout.Partitions}
 	for _, m := range s.cluster.Members() {
 		node := wire.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
 		if m.Name == s.node {
-			node.Partitions = s.working()
+			node.Partitions = s.workingPartitions()
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
 	return c, nil
 }
 
-// BizTypes tells what each business type has to do on this node.
+// BizTypes returns the load of each business type on this node.
 func (s status) BizTypes(context.Context) ([]wire.BizType, error) {
 	overdue := s.scanner.Overdue()
 	list := []wire.BizType{}
@@ -128,10 +128,9 @@ func (s status) BizTypes(context.Context) ([]wire.BizType, error) {
 	return list, nil
 }
 
-// Ready tells whether this node works: the store answers, takes writes, and who owns
-// what is known. A database that is down leaves it ready and is told, and so does a lost
-// Consul: submits are accepted all the same. It asks nobody: what it says is a second
-// old.
+// Ready reports whether this node works: the store answers and accepts writes, and the partitions' owners are
+// known. A database that is down, or a lost Consul, is reported and leaves the node ready: it still accepts
+// submits. Ready queries nothing; its data are a second old.
 func (s status) Ready(context.Context) wire.Readiness {
 	list, ready := s.troubles()
 	r := wire.Readiness{Ready: ready, Degraded: []string{}}
@@ -162,13 +161,13 @@ const (
 	// and the worker.TroubleKinds
 )
 
-// trouble is something that users should know: /readyz says it, toc_degraded counts it.
+// trouble is a fault that users should know: /readyz shows it, toc_degraded counts it.
 type trouble struct {
 	metrics.Trouble
 	text string
 }
 
-// troubles lists all there are. ready tells whether at least one database works.
+// troubles lists all faults. ready reports whether at least one database works.
 func (a *App) troubles() (list []trouble, ready bool) {
 	add := func(reason string, database int, format string, args ...any) {
 		list = append(list, trouble{metrics.Trouble{Reason: reason, Database: database}, fmt.Sprintf(format, args...)})
@@ -226,7 +225,7 @@ func (a *App) troubles() (list []trouble, ready bool) {
 			if now.Slow != 0 {
 				add(reasonSlow, d, "database %d is slow: an answer takes %s", d, now.Slow.Round(time.Millisecond))
 			}
-			if since, err := a.scanner.UnreadSince(d); err != nil && owned[d] { // else another node tells
+			if since, err := a.scanner.UnreadSince(d); err != nil && owned[d] { // else another node reports it
 				add(reasonUnread, d, "database %d: some of its due tasks cannot be read, since %s: %v", d, since.UTC().Format(time.RFC3339), err)
 			}
 		}
@@ -234,7 +233,7 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	return list, ready
 }
 
-// ignoredTimeout is what /readyz says of runs that do not end.
+// ignoredTimeout is the text of /readyz about runs that do not end.
 func ignoredTimeout(s worker.Stuck) string {
 	if s.Runs > 1 {
 		return fmt.Sprintf("%d runs of %s have ignored their time-out for %s", s.Runs, s.BizType, s.For.Round(time.Second))

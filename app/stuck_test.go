@@ -15,8 +15,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Before, two runs that ignored their time-out stopped a type of two workers for
-// good: none of 20 other tasks ran, and /readyz was content.
+// Before, two runs that ignored their time-out stopped a type of two workers for good: none of 20 other tasks
+// ran, and /readyz showed no fault.
 func TestRunsThatIgnoreTheirTimeoutShowAndHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	cfg := embedded(t)

@@ -10,14 +10,13 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Tasks submits, changes and looks up the tasks of a center in the same process. Its methods
-// are those of client.Client, with the same requests and answers: one interface of a program
-// serves both. errors.Is and errors.As find the same errors of package task; what a Client
-// answers is also a *client.Error.
-type Tasks struct{ desk *intake.Desk }
+// Tasks submits, changes and looks up the tasks of a center in the same process. Its methods are those of
+// client.Client, with the same requests and answers, so one interface of a program fits both. errors.Is and
+// errors.As find the same errors of package task; those of a Client are also a *client.Error.
+type Tasks struct{ service *intake.Service }
 
-// Tasks gives the tasks of the center. They can be used between Start and Stop.
-func (a *App) Tasks() *Tasks { return &Tasks{a.desk} }
+// Tasks returns the tasks of the center. They can be used between Start and Stop.
+func (a *App) Tasks() *Tasks { return &Tasks{a.service} }
 
 // Submit stores one task. Without an error it is committed. A task without a time is a
 // *task.FieldError.
@@ -26,13 +25,13 @@ func (t *Tasks) Submit(ctx context.Context, s client.Submit) (client.Submitted, 
 	if err != nil {
 		return client.Submitted{}, err
 	}
-	got, err := t.desk.Submit(ctx, intake.SubmitOf(&r))
-	stored, err := t.one(got.Task, err)
+	got, err := t.service.Submit(ctx, intake.SubmitOf(&r))
+	stored, err := t.withETag(got.Task, err)
 	return client.Submitted{Task: stored, Duplicate: got.Duplicate}, err
 }
 
-// SubmitBatch stores up to 10,000 tasks and answers for each of them, in order. One that is
-// refused does not spoil the rest. After an error none is stored.
+// SubmitBatch stores up to 10,000 tasks and returns a result for each of them, in order. A refused one does not
+// affect the others. After an error none is stored.
 func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client.BatchResult, error) {
 	if n := len(list); n < 1 || n > intake.MaxBatch {
 		return nil, &task.FieldError{Field: "tasks", Message: fmt.Sprintf("holds %d tasks; give 1 to %d", n, intake.MaxBatch)}
@@ -46,25 +45,25 @@ func (t *Tasks) SubmitBatch(ctx context.Context, list []client.Submit) ([]client
 		submits[i] = intake.SubmitOf(&r)
 	}
 	results := make([]client.BatchResult, len(list))
-	for i, s := range t.desk.SubmitBatch(ctx, submits) {
+	for i, s := range t.service.SubmitBatch(ctx, submits) {
 		results[i], _ = s.Wire()
 	}
 	return results, nil
 }
 
-// Get looks a task up; task.ErrNotFound if there is none.
+// Get reads a task; task.ErrNotFound if there is none.
 func (t *Tasks) Get(ctx context.Context, jobID uint64) (client.Task, error) {
-	got, err := t.desk.Get(ctx, jobID)
-	return t.found(ctx, got, err)
+	got, err := t.service.Get(ctx, jobID)
+	return t.withRunning(ctx, got, err)
 }
 
 // GetByKey is Get by the caller's own key.
 func (t *Tasks) GetByKey(ctx context.Context, k client.Key) (client.Task, error) {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
-	return t.found(ctx, got, err)
+	got, err := t.service.ByKey(ctx, intake.Key(k))
+	return t.withRunning(ctx, got, err)
 }
 
-// List looks up the tasks of a biz_id in the order of their submission.
+// List reads the tasks of a biz_id in the order of their submission.
 func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	status, err := intake.StatusOf(q.Status)
 	if err != nil {
@@ -74,7 +73,7 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	p, err := t.desk.List(ctx, intake.List{
+	p, err := t.service.List(ctx, intake.List{
 		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, Limit: q.Limit,
 	})
 	return t.page(wire.ListTasks, p, err)
@@ -87,20 +86,20 @@ func (t *Tasks) Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeO
 	if err != nil {
 		return err
 	}
-	return t.desk.CancelIf(ctx, jobID, ifMatch)
+	return t.service.CancelIf(ctx, jobID, ifMatch)
 }
 
 // CancelByKey is Cancel by the caller's own key.
 func (t *Tasks) CancelByKey(ctx context.Context, k client.Key, opts ...client.ChangeOption) error {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
+	got, err := t.service.ByKey(ctx, intake.Key(k))
 	if err != nil {
 		return err
 	}
 	return t.Cancel(ctx, got.JobID, opts...)
 }
 
-// Reschedule changes a pending task in one step and gives it as it stands then. Its
-// conflicts are those of Cancel.
+// Reschedule changes a pending task in one step and returns the changed task. Its conflicts are those of
+// Cancel.
 func (t *Tasks) Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error) {
 	ifMatch, err := tags(opts)
 	if err != nil {
@@ -110,62 +109,62 @@ func (t *Tasks) Reschedule(ctx context.Context, jobID uint64, c client.Change, o
 	if err != nil {
 		return client.Task{}, err
 	}
-	return t.one(t.desk.Reschedule(ctx, jobID, intake.ChangeOf(&r, ifMatch)))
+	return t.withETag(t.service.Reschedule(ctx, jobID, intake.ChangeOf(&r, ifMatch)))
 }
 
 // RescheduleByKey is Reschedule by the caller's own key.
 func (t *Tasks) RescheduleByKey(ctx context.Context, k client.Key, c client.Change, opts ...client.ChangeOption) (client.Task, error) {
-	got, err := t.desk.ByKey(ctx, intake.Key(k))
+	got, err := t.service.ByKey(ctx, intake.Key(k))
 	if err != nil {
 		return client.Task{}, err
 	}
 	return t.Reschedule(ctx, got.JobID, c, opts...)
 }
 
-// Redrive gives a dead task a fresh start: pending, attempts 0, due now. A task that is not
-// dead is a *task.ConflictError.
+// Redrive gives a dead task a fresh start: pending, attempts 0, due now. For a task that is not dead it returns
+// a *task.ConflictError.
 func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.ChangeOption) (client.Task, error) {
 	ifMatch, err := tags(opts)
 	if err != nil {
 		return client.Task{}, err
 	}
-	return t.one(t.desk.RedriveIf(ctx, jobID, ifMatch))
+	return t.withETag(t.service.RedriveIf(ctx, jobID, ifMatch))
 }
 
-// ListDead looks up dead tasks in the order of their job_id.
+// ListDead reads dead tasks in the order of their job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
 	after, err := cursor(wire.ListDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
-	p, err := t.desk.ListDead(ctx, q.BizType, after, q.Limit)
+	p, err := t.service.ListDead(ctx, q.BizType, after, q.Limit)
 	return t.page(wire.ListDead, p, err)
 }
 
-// RedriveDead puts the dead tasks that match back to pending, attempts 0, due now. After an
-// error the answer says how many there were before it.
+// RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts
+// those redriven before it.
 func (t *Tasks) RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error) {
-	got, err := t.desk.RedriveDead(ctx, intake.RedriveOf(&r))
+	got, err := t.service.RedriveDead(ctx, intake.RedriveOf(&r))
 	return client.Redriven(got), err
 }
 
-// one is a task with its ETag.
-func (t *Tasks) one(got task.Task, err error) (client.Task, error) {
+// withETag adds the ETag to a task.
+func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	if err != nil {
 		return client.Task{}, err
 	}
-	shown := wire.From(got, t.desk.Types().NameOf(got.BizType))
+	shown := wire.From(got, t.service.Types().NameOf(got.BizType))
 	shown.ETag = wire.ETag(&got)
 	return shown, nil
 }
 
-// found is one with what its owner knows: whether it runs.
-func (t *Tasks) found(ctx context.Context, got task.Task, err error) (client.Task, error) {
-	shown, err := t.one(got, err)
+// withRunning adds the ETag, and what the task's owner knows: whether it runs.
+func (t *Tasks) withRunning(ctx context.Context, got task.Task, err error) (client.Task, error) {
+	shown, err := t.withETag(got, err)
 	if err != nil {
 		return shown, err
 	}
-	if r, runs := t.desk.Running(ctx, got); runs {
+	if r, runs := t.service.Running(ctx, got); runs {
 		shown.Running = r.Wire()
 	}
 	return shown, nil
@@ -175,10 +174,10 @@ func (t *Tasks) page(list byte, p intake.Page, err error) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	return p.Wire(t.desk.Types(), list), nil
+	return p.Wire(t.service.Types(), list), nil
 }
 
-// cursor reads where a page begins; empty: at the first task.
+// cursor parses the start of a page; empty: the first task.
 func cursor(list byte, text string) (after uint64, err error) {
 	if text == "" {
 		return 0, nil
@@ -189,7 +188,7 @@ func cursor(list byte, text string) (after uint64, err error) {
 	return after, err
 }
 
-// tags reads the condition of a change.
+// tags returns the condition of a change.
 func tags(opts []client.ChangeOption) (ifMatch []string, err error) {
 	var c client.Condition
 	for _, o := range opts {

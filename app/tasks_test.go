@@ -207,7 +207,7 @@ func TestARunningTaskIsShownAndKept(t *testing.T) {
 	})
 }
 
-// What is wrong is refused with the same errors, and nothing is stored.
+// Wrong requests are refused with the same errors, and nothing is stored.
 func TestTasksRefuse(t *testing.T) {
 	t.Parallel()
 	onBothSides(t, func(t *testing.T, api tasks) {

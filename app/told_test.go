@@ -51,7 +51,8 @@ type ruin struct {
 	taken    []func()
 }
 
-// Whatever breaks is told within 15 s by /readyz, a metric and the log, and nothing says that it is better before it is.
+// Each fault is reported within 15 s by /readyz, a metric and the log, and no report says that it is better
+// before it is.
 func TestWhatBreaksIsTold(t *testing.T) {
 	t.Parallel()
 	down := told{reason: "database_down", readyz: "database 1 is out of reach: ", series: `toc_database_up{database="1"}`,
@@ -297,7 +298,7 @@ func (r *receiver) set(status int) {
 	r.status <- status
 }
 
-// Of a Redis whose user may use neither INFO nor CONFIG nothing is to be told: tasks wait in its slots, and fire.
+// A Redis whose user may use neither INFO nor CONFIG is no fault: tasks wait in its slots, and fire.
 func TestARedisWithoutInfo(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t, noFile...)

@@ -14,16 +14,15 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// variables are the settings of a MySQL server that a layout has to fit.
+// variables are the settings of a MySQL server that must fit the layout.
 type variables struct {
 	version                   string
-	openCache, instances      int // table_open_cache, and into how many parts it is cut
+	openCache, instances      int // table_open_cache, and the number of its parts
 	definitionCache, maxConns int
 }
 
-// ServerAdvice compares the settings of the MySQL servers with the layout, and says what
-// to set, one line each; nothing on SQLite. A server that does not answer is an error
-// beside what is known of the others.
+// ServerAdvice compares the settings of the MySQL servers with the layout and returns what to set, one line
+// each; nothing on SQLite. If a server does not answer, the error comes with the advice for the others.
 func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver != configs.DriverMySQL {
@@ -55,7 +54,7 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	return advice, err
 }
 
-// readVariables asks without naming a database: before `toc migrate` there may be none.
+// readVariables reads the settings without naming a database: before `toc migrate` there may be none.
 func readVariables(ctx context.Context, cfg configs.Config, database int) (v variables, err error) {
 	dsn, err := store.MySQLDSN(StoreConfig(cfg), database)
 	if err != nil {
@@ -73,7 +72,7 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 	return v, err
 }
 
-// advice says what to set for so many tables and connections of one node.
+// advice returns what to set for so many tables and connections of one node.
 func (v variables) advice(tables, connections int) []string {
 	var wrong, right []string
 	need := func(name string, is, atLeast int) {
@@ -82,7 +81,7 @@ func (v variables) advice(tables, connections int) []string {
 		}
 	}
 	need("table_open_cache", v.openCache, tables)
-	// MariaDB does without these: its drain was slower with a larger cache of definitions.
+	// MariaDB does not need these: its drain was slower with a larger cache of definitions.
 	if !strings.Contains(v.version, "MariaDB") {
 		need("table_definition_cache", v.definitionCache, tables+400)
 		if v.instances > 1 && tables > 1000 { // each table of each connection has its place in one of them

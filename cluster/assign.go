@@ -8,26 +8,22 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// candidate is a node as the assignment sees it.
+// candidate is a node in the assignment.
 type candidate struct {
-	name   string
-	unable []int // databases that it cannot reach
+	name        string
+	unreachable []int // databases that it cannot reach
 }
 
-// assign says whose each partition should be, by the node's name; "" where there
-// are no nodes. It is a pure function of the set of candidates, so that all nodes
-// come to the same answer without talking.
+// assign returns the node that should own each partition, by name; "" if there are no nodes. It is a pure
+// function of the set of candidates, so all nodes get the same result without talking.
 //
-// It is rendezvous hashing under caps: all pairs (node, partition) are taken in
-// the order of their hash, and a pair counts unless its partition is given or its
-// node is full. The caps make the balance exact: shares differ by at most one.
-// A join or a leave moves somewhat more than the share of the node that came or
-// went, since a share that shrinks elsewhere pushes others on; the test states
-// how much.
+// It is rendezvous hashing with caps: all pairs (node, partition) are taken in the order of their hash. A pair
+// counts unless its partition is assigned or its node is full. The caps make the balance exact: shares differ
+// by at most one. A join or a leave moves somewhat more than the share of that node, since a share that shrinks
+// elsewhere pushes others on; the test states how much.
 //
-// A node gets no partition of a database that it is unable to reach as long as
-// another can. Such databases are given out first, the ones with the fewest able
-// nodes foremost, and the others then level the shares.
+// A node gets no partition of a database that it cannot reach while another node can. Such databases are
+// assigned first, starting with those that the fewest nodes can reach. The others then level the shares.
 func assign(nodes []candidate, layout sharding.Layout) []string {
 	owners := make([]string, layout.Partitions)
 	if len(nodes) == 0 {
@@ -43,24 +39,23 @@ func assign(nodes []candidate, layout sharding.Layout) []string {
 	return owners
 }
 
-// group is the partitions that the same nodes are able to work.
+// group is the partitions that the same nodes can reach.
 type group struct {
 	able       []int // nodes, ascending
 	partitions []int
 }
 
-// groups joins the databases that the same nodes can reach; the fewest nodes
-// first.
+// groups joins the databases that the same nodes can reach, starting with the fewest nodes.
 func groups(nodes []candidate, layout sharding.Layout) []group {
 	var all []group
 	for d := range layout.Databases {
 		var able []int
 		for i, n := range nodes {
-			if !slices.Contains(n.unable, d) {
+			if !slices.Contains(n.unreachable, d) {
 				able = append(able, i)
 			}
 		}
-		if len(able) == 0 { // nobody is better than anybody
+		if len(able) == 0 { // no node can: all are equal
 			for i := range nodes {
 				able = append(able, i)
 			}
@@ -79,16 +74,16 @@ func groups(nodes []candidate, layout sharding.Layout) []group {
 	return all
 }
 
-// pair is a node that could have a partition.
+// pair is a node and a partition that it could have.
 type pair struct {
 	score           uint64
 	node, partition int
 }
 
-// level gives a group's partitions out so that the shares of its nodes are as
-// level as they can be, like water poured into vessels.
+// level assigns a group's partitions so that the shares of its nodes are as equal as possible, like water
+// poured into vessels.
 func level(g group, nodes []candidate, shares []int, owners []string) {
-	full, spare := waterline(g, shares)
+	full, spare := fillLevel(g, shares)
 	pairs := make([]pair, 0, len(g.able)*len(g.partitions))
 	for _, n := range g.able {
 		h := fnv.New64a()
@@ -113,9 +108,8 @@ func level(g group, nodes []candidate, shares []int, owners []string) {
 	}
 }
 
-// waterline says up to which share the nodes of a group are filled, and how many
-// of them get one more.
-func waterline(g group, shares []int) (full, spare int) {
+// fillLevel returns the share that all nodes of a group reach, and how many of them get one more.
+func fillLevel(g group, shares []int) (full, spare int) {
 	have := make([]int, len(g.able))
 	for i, n := range g.able {
 		have[i] = shares[n]
@@ -124,16 +118,15 @@ func waterline(g group, shares []int) (full, spare int) {
 	water := len(g.partitions)
 	for i := range have {
 		water += have[i]
-		wet := i + 1
-		if i+1 == len(have) || water/wet < have[i+1] {
-			return water / wet, water % wet
+		nodesBelow := i + 1
+		if i+1 == len(have) || water/nodesBelow < have[i+1] {
+			return water / nodesBelow, water % nodesBelow
 		}
 	}
 	return 0, 0
 }
 
-// mix is the finisher of splitmix64: every bit of the result hangs on every bit
-// of x.
+// mix is the finisher of splitmix64: each bit of the result depends on each bit of x.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

@@ -54,9 +54,9 @@ func TestUnableNodesGetNothingThatOthersCanWork(t *testing.T) {
 		nodes := named("a", "b", "c", "d")[:rapid.IntRange(1, 4).Draw(t, "nodes")]
 		able := make(map[int]int)
 		for i := range nodes {
-			nodes[i].unable = rapid.SliceOfDistinct(rapid.IntRange(0, 7), rapid.ID).Draw(t, "unable")
+			nodes[i].unreachable = rapid.SliceOfDistinct(rapid.IntRange(0, 7), rapid.ID).Draw(t, "unable")
 			for d := range 8 {
-				if !slices.Contains(nodes[i].unable, d) {
+				if !slices.Contains(nodes[i].unreachable, d) {
 					able[d]++
 				}
 			}
@@ -65,7 +65,7 @@ func TestUnableNodesGetNothingThatOthersCanWork(t *testing.T) {
 			require.NotEmpty(t, owner)
 			d := l.PartitionDatabase(p)
 			at := slices.IndexFunc(nodes, func(n candidate) bool { return n.name == owner })
-			if slices.Contains(nodes[at].unable, d) {
+			if slices.Contains(nodes[at].unreachable, d) {
 				require.Zero(t, able[d], "partition %d of database %d", p, d)
 			}
 		}
@@ -75,9 +75,9 @@ func TestUnableNodesGetNothingThatOthersCanWork(t *testing.T) {
 // The shares are level even though one node cannot work everything.
 func TestOtherDatabasesMakeUpForOneThatANodeCannotWork(t *testing.T) {
 	nodes := named("a", "b", "c")
-	nodes[0].unable = []int{2, 5}
+	nodes[0].unreachable = []int{2, 5}
 	require.Equal(t, map[string]int{"a": 86, "b": 85, "c": 85}, sorted(sharesOf(assign(nodes, eight)), nodes))
-	nodes[0].unable = []int{0, 1, 2, 3, 4, 5}
+	nodes[0].unreachable = []int{0, 1, 2, 3, 4, 5}
 	shares := sharesOf(assign(nodes, eight))
 	require.Equal(t, map[string]int{"a": 64, "b": 96, "c": 96}, shares)
 	require.Equal(t, make([]string, 256), assign(nil, eight))

@@ -24,10 +24,10 @@ import (
 type Member struct {
 	Name       string
 	Address    string // where its HTTP API is reached (host:port, or a URL)
-	Partitions []int  // whose locks it holds, ascending
+	Partitions []int  // those whose locks it holds, ascending
 }
 
-// ConsulConfig is what a Consul works with.
+// ConsulConfig is the configuration of a Consul.
 type ConsulConfig struct {
 	Node    string // this node's name; no other live node may have it
 	Address string // where other nodes reach its HTTP API (host:port, or a URL); see SetAddress
@@ -35,32 +35,29 @@ type ConsulConfig struct {
 	Consul  *api.Config
 	// Prefix is the name of the service and of the keys' folder. Defaults to "toc".
 	Prefix string
-	// TTL is how long after its last heartbeat a node counts as dead. Defaults to 3 s.
+	// TTL is the time after its last heartbeat at which a node counts as dead. Defaults to 3 s.
 	TTL time.Duration
-	// KeepOnLoss keeps this node's partitions while Consul does not answer. Two
-	// nodes may then work one partition; without it none does.
+	// KeepOnLoss keeps this node's partitions while Consul does not answer. Two nodes may then work on one
+	// partition; without it no node does.
 	KeepOnLoss bool
-	// Locker keeps others than this cluster away from its databases: a single node, and
-	// another cluster. Nil: nothing does.
+	// Locker keeps others out of this cluster's databases: single nodes and other clusters. Nil: nothing does.
 	Locker Locker
-	// Prepare makes sure that a database is fit for use. It is asked again after a
-	// database was unable.
+	// Prepare makes a database ready for use. It is called again after the database was unreachable.
 	Prepare func(ctx context.Context, database int) error
-	// Drain tells idle of each of these partitions, which are owned no longer, as soon
-	// as nothing of it is in hand. It returns when it has told of all, or when ctx
-	// ends. idle may be called from many goroutines.
+	// Drain calls idle for each of these partitions, which this node owns no longer, as soon as none of its
+	// tasks runs or waits here. It returns after the last one, or when ctx ends. idle may be called from many
+	// goroutines.
 	Drain func(ctx context.Context, partitions []int, idle func(partition int))
-	// DrainFor is the patience with one hand-over; then the locks are released
-	// anyway. Defaults to 30 s.
+	// DrainFor is the maximum time of a hand-over; then the locks are released anyway. Defaults to 30 s.
 	DrainFor time.Duration
-	// Unable lists the databases that this node cannot reach now. It is asked once a second.
-	Unable func() []int
-	// Died is called when another node's locks were freed that it did not hand over:
-	// what it was doing may be half done. It must not block.
+	// Unreachable lists the databases that this node cannot reach now. It is called once a second.
+	Unreachable func() []int
+	// Died is called when locks of another node became free without a hand-over: its runs may be incomplete. It
+	// must not block.
 	Died func()
-	// Worker is told the worker number for job_ids, before Acquire returns and
-	// whenever it changes. The heartbeat waits for it. While the lease on it is lost it stays: it is the last one
-	// that another node would choose.
+	// Worker receives the worker number for job_ids, before Acquire returns and at each change. The heartbeat
+	// waits for it. While the lease on the number is lost the number stays: it is the last one that another
+	// node would choose.
 	Worker func(n int)
 	Logger *slog.Logger
 }
@@ -72,52 +69,51 @@ func (c ConsulConfig) withDefaults() ConsulConfig {
 	return c
 }
 
-// Consul is a node of a cluster that meets in Consul. Its methods may be called
-// concurrently, except for the life cycle: SetAddress, Acquire, Run, Release in
-// this order, and Leave during Run.
+// Consul is a node of a cluster that is coordinated by Consul. Its methods may be called concurrently, except
+// for the life cycle: SetAddress, Acquire, Run, Release in this order, and Leave during Run.
 type Consul struct {
 	cfg       ConsulConfig
 	owned     *Ownership
 	clock     func() instant
-	instance  uint64 // this process among all; never 0
+	instance  uint64 // of this process, unique; never 0
 	service   string // its id in Consul
 	client    *api.Client
 	clientErr error // why there is no client
 	web       *http.Client
 
-	wake      chan struct{} // there may be something to decide
-	pulse     chan struct{} // the heartbeat has something to tell
-	stopBeats func()        // ends the heartbeat and waits for it; nil: there is none
+	wake      chan struct{} // wakes decideAll
+	beatNow   chan struct{} // asks for a heartbeat now
+	stopBeats func()        // ends the heartbeat and waits for it; nil: it does not run
 
-	// Of the heartbeat alone.
-	published  *registration // what the agent knows of this node; nil: nothing for sure
-	opening    string        // a session that has not all it needs yet
-	nameDenied bool          // that another process has our name was logged
+	// For the heartbeat alone.
+	published  *registration // what the agent knows of this node; nil: unknown
+	opening    string        // a session that is not complete yet
+	nameDenied bool          // the log has that another process has this name
 
-	claims []store.Lock // by database; each of the goroutine that looks after it
+	claims []store.Lock // by database; each for its own goroutine alone
 
-	mu        sync.Mutex
-	clusterID string        // random, kept in Consul
-	changed   chan struct{} // closed and renewed when a hold ends
-	phase     phase
-	session   string // "": none
-	opened    instant
-	worker    int // −1: none yet
-	last      instant
-	lost      bool // last is too long ago
-	lostWhy   error
-	databases []fitness
-	unable    []int
-	nodes     []peer          // by the watch; nil: it has not answered yet
-	forged    bool            // this node's registration is not what it wrote
-	dead      map[uint64]bool // instances whose death was told
-	locks     []lock          // by partition, as the watch knows them; nil: it has not answered yet
-	locksAt   uint64          // the index of that answer
-	holds     []hold          // by partition
-	plan      plan
+	mu                  sync.Mutex
+	clusterID           string        // random, kept in Consul
+	changed             chan struct{} // closed and renewed when a hold ends
+	phase               phase
+	session             string // "": none
+	opened              instant
+	worker              int // −1: none yet
+	last                instant
+	lost                bool // the last heartbeat is too old
+	lostWhy             error
+	databases           []databaseState
+	unreachable         []int
+	nodes               []peer          // from the watch; nil: no answer yet
+	registrationAltered bool            // this node's registration is not what it wrote
+	dead                map[uint64]bool // instances whose death was reported
+	locks               []lock          // by partition, from the watch; nil: no answer yet
+	locksAt             uint64          // the index of that answer
+	holds               []hold          // by partition
+	plan                plan
 }
 
-// phase is where a node stands in its life.
+// phase is a step in the life of a node.
 type phase int
 
 const (
@@ -126,7 +122,7 @@ const (
 	leaving
 )
 
-// NewConsul makes the node; it does nothing before Acquire.
+// NewConsul makes the node. It does nothing before Acquire.
 func NewConsul(cfg ConsulConfig) *Consul {
 	cfg = cfg.withDefaults()
 	c := &Consul{
@@ -135,10 +131,10 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		clock:     now,
 		instance:  newInstance(),
 		wake:      make(chan struct{}, 1),
-		pulse:     make(chan struct{}, 1),
+		beatNow:   make(chan struct{}, 1),
 		changed:   make(chan struct{}),
 		worker:    -1,
-		databases: make([]fitness, cfg.Layout.Databases),
+		databases: make([]databaseState, cfg.Layout.Databases),
 		claims:    make([]store.Lock, cfg.Layout.Databases),
 		holds:     make([]hold, cfg.Layout.Partitions),
 	}
@@ -153,7 +149,7 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	return c
 }
 
-// randomID is a name that nothing else has.
+// randomID returns a unique name.
 func randomID() string { return fmt.Sprintf("%016x", newInstance()) }
 
 func newInstance() uint64 { return 1 + rand.Uint64N(math.MaxUint64) }
@@ -166,14 +162,13 @@ func consistent(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx)
 }
 
-// Ownership is what this node owns.
+// Ownership is the set of this node's partitions.
 func (c *Consul) Ownership() *Ownership { return c.owned }
 
-// SetAddress says where other nodes reach this node's HTTP API. Call it before
-// Acquire.
+// SetAddress sets where other nodes reach this node's HTTP API. Call it before Acquire.
 func (c *Consul) SetAddress(addr string) { c.cfg.Address = addr }
 
-// plainName is what can be part of a service's id, a key and a URL alike.
+// plainName matches names that may be part of a service's id, a key and a URL.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 func (c *Consul) validate() error {
@@ -190,10 +185,9 @@ func (c *Consul) validate() error {
 	return c.cfg.Layout.Validate()
 }
 
-// Acquire makes this node known: layout, service, session, name and worker
-// number. It owns nothing yet. A Consul that does not answer is waited for, up to
-// ten TTLs; what is wrong with the configuration is refused at once. Databases
-// are judged as Single judges them.
+// Acquire registers this node: layout, service, session, name and worker number. The node owns nothing yet.
+// Acquire waits up to ten TTLs for a Consul that does not answer, and refuses a wrong configuration at once. It
+// treats databases as Single does.
 func (c *Consul) Acquire(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -214,7 +208,7 @@ func (c *Consul) join(ctx context.Context) error {
 	var denied, warned time.Time
 	for attempt := 1; ; attempt++ {
 		var err error
-		for _, step := range []func(context.Context) error{c.checkLayout, c.findID, c.beat} {
+		for _, step := range []func(context.Context) error{c.checkLayout, c.ensureID, c.beat} {
 			if err = step(ctx); err != nil {
 				break
 			}
@@ -226,7 +220,7 @@ func (c *Consul) join(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("join the cluster: %w", ctx.Err())
 		case errors.As(err, new(*nameTakenError)):
-			// A predecessor that died lives on in Consul for up to a TTL.
+			// A predecessor that died stays in Consul for up to a TTL.
 			if denied.IsZero() {
 				denied = time.Now()
 			}
@@ -235,26 +229,26 @@ func (c *Consul) join(ctx context.Context) error {
 			}
 		case !unreachable(err):
 			return err
-		case time.Since(began) > 10*c.cfg.TTL && attempt >= 5: // a process may be paused
+		case time.Since(began) > 10*c.cfg.TTL && attempt >= 5: // the process may have been paused
 			return fmt.Errorf("join the cluster: consul has not been of use for %s; see cluster.consul.address: %w",
 				10*c.cfg.TTL, err)
 		}
 		if time.Since(began) > time.Second && time.Since(warned) > 10*time.Second {
 			warned = time.Now()
-			c.cfg.Logger.Warn("waiting for consul", "patience", 10*c.cfg.TTL, "error", err)
+			c.cfg.Logger.Warn("waiting for consul", "timeout", 10*c.cfg.TTL, "error", err)
 		}
 		_ = wait.For(ctx, c.cfg.TTL/30)
 	}
 }
 
-// startBeats starts the heartbeat, which goes on until Release: a session must
-// live through what happens before and after Run.
+// startBeats starts the heartbeat, which continues until Release: the session must also live before and after
+// Run.
 func (c *Consul) startBeats(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.keep(ctx)
+		c.beatLoop(ctx)
 	}()
 	c.stopBeats = func() {
 		cancel()
@@ -262,9 +256,8 @@ func (c *Consul) startBeats(ctx context.Context) {
 	}
 }
 
-// Run watches the cluster, takes the partitions that are this node's to take, and
-// hands over those that are not, until ctx ends. What is owned then stays so until
-// Release.
+// Run watches the cluster, takes the partitions that are assigned to this node, and hands over the others,
+// until ctx ends. The node keeps its partitions until Release.
 func (c *Consul) Run(ctx context.Context) error {
 	c.setPhase(working)
 	var wg sync.WaitGroup
@@ -282,13 +275,13 @@ func (c *Consul) setPhase(p phase) {
 	c.mu.Lock()
 	c.phase = p
 	c.mu.Unlock()
-	ring(c.pulse)
+	ring(c.beatNow)
 	ring(c.wake)
 }
 
-// Leave hands all partitions over, each group as soon as nothing of it is in
-// hand, and takes no new ones; the other nodes know at once. It returns when no
-// lock is held any more, or when ctx ends. Run must be running, and go on.
+// Leave hands all partitions over and takes no new ones. The other nodes see this at once. Each group is
+// released as soon as its work has ended. Leave returns when no lock is held any more, or when ctx ends. Run
+// must be running until then.
 func (c *Consul) Leave(ctx context.Context) error {
 	c.setPhase(leaving)
 	for {
@@ -311,9 +304,8 @@ func (c *Consul) Leave(ctx context.Context) error {
 	}
 }
 
-// Release gives up what is still held and signs off. It takes no longer than 2 s,
-// whatever Consul does; what is not released then ends with the session. Run must
-// have ended.
+// Release releases what is still held and signs off. It takes at most 2 s, whatever Consul does; the rest ends
+// with the session. Run must have ended.
 func (c *Consul) Release() {
 	if c.stopBeats != nil {
 		c.stopBeats()
@@ -337,8 +329,7 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// unreachable tells whether an error says that Consul is away or has no leader,
-// rather than that it refuses.
+// unreachable reports whether an error means that Consul is away or has no leader, and not that it refuses.
 func unreachable(err error) bool {
 	if status, is := errors.AsType[api.StatusError](err); is {
 		return status.Code >= 500 || status.Code == http.StatusTooManyRequests

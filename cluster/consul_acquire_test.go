@@ -21,7 +21,7 @@ var down = &store.DatabaseError{Database: 1, Op: "connect", Err: errors.New("con
 
 func TestANodeWithAnotherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	w.join("a", nil)
 	for _, c := range []struct {
 		change func(*cluster.ConsulConfig)
@@ -43,7 +43,7 @@ func TestANodeWithAnotherLayoutIsRefused(t *testing.T) {
 
 func TestANameIsUsedOnce(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	twin := w.newNode("a", nil)
@@ -57,7 +57,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	t.Parallel()
-	w := &town{t: t, addr: "127.0.0.1:1", prefix: "toc"}
+	w := &testCluster{t: t, addr: "127.0.0.1:1", prefix: "toc"}
 	for says, change := range map[string]func(*cluster.ConsulConfig){
 		"node.name":                 func(c *cluster.ConsulConfig) { c.Node = "a/b" },
 		"cluster.consul.prefix":     func(c *cluster.ConsulConfig) { c.Prefix = "a b" },
@@ -72,7 +72,7 @@ func TestBadConfigurations(t *testing.T) {
 // A Consul that does not answer is waited for, but not for ever.
 func TestConsulIsAwayAtTheStart(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.TTL = time.Second })
 	a.proxy.Cut()
 	err := a.Acquire(t.Context())
@@ -93,7 +93,7 @@ func TestConsulIsAwayAtTheStart(t *testing.T) {
 	require.NoError(t, <-acquired)
 }
 
-// A refusal is no reason to wait; and nobody tells the token.
+// Acquire returns a refusal at once, and its text does not have the token.
 func TestConsulRefuses(t *testing.T) {
 	t.Parallel()
 	const token = "5ec2e700-0000-4000-8000-000000000000"
@@ -105,7 +105,7 @@ func TestConsulRefuses(t *testing.T) {
 		_, _ = io.WriteString(w, "Permission denied")
 	}))
 	defer consul.Close()
-	w := &town{t: t, addr: consul.Listener.Addr().String(), prefix: "toc"}
+	w := &testCluster{t: t, addr: consul.Listener.Addr().String(), prefix: "toc"}
 	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.Consul.Token = token })
 	err := a.Acquire(t.Context())
 	require.ErrorContains(t, err, "Permission denied")
@@ -115,7 +115,7 @@ func TestConsulRefuses(t *testing.T) {
 
 func TestDatabasesAreJudgedAtTheStart(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.newNode("a", nil)
 	for d := range 8 {
 		a.down[d] = down
@@ -141,7 +141,7 @@ func TestDatabasesAreJudgedAtTheStart(t *testing.T) {
 // A database that one node cannot reach is worked by others.
 func TestUnableNodes(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	has := func(n *node, database int) (count int) {
@@ -157,7 +157,7 @@ func TestUnableNodes(t *testing.T) {
 	eventually(t, "b works database 3", func() bool { return has(a, 3) == 0 && has(b, 3) == 4 })
 	settled(t, a, b)
 
-	// If nobody can, it is as good as anybody's.
+	// If no node can reach it, all are equal.
 	b.set(func(b *node) { b.unable = []int{3} })
 	eventually(t, "b says so", func() bool { return b.log.count("databases=[3]") > 0 })
 
@@ -173,7 +173,7 @@ func TestUnableNodes(t *testing.T) {
 // The number of a process that has ended goes to the back of the queue.
 func TestWorkerNumbersAreLeasedAgain(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	require.Equal(t, 0, a.worker())
 	a.leave()
@@ -181,11 +181,11 @@ func TestWorkerNumbersAreLeasedAgain(t *testing.T) {
 	require.Equal(t, 1, b.worker(), "one that nobody had, as long as there are")
 }
 
-// Whoever may write to Consul may change a node's address. The node puts it right. Before, its tasks' cancels went to that
-// address until it was started anew.
+// A client that may write to Consul can change a node's address. The node corrects it. Before, its tasks'
+// cancels went to that address until it was restarted.
 func TestAForgedRegistrationIsPutRight(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	right := a.Members()[0].Address

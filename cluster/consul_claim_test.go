@@ -52,12 +52,12 @@ func loneNode(s *store.Store) *cluster.Single {
 	})
 }
 
-// One store has one cluster, or one node alone. Before, a single node beside a cluster
-// and two clusters of different prefixes ran every task twice, without a word.
+// A store has one cluster, or one single node. Before, a single node beside a cluster, or two clusters with
+// different prefixes, silently ran every task twice.
 func TestAStoreIsOneClusters(t *testing.T) {
 	t.Parallel()
 	open, _ := depot(t)
-	here, there := newTown(t), newTown(t) // two prefixes
+	here, there := newTestCluster(t), newTestCluster(t) // two prefixes
 	with := func(c *cluster.ConsulConfig) { c.Locker = open() }
 	a := here.join("a", with)
 	b := here.join("b", with)
@@ -86,12 +86,12 @@ func TestAStoreIsOneClusters(t *testing.T) {
 	settled(t, back)
 }
 
-// The claim is looked after while the cluster works: when somebody else has a database
-// all the same, its partitions stop, and it is said.
+// The claim is checked while the cluster works: when another holder has a database all the same, its partitions
+// stop, and the log has it.
 func TestADatabaseThatIsAnothersStops(t *testing.T) {
 	t.Parallel()
 	open, hands := depot(t)
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", func(c *cluster.ConsulConfig) { c.Locker = open() })
 	settled(t, a)
 	_, err := hands(3).ExecContext(t.Context(), "UPDATE toc_meta SET value = 'single ff 1 held thief' WHERE name = 'holder'")
@@ -107,7 +107,7 @@ func TestADatabaseThatIsAnothersStops(t *testing.T) {
 	})
 	require.Equal(t, wide.Partitions-(end-first), a.owns())
 	require.Positive(t, a.log.count("the cluster's claim on a database is lost"))
-	// It says nothing more: after its lease it is replaced, and not in order.
+	// It falls silent: after its lease it is replaced, and uncleanly.
 	settled(t, a)
 	_, unclean := a.Ownership().TakenUncleanly(first)
 	require.True(t, unclean)
@@ -117,7 +117,7 @@ func TestADatabaseThatIsAnothersStops(t *testing.T) {
 // left or died.
 func TestNamesOfNodesThatAreGoneAreDeleted(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	names := func() (list []string) {
 		pairs, _, err := w.direct().KV().List(w.prefix+"/nodes/", nil)
 		require.NoError(t, err)
@@ -152,11 +152,12 @@ func TestNamesOfNodesThatAreGoneAreDeleted(t *testing.T) {
 	require.Equal(t, wide.Partitions, taken, "b handed nothing over")
 }
 
-// A task that ends its process has ended one before the next owner has started it. Before, that one handed the partition over as
-// if nothing had been, so a task could end a node again and again, each time when it had come back and got its partitions.
+// A task that ends its process has ended one before the next owner has started it. Before, that owner handed
+// the partition over as if in order, so a task could end a node again and again, each time it had come back and
+// got its partitions.
 func TestWhatIsUnsettledIsPassedOn(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	a.proxy.Cut() // dies
@@ -194,7 +195,7 @@ func TestWhatIsUnsettledIsPassedOn(t *testing.T) {
 func TestTheIDOfAClusterIsPutBack(t *testing.T) {
 	t.Parallel()
 	open, _ := depot(t)
-	w := newTown(t)
+	w := newTestCluster(t)
 	with := func(c *cluster.ConsulConfig) { c.Locker = open() }
 	a := w.join("a", with)
 	settled(t, a)

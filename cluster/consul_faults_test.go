@@ -20,8 +20,8 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// lawful makes sure that a node's partitions never go away while f runs.
-func lawful(t *testing.T, n *node, f func()) {
+// keepsPartitions fails the test if a node's partitions go away while f runs.
+func keepsPartitions(t *testing.T, n *node, f func()) {
 	t.Helper()
 	before := n.owns()
 	ctx, stop := context.WithCancel(t.Context())
@@ -55,7 +55,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 			t.Parallel()
 			keep := c.keep
 			consul := testrig.StartConsul(t)
-			w := foundTown(t, consul.Addr(), "toc")
+			w := newTestClusterAt(t, consul.Addr(), "toc")
 			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
 			a, b := w.join("a", change), w.join("b", change)
 			settled(t, a, b)
@@ -84,8 +84,8 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 				settled(t, a, b)
 			}
 			if keep {
-				// Two nodes that share all: nobody takes what the other kept.
-				lawful(t, a, func() { lawful(t, b, outage) })
+				// Two nodes share all partitions: neither takes those that the other kept.
+				keepsPartitions(t, a, func() { keepsPartitions(t, b, outage) })
 			} else {
 				outage()
 			}
@@ -98,25 +98,25 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 // A node that keeps its partitions may find that they have been taken.
 func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
-	w.anarchy.Store(true) // that is the price of keeping
+	w := newTestCluster(t)
+	w.twoOwnersAllowed.Store(true) // the price of keeping
 	a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = true })
 	b := w.join("b", nil)
 	settled(t, a, b)
 	a.proxy.Cut()
-	lawful(t, a, func() { eventually(t, "b takes over", func() bool { return b.owns() == 32 }) })
+	keepsPartitions(t, a, func() { eventually(t, "b takes over", func() bool { return b.owns() == 32 }) })
 	require.Regexp(t, `partitions kept$`, a.Lost())
 	b.set(func(b *node) { b.hold = make(chan struct{}) }) // b does not give back
 	a.proxy.Mend()
 	eventually(t, "a gives up", func() bool { return a.owns() == 0 })
-	w.anarchy.Store(false)
+	w.twoOwnersAllowed.Store(false)
 	b.proxy.Cut()
 	b.halt()
 	eventually(t, "a has all", func() bool { return a.owns() == 32 })
 }
 
 // endSession ends a node's session by hand.
-func (w *town) endSession(node string) {
+func (w *testCluster) endSession(node string) {
 	w.t.Helper()
 	pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/"+node, nil)
 	require.NoError(w.t, err)
@@ -124,11 +124,11 @@ func (w *town) endSession(node string) {
 	require.NoError(w.t, err)
 }
 
-// A session may end long before its TTL, by hand or with its agent. Its locks are
-// free then, but their holder need not know.
+// A session may end long before its TTL, by hand or with its agent. Its locks are free then, but their holder
+// may not know.
 func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	a.proxy.Stall()
@@ -137,13 +137,13 @@ func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	for id := range services { // with a check its session ends
 		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
 	}
-	settled(t, b) // and never were there two owners
+	settled(t, b) // and there were never two owners
 	require.Empty(t, a.Ownership().Owned())
 }
 
 func TestASessionThatWasEndedByHand(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	opened := a.log.count("consul session opened")
@@ -156,7 +156,7 @@ func TestASessionThatWasEndedByHand(t *testing.T) {
 // the check that it hangs on passes again.
 func TestASessionThatCouldNotBeEnded(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: w.addr})
 	var mute, refused atomic.Bool
 	lives := func(session string) bool {
@@ -189,10 +189,10 @@ func TestASessionThatCouldNotBeEnded(t *testing.T) {
 	settled(t, a)
 }
 
-// The agent has lost its state, or somebody has tidied up.
+// The agent has lost its state, or was cleaned up by hand.
 func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
@@ -206,10 +206,10 @@ func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
 	settled(t, a)
 }
 
-// What somebody does to a lock by hand is seen at once.
+// Changes of a lock by hand are seen at once.
 func TestLocksInOtherHands(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	kv := w.direct().KV()
@@ -246,13 +246,13 @@ func TestLocksInOtherHands(t *testing.T) {
 	eventually(t, "it is taken again", func() bool { return a.Ownership().Owns(5) })
 }
 
-// Leave and Release have an end when Consul is away.
+// Leave and Release end even if Consul is away.
 func TestLeavingWithoutConsul(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
 		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
 			t.Parallel()
-			w := newTown(t)
+			w := newTestCluster(t)
 			a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
 			settled(t, a)
 			a.proxy.Stall()

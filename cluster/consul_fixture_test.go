@@ -21,40 +21,38 @@ import (
 
 const (
 	ttl = 2 * time.Second
-	// patience is how long a test waits for what should take seconds; the machine
-	// may be busy with other things.
+	// patience is how long a test waits for what should take seconds: the machine may be busy.
 	patience = 40 * time.Second
 )
 
 // wide has eight databases with four partitions each.
 var wide = sharding.Layout{Databases: 8, TablesPerDatabase: 32, Partitions: 32}
 
-// town is where the nodes of a test meet. It makes sure that no partition ever
-// has two owners.
-type town struct {
-	t            *testing.T
-	addr, prefix string
-	anarchy      atomic.Bool // two owners are allowed now
+// testCluster has the nodes of a test. It makes sure that no partition ever has two owners.
+type testCluster struct {
+	t                *testing.T
+	addr, prefix     string
+	twoOwnersAllowed atomic.Bool // two owners are allowed now
 
 	mu    sync.Mutex
 	nodes []*node
 }
 
-// newTown is a town on the shared Consul.
-func newTown(t *testing.T) *town {
+// newTestCluster is a testCluster on the shared Consul.
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	shared := testrig.Consul(t)
-	return foundTown(t, shared.Addr(), shared.Prefix())
+	return newTestClusterAt(t, shared.Addr(), shared.Prefix())
 }
 
-func foundTown(t *testing.T, addr, prefix string) *town {
-	w := &town{t: t, addr: addr, prefix: prefix}
+func newTestClusterAt(t *testing.T, addr, prefix string) *testCluster {
+	w := &testCluster{t: t, addr: addr, prefix: prefix}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			w.police()
+			w.checkOwners()
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
@@ -65,20 +63,20 @@ func foundTown(t *testing.T, addr, prefix string) *town {
 	return w
 }
 
-func (w *town) people() []*node {
+func (w *testCluster) liveNodes() []*node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.nodes)
 }
 
-// police looks at all ownerships. A partition has two owners if one of them owns
-// it before and after the other is seen to.
-func (w *town) police() {
-	nodes := w.people()
+// checkOwners checks all ownerships. A partition has two owners if one of them owns it before and after the
+// other is seen to own it.
+func (w *testCluster) checkOwners() {
+	nodes := w.liveNodes()
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
 			for _, p := range a.Ownership().Owned() {
-				if b.Ownership().Owns(p) && a.Ownership().Owns(p) && !w.anarchy.Load() {
+				if b.Ownership().Owns(p) && a.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
 					w.t.Errorf("partition %d is owned by %s and by %s", p, a.name, b.name)
 					return
 				}
@@ -87,7 +85,7 @@ func (w *town) police() {
 	}
 }
 
-// node is a node of a test, with what it was asked and told.
+// node is a node of a test, with the calls that it got.
 type node struct {
 	*cluster.Consul
 	t     *testing.T
@@ -107,13 +105,13 @@ type node struct {
 }
 
 // newNode makes a node that meets the others through a proxy of its own.
-func (w *town) newNode(name string, change func(*cluster.ConsulConfig)) *node {
+func (w *testCluster) newNode(name string, change func(*cluster.ConsulConfig)) *node {
 	w.t.Helper()
 	n := &node{t: w.t, name: name, log: &logbook{}, proxy: testrig.StartProxy(w.t, w.addr), down: map[int]error{}}
 	n.cfg = cluster.ConsulConfig{
 		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
 		Consul:  &api.Config{Address: n.proxy.Addr()},
-		Prepare: n.prepare, Drain: n.drain, Unable: n.isUnable, Worker: n.setWorker, Died: func() {},
+		Prepare: n.prepare, Drain: n.drain, Unreachable: n.isUnable, Worker: n.setWorker, Died: func() {},
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -136,7 +134,7 @@ func (w *town) newNode(name string, change func(*cluster.ConsulConfig)) *node {
 }
 
 // join starts a node.
-func (w *town) join(name string, change func(*cluster.ConsulConfig)) *node {
+func (w *testCluster) join(name string, change func(*cluster.ConsulConfig)) *node {
 	w.t.Helper()
 	n := w.newNode(name, change)
 	require.NoError(w.t, n.Acquire(w.t.Context()))
@@ -223,7 +221,7 @@ func (n *node) setWorker(worker int) {
 	n.workers = append(n.workers, worker)
 }
 
-// worker is the number that the node was told last.
+// worker is the node's last worker number.
 func (n *node) worker() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -269,7 +267,7 @@ func settled(t *testing.T, nodes ...*node) {
 }
 
 // direct is a client beside the nodes.
-func (w *town) direct() *api.Client {
+func (w *testCluster) direct() *api.Client {
 	w.t.Helper()
 	client, err := api.NewClient(&api.Config{Address: w.addr, Transport: &http.Transport{DisableKeepAlives: true}})
 	require.NoError(w.t, err)

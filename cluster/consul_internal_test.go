@@ -136,30 +136,30 @@ func watched() *Consul {
 	return c
 }
 
-// What the watch says of a lock counts only if it is newer than the locking.
+// The watch's state of a lock counts only if it is newer than our locking.
 func TestOldAnswersTakeNothingAway(t *testing.T) {
 	c := watched()
 	defer c.owned.expire(0)
 	mine := lock{session: "mine", instance: c.instance, index: 20}
-	c.seeLocks([]lock{{index: 15}, {session: "theirs", index: 19}, {}, {}}, 19)
+	c.updateLocks([]lock{{index: 15}, {session: "theirs", index: 19}, {}, {}}, 19)
 	require.Equal(t, []int{0, 1, 2}, c.owned.Owned())
-	c.seeLocks([]lock{mine, mine, {}, {}}, 20)
+	c.updateLocks([]lock{mine, mine, {}, {}}, 20)
 	require.Equal(t, []int{0, 1}, c.owned.Owned(), "deleted")
-	c.seeLocks([]lock{{index: 21}, mine, {}, {}}, 21)
+	c.updateLocks([]lock{{index: 21}, mine, {}, {}}, 21)
 	require.Equal(t, []int{1}, c.owned.Owned(), "free")
-	c.seeLocks([]lock{mine, {session: "theirs", index: 22}, {}, {}}, 22)
+	c.updateLocks([]lock{mine, {session: "theirs", index: 22}, {}, {}}, 22)
 	require.Empty(t, c.owned.Owned(), "another's")
 
 	c = watched()
 	defer c.owned.expire(0)
-	c.seeLocks([]lock{mine, mine, mine, {}}, 20)
-	c.seeLocks([]lock{{index: 5}, mine, mine, {}}, 10)
+	c.updateLocks([]lock{mine, mine, mine, {}}, 20)
+	c.updateLocks([]lock{{index: 5}, mine, mine, {}}, 10)
 	require.Equal(t, []int{1, 2}, c.owned.Owned(), "time went back: nothing is sure")
 
 	c = watched()
 	c.cfg.KeepOnLoss = true
 	defer c.owned.expire(0)
-	c.seeLocks([]lock{{index: 21}, {session: "theirs", index: 22}, mine, {}}, 22)
+	c.updateLocks([]lock{{index: 21}, {session: "theirs", index: 22}, mine, {}}, 22)
 	require.Equal(t, []int{0, 2}, c.owned.Owned(), "what is free can be kept")
 }
 
@@ -171,44 +171,44 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	c.nodes = []peer{{instance: 7, expired: true}, {instance: 8}}
 	freed := clock.at
 	clock.pass(time.Second, time.Second)
-	require.LessOrEqual(t, c.ripeIn(lock{}), time.Duration(0), "never locked, or handed over")
-	require.LessOrEqual(t, c.ripeIn(lock{instance: c.instance, freed: freed}), time.Duration(0), "our own")
-	require.LessOrEqual(t, c.ripeIn(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
-	require.Equal(t, 2*time.Second, c.ripeIn(lock{instance: 8, freed: freed}), "it may not know")
-	require.Equal(t, 2*time.Second, c.ripeIn(lock{instance: 9, freed: freed}), "nobody knows of it")
+	require.LessOrEqual(t, c.lockableIn(lock{}), time.Duration(0), "never locked, or handed over")
+	require.LessOrEqual(t, c.lockableIn(lock{instance: c.instance, freed: freed}), time.Duration(0), "our own")
+	require.LessOrEqual(t, c.lockableIn(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
+	require.Equal(t, 2*time.Second, c.lockableIn(lock{instance: 8, freed: freed}), "it may not know")
+	require.Equal(t, 2*time.Second, c.lockableIn(lock{instance: 9, freed: freed}), "nobody knows of it")
 	c.cfg.KeepOnLoss, c.opened = true, clock.at
-	require.Equal(t, 3*time.Second+comeBack, c.ripeIn(lock{instance: 7, freed: freed}), "it may come back, as we did")
+	require.Equal(t, 3*time.Second+rejoinDelay, c.lockableIn(lock{instance: 7, freed: freed}), "it may come back, as we did")
 	c.cfg.KeepOnLoss = false
 	clock.pass(2*time.Second, 0)
-	require.LessOrEqual(t, c.ripeIn(lock{instance: 8, freed: freed}), time.Duration(0))
+	require.LessOrEqual(t, c.lockableIn(lock{instance: 8, freed: freed}), time.Duration(0))
 }
 
-// A keeper that has lost its session locks what it kept before anything else, and
-// hands over afterwards. If it leaves meanwhile, it hands over at once.
+// A node with KeepOnLoss that has lost its session first locks its partitions again, and hands over afterwards.
+// If it leaves meanwhile, it hands over at once.
 func TestWhatAKeeperDoesWithoutItsSession(t *testing.T) {
 	c := watched()
 	defer c.owned.expire(0)
 	c.cfg.KeepOnLoss, c.phase = true, working
 	c.session = ""
-	require.Empty(t, c.compare().give)
+	require.Empty(t, c.compare().toRelease)
 
 	c.session = "next"
 	c.databases[0].prepared = true
 	c.nodes = []peer{{name: "b", instance: 8, healthy: true, ready: true}}
 	c.locks = make([]lock, 4)
 	d := c.compare()
-	require.Equal(t, []int{0, 1, 2}, d.take[:3])
-	require.Empty(t, d.give, "though b should have some")
+	require.Equal(t, []int{0, 1, 2}, d.toAcquire[:3])
+	require.Empty(t, d.toRelease, "though b should have some")
 
 	c.session, c.phase = "", leaving
-	require.Equal(t, []int{0, 1, 2}, c.compare().give)
-	require.Empty(t, c.compare().give, "once")
+	require.Equal(t, []int{0, 1, 2}, c.compare().toRelease)
+	require.Empty(t, c.compare().toRelease, "once")
 }
 
 func TestPeerOf(t *testing.T) {
 	entry := func(status ...string) *api.ServiceEntry {
 		e := &api.ServiceEntry{Service: &api.AgentService{ID: "toc-a", CreateIndex: 4, Meta: map[string]string{
-			metaNode: "a", metaInstance: "ff", metaAddress: "h:1", metaUnable: "2,5",
+			metaNode: "a", metaInstance: "ff", metaAddress: "h:1", metaUnreachable: "2,5",
 		}}}
 		for i, id := range []string{"serfHealth", "toc-a:alive", "toc-a:ready"} {
 			e.Checks = append(e.Checks, &api.HealthCheck{CheckID: id, Status: status[i]})
@@ -218,7 +218,7 @@ func TestPeerOf(t *testing.T) {
 	const pass, fail = api.HealthPassing, api.HealthCritical
 	p, ok := peerOf(entry(pass, pass, pass))
 	require.True(t, ok)
-	require.Equal(t, peer{name: "a", address: "h:1", instance: 255, created: 4, unable: []int{2, 5}, healthy: true, ready: true}, p)
+	require.Equal(t, peer{name: "a", address: "h:1", instance: 255, created: 4, unreachable: []int{2, 5}, healthy: true, ready: true}, p)
 	p, _ = peerOf(entry(pass, pass, fail))
 	require.True(t, p.healthy && !p.ready, "it leaves")
 	p, _ = peerOf(entry(pass, fail, pass))
@@ -228,7 +228,7 @@ func TestPeerOf(t *testing.T) {
 	resting := entry(pass, pass, pass)
 	resting.Checks = append(resting.Checks, &api.HealthCheck{CheckID: "_service_maintenance:toc-a", Status: fail})
 	p, _ = peerOf(resting)
-	require.True(t, p.healthy && p.resting)
+	require.True(t, p.healthy && p.inMaintenance)
 	_, ok = peerOf(&api.ServiceEntry{Service: &api.AgentService{ID: "another's"}})
 	require.False(t, ok)
 }

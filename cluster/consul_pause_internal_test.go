@@ -14,18 +14,18 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-// A machine that was paused may find its monotonic clock where it was. The wall
-// clock tells, before anybody is asked.
+// The monotonic clock of a paused machine may have stood still. The wall clock ends the lease before the next
+// heartbeat.
 func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
 	c := NewConsul(ConsulConfig{
 		Node: "a", Layout: eight, Prefix: consul.Prefix(), TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Consul:  &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
-		Prepare: func(context.Context, int) error { return nil },
-		Unable:  func() []int { return nil },
-		Worker:  func(int) {},
-		Died:    func() {},
+		Consul:      &api.Config{Address: consul.Addr(), Transport: &http.Transport{}},
+		Prepare:     func(context.Context, int) error { return nil },
+		Unreachable: func() []int { return nil },
+		Worker:      func(int) {},
+		Died:        func() {},
 		Drain: func(_ context.Context, partitions []int, idle func(int)) {
 			for _, p := range partitions {
 				idle(p)

@@ -13,7 +13,7 @@ import (
 
 func TestNodesComeAndGo(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned()}}, a.Members())
@@ -63,7 +63,7 @@ func TestNodesComeAndGo(t *testing.T) {
 
 func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	gate := make(chan struct{})
@@ -71,16 +71,16 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	b := w.join("b", nil)
 	eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
 	eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-	time.Sleep(300 * time.Millisecond) // time in which b could do what it must not
+	time.Sleep(300 * time.Millisecond) // time in which b could break the rule
 	require.Zero(t, b.owns())
 	close(gate)
 	settled(t, a, b)
 }
 
-// Those who go on are told of a node that did not say good-bye.
+// The other nodes get the death of a node that did not hand over.
 func TestADeathIsTold(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	var deaths atomic.Int32
 	a := w.join("a", func(c *cluster.ConsulConfig) { c.Died = func() { deaths.Add(1) } })
 	b := w.join("b", nil)
@@ -95,10 +95,10 @@ func TestADeathIsTold(t *testing.T) {
 	require.EqualValues(t, 1, deaths.Load())
 }
 
-// A partition with work in hand holds up no other.
+// A partition with running tasks does not hold up others.
 func TestEachPartitionIsHandedOverByItself(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
 	b := w.join("b", nil)
@@ -117,7 +117,7 @@ func TestEachPartitionIsHandedOverByItself(t *testing.T) {
 
 func TestAHandOverHasAnEnd(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a := w.join("a", func(c *cluster.ConsulConfig) { c.DrainFor = 100 * time.Millisecond })
 	settled(t, a)
 	a.set(func(a *node) { a.hold = make(chan struct{}) })
@@ -126,11 +126,10 @@ func TestAHandOverHasAnEnd(t *testing.T) {
 	require.Positive(t, a.log.count("handed over with work in hand"))
 }
 
-// A node that leaves is gone from the list of those who may be given partitions,
-// but is still found as the owner of what it drains.
+// A leaving node gets no partitions, but it is still found as the owner of those that it drains.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	hers := a.Ownership().Owned()
@@ -144,7 +143,7 @@ func TestLeaving(t *testing.T) {
 		entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
 		return err == nil && len(entries) == 1
 	})
-	time.Sleep(200 * time.Millisecond) // time for b to be told
+	time.Sleep(200 * time.Millisecond) // time for b to notice
 	require.Equal(t, 16, b.owns())
 	owner, ok := b.Owner(hers[0])
 	require.True(t, ok)
@@ -164,10 +163,10 @@ func TestLeaving(t *testing.T) {
 	settled(t, b)
 }
 
-// Maintenance mode, which operators know from Consul, drains a node.
+// Consul's maintenance mode drains a node.
 func TestMaintenanceMode(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b := w.join("a", nil), w.join("b", nil)
 	settled(t, a, b)
 	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
@@ -188,7 +187,7 @@ func TestANodeThatIsCutOffStops(t *testing.T) {
 	for _, how := range []string{"cut", "stalled"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			w := newTown(t)
+			w := newTestCluster(t)
 			a, b := w.join("a", nil), w.join("b", nil)
 			settled(t, a, b)
 			rings := a.Ownership().Watch()
@@ -215,14 +214,14 @@ func TestANodeThatIsCutOffStops(t *testing.T) {
 
 func TestTheDeadAreReplaced(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	a, b, c := w.join("a", nil), w.join("b", nil), w.join("c", nil)
 	settled(t, a, b, c)
 	b.proxy.Cut()
 	b.halt()
 	settled(t, a, c)
 
-	// Its successor has its name as soon as Consul has missed it.
+	// Its successor gets its name as soon as Consul notices the death.
 	again := w.join("b", nil)
 	settled(t, a, again, c)
 	require.NotEqual(t, a.worker(), again.worker())
@@ -231,7 +230,7 @@ func TestTheDeadAreReplaced(t *testing.T) {
 
 func TestTenNodesSettle(t *testing.T) {
 	t.Parallel()
-	w := newTown(t)
+	w := newTestCluster(t)
 	var nodes []*node
 	workers := map[int]bool{}
 	for i := range 10 {

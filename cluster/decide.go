@@ -13,19 +13,17 @@ import (
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// comeBack is how much later than this node another may come back to a Consul
-// that was away: an agent takes up to 3 s to tell a server that is up again of its
-// checks.
-const comeBack = 5 * time.Second
+// rejoinDelay is how much later than this node another one may return to a Consul that was away: an agent takes
+// up to 3 s to report its checks to a restarted server.
+const rejoinDelay = 5 * time.Second
 
-// plan is the last assignment and what it was made of.
+// plan is the last assignment, with the nodes that it was made of.
 type plan struct {
 	nodes  []candidate
 	owners []string
 }
 
-// decideAll decides whenever something has changed, until ctx ends, and then
-// waits for the hand-overs.
+// decideAll decides after each change until ctx ends, and then waits for the hand-overs.
 func (c *Consul) decideAll(ctx context.Context) {
 	var handOvers sync.WaitGroup
 	defer handOvers.Wait()
@@ -37,47 +35,47 @@ func (c *Consul) decideAll(ctx context.Context) {
 	}
 }
 
-// decision is what is to be done now.
+// decision is the work to do now.
 type decision struct {
-	session string
-	take    []int // to be locked
-	give    []int // held, and another's by the assignment
-	stray   []int // locked by our session, but nothing we know of
-	again   time.Duration
+	session   string
+	toAcquire []int // to be locked
+	toRelease []int // held, and assigned to another node
+	leftover  []int // locked by our session, but not in our books
+	again     time.Duration
 
-	abandoned map[int]bool // of take: who held it before did not hand it over, or passed it on unsettled
+	abandoned map[int]bool // of toAcquire: the last holder did not hand it over, or handed it over unsettled
 }
 
-// decide takes what is this node's and free, starts to hand over what is not this
-// node's, and says when to look again if nothing happens.
+// decide acquires free partitions that are assigned to this node, starts to hand over the others, and returns
+// when to look again if nothing changes.
 func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Duration {
 	d := c.compare()
-	if len(d.give) > 0 {
-		c.owned.drop(d.give)
-		handOvers.Go(func() { c.handOver(ctx, d.give, d.session) })
+	if len(d.toRelease) > 0 {
+		c.owned.drop(d.toRelease)
+		handOvers.Go(func() { c.handOver(ctx, d.toRelease, d.session) })
 	}
-	if len(d.stray) > 0 {
-		// An answer to a lock or an unlock was lost, and with it who had it before.
-		if err := c.unlock(ctx, d.stray, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
+	if len(d.leftover) > 0 {
+		// The answer to a lock or an unlock was lost, and so was the last holder's name.
+		if err := c.unlock(ctx, d.leftover, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("stray locks not released", "error", err)
 		}
 	}
-	if len(d.take) > 0 && !c.take(ctx, d) {
+	if len(d.toAcquire) > 0 && !c.acquirePartitions(ctx, d) {
 		return min(d.again, 100*time.Millisecond)
 	}
 	return d.again
 }
 
-// compare holds what this node has against what it should have.
+// compare finds the differences between what this node has and what it should have.
 func (c *Consul) compare() decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := decision{session: c.session, again: time.Second, abandoned: make(map[int]bool)}
-	if c.session == "" && c.phase == leaving { // kept, but not for longer than we live
+	if c.session == "" && c.phase == leaving { // kept without a session, but not longer than this node works
 		for p := range c.holds {
 			if c.holds[p].state == held {
 				c.holds[p].state = handing
-				d.give = append(d.give, p)
+				d.toRelease = append(d.toRelease, p)
 			}
 		}
 	}
@@ -85,7 +83,7 @@ func (c *Consul) compare() decision {
 		return d
 	}
 	owners := c.assignment()
-	var regain []int
+	var reacquire []int
 	for p := range c.holds {
 		h := &c.holds[p]
 		mine := owners[p] == c.cfg.Node && !c.databaseOf(p).foreign
@@ -94,48 +92,46 @@ func (c *Consul) compare() decision {
 			c.compareUnheld(&d, p, mine)
 		case h.state == handing:
 		case h.session != c.session: // kept through the loss of a session
-			regain = append(regain, p)
+			reacquire = append(reacquire, p)
 		case !mine:
 			h.state = handing
-			d.give = append(d.give, p)
+			d.toRelease = append(d.toRelease, p)
 		}
 	}
-	d.take = append(regain, d.take...)
+	d.toAcquire = append(reacquire, d.toAcquire...)
 	return d
 }
 
-// compareUnheld decides about a partition that this node does not hold, as far as it
-// knows. The caller holds mu.
+// compareUnheld decides about a partition that this node, as far as it knows, does not hold. The caller holds
+// mu.
 func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
 	l, db := c.locks[partition], c.databaseOf(partition)
-	stray := l.session == c.session // an answer was lost
+	leftover := l.session == c.session // an answer was lost
 	switch {
-	case stray && !mine:
-		d.stray = append(d.stray, partition)
-	case !mine || l.session != "" && !stray:
-	case !db.fit(): // nobody else can do it either; when it is fit we are woken
+	case leftover && !mine:
+		d.leftover = append(d.leftover, partition)
+	case !mine || l.session != "" && !leftover:
+	case !db.usable(): // no other node can use it either; when it becomes usable we are woken
 	default:
-		if wait := c.ripeIn(l); wait > 0 {
+		if wait := c.lockableIn(l); wait > 0 {
 			d.again = min(d.again, wait)
 			return
 		}
-		d.take = append(d.take, partition)
-		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || stray || db.abandoned
+		d.toAcquire = append(d.toAcquire, partition)
+		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || leftover || db.abandoned
 	}
 }
 
-func (c *Consul) databaseOf(partition int) fitness {
+func (c *Consul) databaseOf(partition int) databaseState {
 	return c.databases[c.cfg.Layout.PartitionDatabase(partition)]
 }
 
-// ripeIn says how long a free lock must be left alone. One that was handed over
-// can be had at once, and so can one whose holder has been silent for a TTL: its
-// lease is over. A session may end in other ways (by hand, with its agent's
-// machine, by the agent's leaving); then its holder may not know it yet, and gets
-// a TTL to find out. With KeepOnLoss a silent holder may work on. If that is so
-// because Consul was away for all, it gets some time from our own return to come
-// back as well. The caller holds mu.
-func (c *Consul) ripeIn(l lock) time.Duration {
+// lockableIn returns how long a free lock must be left alone. It is 0 after a hand-over, or if the holder has
+// been silent for a TTL: its lease is over. A session may end in other ways (by hand, with its agent's machine,
+// by the agent's leaving). Its holder may not know this yet, and gets a TTL to find out. With KeepOnLoss a
+// silent holder may continue to work. If Consul was away for all nodes, the holder gets some time after our own
+// return to come back as well. The caller holds mu.
+func (c *Consul) lockableIn(l lock) time.Duration {
 	if l.session != "" || l.instance == 0 || l.instance == c.instance {
 		return 0
 	}
@@ -145,32 +141,30 @@ func (c *Consul) ripeIn(l lock) time.Duration {
 			if !c.cfg.KeepOnLoss {
 				return 0
 			}
-			since = c.opened.add(comeBack)
+			since = c.opened.add(rejoinDelay)
 		}
 	}
 	return c.cfg.TTL - time.Duration(c.clock().mono-since.mono)
 }
 
-// assignment is the assignment over the nodes that are ready and not in
-// maintenance mode. This node counts itself as long as it works: an answer that
-// lacks it is one from before it was registered, or registered again. The caller
-// holds mu.
+// assignment assigns the partitions to the nodes that are ready and not in maintenance mode. This node counts
+// itself while it works: an answer without it is older than its registration. The caller holds mu.
 func (c *Consul) assignment() []string {
 	works := c.phase == working
 	for _, n := range c.nodes {
-		works = works && !(n.instance == c.instance && n.resting)
+		works = works && !(n.instance == c.instance && n.inMaintenance)
 	}
 	var nodes []candidate
 	for _, n := range c.livePeers() {
-		if n.ready && !n.resting && n.name != c.cfg.Node {
-			nodes = append(nodes, candidate{n.name, n.unable})
+		if n.ready && !n.inMaintenance && n.name != c.cfg.Node {
+			nodes = append(nodes, candidate{n.name, n.unreachable})
 		}
 	}
 	if works {
-		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unable)})
+		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unreachable)})
 	}
 	same := slices.EqualFunc(nodes, c.plan.nodes, func(a, b candidate) bool {
-		return a.name == b.name && slices.Equal(a.unable, b.unable)
+		return a.name == b.name && slices.Equal(a.unreachable, b.unreachable)
 	})
 	if !same || c.plan.owners == nil {
 		c.plan = plan{nodes, assign(nodes, c.cfg.Layout)}
@@ -178,9 +172,9 @@ func (c *Consul) assignment() []string {
 	return c.plan.owners
 }
 
-// take locks partitions and owns them. false: some may be had later.
-func (c *Consul) take(ctx context.Context, d decision) bool {
-	got, why, err := c.lockAll(ctx, d.take, d.session)
+// acquirePartitions locks partitions and owns them. It returns false if some may be free later.
+func (c *Consul) acquirePartitions(ctx context.Context, d decision) bool {
+	got, why, err := c.lockAll(ctx, d.toAcquire, d.session)
 	var mine, gone, late []int
 	c.mu.Lock()
 	if c.session == d.session {
@@ -193,13 +187,13 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 			mine = append(mine, p)
 		}
 		for p, reason := range why {
-			// Kept through the loss of a session, but another was faster.
+			// Kept through the loss of a session, but another node was faster.
 			if c.holds[p].state == held && strings.Contains(reason, "already held") {
 				c.holds[p] = hold{}
 				gone = append(gone, p)
 			}
 		}
-		// Under the mutex, so that a session that is lost now takes them away again.
+		// Under mu, so that a session that is lost now drops them again.
 		c.owned.take(mine, func(p int) bool { return d.abandoned[p] })
 		c.owned.drop(gone)
 	}
@@ -220,13 +214,12 @@ func (c *Consul) take(ctx context.Context, d decision) bool {
 	return err == nil && len(why) == 0
 }
 
-// handOver releases the locks of partitions that are owned no longer, each as soon
-// as nothing of it is in hand.
+// handOver releases the locks of partitions that this node owns no longer, each as soon as its work has ended.
 func (c *Consul) handOver(ctx context.Context, partitions []int, session string) {
 	began := time.Now()
 	releases := groupcommit.New(maxTxn, 1, func(batch []int) { c.release(ctx, batch, session) })
 	var mu sync.Mutex
-	busy := make(map[int]bool, len(partitions)) // nil: the patience is over
+	busy := make(map[int]bool, len(partitions)) // nil: the time for the hand-over has ended
 	for _, p := range partitions {
 		busy[p] = true
 	}
@@ -234,7 +227,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	c.cfg.Drain(limited, partitions, func(p int) {
 		mu.Lock()
 		defer mu.Unlock()
-		if busy[p] { // once: it may be owned again when it is told twice
+		if busy[p] { // once: after a second call the node may own it again
 			delete(busy, p)
 			releases.Add(p)
 		}
@@ -245,7 +238,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	busy = nil
 	mu.Unlock()
 	if len(left) > 0 && ctx.Err() == nil {
-		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "patience", c.cfg.DrainFor)
+		c.cfg.Logger.Warn("partitions handed over with work in hand: it took too long", "partitions", left, "timeout", c.cfg.DrainFor)
 		c.owned.unsettle(left)
 		releases.Add(left...)
 	}
@@ -255,7 +248,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 	}
 }
 
-// release releases the locks of partitions of which nothing is in hand.
+// release releases the locks of partitions whose work has ended.
 func (c *Consul) release(ctx context.Context, partitions []int, session string) {
 	for ctx.Err() == nil && c.sessionLives(session) {
 		if err := c.unlock(ctx, partitions, session, c.owned.isUnsettled); err == nil {
@@ -275,14 +268,14 @@ func (c *Consul) release(ctx context.Context, partitions []int, session string) 
 	ring(c.wake)
 }
 
-// sessionLives tells whether locks of a session may still have to be released.
+// sessionLives reports whether locks of a session may still have to be released.
 func (c *Consul) sessionLives(session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return session != "" && session == c.session && c.clock().since(c.last) < c.cfg.TTL
 }
 
-// notify tells Leave that holds have ended. The caller holds mu.
+// notify wakes Leave after holds have ended. The caller holds mu.
 func (c *Consul) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -16,30 +16,29 @@ import (
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// The timing of a heartbeat, as shares of the TTL; the package's comment has the
-// argument. A beat that hangs leaves time for another before the lease ends:
-// 1/5 + 1/3 < 2/3.
+// The timing of a heartbeat, as shares of the TTL; the package comment has the reasons. If a beat hangs there
+// is time for another before the lease ends: 1/5 + 1/3 < 2/3.
 func (c *Consul) beatEvery() time.Duration { return c.cfg.TTL / 5 }
 func (c *Consul) beatLimit() time.Duration { return c.cfg.TTL / 3 }
 func (c *Consul) leaseTime() time.Duration { return c.cfg.TTL * 2 / 3 }
 func (c *Consul) trustTime() time.Duration { return c.cfg.TTL * 9 / 10 }
 
-// keep beats until ctx ends.
-func (c *Consul) keep(ctx context.Context) {
+// beatLoop sends heartbeats until ctx ends.
+func (c *Consul) beatLoop(ctx context.Context) {
 	for {
 		pause := c.beatEvery()
 		if err := c.beat(ctx); err != nil {
 			pause /= 2
 		}
-		if wait.ForOr(ctx, pause, c.pulse) != nil {
+		if wait.ForOr(ctx, pause, c.beatNow) != nil {
 			return
 		}
 	}
 }
 
-// beat is one heartbeat: it tells the agent that this node lives and asks the
-// servers whether its session does. Both count: an agent that is cut off from
-// its servers takes heartbeats for ever. Without a session it opens one.
+// beat is one heartbeat. It tells the agent that this node lives, and asks the servers whether the session
+// does. Both count: an agent that is cut off from its servers accepts heartbeats for ever. Without a session it
+// opens one.
 func (c *Consul) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.beatLimit())
 	defer cancel()
@@ -50,40 +49,40 @@ func (c *Consul) beat(ctx context.Context) error {
 
 	err := c.signal(ctx)
 	if err == nil && session == "" {
-		// The first beat with it, right away, starts the lease.
+		// The first beat of the session, at once, starts the lease.
 		if err = c.openSession(ctx); err == nil {
-			c.answered(sent)
-			ring(c.pulse)
+			c.recordBeat(sent)
+			ring(c.beatNow)
 			return nil
 		}
 	}
 	if err != nil {
-		c.missed(ctx, err)
+		c.recordMissedBeat(ctx, err)
 		return err
 	}
 	entry, _, err := c.client.Session().Info(session, consistent(ctx))
 	if err != nil {
 		err = fmt.Errorf("read the session: %w", err)
-		c.missed(ctx, err)
+		c.recordMissedBeat(ctx, err)
 		return err
 	}
 	switch {
 	case entry == nil:
 		c.loseSession(ctx, "consul has ended it")
-		ring(c.pulse)
+		ring(c.beatNow)
 	case c.clock().since(c.last) > c.trustTime():
-		// Its end may be under way.
+		// The end of the session may be under way.
 		c.loseSession(ctx, "too long without a heartbeat")
-		ring(c.pulse)
+		ring(c.beatNow)
 	default:
-		c.answered(sent)
+		c.recordBeat(sent)
 		c.owned.renew(0, sent.add(c.leaseTime()))
 	}
 	return nil
 }
 
-// answered notes that a beat that was sent then found all well.
-func (c *Consul) answered(sent instant) {
+// recordBeat records that a beat that was sent then succeeded.
+func (c *Consul) recordBeat(sent instant) {
 	c.mu.Lock()
 	was, gap := c.lost, c.clock().since(c.last)
 	c.last, c.lost, c.lostWhy = sent, false, nil
@@ -94,10 +93,10 @@ func (c *Consul) answered(sent instant) {
 	}
 }
 
-// missed judges a beat that failed.
-func (c *Consul) missed(ctx context.Context, err error) {
+// recordMissedBeat handles a beat that failed.
+func (c *Consul) recordMissedBeat(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the heartbeat was told to end
+		return // the heartbeat was stopped
 	}
 	switch {
 	case errors.As(err, new(*nameTakenError)):
@@ -105,8 +104,8 @@ func (c *Consul) missed(ctx context.Context, err error) {
 			c.nameDenied = true
 			c.cfg.Logger.Warn("another process has this node's name, or had it when it died; waiting for its session to end", "error", err)
 		}
-		c.giveUpAll()
-	case c.keeps(err):
+		c.dropAll()
+	case c.keepsOwnership(err):
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	}
 	c.mu.Lock()
@@ -116,15 +115,14 @@ func (c *Consul) missed(ctx context.Context, err error) {
 	c.lostWhy = err
 	c.mu.Unlock()
 	if news {
-		c.cfg.Logger.Error("lost consul", "since", gap.Round(time.Millisecond), "partitions_kept", c.keeps(err), "error", err)
+		c.cfg.Logger.Error("lost consul", "since", gap.Round(time.Millisecond), "partitions_kept", c.keepsOwnership(err), "error", err)
 	}
 }
 
-// keeps tells whether what is owned stays so after such an error.
-func (c *Consul) keeps(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
+// keepsOwnership reports whether the node keeps its partitions after such an error.
+func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
 
-// Lost says what users should know about this node's tie to Consul; "" when all
-// is well.
+// Lost describes what is wrong with this node's connection to Consul; "" if all is well.
 func (c *Consul) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,26 +137,25 @@ func (c *Consul) Lost() string {
 		what = "consul refuses this node's heartbeats"
 	}
 	fate := "stopped"
-	if c.keeps(c.lostWhy) {
+	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
 	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
 }
 
-// registration is what the agent is told of this node. Two checks stand for it:
-// the session hangs on "alive", and only a node that is "ready" is given
-// partitions and found by those who ask for passing instances. So a node that
-// leaves is gone from that list while it still holds locks.
+// registration is what the agent knows of this node. It has two checks: the session depends on "alive", and
+// only a node that is "ready" gets partitions and appears in queries for passing instances. So a leaving node
+// disappears from that list while it still holds locks.
 type registration struct {
-	address string
-	unable  string // databases, by comma
-	ready   string // the state of that check
+	address     string
+	unreachable string // databases, by comma
+	ready       string // the state of that check
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// signal tells the agent that this node lives, and what else it does not know.
+// signal tells the agent that this node lives, and publishes changes.
 func (c *Consul) signal(ctx context.Context) error {
 	if err := c.publish(ctx); err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -178,7 +175,7 @@ func (c *Consul) signal(ctx context.Context) error {
 	return nil
 }
 
-// How Consul 1.8 says that an agent has no such thing: by an internal error. Later ones answer 404.
+// Consul 1.8 reports an unknown check or service by an internal error. Later versions answer 404.
 const (
 	noCheck   = "does not have associated TTL"
 	noService = "Unknown service"
@@ -189,29 +186,29 @@ func isUnknown(err error, text string) bool {
 	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
-// publish tells the agent what it does not know yet.
+// publish sends the agent what has changed.
 func (c *Consul) publish(ctx context.Context) error {
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unable), api.HealthCritical}
+	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical}
 	if c.phase == working {
 		want.ready = api.HealthPassing
 	}
-	forged := c.forged
-	c.forged = false
+	altered := c.registrationAltered
+	c.registrationAltered = false
 	c.mu.Unlock()
-	if forged {
+	if altered {
 		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
 		c.published = nil
 	}
 	if c.published != nil && *c.published == want {
 		return nil
 	}
-	if c.published == nil || c.published.address != want.address || c.published.unable != want.unable {
+	if c.published == nil || c.published.address != want.address || c.published.unreachable != want.unreachable {
 		if err := c.register(ctx, want); err != nil {
 			return err
 		}
 	}
-	// Registering again leaves the checks as they are.
+	// Registering again does not change the checks.
 	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
 		if isUnknown(err, noCheck) {
 			c.published = nil
@@ -227,7 +224,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 		ID:   c.service,
 		Name: c.cfg.Prefix,
 		Meta: map[string]string{
-			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnable: r.unable,
+			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnreachable: r.unreachable,
 		},
 		Checks: api.AgentServiceChecks{
 			{
@@ -237,7 +234,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
 		},
 	}
-	// Where the address has a host and a port, others find it in Consul, too.
+	// An address with a host and a port is also published in Consul's own fields.
 	if host, port, err := net.SplitHostPort(r.address); err == nil {
 		if n, err := strconv.Atoi(port); err == nil {
 			s.Address, s.Port = host, n

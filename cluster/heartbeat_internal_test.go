@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However many heartbeats are missed, the loss is told once, when the lease is
-// over, and the return once.
+// The loss is logged once, when the lease ends, and the return once, however many heartbeats are missed.
 func TestALossIsToldOnce(t *testing.T) {
 	away := errors.New("connection refused")
 	for name, c := range map[string]struct {
@@ -38,16 +37,16 @@ func TestALossIsToldOnce(t *testing.T) {
 			n.owned.clock = n.clock
 			told := func(message string) int { return strings.Count(log.String(), message) }
 
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "it never had Consul")
-			n.answered(clock.at)
+			n.recordBeat(clock.at)
 			n.owned.renew(0, clock.at.add(n.leaseTime()))
 			clock.pass(n.leaseTime()-1, n.leaseTime()-1)
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Empty(t, n.Lost(), "the lease still runs")
 			clock.pass(1, 1)
 			for range 5 {
-				n.missed(t.Context(), c.err)
+				n.recordMissedBeat(t.Context(), c.err)
 			}
 			require.Equal(t, c.says, n.Lost())
 			require.Len(t, n.owned.Owned(), c.owns)
@@ -57,9 +56,9 @@ func TestALossIsToldOnce(t *testing.T) {
 			// A keeper that was paused owns nothing before its first beat.
 			clock.pass(time.Hour, time.Hour)
 			require.Empty(t, n.owned.Owned())
-			n.missed(t.Context(), c.err)
+			n.recordMissedBeat(t.Context(), c.err)
 			require.Len(t, n.owned.Owned(), c.owns)
-			n.answered(clock.at)
+			n.recordBeat(clock.at)
 			require.Empty(t, n.Lost())
 			require.Equal(t, 1, told("consul is back"))
 		})

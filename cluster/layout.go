@@ -8,21 +8,20 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// layoutRecord is the value of the key <prefix>/layout, which the first node
-// writes. If you change it, nodes of the version before refuse to start: add
-// fields, and let their absence mean what was so before.
+// layoutRecord is the value of the key <prefix>/layout, which the first node writes. If you change it, nodes of
+// the version before refuse to start: add fields, and let their absence mean the old behaviour.
 type layoutRecord struct {
 	Databases         int `json:"databases"`
 	TablesPerDatabase int `json:"tables_per_database"`
 	Partitions        int `json:"partitions"`
 }
 
-// layoutError says that this node's layout is not the cluster's.
+// layoutError: this node's layout differs from the cluster's.
 type layoutError struct{ text string }
 
 func (e *layoutError) Error() string { return e.text }
 
-// checkLayout compares this node's layout with the cluster's, or makes it so.
+// checkLayout compares this node's layout with the cluster's, or makes it the cluster's.
 func (c *Consul) checkLayout(ctx context.Context) error {
 	key, mine := c.cfg.Prefix+"/layout", layoutRecord(c.cfg.Layout)
 	value, err := json.Marshal(mine)
@@ -52,7 +51,7 @@ func (c *Consul) checkLayout(ctx context.Context) error {
 	return nil
 }
 
-// writeOnce gives the value of a key, which the first node writes.
+// writeOnce returns the value of a key; the first node writes it.
 func (c *Consul) writeOnce(ctx context.Context, what, key string, value []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 	defer cancel()
@@ -69,12 +68,12 @@ func (c *Consul) writeOnce(ctx context.Context, what, key string, value []byte) 
 	return pair.Value, nil
 }
 
-// The cluster's id tells clusters apart that have one prefix in two Consuls. The first
-// node makes it up; those that work keep it in Consul, should it be deleted there.
+// The cluster's id distinguishes clusters with one prefix in two Consuls. The first node makes it up. Running
+// nodes restore it if it is deleted.
 func (c *Consul) idKey() string { return c.cfg.Prefix + "/id" }
 
-// findID takes the cluster's id over, or makes it up.
-func (c *Consul) findID(ctx context.Context) error {
+// ensureID reads the cluster's id, or makes it up.
+func (c *Consul) ensureID(ctx context.Context) error {
 	id, err := c.writeOnce(ctx, "the cluster's id", c.idKey(), []byte(randomID()))
 	if err != nil {
 		return err
@@ -85,8 +84,8 @@ func (c *Consul) findID(ctx context.Context) error {
 	return nil
 }
 
-// askID asks Consul for the cluster's id and puts it right: the databases are claimed
-// with the one that this node knows.
+// askID reads the cluster's id from Consul and corrects it: the databases are claimed with the id that this
+// node knows.
 func (c *Consul) askID(q *api.QueryOptions) (uint64, error) {
 	pair, meta, err := c.client.KV().Get(c.idKey(), q)
 	if err != nil {

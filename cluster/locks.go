@@ -13,34 +13,32 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// maxTxn is the most operations that Consul takes in one transaction.
+// maxTxn is Consul's maximum number of operations in one transaction.
 const maxTxn = 64
 
-// A partition's lock is the key <prefix>/partitions/<p>. While it is held its
-// value is the holder's name and its flags are the holder's instance. A holder
-// that hands over clears both, or leaves the value "unsettled" if it had taken the
-// partition uncleanly; when a session ends they stay, so that the next one sees that
-// its predecessor did not say good-bye. If you change this, both versions may run
-// side by side in a rolling restart.
+// A partition's lock is the key <prefix>/partitions/<p>. While it is held its value is the holder's name and
+// its flags are the holder's instance. A holder that hands over clears both, or leaves the value "unsettled" if
+// it had taken the partition uncleanly. When a session ends they stay, so the next holder sees that there was
+// no hand-over. If you change this, both versions may run side by side in a rolling restart.
 
-// unsettled is the value of a lock whose last holder handed the partition over before
-// all was settled that may have been started before it.
+// unsettled is the value of a lock that was handed over while starts from before its last holder may still be
+// unsettled.
 const unsettled = "unsettled"
 
-// lock is a partition's lock as the watch knows it.
+// lock is the state of a partition's lock, from the watch.
 type lock struct {
 	session   string // "": free
-	instance  uint64 // who holds it; free: who did not hand it over, or 0
-	unsettled bool   // free, and handed over so
+	instance  uint64 // the holder; if it is free: the last holder if that did not hand it over, else 0
+	unsettled bool   // free, and handed over unsettled
 	index     uint64 // of its last change
 	freed     instant
 }
 
-// hold is this node's part in a partition.
+// hold is the state of a partition on this node.
 type hold struct {
 	state   holdState
 	session string // whose lock it is
-	index   uint64 // of the lock's last change that is ours
+	index   uint64 // of our last change of the lock
 }
 
 type holdState int
@@ -55,7 +53,7 @@ func (c *Consul) lockDir() string { return c.cfg.Prefix + "/partitions/" }
 
 func (c *Consul) lockName(partition int) string { return c.lockDir() + strconv.Itoa(partition) }
 
-// askLocks asks Consul for all locks and gives up what is another's.
+// askLocks reads all locks from Consul and drops the partitions that are another node's.
 func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 	pairs, meta, err := c.client.KV().List(c.lockDir(), q)
 	if err != nil {
@@ -70,12 +68,12 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 		locks[p] = lock{session: pair.Session, instance: pair.Flags, unsettled: pair.Session == "" && string(pair.Value) == unsettled,
 			index: pair.ModifyIndex, freed: c.clock()}
 	}
-	c.seeLocks(locks, meta.LastIndex)
+	c.updateLocks(locks, meta.LastIndex)
 	return meta.LastIndex, nil
 }
 
-// seeLocks takes in what the locks were at an index.
-func (c *Consul) seeLocks(locks []lock, at uint64) {
+// updateLocks records the state of the locks at an index.
+func (c *Consul) updateLocks(locks []lock, at uint64) {
 	c.mu.Lock()
 	back := at < c.locksAt
 	for p := range locks {
@@ -89,20 +87,20 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 		if h.state != held || l.session == h.session {
 			continue
 		}
-		// An answer from before we locked it says nothing, unless time went back. A
-		// key that is not there was deleted by somebody, at the answer's index at most.
+		// An answer from before our lock says nothing, unless Consul's index went back. A missing key was
+		// deleted, at the answer's index at most.
 		if told := cmp.Or(l.index, at+1); told <= h.index && !back {
 			continue
 		}
 		if c.cfg.KeepOnLoss && (l.session == "" || l.session == c.session) {
-			continue // nobody else has it: it can be had again
+			continue // it is free: it can be locked again
 		}
 		c.holds[p] = hold{}
 		gone = append(gone, p)
 	}
 	c.locks, c.locksAt = locks, at
 	c.owned.drop(gone)
-	died := c.buryLocked()
+	died := c.recordDeaths()
 	c.mu.Unlock()
 	if died {
 		c.cfg.Died()
@@ -113,9 +111,9 @@ func (c *Consul) seeLocks(locks []lock, at uint64) {
 	ring(c.wake)
 }
 
-// buryLocked notes whose locks are free and were not handed over, and tells
-// whether there is anybody new among them.
-func (c *Consul) buryLocked() (died bool) {
+// recordDeaths records the last holders of locks that are free without a hand-over, and reports whether there
+// are new ones.
+func (c *Consul) recordDeaths() (died bool) {
 	for _, l := range c.locks {
 		if l.session == "" && l.instance != 0 && l.instance != c.instance && !c.dead[l.instance] {
 			if c.dead == nil {
@@ -128,7 +126,7 @@ func (c *Consul) buryLocked() (died bool) {
 	return died
 }
 
-// locked lists the partitions whose locks are held so. The caller holds mu.
+// locked lists the partitions whose locks match. The caller holds mu.
 func (c *Consul) locked(so func(l lock) bool) (list []int) {
 	for p, l := range c.locks {
 		if so(l) {
@@ -138,16 +136,16 @@ func (c *Consul) locked(so func(l lock) bool) (list []int) {
 	return list
 }
 
-// lockAll locks partitions, as many as can be had. got has the index of each that
-// was; why says why the others were not.
+// lockAll locks as many of the partitions as it can. got has the index of each lock; why has the reason for the
+// others.
 func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) (got map[int]uint64, why map[int]string, err error) {
 	return c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
 		return &api.KVTxnOp{Verb: api.KVLock, Key: c.lockName(p), Value: []byte(c.cfg.Node), Flags: c.instance, Session: session}
 	})
 }
 
-// unlock releases partitions; those that the session does not hold are left
-// alone. isUnsettled tells which are passed on as such.
+// unlock releases partitions, except those that the session does not hold. isUnsettled reports which are handed
+// over unsettled.
 func (c *Consul) unlock(ctx context.Context, partitions []int, session string, isUnsettled func(partition int) bool) error {
 	_, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
 		op := &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
@@ -159,9 +157,8 @@ func (c *Consul) unlock(ctx context.Context, partitions []int, session string, i
 	return err
 }
 
-// transact does one operation for each partition, in as few transactions as can
-// be. A transaction is all or nothing, so the operations that Consul names as the
-// obstacle are dropped and the others tried again.
+// transact does one operation for each partition, in as few transactions as possible. A transaction is all or
+// nothing, so it drops the operations that Consul refuses and tries the others again.
 func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp) (done map[int]uint64, why map[int]string, err error) {
 	done, why = make(map[int]uint64), make(map[int]string)
 	for chunk := range slices.Chunk(partitions, maxTxn) {
@@ -180,8 +177,7 @@ func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *a
 	return done, why, nil
 }
 
-// tryTransact makes one transaction. If it is not done, refused says of which
-// partitions, and why.
+// tryTransact makes one transaction. If Consul refuses it, refused has the partitions to blame and the reasons.
 func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp, done map[int]uint64) (refused map[int]string, err error) {
 	ops := make(api.TxnOps, len(partitions))
 	for i, p := range partitions {

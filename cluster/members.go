@@ -11,53 +11,52 @@ import (
 
 // The service's meta data.
 const (
-	metaNode     = "node"
-	metaInstance = "instance" // hexadecimal
-	metaAddress  = "address"
-	metaUnable   = "unable" // databases, by comma
+	metaNode        = "node"
+	metaInstance    = "instance" // hexadecimal
+	metaAddress     = "address"
+	metaUnreachable = "unable" // databases, by comma
 )
 
-// peer is one process of the cluster, as the watch knows it.
+// peer is one process of the cluster, from the watch.
 type peer struct {
 	name, address string
 	instance      uint64
 	created       uint64 // index of its registration
-	unable        []int
-	healthy       bool // its session may live
+	unreachable   []int
+	healthy       bool // its session may be alive
 	expired       bool // a TTL has passed since its last heartbeat
-	ready         bool // it may be given partitions
-	resting       bool // an operator has put it into maintenance mode
+	ready         bool // it may get partitions
+	inMaintenance bool // an operator has put it into maintenance mode
 }
 
-// askNodes asks Consul for the processes of the cluster, healthy or not: that a
-// node's TTL has passed is worth knowing, too.
+// askNodes reads the processes of the cluster from Consul, healthy or not: an expired TTL is also of interest.
 func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	entries, meta, err := c.client.Health().Service(c.cfg.Prefix, "", false, q)
 	if err != nil {
 		return 0, err
 	}
-	nodes, forged := make([]peer, 0, len(entries)), false
+	nodes, altered := make([]peer, 0, len(entries)), false
 	for _, e := range entries {
 		p, ok := peerOf(e)
 		if ok {
 			nodes = append(nodes, p)
 		}
 		if e.Service.ID == c.service {
-			forged = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
+			altered = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
 		}
 	}
 	c.mu.Lock()
 	c.nodes = nodes
-	if forged {
-		c.forged = true
-		ring(c.pulse)
+	if altered {
+		c.registrationAltered = true
+		ring(c.beatNow)
 	}
 	c.mu.Unlock()
 	ring(c.wake)
 	return meta.LastIndex, nil
 }
 
-// peerOf reads an instance of the service; ok is false for what is no node.
+// peerOf reads an instance of the service; ok is false if it is not a node.
 func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	instance, err := strconv.ParseUint(e.Service.Meta[metaInstance], 16, 64)
 	if err != nil || e.Service.Meta[metaNode] == "" {
@@ -67,9 +66,9 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 		name: e.Service.Meta[metaNode], address: e.Service.Meta[metaAddress], instance: instance,
 		created: e.Service.CreateIndex, healthy: true,
 	}
-	for _, text := range strings.Split(e.Service.Meta[metaUnable], ",") {
+	for _, text := range strings.Split(e.Service.Meta[metaUnreachable], ",") {
 		if d, err := strconv.Atoi(text); err == nil {
-			p.unable = append(p.unable, d)
+			p.unreachable = append(p.unreachable, d)
 		}
 	}
 	for _, check := range e.Checks {
@@ -81,7 +80,7 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 			p.expired = !passing
 			p.healthy = p.healthy && passing
 		case check.CheckID == api.NodeMaint, strings.HasPrefix(check.CheckID, api.ServiceMaintPrefix):
-			p.resting = true
+			p.inMaintenance = true
 		case check.CheckID == "serfHealth":
 			p.healthy = p.healthy && check.Status != api.HealthCritical
 		}
@@ -89,22 +88,22 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	return p, true
 }
 
-// Members lists the nodes that work or still hold partitions, by name. It is
-// what the watches know, and stands still while Consul is away.
+// Members lists the nodes that work or still hold partitions, by name. It comes from the watches, and does not
+// change while Consul is away.
 func (c *Consul) Members() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var list []Member
 	for _, n := range c.livePeers() {
-		if m := c.memberOf(n); n.ready && !n.resting || len(m.Partitions) > 0 {
+		if m := c.memberOf(n); n.ready && !n.inMaintenance || len(m.Partitions) > 0 {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-// livePeers lists the healthy nodes by name. Of two processes with one name it
-// has the newer: the other has died without being missed yet. The caller holds mu.
+// livePeers lists the healthy nodes by name. Of two processes with one name it has the newer: the older has
+// died, and its TTL is not over yet. The caller holds mu.
 func (c *Consul) livePeers() []peer {
 	var list []peer
 	for _, n := range c.nodes {
@@ -118,8 +117,7 @@ func (c *Consul) livePeers() []peer {
 	return slices.CompactFunc(list, func(a, b peer) bool { return a.name == b.name })
 }
 
-// Owner is the healthy node that holds a partition's lock, as the watches know
-// it.
+// Owner is the healthy node that holds a partition's lock, according to the watches.
 func (c *Consul) Owner(partition int) (Member, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

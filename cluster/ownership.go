@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// Ownership is the set of partitions that this node owns now. It is safe for
-// concurrent use.
+// Ownership is the set of partitions that this node owns now. It is safe for concurrent use.
 //
-// It may hang on leases, each of some partitions, which are renewed while the locks
-// behind them are known to be held. Once a lease has run out none of its partitions
-// is owned, whoever renews or does not; when it is renewed all is as before.
+// Its partitions may depend on leases, which are renewed while the locks behind them are known to be held. When
+// a lease runs out, none of its partitions is owned, even if no goroutine runs. A renewal brings them back.
 type Ownership struct {
 	mu       sync.RWMutex
 	owned    []bool
 	terms    []uint64    // by partition: how often it was taken
-	unclean  []time.Time // by partition: when its last term began, if what an owner before had started is not known to be settled
+	unclean  []time.Time // by partition: when its last term began, if starts of the owner before may be unsettled
 	watchers []chan struct{}
 
 	leases  []lease
@@ -23,21 +21,20 @@ type Ownership struct {
 	clock   func() instant
 }
 
-// lease is what some partitions hang on.
+// lease covers some partitions.
 type lease struct {
-	limited bool // false: it has no end
+	limited bool // false: it does not end
 	end     instant
-	over    bool // the watchers know that it has run out
+	over    bool // the watchers know that it has ended
 	timer   *time.Timer
 }
 
-// NewOwnership starts with none of the given number of partitions, and with a
-// lease that has no end.
+// NewOwnership makes an empty Ownership of the given number of partitions, with a lease that does not end.
 func NewOwnership(partitions int) *Ownership {
 	return newOwnership(partitions, 1, func(int) int { return 0 })
 }
 
-// newOwnership starts with none of the partitions; leaseOf says which lease each hangs on.
+// newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
 	o := &Ownership{
 		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions),
@@ -49,26 +46,24 @@ func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Owne
 	return o
 }
 
-// Owns tells whether a partition is this node's.
+// Owns reports whether this node owns a partition.
 func (o *Ownership) Owns(partition int) bool { return o.Term(partition) != 0 }
 
-// Term is a number that is another one each time the partition is taken, or 0
-// while it is not this node's. What was known of the partition's tasks in one term
-// says nothing in the next: another node may have fired them.
+// Term is a number that changes each time this node takes the partition; 0 while it does not own it. Knowledge
+// of the partition's tasks from one term is void in the next: another node may have fired them.
 func (o *Ownership) Term(partition int) uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] || !o.live(o.leaseOf[partition]) {
+	if !o.owned[partition] || !o.isLiveLocked(o.leaseOf[partition]) {
 		return 0
 	}
 	return o.terms[partition]
 }
 
-// TakenUncleanly tells whether what an owner before had started in the partition may
-// not be recorded: this node took it, in its present term, from one that neither
-// released it nor handed it over, or that had taken it so itself and passed it on
-// before it was Settled. at is the moment of the taking. It answers no for a partition
-// that is not this node's.
+// TakenUncleanly reports whether starts of an earlier owner of the partition may be unrecorded. This is so if
+// this node took it, in the present term, from an owner that neither released it nor handed it over, or from
+// one that had taken it so itself and handed it over before it was Settled. at is the time of the taking. ok is
+// false if this node does not own the partition.
 func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -79,8 +74,8 @@ func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 	return at, !at.IsZero()
 }
 
-// Settled notes, in the term in which a partition was taken uncleanly, that nothing is
-// pending any more that was due by then.
+// Settled records that a partition was taken uncleanly in this term and no task that was due by then is pending
+// any more.
 func (o *Ownership) Settled(partition int, term uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,8 +84,7 @@ func (o *Ownership) Settled(partition int, term uint64) {
 	}
 }
 
-// unsettle notes that what runs of partitions, which are this node's no longer, may go on
-// after they were passed on.
+// unsettle records that runs of partitions, which this node owns no longer, may continue after the hand-over.
 func (o *Ownership) unsettle(partitions []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +93,8 @@ func (o *Ownership) unsettle(partitions []int) {
 	}
 }
 
-// isUnsettled tells whether a partition that this node has, or had last, is one to be
-// passed on as taken uncleanly.
+// isUnsettled reports whether a partition that this node has, or had last, must be handed over as taken
+// uncleanly.
 func (o *Ownership) isUnsettled(partition int) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -114,7 +108,7 @@ func (o *Ownership) Owned() []int {
 	list := make([]int, 0, len(o.owned))
 	live := make([]bool, len(o.leases))
 	for l := range live {
-		live[l] = o.live(l)
+		live[l] = o.isLiveLocked(l)
 	}
 	for p, mine := range o.owned {
 		if mine && live[o.leaseOf[p]] {
@@ -124,8 +118,7 @@ func (o *Ownership) Owned() []int {
 	return list
 }
 
-// Watch gives a channel that is rung after each change; several changes may
-// share a ring.
+// Watch returns a channel that gets a signal after each change; several changes may share one.
 func (o *Ownership) Watch() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,8 +127,8 @@ func (o *Ownership) Watch() <-chan struct{} {
 	return w
 }
 
-// take makes the partitions this node's, in a new term. unclean tells of each whether the owner
-// before gave it back in order; nil: all did.
+// take starts a new term of the partitions on this node. unclean reports for each whether the owner before did
+// not hand it over; nil: all did.
 func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +139,8 @@ func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 		}
 		changed, o.owned[p] = true, true
 		o.terms[p]++
-		// What was unsettled when we lost it is so still, unless another node has settled it, of which we do not know.
+		// An unsettled partition stays unsettled when it comes back: this node does not know whether another
+		// one settled it.
 		if !o.unclean[p].IsZero() || unclean != nil && unclean(p) {
 			o.unclean[p] = time.Now()
 		}
@@ -156,7 +150,7 @@ func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 	}
 }
 
-// drop makes the partitions this node's no longer.
+// drop ends this node's terms of the partitions.
 func (o *Ownership) drop(partitions []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -179,9 +173,8 @@ func (o *Ownership) ring() {
 	}
 }
 
-// instant is a reading of both clocks in nanoseconds. The monotonic clock of a
-// paused machine may stand still, and the wall clock may be set: only together
-// can they be trusted.
+// instant is a reading of both clocks in nanoseconds. The monotonic clock of a paused machine may stand still,
+// and the wall clock may be set: only both together can be trusted.
 type instant struct{ mono, wall int64 }
 
 var start = time.Now()
@@ -193,15 +186,14 @@ func now() instant {
 
 func (i instant) add(d time.Duration) instant { return instant{i.mono + int64(d), i.wall + int64(d)} }
 
-// since is the time from an earlier instant, by the clock that says more.
+// since is the time from an earlier instant, by the clock that shows more.
 func (i instant) since(earlier instant) time.Duration {
 	return time.Duration(max(i.mono-earlier.mono, i.wall-earlier.wall))
 }
 
-// live tells whether a lease runs. The wall clock counts as well: a step
-// forward ends the lease before its time, until the next renewal; a step back
-// changes nothing. The caller holds mu.
-func (o *Ownership) live(l int) bool {
+// isLiveLocked reports whether a lease runs. The wall clock counts as well: a step forward ends the lease
+// early, until the next renewal; a step back changes nothing. The caller holds mu.
+func (o *Ownership) isLiveLocked(l int) bool {
 	if !o.leases[l].limited {
 		return true
 	}
@@ -209,20 +201,20 @@ func (o *Ownership) live(l int) bool {
 	return at.mono < end.mono && at.wall < end.wall
 }
 
-// isLive tells whether a lease runs.
+// isLive reports whether a lease runs.
 func (o *Ownership) isLive(l int) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.live(l)
+	return o.isLiveLocked(l)
 }
 
-// renew lets a lease run until the given instant.
+// renew extends a lease until the given instant.
 func (o *Ownership) renew(l int, end instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	lease := &o.leases[l]
 	lease.limited, lease.end = true, end
-	if !o.live(l) {
+	if !o.isLiveLocked(l) {
 		o.runOut(l)
 		return
 	}
@@ -250,11 +242,11 @@ func (o *Ownership) expire(l int) {
 	o.runOut(l)
 }
 
-// lapse tells the watchers when a lease runs out by itself.
+// lapse notifies the watchers when a lease ends by itself.
 func (o *Ownership) lapse(l int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.live(l) {
+	if !o.isLiveLocked(l) {
 		o.runOut(l)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// set makes partitions first to end−1 this node's, or no longer so.
+// set adds or removes the partitions first to end−1.
 func set(o *Ownership, first, end int, mine bool) {
 	for p := first; p < end; p++ {
 		if mine {
@@ -39,7 +39,7 @@ func TestOwnership(t *testing.T) {
 	require.Len(t, second, 1)
 }
 
-// Who hears a ring and then looks sees the change that rang, or a later one.
+// A watcher that looks after a signal sees the change behind it, or a later one.
 func TestNoChangeIsMissed(t *testing.T) {
 	o := NewOwnership(4)
 	rings := o.Watch()

@@ -10,28 +10,28 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// fitness is what this node knows of a database.
-type fitness struct {
-	prepared bool // and claimed, since it was last unable
-	unable   bool // as ConsulConfig.Unable says
+// databaseState is what this node knows of a database.
+type databaseState struct {
+	prepared    bool // and claimed, since it was last unreachable
+	unreachable bool // see ConsulConfig.Unreachable
 
 	abandoned bool // it was claimed from a holder that had not released it
-	foreign   bool // somebody else holds it, so nothing of it is ours
+	foreign   bool // another holder has it, so this node owns nothing of it
 }
 
-func (f fitness) fit() bool { return f.prepared && !f.unable }
+func (f databaseState) usable() bool { return f.prepared && !f.unreachable }
 
-// prepareAll prepares and claims all databases. One that cannot be reached is left to
-// Run; if none can, or one is unfit for use or held by somebody else, that is an error.
+// prepareAll prepares and claims all databases. Run retries those that it cannot reach. It is an error if none
+// can be reached, or one is unfit for use or held by another.
 func (c *Consul) prepareAll(ctx context.Context) error {
 	err := takeAll(len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
 		c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
 	})
-	c.judge()
+	c.publishReachable()
 	return err
 }
 
-// prepare makes a database fit for use and claims it for this cluster.
+// prepare makes a database ready for use and claims it for this cluster.
 func (c *Consul) prepare(ctx context.Context, database int) error {
 	if err := c.cfg.Prepare(ctx, database); err != nil {
 		return err
@@ -48,36 +48,35 @@ func (c *Consul) prepare(ctx context.Context, database int) error {
 		c.claims[database] = claim
 		abandoned = claim.TakenUncleanly()
 	}
-	c.setFitness(database, func(f *fitness) { f.prepared, f.foreign, f.abandoned = true, false, f.abandoned || abandoned })
+	c.setDatabaseState(database, func(f *databaseState) { f.prepared, f.foreign, f.abandoned = true, false, f.abandoned || abandoned })
 	return nil
 }
 
-func (c *Consul) setFitness(database int, change func(*fitness)) {
+func (c *Consul) setDatabaseState(database int, change func(*databaseState)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.databases[database])
 }
 
-// probe looks after all databases until ctx ends, after each by itself.
+// probe supervises all databases, each by itself, until ctx ends.
 func (c *Consul) probe(ctx context.Context) {
-	eachDatabase(len(c.databases), func(d int) { c.tend(ctx, d) })
+	eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) })
 }
 
-// tend looks after one database: once a second it asks whether this node reaches it,
-// and keeps the cluster's claim on it alive. One that was unable is prepared again,
-// with growing pauses of up to 3 s.
-func (c *Consul) tend(ctx context.Context, database int) {
-	claimed, told := time.Now(), time.Time{}
+// superviseDatabase checks once a second whether this node reaches a database, and renews the cluster's claim
+// on it. One that was unreachable is prepared again, with growing pauses of up to 3 s.
+func (c *Consul) superviseDatabase(ctx context.Context, database int) {
+	claimed, lastLogged := time.Now(), time.Time{}
 	for pause := time.Second; ctx.Err() == nil; _ = wait.For(ctx, pause) {
-		unable := slices.Contains(c.cfg.Unable(), database)
+		unreachable := slices.Contains(c.cfg.Unreachable(), database)
 		prepared := false
-		c.setFitness(database, func(f *fitness) {
-			f.unable, f.prepared = unable, f.prepared && !unable
+		c.setDatabaseState(database, func(f *databaseState) {
+			f.unreachable, f.prepared = unreachable, f.prepared && !unreachable
 			prepared = f.prepared
 		})
-		c.judge()
+		c.publishReachable()
 		switch {
-		case unable:
+		case unreachable:
 			pause = time.Second
 		case prepared:
 			pause = time.Second
@@ -85,32 +84,32 @@ func (c *Consul) tend(ctx context.Context, database int) {
 			if err == nil {
 				claimed = time.Now()
 			} else if foreign := errors.Is(err, store.ErrLockLost); foreign || time.Since(claimed) > store.Lease && ctx.Err() == nil {
-				c.setFitness(database, func(f *fitness) { f.prepared, f.foreign = false, foreign })
-				c.judge()
+				c.setDatabaseState(database, func(f *databaseState) { f.prepared, f.foreign = false, foreign })
+				c.publishReachable()
 				c.cfg.Logger.Error("the cluster's claim on a database is lost", "database", database, "partitions_stop", foreign, "error", err)
 			}
 		default:
 			err := c.prepare(ctx, database)
 			if err == nil {
-				pause, claimed, told = time.Second, time.Now(), time.Time{}
+				pause, claimed, lastLogged = time.Second, time.Now(), time.Time{}
 				c.cfg.Logger.Info("database is fit for use", "database", database)
-				c.judge()
+				c.publishReachable()
 				continue
 			}
 			if errors.As(err, new(*store.OccupiedError)) {
-				c.setFitness(database, func(f *fitness) { f.foreign = true })
-				c.judge()
+				c.setDatabaseState(database, func(f *databaseState) { f.foreign = true })
+				c.publishReachable()
 			}
 			pause = min(2*pause, maxPause)
-			if ctx.Err() == nil && time.Since(told) >= tellEvery {
-				told = time.Now()
+			if ctx.Err() == nil && time.Since(lastLogged) >= logEvery {
+				lastLogged = time.Now()
 				c.cfg.Logger.Warn("database not usable", "database", database, "retry_in", pause, "error", err)
 			}
 		}
 	}
 }
 
-// renewClaim shows everybody that this cluster works on a database.
+// renewClaim renews the cluster's claim on a database.
 func (c *Consul) renewClaim(ctx context.Context, database int) error {
 	if c.claims[database] == nil {
 		return nil
@@ -120,27 +119,26 @@ func (c *Consul) renewClaim(ctx context.Context, database int) error {
 	return c.claims[database].Check(ctx)
 }
 
-// judge tells the cluster when the databases that this node is able to work have
-// changed.
-func (c *Consul) judge() {
-	var unable []int
+// publishReachable publishes a change in the set of databases that this node can use.
+func (c *Consul) publishReachable() {
+	var unreachable []int
 	c.mu.Lock()
 	foreign := false
 	for d, f := range c.databases {
-		if !f.fit() {
-			unable = append(unable, d)
+		if !f.usable() {
+			unreachable = append(unreachable, d)
 		}
 		foreign = foreign || f.foreign
 	}
-	same := slices.Equal(unable, c.unable)
-	c.unable = unable
+	same := slices.Equal(unreachable, c.unreachable)
+	c.unreachable = unreachable
 	c.mu.Unlock()
 	if foreign {
-		ring(c.wake) // it may have been unable before, and only that
+		ring(c.wake) // it may only have been unreachable before
 	}
 	if !same {
-		c.cfg.Logger.Info("databases that this node cannot work", "databases", unable)
-		ring(c.pulse)
+		c.cfg.Logger.Info("databases that this node cannot work", "databases", unreachable)
+		ring(c.beatNow)
 		ring(c.wake)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// nameTakenError says that another live process has this node's name.
+// nameTakenError: another live process has this node's name.
 type nameTakenError struct{ node, cluster string }
 
 func (e *nameTakenError) Error() string {
@@ -25,8 +25,8 @@ func (e *nameTakenError) Error() string {
 
 var errSessionEnding = errors.New("lock the node's name: the session before has not quite ended")
 
-// openSession makes a session that holds this node's name and a worker number.
-// What it could not finish it goes on with when it is called again.
+// openSession makes a session that holds this node's name and a worker number. After an error the next call
+// continues where it stopped.
 func (c *Consul) openSession(ctx context.Context) error {
 	if c.opening == "" {
 		id, _, err := c.client.Session().Create(&api.SessionEntry{
@@ -67,7 +67,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 	return nil
 }
 
-// openFailed starts anew with the next attempt if the session is no more.
+// openFailed makes the next attempt start afresh if the session has ended.
 func (c *Consul) openFailed(err error) error {
 	if strings.Contains(err.Error(), "invalid session") {
 		c.opening = ""
@@ -84,8 +84,8 @@ func (c *Consul) lockKey(ctx context.Context, key, value string) (bool, error) {
 func (c *Consul) nameDir() string { return c.cfg.Prefix + "/nodes/" }
 func (c *Consul) nameKey() string { return c.nameDir() + c.cfg.Node }
 
-// dropName deletes the key of this node's name, if the session holds it: names that
-// are made up for each process would fill Consul.
+// dropName deletes the key of this node's name if the session holds it: names that are made up for each process
+// would fill Consul.
 func (c *Consul) dropName(ctx context.Context, session string) error {
 	_, _, _, err := c.client.Txn().Txn(api.TxnOps{
 		{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: c.nameKey(), Session: session}},
@@ -97,13 +97,13 @@ func (c *Consul) dropName(ctx context.Context, session string) error {
 	return nil
 }
 
-// sweepNames deletes names that no living process has. Nothing depends on it.
+// sweepNames deletes names without a living process. Nothing depends on it.
 func (c *Consul) sweepNames(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
 	defer cancel()
 	pairs, _, err := c.client.KV().List(c.nameDir(), reading(ctx))
 	for _, pair := range pairs {
-		if pair.Session == "" && err == nil { // who locks it meanwhile changes its index
+		if pair.Session == "" && err == nil { // a lock meanwhile changes the index
 			_, _, err = c.client.KV().DeleteCAS(pair, writing(ctx))
 		}
 	}
@@ -121,8 +121,8 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 	case pair == nil || pair.Session == "":
 		return errSessionEnding
 	case string(pair.Value) == c.service:
-		// It was given up, and could not be ended then. While our check passes it
-		// would live for ever.
+		// The old session could not be ended when it was given up. While our check passes it would live for
+		// ever.
 		if pair.Session != c.opening {
 			err = c.destroy(ctx, pair.Session)
 		}
@@ -131,9 +131,9 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 	return &nameTakenError{c.cfg.Node, c.cfg.Prefix}
 }
 
-// leaseWorker locks a worker number: the one that this process had, else one
-// that nobody ever had, else the one that has been free for longest. So an id made
-// by a process that does not know yet that it lost its number meets no twin.
+// leaseWorker locks a worker number: the one that this process had, else an unused one, else the one that has
+// been free for longest. This keeps job_ids unique even if the previous holder has not noticed yet that it lost
+// the number.
 func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
 	dir := c.cfg.Prefix + "/workers/"
 	pairs, _, err := c.client.KV().List(dir, consistent(ctx))
@@ -149,9 +149,8 @@ func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("all %d are taken", sharding.MaxWorker+1)
 }
 
-// workerOrder lists the worker numbers that are to be had, best first. own is the
-// one to prefer; negative: none. One that the session holds already, since an
-// answer was lost, comes before all.
+// workerOrder lists the free worker numbers, best first. own is the preferred one; negative: none. A number
+// that the session already holds, because an answer was lost, comes first.
 func workerOrder(pairs api.KVPairs, dir string, own int, session string) []int {
 	known := make(map[int]*api.KVPair, len(pairs))
 	for _, p := range pairs {
@@ -180,8 +179,8 @@ func workerOrder(pairs api.KVPairs, dir string, own int, session string) []int {
 	return order
 }
 
-// loseSession gives up what hung on the session, and the session itself. With
-// KeepOnLoss what is owned stays so, to be locked again by the next session.
+// loseSession gives up the session and all that depends on it. With KeepOnLoss the node keeps its partitions,
+// and the next session locks them again.
 func (c *Consul) loseSession(ctx context.Context, why string) {
 	c.mu.Lock()
 	session := c.session
@@ -191,17 +190,17 @@ func (c *Consul) loseSession(ctx context.Context, why string) {
 	if c.cfg.KeepOnLoss {
 		c.owned.renew(0, c.clock().add(c.leaseTime()))
 	} else {
-		c.giveUpAll()
+		c.dropAll()
 	}
-	// Mostly it is no more. What is unlocked by this looks as if its holder had
-	// died, so that others wait until it certainly has stopped.
+	// In most cases the session has already ended. Locks that this call releases look as if their holder had
+	// died, so the others wait until it has certainly stopped.
 	if err := c.destroy(ctx, session); err != nil {
 		c.cfg.Logger.Warn("consul session not ended; consul ends it by itself", "session", session, "error", err)
 	}
 }
 
-// giveUpAll ends the lease and all that is owned.
-func (c *Consul) giveUpAll() {
+// dropAll ends the lease and the ownership of all partitions.
+func (c *Consul) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned.expire(0)
@@ -226,10 +225,9 @@ func (c *Consul) destroy(ctx context.Context, session string) error {
 	return nil
 }
 
-// signOff releases all locks, ends the session and takes the node out of the
-// service.
+// signOff releases all locks, ends the session and removes the node from the service.
 func (c *Consul) signOff(ctx context.Context) error {
-	c.giveUpAll()
+	c.dropAll()
 	c.mu.Lock()
 	session := cmp.Or(c.session, c.opening)
 	c.session, c.opening = "", ""
@@ -243,8 +241,8 @@ func (c *Consul) signOff(ctx context.Context) error {
 	c.mu.Unlock()
 	var errs []error
 	if session != "" {
-		// One by one they look as if they had been handed over; with the session they
-		// would look as if their holder had died.
+		// Released one by one they count as handed over; with the session they would look as if their holder
+		// had died.
 		slices.Sort(locked)
 		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session, c.owned.isUnsettled), c.dropName(ctx, session), c.destroy(ctx, session))
 	}

@@ -15,36 +15,36 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// Locker gives out the holds on databases; see store.Store.Lock.
+// Locker locks databases; see store.Store.Lock.
 type Locker interface {
 	Lock(ctx context.Context, database int, holder store.Holder) (store.Lock, error)
 }
 
-// SingleConfig is what a Single works with.
+// SingleConfig is the configuration of a Single.
 type SingleConfig struct {
-	Node string // this node's name, told to whoever is refused
+	Node string // this node's name, which a refused process shows
 	// Address is where this node's HTTP API is reached (host:port); see SetAddress.
 	Address string
 	Layout  sharding.Layout
 	Locker  Locker
-	// Prepare makes sure that a database is fit for use, before it is locked.
+	// Prepare makes a database ready for use, before it is locked.
 	Prepare func(ctx context.Context, database int) error
-	// CheckEvery is how often a hold is proven anew. Defaults to 1 s.
+	// CheckEvery is the time between two checks of a lock. Defaults to 1 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
 }
 
-// Single is the cluster of one node. Each database is a matter of its own: its
-// partitions hang on a lease that each good check of its lock renews.
+// Single is a cluster of one node. Each database is independent: its partitions depend on a lease that each
+// good check of its lock renews.
 type Single struct {
 	cfg     SingleConfig
-	id      string // this process among all
+	id      string // of this process, unique
 	address atomic.Pointer[string]
 	owned   *Ownership
 	locks   []store.Lock // by database; nil: not held
 }
 
-// NewSingle makes the cluster; it owns nothing before Acquire.
+// NewSingle makes the cluster. It owns nothing before Acquire.
 func NewSingle(cfg SingleConfig) *Single {
 	cfg.CheckEvery = cmp.Or(cfg.CheckEvery, time.Second)
 	s := &Single{
@@ -60,10 +60,10 @@ func NewSingle(cfg SingleConfig) *Single {
 	return s
 }
 
-// Ownership is what this node owns.
+// Ownership is the set of this node's partitions.
 func (s *Single) Ownership() *Ownership { return s.owned }
 
-// SetAddress says where this node's HTTP API is reached.
+// SetAddress sets where this node's HTTP API is reached.
 func (s *Single) SetAddress(addr string) { s.address.Store(&addr) }
 
 // Members is this node.
@@ -81,15 +81,14 @@ func (s *Single) Owner(partition int) (Member, bool) {
 	return s.member(), true
 }
 
-// Lost is always empty: what is wrong with a database, the store tells itself.
+// Lost is always empty: the store reports faults of databases itself.
 func (s *Single) Lost() string { return "" }
 
-// Leave does nothing: there is nobody to hand partitions over to.
+// Leave does nothing: there is no other node.
 func (s *Single) Leave(context.Context) error { return nil }
 
-// Acquire takes the locks of all databases that can be reached. A database that
-// cannot is left to Run; if none can, or one is held by another process or unfit
-// for use, Acquire fails and holds nothing.
+// Acquire locks all databases that can be reached. Run retries the others. It fails and holds nothing if none
+// can be reached, or if one is held by another process or unfit for use.
 func (s *Single) Acquire(ctx context.Context) error {
 	err := takeAll(len(s.locks), func(d int) error { return s.acquire(ctx, d) }, func(d int, err error) {
 		s.cfg.Logger.Warn("database not reachable; its partitions wait", "database", d, "error", err)
@@ -100,8 +99,8 @@ func (s *Single) Acquire(ctx context.Context) error {
 	return err
 }
 
-// takeAll calls take for all databases. One that cannot be reached is told to down; if
-// none can, or one is refused, that is an error.
+// takeAll calls take for all databases, and down for those that cannot be reached. It is an error if none can
+// be reached, or one is refused.
 func takeAll(databases int, take func(database int) error, down func(database int, err error)) error {
 	errs := make([]error, databases)
 	eachDatabase(databases, func(d int) { errs[d] = take(d) })
@@ -113,7 +112,7 @@ func takeAll(databases int, take func(database int) error, down func(database in
 			unreachable = append(unreachable, err)
 			down(d, err)
 		default:
-			return err // others say the same of other databases
+			return err // the others fail for the same reason
 		}
 	}
 	if len(unreachable) == databases {
@@ -140,7 +139,7 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 		return err
 	}
 	s.locks[database] = lock
-	if err := s.prove(ctx, database); err != nil {
+	if err := s.renew(ctx, database); err != nil {
 		s.locks[database] = nil
 		return &store.DatabaseError{Database: database, Op: "check the lock", Err: err}
 	}
@@ -148,8 +147,8 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 	return nil
 }
 
-// prove checks a lock. If it is held, it is so for a lease from now.
-func (s *Single) prove(ctx context.Context, database int) error {
+// renew checks a lock. If it is held, that extends the lease.
+func (s *Single) renew(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Lease/2)
 	defer cancel()
 	sent := s.owned.clock()
@@ -168,22 +167,21 @@ func (s *Single) partitions(database int) (list []int) {
 	return list
 }
 
-// Run proves the holds and takes those again that were lost, until ctx ends.
-// Each database is looked after by itself.
+// Run checks the locks and takes lost ones again, until ctx ends. Each database is supervised by itself.
 func (s *Single) Run(ctx context.Context) error {
-	eachDatabase(len(s.locks), func(d int) { s.keep(ctx, d) })
+	eachDatabase(len(s.locks), func(d int) { s.superviseDatabase(ctx, d) })
 	return nil
 }
 
 const (
 	checkAgain = 200 * time.Millisecond // after a check that failed
-	maxPause   = 3 * time.Second        // between two attempts to get a database back
-	tellEvery  = 30 * time.Second       // how often such an attempt is logged
+	maxPause   = 3 * time.Second        // between two attempts to lock a database again
+	logEvery   = 30 * time.Second       // how often such an attempt is logged
 )
 
-// keep looks after one database. A lost one gives up its partitions first; then it
-// is asked for with growing pauses.
-func (s *Single) keep(ctx context.Context, database int) {
+// superviseDatabase keeps the lock of one database. If the lock is lost, the node first drops the partitions
+// and then retries with growing pauses.
+func (s *Single) superviseDatabase(ctx context.Context, database int) {
 	var told time.Time
 	for pause := s.cfg.CheckEvery; ; {
 		_ = wait.For(ctx, pause)
@@ -200,7 +198,7 @@ func (s *Single) keep(ctx context.Context, database int) {
 			pause, told = s.cfg.CheckEvery, time.Time{}
 		case ctx.Err() == nil:
 			pause = min(max(time.Second, 2*pause), maxPause)
-			if time.Since(told) >= tellEvery {
+			if time.Since(told) >= logEvery {
 				told = time.Now()
 				s.cfg.Logger.Warn("database still not usable", "database", database, "retry_in", pause, "error", err)
 			}
@@ -208,10 +206,10 @@ func (s *Single) keep(ctx context.Context, database int) {
 	}
 }
 
-// check proves a hold and says when to do so again. The hold is lost when the
-// database says so, or when it has said nothing for a lease.
+// check checks a lock and returns when to check again. The lock is lost when the database says so, or when it
+// has not answered for a lease.
 func (s *Single) check(ctx context.Context, database int) (again time.Duration) {
-	err := s.prove(ctx, database)
+	err := s.renew(ctx, database)
 	switch {
 	case err == nil:
 		return s.cfg.CheckEvery
@@ -225,7 +223,7 @@ func (s *Single) check(ctx context.Context, database int) (again time.Duration) 
 	return checkAgain
 }
 
-// Release gives all partitions up and all holds back. Run must have ended.
+// Release drops all partitions and releases all locks. Run must have ended.
 func (s *Single) Release() {
 	for d, lock := range s.locks {
 		if lock == nil {

@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 // layout has four databases with two partitions each.
 var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}
 
-// locks hands out locks as a store does. Each database can be made unreachable,
-// unfit, or occupied, and a lock can be lost.
+// locks is a Locker. Each database can be made unreachable, unfit, or occupied, and a lock can be lost.
 type locks struct {
 	mu       sync.Mutex
 	down     map[int]bool
@@ -137,7 +136,7 @@ func single(l *locks) (*cluster.Single, *logbook) {
 	}), log
 }
 
-// heldLocks tells how many locks are held in all.
+// heldLocks is the number of held locks.
 func (l *locks) heldLocks() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +168,7 @@ func TestAcquireOwnsAll(t *testing.T) {
 	s.Release() // nothing is left to release
 }
 
-// Whatever is wrong with the store, a node that may not work holds nothing.
+// A node that may not work on the store holds nothing.
 func TestAcquireRefuses(t *testing.T) {
 	unfit := errors.New("toc_1 was made with another layout")
 	for _, c := range []struct {
@@ -268,8 +267,8 @@ func TestADatabaseThatCannotBeReachedAtTheStartIsTakenLater(t *testing.T) {
 	})
 }
 
-// While a database says nothing its partitions are owned until the lease of the last
-// good check is over, and others are not touched.
+// While a database is silent its partitions are owned until the lease of the last good check ends. The other
+// databases are not affected.
 func TestASilentDatabaseLosesItsPartitionsWhenTheLeaseIsOver(t *testing.T) {
 	for name, change := range map[string]func(l *locks, silent bool){
 		"refuses": func(l *locks, silent bool) {
@@ -310,7 +309,7 @@ func TestASilentDatabaseLosesItsPartitionsWhenTheLeaseIsOver(t *testing.T) {
 	}
 }
 
-// A lock that is known to be another's now ends at once.
+// A lock that another holder has is lost at once.
 func TestALostLockGivesItsPartitionsUpUntilItIsRegained(t *testing.T) {
 	l := newLocks()
 	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
@@ -350,7 +349,7 @@ func TestALostLockGivesItsPartitionsUpUntilItIsRegained(t *testing.T) {
 	})
 }
 
-// The end of Run is no loss: it must not give a lock up that is held.
+// The end of Run is not a loss: a held lock stays held.
 func TestStoppingDuringACheckLosesNothing(t *testing.T) {
 	l := newLocks()
 	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {

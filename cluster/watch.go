@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	// watchFor is how long Consul may hold a question that nothing new answers. It
-	// bounds how long a broken connection is taken for a quiet one.
+	// watchFor is how long Consul may hold a query that has no news. It bounds how long a broken connection
+	// goes unnoticed.
 	watchFor = 5 * time.Second
-	// watchGap is the least time between two answers, so that a storm of changes is
-	// read in a few gulps.
+	// watchGap is the least time between two answers, so that many changes are read together.
 	watchGap = 50 * time.Millisecond
 	// watchRetry is the longest pause after an error.
 	watchRetry = time.Second
 )
 
-// watch asks again and again, each time for what is newer than the answer
-// before, until ctx ends. ask takes an answer in and says its index.
+// watch repeats a query until ctx ends, each time for changes after the last answer. ask handles an answer and
+// returns its index.
 func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOptions) (uint64, error)) {
 	var index uint64
 	pause := watchGap
@@ -30,20 +29,20 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 		most := jitter(watchFor)
 		// Consul adds up to a sixteenth by itself.
 		limited, cancel := context.WithTimeout(ctx, most+most/16+c.cfg.TTL)
-		// Consistent, since a server that has just started may answer from its past.
+		// Consistent, since a restarted server may answer from its past.
 		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: most, RequireConsistent: true}).WithContext(limited))
 		cancel()
 		if err != nil {
-			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat tells the rest
+			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat logs the rest
 				c.cfg.Logger.Error("consul refuses a watch", "of", what, "error", err)
 			}
-			index = 0 // whatever answers next may know less, or more
+			index = 0 // the next server may know less, or more
 			pause = min(2*pause, watchRetry)
 			_ = wait.For(ctx, jitter(pause))
 			continue
 		}
 		pause = watchGap
-		if at < index { // restored from a snapshot, for instance
+		if at < index { // restored from a snapshot, for example
 			at = 0
 		}
 		index = at
@@ -51,7 +50,7 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 	}
 }
 
-// jitter is d give or take a fifth.
+// jitter is d, more or less by up to a fifth.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

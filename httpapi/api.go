@@ -15,7 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Desk takes tasks in and changes them; see intake.Desk. Its errors are
+// Desk takes tasks in and changes them; see intake.Service. Its errors are
 // task.FieldError, task.ConflictError, task.ChangedError, task.ErrNotFound and
 // task.ErrUnavailable; anything else is answered with 500.
 type Desk interface {

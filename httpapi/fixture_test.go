@@ -47,7 +47,7 @@ func (observer) Submitted(task.BizType, int) {}
 // stay as they are.
 type center struct {
 	http.Handler
-	desk  *intake.Desk
+	desk  *intake.Service
 	store *store.Store
 	queue *queue.Queue
 	log   *bytes.Buffer

@@ -50,7 +50,7 @@ func TestACancelledTaskNeverFires(t *testing.T) {
 	}
 }
 
-// The words of a task that cannot be changed, and of one that is not there.
+// The errors of a task that cannot be changed, and of one that does not exist.
 func TestConflicts(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		rows := map[task.Status]task.Task{}
@@ -124,7 +124,7 @@ func TestOfManyCancelsOneWins(t *testing.T) {
 	})
 }
 
-// A caller that left before its change was begun changes nothing: the task runs when it would have.
+// If the caller left before its change began, nothing changes: the task runs at its time.
 func TestAChangeOfACallerThatLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -144,7 +144,7 @@ func TestAChangeOfACallerThatLeft(t *testing.T) {
 	})
 }
 
-// Whoever wins the race, cancel or run, the answer is the truth.
+// Cancel or run may win the race. The answer is right in both cases.
 func TestACancelThatRacesWithTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -363,7 +363,7 @@ func TestRedriveDeadTellsHowFarItCame(t *testing.T) {
 			switch m.JobID {
 			case ids[4]:
 				return false, down
-			case ids[5]: // somebody else is faster
+			case ids[5]: // another caller is faster
 				ok, err := r.store.Move(t.Context(), *m)
 				require.True(t, ok)
 				return false, err
@@ -376,8 +376,8 @@ func TestRedriveDeadTellsHowFarItCame(t *testing.T) {
 	})
 }
 
-// When the store cannot decide, nothing stays held and nothing runs from memory:
-// the task may or may not be what it was; the scanner finds what there is.
+// When the store cannot decide, nothing stays held and nothing runs from memory. The task may or may not have
+// changed; the scanner finds what the store has.
 func TestAChangeThatFailsLeavesNothingHeld(t *testing.T) {
 	change := map[string]func(r *rig, id uint64) error{
 		"cancel": func(r *rig, id uint64) error { return r.Cancel(r.t.Context(), id) },
@@ -412,7 +412,7 @@ func TestAChangeThatFailsLeavesNothingHeld(t *testing.T) {
 					require.ErrorIs(t, do(r, row.JobID), task.ErrUnavailable)
 					r.fault.move, r.fault.moved, r.fault.get = nil, nil, nil
 
-					// It can be asked again, and is decided then.
+					// A second call is decided.
 					err := do(r, row.JobID)
 					if how == "after" && what != "reschedule" {
 						var c *task.ConflictError
@@ -438,8 +438,8 @@ func TestATaskThatKeepsChangingIsNotDecided(t *testing.T) {
 	})
 }
 
-// A caller that leaves does not leave a change half done: what is made is also
-// queued, and nothing stays held.
+// A caller that leaves does not leave a change half done: a change that is made is also queued, and nothing
+// stays held.
 func TestACallerThatLeavesDoesNotStopAChange(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)

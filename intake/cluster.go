@@ -7,36 +7,35 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Cluster tells who decides about the tasks of a partition: the node that owns
-// it, because only that node's queue knows what runs.
+// Cluster knows the owner of each partition. The owner decides about the partition's tasks, because only its
+// queue knows which of them run.
 type Cluster interface {
-	// Term is 0 while another node decides. While this one does it is a number that is
-	// another one each time the partition comes back to this node.
+	// Term is 0 while another node owns the partition. Otherwise it is a number that changes each time the
+	// partition comes back to this node.
 	Term(partition int) uint64
-	// Owner gives the desk of the node that does. The error, a
-	// task.ErrUnavailable, means that nobody owns the partition or that it is not
-	// known who does.
+	// Owner returns the Service of the owner. The error is a task.ErrUnavailable: the partition has no owner
+	// now, or this node does not know it.
 	Owner(partition int) (Peer, error)
 }
 
-// Peer is another node's desk. Its answers are those of Desk.
+// Peer is the Service of another node. It returns the same errors.
 type Peer interface {
 	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error)
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
-	// Running asks the owner whether a task runs. After an error it is not known.
+	// Running asks the owner whether a task runs. After an error the answer is unknown.
 	Running(ctx context.Context, jobID uint64) (Running, bool, error)
 }
 
-// alone is the cluster of a node that decides everything.
-type alone struct{}
+// singleNode is the cluster of a node that owns everything.
+type singleNode struct{}
 
-func (alone) Term(int) uint64 { return 1 }
-func (alone) Owner(partition int) (Peer, error) {
+func (singleNode) Term(int) uint64 { return 1 }
+func (singleNode) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }
 
-// Unavailable makes a task.ErrUnavailable that says why.
+// Unavailable makes a task.ErrUnavailable with a reason.
 func Unavailable(why string, args ...any) error { return unavailable(fmt.Sprintf(why, args...)) }
 
 type unavailable string
@@ -46,41 +45,41 @@ func (unavailable) Is(target error) bool { return target == task.ErrUnavailable 
 
 type forwardedKey struct{}
 
-// Forwarded marks a request that another node has handed on. It is decided here
-// or not at all, so that it never goes round in a circle.
+// Forwarded marks a request that another node has forwarded. This node decides it or refuses it, so a request
+// never goes round in a circle.
 func Forwarded(ctx context.Context) context.Context {
 	return context.WithValue(ctx, forwardedKey{}, true)
 }
 
 func isForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// owner gives the desk that decides about a partition that is not ours.
-func (d *Desk) owner(ctx context.Context, partition int) (Peer, error) {
+// owner returns the node that decides about a partition which this node does not own.
+func (s *Service) owner(ctx context.Context, partition int) (Peer, error) {
 	if isForwarded(ctx) {
 		return nil, Unavailable("partition %d is not this node's, and the request was forwarded already", partition)
 	}
-	return d.cfg.Cluster.Owner(partition)
+	return s.cfg.Cluster.Owner(partition)
 }
 
-// owns tells whether this node decides about a partition's tasks.
-func (d *Desk) owns(partition int) bool { return d.cfg.Cluster.Term(partition) != 0 }
+// owns reports whether this node decides about a partition's tasks.
+func (s *Service) owns(partition int) bool { return s.cfg.Cluster.Term(partition) != 0 }
 
-// stillOurs is asked when a move was made that was begun in a term. If the partition
-// was lost since (this process was paused, say), even if it has come back, another
-// owner may have started the task: the answer can then be neither yes nor no.
-func (d *Desk) stillOurs(partition int, term uint64, jobID uint64) error {
-	if d.cfg.Cluster.Term(partition) == term {
+// checkTerm is called after a move that began in the given term. If this node has lost the partition since (it
+// was paused, say), another owner may have started the task, even if the partition has come back. The outcome
+// is then unknown.
+func (s *Service) checkTerm(partition int, term uint64, jobID uint64) error {
+	if s.cfg.Cluster.Term(partition) == term {
 		return nil
 	}
 	return Unavailable("partition %d was lost while task %d was being changed: it may or may not be changed", partition, jobID)
 }
 
-// dropLost takes what was just put into the queue for a partition out again,
-// should it be lost: its new owner must not have to wait for it.
-func (d *Desk) dropLost(partition int) (lost bool) {
-	if d.owns(partition) {
+// dropLost removes a partition's tasks from the queue again if this node has lost the partition meanwhile: the
+// new owner must not wait for them. It reports whether the partition is lost.
+func (s *Service) dropLost(partition int) (lost bool) {
+	if s.owns(partition) {
 		return false
 	}
-	d.cfg.Queue.DropPartitions(func(p int) bool { return !d.owns(p) })
+	s.cfg.Queue.DropPartitions(func(p int) bool { return !s.owns(p) })
 	return true
 }

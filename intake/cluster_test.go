@@ -18,10 +18,10 @@ import (
 
 // fleet is a cluster whose partition 3 is another node's, as long as owns is nil.
 type fleet struct {
-	owns   func(partition int) bool
-	term   uint64
-	peer   *peer
-	nobody error // nobody owns what is not ours
+	owns     func(partition int) bool
+	term     uint64
+	peer     *peer
+	ownerErr error // of Owner
 }
 
 func (f *fleet) Term(partition int) uint64 {
@@ -35,9 +35,9 @@ func (f *fleet) Term(partition int) uint64 {
 	return f.term + 1
 }
 
-func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.nobody }
+func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
 
-// answers makes Term answer one after the other; the last answer stays.
+// answers sets the results of Term, one after the other; the last one stays.
 func (f *fleet) answers(list ...bool) {
 	var mu sync.Mutex
 	f.owns = func(int) bool {
@@ -49,7 +49,7 @@ func (f *fleet) answers(list ...bool) {
 	}
 }
 
-// peer is a desk that takes down what it is asked, and answers err.
+// peer is a Service that records its requests and returns err.
 type peer struct {
 	r   *rig
 	err error
@@ -58,7 +58,7 @@ type peer struct {
 	asked   []string
 	change  intake.Change
 	ifMatch []string
-	hangs   bool // when asked what runs
+	hangs   bool // in Running
 	offered []uint64
 }
 
@@ -115,16 +115,16 @@ func (p *peer) took() []uint64 {
 	return slices.Sorted(slices.Values(p.offered))
 }
 
-// clustered is a rig whose desk is one of a cluster's.
+// clustered is a rig whose Service belongs to a cluster.
 func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
 		c := &fleet{peer: &peer{r: r}}
 		types := r.Types()
-		r.Desk = intake.New(intake.Config{
+		r.Service = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return c.Term(p) != 0 }, away: func(tasks ...task.Task) {
-				if c.nobody == nil {
+				if c.ownerErr == nil {
 					c.peer.notify(tasks...)
 				}
 			}},
@@ -134,7 +134,7 @@ func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	})
 }
 
-// changes are the three questions that the owner of a task decides.
+// changes are the three requests that the owner of a task decides.
 var changes = map[string]func(ctx context.Context, r *rig, id uint64) error{
 	"cancel": func(ctx context.Context, r *rig, id uint64) error { return r.Cancel(ctx, id) },
 	"reschedule": func(ctx context.Context, r *rig, id uint64) error {
@@ -173,8 +173,7 @@ func TestTheOwnerDecides(t *testing.T) {
 	})
 }
 
-// What is wrong whoever decides is refused at once, and what is ours is not asked
-// of others.
+// Each node refuses a wrong request at once, and asks no other node about its own tasks.
 func TestTheOwnerIsNotAskedInVain(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		row := r.order(foreign, time.Hour)
@@ -195,7 +194,7 @@ func TestTheOwnerIsNotAskedInVain(t *testing.T) {
 func TestWithoutAnOwnerNothingIsDecided(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		row := r.order(foreign, time.Hour)
-		c.nobody = intake.Unavailable("nobody owns partition %d", 3)
+		c.ownerErr = intake.Unavailable("nobody owns partition %d", 3)
 		for name, ask := range changes {
 			err := ask(t.Context(), r, row.JobID)
 			require.ErrorIs(t, err, task.ErrUnavailable, name)
@@ -220,8 +219,7 @@ func TestAForwardedQuestionIsNotHandedOn(t *testing.T) {
 	})
 }
 
-// A partition that is lost before the task is held: nothing was changed, and the
-// answer does not say so.
+// The partition is lost before the task is held: nothing was changed, and the error says so.
 func TestAPartitionThatIsLostBeforeTheTaskIsHeld(t *testing.T) {
 	for name, ask := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -242,9 +240,9 @@ func TestAPartitionThatIsLostBeforeTheTaskIsHeld(t *testing.T) {
 	}
 }
 
-// This process was paused between its question and the move: another node owned
-// the partition meanwhile and may have run the task. Whatever the store says then,
-// the answer is not that it is done. Before, it was if the partition had come back.
+// This process was paused between its question and the move: another node owned the partition meanwhile and may
+// have run the task. So the answer is not success, whatever the store says. Before, it was if the partition had
+// come back.
 func TestAPartitionThatIsLostBeforeTheMove(t *testing.T) {
 	for name, ask := range changes {
 		for _, isBack := range []bool{false, true} {
@@ -282,7 +280,7 @@ func lostBeforeTheMove(t *testing.T, name string, ask func(context.Context, *rig
 		require.ErrorContains(t, err, "may or may not")
 		require.NoError(t, r.queue.WaitPartition(t.Context(), 0), "nothing is held or queued")
 
-		// Asked again when all is calm, the answer is what the store says.
+		// A later call answers what the store has.
 		r.fault.move = nil
 		c.answers(true)
 		if name == "cancel" {
@@ -291,8 +289,8 @@ func lostBeforeTheMove(t *testing.T, name string, ask func(context.Context, *rig
 	})
 }
 
-// A task that was only asked about, and one that was moved, must not stay in the
-// queue of a node that lost them at the last moment.
+// A task that was not changed, and one that was moved, must not stay in the queue of a node that has just lost
+// them.
 func TestAPartitionThatIsLostAtTheEnd(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		row := r.order(1, 5*time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// conditional are the changes that may name the state that their caller has seen.
+// conditional are the changes that may have a condition.
 var conditional = map[string]func(r *rig, id uint64, ifMatch []string) error{
 	"cancel": func(r *rig, id uint64, ifMatch []string) error { return r.CancelIf(r.t.Context(), id, ifMatch) },
 	"reschedule": func(r *rig, id uint64, ifMatch []string) error {
@@ -28,8 +28,8 @@ var conditional = map[string]func(r *rig, id uint64, ifMatch []string) error{
 	},
 }
 
-// A hand that changes the row after it was compared, before it is changed, wins: the change is not made.
-// A compare-and-set of the status alone wrote over what the hand had done.
+// An edit by plain SQL between the comparison and the change wins: the change is not made. A compare-and-set of
+// the status alone would overwrite the edit.
 func TestAHandBetweenLookAndChangeWins(t *testing.T) {
 	for name, change := range conditional {
 		for _, by := range []string{"attribute = 'by hand'", "action_time = '2056-01-02 03:04:05.678'", "timeout_ms = 77", "due_time = '2030-01-02 03:04:05.678'"} {
@@ -85,7 +85,7 @@ func TestARefusedChangeLeavesTheTaskInTheQueue(t *testing.T) {
 		r.after(6 * time.Second)
 		require.Len(t, r.runs(row.JobID), 1)
 
-		// It runs now: who has seen another state is told so, the others that it runs.
+		// It runs now. A caller with an old tag gets ChangedError, the others get that it runs.
 		var changed *task.ChangedError
 		var conflict *task.ConflictError
 		require.ErrorAs(t, conditional["cancel"](r, row.JobID, []string{"old"}), &changed)
@@ -101,7 +101,7 @@ func TestARefusedChangeLeavesTheTaskInTheQueue(t *testing.T) {
 	})
 }
 
-// What another node owns is asked there, with all that was asked for; a hung owner does not hold up a look-up.
+// Requests for another node's tasks go there with their conditions. A hung owner does not delay a look-up.
 func TestAConditionGoesToTheOwner(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, f *fleet) {
 		s, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: foreign, When: intake.In(time.Hour)})
@@ -124,7 +124,7 @@ func TestAConditionGoesToTheOwner(t *testing.T) {
 	})
 }
 
-// A reschedule and a redrive are new promises; a change of the attribute is none.
+// A reschedule and a redrive are new promises; a change of the attribute is not.
 func TestANewTimeIsANewPromise(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		row := r.order(1, time.Hour)

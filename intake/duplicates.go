@@ -11,13 +11,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// OnDuplicate says what a submit does to the task that has its dedup_key already.
+// OnDuplicate is what a submit does to the task that already has its dedup_key.
 type OnDuplicate string
 
-// The ways.
+// The values of OnDuplicate.
 const (
-	Keep OnDuplicate = "keep" // nothing
-	Move OnDuplicate = "move" // gives it this time, attribute and, where one is given, timeout; it must be pending
+	Keep OnDuplicate = "keep" // changes nothing
+	Move OnDuplicate = "move" // gives the task this time, attribute and timeout, if there is one; the task must be pending
 )
 
 func (r *Submit) checkDuplicate() error {
@@ -30,10 +30,10 @@ func (r *Submit) checkDuplicate() error {
 	return checkText("dedup_key", r.DedupKey, task.MaxDedupKey)
 }
 
-// moveDuplicates moves the first tasks of those requests that ask for it. Several
-// requests for one task are obeyed in order, whichever of them was stored.
-func (d *Desk) moveDuplicates(ctx context.Context, requests []Submit, results []Submitted) {
-	var order [][]int // places in requests, by task
+// moveDuplicates moves the first tasks of the requests with on_duplicate: move. Several requests for one task
+// apply in their order, whichever of them was stored.
+func (s *Service) moveDuplicates(ctx context.Context, requests []Submit, results []Submitted) {
+	var order [][]int // indexes of requests, by task
 	index := make(map[uint64]int)
 	for i := range results {
 		if requests[i].OnDuplicate != Move || results[i].Err != nil {
@@ -49,7 +49,7 @@ func (d *Desk) moveDuplicates(ctx context.Context, requests []Submit, results []
 		order[at] = append(order[at], i)
 	}
 	var g errgroup.Group
-	g.SetLimit(moves)
+	g.SetLimit(concurrentMoves)
 	for _, places := range order {
 		if len(places) == 1 && !results[places[0]].Duplicate {
 			continue
@@ -57,7 +57,7 @@ func (d *Desk) moveDuplicates(ctx context.Context, requests []Submit, results []
 		g.Go(func() error {
 			for n, i := range places {
 				if n > 0 || results[i].Duplicate {
-					d.moveFirst(ctx, &requests[i], &results[i])
+					s.moveFirst(ctx, &requests[i], &results[i])
 				}
 			}
 			return nil
@@ -66,15 +66,15 @@ func (d *Desk) moveDuplicates(ctx context.Context, requests []Submit, results []
 	_ = g.Wait()
 }
 
-// moves is how many first tasks a batch moves at the same time: they share commits.
-const moves = 256
+// concurrentMoves is the number of first tasks that a batch moves at a time. Concurrent moves share commits.
+const concurrentMoves = 256
 
-func (d *Desk) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
+func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 	c := Change{When: &r.When, Attribute: &r.Attribute}
 	if r.Timeout != 0 {
 		c.Timeout = &r.Timeout
 	}
-	moved, err := d.Reschedule(ctx, result.Task.JobID, c)
+	moved, err := s.Reschedule(ctx, result.Task.JobID, c)
 	if errors.Is(err, task.ErrNotFound) { // purged a moment ago
 		err = Unavailable("task %d has just been deleted; submit again", result.Task.JobID)
 	}
@@ -85,44 +85,43 @@ func (d *Desk) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 	result.Task = moved
 }
 
-// replay is a request whose time has passed, and which may have been answered when
-// it had not.
+// replay is a request whose time has passed. It may repeat a request that was accepted when the time had not
+// passed.
 type replay struct {
 	*Submit
 	bizType uint64
 	result  *Submitted
 }
 
-// replayed tells whether a refused request may be a replay.
-func (r *Submit) replayed(b task.BizType, now time.Time) bool {
+// isReplay reports whether a refused request may be a replay.
+func (r *Submit) isReplay(b task.BizType, now time.Time) bool {
 	late := r.When.kind == whenAt && r.When.at.Before(now.Add(-MaxPast))
 	return late && b.ID != 0 && r.DedupKey != "" && r.OnDuplicate != Move && r.checkDuplicate() == nil
 }
 
-// Bounds of looking up first tasks: how many at the same time, and how long all
-// those of a batch may take.
+// Bounds of the look-ups of first tasks: how many run at a time, and how long those of one batch may take.
 const (
-	lookUps        = 8
-	lookUpPatience = 10 * time.Second
+	concurrentLookUps = 8
+	lookUpTimeout     = 10 * time.Second
 )
 
-// answerReplays answers requests whose dedup_key is known with the first task, as if
-// they had come in time. The others stay refused.
-func (d *Desk) answerReplays(ctx context.Context, replays []replay) {
+// answerReplays answers a request whose dedup_key exists with the first task, as if the request had come in
+// time. The others stay refused.
+func (s *Service) answerReplays(ctx context.Context, replays []replay) {
 	if len(replays) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpPatience)
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	var g errgroup.Group
-	g.SetLimit(lookUps)
+	g.SetLimit(concurrentLookUps)
 	for _, r := range replays {
 		g.Go(func() error {
 			bizID, bizKey, err := task.BizIDOf(r.BizID, r.BizKey)
 			if err != nil {
 				return nil // stays refused
 			}
-			switch first, err := d.cfg.Store.First(ctx, bizID, bizKey, r.bizType, r.DedupKey); {
+			switch first, err := s.cfg.Store.First(ctx, bizID, bizKey, r.bizType, r.DedupKey); {
 			case err == nil:
 				*r.result = Submitted{Task: first, Duplicate: true}
 			case !errors.Is(err, task.ErrNotFound):

@@ -29,9 +29,9 @@ var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 4, Partitions: 4}
 
 const foreign = uint64(5) // a biz_id in partition 3
 
-// rig is a Desk on a real SQLite store, on the clock of a bubble.
+// rig is a Service on a real SQLite store, with the clock of a bubble.
 type rig struct {
-	*intake.Desk
+	*intake.Service
 	t     *testing.T
 	dir   string // of the store
 	store *store.Store
@@ -41,7 +41,7 @@ type rig struct {
 	start time.Time
 
 	mu        sync.Mutex
-	armed     []uint64       // what the redis engine was told of
+	armed     []uint64       // tasks that were passed to the redis engine
 	submitted map[string]int // by biz_type
 	ran       map[uint64][]time.Time
 }
@@ -74,7 +74,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		r.lane = r.queue.AddType(1)
 		r.queue.AddType(2)
 		r.queue.AddType(3)
-		r.Desk = intake.New(intake.Config{
+		r.Service = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},
 			Now:      now,
@@ -122,7 +122,7 @@ func (r *rig) order(bizID uint64, in time.Duration) task.Task {
 	return got.Task
 }
 
-// become makes a stored task what it shall be, behind everybody's back.
+// become changes the status of a stored task directly.
 func (r *rig) become(t task.Task, to task.Status) {
 	r.t.Helper()
 	attempts, reason := 17, "the shop is down"
@@ -138,10 +138,10 @@ func (r *rig) row(id uint64) task.Task {
 	return t
 }
 
-// queued tells whether a task is in the queue, and due when.
+// queued is the number of tasks in the queue.
 func (r *rig) queued() int { return r.queue.Stats(1).Depth }
 
-// work runs what is due until the test ends: each run takes as long as given.
+// work runs due tasks until the test ends; each run takes the given time.
 func (r *rig) work(took time.Duration) {
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -253,12 +253,13 @@ func (f *faults) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return rows, err
 }
 
-// dispatcher is the engines of a desk: the scan engine looks 10 s ahead, and what is told to the redis engine is noted.
+// dispatcher stands for the engines: the scan engine looks 10 s ahead, and tasks for the redis engine are
+// recorded.
 type dispatcher struct {
 	*rig
 	types *task.Types
 	owns  func(partition int) bool
-	away  func(tasks ...task.Task) // told of tasks of other nodes
+	away  func(tasks ...task.Task) // gets the tasks of other nodes
 }
 
 func (d *dispatcher) Where(t *task.Task) dispatch.Place {

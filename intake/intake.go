@@ -1,16 +1,14 @@
-// Package intake is the front desk: it takes tasks in, answers questions about
-// them and changes them on request.
+// Package intake accepts tasks, changes them and answers questions about them.
 //
-// Requests come in, checked; they go out as rows and moves to the store, and
-// what is due soon goes straight into the queue. Every refusal is a typed
-// answer: task.FieldError (bad input), task.ConflictError, task.ChangedError,
+// Requests come in and are checked. Rows and moves go out to the store, and tasks that are due soon go straight
+// into the queue. Each refusal has a type: task.FieldError (bad input), task.ConflictError, task.ChangedError,
 // task.ErrNotFound, task.ErrUnavailable.
 //
-// It refuses to know HTTP and the engines. What makes its answers honest is the
-// queue's Hold: while a cancel or a reschedule is being decided the task cannot
-// be started, and one that has started answers "running". That queue is the
-// owner's, so in a cluster these questions go to the node that owns the task's
-// partition; everything else any node decides itself.
+// A cancel or a reschedule holds the task in the queue (queue.Hold) while the store decides. A held task cannot
+// start, and for a task that has started the answer is "running". Only the queue of the partition's owner knows
+// this, so in a cluster these requests go to the owner. Each node answers all other requests itself.
+//
+// The package knows neither HTTP nor the engines.
 package intake
 
 import (
@@ -25,7 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Store is what the desk needs of the task store; see store.Store.
+// Store is the part of the task store that a Service uses; see store.Store.
 type Store interface {
 	NewID(bizID uint64) uint64
 	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
@@ -38,12 +36,12 @@ type Store interface {
 	CountDead(ctx context.Context, bizType *uint64) (int, error)
 }
 
-// Observer is told what was taken in, for the metrics.
+// Observer counts submitted tasks for the metrics.
 type Observer interface {
 	Submitted(b task.BizType, tasks int)
 }
 
-// Config is what a Desk works with.
+// Config is the configuration of a Service.
 type Config struct {
 	Node     string // this node's name, as answers show it
 	Store    Store
@@ -51,74 +49,72 @@ type Config struct {
 	Layout   sharding.Layout
 	Catalog  *task.Catalog
 	Observer Observer
-	// Cluster tells who decides about a partition's tasks; nil: this node, about all.
+	// Cluster knows the owners of partitions. Defaults to a single node that owns all.
 	Cluster Cluster
-	// Dispatch decides where the tasks wait. Defaults to dispatch.StoreOnly.
+	// Dispatch decides where tasks wait. Defaults to dispatch.StoreOnly.
 	Dispatch Dispatcher
 	Now      func() time.Time
 }
 
-// Dispatcher is what the desk needs of the engines; see dispatch.Dispatcher.
+// Dispatcher passes tasks on to the engines; see dispatch.Dispatcher.
 type Dispatcher interface {
 	Where(t *task.Task) dispatch.Place
 	Place(tasks ...task.Task)
 	Forget(jobID uint64)
 }
 
-// Desk serves requests. It is safe for concurrent use.
-type Desk struct{ cfg Config }
+// Service serves requests. It is safe for concurrent use.
+type Service struct{ cfg Config }
 
-// New makes a Desk.
-func New(cfg Config) *Desk {
+// New makes a Service.
+func New(cfg Config) *Service {
 	if cfg.Dispatch == nil {
 		cfg.Dispatch = dispatch.StoreOnly{}
 	}
 	if cfg.Cluster == nil {
-		cfg.Cluster = alone{}
+		cfg.Cluster = singleNode{}
 	}
-	return &Desk{cfg: cfg}
+	return &Service{cfg: cfg}
 }
 
-// Types gives the business types in force.
-func (d *Desk) Types() *task.Types { return d.cfg.Catalog.Load() }
+// Types returns the business types in force.
+func (s *Service) Types() *task.Types { return s.cfg.Catalog.Load() }
 
-// partition tells where a task is; task.ErrNotFound if nowhere.
-func (d *Desk) partition(jobID uint64) (int, error) {
-	shard, ok := d.cfg.Layout.ShardOf(jobID)
+// partition returns the partition of a task, or task.ErrNotFound for an impossible job_id.
+func (s *Service) partition(jobID uint64) (int, error) {
+	shard, ok := s.cfg.Layout.ShardOf(jobID)
 	if !ok {
 		return 0, task.ErrNotFound
 	}
-	return d.cfg.Layout.Partition(shard), nil
+	return s.cfg.Layout.Partition(shard), nil
 }
 
-// hold takes hold of a task of ours, so that nobody starts it meanwhile. The
-// partition may be lost before the task is held: then it is let go as it was.
-// That a task is not as its caller has seen it says more than that it runs.
-func (d *Desk) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
-	h, err := d.cfg.Queue.Hold(ctx, jobID, partition)
+// hold keeps a task of this node from starting until the hold ends. If the partition is lost before that, the
+// hold is undone. With tags a changed task gives ChangedError even if it runs: that tells the caller more.
+func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
+	h, err := s.cfg.Queue.Hold(ctx, jobID, partition)
 	var runs *task.ConflictError
 	if errors.As(err, &runs) && len(ifMatch) > 0 {
 		var changed *task.ChangedError
-		if _, unlike := d.matching(ctx, jobID, ifMatch); errors.As(unlike, &changed) {
+		if _, unlike := s.getMatching(ctx, jobID, ifMatch); errors.As(unlike, &changed) {
 			return nil, changed
 		}
 	}
-	if err != nil || d.cfg.Cluster.Term(partition) == term {
+	if err != nil || s.cfg.Cluster.Term(partition) == term {
 		return h, err
 	}
 	h.Restore()
-	d.dropLost(partition)
+	s.dropLost(partition)
 	return nil, Unavailable("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
-// letGo ends the hold of a pending task as it stands in the store now, and gives
-// it to its engine.
-func (d *Desk) letGo(h *queue.Hold, t task.Task) {
-	if d.cfg.Dispatch.Where(&t) != dispatch.Queue {
+// release ends the hold of a pending task and gives the task, as the store has it now, to its engine.
+func (s *Service) release(h *queue.Hold, t task.Task) {
+	if s.cfg.Dispatch.Where(&t) != dispatch.Queue {
 		h.Remove()
 		return
 	}
-	p, _ := d.partition(t.JobID)
+	p, _ := s.partition(t.JobID)
 	h.Requeue(queue.Item{Task: t, Partition: p})
-	d.dropLost(p)
+	s.dropLost(p)
 }

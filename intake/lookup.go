@@ -10,15 +10,15 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// How many tasks a look-up answers: if it does not say, and at most.
+// The number of tasks in a page: the default, and the maximum.
 const (
 	DefaultPage = 100
 	MaxPage     = 1000
 )
 
 // Get reads one task; task.ErrNotFound if there is none.
-func (d *Desk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
-	return d.cfg.Store.Get(ctx, jobID)
+func (s *Service) Get(ctx context.Context, jobID uint64) (task.Task, error) {
+	return s.cfg.Store.Get(ctx, jobID)
 }
 
 // Key is the caller's own name for a task.
@@ -29,12 +29,11 @@ type Key struct {
 	DedupKey string // of the submit
 }
 
-// ByKey reads the task that was submitted under a key; task.ErrNotFound if there
-// is none.
-func (d *Desk) ByKey(ctx context.Context, k Key) (task.Task, error) {
-	bizType, err := d.typeFilter(k.BizType)
+// ByKey reads the task that was submitted under a key, or returns task.ErrNotFound.
+func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
+	bizType, err := s.typeFilter(k.BizType)
 	if bizType == nil {
-		return task.Task{}, cmp.Or(err, d.unknownType(""))
+		return task.Task{}, cmp.Or(err, s.unknownType(""))
 	}
 	bizID, bizKey, err := task.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
@@ -46,34 +45,34 @@ func (d *Desk) ByKey(ctx context.Context, k Key) (task.Task, error) {
 	if err := checkText("dedup_key", k.DedupKey, task.MaxDedupKey); err != nil {
 		return task.Task{}, err
 	}
-	return d.cfg.Store.First(ctx, bizID, bizKey, *bizType, k.DedupKey)
+	return s.cfg.Store.First(ctx, bizID, bizKey, *bizType, k.DedupKey)
 }
 
-// Running says where a task runs, and since when.
+// Running is the node on which a task runs, and the time since when.
 type Running struct {
 	Node  string
 	Since time.Time
 }
 
-// askRunning is how long a look-up waits for a task's owner to say whether it runs.
-const askRunning = time.Second
+// runningTimeout is how long a look-up waits for the owner to answer whether a task runs.
+const runningTimeout = time.Second
 
-// Running tells whether a task runs now, as its owner knows. If the owner is not
-// known or does not answer, the task is taken for one that does not run.
-func (d *Desk) Running(ctx context.Context, t task.Task) (Running, bool) {
-	p, err := d.partition(t.JobID)
+// Running asks the task's owner whether the task runs now. If the owner is unknown or does not answer, the
+// result is false.
+func (s *Service) Running(ctx context.Context, t task.Task) (Running, bool) {
+	p, err := s.partition(t.JobID)
 	if err != nil || t.Status != task.Pending {
 		return Running{}, false
 	}
-	if d.cfg.Cluster.Term(p) != 0 {
-		since, runs := d.cfg.Queue.RunningSince(t.JobID)
-		return Running{Node: d.cfg.Node, Since: since}, runs
+	if s.cfg.Cluster.Term(p) != 0 {
+		since, runs := s.cfg.Queue.RunningSince(t.JobID)
+		return Running{Node: s.cfg.Node, Since: since}, runs
 	}
-	peer, err := d.owner(ctx, p)
+	peer, err := s.owner(ctx, p)
 	if err != nil {
 		return Running{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, askRunning)
+	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
 	defer cancel()
 	r, runs, err := peer.Running(ctx, t.JobID)
 	return r, runs && err == nil
@@ -89,15 +88,15 @@ type List struct {
 	Limit   int          // at most MaxPage; 0: DefaultPage
 }
 
-// Page is a part of a look-up's answer.
+// Page is a part of a look-up's result.
 type Page struct {
 	Tasks []task.Task
-	Next  uint64 // where the next page goes on; 0: there is none
+	Next  uint64 // the cursor of the next page; 0: this is the last one
 }
 
 // List reads the tasks of a biz_id in the order of their submission.
-func (d *Desk) List(ctx context.Context, q List) (Page, error) {
-	bizType, err := d.typeFilter(q.BizType)
+func (s *Service) List(ctx context.Context, q List) (Page, error) {
+	bizType, err := s.typeFilter(q.BizType)
 	if err != nil {
 		return Page{}, err
 	}
@@ -109,20 +108,20 @@ func (d *Desk) List(ctx context.Context, q List) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	list, err := d.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: limit + 1})
+	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: limit + 1})
 	return page(list, limit), err
 }
 
 // ListDead reads the dead tasks of a business type (empty: of all); limit as in List.
-func (d *Desk) ListDead(ctx context.Context, bizType string, after uint64, limit int) (Page, error) {
-	id, err := d.typeFilter(bizType)
+func (s *Service) ListDead(ctx context.Context, bizType string, after uint64, limit int) (Page, error) {
+	id, err := s.typeFilter(bizType)
 	if err != nil {
 		return Page{}, err
 	}
 	if limit, err = pageLimit(limit); err != nil {
 		return Page{}, err
 	}
-	list, err := d.cfg.Store.ListDead(ctx, id, after, limit+1)
+	list, err := s.cfg.Store.ListDead(ctx, id, after, limit+1)
 	return page(list, limit), err
 }
 
@@ -133,7 +132,7 @@ func pageLimit(limit int) (int, error) {
 	return cmp.Or(limit, DefaultPage), nil
 }
 
-// page cuts the one task off that was read to see whether there are more.
+// page cuts off the extra task, which was read only to know whether there is a next page.
 func page(list []task.Task, limit int) Page {
 	if len(list) <= limit {
 		return Page{Tasks: list}
@@ -142,13 +141,13 @@ func page(list []task.Task, limit int) Page {
 }
 
 // typeFilter turns a name into an id; an empty name into nil.
-func (d *Desk) typeFilter(name string) (*uint64, error) {
+func (s *Service) typeFilter(name string) (*uint64, error) {
 	if name == "" {
 		return nil, nil
 	}
-	b, ok := d.Types().ByName(name)
+	b, ok := s.Types().ByName(name)
 	if !ok {
-		return nil, d.unknownType(name)
+		return nil, s.unknownType(name)
 	}
 	return &b.ID, nil
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// What a submit may ask for.
+// Limits of a submit.
 const (
-	MaxPast  = 5 * time.Second           // action_time at most this long ago
-	MaxAhead = 10 * 365 * 24 * time.Hour // and at most this far ahead
+	MaxPast  = 5 * time.Second           // action_time may be this long ago
+	MaxAhead = 10 * 365 * 24 * time.Hour // and this far ahead
 	MaxBatch = 10_000                    // tasks a batch
 )
 
-// When is the moment a task shall fire: At or In. The zero When is none.
+// When is the time at which a task fires: At or In. The zero When is unset.
 type When struct {
 	at    time.Time
 	delay time.Duration
@@ -35,19 +35,19 @@ const (
 	whenIn
 )
 
-// At is a moment, rounded up to the millisecond.
+// At is a time, rounded up to the millisecond.
 func At(t time.Time) When { return When{at: t, kind: whenAt} }
 
-// In is a delay from now; 0 is at once.
+// In is a delay from now; 0 is immediately.
 func In(d time.Duration) When { return When{delay: d, kind: whenIn} }
 
-// Moment gives the time of At.
+// Moment returns the time of At.
 func (w When) Moment() (at time.Time, ok bool) { return w.at, w.kind == whenAt }
 
-// Delay gives the delay of In.
+// Delay returns the delay of In.
 func (w When) Delay() (d time.Duration, ok bool) { return w.delay, w.kind == whenIn }
 
-// resolve gives the moment in UTC, whole milliseconds, or says what is wrong.
+// resolve returns the time in UTC and whole milliseconds, or an error that says what is wrong.
 func (w When) resolve(now time.Time) (time.Time, error) {
 	switch w.kind {
 	case whenIn:
@@ -83,24 +83,24 @@ type Submit struct {
 	DedupKey  string        // at most task.MaxDedupKey bytes of UTF-8; empty: none
 	Timeout   time.Duration // of one run: task.MinTimeout to task.MaxTimeout, rounded up to a millisecond; 0: the business type's
 
-	// OnDuplicate says what becomes of the first task if DedupKey is known. Defaults to Keep.
+	// OnDuplicate is what happens to the first task if DedupKey exists already. Defaults to Keep.
 	OnDuplicate OnDuplicate
 }
 
-// Submitted answers a Submit.
+// Submitted is the result of a Submit.
 type Submitted struct {
 	Task      task.Task // as stored
-	Duplicate bool      // the dedup_key was known: Task is the first task, unchanged or moved (see OnDuplicate)
-	// Err is nil, task.FieldError, task.ErrUnavailable, that of a ctx that ended before writing began or, of a first
-	// task that was to be moved, task.ConflictError.
+	Duplicate bool      // the dedup_key existed: Task is the first task, unchanged or moved (see OnDuplicate)
+	// Err is nil, task.FieldError, task.ErrUnavailable, or the error of a ctx that ended before writing began.
+	// If a first task was to be moved, it may also be task.ConflictError.
 	Err error
 }
 
-// check turns a request into a task, or says which field is wrong.
-func (d *Desk) check(r *Submit, now time.Time) (task.Task, task.BizType, error) {
-	b, ok := d.Types().ByName(r.BizType)
+// check turns a request into a task, or names the field that is wrong.
+func (s *Service) check(r *Submit, now time.Time) (task.Task, task.BizType, error) {
+	b, ok := s.Types().ByName(r.BizType)
 	if !ok {
-		return task.Task{}, b, d.unknownType(r.BizType)
+		return task.Task{}, b, s.unknownType(r.BizType)
 	}
 	due, err := r.When.resolve(now)
 	if err != nil {
@@ -123,12 +123,12 @@ func (d *Desk) check(r *Submit, now time.Time) (task.Task, task.BizType, error) 
 		return task.Task{}, b, err
 	}
 	return task.Task{
-		JobID: d.cfg.Store.NewID(bizID), BizID: bizID, BizKey: bizKey, BizType: b.ID,
+		JobID: s.cfg.Store.NewID(bizID), BizID: bizID, BizKey: bizKey, BizType: b.ID,
 		ActionTime: due, Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: timeout,
 	}, b, nil
 }
 
-// checkTimeout rounds a time-out up to what is stored.
+// checkTimeout rounds a time-out up to the precision of the store.
 func checkTimeout(d time.Duration) (time.Duration, error) {
 	if d < task.MinTimeout || d > task.MaxTimeout {
 		return 0, &task.FieldError{Field: "timeout", Message: fmt.Sprintf("%s is out of range; give 1ms to 24h", d)}
@@ -136,12 +136,12 @@ func checkTimeout(d time.Duration) (time.Duration, error) {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
 }
 
-func (d *Desk) unknownType(name string) error {
+func (s *Service) unknownType(name string) error {
 	if name == "" {
 		return &task.FieldError{Field: "biz_type", Message: "is missing; give the name of a configured biz_type"}
 	}
-	const most = 200 // bytes of names: a batch may ask for this 10,000 times
-	types, known := d.Types().All(), make([]byte, 0, most)
+	const most = 200 // bytes of names: a batch may need this text 10,000 times
+	types, known := s.Types().All(), make([]byte, 0, most)
 	for i, b := range types {
 		if i > 0 {
 			known = append(known, ", "...)
@@ -165,26 +165,26 @@ func checkText(field, text string, most int) error {
 	return nil
 }
 
-// Submit stores one task durably. A nil error means that it is committed.
-func (d *Desk) Submit(ctx context.Context, r Submit) (Submitted, error) {
-	s := d.SubmitBatch(ctx, []Submit{r})[0]
-	return s, s.Err
+// Submit stores one task durably. After a nil error it is committed.
+func (s *Service) Submit(ctx context.Context, r Submit) (Submitted, error) {
+	result := s.SubmitBatch(ctx, []Submit{r})[0]
+	return result, result.Err
 }
 
-// SubmitBatch stores many tasks and answers for each, in order. One that is
-// refused does not spoil the rest.
-func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
+// SubmitBatch stores many tasks and returns a result for each, in order. A refused one does not affect the
+// others.
+func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 	results := make([]Submitted, len(requests))
 	tasks := make([]task.Task, 0, len(requests))
-	places := make([]int, 0, len(requests)) // of tasks, in results
+	places := make([]int, 0, len(requests)) // indexes of tasks in results
 	types := make([]task.BizType, 0, len(requests))
 	var replays []replay
-	now := d.cfg.Now()
+	now := s.cfg.Now()
 	for i := range requests {
-		t, b, err := d.check(&requests[i], now)
+		t, b, err := s.check(&requests[i], now)
 		if err != nil {
 			results[i].Err = err
-			if requests[i].replayed(b, now) {
+			if requests[i].isReplay(b, now) {
 				replays = append(replays, replay{&requests[i], b.ID, &results[i]})
 			}
 			continue
@@ -192,54 +192,53 @@ func (d *Desk) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
 		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
 	}
 
-	// A task that is due soon is held before its row can be seen by a scan, so
-	// that it is queued once: by us.
-	holds := d.holdQueued(ctx, tasks)
-	// Should the caller leave, a task that is stored is still queued: Insert waits for it.
+	// Hold tasks that are due soon before a scan can see their rows, so that only this call queues them.
+	holds := s.holdQueued(ctx, tasks)
+	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
 	stored := tasks[:0]
 	var late []uint64
-	for i, in := range d.cfg.Store.Insert(ctx, tasks) {
+	for i, in := range s.cfg.Store.Insert(ctx, tasks) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
 		id := tasks[i].JobID
-		queued := d.letGoSubmitted(holds[id], id, in)
+		queued := s.releaseSubmitted(holds[id], id, in)
 		if in.Err == nil && !in.Duplicate {
-			d.cfg.Observer.Submitted(types[i], 1)
+			s.cfg.Observer.Submitted(types[i], 1)
 			stored = append(stored, in.Task)
-			if !queued && d.cfg.Dispatch.Where(&in.Task) == dispatch.Queue {
+			if !queued && s.cfg.Dispatch.Where(&in.Task) == dispatch.Queue {
 				late = append(late, in.Task.JobID)
 			}
 		}
 	}
-	d.wakeLate(ctx, late)
-	d.cfg.Dispatch.Place(stored...)
-	d.moveDuplicates(ctx, requests, results)
-	d.answerReplays(ctx, replays)
+	s.wakeLate(ctx, late)
+	s.cfg.Dispatch.Place(stored...)
+	s.moveDuplicates(ctx, requests, results)
+	s.answerReplays(ctx, replays)
 	return results
 }
 
-// wakeLate queues tasks that were not due soon when they were handed to the store, and
-// are now: the tick that would have found them was while they were being inserted.
-func (d *Desk) wakeLate(ctx context.Context, jobIDs []uint64) {
+// wakeLate queues tasks that were not due soon before the insert and are now. The tick that would have found
+// them came while they were being inserted.
+func (s *Service) wakeLate(ctx context.Context, jobIDs []uint64) {
 	if len(jobIDs) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpTimeout)
 	defer cancel()
 	for part := range slices.Chunk(jobIDs, MaxWake) {
-		d.Wake(ctx, part)
+		s.Wake(ctx, part)
 	}
 }
 
-// holdQueued takes hold of the tasks that belong into this node's queue.
-func (d *Desk) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
+// holdQueued holds the tasks that belong into this node's queue.
+func (s *Service) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
 	var holds map[uint64]*queue.Hold
 	for i := range tasks {
 		t := &tasks[i]
-		if d.cfg.Dispatch.Where(t) != dispatch.Queue {
+		if s.cfg.Dispatch.Where(t) != dispatch.Queue {
 			continue
 		}
-		p, _ := d.partition(t.JobID)
-		if h, err := d.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
+		p, _ := s.partition(t.JobID)
+		if h, err := s.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
 			if holds == nil {
 				holds = make(map[uint64]*queue.Hold)
 			}
@@ -249,15 +248,14 @@ func (d *Desk) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]*qu
 	return holds
 }
 
-// letGoSubmitted ends the hold of a task that was just inserted, and tells whether the
-// hold was of its row. If that is not ours, took another job_id, or may or may not be
-// there, the scanner finds what there is.
-func (d *Desk) letGoSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) bool {
+// releaseSubmitted ends the hold of a task that was just inserted, and reports whether the hold was of its row.
+// If the row is another's, took another job_id, or may not exist, the scanner finds what the store has.
+func (s *Service) releaseSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) bool {
 	switch {
 	case h == nil:
 		return false
 	case in.Err == nil && !in.Duplicate && in.Task.JobID == jobID:
-		d.letGo(h, in.Task)
+		s.release(h, in.Task)
 		return true
 	default:
 		h.Remove()

@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// A submit that is repeated after its time is answered as it was: with the first task.
+// A submit that is repeated after its time returns the first task, like before.
 func TestAReplayAfterItsTime(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -252,7 +252,7 @@ func TestOneBadTaskDoesNotSpoilABatch(t *testing.T) {
 	})
 }
 
-// What is due before the next scan is queued at once and runs at its moment.
+// A task that is due before the next scan is queued at once and runs on time.
 func TestWhatIsDueSoonIsQueuedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
@@ -348,8 +348,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// The insert takes so long that the tick which would have found the task is over before the row is there. Before, it waited for the next
-// one, late by up to as long as the insert took. (Here nobody scans: it never ran.)
+// The insert takes so long that the tick which would have found the task is over before the row exists. Before,
+// the task waited for the next tick. (This test has no scanner: the task never ran.)
 func TestASlowInsertDoesNotMakeATaskLate(t *testing.T) {
 	for _, takes := range []time.Duration{3 * time.Second, 14 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestASlowInsertDoesNotMakeATaskLate(t *testing.T) {
 	}
 }
 
-// It was found by others, and is over, while its submit still waits for the answer.
+// Others found the task, and it is over, while its submit still waits for the answer.
 func TestASlowInsertDoesNotRunATaskTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)

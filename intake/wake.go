@@ -8,14 +8,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// MaxWake is how many tasks one Wake is asked for at most.
+// MaxWake is the maximum number of tasks for one Wake.
 const MaxWake = 1000
 
-// Wake takes tasks that another node has just stored, so that they need not wait
-// for the next tick: the other side of dispatch.Nodes. What is due soon is queued, what
-// is the timer's is armed. It tells how many were queued; a task is ignored that is
-// not pending, or not in a partition of this node.
-func (d *Desk) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
+// Wake queues or arms tasks that another node has just stored, so they do not wait for the next tick: it is the
+// receiving side of dispatch.Nodes. It returns the number of queued tasks. It ignores tasks that are not
+// pending, or not in a partition of this node.
+func (s *Service) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
 	reads := make(map[int]*queue.Read)
 	defer func() {
 		for _, r := range reads {
@@ -24,37 +23,37 @@ func (d *Desk) Wake(ctx context.Context, jobIDs []uint64) (taken int) {
 	}()
 	ours := make([]uint64, 0, len(jobIDs))
 	for _, id := range jobIDs {
-		p, err := d.partition(id)
-		if err != nil || !d.owns(p) {
+		p, err := s.partition(id)
+		if err != nil || !s.owns(p) {
 			continue
 		}
 		if reads[p] == nil {
-			reads[p] = d.cfg.Queue.BeginRead(p)
+			reads[p] = s.cfg.Queue.BeginRead(p)
 		}
 		ours = append(ours, id)
 	}
 	if len(ours) == 0 {
 		return 0
 	}
-	rows, _ := d.cfg.Store.Load(ctx, ours) // the scanner finds what could not be read
+	rows, _ := s.cfg.Store.Load(ctx, ours) // the scanner finds the rows that could not be read
 	items := make(map[int][]queue.Item)
 	var rest []task.Task
 	for _, t := range rows {
-		p, _ := d.partition(t.JobID)
+		p, _ := s.partition(t.JobID)
 		switch {
 		case t.Status != task.Pending:
-		case d.cfg.Dispatch.Where(&t) == dispatch.Queue:
+		case s.cfg.Dispatch.Where(&t) == dispatch.Queue:
 			items[p] = append(items[p], queue.Item{Task: t, Partition: p})
 		default:
 			rest = append(rest, t)
 		}
 	}
 	for p, list := range items {
-		d.cfg.Queue.Offer(reads[p], list...)
-		if !d.dropLost(p) {
+		s.cfg.Queue.Offer(reads[p], list...)
+		if !s.dropLost(p) {
 			taken += len(list)
 		}
 	}
-	d.cfg.Dispatch.Place(rest...) // may wait for Redis, so after what is about to be due
+	s.cfg.Dispatch.Place(rest...) // last, since it may wait for Redis
 	return taken
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// insert stores a task as another node would: this one's queue does not know.
+// insert stores a task like another node: this node's queue does not know it.
 func (r *rig) insert(bizType, bizID uint64, in time.Duration) uint64 {
 	r.t.Helper()
 	got := r.store.Insert(r.t.Context(), []task.Task{{
@@ -93,7 +93,7 @@ func TestAWakeThatLosesThePartition(t *testing.T) {
 	})
 }
 
-// A database that fails does not keep what the others say out of the queue.
+// A database that fails does not keep the tasks of the others out of the queue.
 func TestAWakeTakesWhatCouldBeRead(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, _ *fleet) {
 		r.fault.loaded = func() error { return errors.New("database 0 is down") }
@@ -102,8 +102,7 @@ func TestAWakeTakesWhatCouldBeRead(t *testing.T) {
 	})
 }
 
-// What is stored for another node and due soon is offered to it once the row is
-// there; everything else is not.
+// A stored task of another node that is due soon is offered to that node; other tasks are not.
 func TestSubmitOffersWhatIsDueSoon(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		ask := func(bizType string, bizID uint64, in time.Duration, key string) intake.Submit {
@@ -126,14 +125,14 @@ func TestSubmitOffersWhatIsDueSoon(t *testing.T) {
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, want, c.peer.took(), "neither a duplicate nor a failure is news")
 
-		r.fault.insert, c.nobody = nil, task.ErrUnavailable
+		r.fault.insert, c.ownerErr = nil, task.ErrUnavailable
 		_, err = r.Submit(t.Context(), ask("order_close", foreign, time.Second, ""))
 		require.NoError(t, err, "any node takes tasks in, whoever owns them")
 		require.Equal(t, want, c.peer.took())
 	})
 }
 
-// A partition that is lost while its row is written: the new owner is told.
+// A partition is lost while a row is written: its new owner is notified.
 func TestSubmitOffersWhatItHasJustLost(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		r.fault.insert = func(*task.Task) error { c.answers(false); return nil }

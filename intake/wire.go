@@ -7,10 +7,10 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// The functions of this file translate between package wire and this one. The HTTP API and
-// the Go API of an embedded center share them.
+// The functions of this file convert between package wire and this one. The HTTP API and the Go API of an
+// embedded center share them.
 
-// SubmitOf is a submit of package wire.
+// SubmitOf converts a submit.
 func SubmitOf(r *wire.SubmitRequest) Submit {
 	return Submit{
 		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
@@ -18,7 +18,7 @@ func SubmitOf(r *wire.SubmitRequest) Submit {
 	}
 }
 
-// ChangeOf is a change of package wire.
+// ChangeOf converts a change.
 func ChangeOf(r *wire.ChangeRequest, ifMatch []string) Change {
 	c := Change{Attribute: r.Attribute, IfMatch: ifMatch}
 	if r.ActionTime != nil || r.Delay != nil {
@@ -40,12 +40,12 @@ func whenOf(at *time.Time, in *wire.Duration) When {
 	return When{}
 }
 
-// RedriveOf is a redrive of many tasks of package wire.
+// RedriveOf converts a redrive of many tasks.
 func RedriveOf(r *wire.RedriveRequest) RedriveDead {
 	return RedriveDead{BizType: r.BizType, Limit: r.Limit, DryRun: r.DryRun}
 }
 
-// StatusOf reads a status that narrows a look-up; nil if the word is empty.
+// StatusOf parses a status filter; nil if the word is empty.
 func StatusOf(word string) (*task.Status, error) {
 	if word == "" {
 		return nil, nil
@@ -57,7 +57,7 @@ func StatusOf(word string) (*task.Status, error) {
 	return &s, nil
 }
 
-// Wire is a page as package wire has it; list names its cursor.
+// Wire converts a page; list names its cursor.
 func (p Page) Wire(types *task.Types, list byte) wire.Page {
 	out := wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: wire.FormatCursor(list, p.Next)}
 	for i, t := range p.Tasks {
@@ -66,7 +66,7 @@ func (p Page) Wire(types *task.Types, list byte) wire.Page {
 	return out
 }
 
-// Wire is what package wire says of a task of a batch. known is false after an error of the center itself.
+// Wire converts the result of one task of a batch. known is false after an internal error.
 func (s *Submitted) Wire() (r wire.BatchResult, known bool) {
 	if s.Err == nil {
 		return wire.BatchResult{JobID: wire.ID(s.Task.JobID), Duplicate: s.Duplicate}, true
@@ -75,5 +75,5 @@ func (s *Submitted) Wire() (r wire.BatchResult, known bool) {
 	return r, known
 }
 
-// Wire is what package wire says of a run.
+// Wire converts a run.
 func (r Running) Wire() *wire.Running { return &wire.Running{Node: r.Node, Since: wire.Time(r.Since)} }

@@ -149,7 +149,7 @@ func (c *center) types() []redistimer.BizType {
 type node struct {
 	*redistimer.Timer
 	c     *center
-	desk  *intake.Desk
+	desk  *intake.Service
 	queue *queue.Queue
 	owned *ownership
 	link  *link

@@ -12,7 +12,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// textsAreIDs: a biz_id that is a text is kept, and found by the text alone; its number is what MySQL makes of it.
+// textsAreIDs: a text biz_id is stored, and found by the text alone; its number is MySQL's hash of it.
 func textsAreIDs(t *testing.T, p place) {
 	f := p.open(t, small)
 	const uuid = "6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d"
@@ -41,7 +41,7 @@ func textsAreIDs(t *testing.T, p place) {
 	_, err = f.First(t.Context(), number, "", 1, "a")
 	require.ErrorIs(t, err, task.ErrNotFound)
 
-	// Another text with the same hash must not be answered with this one's task.
+	// Another text with the same hash must not get this one's task.
 	answers := f.Insert(t.Context(), []task.Task{
 		{BizID: number, BizKey: uuid, BizType: 1, ActionTime: f.in(5), DedupKey: "a"},
 		{BizID: number, BizKey: "a twin", BizType: 1, ActionTime: f.in(5), DedupKey: "a"},

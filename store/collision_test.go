@@ -55,7 +55,7 @@ func collisionOfProcesses(t *testing.T, p place) {
 	}
 	require.Len(t, f.everything(t), 600)
 
-	// A duplicate is told from a collision.
+	// A duplicate differs from a collision.
 	cfg.IDs = newIDs(t, f.layout, 1, f.clock)
 	for _, r := range f.another(t, cfg).Insert(t.Context(), batch(2, "k")) {
 		require.NoError(t, r.Err)

@@ -12,67 +12,66 @@ import (
 	"gorm.io/gorm"
 )
 
-// Condition is how a database is, as its last reads, writes and pings showed. There is
-// one for each, fed by every statement; whoever wants to know whether a database can
-// be used asks it. (A circuit breaker: see Nygard, Release It!)
+// Condition is the state of a database, according to its last reads, writes and pings. Each database has one,
+// which every statement updates, and all callers that need a usable database check it. (A circuit breaker: see
+// Nygard, Release It!)
 type Condition struct {
 	Down     error         // why it cannot be read; nil: it can
-	Refusing error         // why it takes no writes; nil: it does, as far as is known
-	Slow     time.Duration // how long it takes for an answer, at the mean; 0: less than half a second
+	Refusing error         // why it accepts no writes; nil: it does, as far as is known
+	Slow     time.Duration // mean time of an answer; 0: less than half a second
 }
 
-// IsReadOnly tells that the server answers and takes no writes, as a demoted primary
-// does: other nodes may be connected to the new one.
+// IsReadOnly reports whether the server answers and accepts no writes, like a demoted primary: other nodes may
+// be connected to the new one.
 func (c Condition) IsReadOnly() bool { return errors.Is(c.Refusing, ErrReadOnly) }
 
-// Usable tells whether a database can be read and written.
+// Usable reports whether a database can be read and written.
 func (c Condition) Usable() bool { return c.Down == nil && c.Refusing == nil }
 
-// failuresToOpen is how many reads in a row must fail: one may have met a connection
-// that somebody had closed.
+// failuresToOpen is how many reads must fail in a row: a single one may have met a closed connection.
 const failuresToOpen = 2
 
-// slowAnswer is the mean from which on a database is slow, until it is half of that.
+// slowAnswer is the mean above which a database is slow, until the mean is half of that.
 const slowAnswer = 500 * time.Millisecond
 
-// pace is how long answers take: an exponentially weighted mean.
-type pace struct {
+// latency is an exponentially weighted mean of the time of answers.
+type latency struct {
 	mean time.Duration
 	last time.Time
 }
 
-func (p *pace) note(took time.Duration) {
-	p.mean += (min(took, 2*slowAnswer) - p.mean) / 4 // one that takes very long is no more than one
+func (p *latency) note(took time.Duration) {
+	p.mean += (min(took, 2*slowAnswer) - p.mean) / 4 // cap an extreme value
 	p.last = time.Now()
 }
 
-// How long no write must meet a full disk before it has room again: there is always room
-// for some of them. Each relapse within fullRelapse makes it longer.
+// A disk counts as full for this time after its last refusal: a full disk always has room for some writes. Each
+// relapse within fullRelapse makes the time longer.
 const (
 	fullLasts   = 5 * time.Second
 	fullLongest = time.Minute
 	fullRelapse = 10 * time.Minute
 )
 
-// condition keeps the Condition of a database.
+// condition holds the Condition of a database.
 type condition struct {
-	now   atomic.Pointer[Condition] // nil: all is well
-	turns atomic.Int64              // how often it changed
-	down  atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
+	now     atomic.Pointer[Condition] // nil: all is well
+	changes atomic.Int64              // how often it changed
+	down    atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
 
 	mu       sync.Mutex
-	failures atomic.Int32 // reads in a row
-	full     time.Time    // when it last had no room for a write
+	failures atomic.Int32 // failed reads in a row
+	full     time.Time    // when its disk was last full
 	fullFor  time.Duration
-	// A disk that is slow shows in writes only.
-	pings, writes pace
+	// Apart, since a slow disk affects writes only.
+	pings, writes latency
 }
 
-// Condition tells how a database is. It asks nobody.
+// Condition returns the state of a database. It asks no server.
 func (s *Store) Condition(database int) Condition { return s.dbs[database].condition.get() }
 
-// isDown tells why a database was out of reach a moment ago. Where nobody has asked it
-// since, somebody is to try.
+// isDown returns why a database was unreachable a moment ago. If no call has tried it since, it returns nil, so
+// that the caller tries.
 func (s *Store) isDown(database int) error {
 	c := &s.dbs[database].condition
 	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+connectTimeout) {
@@ -81,10 +80,10 @@ func (s *Store) isDown(database int) error {
 	return c.get().Down
 }
 
-// Readable tells whether a database can be read, as far as is known.
+// Readable reports whether a database can be read, as far as is known.
 func (s *Store) Readable(database int) bool { return s.Condition(database).Down == nil }
 
-// Writable tells whether a database takes writes, as far as is known.
+// Writable reports whether a database accepts writes, as far as is known.
 func (s *Store) Writable(database int) bool { return s.Condition(database).Usable() }
 
 func (c *condition) get() Condition {
@@ -94,7 +93,7 @@ func (c *condition) get() Condition {
 	return Condition{}
 }
 
-// set changes it. mu is held.
+// set changes the Condition. The caller holds mu.
 func (c *condition) set(change func(*Condition)) {
 	before := c.get()
 	now := before
@@ -105,36 +104,36 @@ func (c *condition) set(change func(*Condition)) {
 		c.now.Store(&now)
 	}
 	if now.kind() != before.kind() {
-		c.turns.Add(1)
+		c.changes.Add(1)
 	}
 }
 
-// kind is what another condition differs in.
+// kind is the part of a Condition whose change counts as a change.
 func (c Condition) kind() [4]bool {
 	return [...]bool{c.Down == nil, c.Refusing == nil, c.IsReadOnly(), c.Slow == 0}
 }
 
-// ours is the key of the store's own deadline in a context.
-type ours struct{}
+// ownDeadline is the context key of the store's own deadline.
+type ownDeadline struct{}
 
-// patience gives a call so much time, unless its caller gives it less.
-func patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout limits the time of a call, unless its caller has a shorter limit.
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(d)
-	return context.WithDeadline(context.WithValue(ctx, ours{}, until), until)
+	return context.WithDeadline(context.WithValue(ctx, ownDeadline{}, until), until)
 }
 
-// isPatient tells whether a call had all the time that the store would give it.
-func isPatient(ctx context.Context) bool {
-	own, is := ctx.Value(ours{}).(time.Time)
+// hadFullTime reports whether a call had all the time that the store allows.
+func hadFullTime(ctx context.Context) bool {
+	own, is := ctx.Value(ownDeadline{}).(time.Time)
 	until, has := ctx.Deadline()
 	return is && has && !until.Before(own)
 }
 
-// says tells whether an error says something of its database: not if its caller gave
-// up, nor if a statement, a table, a row or another transaction is to blame.
-func (s *Store) says(ctx context.Context, err error) bool {
+// blamesDatabase reports whether an error is evidence against its database. It is not if the caller gave up, or
+// if a statement, a table, a row or another transaction is to blame.
+func (s *Store) blamesDatabase(ctx context.Context, err error) bool {
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
-	if late && !isPatient(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
+	if late && !hadFullTime(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
 		return false
 	}
 	switch s.backend.refusal(err) {
@@ -144,10 +143,10 @@ func (s *Store) says(ctx context.Context, err error) bool {
 	return false
 }
 
-// noteRead remembers how a read went.
-func (s *Store) noteRead(ctx context.Context, database int, err error) {
+// recordRead records the result of a read.
+func (s *Store) recordRead(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
-	if err == nil && c.failures.Load() == 0 || err != nil && !s.says(ctx, err) {
+	if err == nil && c.failures.Load() == 0 || err != nil && !s.blamesDatabase(ctx, err) {
 		return
 	}
 	c.mu.Lock()
@@ -161,21 +160,21 @@ func (s *Store) noteRead(ctx context.Context, database int, err error) {
 	}
 }
 
-// noteWrite remembers how a write went. That a read-only server took one of ours all the
-// same does not make it one to write to.
-func (s *Store) noteWrite(ctx context.Context, database int, err error) {
+// recordWrite records the result of a write. A read-only server that accepts one write all the same still
+// counts as read-only.
+func (s *Store) recordWrite(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
-	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.says(ctx, err) {
+	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.blamesDatabase(ctx, err) {
 		return
 	}
 	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
 		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
-	c.write(err, s.backend.refusal(err) == refusedFull)
+	c.recordWrite(err, s.backend.refusal(err) == refusedFull)
 }
 
-// write notes why a database refused a write; nil: it took it. isFull: its disk had no room.
-func (c *condition) write(why error, isFull bool) {
+// recordWrite records why a database refused a write; nil: it accepted it. isFull: its disk was full.
+func (c *condition) recordWrite(why error, isFull bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isFull {
@@ -192,8 +191,8 @@ func (c *condition) write(why error, isFull bool) {
 	}
 }
 
-// notePace remembers how long a successful ping or write took.
-func (c *condition) notePace(p *pace, took time.Duration) {
+// recordLatency records the time of a successful ping or write.
+func (c *condition) recordLatency(p *latency, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.note(took)
@@ -205,43 +204,43 @@ func (c *condition) notePace(p *pace, took time.Duration) {
 	}
 }
 
-// isToTry tells whether a write is to be tried: the last one was refused, or the last ones were slow and nobody writes.
-func (c *condition) isToTry() bool {
+// shouldTry reports whether a write should be tried: the last one was refused, or the last ones were slow and
+// no call writes.
+func (c *condition) shouldTry() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.get().Refusing != nil || c.writes.mean >= slowAnswer/2 && time.Since(c.writes.last) > probeEvery
 }
 
-// noted is a pool of connections for reads that notes how they went.
-type noted struct {
+// observedPool is a connection pool for reads that records their results.
+type observedPool struct {
 	gorm.ConnPool
 	store    *Store
 	database int
 }
 
-func (p *noted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (p *observedPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := p.ConnPool.QueryContext(ctx, query, args...)
-	p.store.noteRead(ctx, p.database, err)
+	p.store.recordRead(ctx, p.database, err)
 	return rows, err
 }
 
-func (p *noted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (p *observedPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	row := p.ConnPool.QueryRowContext(ctx, query, args...)
-	p.store.noteRead(ctx, p.database, row.Err())
+	p.store.recordRead(ctx, p.database, row.Err())
 	return row
 }
 
-// How the databases are watched.
+// The times of Watch and Probe.
 const (
 	probeEvery     = time.Second
-	probeTimeout   = 3 * time.Second // for an answer: one that takes longer is none
-	connectTimeout = 8 * time.Second // a handshake is five answers
+	probeTimeout   = 3 * time.Second // for an answer; a later one counts as none
+	connectTimeout = 8 * time.Second // a handshake takes five answers
 )
 
-// Watch asks each database once a second until ctx ends, whose error it answers: those
-// that nobody uses, and those that were given up. changed is called with the new
-// condition of one that has become another since, even if it is as it was before by now;
-// for one database it is not called twice at a time.
+// Watch pings each database once a second until ctx ends: those that are not in use, and those that are down.
+// It calls changed with the new condition after each change, even if the condition is the old one again by
+// then. For one database it makes one call at a time.
 func (s *Store) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
 	s.eachDatabase(func(d int) {
 		tick := time.NewTicker(probeEvery)
@@ -250,7 +249,7 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 		var seen int64
 		for ctx.Err() == nil {
 			s.Probe(ctx, d)
-			turn, now := s.dbs[d].condition.turns.Load(), s.Condition(d) // in this order, so that no turn is missed
+			turn, now := s.dbs[d].condition.changes.Load(), s.Condition(d) // in this order, so that no change is missed
 			if turn != seen && ctx.Err() == nil {
 				changed(d, before, now)
 				before, seen = now, turn
@@ -264,32 +263,31 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 	return ctx.Err()
 }
 
-// Probe asks a database whether it answers and, if it refused a write or was slow with
-// them, whether it still is. On MySQL it has a connection of its own: it waits for no statement of the
-// store.
+// Probe checks that a database answers. If it refused a write or was slow with writes, Probe checks whether it
+// still is. On MySQL it has a connection of its own, so it waits for no statement of the store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
-	asking, cancel := patience(ctx, connectTimeout)
+	asking, cancel := withTimeout(ctx, connectTimeout)
 	defer cancel()
 	c := &s.dbs[database].condition
 	switch took, err := s.backend.ping(asking, database); {
 	case errors.Is(err, ErrReadOnly):
-		s.noteRead(asking, database, nil)
-		s.noteWrite(asking, database, err)
+		s.recordRead(asking, database, nil)
+		s.recordWrite(asking, database, err)
 	case err != nil:
-		s.noteRead(asking, database, err)
+		s.recordRead(asking, database, err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			s.noteRead(asking, database, err) // it had the time of many
+			s.recordRead(asking, database, err) // it had the time of many
 		}
 	default:
-		s.noteRead(asking, database, nil)
-		c.notePace(&c.pings, took)
-		if c.isToTry() {
-			writing, cancel := patience(ctx, probeTimeout+endPatience(s.cfg.Timeout))
+		s.recordRead(asking, database, nil)
+		c.recordLatency(&c.pings, took)
+		if c.shouldTry() {
+			writing, cancel := withTimeout(ctx, probeTimeout+endTimeout(s.cfg.Timeout))
 			defer cancel()
 			if _, err := s.transact(writing, database, []statement{{
 				sql: "REPLACE INTO toc_meta (name, value) VALUES (?, ?)", args: []any{"write_tried", s.cfg.Now().UTC().Format(time.RFC3339)},
 			}}); err == nil {
-				c.write(nil, false)
+				c.recordWrite(nil, false)
 			}
 		}
 	}

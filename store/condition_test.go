@@ -16,13 +16,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// whyDown asks a database as often as it takes to believe it, and tells why it cannot be read.
+// whyDown reads a database until it counts as down, and returns the reason.
 func whyDown(t *testing.T, s *store.Store, database int) error {
 	s.Probe(t.Context(), database)
 	return s.Probe(t.Context(), database).Down
 }
 
-// changes are what Watch told.
+// changes are the calls of Watch's changed.
 type changes struct {
 	mu   sync.Mutex
 	list []store.Condition // of database 1
@@ -51,7 +51,7 @@ func (c *changes) last() store.Condition {
 	return c.list[len(c.list)-1]
 }
 
-// One condition for each database, from whatever asks it, and told once.
+// Each database has one condition, whichever call finds it, and reports it once.
 func TestTheConditionOfADatabase(t *testing.T) {
 	t.Parallel()
 	shared, own := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
@@ -71,7 +71,7 @@ func TestTheConditionOfADatabase(t *testing.T) {
 	}
 	row := f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})[0]
 
-	own.Freeze() // nobody asks but the watch
+	own.Freeze() // only the watch uses it
 	is(func(c store.Condition) bool { return c.Down != nil })
 	require.False(t, f.Readable(1))
 	own.Thaw()
@@ -93,7 +93,7 @@ func TestTheConditionOfADatabase(t *testing.T) {
 	require.Len(t, seen.list, 6, "each once")
 }
 
-// A server that takes its time with all that it says, connecting among it, is slow and not out of reach.
+// A server that is slow with every answer, also while connecting, is slow and not down.
 func TestASlowDatabaseIsNotDown(t *testing.T) {
 	t.Parallel()
 	shared := testrig.MySQL(t)
@@ -118,7 +118,7 @@ func TestASlowDatabaseIsNotDown(t *testing.T) {
 	require.Len(t, seen.list, 2)
 }
 
-// What one table, one row or one caller is to blame for says nothing of its database.
+// A fault of one table, one row or one caller is no evidence against the database.
 func TestWhatSaysNothingOfADatabase(t *testing.T) {
 	t.Parallel()
 	for _, p := range []place{onSQLite(), onMySQL()} {
@@ -146,7 +146,8 @@ func TestWhatSaysNothingOfADatabase(t *testing.T) {
 	}
 }
 
-// Reads that fail beside one that does not leave no database down for ever: who thinks it is down reads no more.
+// Failed reads beside a successful one do not leave a database down for ever: callers that take it for down do
+// not read it.
 func TestAReadThatSucceedsEndsIt(t *testing.T) {
 	t.Parallel()
 	f := onSQLite().open(t, small)
@@ -168,8 +169,8 @@ func TestAReadThatSucceedsEndsIt(t *testing.T) {
 	}
 }
 
-// A time-out says something of a database if the store's own patience is over, not if its caller had less. And a server
-// that is read-only stays so, though our user may still write to it, until it says otherwise.
+// A time-out is evidence against a database if the store's own time has passed, but not if its caller had less.
+// A read-only server stays read-only, even if our user may still write to it, until its own answers change.
 func TestWhatATimeoutAndAWriteSay(t *testing.T) {
 	t.Parallel()
 	f := onSQLite().open(t, small)

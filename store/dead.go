@@ -11,7 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// deadShards is how many tables one statement of ListDead reads.
+// deadShards is the number of tables in one statement of ListDead.
 const deadShards = 32
 
 // ListDead reads dead tasks of all shards, in the order of shard and job_id:
@@ -48,9 +48,9 @@ func (s *Store) deadPage(ctx context.Context, database, first, end int, bizType 
 		q, args := "SELECT "+columns+" FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
 		if shard == first && after != 0 {
 			q += " AND job_id>?"
-			args = append(args, s.backend.id(after))
+			args = append(args, s.backend.idArg(after))
 		}
-		u.add(s.backend.member(q+" ORDER BY job_id LIMIT ?"), append(args, int64(limit))...)
+		u.add(s.backend.unionMember(q+" ORDER BY job_id LIMIT ?"), append(args, int64(limit))...)
 	}
 	page, err := s.query(ctx, database, u.text.String(), u.args, nil)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Store) isDead(bizType *uint64) (where string, args []any) {
 	if bizType == nil {
 		return " WHERE status=4", nil
 	}
-	return " WHERE status=4 AND biz_type=?", []any{s.backend.id(*bizType)}
+	return " WHERE status=4 AND biz_type=?", []any{s.backend.idArg(*bizType)}
 }
 
 // CountDead counts the dead tasks of a biz_type, or of all (nil).

@@ -143,8 +143,7 @@ func purges(t *testing.T, p place) {
 	}
 }
 
-// purgesNoRevived: an admin runs a finished task again, between a purge's look and
-// its deed.
+// purgesNoRevived: an admin revives a finished task between a purge's SELECT and its DELETE.
 func purgesNoRevived(t *testing.T, p place) {
 	f := p.open(t, small)
 	stored := f.put(t, make([]task.Task, 3)...)
@@ -163,7 +162,7 @@ func purgesNoRevived(t *testing.T, p place) {
 	require.NotContains(t, all, stored[0].JobID)
 }
 
-// tellsTheTime: not by this machine's wall clock.
+// tellsTheTime: not this machine's wall clock.
 func tellsTheTime(t *testing.T, p place) {
 	f := p.open(t, small)
 	first, err := f.Clock(t.Context(), 1)
@@ -179,7 +178,7 @@ func tellsTheTime(t *testing.T, p place) {
 	require.WithinDuration(t, want, second, time.Hour)
 }
 
-// purgesInSmallBatches: a backlog goes in bites, the oldest first.
+// purgesInSmallBatches: a backlog is deleted in parts, the oldest first.
 func purgesInSmallBatches(t *testing.T, p place) {
 	f := p.open(t, small)
 	var batch []task.Task
@@ -210,8 +209,7 @@ func purgesInSmallBatches(t *testing.T, p place) {
 	require.Equal(t, []int{200, 150, 100, 0}, bites, "at most 100 of each status")
 }
 
-// requireOldestGone checks that of each status nothing is left that is older
-// than what was deleted.
+// requireOldestGone checks that no task of a status is left that is older than the deleted ones.
 func requireOldestGone(t testing.TB, before, after map[uint64]task.Task) {
 	t.Helper()
 	newest := make(map[task.Status]time.Time)

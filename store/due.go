@@ -10,42 +10,41 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Due says which pending tasks of a partition to read.
+// Due selects pending tasks of a partition.
 type Due struct {
-	Until   time.Time // action_time at most this
-	From    task.Key  // not before this place; the zero Key reads from the start
-	Only    []uint64  // these biz_types alone; none reads all
+	Until   time.Time // action_time at or before this
+	From    task.Key  // at or after this position; the zero Key reads from the start
+	Only    []uint64  // these biz_types only; empty: all
 	Except  []uint64  // not these biz_types
-	PerPage int       // rows a page, about
+	PerPage int       // rows per page, approximately
 }
 
-// DuePages reads the due tasks of one partition page by page. Each table keeps
-// its own place, so no row is read twice and none is read only to be thrown
-// away. Within a table the order is by Key; a page takes some rows of each table
-// that has more.
+// DuePages reads the due tasks of one partition page by page. Each table has a cursor, so no row is read twice
+// and none is read in vain. Within a table the order is by Key; a page takes some rows of each table that has
+// more.
 type DuePages struct {
 	store    *Store
 	database int
 	query    Due
 	tables   []dueTable // those that may have more
-	locked   error      // of tables that are not read because of it
+	locked   error      // of tables that are left out
 }
 
 type dueTable struct {
 	table int
-	after *place // the last row read; nil before the first page
+	after *rowCursor // the last row read; nil before the first page
 }
 
-// place is a row's place in the order of its table. The time is as the database
-// has it: SQLite orders times as text, where a row made by hand may say the same
-// time in another way ("12:00:00" comes before "12:00:00.000").
-type place struct {
+// rowCursor is the position of a row in the order of its table. The time is the text of the database: SQLite
+// orders times as text, and a row made by hand may write the same time differently ("12:00:00" comes before
+// "12:00:00.000").
+type rowCursor struct {
 	actionTime any
-	moment     time.Time // what actionTime means
+	moment     time.Time // the time that actionTime denotes
 	jobID      uint64
 }
 
-func (p place) before(q place) bool {
+func (p rowCursor) before(q rowCursor) bool {
 	order := 0
 	switch at := p.actionTime.(type) {
 	case string:
@@ -66,11 +65,10 @@ func (s *Store) DuePages(partition int, q Due) *DuePages {
 	return p
 }
 
-// Except leaves further biz_types out of the pages to come.
+// Except excludes another biz_type from the following pages.
 func (p *DuePages) Except(bizType uint64) { p.query.Except = append(p.query.Except, bizType) }
 
-// Rest is the earliest place from which rows have not been read yet; more is
-// false when all were.
+// Rest is the earliest position with unread rows; more is false when all rows were read.
 func (p *DuePages) Rest() (from task.Key, more bool) {
 	for _, t := range p.tables {
 		var k task.Key
@@ -84,12 +82,11 @@ func (p *DuePages) Rest() (from task.Key, more bool) {
 	return from, more
 }
 
-// minPerTable keeps pages of many tables from becoming crumbs.
+// minPerTable keeps pages of many tables from becoming too small.
 const minPerTable = 16
 
-// Next reads one page, in one statement. An empty page is the end. After an
-// error the same page may be asked for again. Tables that somebody has locked
-// are left out, and the error comes instead of the end.
+// Next reads one page, in one statement. An empty page is the end. After an error the same page may be
+// requested again. Locked tables are left out, and their error comes in place of the end.
 func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	if len(p.tables) == 0 {
 		return nil, p.locked
@@ -118,20 +115,19 @@ func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	return page, nil
 }
 
-// read reads the share of some tables, and tells which of them filled it: they
-// may have more.
+// read reads the rows of some tables, and returns the tables that filled their limit: they may have more.
 func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (page []task.Task, more []dueTable, err error) {
 	ctx, cancel := p.store.bound(ctx)
 	defer cancel()
 	text, args := p.statement(tables, perTable)
 	count := make(map[int]int, len(tables))
-	last := make(map[int]place, len(tables))
+	last := make(map[int]rowCursor, len(tables))
 	err = p.store.each(ctx, p.database, text, args, func(r *row) {
 		page = append(page, r.task())
 		shard, _ := p.store.layout.ShardOf(uint64(r.JobID))
 		table := p.store.layout.Table(shard)
 		count[table]++
-		if here := (place{r.written, time.Time(r.ActionTime), uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
+		if here := (rowCursor{r.written, time.Time(r.ActionTime), uint64(r.JobID)}); count[table] == 1 || last[table].before(here) {
 			last[table] = here
 		}
 	})
@@ -144,8 +140,8 @@ func (p *DuePages) read(ctx context.Context, tables []dueTable, perTable int) (p
 	return page, more, err
 }
 
-// types is a condition on biz_type, "" without any. The numbers stand in the text: as parameters of each of many tables a
-// thousand types would be more than SQLite takes.
+// types is a condition on biz_type, "" without any. The numbers are part of the text: a thousand types as
+// parameters of each of many tables exceed SQLite's limit.
 func (p *DuePages) types(condition string, ids []uint64) string {
 	if len(ids) == 0 {
 		return ""
@@ -155,7 +151,7 @@ func (p *DuePages) types(condition string, ids []uint64) string {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = fmt.Append(text, p.store.backend.id(id))
+		text = fmt.Append(text, p.store.backend.idArg(id))
 	}
 	return string(append(text, ')'))
 }
@@ -168,27 +164,25 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 	u.text.Grow(len(tables) * (320 + len(only) + len(except)))
 	for _, t := range tables {
 		var m strings.Builder
-		u.args = append(u.args, b.at(p.query.Until))
+		u.args = append(u.args, b.timeArg(p.query.Until))
 		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
-		// Spelled so that MySQL makes two ranges of the index of it. To go through
-		// all rows of a moment for each page would be quadratic, and midnight is
-		// the moment of many. (SQLite has only the first bound.)
+		// Written so that MySQL makes two ranges of the index of it. Reading all rows of one time for each page
+		// would be quadratic, and many tasks share times like midnight. (SQLite has only the first bound.)
 		if from := p.query.From; t.after != nil {
 			m.WriteString(" AND action_time>=? AND (action_time>? OR (action_time=? AND job_id>?))")
 			at := t.after.actionTime
-			u.args = append(u.args, at, at, at, b.id(t.after.jobID))
+			u.args = append(u.args, at, at, at, b.idArg(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
-			// Between the millisecond before and this one are only other
-			// spellings of this one, made by hand.
+			// Between the millisecond before and this one are only other notations of this one, made by hand.
 			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
-			at := b.at(from.ActionTime)
-			u.args = append(u.args, b.at(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.id(from.JobID))
+			at := b.timeArg(from.ActionTime)
+			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.idArg(from.JobID))
 		}
 		m.WriteString(only)
 		m.WriteString(except)
 		m.WriteString(" ORDER BY action_time,job_id LIMIT ?")
 		u.args = append(u.args, int64(perTable))
-		u.add(b.member(m.String()))
+		u.add(b.unionMember(m.String()))
 	}
 	return u.text.String(), u.args
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// dueAgainstAModel reads a partition page by page while rows come, end, move and
-// are left out, and compares with what plain memory says.
+// dueAgainstAModel reads a partition page by page while rows come, end, move and are excluded, and compares
+// with a model in memory.
 func dueAgainstAModel(t *testing.T, p place) {
 	f := p.open(t, sharding.Layout{Databases: 1, TablesPerDatabase: 4, Partitions: 1})
 	rapid.Check(t, func(t *rapid.T) { newReading(f, t).run() })
@@ -143,7 +143,7 @@ func (r *reading) check(page []task.Task) {
 	}
 }
 
-// checkRest checks that whoever reads on from the rest misses nothing.
+// checkRest checks that reading on from Rest misses nothing.
 func (r *reading) checkRest(pages *store.DuePages) {
 	from, more := pages.Rest()
 	for id := range r.still {

@@ -19,7 +19,7 @@ type Statement struct {
 	Args     []any
 }
 
-// Recorder writes down what a store asks of its databases, and spoils it on demand.
+// Recorder records a store's statements, and can make them fail.
 type Recorder struct {
 	// OnTransaction stands in for a transaction; do makes it. Set it while the
 	// store is at rest. May be nil.
@@ -32,7 +32,7 @@ type Recorder struct {
 	transactions [][]Statement
 }
 
-// Record begins to write down. The store must be at rest.
+// Record begins to record. The store must be at rest.
 func Record(s *Store) *Recorder {
 	r := &Recorder{}
 	s.backend = &recordingBackend{s.backend, r}
@@ -45,21 +45,21 @@ func Record(s *Store) *Recorder {
 	return r
 }
 
-// Queries gives the SELECTs since the last Clear.
+// Queries returns the SELECTs since the last Clear.
 func (r *Recorder) Queries() []Statement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.queries)
 }
 
-// Transactions gives the transactions since the last Clear.
+// Transactions returns the transactions since the last Clear.
 func (r *Recorder) Transactions() [][]Statement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.transactions)
 }
 
-// Clear forgets what was written down.
+// Clear empties the record.
 func (r *Recorder) Clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,14 +114,14 @@ func (b *recordingBackend) transact(ctx context.Context, database int, statement
 // Columns is the select list of the hand-written statements.
 const Columns = columns
 
-// ModelColumns gives the columns of GORM's model, as GORM understands it.
+// ModelColumns returns the columns of GORM's model, as GORM understands it.
 func ModelColumns(t testing.TB, s *Store) []string {
 	statement := &gorm.Statement{DB: s.dbs[0].read}
 	require.NoError(t, statement.Parse(&row{}))
 	return statement.Schema.DBNames
 }
 
-// Hint gives the words by which a statement names an index.
+// Hint returns the words by which a statement names an index.
 func Hint(s *Store, index string, table int) string { return s.backend.hint(index, table) }
 
 // Reader is the pool that a database's queries go to.
@@ -130,14 +130,16 @@ func Reader(s *Store, database int) gorm.ConnPool { return s.dbs[database].read.
 // Unanswered is the error of a transaction whose answer is lost and which is over.
 func Unanswered(err error) error { return &unansweredError{err, true} }
 
-// NoteRead and NoteWrite tell a store how a read and a write went.
-func NoteRead(ctx context.Context, s *Store, database int, err error) { s.noteRead(ctx, database, err) }
-
-func NoteWrite(ctx context.Context, s *Store, database int, err error) {
-	s.noteWrite(ctx, database, err)
+// NoteRead and NoteWrite record the result of a read and a write.
+func NoteRead(ctx context.Context, s *Store, database int, err error) {
+	s.recordRead(ctx, database, err)
 }
 
-// Patience is what the store gives its own calls.
+func NoteWrite(ctx context.Context, s *Store, database int, err error) {
+	s.recordWrite(ctx, database, err)
+}
+
+// Patience limits a call to the store's own time.
 func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return patience(ctx, d)
+	return withTimeout(ctx, d)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// grant makes the user of the store: it may not write to a server that is read-only.
+// grant makes the store's user, which may not write to a read-only server.
 func grant(t testing.TB, server *testrig.PrivateMySQL, prefix string) {
 	t.Helper()
 	db := server.DB(t)
@@ -31,8 +31,8 @@ func setReadOnly(t testing.TB, server *testrig.PrivateMySQL, on int) {
 	require.NoError(t, err)
 }
 
-// A fail-over that cuts no connection: the old primary becomes read-only, new connections reach the new one. Before, all writes were
-// refused until a restart, and pings told that all was well.
+// A fail-over that cuts no connection: the old primary becomes read-only, new connections reach the new one.
+// Before, all writes were refused until a restart, and pings succeeded.
 func TestMySQLFailOverThatKeepsConnections(t *testing.T) {
 	t.Parallel()
 	old, next := testrig.StartMySQL(t, testrig.BufferPool("64M")), testrig.StartMySQL(t, testrig.BufferPool("64M"))

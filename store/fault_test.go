@@ -15,7 +15,7 @@ import (
 // errLost is a connection that broke.
 var errLost = errors.New("the connection is lost")
 
-// insertAnswerIsLost: the commit was made, but nobody heard of it.
+// insertAnswerIsLost: the commit was made, but its answer was lost.
 func insertAnswerIsLost(t *testing.T, p place) {
 	f := p.open(t, small)
 	rec := store.Record(f.Store)
@@ -34,7 +34,7 @@ func insertAnswerIsLost(t *testing.T, p place) {
 	require.Equal(t, all, f.everything(t))
 }
 
-// moveAnswerIsLost: asked again with its stamp, a batch knows what it did.
+// moveAnswerIsLost: tried again with its stamp, a batch finds what it did.
 func moveAnswerIsLost(t *testing.T, p place) {
 	f := p.open(t, small)
 	moves, want, _ := batchOf(t, f)
@@ -79,7 +79,7 @@ func collisionThenOutage(t *testing.T, p place) {
 	}, f.everything(t))
 }
 
-// lookUpFails: the rows are stored, but whether they are the callers' own is not known.
+// lookUpFails: the rows are stored, but it is unknown whether they are the callers' own.
 func lookUpFails(t *testing.T, p place) {
 	f := p.open(t, small)
 	first := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0), DedupKey: "k"})[0]
@@ -106,8 +106,7 @@ func lookUpFails(t *testing.T, p place) {
 	}
 }
 
-// TestConflictsAreTriedAgain: deadlocks are no news to the caller, until they do
-// not end.
+// TestConflictsAreTriedAgain: a caller does not see deadlocks, unless they do not end.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)

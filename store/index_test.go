@@ -119,7 +119,7 @@ func grow(t *testing.T, f *fixture) *grown {
 	return g
 }
 
-// requireStaleStatistics makes sure that the server is as ignorant as the test wants it.
+// requireStaleStatistics checks that the server's statistics are as old as the test needs.
 func (g *grown) requireStaleStatistics(t *testing.T) {
 	t.Helper()
 	var known int

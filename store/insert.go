@@ -14,10 +14,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Inserted is what became of one task of an Insert.
+// Inserted is the result of one task of an Insert.
 type Inserted struct {
 	Task      task.Task // as stored; the first task when Duplicate
-	Duplicate bool      // a task with the same (biz_id, biz_type, dedup_key) was there: nothing was stored
+	Duplicate bool      // a task with the same (biz_id, biz_type, dedup_key) existed: nothing was stored
 	Err       error
 }
 
@@ -33,18 +33,16 @@ type insert struct {
 
 var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
 
-// NewID gives the job_id for a new task of bizID.
+// NewID returns the job_id for a new task of bizID.
 func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shard(bizID)) }
 
-// Insert stores new pending tasks durably and answers for each, in order. A
-// task without a JobID gets one; a JobID that is taken already is replaced.
-// What other callers insert at the same time shares the commit.
+// Insert stores new pending tasks durably and returns a result for each, in order. A task without a JobID gets
+// one; a JobID that exists already is replaced. Concurrent inserts share the commit.
 //
-// The error of one task does not touch the others. After an error of the
-// connection the outcome is not known: a dedup_key makes it safe to ask again.
-// A task whose writing had not begun when ctx ended is not stored (task.ErrNotBegun):
-// callers that left do not pile up before a database that hangs. Once begun it is
-// waited for. Nor is one begun while its database is known to be down.
+// The error of one task does not affect the others. After an error of the connection the outcome is unknown:
+// with a dedup_key it is safe to repeat the call. A task whose writing had not begun when ctx ended is not
+// stored (task.ErrNotBegun), so callers that left do not pile up before a database that hangs. Once begun, a
+// write is waited for. No write begins while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
@@ -69,14 +67,14 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
-		if down := s.isDown(d); down != nil { // it would wait for the time-out, and might be written after its answer
+		if down := s.isDown(d); down != nil { // it would wait for the time-out, and could be written after its caller got an error
 			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
 			continue
 		}
-		s.dbs[d].stampsAfter(now) // gmt_modified must not be taken for a move's stamp
+		s.dbs[d].stampsAfter(now) // gmt_modified must differ from the stamp of any move
 		group := s.dbs[d].inserts
-		if len(reqs) <= crowd {
-			group = s.few[d]
+		if len(reqs) <= burst {
+			group = s.shared[d]
 		}
 		lists[group] = append(lists[group], &reqs[i])
 	}
@@ -87,13 +85,13 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 	return results
 }
 
-// finish answers a request.
+// finish sets the result of a request.
 func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
 	in.done.Done()
 }
 
-// finishAll answers requests alike.
+// finishAll sets the same error for several requests.
 func finishAll(list []*insert, err error) {
 	for _, in := range list {
 		in.finish(in.task, false, err)
@@ -108,11 +106,11 @@ func (s *Store) flushInserts(db *database, batch []*insert) {
 	// The batch belongs to many callers: none of their contexts may end it.
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
-	db.mute.Store(s.insertAll(ctx, db, batch, s.transact))
+	db.unresponsive.Store(s.insertAll(ctx, db, batch, s.transact))
 }
 
-// awaited keeps the inserts whose callers still wait, and answers the others.
-func awaited(batch []*insert) []*insert {
+// keepAwaited keeps the inserts whose callers still wait, and finishes the others.
+func keepAwaited(batch []*insert) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		err := in.ctx.Err()
 		if err != nil {
@@ -122,9 +120,10 @@ func awaited(batch []*insert) []*insert {
 	})
 }
 
-// sort keeps of a batch what holds up nobody else. Tables that met a lock lately are left to the group of
-// those that wait, and, of a batch of several databases, one that gave no answer the last time to its own.
-func (s *Store) sort(batch []*insert, several bool) []*insert {
+// keepUnblocked keeps the inserts that do not delay the others. It passes on those for tables that met a lock recently,
+// to the group that waits for locks. From a batch of several databases it also passes on those of a database that takes
+// no writes or did not answer its last insert, to that database's own group.
+func (s *Store) keepUnblocked(batch []*insert, several bool) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		db := s.dbs[s.layout.Database(in.shard)]
 		until, locked := db.locked.Load(in.shard)
@@ -135,7 +134,7 @@ func (s *Store) sort(batch []*insert, several bool) []*insert {
 		switch {
 		case locked:
 			db.insertsAside.Add(in)
-		case several && (db.mute.Load() || !s.Writable(db.index)):
+		case several && (db.unresponsive.Load() || !s.Writable(db.index)):
 			db.inserts.Add(in)
 		default:
 			return false
@@ -144,10 +143,10 @@ func (s *Store) sort(batch []*insert, several bool) []*insert {
 	})
 }
 
-// flushFew writes one batch of a server: tasks of several databases share a
+// flushShared writes one batch of a server: tasks of several databases share a
 // commit. If the server refuses it, each database gets its own, so that
-// the others do not suffer from one.
-func (s *Store) flushFew(batch []*insert) {
+// the others are not affected.
+func (s *Store) flushShared(batch []*insert) {
 	byDB := make([][]*insert, len(s.dbs))
 	several, keyed := false, false
 	for _, in := range batch {
@@ -166,13 +165,13 @@ func (s *Store) flushFew(batch []*insert) {
 	})
 }
 
-// insertTogether stores a batch of several databases in one transaction and
-// answers its tasks. If the server refuses it, it does neither.
+// insertTogether stores a batch of several databases in one transaction and finishes its requests. If the
+// server refuses it, it does neither.
 func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	ctx, cancel := s.bound(context.Background())
 	defer cancel()
 	statements, groups := s.insertStatements(batch, s.backend.qualified)
-	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // each database's own try waits a moment for a lock
+	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // the retry of each database waits a moment for a lock
 	if s.backend.refusal(err) != 0 {
 		return false
 	}
@@ -182,8 +181,8 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	for _, group := range groups {
 		for _, in := range group {
 			d := s.layout.Database(in.shard)
-			if err != nil { // which of them it was, their next inserts will tell
-				s.dbs[d].mute.Store(true)
+			if err != nil { // the next inserts will show which database it was
+				s.dbs[d].unresponsive.Store(true)
 			}
 			in.finish(in.task, false, s.wrap(d, "insert", err))
 		}
@@ -191,9 +190,8 @@ func (s *Store) insertTogether(batch []*insert) (ended bool) {
 	return true
 }
 
-// insertAll stores the batch. When the database refuses it for the fault of a row, for
-// a lock that is in the way of one, or for its size, it is split until that row stands
-// alone. It tells whether the batch had no answer.
+// insertAll stores the batch. If the database refuses it because of one row, a lock on one, or the size, it
+// splits the batch until that row is alone. It reports whether the batch got no answer.
 func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, transact transactor) (mute bool) {
 	open, err := s.tryInsert(ctx, db, batch, transact)
 	if err == nil {
@@ -203,7 +201,7 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	mute = why == 0
 	ofSome := why == refusedLocked || why == refusedData || why == refusedTable || why == refusedSize
 	switch {
-	case len(open) > 1 && ofSome && !s.isLate(ctx):
+	case len(open) > 1 && ofSome && !s.isOutOfTime(ctx):
 		var parts sync.WaitGroup
 		for _, part := range split(open, func(in *insert) uint64 { return in.task.JobID }) {
 			parts.Go(func() { s.insertAll(ctx, db, part, s.transactNow) })
@@ -224,28 +222,26 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 	return mute
 }
 
-// putAside has an insert wait for a lock, and those of its table that come next.
+// putAside lets an insert wait for a lock, and also the next ones of its table.
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
-	if !in.again(func() { db.insertsAside.Add(in) }) {
+	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
 		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{map[uint64]error{in.task.JobID: nil}}))
 	}
 }
 
-// insertTries bounds how often a batch is tried again after a deadlock or
-// after new ids were drawn.
+// insertTries is how often a batch is tried again after a deadlock or with new ids.
 const insertTries = 8
 
-// tryInsert stores the batch in one transaction and answers its tasks. With an
-// error it gives back those that are still open: nobody answered them, and as
-// far as is known they are not stored.
+// tryInsert stores the batch in one transaction and finishes its requests. With an error it returns those that
+// are still open and, as far as is known, not stored.
 func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
 		statements, groups := s.insertStatements(open, tableName)
 		affected, err := transact(ctx, db.index, statements)
 		if isOver(err) && s.areStored(ctx, db.index, open) {
-			affected, err = sure(statements), nil
+			affected, err = certainCounts(statements), nil
 		}
 		switch why := s.backend.refusal(err); {
 		case why == refusedConflict:
@@ -254,8 +250,8 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 			}
 			continue
 		case why == refusedDuplicate:
-			// Only a job_id can collide here: of a process that borrowed
-			// milliseconds from the future and was started anew.
+			// Only a job_id can collide here: that of a process that used milliseconds of the future and was
+			// restarted.
 		case err != nil:
 			return open, err
 		default:
@@ -270,16 +266,15 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 	return open, errors.New("no way past conflicting transactions or ids")
 }
 
-// answerStored answers the tasks of a transaction that was made. It gives back those
-// that need another job_id.
+// answerStored finishes the requests of a committed transaction. It returns those that need another job_id.
 func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
 	for i, group := range groups {
 		if int(affected[i]) == len(group) {
 			finishAll(group, nil)
 			continue
 		}
-		kept, err := s.resolveKept(ctx, db, group)
-		if err != nil { // the rows are stored or were there before, only their answer is missing
+		kept, err := s.resolveDuplicates(ctx, db, group)
+		if err != nil { // the rows are stored or existed before, only the answer is missing
 			finishAll(group, s.wrap(db.index, "insert", err))
 		}
 		again = append(again, kept...)
@@ -287,12 +282,11 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 	return again
 }
 
-// hasMore tells whether a task has what few tasks have: a time-out of its own, or a text as biz_id.
-func (in *insert) hasMore() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
+// hasExtraColumns reports whether a task has rare columns: a time-out of its own, or a text as biz_id.
+func (in *insert) hasExtraColumns() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
 
-// insertStatements renders one multi-row INSERT per table, and one more for the
-// rows with a dedup_key, which keeps the rows that are there already. Rows that
-// have more columns than most are apart, too.
+// insertStatements renders one multi-row INSERT per table, and one more for the rows with a dedup_key, which
+// ignores existing rows. Rows with extra columns are apart, too.
 func (s *Store) insertStatements(batch []*insert, table func(database, table int) string) ([]statement, [][]*insert) {
 	type key struct {
 		shard       int
@@ -301,7 +295,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 	index := make(map[key]int, len(batch))
 	var groups [][]*insert
 	for _, in := range batch {
-		k := key{in.shard, in.task.DedupKey != "", in.hasMore()}
+		k := key{in.shard, in.task.DedupKey != "", in.hasExtraColumns()}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -310,7 +304,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 		}
 		groups[i] = append(groups[i], in)
 	}
-	// All writers take their locks in the same order: no deadlock among them.
+	// All writers take their locks in the same order, so they do not deadlock with each other.
 	slices.SortFunc(groups, func(a, b []*insert) int { return a[0].shard - b[0].shard })
 	statements := make([]statement, len(groups))
 	for i, group := range groups {
@@ -323,7 +317,7 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 func tableName(_, table int) string { return sharding.TableName(table) }
 
 func (s *Store) insertStatement(group []*insert, table string) statement {
-	dedup, more := group[0].task.DedupKey != "", group[0].hasMore()
+	dedup, more := group[0].task.DedupKey != "", group[0].hasExtraColumns()
 	head, one := " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
 	if more {
 		head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key,timeout_ms,biz_key) VALUES ", "(?,?,?,?,?,?,?,?,?,?)"
@@ -344,21 +338,21 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 		if dedup {
 			dedupKey = t.DedupKey
 		}
-		created := s.backend.at(t.Created)
-		args = append(args, s.backend.id(t.JobID), created, created, s.backend.id(t.BizID), s.backend.id(t.BizType),
-			s.backend.at(t.ActionTime), t.Attribute, dedupKey)
+		created := s.backend.timeArg(t.Created)
+		args = append(args, s.backend.idArg(t.JobID), created, created, s.backend.idArg(t.BizID), s.backend.idArg(t.BizType),
+			s.backend.timeArg(t.ActionTime), t.Attribute, dedupKey)
 		if more {
 			args = append(args, orNull(t.Timeout.Milliseconds()), orNull(t.BizKey))
 		}
 	}
 	if dedup {
-		b.WriteString(s.backend.orKeep())
+		b.WriteString(s.backend.ignoreDuplicates())
 		return statement{sql: b.String(), args: args}
 	}
-	return statement{sql: b.String(), args: args, rows: int64(len(group))}
+	return statement{sql: b.String(), args: args, exactRows: int64(len(group))}
 }
 
-// orNull is a value as a parameter, NULL for the zero one.
+// orNull returns a value as a parameter, NULL for the zero value.
 func orNull[T comparable](v T) any {
 	var zero T
 	if v == zero {

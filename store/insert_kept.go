@@ -9,10 +9,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// resolveKept finds out which rows of a group with dedup_keys were stored and
-// which were there before, and answers them. Those that are neither lost their
-// job_id to another row; they are given back for another try.
-func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
+// resolveDuplicates finds out which rows of a group with dedup_keys were stored and which existed before, and
+// finishes their requests. It returns the rest for another try: another row has their job_id.
+func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
 	type identity struct {
 		biz, typ uint64
 		key      string
@@ -22,7 +21,7 @@ func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) 
 		var u union
 		for _, in := range chunk {
 			u.add("SELECT "+columns+" FROM "+s.indexed(in.shard, indexBiz)+" WHERE biz_id=? AND biz_type=? AND dedup_key=?",
-				s.backend.id(in.task.BizID), s.backend.id(in.task.BizType), in.task.DedupKey)
+				s.backend.idArg(in.task.BizID), s.backend.idArg(in.task.BizType), in.task.DedupKey)
 		}
 		found, err := s.query(ctx, db.index, u.text.String(), u.args, nil)
 		if err != nil {
@@ -48,14 +47,14 @@ func (s *Store) resolveKept(ctx context.Context, db *database, group []*insert) 
 	return again, nil
 }
 
-// collision is the error of a task whose biz_id, a text, has the hash of another one's that has its dedup_key.
+// collision is the error of a task whose text biz_id has the same hash as another one's with the same
+// dedup_key.
 func collision(t *task.Task) error {
 	return &task.FieldError{Field: "dedup_key", Message: fmt.Sprintf(
 		"%q is in use by a task of another biz_id with the same hash as %q; give another dedup_key", t.DedupKey, t.BizKey)}
 }
 
-// renewIDs draws new job_ids for the batch, later than all that this worker has
-// in the tables concerned.
+// renewIDs draws new job_ids for the batch, later than all ids of this worker in the tables concerned.
 func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
 	seen := map[int]bool{}
 	for _, in := range batch {

@@ -252,7 +252,7 @@ func refusesInsertsWithoutIDs(t *testing.T, p place) {
 	require.Equal(t, stored, got, "it reads all the same")
 }
 
-// watched is a context that tells each time its state was asked for.
+// watched is a context that signals each time its state is read.
 type watched struct {
 	context.Context
 	asked func()
@@ -263,7 +263,7 @@ func (w watched) Err() error {
 	return w.Context.Err()
 }
 
-// callersLeave: what is being written when its caller leaves is written, what waits behind it is not.
+// callersLeave: a write under way when its caller leaves is completed, a waiting one is not.
 func callersLeave(t *testing.T, p place) {
 	f := p.open(t, small)
 	rows := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(1)})

@@ -13,11 +13,11 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Load reads tasks by job_id, whatever their status, in no order; ids that no
-// row has are left out. Each database is asked once, all at the same time.
+// Load reads tasks by job_id, with any status and in no order. It skips ids without a row. It queries all
+// databases at the same time, each of them once.
 //
-// When a database fails, or a table is locked, the rows of the others are given
-// together with its DatabaseError.
+// If a database fails, or a table is locked, Load returns the rows of the others together with the
+// DatabaseError.
 func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	perDB := make(map[int][]uint64)
 	for _, id := range ids {
@@ -101,7 +101,7 @@ func (s *Store) loadStatement(tables []int, ids map[int][]uint64) (text string, 
 		u.add("SELECT " + columns + " FROM " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) +
 			" WHERE job_id IN (" + placeholders(len(list)) + ")")
 		for _, id := range list {
-			u.args = append(u.args, s.backend.id(id))
+			u.args = append(u.args, s.backend.idArg(id))
 		}
 	}
 	return u.text.String(), u.args
@@ -113,7 +113,7 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	if !ok {
 		return task.Task{}, task.ErrNotFound
 	}
-	return s.one(ctx, "get", shard, indexPrimary, "job_id = ?", s.backend.id(jobID))
+	return s.one(ctx, "get", shard, indexPrimary, "job_id = ?", s.backend.idArg(jobID))
 }
 
 // one reads the task of a shard that meets a condition; task.ErrNotFound if there is none.
@@ -122,7 +122,7 @@ func (s *Store) one(ctx context.Context, op string, shard int, index, where stri
 	defer cancel()
 	d := s.layout.Database(shard)
 	var r row
-	err := s.patiently(ctx, func() error {
+	err := s.retryLocked(ctx, func() error {
 		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Where(where, args...).Take(&r).Error
 	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
@@ -133,10 +133,10 @@ func (s *Store) one(ctx context.Context, op string, shard int, index, where stri
 
 // Filter narrows a List.
 type Filter struct {
-	BizKey  string // the biz_id as a text; empty: it is the number
+	BizKey  string // the biz_id if it is a text; empty: it is the number
 	BizType *uint64
 	Status  *task.Status
-	After   uint64 // job_id of the last task of the page before; 0 for the first page
+	After   uint64 // job_id of the last task of the previous page; 0 for the first page
 	Limit   int
 }
 
@@ -147,24 +147,23 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	defer cancel()
 	shard := s.layout.Shard(bizID)
 	d := s.layout.Database(shard)
-	// Without the hint a server that knows nothing of the table reads all of it
-	// in the order of job_id.
+	// Without the hint a server without statistics reads the whole table in the order of job_id.
 	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).
-		Where("biz_id = ? AND job_id > ?", s.backend.id(bizID), s.backend.id(f.After))
+		Where("biz_id = ? AND job_id > ?", s.backend.idArg(bizID), s.backend.idArg(f.After))
 	if f.BizKey != "" {
 		q = q.Where("biz_key = ?", f.BizKey)
 	} else {
 		q = q.Where("biz_key IS NULL")
 	}
 	if f.BizType != nil {
-		q = q.Where("biz_type = ?", s.backend.id(*f.BizType))
+		q = q.Where("biz_type = ?", s.backend.idArg(*f.BizType))
 	}
 	if f.Status != nil {
 		q = q.Where("status = ?", int64(*f.Status))
 	}
 	q = q.Order("job_id").Limit(f.Limit).Session(&gorm.Session{})
 	var rows []row
-	err := s.patiently(ctx, func() error { return q.Find(&rows).Error })
+	err := s.retryLocked(ctx, func() error { return q.Find(&rows).Error })
 	list := make([]task.Task, len(rows))
 	for i := range rows {
 		list[i] = rows[i].task()
@@ -172,10 +171,11 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	return list, s.wrap(d, "list", err)
 }
 
-// First reads the task that has a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id where it is a text.
+// First reads the task with a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id if it is a
+// text.
 func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
 	t, err := s.one(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz,
-		"biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.id(bizID), s.backend.id(bizType), dedupKey)
+		"biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.idArg(bizID), s.backend.idArg(bizType), dedupKey)
 	if err == nil && t.BizKey != bizKey {
 		return task.Task{}, task.ErrNotFound
 	}

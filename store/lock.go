@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// Lease is how long a Lock is held after the moment at which a successful Check was
-// sent. Nobody else gets the lock before that time is over, whatever happens to the
-// holder, its connections or the server.
+// Lease is how long a Lock is held after the time at which a successful Check was sent. No other holder gets
+// the lock before that, whatever happens to the holder, its connections or the server.
 const Lease = 3 * time.Second
 
-// Who may hold a database.
+// The kinds of holders.
 const (
 	HolderSingle  = "single"  // one process, alone
 	HolderCluster = "cluster" // all nodes of one cluster, together
 )
 
-// Holder is who holds a database, or wants to. Two holders are the same if kind and
-// id are: all nodes of a cluster give the same id, each single process its own.
+// Holder identifies the holder of a database. Two holders are the same if kind and id are: all nodes of a
+// cluster have the same id, each single process has its own.
 type Holder struct {
 	Kind string // HolderSingle or HolderCluster
 	ID   string // letters and digits, at most 32
@@ -40,24 +39,24 @@ func (h Holder) String() string {
 	return "another process"
 }
 
-// Lock is a hold on one database: as long as it lasts no other holder works on the
-// same rows. Its methods are called one at a time.
+// Lock is a hold on one database: while it lasts no other holder works on the same rows. Call one method at a
+// time.
 type Lock interface {
-	// Check proves the hold anew, for a Lease. ErrLockLost means that it has ended;
-	// after another error it lasts until the Lease of the last good Check is over.
+	// Check renews the hold for a Lease. ErrLockLost means that the hold has ended. After another error it
+	// lasts until the Lease of the last good Check ends.
 	Check(ctx context.Context) error
-	// TakenUncleanly tells whether the holder before did not release the database, or
-	// released it unsettled.
+	// TakenUncleanly reports whether the last holder did not release the database, or released it unsettled.
 	TakenUncleanly() bool
-	// Release gives a single process's hold back, so that the next holder gets it at
-	// once. settled: nothing is left that a holder before may have started. That of a cluster ends a Lease after the last Check of any of its nodes.
+	// Release ends a single process's hold, so that the next holder gets it at once. settled: no starts of an
+	// earlier holder are left open. The hold of a cluster ends a Lease after the last Check of any of its
+	// nodes.
 	Release(settled bool) error
 }
 
-// ErrLockLost answers Lock.Check when the database is not held any more.
+// ErrLockLost is returned by Lock.Check when the database is not held any more.
 var ErrLockLost = errors.New("the lock is not held any more")
 
-// OccupiedError answers Lock when somebody else holds the database.
+// OccupiedError is returned by Lock when another holder has the database.
 type OccupiedError struct {
 	Database string
 	Holder   string
@@ -68,9 +67,8 @@ func (e *OccupiedError) Error() string {
 		e.Database, e.Holder)
 }
 
-// Lock takes a database for a holder. It answers OccupiedError when another has it.
-// A holder that released nothing is watched for a Lease and a second: if it gives no
-// sign of life, its hold is taken over.
+// Lock takes a database for a holder. It returns OccupiedError if another holder has it. A holder that has not
+// released it is watched for a Lease and a second: without a sign of life its hold is taken over.
 func (s *Store) Lock(ctx context.Context, database int, holder Holder) (Lock, error) {
 	l, err := s.backend.lock(ctx, database, holder)
 	var occupied *OccupiedError
@@ -84,8 +82,8 @@ func (s *Store) Lock(ctx context.Context, database int, holder Holder) (Lock, er
 //
 //	<kind> <id> <beat> <held|released|unsettled> <name>
 //
-// and every proof of the hold is another beat. All changes are compare-and-sets of
-// the whole text. If you change it, old and new processes must still refuse each other.
+// and each Check changes the beat. All changes are compare-and-sets of the whole text. If you change it, old
+// and new processes must still refuse each other.
 type claim struct {
 	Holder
 	beat  uint64
@@ -96,13 +94,13 @@ func (c claim) isReleased() bool { return c.state == stateReleased || c.state ==
 
 const (
 	holderRow      = "holder" // its name in toc_meta
-	maxName        = 120      // bytes of a holder's name that are kept: the row has room for 255
+	maxName        = 120      // maximum bytes of a holder's name: the row has space for 255
 	stateHeld      = "held"
 	stateReleased  = "released"
 	stateUnsettled = "unsettled" // released, but taken uncleanly and not settled since
 )
 
-// releasedAs is the state of a claim that is released.
+// releasedAs is the state of a released claim.
 func releasedAs(settled bool) string {
 	if settled {
 		return stateReleased
@@ -114,8 +112,8 @@ func (c claim) text() string {
 	return fmt.Sprintf("%s %s %d %s %s", c.Kind, c.ID, c.beat, c.state, strings.ToValidUTF8(c.Name[:min(len(c.Name), maxName)], ""))
 }
 
-// parseClaim reads a holder's text. One that is not ours is taken for a holder that
-// released nothing, so that it is watched like any other.
+// parseClaim parses a holder's text. An unknown text counts as a holder that has released nothing, so it is
+// watched like any other.
 func parseClaim(text string) claim {
 	if parts := strings.SplitN(text, " ", 5); len(parts) == 5 {
 		if beat, err := strconv.ParseUint(parts[2], 10, 64); err == nil {
@@ -131,6 +129,6 @@ type ServerClock struct {
 	Server         time.Time
 }
 
-// ServerClock gives the last reading of a database's clock, which each Lock.Check
-// takes on the way; false if there is none. SQLite has no clock of its own.
+// ServerClock returns the last reading of a database's clock, which each Lock.Check takes; false if there is
+// none. SQLite has no clock of its own.
 func (s *Store) ServerClock(database int) (ServerClock, bool) { return s.backend.clock(database) }

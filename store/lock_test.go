@@ -18,7 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// alone is a process that wants a store for itself.
+// alone is the holder of a single process.
 func alone(name string) store.Holder {
 	return store.Holder{Kind: store.HolderSingle, ID: fmt.Sprintf("%x", name), Name: name}
 }
@@ -59,7 +59,7 @@ func locksOutOthers(t *testing.T, p place) {
 	require.ErrorContains(t, err, "node-b", "the holder of now")
 }
 
-// Who took a database uncleanly and releases it before all is settled passes that on.
+// A holder that took a database uncleanly and releases it before it is settled passes that on.
 func passesOnWhatIsUnsettled(t *testing.T, p place) {
 	f := p.open(t, small)
 	for i, c := range []struct{ settled, unclean bool }{{settled: true}, {}, {settled: true, unclean: true}, {settled: true}, {settled: true}} {
@@ -71,7 +71,7 @@ func passesOnWhatIsUnsettled(t *testing.T, p place) {
 	}
 }
 
-// checked proves a lock again and again until stop.
+// checked repeats Check until stop.
 func checked(t *testing.T, l store.Lock) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -15,12 +15,11 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// LockedError names the tasks that were not written because another transaction, of a
-// hand that forgot its COMMIT say, has locked their rows or the place where they belong, or
-// because their table is missing or broken. Nothing of them was changed. It is a
-// task.ErrUnavailable by the DatabaseError around it.
+// LockedError names the tasks that were not written. Another transaction has locked their rows or the place
+// where they belong (a forgotten COMMIT, say), or their table is missing or broken. Nothing of them was
+// changed. The DatabaseError around it makes it a task.ErrUnavailable.
 type LockedError struct {
-	Tasks map[uint64]error // by job_id: what is wrong with its table; nil: its row is locked
+	Tasks map[uint64]error // by job_id: the error of its table; nil: its row is locked
 }
 
 func (e *LockedError) Error() string {
@@ -42,7 +41,7 @@ func (e *LockedError) Error() string {
 	return "locked by another transaction, nothing was changed: the row of task " + b.String()
 }
 
-// table is what is wrong with one of the tables; nil: all are fine.
+// table is the error of one of the tables; nil: all are fine.
 func (e *LockedError) table() error {
 	for _, why := range e.Tasks {
 		if why != nil {
@@ -52,21 +51,21 @@ func (e *LockedError) table() error {
 	return nil
 }
 
-// Is makes a LockedError a task.ErrLocked, but for one of a table that is broken.
+// Is makes a LockedError a task.ErrLocked, unless a table is broken.
 func (e *LockedError) Is(target error) bool { return target == task.ErrLocked && e.table() == nil }
 
-// lockWait is how long a lock of somebody else is waited for, apart from the others and trying again: it takes no
-// connection. What is answered with an error then is not done later.
+// lockWait is how long a write waits for another's lock, apart from other writes and by retrying, without
+// holding a connection. After its error the write is not made later.
 const (
 	lockWait  = 2 * time.Second
 	lockEvery = 250 * time.Millisecond
 )
 
-// waiting is what met a lock and waits for it apart.
+// waiting is a write or a read that met a lock.
 type waiting struct{ since time.Time }
 
-// again has f called after a pause. It answers false if the lock has been waited for long enough.
-func (w *waiting) again(f func()) bool {
+// retryLater calls f after a pause. It returns false if the lock has been waited for long enough.
+func (w *waiting) retryLater(f func()) bool {
 	now := time.Now()
 	if w.since.IsZero() {
 		w.since = now
@@ -78,8 +77,8 @@ func (w *waiting) again(f func()) bool {
 	return true
 }
 
-// patiently calls read again while it meets a lock, for as long as one is waited for.
-func (s *Store) patiently(ctx context.Context, read func() error) error {
+// retryLocked repeats read while it meets a lock, up to the waiting time.
+func (s *Store) retryLocked(ctx context.Context, read func() error) error {
 	for since := time.Now(); ; {
 		err := read()
 		if !s.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {
@@ -88,21 +87,20 @@ func (s *Store) patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// A batch that meets a lock, or is too large for one text, is split into so many parts, each
-// of them in turn, until what is left is one task. They are made at the same time.
+// A batch that meets a lock, or is too large for one text, is split into so many parts, and each part again,
+// down to one task. The parts are written at the same time.
 const (
 	splitParts = 8
 	splitting  = 8 // parts of one batch under way
 )
 
-// isLate tells that no part is to be begun any more: it would be cut off.
-func (s *Store) isLate(ctx context.Context) bool {
+// isOutOfTime reports that no part should begin any more, because it would be cut off.
+func (s *Store) isOutOfTime(ctx context.Context) bool {
 	until, ok := ctx.Deadline()
 	return ok && time.Until(until) < s.cfg.Timeout/4
 }
 
-// split cuts a list into parts; what is the same by key stays together. A list of one
-// key is one part.
+// split cuts a list into parts; elements with the same key stay together. A list with one key is one part.
 func split[T any](list []T, key func(T) uint64) (parts [][]T) {
 	size := (len(list) + splitParts - 1) / splitParts
 	for len(list) > 0 {
@@ -116,9 +114,8 @@ func split[T any](list []T, key func(T) uint64) (parts [][]T) {
 	return parts
 }
 
-// applyParts makes moves that could not be made together: as one, they meet a lock (of
-// which of them is to be found out) or are too large. A LockedError names the locked ones;
-// the other answers hold.
+// applyParts makes moves that failed as one batch: some of them meet a lock, and it finds out which, or the
+// batch is too large. A LockedError names the locked ones; the other results are valid.
 func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
 	// All writers take their locks in the same order; neighbours share statements.
 	order := make([]int, len(moves))
@@ -150,9 +147,9 @@ func (s *Store) applyParts(ctx context.Context, database int, stamp time.Time, m
 			some[i] = moves[m]
 		}
 		running <- struct{}{}
-		if s.isLate(ctx) {
+		if s.isOutOfTime(ctx) {
 			<-running
-			hold(part, nil) // a lock was in their way, as far as is known
+			hold(part, nil) // they met a lock, as far as is known
 			return
 		}
 		did, err := s.applyWhole(ctx, database, stamp, some, s.transactNow)

@@ -234,7 +234,8 @@ func TestMySQLSmallPackets(t *testing.T) {
 	}
 }
 
-// The answer of a commit is lost. What it did is asked: one answer is true, and the caller need not ask.
+// The answer of a commit is lost. The store finds out the outcome: one result is true, and the caller need not
+// repeat the call.
 func TestMySQLLostAnswersAreFoundOut(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
@@ -256,8 +257,8 @@ func TestMySQLLostAnswersAreFoundOut(t *testing.T) {
 	require.Len(t, f.everything(t), 2)
 }
 
-// The store's own patience ends before the server's. Before, the statement went on waiting for the lock and was done when the lock
-// was free, after the 503.
+// The store's own time ends before the server's. Before, the statement continued to wait for the lock and was
+// made when the lock was free, after the 503.
 func TestMySQLStatementsEndWithOurPatience(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
@@ -415,7 +416,7 @@ func TestMySQLReadsAroundALockedTable(t *testing.T) {
 	require.True(t, at.IsZero(), "nobody knows")
 }
 
-// A move is made, and the look-up of what it did meets the lock of a table. It is not told as one that was not made.
+// A move is made, and the look-up of its outcome meets the lock of a table. It is not reported as not made.
 func TestMySQLLookUpMeetsALock(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)

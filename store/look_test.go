@@ -13,7 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// foreignIDs are job_ids that this layout cannot have, or that nobody has.
+// foreignIDs are job_ids that this layout cannot have, or that do not exist.
 func foreignIDs(t testing.TB, f *fixture) []uint64 {
 	elsewhere, err := sharding.JobID(f.clock.Now(), f.layout.Shards(), 1)
 	require.NoError(t, err)

@@ -9,11 +9,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// unansweredError: statements were sent and no answer came. The server said neither
-// yes nor no.
+// unansweredError: statements were sent and no answer came, so their outcome is unknown.
 type unansweredError struct {
 	err  error
-	over bool // the server works on them no more: what they did can be read
+	over bool // the server has stopped working on them: their effects can be read
 }
 
 func (e *unansweredError) Error() string {
@@ -25,20 +24,19 @@ func (e *unansweredError) Error() string {
 
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// isOver tells of an error whether what was sent is over, done or not.
+// isOver reports whether the statements behind an error have ended, done or not.
 func isOver(err error) bool {
 	var e *unansweredError
 	return errors.As(err, &e) && e.over
 }
 
-// endPatience is how long end may take: what the statement's own time has left of
-// Config.Timeout.
-func endPatience(patience time.Duration) time.Duration { return patience / 8 }
+// endTimeout is the time for end: the part of Config.Timeout that the statement itself does not use.
+func endTimeout(timeout time.Duration) time.Duration { return timeout / 8 }
 
-// settle finds out what became of moves whose answer was lost, once that is decided. They
-// were committed together: if one of them was made, each that could be was.
+// settle finds out the outcome of moves whose answer was lost, once it is final. They were committed together:
+// if one of them was made, all that could be were.
 func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves []Move, lost error) ([]bool, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
 	_, groups := s.moveStatements(database, stamp, moves)
 	applied := make([]bool, len(moves))
@@ -51,10 +49,10 @@ func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves
 	return applied, nil
 }
 
-// areStored tells whether an insert whose answer was lost was committed, once that is
-// decided. One that only found first tasks cannot be told from one that was not made.
+// areStored reports whether an insert whose answer was lost was committed, once that is final. An insert that
+// only found first tasks looks like one that was not made.
 func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience(s.cfg.Timeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
 	ids := make([]uint64, len(batch))
 	mine := make(map[uint64]*task.Task, len(batch))
@@ -68,12 +66,12 @@ func (s *Store) areStored(ctx context.Context, database int, batch []*insert) bo
 	})
 }
 
-// sure is what is known of statements that were committed unseen.
-func sure(statements []statement) []int64 {
+// certainCounts returns the known counts of statements that were committed without an answer.
+func certainCounts(statements []statement) []int64 {
 	affected := make([]int64, len(statements))
 	for i, st := range statements {
-		if affected[i] = st.rows; st.rows == 0 {
-			affected[i] = unsure
+		if affected[i] = st.exactRows; st.exactRows == 0 {
+			affected[i] = unknownCount
 		}
 	}
 	return affected

@@ -13,14 +13,13 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Move is one change of a task: a compare-and-set. It applies only if the row
-// still has status From, and what Read asks for; then it sets status To and
-// whatever else is given. All changes of stored tasks are Moves.
+// Move is one change of a task: a compare-and-set. It applies only if the row still has status From and matches
+// Read; then it sets status To and the given columns. All changes of stored tasks are Moves.
 type Move struct {
 	JobID    uint64
 	From, To task.Status
-	// Read is the task as it was read: the move applies only if nobody has changed
-	// action_time or attempts since, or, with Whole, any column. nil: whatever they are.
+	// Read is the task as it was read: the move applies only if action_time and attempts have not changed
+	// since, or, with Whole, any column. nil: they do not matter.
 	Read  *task.Task
 	Whole bool
 	Set
@@ -33,7 +32,7 @@ func (m *Move) validate() error {
 	return nil
 }
 
-// Set names the other columns that a Move writes; what is nil stays.
+// Set has the other columns that a Move writes; nil columns stay.
 type Set struct {
 	ActionTime *time.Time
 	Attempts   *int
@@ -41,12 +40,11 @@ type Set struct {
 	Attribute  *string
 	Timeout    *time.Duration // 0: the business type's
 	Promised   *time.Time     // due_time, unless the row has one
-	NewPromise bool           // forgets due_time: ActionTime is what is promised
+	NewPromise bool           // clears due_time: ActionTime is the promised time
 }
 
-// Stamp gives the gmt_modified of a batch of moves: the time now, but never the
-// same for two batches of one database. Apply recognises by it what an earlier
-// try of the same batch has already done.
+// Stamp returns the gmt_modified of a batch of moves: the current time, but different for each batch of a
+// database. By it Apply recognises the moves that an earlier try of the same batch has made.
 func (s *Store) Stamp(database int) time.Time {
 	now := task.CeilMilli(s.cfg.Now()).UnixMilli()
 	for last := &s.dbs[database].stamp; ; {
@@ -58,7 +56,7 @@ func (s *Store) Stamp(database int) time.Time {
 	}
 }
 
-// stampsAfter makes the stamps to come later than a time that was given to rows.
+// stampsAfter makes the following stamps later than a time that rows already have.
 func (db *database) stampsAfter(at time.Time) {
 	for ms := at.UnixMilli(); ; {
 		seen := db.stamp.Load()
@@ -68,14 +66,13 @@ func (db *database) stampsAfter(at time.Time) {
 	}
 }
 
-// Apply makes moves of one database in one transaction and tells which applied.
-// A LockedError names tasks whose rows are locked by another transaction: nothing of
-// them was changed, and the other answers hold. After any other error nothing is known;
-// the same moves with the same stamp may be tried again and give the right answer, also
-// when the first try had been committed, as long as each task is moved once.
+// Apply makes moves of one database in one transaction and returns which of them applied. A LockedError names
+// tasks whose rows another transaction has locked: these are unchanged, and the other results are valid. After
+// any other error the outcome is unknown. The same moves with the same stamp may then be tried again. The
+// result is right even if the first try was committed, as long as each task is moved once.
 //
-// (Two processes that make the same change of the same task in the same
-// millisecond have the same stamp, and may both be told that it applied.)
+// (Two processes that make the same change of the same task in the same millisecond have the same stamp, and
+// both may see it as applied.)
 func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
 	for i := range moves {
 		if err := moves[i].validate(); err != nil {
@@ -106,16 +103,17 @@ func (s *Store) apply(ctx context.Context, database int, stamp time.Time, moves 
 	return nil, err
 }
 
-// errLocked: the moves were not made, because of some of them. (A look-up after they were made may meet a lock, too.)
+// errLocked: the moves were not made, because of some of them. (A look-up after they were made may meet a lock,
+// too.)
 var errLocked = errors.New("locked by another transaction")
 
-// tableError is an errLocked that is no lock, but the fault of one table.
+// tableError is an errLocked whose cause is one table, not a lock.
 type tableError struct{ error }
 
 func (e *tableError) Unwrap() error        { return e.error }
 func (e *tableError) Is(target error) bool { return target == errLocked }
 
-// tableFault is what is wrong with a table; nil: it is a lock.
+// tableFault returns the error of a table; nil: the cause is a lock.
 func tableFault(err error) error {
 	if table, is := errors.AsType[*tableError](err); is {
 		return table.error
@@ -123,10 +121,10 @@ func tableFault(err error) error {
 	return nil
 }
 
-// applyWhole makes moves in one transaction, or answers errLocked.
+// applyWhole makes moves in one transaction, or returns errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
 	statements, groups := s.moveStatements(database, stamp, moves)
-	affected, err := s.pastConflicts(ctx, database, statements, transact)
+	affected, err := s.retryConflicts(ctx, database, statements, transact)
 	switch why := s.backend.refusal(err); {
 	case why == refusedLocked:
 		return nil, errLocked
@@ -149,19 +147,19 @@ func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, m
 	return applied, s.findApplied(ctx, database, stamp, moves, unclear, applied)
 }
 
-// moveGroup is the moves of one UPDATE: one table, the same change.
+// moveGroup is the moves of one UPDATE: the same change in one table.
 type moveGroup struct {
 	shard int
 	moves []int // indexes
 }
 
-// moveShape is what makes two moves the same change.
+// moveShape identifies the change of a move.
 type moveShape struct {
 	shard                int
 	from, to             task.Status
 	readTime             int64
 	readAttempts         int
-	whole                uint64 // job_id: it is like no other
+	whole                uint64 // job_id: the change is unique
 	actionTime, promised int64
 	attempts             int
 	lastErr, attribute   string
@@ -187,7 +185,7 @@ func (s *Store) shape(m *Move) moveShape {
 	return k
 }
 
-// orZero is what p points to, or the zero value.
+// orZero returns *p, or the zero value.
 func orZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -195,9 +193,8 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change.
-// They count their rows unless a task is moved twice: what was done can then not
-// be read off the rows.
+// moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change. They count their rows unless a
+// task is moved twice: the rows then do not show what was done.
 func (s *Store) moveStatements(database int, stamp time.Time, moves []Move) ([]statement, []moveGroup) {
 	index := make(map[moveShape]int, len(moves))
 	seen := make(map[uint64]struct{}, len(moves))
@@ -213,7 +210,7 @@ func (s *Store) moveStatements(database int, stamp time.Time, moves []Move) ([]s
 		groups[g].moves = append(groups[g].moves, i)
 		seen[moves[i].JobID] = struct{}{}
 	}
-	// All writers take their locks in the same order: no deadlock among them.
+	// All writers take their locks in the same order, so they do not deadlock with each other.
 	slices.SortStableFunc(groups, func(a, b moveGroup) int { return a.shard - b.shard })
 	statements := make([]statement, len(groups))
 	for i, g := range groups {
@@ -230,13 +227,13 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	args := make([]any, 0, 8+len(g.moves))
 	status := strconv.Itoa(int(m.To))
 	if counts {
-		status = s.backend.counted(database, status)
+		status = s.backend.countingExpr(database, status)
 	}
 	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
-	args = append(args, s.backend.at(stamp))
+	args = append(args, s.backend.timeArg(stamp))
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
-		args = append(args, s.backend.at(task.CeilMilli(*m.ActionTime)))
+		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	}
 	if m.Attempts != nil {
 		b.WriteString(",attempts=?")
@@ -259,11 +256,11 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 		b.WriteString(",due_time=NULL")
 	case m.Promised != nil:
 		b.WriteString(",due_time=COALESCE(due_time,?)")
-		args = append(args, s.backend.at(*m.Promised))
+		args = append(args, s.backend.timeArg(*m.Promised))
 	}
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
 	for _, i := range g.moves {
-		args = append(args, s.backend.id(moves[i].JobID))
+		args = append(args, s.backend.idArg(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
 	if m.Read != nil {
@@ -273,12 +270,12 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	}
 	st := statement{sql: b.String(), args: args}
 	if counts {
-		st.most = int64(len(g.moves))
+		st.maxRows = int64(len(g.moves))
 	}
 	return st
 }
 
-// asRead is the condition that a row is still as it was read.
+// asRead is the condition that a row is unchanged since it was read.
 func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) {
 	same := func(column string, v any) {
 		condition += " AND " + column + s.backend.nullSafe() + "?"
@@ -301,16 +298,16 @@ func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) 
 		condition += " AND COALESCE(timeout_ms,0)=?"
 		args = append(args, t.Timeout.Milliseconds())
 		at("due_time", t.DueTime)
-		if !t.Modified.IsZero() { // a hand's, in SQLite, and no time
+		if !t.Modified.IsZero() { // zero: written by hand in SQLite, and not a time
 			at("gmt_modified", t.Modified)
 		}
 	}
 	return condition, args
 }
 
-// findApplied tells which moves of groups took place of which not all did, as far
-// as is known: those whose row has the new status and this batch's stamp. Of
-// several that make the same change of one task, the first one did it.
+// findApplied finds the applied moves of groups that were applied in part, as far as can be known: their rows
+// have the new status and this batch's stamp. If several moves make the same change of one task, the first one
+// counts.
 func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup, applied []bool) error {
 	if len(groups) == 0 {
 		return nil
@@ -339,10 +336,10 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 			status, ok := stamped[id]
 			done[id] = ok && status == to
 		}
-		if from != to { // a move from a status to itself can be made again
+		if from != to { // a move to the same status can be made again
 			for i, was := range applied {
 				if was && moves[i].From == from && moves[i].To == to {
-					done[moves[i].JobID] = false // by a group before
+					done[moves[i].JobID] = false // by an earlier group
 				}
 			}
 		}

@@ -22,9 +22,9 @@ type moveRequest struct {
 
 func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, task.ErrNotBegun, why) }
 
-// Move makes one move durably and tells whether it applied. Moves asked for at
-// the same time share the commit. For a locked row it waits two seconds, then it answers a LockedError. It answers task.ErrNotBegun if ctx had ended by then;
-// once begun it is waited for.
+// Move makes one move durably and reports whether it applied. Concurrent moves share the commit. It waits two
+// seconds for a locked row, then it returns a LockedError. It returns task.ErrNotBegun if ctx had ended before
+// writing began; once begun, the write is waited for.
 func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if err := m.validate(); err != nil {
 		return false, err
@@ -65,7 +65,7 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		switch {
 		case err != nil:
 			r.err = err
-		case isHeld && table == nil && r.again(func() { db.movesAside.Add(r) }):
+		case isHeld && table == nil && r.retryLater(func() { db.movesAside.Add(r) }):
 			continue
 		case isHeld:
 			r.err = s.wrap(db.index, "update", &LockedError{map[uint64]error{r.move.JobID: table}})

@@ -43,7 +43,7 @@ func movesFromWhatIs(t *testing.T, p place) {
 	}
 }
 
-// refusesOtherMoves: what is over stays over, whoever asks.
+// refusesOtherMoves: a finished task stays finished, whoever tries.
 func refusesOtherMoves(t *testing.T, p place) {
 	f := p.open(t, small)
 	for _, from := range append(statuses(), 1) {
@@ -109,8 +109,8 @@ func movesWriteWhatIsSet(t *testing.T, p place) {
 	}
 }
 
-// movesWhatWasRead: a move that names what was read applies only as long as that is so. Before, an outcome looked at the
-// status alone, and wrote over what a hand or another node had changed meanwhile.
+// movesWhatWasRead: a move that names the row as read applies only while the row is unchanged. Before, an
+// outcome compared the status alone, and overwrote changes by hand or by another node.
 func movesWhatWasRead(t *testing.T, p place) {
 	f := p.open(t, small)
 	shard := f.layout.Shard(9)

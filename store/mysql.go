@@ -18,15 +18,13 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// mysqlBackend speaks to MySQL 8 and MariaDB ≥ 10.6.
-//
-// A transaction is one round trip; see transact.
+// mysqlBackend is for MySQL 8 and MariaDB ≥ 10.6. A transaction is one round trip; see transact.
 type mysqlBackend struct {
 	names   []string // schema names
 	logins  []string // server, user and settings of the connections
 	pools   []*sql.DB
-	pings   []*sql.DB // for Ping, and to end what is lost
-	holders []*sql.DB // for the holder's row alone; see mysql_lock.go
+	pings   []*sql.DB // for Ping, and to end lost statements
+	holders []*sql.DB // for the holder's row only; see mysql_lock.go
 	clocks  []atomic.Pointer[ServerClock]
 	gorms   []*gorm.DB
 	servers []*server
@@ -40,7 +38,7 @@ func openMySQL(cfg Config) (backend, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		dsn.MaxAllowedPacket = 0 // the server is asked: a text that is too large for it is not sent
+		dsn.MaxAllowedPacket = 0 // read it from the server: a text that is too large is not sent
 		connector, err := mysql.NewConnector(dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
@@ -51,7 +49,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
 		pings := sql.OpenDB(&session{connector, found, cfg.Timeout})
-		pings.SetMaxOpenConns(3) // a watch, a probe, and one to end a statement; see end
+		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)
 		holders, err := holderPool(dsn)
@@ -75,8 +73,8 @@ func openMySQL(cfg Config) (backend, error) {
 	return b, nil
 }
 
-// openGORM makes a GORM handle that reads over a pool. It connects to nothing. SQLite understands the few SELECTs that
-// GORM makes for MySQL.
+// openGORM makes a GORM handle for reads over a pool. It does not connect. SQLite understands the few SELECTs
+// that GORM makes for MySQL.
 func openGORM(pool *sql.DB) (*gorm.DB, error) {
 	return gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard, // errors are returned, not logged
@@ -85,8 +83,8 @@ func openGORM(pool *sql.DB) (*gorm.DB, error) {
 	})
 }
 
-// MySQLDSN is the DSN of database number i, with what the product needs set:
-// UTC everywhere, times parsed, several statements a round trip.
+// MySQLDSN is the DSN of database number i with the settings that the store needs: UTC everywhere, parsed
+// times, several statements in a round trip.
 func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	text := strings.Replace(cfg.DSN, "%d", fmt.Sprint(i), 1)
 	if len(cfg.DSNs) > 0 {
@@ -102,8 +100,7 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	if dsn.DBName == "" {
 		return nil, fmt.Errorf("store.mysql.dsn of database %d names no database", i)
 	}
-	// The driver escapes parameters itself; that is safe in this character set,
-	// and in others it is not.
+	// The driver escapes parameters itself. That is safe in this character set, and not in some others.
 	if err := dsn.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
 		return nil, err
 	}
@@ -124,23 +121,23 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 
 func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
 
-// server: databases that are reached by the same login are on the same server.
+// server: databases with the same login are on the same server.
 func (b *mysqlBackend) server(database int) int { return slices.Index(b.logins, b.logins[database]) }
 
 func (b *mysqlBackend) qualified(database, table int) string {
 	return "`" + strings.ReplaceAll(b.names[database], "`", "``") + "`." + sharding.TableName(table)
 }
 
-func (b *mysqlBackend) orKeep() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
+func (b *mysqlBackend) ignoreDuplicates() string { return " ON DUPLICATE KEY UPDATE job_id=job_id" }
 
 func (b *mysqlBackend) hint(index string, _ int) string { return " FORCE INDEX (" + index + ")" }
 
-func (b *mysqlBackend) member(query string) string { return "(" + query + ")" }
+func (b *mysqlBackend) unionMember(query string) string { return "(" + query + ")" }
 
-// counted counts in a variable of the session, at a third of what it costs to ask
-// for ROW_COUNT after each statement of a block. Until a connection has told what
-// server it is, nothing is counted: then statements are answered one by one.
-func (b *mysqlBackend) counted(database int, value string) string {
+// countingExpr counts in a session variable, at a third of the cost of ROW_COUNT after each statement of a
+// block. Until a connection knows the kind of its server, it counts nothing: then statements are answered one
+// by one.
+func (b *mysqlBackend) countingExpr(database int, value string) string {
 	if !b.servers[database].isMariaDB.Load() {
 		return value
 	}
@@ -152,9 +149,9 @@ func (b *mysqlBackend) deleteFrom(table int) string {
 	return "DELETE t FROM " + sharding.TableName(table) + " AS t FORCE INDEX (PRIMARY)"
 }
 
-func (b *mysqlBackend) id(v uint64) any { return v }
+func (b *mysqlBackend) idArg(v uint64) any { return v }
 
-func (b *mysqlBackend) at(t time.Time) any { return t }
+func (b *mysqlBackend) timeArg(t time.Time) any { return t }
 
 func (b *mysqlBackend) nullSafe() string { return "<=>" }
 

@@ -14,15 +14,14 @@ import (
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// A MySQL database is held by a row of toc_meta that its holder changes again and
-// again, not by a lock of the server: that would end with its connection, while its
-// holder still believes in it, or outlive a host that died without a word.
+// The holder of a MySQL database is a row of toc_meta that the holder keeps changing. A lock of the server
+// would not do: it would end with its connection, while its holder still relies on it, or outlive a host that
+// died silently.
 //
-// Whoever finds another holder watches the row by its own clock. If it changes, the
-// holder lives. If it stands still for a Lease and a second, it is taken over by a
-// compare-and-set: a change that the old holder sends later changes nothing, and so
-// proves nothing. The last change that proved something was sent before the watch
-// began, hence its Lease is over.
+// A new process watches the row by its own clock. If the row changes, the holder lives. If it stands still for
+// a Lease and a second, the new process takes it over by a compare-and-set: a later change by the old holder
+// has no effect, and so proves nothing. The last change that proved something was sent before the watch began,
+// hence its Lease is over.
 
 const (
 	holderTimeout = 1500 * time.Millisecond // of one statement; leaves time for a second in a Lease
@@ -30,8 +29,8 @@ const (
 	watchEvery    = 200 * time.Millisecond
 )
 
-// holderPool opens a database for its holder's row alone: statements that wait for
-// nobody, neither here nor on the server.
+// holderPool opens a database for its holder's row only: its statements wait for no others, neither here nor on
+// the server.
 func holderPool(dsn *mysql.Config) (*sql.DB, error) {
 	dsn = dsn.Clone()
 	dsn.Timeout, dsn.ReadTimeout, dsn.WriteTimeout = holderTimeout, 2*holderTimeout, 2*holderTimeout
@@ -47,12 +46,12 @@ func holderPool(dsn *mysql.Config) (*sql.DB, error) {
 	return pool, nil
 }
 
-// readHolder gives the server's clock, how many rows the statement before changed, and
-// the holder's row.
+// readHolder reads the server's clock, the number of rows that the previous statement changed, and the holder's
+// row.
 const readHolder = "SELECT CONCAT(UTC_TIMESTAMP(3),' ',ROW_COUNT(),' ',COALESCE((SELECT value FROM toc_meta WHERE name='" + holderRow + "'),''))"
 
-// askHolder runs a first statement, if there is one, tells whether it changed the
-// holder's row, and gives the row as it stands then; "" if there is none.
+// askHolder runs an optional first statement. It reports whether that changed the holder's row, and returns the
+// row as it is then; "" if there is none.
 func (b *mysqlBackend) askHolder(ctx context.Context, database int, first string, args ...any) (row string, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
@@ -69,7 +68,7 @@ func (b *mysqlBackend) askHolder(ctx context.Context, database int, first string
 	err = conn.Raw(func(raw any) error {
 		text, err = queryText(ctx, raw.(driver.QueryerContext), first+readHolder, joinArgs([]statement{{args: args}}))
 		if err != nil {
-			return errors.Join(driver.ErrBadConn, err) // the next one may reach another server
+			return errors.Join(driver.ErrBadConn, err) // the next connection may reach another server
 		}
 		return nil
 	})
@@ -88,8 +87,7 @@ func (b *mysqlBackend) askHolder(ctx context.Context, database int, first string
 	return parts[3], first != "" && parts[2] == "1", nil
 }
 
-// swapHolder changes the holder's row if it still is what was seen; else it gives the
-// row as it stands.
+// swapHolder changes the holder's row if it is still the given one, and returns the row as it is then.
 func (b *mysqlBackend) swapHolder(ctx context.Context, database int, seen string, next claim) (row string, changed bool, err error) {
 	if seen == "" {
 		return b.askHolder(ctx, database, "INSERT IGNORE INTO toc_meta (name, value) VALUES (?, ?)", holderRow, next.text())
@@ -105,7 +103,7 @@ func (b *mysqlBackend) clock(database int) (ServerClock, bool) {
 	return *reading, true
 }
 
-// lock takes the row as soon as nobody else's hold is in it.
+// lock takes the row as soon as no other holder has it.
 func (b *mysqlBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
 	seen, _, err := b.askHolder(ctx, database, "")
 	if err != nil {
@@ -136,7 +134,7 @@ func (b *mysqlBackend) lock(ctx context.Context, database int, holder Holder) (L
 		if taken {
 			return &mysqlLock{backend: b, database: database, claim: next, unclean: !free || before.state == stateUnsettled}, nil
 		}
-		// Somebody was faster: another node of ours, or one that will be refused with us.
+		// Another process was faster: another node of ours, or one of another holder.
 		after := parseClaim(now)
 		if !after.is(holder) && now != "" && !after.isReleased() {
 			return nil, b.occupied(database, after.Holder)
@@ -153,7 +151,7 @@ func (b *mysqlBackend) occupied(database int, holder Holder) error {
 type mysqlLock struct {
 	backend  *mysqlBackend
 	database int
-	claim    claim // as the row was last known
+	claim    claim // the last known row
 	unclean  bool
 }
 
@@ -161,9 +159,9 @@ func (l *mysqlLock) TakenUncleanly() bool { return l.unclean }
 
 func (l *mysqlLock) Check(ctx context.Context) error { return l.write(ctx, stateHeld) }
 
-// write makes the next beat. A beat whose answer was lost may have been made: then
-// the row is another one than was known, and is changed once more. To find it
-// changed proves nothing for one process, but that another node lives for a cluster.
+// write makes the next beat. If the answer to a beat was lost, the beat may have been made: then the row
+// differs from the known one, and is changed once more. To find it changed proves nothing for a single process,
+// but for a cluster it proves that another node lives.
 func (l *mysqlLock) write(ctx context.Context, state string) error {
 	for {
 		next := l.claim

@@ -16,8 +16,8 @@ func ofCluster(id string) store.Holder {
 	return store.Holder{Kind: store.HolderCluster, ID: id, Name: "toc"}
 }
 
-// A hold does not hang on connections: the server may cut them all. Before, each cut
-// freed the lock while its holder worked on, for up to 7 s.
+// A hold does not depend on connections: the server may cut them all. Before, each cut freed the lock while its
+// holder continued to work, for up to 7 s.
 func TestMySQLLockOutlivesItsConnections(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
@@ -60,8 +60,8 @@ func TestMySQLLockOutlivesItsConnections(t *testing.T) {
 	require.NoError(t, l.Check(t.Context()))
 }
 
-// A holder that is silent is replaced after its lease, and then learns that it is
-// one no more. Before, the lock of a host that had died was held for hours.
+// A silent holder is replaced after its lease, and then learns that it has lost the lock. Before, the lock of a
+// host that had died was held for hours.
 func TestMySQLLockOfASilentHolderIsTakenOver(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
@@ -99,7 +99,7 @@ func TestMySQLLockAnswerIsLost(t *testing.T) {
 	require.Equal(t, "single "+me.ID+" 3 held me", text)
 }
 
-// A row lock on the holder's row is waited for for a second, not for the server's 50.
+// A row lock on the holder's row is waited for for one second, not for the server's 50.
 func TestMySQLLockWaitsForNobodyLong(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)
@@ -116,8 +116,8 @@ func TestMySQLLockWaitsForNobodyLong(t *testing.T) {
 	require.NoError(t, l.Check(t.Context()))
 }
 
-// A cluster's nodes hold a database together. Nobody else gets it: no single node, no
-// other cluster of the same name. Before, two owners fired every task twice.
+// A cluster's nodes hold a database together. No other holder gets it: no single node, no other cluster of the
+// same name. Before, two owners fired every task twice.
 func TestMySQLLockOfACluster(t *testing.T) {
 	t.Parallel()
 	f := onMySQL().open(t, small)

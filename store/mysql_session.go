@@ -15,37 +15,35 @@ import (
 )
 
 const (
-	maxAge      = 5 * time.Minute // of a connection, less up to a third; a name may mean another server by then
-	pingAge     = 5 * time.Second // of a connection that pings: it finds out soon where new connections lead
-	refusalsOld = time.Second     // a younger connection that is told "read-only" leads where all new ones do
+	maxAge      = 5 * time.Minute // of a connection, less up to a third; later the name may mean another server
+	pingAge     = 5 * time.Second // of a connection that pings, so that it soon notices where new connections lead
+	refusalsOld = time.Second     // a younger connection that gets "read-only" leads where all new ones do
 )
 
-// statementTime is how long the server works on one text of ours.
-func statementTime(patience time.Duration) time.Duration { return patience * 2 / 3 }
+// statementTime is how long the server may work on one text.
+func statementTime(timeout time.Duration) time.Duration { return timeout * 2 / 3 }
 
-// server is what connecting found out about the server of a database.
+// server is what connections have found out about the server of a database.
 type server struct {
 	isMariaDB atomic.Bool
-	// turn counts how often the server was found to be read-only: connections of an
-	// earlier turn are not used any more, new ones may lead to the new primary.
+	// turn counts how often the server was found to be read-only. Connections of an earlier turn are not used
+	// any more: new ones may lead to the new primary.
 	turn     atomic.Int64
-	readOnly atomic.Bool // as the last ping or refusal told
+	readOnly atomic.Bool // according to the last ping or refusal
 }
 
-// leave gives up all connections there are.
-func (s *server) leave() {
+// dropConnections makes all existing connections stale.
+func (s *server) dropConnections() {
 	s.readOnly.Store(true)
 	s.turn.Add(1)
 }
 
-// session makes connections as the store wants them.
-//
-// They are READ COMMITTED: the statements name their rows, so nothing needs the gap
-// locks (and deadlocks) of the default level.
+// session makes connections with the settings of the store. They are READ COMMITTED: the statements name their
+// rows, so they do not need the gap locks (and deadlocks) of the default level.
 type session struct {
 	driver.Connector
 	server   *server
-	patience time.Duration
+	timeout time.Duration
 }
 
 func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
@@ -56,13 +54,13 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	c := &mysqlConn{fullConn: conn.(fullConn), server: s.server, turn: turn, born: time.Now()}
 	c.until = c.born.Add(maxAge - rand.N(maxAge/3))
-	if err := c.begin(ctx, s.patience); err != nil {
+	if err := c.begin(ctx, s.timeout); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return c, nil
 }
 
-// mysqlConn is a connection and what is known of it.
+// mysqlConn is a connection with what is known of it.
 type mysqlConn struct {
 	fullConn
 	server *server
@@ -70,10 +68,10 @@ type mysqlConn struct {
 	born   time.Time
 	until  time.Time // when it is too old
 	id     string    // the server's number for it
-	host   string    // the server that it leads to
+	host   string    // the server it is connected to
 }
 
-// fullConn is what a connection of the driver can do and the pool asks for.
+// fullConn has all methods of the driver's connection that the pool uses.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -86,14 +84,14 @@ type fullConn interface {
 	driver.NamedValueChecker
 }
 
-// hostText tells servers apart, on MySQL and MariaDB.
+// hostText identifies a server, on MySQL and MariaDB.
 const hostText = "CONCAT_WS('/',@@hostname,@@port,@@server_id)"
 
-func (c *mysqlConn) begin(ctx context.Context, patience time.Duration) error {
-	limit := statementTime(patience)
-	// A lock is waited for as short as the server knows to, which is a second on MySQL: many share a transaction and a
-	// read, and the store waits for those apart that met a lock; see lockWait. MySQL limits the time of SELECTs only.
-	// /*M! is for MariaDB alone.
+func (c *mysqlConn) begin(ctx context.Context, timeout time.Duration) error {
+	limit := statementTime(timeout)
+	// Wait as short as the server allows for a lock, which is a second on MySQL: callers share transactions and
+	// reads, and the store waits apart for locked rows; see lockWait. MySQL limits the time of SELECTs only.
+	// /*M! is for MariaDB only.
 	text := "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;SET innodb_lock_wait_timeout=1,lock_wait_timeout=1" +
 		fmt.Sprintf("/*M!,innodb_lock_wait_timeout=0,lock_wait_timeout=0,max_statement_time=%.3f*/;", limit.Seconds()) +
 		"SELECT CONCAT_WS(' ',CONNECTION_ID()," + hostText + ",VERSION())"
@@ -118,10 +116,10 @@ func (c *mysqlConn) isStale() bool {
 	return c.turn != c.server.turn.Load() || time.Now().After(c.until)
 }
 
-// IsValid is asked when the pool takes the connection back.
+// IsValid is called when the pool takes the connection back.
 func (c *mysqlConn) IsValid() bool { return !c.isStale() && c.fullConn.IsValid() }
 
-// ResetSession is asked when the pool gives the connection out once more.
+// ResetSession is called when the pool hands out the connection again.
 func (c *mysqlConn) ResetSession(ctx context.Context) error {
 	if c.isStale() {
 		return driver.ErrBadConn
@@ -129,11 +127,11 @@ func (c *mysqlConn) ResetSession(ctx context.Context) error {
 	return c.fullConn.ResetSession(ctx)
 }
 
-// ErrReadOnly is a Ping's error of a server that answers, and takes no writes.
+// ErrReadOnly is the error of a Ping if the server answers and accepts no writes.
 var ErrReadOnly = errors.New("the server is read-only")
 
-// ping tells whether new connections lead to a server that takes writes. A demoted
-// primary answers, and so it counts as down, also where our user may write to it.
+// ping checks that new connections lead to a server that accepts writes. A demoted primary answers, so it
+// counts as down, even if our user may write to it.
 func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Duration, err error) {
 	conn, err := b.pings[database].Conn(ctx)
 	if err != nil {
@@ -150,29 +148,29 @@ func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Durati
 	took = time.Since(began)
 	s := b.servers[database]
 	if readOnly {
-		s.leave()
+		s.dropConnections()
 		return took, ErrReadOnly
 	}
 	if s.readOnly.Swap(false) {
-		s.turn.Add(1) // what was connected between the last refusal and now
+		s.turn.Add(1) // drops the connections made between the last refusal and now
 	}
 	return took, nil
 }
 
 const noSuchThread = 1094 // number of an error
 
-// end sees to it that the server stops working on what a connection was sent, and
-// tells whether it has. A server does not look whether its client is still there
-// while it waits for a lock. kill: it is told to stop; else it is only watched.
+// end makes sure that the server stops working on the text of a lost connection, and reports whether it has.
+// While a server waits for a lock it does not notice that its client is gone. kill: end kills the statement;
+// else it only watches.
 func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience(b.timeout))
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout(b.timeout))
 	defer cancel()
 	conn, err := b.pings[database].Conn(ctx)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	// The numbers of connections are a server's own, and it begins anew when it restarts.
+	// The numbers of connections belong to one server, and start anew when it restarts.
 	const ask = "SELECT " + hostText + ", (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID=? AND DB<=>DATABASE())"
 	for {
 		var host sql.NullString

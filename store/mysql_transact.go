@@ -14,21 +14,19 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// transact makes a transaction in one round trip: its statements travel as one
-// text, with the parameters escaped into it by the driver (interpolateParams).
+// transact makes a transaction in one round trip: its statements are sent as one text, into which the driver
+// escapes the parameters (interpolateParams).
 //
-// What the statements changed must not come back one answer each: the server
-// sends each answer by itself and wakes us for it, which costs more than the
-// statement. MariaDB runs a block of statements and answers once, at two to three
-// times the rows a second. MySQL has blocks only in stored procedures; it is sent
-// a list of statements.
+// There must not be one answer per statement: the server sends each answer by itself and wakes this process for
+// it, which costs more than the statement. MariaDB runs a block of statements and answers once, at two to three
+// times the rows a second. MySQL has blocks only in stored procedures, so it gets a list of statements.
 //
-// The sessions wait for no lock; see begin. A server that has become read-only refused: the transaction is made once
-// more, on a connection that is made now.
+// The sessions wait for no lock; see begin. If the server has become read-only, the transaction is made once
+// more, on a new connection.
 func (b *mysqlBackend) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	if until, ok := ctx.Deadline(); ok { // the rest is for end
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until.Add(-min(endPatience(b.timeout), time.Until(until)/2)))
+		ctx, cancel = context.WithDeadline(ctx, until.Add(-min(endTimeout(b.timeout), time.Until(until)/2)))
 		defer cancel()
 	}
 	for range 3 {
@@ -41,8 +39,8 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 			if time.Since(c.born) < refusalsOld {
 				return nil, err
 			}
-			b.servers[database].leave()
-		case errors.Is(err, driver.ErrBadConn): // it was closed before it took anything
+			b.servers[database].dropConnections()
+		case errors.Is(err, driver.ErrBadConn): // the connection was closed before it accepted anything
 		case mysqlCode(err) != 0 || errors.Is(err, errNotSent):
 			return nil, err
 		default:
@@ -52,12 +50,12 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 	return nil, err
 }
 
-func (b *mysqlBackend) waits(database int) bool { return !b.servers[database].isMariaDB.Load() }
+func (b *mysqlBackend) waitsForLocks(database int) bool { return !b.servers[database].isMariaDB.Load() }
 
 // errNotSent is joined with the error of a text that was not sent.
 var errNotSent = errors.New("it was not sent")
 
-// try makes a transaction on a connection of the pool, and tells which.
+// try makes a transaction on a connection of the pool, and returns the connection.
 func (b *mysqlBackend) try(ctx context.Context, database int, statements []statement) (c *mysqlConn, affected []int64, err error) {
 	conn, err := b.pools[database].Conn(ctx)
 	if err != nil {
@@ -69,7 +67,7 @@ func (b *mysqlBackend) try(ctx context.Context, database int, statements []state
 		switch {
 		case len(statements) == 1: // is its own transaction
 			affected, err = runList(ctx, c, statements)
-		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, uncounted):
+		case b.servers[database].isMariaDB.Load() && !slices.ContainsFunc(statements, lacksCounter):
 			affected, err = runBlock(ctx, c, statements)
 		default:
 			affected, err = runTransaction(ctx, c, statements)
@@ -80,8 +78,8 @@ func (b *mysqlBackend) try(ctx context.Context, database int, statements []state
 		if isReadOnly(err) {
 			return driver.ErrBadConn
 		}
-		// After an error the server stopped at the failing statement, inside the
-		// transaction. A connection that cannot be rolled back is thrown away.
+		// After an error the server has stopped at the failing statement, inside the transaction. A connection
+		// that cannot roll back is closed.
 		if _, undo := c.ExecContext(ctx, "ROLLBACK", nil); undo != nil {
 			return driver.ErrBadConn
 		}
@@ -129,22 +127,20 @@ func runList(ctx context.Context, exec driver.ExecerContext, statements []statem
 // countRow is true for each row that a statement of a block changes, and counts it.
 const countRow = "@toc_rows:=@toc_rows+1"
 
-// uncounted: the statement was made before the server was known.
-func uncounted(s statement) bool { return s.most > 0 && !strings.Contains(s.sql, countRow) }
+// lacksCounter reports whether the statement was made before the kind of server was known.
+func lacksCounter(s statement) bool { return s.maxRows > 0 && !strings.Contains(s.sql, countRow) }
 
-// maxBlock is how many statements one block has at most: the server's time for a
-// longer one grows faster than the block.
+// maxBlock is the maximum number of statements in a block: the server's time grows faster than the block.
 const maxBlock = 250
 
-// isAsked tells whether the server is to say how many rows the statement changed.
-func (s statement) isAsked() bool { return s.rows == 0 && s.most == 0 }
+// isAsked reports whether the server must return the number of rows that the statement changed.
+func (s statement) isAsked() bool { return s.exactRows == 0 && s.maxRows == 0 }
 
-// isCounted tells whether the statement counts its rows itself; see counted.
-func (s statement) isCounted() bool { return s.most > 0 }
+// isCounted reports whether the statement counts its rows itself; see countingExpr.
+func (s statement) isCounted() bool { return s.maxRows > 0 }
 
-// runBlock makes the transaction with MariaDB's compound statements. They gather
-// how many rows each statement changed, or all of those together that count their
-// rows themselves.
+// runBlock makes the transaction with MariaDB's compound statements. They collect the number of rows that each
+// statement changed, or one sum for all statements that count their rows themselves.
 func runBlock(ctx context.Context, db driver.QueryerContext, statements []statement) ([]int64, error) {
 	changed, err := queryText(ctx, db, blockText(statements), joinArgs(statements))
 	if err != nil {
@@ -188,7 +184,8 @@ func blockText(statements []statement) string {
 	return text.String()
 }
 
-// blockCounts reads the answer of the blocks: the rows of each statement that was asked, then of all that were counted.
+// blockCounts parses the answer of the blocks: the rows of each statement that isAsked, then the sum of all
+// counted ones.
 func blockCounts(statements []statement, answer string) ([]int64, error) {
 	counts := strings.Fields(answer)
 	next := func() (n int64, err error) {
@@ -200,11 +197,11 @@ func blockCounts(statements []statement, answer string) ([]int64, error) {
 		return n, err
 	}
 	affected := make([]int64, len(statements))
-	var most int64 // that can be counted
+	var most int64 // the maximum of that sum
 	var err error
 	for i, s := range statements {
-		most += s.most
-		if affected[i] = max(s.rows, s.most); s.isAsked() {
+		most += s.maxRows
+		if affected[i] = max(s.exactRows, s.maxRows); s.isAsked() {
 			if affected[i], err = next(); err != nil {
 				return nil, err
 			}
@@ -218,7 +215,7 @@ func blockCounts(statements []statement, answer string) ([]int64, error) {
 	}
 	for i, s := range statements {
 		if s.isCounted() {
-			affected[i] = unsure
+			affected[i] = unknownCount
 		}
 	}
 	return affected, nil

@@ -18,8 +18,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// requireDown asks everything of a store whose database 1 is down: what belongs
-// to it fails and says so, what belongs to database 0 works.
+// requireDown makes all calls on a store whose database 1 is down: calls for it fail with its name, calls for
+// database 0 work.
 func requireDown(t *testing.T, f *fixture, here, there task.Task) {
 	t.Helper()
 	ctx := t.Context()
@@ -219,7 +219,7 @@ func TestSQLiteDatabaseDown(t *testing.T) {
 	require.Equal(t, stored[1], read)
 }
 
-// TestSQLiteIsNoDatabase: what is in the way need not be a database at all.
+// TestSQLiteIsNoDatabase: the file in the way is not a database.
 func TestSQLiteIsNoDatabase(t *testing.T) {
 	t.Parallel()
 	cfg := onSQLite().config(t, small)
@@ -235,7 +235,7 @@ func TestSQLiteIsNoDatabase(t *testing.T) {
 	require.NoFileExists(t, store.SQLiteFile(cfg.Dir, 1), "a file that is gone is not made anew")
 }
 
-// saysWhatIsMissing: an unmigrated database says so, and is no panic.
+// saysWhatIsMissing: an unmigrated database gives an error that says so, and no panic.
 func saysWhatIsMissing(t *testing.T, p place) {
 	f := &fixture{cfg: p.config(t, small), layout: small, clock: newClock()}
 	for i := range small.Databases {
@@ -253,8 +253,7 @@ func saysWhatIsMissing(t *testing.T, p place) {
 	requireUp(t, f)
 }
 
-// Single inserts of all databases share commits; what one database refuses is its
-// own affair.
+// Single inserts of all databases share commits; a refusal by one database affects no other.
 func singlesSufferNotFromOthers(t *testing.T, p place) {
 	f := p.open(t, small)
 	_, err := f.hands[1].ExecContext(t.Context(), "DROP TABLE "+sharding.TableName(0))

@@ -12,7 +12,7 @@ type Overdue struct {
 	Oldest time.Time // the earliest action_time
 }
 
-// Add puts two sums together.
+// Add combines two sums.
 func (o Overdue) Add(p Overdue) Overdue {
 	if o.Count == 0 || (p.Count > 0 && p.Oldest.Before(o.Oldest)) {
 		o.Oldest = p.Oldest
@@ -21,8 +21,7 @@ func (o Overdue) Add(p Overdue) Overdue {
 	return o
 }
 
-// overdueLimit bounds the count in each table, so that looking at a huge
-// backlog does not add to it.
+// overdueLimit bounds the count in each table, so that counting does not add to a huge backlog.
 const overdueLimit = 10_000
 
 // Overdue sums up the overdue tasks of a partition by biz_type.
@@ -31,7 +30,7 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 	sums := make(map[uint64]Overdue)
 	err := s.scanShards(ctx, first, end, maxMembers, func(u *union, shard int) {
 		u.add("SELECT biz_type,COUNT(*),MIN(action_time) FROM (SELECT biz_type,action_time FROM "+s.indexed(shard, indexDue)+
-			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.at(now), int64(overdueLimit))
+			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.timeArg(now), int64(overdueLimit))
 	}, func(rows *sql.Rows) error {
 		var bizType unsigned
 		var count int
@@ -46,10 +45,9 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 	return sums, nil
 }
 
-// NextDue is the earliest action_time of a partition's pending tasks, or a time
-// before it, as when a table is locked; none tells that there is no pending task. It costs half of what a
-// look at the due rows costs: the optimizer reads one index entry a table, and
-// the text is always the same.
+// NextDue is the earliest action_time of a partition's pending tasks, or an earlier time, for example if a
+// table is locked. none reports that there is no pending task. It costs half of reading the due rows: the
+// optimizer reads one index entry a table, and the text is always the same.
 func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -76,7 +74,7 @@ func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none 
 	return at, none, nil
 }
 
-// nextDueText gives the statement for some shards of a database. It is made once.
+// nextDueText returns the statement for some shards of a database. It is made once.
 func (s *Store) nextDueText(first, end int) string {
 	if text, ok := s.nextDueTexts.Load(first); ok {
 		return text.(string)

@@ -8,12 +8,12 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// purgePerTable is how many rows of one table a Purge takes at most.
+// purgePerTable is the maximum number of rows of one table in a Purge.
 const purgePerTable = 100
 
-// Clock gives the time of a database's server. A SQLite file has none: there it is the
-// time at which the store was opened, and what has passed since, whatever became of
-// this machine's clock. What must not be done too early asks it.
+// Clock returns the time of a database's server, for actions that must not be too early. A SQLite file has no
+// server: there it is the time at which the store was opened plus the time that has passed since, whatever
+// happened to this machine's clock.
 func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -25,35 +25,34 @@ func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 	return now, s.wrap(database, "ask the time", err)
 }
 
-// Purge deletes processed and cancelled tasks of a partition whose action_time
-// and last change are both before the given time: a small batch, oldest first.
-// It tells how many it deleted; 0 means that none are left. Dead tasks stay.
+// Purge deletes processed and cancelled tasks of a partition whose action_time and last change are both before
+// the given time: a small batch, oldest first. It returns the number of deleted tasks; 0 means that none are
+// left. Dead tasks stay.
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
-	at := s.backend.at(before)
+	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
-	return s.purge(ctx, partition, []over{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
+	return s.purge(ctx, partition, []finishedBefore{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
 }
 
-// PurgeEarly deletes, as Purge does, what was cancelled so long before its time that
-// only its action_time is not before the given time. It looks at the index entries of
-// all cancelled tasks that Purge leaves, so it is for rarer use. (A job_id, which is in
-// the index as well, tells most of those apart that are too young.)
+// PurgeEarly deletes tasks like Purge, but those that were cancelled so long before their time that only their
+// action_time is not before the given time. It reads the index entries of all cancelled tasks that Purge
+// leaves, so it is for rarer use. (A job_id, which is also in the index, excludes most of the younger ones.)
 func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error) {
 	created, err := sharding.JobID(before, 0, 0)
 	if err != nil {
 		return 0, nil // no task is so old
 	}
-	at := s.backend.at(before)
-	return s.purge(ctx, partition, []over{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.id(created), at}}})
+	at := s.backend.timeArg(before)
+	return s.purge(ctx, partition, []finishedBefore{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}})
 }
 
-// over is a condition that finished rows meet.
-type over struct {
+// finishedBefore is a condition on finished rows.
+type finishedBefore struct {
 	where string
 	args  []any
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []over) (deleted int, err error) {
+func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore) (deleted int, err error) {
 	finished, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
@@ -62,13 +61,13 @@ func (s *Store) purge(ctx context.Context, partition int, kinds []over) (deleted
 	return deleted, s.wrap(database, "purge", err)
 }
 
-// finished gives the job_ids of a small batch by table.
-func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[int][]any, error) {
+// finished returns the job_ids of a small batch by table.
+func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBefore) (map[int][]any, error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished := make(map[int][]any)
 	err := s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
-			u.add(s.backend.member("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
+			u.add(s.backend.unionMember("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
 			u.args = append(u.args, int64(purgePerTable))
 		}
 	}, func(rows *sql.Rows) error {
@@ -76,7 +75,7 @@ func (s *Store) finished(ctx context.Context, partition int, kinds []over) (map[
 		err := rows.Scan(&id)
 		shard, _ := s.layout.ShardOf(uint64(id))
 		table := s.layout.Table(shard)
-		finished[table] = append(finished[table], s.backend.id(uint64(id)))
+		finished[table] = append(finished[table], s.backend.idArg(uint64(id)))
 		return err
 	})
 	return finished, err
@@ -94,7 +93,7 @@ func (s *Store) deleteFinished(ctx context.Context, database int, finished map[i
 	}
 	affected, err := s.transact(ctx, database, statements)
 	if why := s.backend.refusal(err); why == refusedConflict || why == refusedLocked {
-		return 0, nil // the next round will do
+		return 0, nil // the next round will delete them
 	}
 	for _, n := range affected {
 		deleted += int(n)

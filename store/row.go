@@ -9,10 +9,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// row is the GORM model of the task table: the place where the columns are
-// named for Go, as the migrations name them for SQL. If you change it, write
-// the next numbered migration first; a test compares the two. (lease and trace are
-// not read here.)
+// row is the GORM model of the task table: it names the columns for Go, as the migrations name them for SQL. If
+// you change it, write the next numbered migration first; a test compares the two. (lease and trace are not
+// read here.)
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -29,7 +28,7 @@ type row struct {
 	TimeoutMs   sql.NullInt64  `gorm:"column:timeout_ms"`
 	BizKey      sql.NullString `gorm:"column:biz_key"`
 
-	written any `gorm:"-"` // action_time as the database has it; see place
+	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
 }
 
 // columns is the select list that scan reads.
@@ -55,8 +54,7 @@ func (r *row) task() task.Task {
 	}
 }
 
-// unsigned reads a BIGINT UNSIGNED. SQLite has only signed integers and keeps
-// the two's complement, which this turns back.
+// unsigned reads a BIGINT UNSIGNED. SQLite has only signed integers, so it stores the two's complement.
 type unsigned uint64
 
 // Scan implements sql.Scanner.
@@ -78,12 +76,12 @@ func (u *unsigned) Scan(src any) error {
 	return nil
 }
 
-// utc reads a DATETIME(3): time.Time from MySQL, text from SQLite. SQLite checks
-// the form of action_time only: a gmt_create or gmt_modified that was written by
-// hand and is no time reads as the zero time. It must not stop a whole page.
+// utc reads a DATETIME(3): time.Time from MySQL, text from SQLite. SQLite checks the form of action_time only.
+// A gmt_create or gmt_modified that was written by hand and is not a time reads as the zero time, so that it
+// does not stop a whole page.
 type utc time.Time
 
-// timeFormat is how SQLite keeps times; it sorts as text.
+// timeFormat is how SQLite stores times; it sorts as text.
 const timeFormat = "2006-01-02 15:04:05.000"
 
 // Scan implements sql.Scanner.
@@ -101,9 +99,8 @@ func (u *utc) Scan(src any) error {
 	return nil
 }
 
-// parseTime reads "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row
-// written by hand may have more digits than ours; the task is never run before
-// its time, so they are rounded up.
+// parseTime parses "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row written by hand may have more
+// digits than ours. They are rounded up, so that the task does not run before its time.
 func parseTime(s string) time.Time {
 	if len(s) == len(timeFormat) && s[19] == '.' {
 		if t, ok := parseMillis(s); ok {
@@ -117,8 +114,7 @@ func parseTime(s string) time.Time {
 	return task.CeilMilli(t)
 }
 
-// parseMillis reads timeFormat without going through layouts: it is on the way
-// of every row that SQLite gives.
+// parseMillis parses timeFormat without a layout, for speed: every row of SQLite passes here.
 func parseMillis(s string) (time.Time, bool) {
 	num := func(from, to int) int {
 		n := 0

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// Running is a row of the journal (toc_running): a start of a task whose end is not
-// recorded. If its process is gone, the start had no end.
+// Running is a row of the journal (toc_running): a start of a task whose end is not recorded. If its process
+// has ended, the start had no end.
 type Running struct {
 	JobID    uint64
-	Instance string    // of the process that started it; at most 64 bytes
-	Attempts int       // of the task when it was started
+	Instance string    // the process that started it; at most 64 bytes
+	Attempts int       // attempts of the task at the start
 	Cuts     int       // starts before this one that had no end; at most 255
 	Since    time.Time // when it was written down
 }
 
-// maxRunning is how many rows one statement of the journal has at most.
+// maxRunning is the maximum number of rows in one statement of the journal.
 const maxRunning = 1000
 
-// Journal writes starts into the journal of a database and takes ended ones out of
-// it, in one transaction. A start replaces what the journal has of the task. A task
-// is taken out only if its row is of the given instance. No task may be in both.
+// Journal adds starts to the journal of a database and removes ended ones, in one transaction. A start replaces
+// the task's row. A row is removed only if it is of the given instance. No task may be in both lists.
 func (s *Store) Journal(ctx context.Context, database int, started, ended []Running) error {
 	if len(started)+len(ended) == 0 {
 		return nil
@@ -38,7 +37,7 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		}
 		args := make([]any, 0, n+1)
 		for i := range ended[:n] {
-			args = append(args, s.backend.id(ended[i].JobID))
+			args = append(args, s.backend.idArg(ended[i].JobID))
 		}
 		statements = append(statements, statement{
 			sql:  "DELETE FROM toc_running WHERE job_id IN (" + placeholders(n) + ") AND instance=?",
@@ -50,14 +49,14 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 		args := make([]any, 0, 5*len(part))
 		for i := range part {
 			r := &part[i]
-			args = append(args, s.backend.id(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.at(r.Since))
+			args = append(args, s.backend.idArg(r.JobID), r.Instance, int64(r.Attempts), int64(min(r.Cuts, 255)), s.backend.timeArg(r.Since))
 		}
 		statements = append(statements, statement{
 			sql:  "REPLACE INTO toc_running (job_id,instance,attempts,cuts,since) VALUES (?,?,?,?,?)" + strings.Repeat(",(?,?,?,?,?)", len(part)-1),
 			args: args,
 		})
 	}
-	_, err := s.pastConflicts(ctx, database, statements, s.transact)
+	_, err := s.retryConflicts(ctx, database, statements, s.transact)
 	return s.wrap(database, "write the journal of what runs", err)
 }
 

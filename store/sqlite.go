@@ -20,16 +20,15 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// sqliteBackend keeps each database in a file of its own. SQLite has one writer
-// a file, so each file has one connection that writes and a few that read; the
-// write-ahead log lets them work at the same time. Commits are durable
-// (synchronous=FULL).
+// sqliteBackend keeps each database in its own file. SQLite allows one writer per file, so each file has one
+// connection that writes and a few that read; with the write-ahead log they work at the same time. Commits are
+// durable (synchronous=FULL).
 type sqliteBackend struct {
 	dir     string
 	writers []*sql.DB
 	readers []*sql.DB
 	gorms   []*gorm.DB
-	held    held
+	held    dirLock
 }
 
 // SQLiteFile is the path of database number i.
@@ -42,7 +41,7 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	b := &sqliteBackend{dir: cfg.Dir, held: held{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
+	b := &sqliteBackend{dir: cfg.Dir, held: dirLock{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := sql.Open("sqlite", sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
@@ -66,8 +65,8 @@ func openSQLite(cfg Config) (backend, error) {
 	return b, nil
 }
 
-// makePrivate takes the rights of others away from a directory and from the files in it:
-// an attribute may be anything. What is not ours to change stays as it is.
+// makePrivate removes other users' rights from a directory and the files in it: an attribute may be
+// confidential. Files of other owners stay as they are.
 func makePrivate(dir string, databases int) error {
 	paths := map[string]os.FileMode{dir: 0o700}
 	for i := range databases {
@@ -83,17 +82,16 @@ func makePrivate(dir string, databases int) error {
 	return nil
 }
 
-// onlyExisting ends a DSN whose file must be there: a store that has lost a file must
-// not go on with an empty one.
+// onlyExisting ends a DSN whose file must exist: a store that has lost a file must not continue with an empty
+// one.
 const onlyExisting = "&mode=rw"
 
-// SQLiteDSN opens database number i for writing, and makes its file if it is not
-// there; or for queries only.
+// SQLiteDSN opens database number i for writing, and creates its file if necessary; or for queries only.
 func SQLiteDSN(dir string, i int, queryOnly bool) string {
 	return sqliteDSN(dir, i, queryOnly, 10*time.Second)
 }
 
-// sqliteDSN waits so long for a file that another process has locked.
+// sqliteDSN waits up to wait for a file that another process has locked.
 func sqliteDSN(dir string, i int, queryOnly bool, wait time.Duration) string {
 	q := url.Values{}
 	for _, p := range []string{fmt.Sprintf("busy_timeout(%d)", wait.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-8000)"} {
@@ -112,7 +110,7 @@ func sqliteDSN(dir string, i int, queryOnly bool, wait time.Duration) string {
 }
 
 func (b *sqliteBackend) ping(ctx context.Context, database int) (took time.Duration, err error) {
-	if err := b.intact(database); err != nil {
+	if err := b.checkIntact(database); err != nil {
 		return 0, err
 	}
 	began := time.Now()
@@ -139,27 +137,27 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 		}
 		affected = append(affected, n)
 	}
-	if err := b.intact(database); err != nil { // what goes into a deleted file is lost, or is there again when the file is
+	if err := b.checkIntact(database); err != nil { // a write into a deleted file is lost, or reappears with the file
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
 		return nil, err
 	}
-	return affected, b.intact(database) // if it was deleted this moment, nobody knows
+	return affected, b.checkIntact(database) // if the file was deleted meanwhile, the outcome is unknown
 }
 
-func (b *sqliteBackend) waits(int) bool { return true }
+func (b *sqliteBackend) waitsForLocks(int) bool { return true }
 
 // server: each file is its own.
 func (b *sqliteBackend) server(database int) int { return database }
 
 func (b *sqliteBackend) qualified(_, table int) string { return sharding.TableName(table) }
 
-func (b *sqliteBackend) orKeep() string { return " ON CONFLICT DO NOTHING" }
+func (b *sqliteBackend) ignoreDuplicates() string { return " ON CONFLICT DO NOTHING" }
 
-// hint names an index of its table; index names are unique in a database here.
-// The primary key is the row id, which SQLite calls not indexed. Without the hint
-// it would take status = 0 for rarer than a job_id, and read all pending rows.
+// hint names an index of its table; index names are unique in a database here. The primary key is the row id,
+// which SQLite calls not indexed. Without the hint SQLite would assume that status = 0 is rarer than a job_id,
+// and read all pending rows.
 func (b *sqliteBackend) hint(index string, table int) string {
 	if index == indexPrimary {
 		return " NOT INDEXED"
@@ -167,26 +165,27 @@ func (b *sqliteBackend) hint(index string, table int) string {
 	return " INDEXED BY " + index + strings.TrimPrefix(sharding.TableName(table), "timeout_task")
 }
 
-func (b *sqliteBackend) member(query string) string { return "SELECT * FROM (" + query + ")" }
+func (b *sqliteBackend) unionMember(query string) string { return "SELECT * FROM (" + query + ")" }
 
-func (b *sqliteBackend) counted(_ int, value string) string { return value }
+func (b *sqliteBackend) countingExpr(_ int, value string) string { return value }
 
 func (b *sqliteBackend) deleteFrom(table int) string {
 	return "DELETE FROM " + sharding.TableName(table) + " AS t" + b.hint(indexPrimary, table)
 }
 
-// id keeps a uint64 as its two's complement: SQLite's integers are signed.
-func (b *sqliteBackend) id(v uint64) any { return int64(v) }
+// idArg converts a uint64 to its two's complement: SQLite's integers are signed.
+func (b *sqliteBackend) idArg(v uint64) any { return int64(v) }
 
-func (b *sqliteBackend) at(t time.Time) any { return t.UTC().Format(timeFormat) }
+func (b *sqliteBackend) timeArg(t time.Time) any { return t.UTC().Format(timeFormat) }
 
 func (b *sqliteBackend) nullSafe() string { return " IS " }
 
-// isAt compares times as text. A hand may write one with fewer or more digits than three, and more are rounded up when
-// they are read: t is what lies above the millisecond before, with any number of zeros, and not above t's own.
+// isAt compares times as text. A row written by hand may have fewer or more digits than three, and more are
+// rounded up when they are read. So t matches all texts above the millisecond before, with any number of zeros,
+// and not above t's own.
 func (b *sqliteBackend) isAt(column string, t time.Time) (string, []any) {
 	const zeros = "000000000"
-	before, until := b.at(t.Add(-time.Millisecond)).(string)+zeros, b.at(t).(string)+zeros
+	before, until := b.timeArg(t.Add(-time.Millisecond)).(string)+zeros, b.timeArg(t).(string)+zeros
 	return column + ">? AND " + column + "<=?", []any{before, until}
 }
 
@@ -198,7 +197,7 @@ func sqliteCode(err error) int {
 	return 0
 }
 
-// refusal: a lock is on the whole file, and busy_timeout has waited for it.
+// refusal: the lock is on the whole file, and busy_timeout has passed.
 func (b *sqliteBackend) refusal(err error) refusal {
 	code := sqliteCode(err)
 	switch code {

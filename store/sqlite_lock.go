@@ -12,42 +12,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A SQLite store is held by an flock on its directory, which the kernel frees when
-// the process ends, however it ends. There is no lock file that could be deleted.
-// Each database has the holder's row as well, as on MySQL: it tells who holds the
-// store, and whether that one released it.
+// The holder of a SQLite store has an flock on its directory, which the kernel releases when the process ends
+// in any way. There is no lock file that could be deleted. Each database also has the holder's row, as on
+// MySQL: it names the holder, and shows whether the last one released the store.
 //
-// Open files outlive their names. So what stands at the names is compared with what
-// was locked: a file that was deleted or replaced is not written any more.
+// Open files outlive their names. So the files at the names are compared with the locked ones: a file that was
+// deleted or replaced is not written any more.
 
-// held is what this process holds of the directory.
-type held struct {
+// dirLock is this process's lock of the directory.
+type dirLock struct {
 	mu     sync.Mutex
 	dir    *os.File       // locked; nil: it is not
-	owners map[int]string // by database: the id of who locked it
+	owners map[int]string // by database: the id of its holder
 	files  []atomic.Pointer[heldFiles]
 }
 
-// heldFiles is what stood at the names when a database was first locked.
+// heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
 func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
 
-// lookAt looks at the directory and a database's file in it.
-func (b *sqliteBackend) lookAt(database int) (f heldFiles, err error) {
+// statFiles returns the directory and a database's file in it.
+func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
 	if f.dir, err = os.Stat(b.dir); err == nil {
 		f.file, err = os.Stat(SQLiteFile(b.dir, database))
 	}
 	return f, err
 }
 
-// intact tells whether a database that was locked once still is what stands at its name.
-func (b *sqliteBackend) intact(database int) error {
+// checkIntact checks that a locked database is still the file at its name.
+func (b *sqliteBackend) checkIntact(database int) error {
 	want := b.held.files[database].Load()
 	if want == nil {
 		return nil
 	}
-	have, err := b.lookAt(database)
+	have, err := b.statFiles(database)
 	if err == nil && os.SameFile(have.dir, want.dir) && os.SameFile(have.file, want.file) {
 		return nil
 	}
@@ -58,7 +57,7 @@ func (b *sqliteBackend) intact(database int) error {
 func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
-	if err := b.intact(database); err != nil {
+	if err := b.checkIntact(database); err != nil {
 		return nil, err
 	}
 	if owner, taken := b.held.owners[database]; taken && owner != holder.ID {
@@ -78,7 +77,7 @@ func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (
 	before := parseClaim(text)
 	l := &sqliteLock{backend: b, database: database, claim: claim{Holder: holder, beat: before.beat + 1, state: stateHeld}}
 	l.unclean = text != "" && !before.isReleased() && !before.is(holder) || before.state == stateUnsettled
-	files, err := b.lookAt(database)
+	files, err := b.statFiles(database)
 	if err == nil {
 		err = l.write(ctx)
 	}
@@ -113,11 +112,11 @@ func (b *sqliteBackend) unlockIdleDir() error {
 	}
 	dir := b.held.dir
 	b.held.dir = nil
-	// Closing alone would leave the lock to a child of this process that has not begun its program yet.
+	// Closing alone would leave the lock to a child process between fork and exec.
 	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
 }
 
-// unlockDir frees the directory, whatever is locked.
+// unlockDir frees the directory, even if databases are locked.
 func (b *sqliteBackend) unlockDir() error {
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
@@ -142,7 +141,7 @@ type sqliteLock struct {
 func (l *sqliteLock) TakenUncleanly() bool { return l.unclean }
 
 func (l *sqliteLock) Check(context.Context) error {
-	if err := l.backend.intact(l.database); err != nil {
+	if err := l.backend.checkIntact(l.database); err != nil {
 		return fmt.Errorf("%w: %w", ErrLockLost, err)
 	}
 	return nil
@@ -158,7 +157,7 @@ func (l *sqliteLock) Release(settled bool) error {
 	b := l.backend
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
-	err := b.intact(l.database)
+	err := b.checkIntact(l.database)
 	if err == nil {
 		l.claim.state = releasedAs(settled)
 		err = l.write(context.Background())

@@ -18,8 +18,8 @@ func (s *Store) query(ctx context.Context, database int, text string, args []any
 	return into, err
 }
 
-// each runs a SELECT of columns and gives its rows to f, which must not keep them. Rows
-// are decoded by hand: this is the way of every due task.
+// each runs a SELECT of columns and passes its rows to f, which must not keep them. Rows are decoded by hand,
+// for speed: every due task passes here.
 func (s *Store) each(ctx context.Context, database int, text string, args []any, f func(*row)) error {
 	var r row
 	return s.scan(ctx, database, text, args, func(rows *sql.Rows) error {
@@ -31,7 +31,7 @@ func (s *Store) each(ctx context.Context, database int, text string, args []any,
 	})
 }
 
-// scan runs a SELECT on GORM's connection pool and calls f at each of its rows.
+// scan runs a SELECT on GORM's connection pool and calls f for each row.
 func (s *Store) scan(ctx context.Context, database int, text string, args []any, f func(*sql.Rows) error) error {
 	rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -46,15 +46,15 @@ func (s *Store) scan(ctx context.Context, database int, text string, args []any,
 	return rows.Err()
 }
 
-// What one statement reads at most: tables of a UNION ALL, and ids (SQLite's
-// limit is 500 members and 32,766 parameters).
+// Limits of one statement: tables of a UNION ALL, and ids (SQLite's limit is 500 members and 32,766
+// parameters).
 const (
 	maxMembers = 256
 	maxIDs     = 10_000
 )
 
-// scanShards runs SELECTs over the shards of a database from first until end, so many of
-// them in a statement, and calls f at each row. member adds the SELECTs of a shard.
+// scanShards runs SELECTs over the shards of a database from first until end, at most most of them in a
+// statement, and calls f for each row. member adds the SELECTs of a shard.
 func (s *Store) scanShards(ctx context.Context, first, end, most int, member func(u *union, shard int), f func(*sql.Rows) error) error {
 	for database := s.layout.Database(first); first < end; first += most {
 		var u union
@@ -71,8 +71,8 @@ func (s *Store) scanShards(ctx context.Context, first, end, most int, member fun
 	return nil
 }
 
-// readAround reads tables, so many at a time. If one of these is locked, missing or broken, those beside it are read in
-// smaller parts, down to one; its error comes in the end. Another error comes at once.
+// readAround reads tables, at most most at a time. If one of them is locked, missing or broken, it reads the
+// others in smaller parts, down to one, and returns that error at the end. Any other error ends it at once.
 func readAround[T any](s *Store, tables []T, most int, read func(tables []T) error) (broken error) {
 	for part := range slices.Chunk(tables, most) {
 		err := read(part)
@@ -101,41 +101,39 @@ func (u *union) add(member string, args ...any) {
 	u.args = append(u.args, args...)
 }
 
-// The pauses before a transaction that met a lock is tried again. A lock that lasts as
-// long as a commit, as our own do, is gone by then.
+// The pauses before a transaction that met a lock is retried. A lock that lasts as long as a commit, like our
+// own, has ended by then.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 20 * time.Millisecond
 )
 
-// transact makes a transaction of a database. If it meets a lock, it is tried again for
-// a moment.
+// transact makes a transaction of a database. If it meets a lock, it retries for a moment.
 func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	for pause := firstPause; ; pause *= 2 {
 		affected, err = s.transactNow(ctx, database, statements)
-		if !s.isLocked(err) || pause > lastPause || s.backend.waits(database) || wait.For(ctx, pause) != nil {
+		if !s.isLocked(err) || pause > lastPause || s.backend.waitsForLocks(database) || wait.For(ctx, pause) != nil {
 			return affected, err
 		}
 	}
 }
 
-// transactNow makes a transaction of a database once. It remembers whether the database
-// takes writes.
+// transactNow makes a transaction of a database once. It records whether the database accepts writes.
 func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	began := time.Now()
 	affected, err = s.backend.transact(ctx, database, statements)
-	s.noteWrite(ctx, database, err)
+	s.recordWrite(ctx, database, err)
 	if c := &s.dbs[database].condition; err == nil {
-		c.notePace(&c.writes, time.Since(began))
+		c.recordLatency(&c.writes, time.Since(began))
 	}
 	return affected, err
 }
 
-// conflictPause is the pause before a transaction is tried again that met a deadlock.
+// conflictPause is the pause before a transaction is retried after a deadlock.
 const conflictPause = 5 * time.Millisecond
 
-// pastConflicts makes a transaction, again and again as long as it meets a deadlock.
-func (s *Store) pastConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
+// retryConflicts makes a transaction, and repeats it while it meets a deadlock.
+func (s *Store) retryConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
 	for {
 		affected, err := transact(ctx, database, statements)
 		if s.backend.refusal(err) != refusedConflict {

@@ -1,15 +1,13 @@
 // Package store keeps the tasks: the only truth of the timeout center.
 //
-// Tasks, moves and questions come in; they go out as few, batched SQL
-// statements over the shards (8 databases × 1024 tables, GORM underneath) and
-// come back as rows. MySQL, MariaDB and SQLite stand behind one small backend
-// interface, so everything above it is written once.
+// Tasks, moves and queries come in. They go out as few, batched SQL statements over the shards (8 databases ×
+// 1024 tables, with GORM) and come back as rows. MySQL, MariaDB and SQLite are behind one small interface, so
+// everything above it exists once.
 //
-// Each database is a failure domain of its own: it may live on its own host,
-// and an error names the database (DatabaseError), so that the others go on.
-// Every change of a status is one compare-and-set (move.go).
+// Each database is a failure domain of its own: it may have its own host, and an error names the database
+// (DatabaseError), so that the others continue. Every change of a status is one compare-and-set (move.go).
 //
-// It refuses to know when a task is due to run, who runs it and why.
+// The package does not know when a task runs, or which node runs it.
 package store
 
 import (
@@ -33,7 +31,7 @@ type Driver string
 // The drivers.
 const (
 	MySQL  Driver = "mysql"  // MySQL 8, MariaDB ≥ 10.6
-	SQLite Driver = "sqlite" // cgo-free, one file a database
+	SQLite Driver = "sqlite" // without cgo, one file a database
 )
 
 // Config says where the databases are.
@@ -41,8 +39,8 @@ type Config struct {
 	Driver Driver
 	Layout sharding.Layout
 
-	// MySQL: DSN holds one %d, the number of the database; DSNs, when given,
-	// holds one DSN a database instead, so each may have its own host.
+	// MySQL: DSN holds one %d, the number of the database. DSNs, if given, holds one DSN a database instead, so
+	// each may have its own host.
 	DSN          string
 	DSNs         []string
 	MaxOpenConns int // per database. Defaults to 16
@@ -59,7 +57,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// WithDefaults fills what is left out.
+// WithDefaults fills unset fields.
 func (c Config) WithDefaults() Config {
 	c.MaxOpenConns = cmp.Or(c.MaxOpenConns, 16)
 	c.Timeout = cmp.Or(c.Timeout, 15*time.Second)
@@ -75,7 +73,7 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	few     []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share theirs
+	shared  []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share a group
 
 	opened   time.Time // by the wall clock
 	openedAt time.Time // by the monotonic one
@@ -83,25 +81,25 @@ type Store struct {
 	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
 
-// database is one of the D databases.
+// database is one database of the layout.
 type database struct {
-	index   int
-	read    *gorm.DB // queries
-	inserts *groupcommit.Group[*insert]
-	moves   *groupcommit.Group[*moveRequest]
-	stamp   atomic.Int64 // last gmt_modified given out, Unix milliseconds
-	mute    atomic.Bool  // it did not answer the last insert: it shares none
+	index        int
+	read         *gorm.DB // queries
+	inserts      *groupcommit.Group[*insert]
+	moves        *groupcommit.Group[*moveRequest]
+	stamp        atomic.Int64 // last stamp, in Unix milliseconds
+	unresponsive atomic.Bool  // its last insert got no answer: it shares no transaction
 
 	condition condition
 
-	// What met a lock waits apart from the others.
+	// Writes that met a lock wait here, apart from the others.
 	insertsAside *groupcommit.Group[*insert]
 	movesAside   *groupcommit.Group[*moveRequest]
-	locked       sync.Map // until when a shard's inserts go aside at once: one of them met a lock
+	locked       sync.Map // by shard, the time until which its inserts go aside at once, because one of them met a lock
 }
 
-// Open makes the handles of all databases. It connects to none of them: a
-// database that is down now is found out, and comes back, by itself.
+// Open makes the handles of all databases. It connects to none of them: a database that is down now recovers by
+// itself.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Layout.Validate(); err != nil {
@@ -122,11 +120,11 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
-		pool := &noted{ConnPool: db.read.ConnPool, store: s, database: i}
+		pool := &observedPool{ConnPool: db.read.ConnPool, store: s, database: i}
 		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.sort(awaited(b), false)) })
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.keepUnblocked(keepAwaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
-		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, awaited(b)) })
+		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, keepAwaited(b)) })
 		db.movesAside = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
@@ -136,30 +134,29 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range s.dbs {
 		if server := s.backend.server(i); server < i {
-			s.few = append(s.few, s.few[server])
+			s.shared = append(s.shared, s.shared[server])
 			continue
 		}
 		n := shared[i]
-		s.few = append(s.few, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushFew(s.sort(awaited(b), true)) }).WithConcurrency(min(2, n), crowd))
+		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.keepUnblocked(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
 	}
 	return s, nil
 }
 
-// maxBatch is how many rows one transaction writes at most.
+// maxBatch is the maximum number of rows in a transaction.
 const maxBatch = 1000
 
-// crowd is how many inserts of a server wait before a third flush is made; more
-// tasks than that are inserted per database, where rows share tables.
-const crowd = 64
+// burst is the number of waiting inserts of a server from which on a third flush is made. More tasks than that
+// are inserted per database, where rows share tables.
+const burst = 64
 
-// Layout is the store's shape.
+// Layout returns the layout of the store.
 func (s *Store) Layout() sharding.Layout { return s.layout }
 
-// Close flushes what was accepted and closes all connections. No call may be
-// under way.
+// Close flushes the accepted inserts and closes all connections. No call may be under way.
 func (s *Store) Close() error {
 	for i, db := range s.dbs {
-		s.few[i].Wait()
+		s.shared[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
 		db.insertsAside.Wait()
@@ -168,9 +165,9 @@ func (s *Store) Close() error {
 	return s.backend.close()
 }
 
-// bound gives every call to a database its time limit.
+// bound gives a database call its time limit.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience(ctx, s.cfg.Timeout)
+	return withTimeout(ctx, s.cfg.Timeout)
 }
 
 // eachDatabase runs f for every database at once and waits for all.
@@ -182,8 +179,8 @@ func (s *Store) eachDatabase(f func(database int)) {
 	wg.Wait()
 }
 
-// DatabaseError says which database could not do what. It is a
-// task.ErrUnavailable: the caller may try again.
+// DatabaseError says which operation failed on which database. It is a task.ErrUnavailable: the caller may try
+// again.
 type DatabaseError struct {
 	Database int
 	Op       string
@@ -198,11 +195,11 @@ func (e *DatabaseError) Error() string {
 
 func (e *DatabaseError) Unwrap() error { return e.Err }
 
-// Where names the database that is to blame, and no more: what its error says is not for everybody who asks over HTTP.
+// Where names the failing database only: the text of its error is not for every HTTP client.
 func (e *DatabaseError) Where() string { return fmt.Sprintf("database %d", e.Database) }
 
-// Is makes every DatabaseError a task.ErrUnavailable, and a task.ErrLocked if nothing but
-// the lock of another transaction was in the way.
+// Is makes every DatabaseError a task.ErrUnavailable, and a task.ErrLocked if its only cause is the lock of
+// another transaction.
 func (e *DatabaseError) Is(target error) bool {
 	return target == task.ErrUnavailable || e.locked && target == task.ErrLocked
 }

@@ -70,7 +70,7 @@ func TestTheBatchFormTakesManyTasksAtOnce(t *testing.T) {
 	}, lane(p, one))
 }
 
-// What fails as a whole is run again one by one, and there nothing fails.
+// After a batch fails as a whole its tasks run one by one, and then none fails.
 func TestBatchAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -118,8 +118,8 @@ func TestTheBatchFormGetsNoTaskThatIsTooLate(t *testing.T) {
 	}, lane(p, one, func(b *task.BizType) { b.ExpireAfter = time.Minute }))
 }
 
-// One task's panic, exit or missing answer is its own. Before, all 256 tasks of a
-// batch failed when one of them made the batch panic.
+// A panic, exit or missing answer concerns one task only. Before, all 256 tasks of a batch failed when one of
+// them made the batch panic.
 func TestAPoisonousTaskOfABatchFailsAlone(t *testing.T) {
 	for name, poison := range map[string]func(){
 		"panics": func() { panic("out of cheese") },
@@ -157,7 +157,7 @@ func TestAPoisonousTaskOfABatchFailsAlone(t *testing.T) {
 	}
 }
 
-// A batch of one task has nobody to part from: it fails at once.
+// A batch of one task has no others to protect: it fails at once.
 func TestAPoisonousTaskAloneInABatchRunsOnce(t *testing.T) {
 	for text, poison := range map[string]func(){
 		"panic: out of cheese":              func() { panic("out of cheese") },
@@ -175,8 +175,8 @@ func TestAPoisonousTaskAloneInABatchRunsOnce(t *testing.T) {
 	}
 }
 
-// While the tasks of a batch that failed run one by one, the partition may go to
-// another node, or patience may end: what has not run stays in the store.
+// While the tasks of a failed batch run one by one, the partition may go to another node, or the drain may end:
+// the rest stays in the store.
 func TestWhatIsLeftOfAFailedBatchStopsWhenTold(t *testing.T) {
 	p := &pack{batch: func(context.Context, []task.Task) []error { panic("out of cheese") }}
 	p.f = func(context.Context, task.Task) error { time.Sleep(time.Second); return nil }
@@ -193,7 +193,7 @@ func TestWhatIsLeftOfAFailedBatchStopsWhenTold(t *testing.T) {
 	}, lane(p, one))
 }
 
-// So may the hand of an admin.
+// An edit by plain SQL meanwhile is honoured, too.
 func TestWhatIsLeftOfAFailedBatchIsReadAgain(t *testing.T) {
 	p := &pack{batch: func(context.Context, []task.Task) []error { panic("out of cheese") }}
 	p.f = func(context.Context, task.Task) error { time.Sleep(time.Second); return nil }
@@ -212,7 +212,7 @@ func TestWhatIsLeftOfAFailedBatchIsReadAgain(t *testing.T) {
 	}, lane(p, one))
 }
 
-// A batch has one time-out for all, so tasks with their own run by themselves.
+// A batch has one time-out for all, so tasks with their own run alone.
 func TestATaskWithItsOwnTimeoutRunsByItself(t *testing.T) {
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	p := &pack{batch: func(ctx context.Context, tasks []task.Task) []error {

@@ -38,8 +38,8 @@ func TestNothingIsWrittenDownWhereProcessesEndInOrder(t *testing.T) {
 	}, lane(p))
 }
 
-// What was due when a killed process was replaced is written down before it
-// starts, until its outcome is durable. What is due later is not.
+// Tasks that were due when a killed process was replaced are recorded before they start, until their outcomes
+// are durable. Later ones are not.
 func TestWhatAKilledProcessMayHaveStartedIsWrittenDownFirst(t *testing.T) {
 	for name, p := range map[string]processor.Processor{
 		"one by one": second(),
@@ -63,7 +63,8 @@ func TestWhatAKilledProcessMayHaveStartedIsWrittenDownFirst(t *testing.T) {
 	}
 }
 
-// What is due later than the killed process could start is not written down; once all before is over, nothing is looked at any more.
+// Tasks that were due later are not recorded. Once no task from before is pending, the journal is not checked
+// any more.
 func TestAPartitionIsSettledOnceNothingOfBeforeIsPending(t *testing.T) {
 	p := slow(5 * time.Second)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -137,8 +138,8 @@ func TestWhatIsOnlySupposedMakesNothingDead(t *testing.T) {
 	}, lane(p, func(b *task.BizType) { b.Cuts = 1 }))
 }
 
-// Tasks that were cut off once run side by side, written down first; those at
-// their last chance run one at a time. The others are not held up.
+// Tasks that were cut off once run side by side, after they are recorded; those at their last chance run one at
+// a time. They do not hold up other tasks.
 func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -184,7 +185,7 @@ func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 	}, lane(p))
 }
 
-// Until the end of a run is written down its task could be taken for the culprit when the next one ends the process.
+// Until the end of a run is recorded, its task could be blamed when the next one ends the process.
 func TestTheNextOneWaitsForTheEndOfTheOneBefore(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -262,7 +263,8 @@ func TestATaskThatWaitsForItsTurnMayBeTakenAway(t *testing.T) {
 	}, lane(p))
 }
 
-// Before, tasks that were cut off by processes that ended for another reason ran one after the other, however many they were.
+// Before, tasks that were cut off by processes that ended for another reason ran one after the other, all of
+// them.
 func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -297,7 +299,7 @@ func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 	}, lane(p))
 }
 
-// Before, a task that waited for its turn was said to run: a cancel was refused, and one that a hand had cancelled ran.
+// Before, a waiting task counted as running: a cancel was refused, and one that was cancelled by plain SQL ran.
 func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -326,7 +328,7 @@ func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 	}, lane(p))
 }
 
-// Before, a drain waited until each of them had run, or for its time to be over.
+// Before, a drain waited until each of them had run, or until its own time-out.
 func TestADrainDoesNotWaitForThoseThatAreToRunAlone(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
@@ -374,8 +376,8 @@ func TestRowsOfTasksThatCameToAnEndSayNothing(t *testing.T) {
 	}, lane(p))
 }
 
-// Without the journal, what must be written down first stays in the store, and is
-// looked for when the journal works again. Other tasks go on.
+// Without the journal, tasks that must be recorded first stay in the store, and are found when the journal
+// works again. Other tasks continue.
 func TestWithoutTheJournalNothingStartsThatMustBeWrittenDown(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -434,8 +436,8 @@ func TestWithoutTheJournalANewTermDoesNotBegin(t *testing.T) {
 	}, lane(p))
 }
 
-// A run that is cut off by a stop or a hand-over is not to blame for it. What was known before stays. Before, that was
-// forgotten as well, so a task that ends its process after the patience of a hand-over ended four.
+// A run that is cut off by a stop or a hand-over is not to blame for it. Earlier starts still count. Before,
+// they were forgotten as well, so a task that ends its process after the time of a hand-over ended four.
 func TestWhatIsAbandonedDoesNotCount(t *testing.T) {
 	p := &script{f: func(context.Context, task.Task) error { time.Sleep(time.Hour); return nil }}
 	bubble(t, func(t *testing.T, r *rig) {
@@ -453,7 +455,7 @@ func TestWhatIsAbandonedDoesNotCount(t *testing.T) {
 		shard, _ := layout.ShardOf(a)
 		r.Abandon(layout.Partition(shard))
 		require.Equal(t, map[uint64]int{a: 0, b: 1}, cuts())
-		r.giveUp()
+		r.cancelDrain()
 		r.settle()
 		require.Equal(t, map[uint64]int{a: 0, b: 0}, cuts(), "whoever finds them counts one")
 	}, lane(p))

@@ -14,11 +14,11 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// tellEvery is how often the log is told of runs that go on to fail.
-const tellEvery = 10 * time.Second
+// summaryEvery is the time between two log lines while runs fail.
+const summaryEvery = 10 * time.Second
 
-// failures tells the log of failed runs: of the first one of a business type at once,
-// then how many there were, until there were none for a while and others ended well.
+// failures logs failed runs: the first one of a business type at once, then a count every summaryEvery, until
+// no run failed in that time and others succeeded.
 type failures struct {
 	logger *slog.Logger
 	some   atomic.Bool // byType has entries
@@ -29,15 +29,15 @@ type failures struct {
 // failing is a business type whose runs fail.
 type failing struct {
 	bizType      task.BizType
-	since, next  time.Time // next is when it is told again
-	failed, well int       // runs since it was told
+	since, next  time.Time // next is when the next summary is due
+	failed, well int       // runs since the last summary
 	all          int       // failed runs
-	last         error     // of the last one that failed
-	isWell       bool      // the last one did not
+	last         error     // of the last failed run
+	isWell       bool      // the last runs succeeded
 }
 
-// note counts runs that have ended. errs has an element for each of the tasks.
-func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
+// record counts runs that have ended. errs has an element for each task.
+func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
 	failed, last := 0, 0
 	for i, err := range errs {
 		if err == nil || processor.IsDiscard(err) {
@@ -45,7 +45,7 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 		}
 		failed, last = failed+1, i
 		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
-			f.logger.Debug("run failed", runFacts(b, tasks(i), err)...)
+			f.logger.Debug("run failed", runLogFields(b, tasks(i), err)...)
 		}
 	}
 	if failed == 0 && !f.some.Load() {
@@ -58,13 +58,13 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 		if failed == 0 {
 			return
 		}
-		g = &failing{bizType: *b, since: now, next: now.Add(tellEvery)}
+		g = &failing{bizType: *b, since: now, next: now.Add(summaryEvery)}
 		if f.byType == nil {
 			f.byType = make(map[uint64]*failing)
 		}
 		f.byType[b.ID] = g
 		f.some.Store(true)
-		f.logger.Warn("runs fail", runFacts(b, tasks(last), errs[last])...)
+		f.logger.Warn("runs fail", runLogFields(b, tasks(last), errs[last])...)
 	}
 	g.failed, g.all, g.well = g.failed+failed, g.all+failed, g.well+len(errs)-failed
 	g.isWell = failed == 0
@@ -73,8 +73,8 @@ func (f *failures) note(b *task.BizType, tasks func(i int) *task.Task, errs []er
 	}
 }
 
-// tell is called again and again.
-func (f *failures) tell(now time.Time) {
+// logSummaries logs the summaries that are due. It is called regularly.
+func (f *failures) logSummaries(now time.Time) {
 	if !f.some.Load() {
 		return
 	}
@@ -91,13 +91,13 @@ func (f *failures) tell(now time.Time) {
 			f.logger.Info("runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
 			delete(f.byType, id)
 		}
-		g.failed, g.well, g.next = 0, 0, now.Add(tellEvery)
+		g.failed, g.well, g.next = 0, 0, now.Add(summaryEvery)
 	}
 	f.some.Store(len(f.byType) > 0)
 }
 
-// runFacts are the log's words for a run that failed.
-func runFacts(b *task.BizType, t *task.Task, err error) []any {
+// runLogFields are the log attributes of a failed run.
+func runLogFields(b *task.BizType, t *task.Task, err error) []any {
 	facts := []any{"biz_type", b.Name, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts + 1, "error", *reason(err)}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		facts = append(facts, "stack", p.stack)
@@ -110,10 +110,11 @@ type panicError struct{ text, stack string }
 
 func (e *panicError) Error() string { return "panic: " + e.text }
 
-// callerFrames takes from a stack, as debug.Stack gives it, the frames between the panic and this package: the processor's own.
+// callerFrames returns the frames of a stack (debug.Stack) between the panic and this package: those of the
+// processor.
 func callerFrames(stack string) string {
 	if _, after, ok := strings.Cut(stack, "\npanic("); ok {
-		if lines := strings.SplitN(after, "\n", 3); len(lines) == 3 { // the rest of that line, its place in the runtime
+		if lines := strings.SplitN(after, "\n", 3); len(lines) == 3 { // skip the rest of that line and its position in the runtime
 			stack = lines[2]
 		}
 	}
@@ -121,13 +122,14 @@ func callerFrames(stack string) string {
 	return own
 }
 
-// failure is a run that failed, or a task that died without one, for Config.Failed.
+// failure is an argument of Config.Failed: a run that failed, or a task that became dead without a run.
 type failure struct {
 	row task.Task
 	err error
 }
 
-// report calls Config.Failed. That may end the goroutine: the next one calls fire, which reports the rest.
+// report calls Config.Failed. That call may end the goroutine; the next goroutine calls fire, which reports the
+// rest.
 func (w *worker) report(ctx context.Context) {
 	for len(w.failed) > 0 {
 		f := w.failed[0]

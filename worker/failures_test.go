@@ -16,7 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/worker"
 )
 
-// Before, the log said nothing of failed runs until a task was dead, 77 minutes later by default.
+// Before, the log had nothing about failed runs until a task was dead, 77 minutes later by default.
 func TestFailedRunsAreToldOf(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
@@ -174,13 +174,13 @@ func TestAReportMayPanicOrEndItsGoroutine(t *testing.T) {
 	}
 }
 
-// What is told to stop has not failed.
+// A cancelled run has not failed.
 func TestARunThatIsToldToStopIsNotReported(t *testing.T) {
 	p := &script{f: func(ctx context.Context, _ task.Task) error { <-ctx.Done(); return ctx.Err() }}
 	bubble(t, func(t *testing.T, r *rig) {
 		r.submit(1, 1, 0)
 		r.settle()
-		r.giveUp()
+		r.cancelDrain()
 		r.settle()
 		require.Equal(t, 1, p.runs())
 		require.Empty(t, r.reports.taken())

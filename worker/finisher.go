@@ -14,38 +14,38 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// finish is a run that has ended and waits to be recorded.
+// finish is a run that has ended and is not recorded yet.
 type finish struct {
-	entry   *queue.Entry
-	bizType *task.BizType
-	outcome Outcome
-	move    store.Move
-	row     task.Task // as it will stand
-	ran     time.Duration
-	table   error     // what is wrong with its table; see lockedRows
-	waits   time.Time // since when it waits there
+	entry      *queue.Entry
+	bizType    *task.BizType
+	outcome    Outcome
+	move       store.Move
+	row        task.Task // the task after the move
+	ran        time.Duration
+	tableErr   error     // why its table cannot be written; see lockedRows
+	waitsSince time.Time // when it was set aside
 }
 
-// maxFlush is how many outcomes one transaction records at most.
+// maxFlush is the maximum number of outcomes in one transaction.
 const maxFlush = 1000
 
-// Where many outcomes a second are to be recorded, firing goes first: they wait for
-// each other, for a moment. At worst so many tasks more run again after a crash.
+// At many outcomes a second, firing goes first: a flush waits for more outcomes, but not longer than paceEvery.
+// After a crash the tasks whose outcomes were still waiting run again.
 const (
 	paceEvery = 200 * time.Millisecond
 	paceFull  = 250
-	paceRate  = 500 // a second, of a database
+	paceRate  = 500 // per second and database
 )
 
-// finisher makes outcomes durable: per database, one flush at a time, the next
-// one takes what arrived meanwhile. A task stays in the queue, as running, until
-// its outcome is durable, so nobody can run it again before.
+// finisher makes outcomes durable. It has one flush at a time per database, and the next one takes all that
+// arrived meanwhile. A task stays in the queue as running until its outcome is durable, so it cannot start
+// again before.
 type finisher struct {
-	cfg     Config
-	ended   func(jobID uint64) // told of each outcome that is durable
-	groups  []*groupcommit.Group[finish]
-	failing []atomic.Pointer[error] // by database: why its last flush failed, which is tried again
-	locked  *lockedRows
+	cfg        Config
+	onRecorded func(jobID uint64) // called for each durable outcome
+	groups     []*groupcommit.Group[finish]
+	failing    []atomic.Pointer[error] // by database: the error of its last flush, which is being repeated
+	locked     *lockedRows
 }
 
 func (f *finisher) start(ctx context.Context) {
@@ -55,7 +55,7 @@ func (f *finisher) start(ctx context.Context) {
 	}
 }
 
-// add hands outcomes over. Those of one database stay together.
+// add queues outcomes. Those of one database stay together.
 func (f *finisher) add(list ...finish) {
 	for len(list) > 0 {
 		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
@@ -68,11 +68,10 @@ func (f *finisher) add(list ...finish) {
 	}
 }
 
-// writable tells whether the outcome of a task could be recorded now, as far as is
-// known.
-func (f *finisher) writable(e *queue.Entry) bool {
+// isWritable reports whether the outcome of a task could be recorded now, as far as is known.
+func (f *finisher) isWritable(e *queue.Entry) bool {
 	d := f.cfg.Layout.PartitionDatabase(e.Partition)
-	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.areMany(e.ID(), d)
+	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.isOverLimit(e.ID(), d)
 }
 
 func (f *finisher) wait() {
@@ -82,14 +81,14 @@ func (f *finisher) wait() {
 	f.locked.loops.Wait()
 }
 
-// flush records a batch. What waits for the lock of a row is set aside.
+// flush records a batch, and sets aside the outcomes whose rows are locked.
 func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
 	f.setAside(ctx, database, f.record(ctx, database, batch))
 }
 
-// record tries until a batch is durable or ctx, the program's own patience, ends.
-// Without a record the tasks are still pending and run again. It gives back the
-// outcomes whose rows another transaction has locked.
+// record retries until a batch is durable or ctx, which bounds the program's shutdown, ends. Tasks without a
+// recorded outcome are still pending and run again. It returns the outcomes whose rows another transaction has
+// locked.
 func (f *finisher) record(ctx context.Context, database int, batch []finish) (locked []finish) {
 	moves := make([]store.Move, len(batch))
 	for i := range batch {
@@ -103,8 +102,8 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 	for i := range batch {
 		switch {
 		case applied[i]:
-			f.done(&batch[i])
-		case holds(held, &batch[i]):
+			f.complete(&batch[i])
+		case recordLocked(held, &batch[i]):
 			locked = append(locked, batch[i])
 		default:
 			edited = append(edited, batch[i])
@@ -115,22 +114,22 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 		edited, more = f.settleEdited(ctx, database, edited)
 		locked = append(locked, more...)
 	}
-	for i := range edited { // they keep changing under our hands: whoever does it wins
+	for i := range edited { // the rows keep changing: the other writer wins
 		f.fence(&edited[i], edited[i].entry.Task, FencedMoved)
 	}
 	return locked
 }
 
-// amendTries bounds how often an outcome is written anew because its row was edited once more.
+// amendTries is how often an outcome is rewritten because its row was edited once more.
 const amendTries = 5
 
-// apply makes moves, with growing pauses until the database takes them, and tells which of them met a locked row or a
-// broken table: nothing is written of those. ok is false when ctx ended before.
+// apply makes moves. It retries with growing pauses until the database accepts them, and returns the tasks with
+// a locked row or a broken table: it wrote nothing for those. ok is false if ctx ended first.
 func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, held map[uint64]error, ok bool) {
 	stamp := f.cfg.Store.Stamp(database)
 	pause := 50 * time.Millisecond
 	for try := 1; ; try++ {
-		// A record on its way is not cut off: the store bounds its time.
+		// Do not cancel a write that is under way: the store bounds its time.
 		applied, err := f.cfg.Store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
 		locked, is := errors.AsType[*store.LockedError](err)
 		if is {
@@ -156,9 +155,9 @@ func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) 
 	}
 }
 
-// settleEdited settles outcomes whose rows are not as they were read: by hand, or by
-// a newer owner. What was edited stays; the rest of an outcome is written. It gives
-// back those whose row has changed once more, and those whose row is locked.
+// settleEdited handles outcomes whose rows have changed since they were read, by hand or by a newer owner. It
+// keeps the edited columns and writes the rest of the outcome. It returns the outcomes whose rows changed once
+// more, and those whose rows are locked.
 func (f *finisher) settleEdited(ctx context.Context, database int, batch []finish) (again, locked []finish) {
 	entries := make([]*queue.Entry, len(batch))
 	for i := range batch {
@@ -172,21 +171,21 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		d := &batch[i]
 		row, there := rows[d.entry.Task.JobID]
 		switch {
-		case !there && unread != nil: // its table is locked or gone, or the database has gone just now
-			if d.table = nil; !errors.Is(unread, task.ErrLocked) {
-				d.table = unread
+		case !there && unread != nil: // its table is locked or missing, or the database has just failed
+			if d.tableErr = nil; !errors.Is(unread, task.ErrLocked) {
+				d.tableErr = unread
 			}
 			locked = append(locked, *d)
 			continue
 		case !there:
 			row = d.entry.Task
-			row.Status = task.Cancelled // as good as
+			row.Status = task.Cancelled // the row is gone: the same as cancelled
 			f.fence(d, row, FencedStatus)
 			continue
 		case row.Status != task.Pending:
 			f.fence(d, row, FencedStatus)
 			continue
-		case d.outcome == Dead && d.move.Attempts == nil: // it expired, and somebody wants it to run
+		case d.outcome == Dead && d.move.Attempts == nil: // it expired, and a later edit wants it to run
 			f.fence(d, row, FencedMoved)
 			continue
 		}
@@ -194,7 +193,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		if d.outcome == Failed || d.outcome == Dead {
 			m, d.row, fenced = d.amend(row, f.cfg.Now())
 			d.outcome = Failed
-		} // else it came back to pending in between: once more
+		} // else it became pending again meanwhile: retry
 		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)
 	}
 	if len(moves) == 0 {
@@ -205,7 +204,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		return nil, nil
 	}
 	for i := range open {
-		if holds(held, &open[i]) {
+		if recordLocked(held, &open[i]) {
 			locked = append(locked, open[i])
 			continue
 		}
@@ -216,24 +215,24 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		for _, why := range fences[i] {
 			f.cfg.Observer.Fenced(*open[i].bizType, why)
 		}
-		f.done(&open[i])
+		f.complete(&open[i])
 	}
 	return again, locked
 }
 
-// fence ends a run of which nothing is written; row is the task as it stands.
+// fence ends a run without writing anything; row is the task as the store has it.
 func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 	f.cfg.Observer.Fenced(*d.bizType, why)
 	d.outcome, d.row = Fenced, row
-	f.done(d)
+	f.complete(d)
 }
 
-// done tells everybody of an outcome that is durable. A task that is to run again goes where it is found in time; a
-// claimed one goes back to its engine.
-func (f *finisher) done(d *finish) {
+// complete reports a durable outcome. A task that runs again goes to its engine or back into the queue; a
+// claimed task goes back to the engine that claimed it.
+func (f *finisher) complete(d *finish) {
 	ours := d.row.Status == task.Pending && !d.entry.Claimed
 	again := ours && f.cfg.Dispatch.Where(&d.row) == dispatch.Queue
-	f.ended(d.entry.ID()) // first: after that it may be started again
+	f.onRecorded(d.entry.ID()) // first: after Done the task may start again
 	f.cfg.Queue.Done(d.entry, d.row, again)
 	if ours && !again {
 		f.cfg.Dispatch.Place(d.row)

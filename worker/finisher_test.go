@@ -58,8 +58,8 @@ func TestAnOutcomeIsTriedUntilItIsDurable(t *testing.T) {
 	}, lane(p))
 }
 
-// While a database does not record outcomes, its own tasks do not start: they
-// would pile up, and run again after a restart. The others do not notice.
+// While a database does not record outcomes, its own tasks do not start: they would pile up, and run again
+// after a restart. Other databases are not affected.
 func TestADatabaseThatFailsHoldsUpItsOwnTasksOnly(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -70,7 +70,7 @@ func TestADatabaseThatFailsHoldsUpItsOwnTasksOnly(t *testing.T) {
 			}
 			return nil
 		}
-		ran := r.submit(1, 1, 0) // nobody knows yet
+		ran := r.submit(1, 1, 0) // the failure is not known yet
 		r.settle()
 		var even, odd []uint64
 		for id := range uint64(50) {
@@ -157,7 +157,7 @@ func TestARunWhoseRowWasChangedMeanwhileIsFenced(t *testing.T) {
 	}
 }
 
-// TestAnEditDuringARunWins: a hand, or the node that took the partition over meanwhile, changes a task while it runs, and
+// TestAnEditDuringARunWins: plain SQL, or the next owner of the partition, changes a task while it runs, and
 // the run fails. Before, the failed run wrote its own attempts and pause over the edit.
 func TestAnEditDuringARunWins(t *testing.T) {
 	in2030 := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -206,8 +206,8 @@ func TestAnEditDuringARunWins(t *testing.T) {
 	}
 }
 
-// TestARetrySeesWhatWasEditedDuringTheRun: a retry that is due at once starts with the row as it stands. Before, it started
-// with what the failed run had read.
+// TestARetrySeesWhatWasEditedDuringTheRun: a retry that is due at once starts with the current row. Before, it
+// started with the row that the failed run had read.
 func TestARetrySeesWhatWasEditedDuringTheRun(t *testing.T) {
 	var seen []string
 	p := &script{f: func(_ context.Context, t task.Task) error {
@@ -278,7 +278,7 @@ func TestTheFinisherGivesUpWhenPatienceEnds(t *testing.T) {
 		go func() { ended <- r.stopped() }()
 		r.after(time.Minute)
 		require.Empty(t, ended, "there is patience left")
-		r.giveUp()
+		r.cancelDrain()
 		require.ErrorIs(t, <-ended, context.Canceled)
 		require.Equal(t, time.Minute, time.Since(start), "not a moment longer")
 		require.Equal(t, task.Pending, r.store.row(id).Status)

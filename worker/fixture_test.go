@@ -44,10 +44,10 @@ type memory struct {
 	// beforeJournal may fail a call, or hold it up. May be nil.
 	beforeJournal func(ctx context.Context, database int) error
 
-	locked       map[uint64]bool // rows that a hand has locked
-	table        error           // why those are; nil: another transaction
+	locked       map[uint64]bool // rows that are locked by hand
+	table        error           // why those cannot be written; nil: another transaction
 	lockedTables bool            // and their tables, so that they cannot be read either
-	lockNext     uint64          // is locked with its table once it was to be moved
+	lockNext     uint64          // will be locked with its table after its next move
 
 	// beforeApply and beforeLoad may fail a call, or hold it up. May be nil.
 	beforeApply func(ctx context.Context, database int) error
@@ -169,7 +169,7 @@ func (s *memory) lockTables(ids ...uint64) {
 	s.lockedTables = true
 }
 
-// lockLater locks the table of a row once it was to be moved.
+// lockLater locks the table of a row after the row's next move.
 func (s *memory) lockLater(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +267,7 @@ func (s *memory) byHand(id uint64, f func(*task.Task)) {
 	s.rows[id] = row
 }
 
-// tally counts what the observer is told.
+// tally counts the observer's events.
 type tally struct {
 	mu       sync.Mutex
 	started  int
@@ -318,7 +318,7 @@ func (c *tally) counts() map[worker.Outcome]int {
 	return maps.Clone(c.outcomes)
 }
 
-// reports are the failed runs that Config.Failed is called for.
+// reports are the calls of Config.Failed.
 type reports struct {
 	mu   sync.Mutex
 	list []string
@@ -377,20 +377,20 @@ type rig struct {
 	log   *logbook
 	*worker.Runner
 
-	own     time.Duration // time-out of tasks submitted
-	near    time.Duration // what is due within it belongs into the queue
-	lanes   chan []*worker.Lane
-	term    atomic.Uint64             // of all partitions
-	unclean atomic.Pointer[time.Time] // when all were taken, from a process that was killed
-	settled sync.Map                  // by partition, which are told to be
-	ticks   atomic.Int32              // of the engines
-	reports reports
-	giveUp  func() // ends the program's patience
-	stopped func() error
-	ids     int64
+	own         time.Duration // time-out of tasks submitted
+	near        time.Duration // tasks that are due within it are queued
+	lanes       chan []*worker.Lane
+	term        atomic.Uint64             // of all partitions
+	unclean     atomic.Pointer[time.Time] // when all were taken, from a process that was killed
+	settled     sync.Map                  // by partition
+	ticks       atomic.Int32              // of the engines
+	reports     reports
+	cancelDrain func() // ends the time for the drain
+	stopped     func() error
+	ids         int64
 }
 
-// dispatcher has tasks wait in the queue that are due soon.
+// dispatcher queues tasks that are due soon.
 type dispatcher rig
 
 func (r *dispatcher) Where(t *task.Task) dispatch.Place {
@@ -444,8 +444,8 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 		r.Runner = runner
-		ctx, giveUp := context.WithCancel(context.Background())
-		r.giveUp = giveUp
+		ctx, cancelDrain := context.WithCancel(context.Background())
+		r.cancelDrain = cancelDrain
 		ended := make(chan error, 1)
 		go func() { ended <- runner.Run(ctx, r.lanes) }()
 		r.stopped = sync.OnceValue(func() error {
@@ -458,7 +458,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			if ctx.Err() == nil {
 				require.NoError(t, err)
 			}
-			giveUp()
+			cancelDrain()
 		})
 		r.set(lanesOf()...)
 		f(t, r)
@@ -471,7 +471,7 @@ func (r *rig) set(lanes ...*worker.Lane) {
 	synctest.Wait()
 }
 
-// stop drains, with as much patience as it takes.
+// stop drains without a time limit.
 func (r *rig) stop() { require.NoError(r.t, r.stopped()) }
 
 // submit stores a task of biz_id that is due in a while and queues it.
@@ -487,13 +487,13 @@ func (r *rig) submit(bizType, bizID uint64, in time.Duration) uint64 {
 	return id
 }
 
-// killed says that the process before was killed this moment.
+// killed makes the previous process one that was killed just now.
 func (r *rig) killed() {
 	now := time.Now()
 	r.unclean.Store(&now)
 }
 
-// cutOff puts a start into the journal that another process did not end.
+// cutOff adds a start without an end by another process to the journal.
 func (r *rig) cutOff(id uint64, cuts int) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()

@@ -16,55 +16,54 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// journal knows which tasks were started by processes that are gone, and writes
-// down starts for the process after this one (toc_running).
+// journal knows which tasks were started by processes that have ended, and records starts for the next process
+// (toc_running).
 //
-// A process that is killed, or that a task ends, leaves starts without an end:
-// cuts. The next owner of the partition must not start the same task for ever. It
-// cannot know all of them: to write each start down first would double the work of
-// every task. So nothing is written as long as processes end in order. Where one
-// did not, what was due by then may have been started, and is written down before
-// it starts; the next owner finds it and counts. Once none of that is pending any
-// more, the partition is settled, and its next owner need not know.
+// A process that is killed, or that a task ends, leaves starts without an end: cuts. The next owner of the
+// partition must not start the same task for ever. Recording each start before the run would double the work of
+// every task, so nothing is recorded while processes end in order. If a process did not, each task that was due
+// by then may have been started. The journal records these tasks before they start; the next owner finds the
+// records and counts them. Once none of these tasks is pending, the partition is settled, and its next owner
+// needs no records.
 type journal struct {
-	cfg   Config
-	known []atomic.Pointer[past] // by partition
-	dbs   []journalDB
-	mends sync.WaitGroup
-	work  context.Context    // of mends and looks
-	stop  context.CancelFunc // ends it
-	looks sync.WaitGroup
+	cfg      Config
+	known    []atomic.Pointer[history] // by partition
+	dbs      []journalDB
+	repairs  sync.WaitGroup
+	work     context.Context    // of repairs and settlers
+	stop     context.CancelFunc // cancels work
+	settlers sync.WaitGroup
 
-	mu    sync.Mutex
-	over  bool                    // no more mends
-	rows  map[uint64]journalWrite // by job_id: what this process has in the journal, to be taken out
-	count atomic.Int64            // len(rows)
+	mu     sync.Mutex
+	closed bool                    // no more repairs
+	rows   map[uint64]journalWrite // by job_id: the rows of this process in the journal, to be removed
+	count  atomic.Int64            // len(rows)
 }
 
 type journalDB struct {
 	writes  *groupcommit.Group[journalWrite]
-	mu      sync.Mutex            // one reads the journal, the others wait
-	failing atomic.Pointer[error] // why it does not work; nil: it does
-	unended []store.Running       // not taken out yet; the flush's
+	mu      sync.Mutex            // one call reads the journal, the others wait
+	failing atomic.Pointer[error] // why it does not work; nil: it works
+	unended []store.Running       // ended starts that could not be removed yet; for flush alone
 }
 
-// past is what is known, in one term of a partition, of starts before it.
-type past struct {
+// history is what is known, in one term of a partition, about starts before the term.
+type history struct {
 	term   uint64
-	before time.Time // what was due by then may have been started; zero: nothing was
-	read   time.Time // when the journal was
-	quiet  bool      // there is nothing to tell
+	before time.Time // tasks due by then may have been started; zero: none were
+	read   time.Time // when the journal was read
+	clean  bool      // there were no such starts
 
 	mu     sync.Mutex
-	starts map[uint64]store.Running // by job_id: starts that had no end
+	starts map[uint64]store.Running // by job_id: starts without an end
 }
 
-// journalWrite is a start to be written down, or, without err, one that has ended.
+// journalWrite is a start to record, or, without err, a start to remove.
 type journalWrite struct {
-	row  store.Running
-	err  *error          // what became of it
-	wait *sync.WaitGroup // nil: nobody waits
-	over func()          // called once that is durable, or has failed; may be nil
+	row    store.Running
+	err    *error          // receives the result
+	wait   *sync.WaitGroup // nil: no caller waits
+	onDone func()          // called when the write is durable or has failed; may be nil
 }
 
 // journalTimeout bounds one call.
@@ -74,27 +73,27 @@ func (j *journal) start(ctx context.Context) {
 	j.work, j.stop = context.WithCancel(ctx)
 	for d := range j.dbs {
 		j.dbs[d].writes = groupcommit.New(maxFlush, 1, func(batch []journalWrite) { j.flush(d, batch) })
-		j.looks.Go(func() { j.settle(j.work, d) })
+		j.settlers.Go(func() { j.settle(j.work, d) })
 	}
 }
 
-// wait writes what is left and ends. Nothing may be added at the same time.
+// wait writes the rest and ends. Do not add anything at the same time.
 func (j *journal) wait() {
 	j.mu.Lock()
-	j.over = true
+	j.closed = true
 	j.mu.Unlock()
 	j.stop()
-	j.mends.Wait()
-	j.looks.Wait()
+	j.repairs.Wait()
+	j.settlers.Wait()
 	for d := range j.dbs {
 		j.dbs[d].writes.Wait()
 	}
 }
 
-// past tells what is known of starts before a term of a partition; nil: the
-// journal cannot be read now, or the term is over.
-func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
-	current := func() *past {
+// historyOf returns the starts before a term of a partition. It returns nil if the journal cannot be read now,
+// or the term is over.
+func (j *journal) historyOf(ctx context.Context, partition int, term uint64) *history {
+	current := func() *history {
 		if p := j.known[partition].Load(); p != nil && p.term == term {
 			return p
 		}
@@ -111,23 +110,22 @@ func (j *journal) past(ctx context.Context, partition int, term uint64) *past {
 		return p
 	}
 	if err := j.read(ctx, d); err != nil {
-		j.fail(d, err)
+		j.recordFailure(d, err)
 	}
 	return current()
 }
 
-// read reads the journal of a database, for all partitions that are in a new term.
-// Rows of tasks that are over, or that came to an end and were tried again, say
-// nothing any more and are taken out.
+// read reads the journal of a database for all partitions in a new term. It removes rows whose tasks are over,
+// or whose runs ended and were retried: they mean nothing any more.
 func (j *journal) read(ctx context.Context, database int) error {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	fresh := j.newTerms(database)
 	all, err := j.cfg.Store.Journaled(ctx, database)
 	if errors.Is(err, task.ErrLocked) {
-		// Partitions that were taken in order have no starts without an end: they go on.
-		maps.DeleteFunc(fresh, func(_ int, p *past) bool { return !p.before.IsZero() })
-		j.learn(fresh)
+		// Partitions that were handed over in order have no starts without an end: they can go on.
+		maps.DeleteFunc(fresh, func(_ int, p *history) bool { return !p.before.IsZero() })
+		j.publish(fresh)
 	}
 	if err != nil {
 		return err
@@ -149,20 +147,20 @@ func (j *journal) read(ctx context.Context, database int) error {
 			j.dbs[database].writes.Add(journalWrite{row: r})
 		}
 	}
-	j.learn(fresh)
+	j.publish(fresh)
 	return nil
 }
 
-// newTerms lists the partitions of a database whose term is one of which nothing is known yet.
-func (j *journal) newTerms(database int) map[int]*past {
-	fresh := make(map[int]*past)
+// newTerms returns the partitions of a database in a term without a history.
+func (j *journal) newTerms(database int) map[int]*history {
+	fresh := make(map[int]*history)
 	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for p := first; p < end; p++ {
 		term, known := j.cfg.Ownership.Term(p), j.known[p].Load()
 		if term == 0 || known != nil && known.term == term {
 			continue
 		}
-		fresh[p] = &past{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
+		fresh[p] = &history{term: term, read: j.cfg.Now(), starts: make(map[uint64]store.Running)}
 		if at, ok := j.cfg.Ownership.TakenUncleanly(p); ok {
 			fresh[p].before = at
 		}
@@ -170,7 +168,7 @@ func (j *journal) newTerms(database int) map[int]*past {
 	return fresh
 }
 
-// withoutEnd tells which of these starts had no end: those whose task is as it was when it was started.
+// withoutEnd returns which of these starts had no end: the task is still as it was when it started.
 func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Running) (map[uint64]bool, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -181,7 +179,7 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 	}
 	unended := make(map[uint64]bool, len(starts))
 	for id := range starts {
-		unended[id] = err != nil // of what cannot be read now, the worst is supposed
+		unended[id] = err != nil // assume the worst of a row that cannot be read
 	}
 	for _, t := range found {
 		unended[t.JobID] = t.Status == task.Pending && t.Attempts == starts[t.JobID].Attempts
@@ -189,31 +187,31 @@ func (j *journal) withoutEnd(ctx context.Context, starts map[uint64]store.Runnin
 	return unended, nil
 }
 
-// learn makes known what was found out about new terms.
-func (j *journal) learn(fresh map[int]*past) {
+// publish makes the histories of new terms known.
+func (j *journal) publish(fresh map[int]*history) {
 	for p, known := range fresh {
-		known.quiet = known.before.IsZero() && len(known.starts) == 0
+		known.clean = known.before.IsZero() && len(known.starts) == 0
 		j.known[p].Store(known)
 	}
 }
 
-// settleEvery is how often partitions that were taken uncleanly are looked at.
+// settleEvery is the time between two checks of the partitions that were taken uncleanly.
 const settleEvery = 2 * time.Second
 
-// settle looks after the partitions of a database until ctx ends.
+// settle checks the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
 	first, end := j.cfg.Layout.DatabasePartitions(database)
 	for wait.For(ctx, settleEvery) == nil {
 		for p := first; p < end; p++ {
 			if j.settlePartition(ctx, p) != nil {
-				break // the next time
+				break // try again at the next check
 			}
 		}
 	}
 }
 
-// settlePartition finds out whether a partition that was taken uncleanly has nothing
-// pending any more that was due by then.
+// settlePartition checks a partition that was taken uncleanly: it is settled once no task that was due by then
+// is pending.
 func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	term, known := j.cfg.Ownership.Term(partition), j.known[partition].Load()
 	if known != nil && known.term != term {
@@ -230,19 +228,19 @@ func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	if err == nil && (none || next.After(at)) {
 		j.cfg.Ownership.Settled(partition, term)
 		if known != nil && known.isEmpty() {
-			j.known[partition].CompareAndSwap(known, &past{term: term, quiet: true})
+			j.known[partition].CompareAndSwap(known, &history{term: term, clean: true})
 		}
 	}
 	return err
 }
 
-func (p *past) isEmpty() bool {
+func (p *history) isEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.starts) == 0
 }
 
-// partition is the one of a task, -1 for an id that has none.
+// partition returns the partition of a task, -1 for an impossible job_id.
 func (j *journal) partition(jobID uint64) int {
 	shard, ok := j.cfg.Layout.ShardOf(jobID)
 	if !ok {
@@ -251,18 +249,18 @@ func (j *journal) partition(jobID uint64) int {
 	return j.cfg.Layout.Partition(shard)
 }
 
-// startOf is a task about to start, and how many starts before had no end.
+// startOf is a task about to start, with its number of earlier starts without an end.
 type startOf struct {
-	entry *queue.Entry
-	cuts  int
-	over  func() // called once it is taken out again; may be nil
-	err   error  // it could not be written down
+	entry     *queue.Entry
+	cuts      int
+	onRemoved func() // called after its row is removed; may be nil
+	err       error  // it could not be recorded
 }
 
-// errJournal is a start that was not written down.
+// errJournal: the start was not recorded.
 var errJournal = errors.New("the journal of what runs cannot be used now")
 
-// write writes starts down and returns when that is durable or has failed.
+// write records starts, and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
 	var written sync.WaitGroup
 	now := j.cfg.Now()
@@ -275,24 +273,24 @@ func (j *journal) write(starts []startOf) {
 			continue
 		}
 		row := store.Running{JobID: t.JobID, Instance: j.cfg.Instance, Attempts: t.Attempts, Cuts: s.cuts, Since: now}
-		j.keep(journalWrite{row: row, over: s.over})
+		j.track(journalWrite{row: row, onDone: s.onRemoved})
 		written.Add(1)
 		j.dbs[d].writes.Add(journalWrite{row: row, err: &s.err, wait: &written})
 	}
 	written.Wait()
 }
 
-func (j *journal) keep(w journalWrite) {
+func (j *journal) track(w journalWrite) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.rows[w.row.JobID] = w
 	j.count.Store(int64(len(j.rows)))
 }
 
-// ended takes a task out whose run has ended, and forgets its starts: should it run
-// again they do not count. Nobody waits for it.
-func (j *journal) ended(jobID uint64) {
-	if j.notStarted(jobID) {
+// recordEnd removes a task whose run has ended, and forgets its earlier starts: they do not count if it runs
+// again. It does not wait for the write.
+func (j *journal) recordEnd(jobID uint64) {
+	if j.removeStart(jobID) {
 		p := j.known[j.partition(jobID)].Load()
 		p.mu.Lock()
 		delete(p.starts, jobID)
@@ -300,9 +298,8 @@ func (j *journal) ended(jobID uint64) {
 	}
 }
 
-// notStarted takes a task out that was not started after all, and tells whether it
-// was in the journal.
-func (j *journal) notStarted(jobID uint64) bool {
+// removeStart removes a task that did not start after all, and reports whether the journal had it.
+func (j *journal) removeStart(jobID uint64) bool {
 	if j.count.Load() == 0 {
 		return false
 	}
@@ -310,15 +307,14 @@ func (j *journal) notStarted(jobID uint64) bool {
 	defer j.mu.Unlock()
 	w, ok := j.rows[jobID]
 	if ok {
-		j.takeOut(w)
+		j.remove(w)
 		j.count.Store(int64(len(j.rows)))
 	}
 	return ok
 }
 
-// abandon takes out what runs here of some partitions, and returns when that is durable
-// or has failed: that they are cut off is not their fault. What was known of starts
-// before this one stays.
+// abandon removes the running tasks of some partitions, and returns when that is durable or has failed. These
+// runs are cut off without their fault. Earlier starts stay in the journal.
 func (j *journal) abandon(which func(partition int) bool) {
 	if j.count.Load() == 0 {
 		return
@@ -331,24 +327,24 @@ func (j *journal) abandon(which func(partition int) bool) {
 		}
 		written.Add(1)
 		w.wait = &written
-		if w.row.Cuts > 0 { // it stands there as before this start
+		if w.row.Cuts > 0 { // restore the row from before this start
 			w.row.Cuts--
 			w.err = new(error)
 		}
-		j.takeOut(w)
+		j.remove(w)
 	}
 	j.count.Store(int64(len(j.rows)))
 	j.mu.Unlock()
 	written.Wait()
 }
 
-// takeOut lets a row go. mu is held.
-func (j *journal) takeOut(w journalWrite) {
+// remove queues the removal of a row. The caller holds mu.
+func (j *journal) remove(w journalWrite) {
 	delete(j.rows, w.row.JobID)
 	j.dbs[j.cfg.Layout.PartitionDatabase(j.partition(w.row.JobID))].writes.Add(w)
 }
 
-// flush makes writes durable. Of several that concern a task the last one counts.
+// flush makes writes durable. If several are for one task, the last one counts.
 func (j *journal) flush(database int, batch []journalWrite) {
 	db := &j.dbs[database]
 	var started, ended []store.Running
@@ -376,7 +372,7 @@ func (j *journal) flush(database int, batch []journalWrite) {
 	db.unended = nil
 	if err != nil {
 		db.unended = ended
-		j.fail(database, err)
+		j.recordFailure(database, err)
 	}
 	for i := range batch {
 		w := &batch[i]
@@ -386,37 +382,36 @@ func (j *journal) flush(database int, batch []journalWrite) {
 			}
 			w.wait.Done()
 		}
-		if w.over != nil {
-			w.over()
+		if w.onDone != nil {
+			w.onDone()
 		}
 	}
 }
 
-// fail notes that the journal of a database does not work, and looks until it does
-// again.
-func (j *journal) fail(database int, err error) {
+// recordFailure marks the journal of a database as failed, and checks it until it works again.
+func (j *journal) recordFailure(database int, err error) {
 	ctx := j.work
 	db := &j.dbs[database]
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.over || ctx.Err() != nil || db.failing.Swap(&err) != nil {
+	if j.closed || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
 	j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
-	j.mends.Go(func() {
+	j.repairs.Go(func() {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 			if wait.For(ctx, pause) != nil {
 				return
 			}
 			call, cancel := context.WithTimeout(ctx, journalTimeout)
-			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // there is none
+			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // removes a row that does not exist
 			cancel()
 			if err == nil {
 				break
 			}
 		}
 		db.failing.Store(nil)
-		db.writes.Add(journalWrite{}) // what could not be taken out
+		db.writes.Add(journalWrite{}) // triggers the removals that failed
 		j.cfg.Logger.Info("the journal of what runs works again", "database", database)
 		j.cfg.Dispatch.Tick() // tasks were left in the store
 	})

@@ -116,7 +116,7 @@ func TestAProcessorThatDoesNotCloseIsLogged(t *testing.T) {
 	}, lane(p))
 }
 
-// A graceful stop gives back what has not started, and records what is running.
+// A graceful stop gives back waiting tasks, and records running ones.
 func TestAGracefulStop(t *testing.T) {
 	p := slow(5 * time.Second)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -161,7 +161,7 @@ func TestAtTheEndOfPatienceRunsAreToldToStop(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		id := r.submit(1, 1, 0)
 		r.after(time.Second)
-		time.AfterFunc(2*time.Second, r.giveUp)
+		time.AfterFunc(2*time.Second, r.cancelDrain)
 		start := time.Now()
 		require.ErrorIs(t, r.stopped(), context.Canceled)
 		require.Equal(t, 2*time.Second, time.Since(start))

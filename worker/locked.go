@@ -12,43 +12,43 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// Outcomes whose rows another transaction has locked, or whose table is missing or broken,
-// wait apart and are tried again by themselves: a forgotten COMMIT holds up its own rows.
+// An outcome waits apart and is retried alone if another transaction has locked its row, or if its table is
+// missing or broken. So a forgotten COMMIT holds up its own rows only.
 const (
-	lockedEvery = time.Second
-	lockedMost  = 16  // of one table; so many, and none of its tasks start
-	lockedAll   = 256 // of one database: the same
-	lockedLines = 10  // of the log about rows of one batch
+	lockedEvery       = time.Second
+	lockedTableMax    = 16  // of one table: from this number on none of its tasks start
+	lockedDatabaseMax = 256 // of one database: the same
+	lockedLogMax      = 10  // log lines about the rows of one batch
 )
 
-// lockedRows are the outcomes that wait for their row or their table.
+// lockedRows are the outcomes that wait for a row or a table.
 type lockedRows struct {
 	layout     sharding.Layout
 	mu         sync.Mutex
 	byDatabase [][]finish
-	byTable    []atomic.Int32 // how many, by shard
-	many       []atomic.Bool  // by database: lockedAll of them
-	loops      sync.WaitGroup // one a database, while it has some
+	byTable    []atomic.Int32 // number of waiting outcomes, by shard
+	overLimit  []atomic.Bool  // by database: lockedDatabaseMax is reached
+	loops      sync.WaitGroup // one for each database with waiting outcomes
 }
 
 func newLockedRows(layout sharding.Layout) *lockedRows {
 	return &lockedRows{
 		layout: layout, byDatabase: make([][]finish, layout.Databases),
-		byTable: make([]atomic.Int32, layout.Shards()), many: make([]atomic.Bool, layout.Databases),
+		byTable: make([]atomic.Int32, layout.Shards()), overLimit: make([]atomic.Bool, layout.Databases),
 	}
 }
 
-// of counts those of the table of a task.
-func (l *lockedRows) of(jobID uint64) *atomic.Int32 {
+// countOf returns the counter of a task's table.
+func (l *lockedRows) countOf(jobID uint64) *atomic.Int32 {
 	shard, _ := l.layout.ShardOf(jobID)
 	return &l.byTable[shard]
 }
 
-func (l *lockedRows) areMany(jobID uint64, database int) bool {
-	return l.of(jobID).Load() >= lockedMost || l.many[database].Load()
+func (l *lockedRows) isOverLimit(jobID uint64, database int) bool {
+	return l.countOf(jobID).Load() >= lockedTableMax || l.overLimit[database].Load()
 }
 
-// setAside makes outcomes wait for the locks of their rows.
+// setAside lets outcomes wait for the locks of their rows.
 func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	if len(list) == 0 {
 		return
@@ -59,28 +59,28 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	defer l.mu.Unlock()
 	for i := range list {
 		d := &list[i]
-		d.waits = now
-		l.of(d.entry.ID()).Add(1)
+		d.waitsSince = now
+		l.countOf(d.entry.ID()).Add(1)
 		switch log := f.cfg.Logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
-		case i >= lockedLines:
-		case d.table != nil:
-			log.Warn("outcome waits: its table cannot be written", "error", d.table)
+		case i >= lockedLogMax:
+		case d.tableErr != nil:
+			log.Warn("outcome waits: its table cannot be written", "error", d.tableErr)
 		default:
 			log.Warn("outcome waits: another transaction has locked the row")
 		}
 	}
-	if more := len(list) - lockedLines; more > 0 {
+	if more := len(list) - lockedLogMax; more > 0 {
 		f.cfg.Logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
 	}
 	first := len(l.byDatabase[database]) == 0
 	l.byDatabase[database] = append(l.byDatabase[database], list...)
-	l.many[database].Store(len(l.byDatabase[database]) >= lockedAll)
+	l.overLimit[database].Store(len(l.byDatabase[database]) >= lockedDatabaseMax)
 	if first {
 		l.loops.Go(func() { f.retryLocked(ctx, database) })
 	}
 }
 
-// retryLocked tries to record the outcomes that wait in a database until none does.
+// retryLocked retries the waiting outcomes of a database until there are none.
 func (f *finisher) retryLocked(ctx context.Context, database int) {
 	l := f.locked
 	for {
@@ -95,14 +95,14 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
 				"error", "their rows are locked, or their tables cannot be written")
 		}
-		if f.release(ctx, database, list, left) == 0 {
+		if f.removeSettled(ctx, database, list, left) == 0 {
 			return
 		}
 	}
 }
 
-// release forgets those of list that do not wait any more, and tells how many do.
-func (f *finisher) release(ctx context.Context, database int, list, left []finish) (waiting int) {
+// removeSettled removes the outcomes of list that do not wait any more, and returns how many still do.
+func (f *finisher) removeSettled(ctx context.Context, database int, list, left []finish) (waiting int) {
 	l := f.locked
 	waits := make(map[uint64]bool, len(left))
 	for i := range left {
@@ -115,17 +115,17 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 		if waits[id] {
 			continue
 		}
-		if settled++; ctx.Err() == nil && settled <= lockedLines {
-			f.cfg.Logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waits))
+		if settled++; ctx.Err() == nil && settled <= lockedLogMax {
+			f.cfg.Logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waitsSince))
 		}
-		back = l.of(id).Add(-1) == lockedMost-1 || back
+		back = l.countOf(id).Add(-1) == lockedTableMax-1 || back
 	}
 	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
 	waiting = len(l.byDatabase[database])
-	back = l.many[database].Swap(waiting >= lockedAll) && waiting < lockedAll || back
+	back = l.overLimit[database].Swap(waiting >= lockedDatabaseMax) && waiting < lockedDatabaseMax || back
 	l.mu.Unlock()
-	if ctx.Err() == nil && settled > lockedLines {
-		f.cfg.Logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLines, "database", database)
+	if ctx.Err() == nil && settled > lockedLogMax {
+		f.cfg.Logger.Info("more outcomes settled: their rows are free again", "tasks", settled-lockedLogMax, "database", database)
 	}
 	if back {
 		f.cfg.Dispatch.Tick()
@@ -133,24 +133,24 @@ func (f *finisher) release(ctx context.Context, database int, list, left []finis
 	return waiting
 }
 
-// Trouble is something that keeps outcomes from being recorded, or tasks from being started.
+// Trouble is a fault that keeps outcomes from being recorded or tasks from starting.
 type Trouble struct {
 	Kind     TroubleKind
 	Database int
 	Text     string
 }
 
-// TroubleKind says what is in the way.
+// TroubleKind is the kind of a Trouble.
 type TroubleKind string
 
-// What can be.
+// The kinds.
 const (
 	RowLocked TroubleKind = "row_locked" // outcomes wait for rows that another transaction has locked
 	Unwritten TroubleKind = "outcomes"   // outcomes cannot be recorded
-	Journal   TroubleKind = "journal"    // what runs cannot be written down (toc_running)
+	Journal   TroubleKind = "journal"    // starts cannot be recorded (toc_running)
 )
 
-// Degraded lists the troubles: of databases first, then of rows, the longest first.
+// Degraded lists the troubles: databases first, then rows, the longest wait first.
 func (r *Runner) Degraded() (list []Trouble) {
 	for d := range r.cfg.Layout.Databases {
 		if why := r.finisher.failing[d].Load(); why != nil {
@@ -167,7 +167,7 @@ func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 	l.mu.Lock()
 	all := slices.Concat(l.byDatabase...)
 	l.mu.Unlock()
-	slices.SortFunc(all, func(a, b finish) int { return a.waits.Compare(b.waits) })
+	slices.SortFunc(all, func(a, b finish) int { return a.waitsSince.Compare(b.waitsSince) })
 	const most = 3
 	for i := range all {
 		d := &all[i]
@@ -175,21 +175,21 @@ func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 		if i == most {
 			return append(list, Trouble{RowLocked, database, fmt.Sprintf("%d more outcomes wait for their rows", len(all)-most)})
 		}
-		waited := now.Sub(d.waits).Round(time.Second)
-		if d.table == nil {
+		waited := now.Sub(d.waitsSince).Round(time.Second)
+		if d.tableErr == nil {
 			list = append(list, Trouble{RowLocked, database, fmt.Sprintf("outcome of job_id %d waits for a row lock for %s", d.entry.ID(), waited)})
 		} else {
-			list = append(list, Trouble{Unwritten, database, fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.table)})
+			list = append(list, Trouble{Unwritten, database, fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.tableErr)})
 		}
 	}
 	return list
 }
 
-// holds tells whether an outcome is one that is not made for now, and has it say why.
-func holds(held map[uint64]error, d *finish) bool {
+// recordLocked reports whether an outcome is among those not written, and records the error of its table.
+func recordLocked(held map[uint64]error, d *finish) bool {
 	table, is := held[d.entry.ID()]
 	if is {
-		d.table = table
+		d.tableErr = table
 	}
 	return is
 }

@@ -146,7 +146,7 @@ func TestAnEditedRowIsLocked(t *testing.T) {
 	}
 }
 
-// The end waits for a locked row as long as there is patience.
+// The drain waits for a locked row as long as it may.
 func TestTheEndOfPatienceBesideALockedRow(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
@@ -157,7 +157,7 @@ func TestTheEndOfPatienceBesideALockedRow(t *testing.T) {
 		go func() { ended <- r.stopped() }()
 		r.after(time.Minute)
 		require.Empty(t, ended)
-		r.giveUp()
+		r.cancelDrain()
 		require.ErrorIs(t, <-ended, context.Canceled)
 		require.Equal(t, task.Pending, r.store.row(id).Status)
 		require.Contains(t, r.log.String(), "these tasks will run again")

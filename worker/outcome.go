@@ -11,25 +11,25 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Outcome is what became of a run, as a word of the metrics.
+// Outcome is the result of a run, a label value of the metrics.
 type Outcome string
 
 // The outcomes.
 const (
 	Processed Outcome = "processed" // done
-	Failed    Outcome = "failed"    // tried again after a pause
+	Failed    Outcome = "failed"    // will be tried again after a pause
 	Dead      Outcome = "dead"      // retries used up, or too late to run at all
-	Discarded Outcome = "discarded" // the processor does not want it any more
-	Fenced    Outcome = "fenced"    // ran, and nothing was written: the row had been changed meanwhile
+	Discarded Outcome = "discarded" // the processor does not want the task any more
+	Fenced    Outcome = "fenced"    // it ran, and nothing was written: the row had changed meanwhile
 )
 
 // Outcomes lists all outcomes.
 var Outcomes = []Outcome{Processed, Failed, Dead, Discarded, Fenced}
 
-// Fence says what of an outcome was not written, because somebody had changed it since the run began.
+// Fence is the part of an outcome that was not written, because the row had changed since the run began.
 type Fence string
 
-// The fences, as words of the metrics.
+// The fences, label values of the metrics.
 const (
 	FencedStatus   Fence = "status"   // the task was not pending any more
 	FencedAttempts Fence = "attempts" // attempts were edited: they stay as edited
@@ -39,9 +39,9 @@ const (
 // Fences lists all fences.
 var Fences = []Fence{FencedStatus, FencedAttempts, FencedMoved}
 
-// decide turns the end of a run into the move that records it, and into the
-// task as it will stand then. What a failed run writes depends on what was read, so
-// its move names that: an edit made meanwhile, by hand or by a newer owner, wins.
+// decide turns the result of a run into the move that records it and the task after that move. The move of a
+// failed run depends on the row that was read, so it names that row: an edit made meanwhile, by hand or by a
+// newer owner, wins.
 func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome, store.Move, task.Task) {
 	m := store.Move{JobID: t.JobID, From: task.Pending}
 	switch {
@@ -80,17 +80,16 @@ func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome,
 	return Failed, m, t
 }
 
-// amend is what is still to be written of a failed run when its row, pending, was
-// edited since it was read: attempts if nobody has edited those, the pause if nobody
-// has moved the task, and why the run failed. fences names the rest. A run that would
-// have made the task dead does not: whoever edited it wants it to run.
+// amend returns the part of a failed run's outcome that is still written if its row, pending, was edited during
+// the run: the attempts if they were not edited, the pause if action_time was not, and the error. fences names
+// the rest. The run does not make the task dead: the edit shows that it should run.
 func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.Task, fences []Fence) {
 	read, after := d.entry.Task, row
 	m = store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Read: &row}
 	m.LastError = d.move.LastError
 	after.LastError = *m.LastError
 	switch {
-	case d.move.Attempts == nil: // none is to be counted
+	case d.move.Attempts == nil: // this run does not count as an attempt
 	case row.Attempts == read.Attempts:
 		m.Attempts = d.move.Attempts
 		after.Attempts = *m.Attempts
@@ -99,7 +98,7 @@ func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.T
 	}
 	if row.ActionTime.Equal(read.ActionTime) {
 		next, promised := d.move.ActionTime, row.Promised()
-		if next == nil { // it was to be dead
+		if next == nil { // it would have been dead
 			at := task.CeilMilli(now.Add(backoff(d.bizType, row.Attempts+1, rand.Float64())))
 			next = &at
 		}
@@ -111,7 +110,7 @@ func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.T
 	return m, after, fences
 }
 
-// expire is the move of a task that is too late to run.
+// expire returns the move that makes a task dead because it is too late, and the task after it.
 func expire(t task.Task, late time.Duration) (store.Move, task.Task) {
 	text := fmt.Sprintf("expired: %s late", late.Round(time.Millisecond))
 	read := t
@@ -119,9 +118,8 @@ func expire(t task.Task, late time.Duration) (store.Move, task.Task) {
 	return store.Move{JobID: t.JobID, From: task.Pending, To: task.Dead, Read: &read, Set: store.Set{LastError: &text}}, t
 }
 
-// backoff is the pause after the n-th failed run: min, 2·min, 4·min … up to
-// max, spread by a quarter so that tasks that failed together do not come back
-// together. random is from 0 to 1.
+// backoff is the pause after the n-th failed run: min, 2·min, 4·min … up to max. It varies by a quarter, so
+// that tasks that failed together do not return together. random is from 0 to 1.
 func backoff(b *task.BizType, n int, random float64) time.Duration {
 	base := b.BackoffMin
 	for i := 1; i < n && base < b.BackoffMax; i++ {
@@ -133,7 +131,7 @@ func backoff(b *task.BizType, n int, random float64) time.Duration {
 	return min(base+time.Duration(float64(base)*random/4), b.BackoffMax)
 }
 
-// reason is an error as last_error holds it: valid UTF-8, at most 255 bytes.
+// reason is the text of an error for last_error: valid UTF-8, at most 255 bytes.
 func reason(err error) *string {
 	text := strings.ToValidUTF8(fmt.Sprint(err), "?") // Sprint survives an Error that panics
 	text = strings.ReplaceAll(text, "\x00", "?")

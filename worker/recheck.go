@@ -9,10 +9,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// recheck reads rows that were held in memory again, right before they run, so
-// that a cancel or a move made by plain SQL is honoured. Per database one
-// statement is in flight; the next takes what has come near meanwhile. A
-// database that does not answer holds up its own tasks only.
+// recheck reads the rows of tasks that waited in memory again, right before they run, so that a cancel or a
+// move by plain SQL is honoured. One statement per database is under way; the next one takes all that became
+// due meanwhile. A database that does not answer holds up its own tasks only.
 func (r *Runner) recheck(ctx context.Context) error {
 	groups := make([]*groupcommit.Group[*queue.Entry], r.cfg.Layout.Databases)
 	for d := range groups {
@@ -36,7 +35,7 @@ func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.
 		isRead := func(e *queue.Entry) bool { _, read := rows[e.ID()]; return read }
 		unread := slices.DeleteFunc(slices.Clone(batch), isRead)
 		batch = slices.DeleteFunc(batch, func(e *queue.Entry) bool { return !isRead(e) })
-		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else it is told as such
+		if ctx.Err() == nil && r.cfg.Store.Writable(database) { // else another log line says so
 			r.cfg.Logger.Warn("rows not checked before their run; they stay in the store", "tasks", len(unread), "error", err)
 		}
 		r.cfg.Queue.FailChecks(unread)
@@ -44,7 +43,7 @@ func (r *Runner) recheckBatch(ctx context.Context, database int, batch []*queue.
 	r.cfg.Queue.ApplyChecks(batch, rows)
 }
 
-// loadRows reads the rows of tasks, by job_id.
+// loadRows reads the rows of tasks and returns them by job_id.
 func loadRows(ctx context.Context, s Store, entries []*queue.Entry) (map[uint64]task.Task, error) {
 	ids := make([]uint64, len(entries))
 	for i, e := range entries {

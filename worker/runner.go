@@ -1,9 +1,7 @@
-// Package worker runs tasks. Tasks that are due come in from the queue, one
-// lane a business type; what happened to them goes out as moves to the store,
-// flushed in batches.
+// Package worker runs tasks. Due tasks come in from the queue, by business type. Their outcomes go out to the
+// store as moves, in batches.
 //
-// It does not know which engine found a task: everything in the queue carries
-// its own receipt.
+// The package does not know which engine found a task: each entry of the queue carries its own receipt.
 package worker
 
 import (
@@ -36,35 +34,34 @@ type Store interface {
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 }
 
-// Observer is told what happens, for the metrics. Finished is called when the
-// outcome is durable.
+// Observer receives events for the metrics. Finished is called when the outcome is durable.
 type Observer interface {
 	Started(b task.BizType, lateness time.Duration)
 	Finished(b task.BizType, o Outcome, ran time.Duration)
-	// Fenced: a part of an outcome was not written, because it was edited while the task ran.
+	// Fenced: a part of an outcome was not written, because the row was edited during the run.
 	Fenced(b task.BizType, why Fence)
 }
 
-// Dispatcher decides where tasks wait that are to run again; see dispatch.Dispatcher.
+// Dispatcher decides where a task waits that runs again; see dispatch.Dispatcher.
 type Dispatcher interface {
 	Where(t *task.Task) dispatch.Place
 	Place(tasks ...task.Task)
 	Tick()
 }
 
-// Ownership tells how this node has its partitions; see cluster.Ownership.
+// Ownership knows the partitions of this node; see cluster.Ownership.
 type Ownership interface {
-	// Term is a number that is another one each time this node takes a partition, 0 while it is another's.
+	// Term is a number that changes each time this node takes a partition; 0 while another node owns it.
 	Term(partition int) uint64
-	// TakenUncleanly tells, of the term that a partition is in, whether it was taken
-	// from a process that did not hand it over, and when: tasks that were due by then
-	// may have been started, and may have ended that process.
+	// TakenUncleanly reports whether this node took the partition, in its present term, from a process that did
+	// not hand it over, and when. Tasks that were due by then may have been started, and may have ended that
+	// process.
 	TakenUncleanly(partition int) (at time.Time, ok bool)
-	// Settled is told of such a term once nothing is pending any more that was due by then.
+	// Settled ends that state: no task that was due by then is pending any more.
 	Settled(partition int, term uint64)
 }
 
-// Config is what a Runner works with.
+// Config is the configuration of a Runner.
 type Config struct {
 	Queue     *queue.Queue
 	Store     Store
@@ -72,27 +69,24 @@ type Config struct {
 	Observer  Observer
 	Dispatch  Dispatcher // defaults to dispatch.StoreOnly
 	Ownership Ownership
-	// Instance is another one each time a process starts; at most 64 bytes. Defaults
-	// to a random text.
+	// Instance differs at each start of a process; at most 64 bytes. Defaults to a random text.
 	Instance string
-	// Failed is called for each run that failed, and for each task that became dead without a
-	// run, with the task as it is about to be recorded. The worker waits for it. Defaults to nothing.
+	// Failed is called for each failed run, and for each task that becomes dead without a run. It gets the task
+	// as it will be recorded, and the worker waits for it. Defaults to nothing.
 	Failed func(ctx context.Context, t task.Task, err error)
-	// Grace is how long a run may go on after its time-out before it counts as stuck.
-	// Defaults to 10 s.
+	// Grace is how long a run may continue after its time-out before it counts as stuck. Defaults to 10 s.
 	Grace  time.Duration
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// Lane is a business type with the processor that fires its tasks. A lane that
-// changed is another *Lane.
+// Lane is a business type with the processor that runs its tasks. A changed lane is a new *Lane.
 type Lane struct {
 	BizType   task.BizType
 	Processor processor.Processor
 }
 
-// Runner takes due tasks from the queue, runs them and records what happened.
+// Runner takes due tasks from the queue, runs them and records their outcomes.
 type Runner struct {
 	cfg      Config
 	finisher *finisher
@@ -102,7 +96,7 @@ type Runner struct {
 	alone    chan struct{} // holds one token while runAlone runs a task
 
 	lanes   map[uint64]*Lane
-	workers sync.WaitGroup // of lanes open and closing
+	workers sync.WaitGroup // of open and closing lanes
 }
 
 // New makes a Runner without lanes.
@@ -117,7 +111,7 @@ func New(cfg Config) *Runner {
 	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	j := &journal{
 		cfg: cfg, rows: make(map[uint64]journalWrite),
-		known: make([]atomic.Pointer[past], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
+		known: make([]atomic.Pointer[history], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
 	}
 	return &Runner{
 		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
@@ -125,20 +119,19 @@ func New(cfg Config) *Runner {
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
 		finisher: &finisher{
-			cfg: cfg, ended: j.ended,
+			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
 		},
 	}
 }
 
-// Run runs lanes until the queue is closed and all that was running has been
-// recorded. The end of ctx is the end of patience: runs under way are told to
-// stop, and what is not recorded by then will run again.
+// Run runs lanes until the queue is closed and all outcomes are recorded. When ctx ends, the running calls are
+// cancelled, and tasks without a recorded outcome will run again.
 func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	r.finisher.start(ctx)
 	r.journal.start(ctx)
 	abandoned := make(chan struct{})
-	patient := context.AfterFunc(ctx, func() {
+	stopAbandon := context.AfterFunc(ctx, func() {
 		r.journal.abandon(func(int) bool { return true })
 		close(abandoned)
 	})
@@ -150,14 +143,14 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 
 	for set := range lanes {
 		r.reconcile(ctx, set)
-		r.cfg.Dispatch.Tick() // there may be tasks in the store for the lanes that opened
+		r.cfg.Dispatch.Tick() // the store may have tasks for the new lanes
 	}
 	r.workers.Wait()
 	close(ended)
 	<-watched
 	stopChecks()
 	err := <-checked
-	if !patient() {
+	if !stopAbandon() {
 		<-abandoned
 	}
 	r.finisher.wait()
@@ -168,15 +161,14 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	return err
 }
 
-// Abandon says that a partition goes to another node although tasks of it still
-// run here: that they are cut off is not their fault. It returns when the journal
-// says so, or cannot be reached.
+// Abandon tells the journal that a partition goes to another node while its tasks still run here: they are cut
+// off without their fault. It returns when the journal has this, or cannot be reached.
 func (r *Runner) Abandon(partition int) {
 	r.journal.abandon(func(p int) bool { return p == partition })
 }
 
-// reconcile opens the lanes that are new, closes those that are gone, and does
-// both for those that changed. A closed lane's tasks under way go on.
+// reconcile opens new lanes, closes removed ones, and replaces changed ones. Running tasks of a closed lane
+// continue.
 func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 	want := make(map[uint64]*Lane, len(set))
 	for _, l := range set {
@@ -196,19 +188,19 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 	}
 }
 
-// open starts the first worker of a lane; the others start when all there are have work. The last one to end closes
-// the processor.
+// open starts the first worker of a lane. Others start when all existing ones are busy. The last one to end
+// closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &crew{Runner: r, lane: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
-	c.hire = func() {
-		w := &worker{crew: c, run: run{instead: c.hire}}
+	c.startWorker = func() {
+		w := &worker{pool: c, run: run{replace: c.startWorker}}
 		r.watch.addLocked(w)
 		c.alive.Add(1)
 		c.group.Go(func() { w.work(ctx) })
 	}
 	r.watch.mu.Lock()
-	c.hire()
+	c.startWorker()
 	r.watch.mu.Unlock()
 	r.workers.Go(func() {
 		c.group.Wait()

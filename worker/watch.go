@@ -12,85 +12,83 @@ import (
 	"github.com/timeoutcenter/toc/queue"
 )
 
-// watch knows all workers. Lock order: watch.mu, then the mu of a run.
+// watch lists all workers. Lock order: watch.mu, then the mu of a run.
 type watch struct {
 	mu      sync.Mutex
 	workers map[*worker]struct{}
 	last    int // number of the last worker, for its label
 }
 
-// run is what a worker runs now.
+// run is the current call of a worker.
 type run struct {
 	name     string // the worker's label
 	mu       sync.Mutex
-	entries  []*queue.Entry // of the call under way; none: there is none
+	entries  []*queue.Entry // of the current call; empty: there is none
 	since    time.Time
 	timeout  time.Duration
-	stuck    bool   // the call has ignored its time-out, and that was told
-	replaced bool   // another worker was started in this one's place
-	instead  func() // lets another one take this one's place; watch.mu may be held
+	stuck    bool   // the call ignored its time-out, and this was logged
+	replaced bool   // another worker was started in its place
+	replace  func() // starts another worker in its place; watch.mu may be held
 }
 
-// lookEvery is how often the runs are looked at.
-const lookEvery = 100 * time.Millisecond
+// checkEvery is the time between two checks of the runs.
+const checkEvery = 100 * time.Millisecond
 
-// watchRuns looks at all runs until ended is closed.
+// watchRuns checks all runs until ended is closed.
 func (r *Runner) watchRuns(ended <-chan struct{}) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			r.look(r.cfg.Now())
-			r.failures.tell(r.cfg.Now())
+			r.checkRuns(r.cfg.Now())
+			r.failures.logSummaries(r.cfg.Now())
 		case <-ended:
 			return
 		}
 	}
 }
 
-// look finds the runs that have ignored their time-out for longer than the grace.
-// Each is told once, and another worker takes its worker's place as long as the
-// crew is no more than twice its size.
-func (r *Runner) look(now time.Time) {
-	var tell []*worker
+// checkRuns finds the runs that have exceeded their time-out by more than the grace. It logs each of them once,
+// and starts another worker in its place while the pool has fewer than twice its size.
+func (r *Runner) checkRuns(now time.Time) {
+	var newlyStuck []*worker
 	r.watch.mu.Lock()
 	for w := range r.watch.workers {
 		w.run.mu.Lock()
-		if ignored := w.ignored(now); ignored > r.cfg.Grace {
+		if ignored := w.overrun(now); ignored > r.cfg.Grace {
 			if !w.stuck {
 				w.stuck = true
-				tell = append(tell, w)
+				newlyStuck = append(newlyStuck, w)
 			}
 			if !w.replaced && w.alive.Load() < int32(2*w.bizType.Workers) {
 				w.replaced = true
-				w.instead()
+				w.replace()
 			}
 		}
 		w.run.mu.Unlock()
 	}
 	r.watch.mu.Unlock()
-	if len(tell) == 0 {
+	if len(newlyStuck) == 0 {
 		return
 	}
 	stacks := workerStacks()
-	for _, w := range tell {
+	for _, w := range newlyStuck {
 		w.run.mu.Lock()
-		facts := append(w.facts(now), "time_out", w.timeout, "stack", stackOf(stacks, w.name))
+		facts := append(w.logFields(now), "time_out", w.timeout, "stack", stackOf(stacks, w.name))
 		w.run.mu.Unlock()
 		r.cfg.Logger.Warn("a run ignores its time-out; another worker takes its place, up to twice workers", facts...)
 	}
 }
 
-// Stuck is the runs of a business type that have ignored their time-out.
+// Stuck counts the runs of a business type that have exceeded their time-out.
 type Stuck struct {
 	BizType string
 	Runs    int
-	For     time.Duration // since the longest of them should have ended
+	For     time.Duration // how long the longest of them has exceeded it
 }
 
-// Stuck lists the business types that have runs which go on although their
-// time-out and the grace are over.
+// Stuck lists the business types with runs that have exceeded their time-out and the grace.
 func (r *Runner) Stuck() []Stuck {
 	var list []Stuck
 	now := r.cfg.Now()
@@ -98,7 +96,7 @@ func (r *Runner) Stuck() []Stuck {
 	defer r.watch.mu.Unlock()
 	for w := range r.watch.workers {
 		w.run.mu.Lock()
-		stuck, ignored := w.stuck, w.ignored(now)
+		stuck, ignored := w.stuck, w.overrun(now)
 		w.run.mu.Unlock()
 		if !stuck {
 			continue
@@ -116,7 +114,7 @@ func (r *Runner) Stuck() []Stuck {
 	return list
 }
 
-// add and remove are called by workers that come and go.
+// add and remove keep the list of workers.
 func (v *watch) add(w *worker) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -135,7 +133,7 @@ func (v *watch) remove(w *worker) {
 	delete(v.workers, w)
 }
 
-// begin says that a call of the processor begins.
+// begin records the start of a call of the processor.
 func (w *worker) begin(entries []*queue.Entry, timeout time.Duration) {
 	w.start = w.cfg.Now()
 	w.run.mu.Lock()
@@ -143,12 +141,12 @@ func (w *worker) begin(entries []*queue.Entry, timeout time.Duration) {
 	w.run.mu.Unlock()
 }
 
-// end says that the call has ended, however it did.
+// end records that the call has ended, in whatever way.
 func (w *worker) end() {
 	w.run.mu.Lock()
 	var facts []any
 	if w.stuck {
-		facts = w.facts(w.cfg.Now())
+		facts = w.logFields(w.cfg.Now())
 	}
 	w.entries, w.stuck = nil, false
 	w.run.mu.Unlock()
@@ -163,19 +161,19 @@ func (w *worker) isReplaced() bool {
 	return w.replaced
 }
 
-// ignored is how long the call under way has gone on after its time-out.
-func (r *run) ignored(now time.Time) time.Duration {
+// overrun is how long the current call has exceeded its time-out.
+func (r *run) overrun(now time.Time) time.Duration {
 	if len(r.entries) == 0 {
 		return 0
 	}
 	return max(0, now.Sub(r.since)-r.timeout)
 }
 
-// facts are the log's words for the call under way.
-func (w *worker) facts(now time.Time) []any {
+// logFields are the log attributes of the current call.
+func (w *worker) logFields(now time.Time) []any {
 	facts := []any{"biz_type", w.bizType.Name}
 	if len(w.entries) == 0 {
-		return facts // it ended this moment
+		return facts // it has just ended
 	}
 	t := &w.entries[0].Task
 	facts = append(facts, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts+1,
@@ -186,8 +184,8 @@ func (w *worker) facts(now time.Time) []any {
 	return facts
 }
 
-// workerLabel is the profiler label (runtime/pprof) that names a worker. Profiles
-// show it, and the stack of one worker is found by it.
+// workerLabel is the profiler label (runtime/pprof) that names a worker. It appears in profiles, and stackOf
+// finds a worker's stack by it.
 const workerLabel = "toc_worker"
 
 func (w *worker) label(ctx context.Context) context.Context {
@@ -196,7 +194,7 @@ func (w *worker) label(ctx context.Context) context.Context {
 	return ctx
 }
 
-// workerStacks is the stacks of all goroutines, one paragraph a stack.
+// workerStacks returns the stacks of all goroutines, one paragraph each.
 func workerStacks() []string {
 	var text bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
@@ -205,11 +203,11 @@ func workerStacks() []string {
 	return strings.Split(text.String(), "\n\n")
 }
 
-// maxStack bounds the stack in a log line, in bytes.
+// maxStack is the maximum length of a stack in a log line, in bytes.
 const maxStack = 4096
 
-// stackOf finds the stack of a worker. Goroutines that a processor starts have
-// the label as well, but not the worker's own frames.
+// stackOf finds the stack of a worker. Goroutines that a processor starts inherit the label, but not the
+// worker's own frames.
 func stackOf(stacks []string, worker string) string {
 	label := fmt.Sprintf("%q:%q", workerLabel, worker)
 	for _, s := range stacks {

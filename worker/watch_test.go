@@ -35,8 +35,8 @@ func deaf(first uint64) (p *script, most *atomic.Int32, letGo chan struct{}) {
 
 func two(b *task.BizType) { b.Workers, b.Timeout = 2, time.Second }
 
-// Before, two runs that ignored their time-out took both workers for good: none
-// of 50 other tasks ran, and nothing said so.
+// Before, two runs that ignored their time-out took both workers for good: none of 50 other tasks ran, and
+// there was no sign of it.
 func TestARunThatIgnoresItsTimeoutIsToldAndItsWorkerReplaced(t *testing.T) {
 	var p *script
 	var most *atomic.Int32

@@ -15,44 +15,43 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// crew is the workers of a lane.
-type crew struct {
+// pool is the workers of a lane.
+type pool struct {
 	*Runner
-	lane      queue.Consumer
-	bizType   task.BizType
-	processor processor.Processor
-	batch     processor.Batch // nil: the processor has no batch form
-	hire      func()          // starts one more worker; watch.mu is held
-	group     sync.WaitGroup
-	alive     atomic.Int32 // workers
-	idle      atomic.Int32 // those that wait for a task
+	consumer    queue.Consumer
+	bizType     task.BizType
+	processor   processor.Processor
+	batch       processor.Batch // nil: the processor has no batch form
+	startWorker func()          // starts one more worker; the caller holds watch.mu
+	group       sync.WaitGroup
+	alive       atomic.Int32 // number of workers
+	idle        atomic.Int32 // number of workers that wait for a task
 }
 
-// grow starts one more worker if all there are have work, as long as there are fewer than the crew's size.
-func (c *crew) grow() {
+// grow starts one more worker if all existing ones are busy and the pool is not full.
+func (c *pool) grow() {
 	if c.idle.Load() > 0 || c.alive.Load() >= int32(c.bizType.Workers) {
 		return
 	}
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
 	if c.idle.Load() == 0 && c.alive.Load() < int32(c.bizType.Workers) {
-		c.hire()
+		c.startWorker()
 	}
 }
 
-// maxRun is how many tasks the batch form is handed at most.
+// maxRun is the maximum number of tasks in one call of the batch form.
 const maxRun = 256
 
-// worker takes tasks and runs them, one call of the processor at a time. It is
-// one goroutine, and another one after a processor that ended its goroutine
-// (runtime.Goexit): what it has in hand is in its fields.
+// worker takes tasks and runs them, one call of the processor at a time. It is a goroutine. A processor may end
+// that goroutine (runtime.Goexit); then another one takes over the tasks in these fields.
 type worker struct {
-	*crew
-	run // what the watch sees
+	*pool
+	run // what watch checks
 
-	left      []*queue.Entry // taken, and without an outcome
-	batchable int            // so many of left, the first ones, are for the batch form
-	called    bool           // left[0] was handed to the processor by itself
+	pending   []*queue.Entry // taken, and not recorded yet
+	batchable int            // the number of tasks at the start of pending for the batch form
+	called    bool           // pending[0] was passed to the processor alone
 	start     time.Time      // of the last call
 	failed    []failure      // not yet reported
 
@@ -60,11 +59,10 @@ type worker struct {
 	errs  [1]error    // reused
 }
 
-// errExited is a run whose goroutine was ended by the processor.
+// errExited: the processor ended the goroutine of the run.
 var errExited = errors.New("the processor ended its goroutine")
 
-// work takes tasks and runs them until the lane is closed, ctx ends, or another
-// worker has taken this one's place.
+// work takes tasks and runs them until the lane is closed, ctx ends, or another worker has replaced this one.
 func (w *worker) work(ctx context.Context) {
 	over := false
 	defer func() {
@@ -76,37 +74,36 @@ func (w *worker) work(ctx context.Context) {
 		w.group.Go(func() { w.work(ctx) })
 	}()
 	ctx = w.label(ctx)
-	w.fire(ctx) // what the goroutine before left
-	most := 1
+	w.fire(ctx) // the tasks of the previous goroutine
+	maxEntries := 1
 	if w.batch != nil {
-		most = maxRun
+		maxEntries = maxRun
 	}
 	for !w.isReplaced() {
 		w.idle.Add(1)
-		entries, err := w.lane.Take(ctx, most)
+		entries, err := w.consumer.Take(ctx, maxEntries)
 		w.idle.Add(-1)
 		if err != nil {
-			break // closed, or out of patience
+			break // closed, or ctx has ended
 		}
 		w.grow()
 		entries = w.prepare(ctx, entries)
-		w.left = w.admit(entries, w.cfg.Now())
+		w.pending = w.admit(entries, w.cfg.Now())
 		if w.batch != nil {
-			w.batchable = ownTimeoutsLast(w.left)
+			w.batchable = ownTimeoutsLast(w.pending)
 		}
 		w.fire(ctx)
 	}
 	over = true
 }
 
-// admit tells the observer that tasks start, and lets those that are too late
-// die instead. Tasks whose outcome could not be recorded now do not start: they
-// would pile up, and run again after a restart.
+// admit reports the start of tasks to the observer, and makes tasks dead that are too late. It gives back tasks
+// whose outcome could not be recorded now: these would pile up, and run again after a restart.
 func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 	admitted := entries[:0]
 	for _, e := range entries {
-		if !w.finisher.writable(e) {
-			w.notStarted(e)
+		if !w.finisher.isWritable(e) {
+			w.returnEntry(e)
 			continue
 		}
 		late := max(0, now.Sub(e.Task.ActionTime))
@@ -122,22 +119,22 @@ func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 	return admitted
 }
 
-// fire runs what is left. The processor may end the goroutine in any call: the
-// next goroutine calls fire again, which goes on behind that call.
+// fire runs the pending tasks. The processor may end the goroutine in any call; the next goroutine calls fire
+// again, which continues after that call.
 func (w *worker) fire(ctx context.Context) {
 	if n := w.batchable; n > 0 {
 		w.batchable, w.called = 0, n == 1
-		if errs, whole := w.processBatch(ctx, w.left[:n]); whole {
-			w.record(ctx, w.left[:n], errs)
+		if errs, whole := w.processBatch(ctx, w.pending[:n]); whole {
+			w.record(ctx, w.pending[:n], errs)
 		}
 	}
-	for len(w.left) > 0 {
-		one := w.left[:1]
+	for len(w.pending) > 0 {
+		one := w.pending[:1]
 		switch {
 		case w.called:
 			w.errs[0] = errExited
-		case w.batch != nil && len(w.confirm(ctx, one)) == 0: // the calls before it took their time
-			w.left = w.left[1:]
+		case w.batch != nil && len(w.confirm(ctx, one)) == 0: // earlier calls took time
+			w.pending = w.pending[1:]
 			continue
 		default:
 			w.called = true
@@ -148,8 +145,8 @@ func (w *worker) fire(ctx context.Context) {
 	w.report(ctx)
 }
 
-// ownTimeoutsLast moves tasks with a time-out of their own behind the others, and
-// tells how many others there are: a batch has one time-out for all.
+// ownTimeoutsLast moves tasks with a time-out of their own behind the others, and returns the number of others:
+// a batch has one time-out for all.
 func ownTimeoutsLast(entries []*queue.Entry) (others int) {
 	for i, e := range entries {
 		if e.Task.Timeout == 0 {
@@ -160,17 +157,17 @@ func ownTimeoutsLast(entries []*queue.Entry) (others int) {
 	return others
 }
 
-// record hands the outcomes of runs that have ended, those of the first entries of left, to the finisher.
+// record passes the outcomes of ended runs, the first ones of pending, to the finisher.
 func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []error) {
 	end := w.cfg.Now()
-	if ctx.Err() == nil { // else told to stop
-		w.failures.note(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
+	if ctx.Err() == nil { // else the run was cancelled
+		w.failures.record(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
 	}
 	finished := make([]finish, 0, len(entries))
 	for i, e := range entries {
-		w.journal.ended(e.ID()) // whatever ends the process from here on, it is not this run
+		w.journal.recordEnd(e.ID()) // from here on this run cannot be the one that ends the process
 		if errs[i] != nil && ctx.Err() != nil {
-			w.notStarted(e) // told to stop: not the task's fault, it runs again
+			w.returnEntry(e) // cancelled by the shutdown: not the task's fault, it runs again
 			continue
 		}
 		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
@@ -183,7 +180,7 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start)})
 	}
 	w.finisher.add(finished...)
-	w.left, w.called = w.left[len(entries):], false
+	w.pending, w.called = w.pending[len(entries):], false
 	w.report(ctx)
 }
 
@@ -198,8 +195,8 @@ func (w *worker) process(ctx context.Context, one []*queue.Entry) (err error) {
 	return w.processor.Process(ctx, one[0].Task)
 }
 
-// processBatch runs tasks by the batch form, and tells whether it ended them. If
-// not, which of them is to blame is not known: each is to run by itself.
+// processBatch runs tasks by the batch form, and reports whether this gave their results. If not, it is unknown
+// which task failed, and each runs alone.
 func (w *worker) processBatch(ctx context.Context, entries []*queue.Entry) (errs []error, whole bool) {
 	w.tasks = w.tasks[:0]
 	for _, e := range entries {
@@ -230,7 +227,7 @@ func (w *worker) callBatch(ctx context.Context, entries []*queue.Entry) (errs []
 	return w.batch.ProcessBatch(ctx, w.tasks), nil
 }
 
-// recoverPanic makes a panic a failed run.
+// recoverPanic turns a panic into a failed run.
 func (w *worker) recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = &panicError{text: fmt.Sprint(p), stack: callerFrames(string(debug.Stack()))}

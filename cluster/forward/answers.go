@@ -13,8 +13,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// answer gives what the owner said as package task says it; answered tells whether it is the
-// owner that said something. Nothing of a body gets into a task.ErrUnavailable.
+// answer converts the owner's answer to the errors of package task; answered reports whether the owner has
+// answered. A task.ErrUnavailable has no bytes of the body.
 func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 	var refused *client.Error
 	var conflict *task.ConflictError
@@ -35,22 +35,22 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 	case errors.Is(err, task.ErrNotFound):
 		return true, task.ErrNotFound
 	}
-	// With ErrUnavailable the owner answers that it cannot decide now: partitions may be moving.
+	// With ErrUnavailable the owner cannot decide now: partitions may be moving.
 	return errors.Is(err, task.ErrUnavailable), n.unavailable(reason(err))
 }
 
 func (n *node) unavailable(why string) error { return intake.Unavailable("node %q: %s", n.name, why) }
 
-// errAnswer is an answer that says yes, but not to what was asked.
+// errAnswer is a positive answer that does not fit the question.
 var errAnswer = errors.New("its answer makes no sense here")
 
-// row reads an answered task, which must be the one that was asked about.
+// row checks an answered task: it must be the one in question.
 func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) {
 	if uint64(answered.JobID) != jobID {
 		return t, fmt.Errorf("%w: it is another task", errAnswer)
 	}
 	b, known := n.cfg.Catalog.Load().ByName(answered.BizType)
-	if !known { // taken out of the configuration: then it is shown by its id
+	if !known { // removed from the configuration: the answer has its id
 		id, err := wire.ParseID(answered.BizType)
 		if err != nil {
 			return t, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
@@ -63,7 +63,7 @@ func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) 
 	return t, err
 }
 
-// reason says why there is no answer, without any of its bytes.
+// reason says why there is no answer, without any bytes of it.
 func reason(err error) string {
 	var refused *client.Error
 	var unproved *peerproof.AnswerError

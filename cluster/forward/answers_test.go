@@ -83,8 +83,7 @@ func TestTableOfAnswers(t *testing.T) {
 	}
 }
 
-// Whatever is no answer of a desk leaves open what became of the change, and
-// nothing of it gets into a message.
+// An answer that is not a Service's leaves the outcome open, and no part of it gets into a message.
 func TestWhateverElseIsUnavailable(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer http.HandlerFunc
@@ -122,7 +121,7 @@ func TestWhateverElseIsUnavailable(t *testing.T) {
 	}
 }
 
-// A yes counts only if it is one to this question.
+// A positive answer counts only if it fits the question.
 func TestAYesToSomethingElseIsNone(t *testing.T) {
 	answered := func(members string) string {
 		return `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"1","status":"pending","action_time":"2026-01-02T15:04:05.000Z","attempts":0` + members + `}`
@@ -173,8 +172,8 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-// Whoever Consul names in a node's place learns no secret, and his answer is not believed. Before, each forwarded
-// request showed him a client's token, and tasks whose cancel he answered with 200 fired.
+// A false address in Consul reveals no secret, and the answers from there are not believed. Before, each
+// forwarded request showed a client's token, and tasks fired whose cancel was answered with 200.
 func TestWhoDoesNotKnowTheSecretIsNotBelieved(t *testing.T) {
 	proof := func(keys ...string) func(*forward.Config) {
 		return func(cfg *forward.Config) { cfg.Proof = peerproof.New(cfg.Node, func() []string { return keys }) }
@@ -198,7 +197,7 @@ func TestWhoDoesNotKnowTheSecretIsNotBelieved(t *testing.T) {
 	require.ErrorContains(t, the(t, p).CancelIf(t.Context(), id, nil), "it answered with status 401")
 }
 
-// A question goes to the address that the cluster gave, and nowhere else.
+// A request goes to the address from the cluster, and nowhere else.
 func TestARedirectIsNotFollowed(t *testing.T) {
 	elsewhere := serve(t, plain(200, `{"outcome":"cancelled"}`))
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {

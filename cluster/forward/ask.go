@@ -18,15 +18,15 @@ type node struct {
 	*Forwarder
 	name    string
 	owner   *client.Client
-	failing atomic.Bool // its last question was not answered
+	failing atomic.Bool // its last request was not answered
 
-	waiting atomic.Int64 // offers that are not on their way yet
+	waiting atomic.Int64 // offers that are not being sent yet
 	offers  *groupcommit.Group[uint64]
 }
 
 func newNode(f *Forwarder, name string, owner *client.Client) *node {
 	n := &node{Forwarder: f, name: name, owner: owner}
-	n.offers = groupcommit.New(intake.MaxWake, 1, n.wake)
+	n.offers = groupcommit.New(intake.MaxWake, 1, n.send)
 	return n
 }
 
@@ -86,29 +86,29 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time()}, true, err
 }
 
-// again is the pause before a connection is tried a second time.
-const again = 50 * time.Millisecond
+// retryPause is the pause before the second attempt to connect.
+const retryPause = 50 * time.Millisecond
 
-// ask calls the owner once, and once more if there was no connection: then nothing has been
-// sent. The error is one of the owner's, or a task.ErrUnavailable.
+// ask calls the owner once, and once more if there was no connection: then nothing was sent. The error is the
+// owner's, or a task.ErrUnavailable.
 func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Context) (T, error)) (said T, err error) {
 	if !n.begin() {
 		return said, n.unavailable("this node is stopping")
 	}
-	defer n.open.Done()
+	defer n.inflight.Done()
 	bounded, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
 	defer cancel()
 	said, err = call(bounded)
 	if notConnected(err) {
 		select {
-		case <-time.After(again):
+		case <-time.After(retryPause):
 			said, err = call(bounded)
 		case <-bounded.Done():
 		}
 	}
 	answered, err := n.answer(jobID, err)
-	if answered || ctx.Err() == nil { // a caller that left says nothing about the node
-		n.watch(answered, err)
+	if answered || ctx.Err() == nil { // if the caller left, the node is not to blame
+		n.recordAnswer(answered, err)
 	}
 	return said, err
 }
@@ -118,8 +118,8 @@ func notConnected(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// watch tells the log when a node stops answering, and when it answers again.
-func (n *node) watch(answered bool, err error) {
+// recordAnswer logs when a node stops answering, and when it answers again.
+func (n *node) recordAnswer(answered bool, err error) {
 	switch failed := n.failing.Swap(!answered); {
 	case !answered && !failed:
 		n.cfg.Logger.Warn("node does not answer; changes of its tasks are refused meanwhile", "node", n.name, "error", err)

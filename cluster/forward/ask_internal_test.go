@@ -16,12 +16,12 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// quiet is a node that nothing is logged of.
+// quiet is a node without a log.
 func quiet() *node {
 	return newNode(New(Config{Logger: slog.New(slog.DiscardHandler)}), "n2", nil)
 }
 
-// Only what has certainly not been sent is tried a second time, once.
+// Only a request that was certainly not sent is sent again, once.
 func TestWhatIsTriedAgain(t *testing.T) {
 	refused := fmt.Errorf("post: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	reset := fmt.Errorf("post: %w", &net.OpError{Op: "read", Err: errors.New("connection reset")})
@@ -54,7 +54,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 
 func TestACallerThatLeavesIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), again/2)
+		ctx, cancel := context.WithTimeout(t.Context(), retryPause/2)
 		defer cancel()
 		start, times := time.Now(), 0
 		_, err := ask(ctx, quiet(), 1, func(context.Context) (none struct{}, _ error) {
@@ -63,6 +63,6 @@ func TestACallerThatLeavesIsNotWaitedFor(t *testing.T) {
 		})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, 1, times)
-		require.Equal(t, again/2, time.Since(start))
+		require.Equal(t, retryPause/2, time.Since(start))
 	})
 }

@@ -49,7 +49,7 @@ var changes = map[string]func(t *testing.T, c *client.Client, id uint64) error{
 	},
 }
 
-// What a change asks for comes to the owner whole, and so does why it is refused.
+// The owner gets a change with its condition, and the caller gets the owner's refusal.
 func TestAConditionIsDecidedByTheOwner(t *testing.T) {
 	c := newCluster(t)
 	for _, at := range []*node{c.n1, c.n2} {
@@ -121,7 +121,7 @@ func TestAMoveOfADuplicateIsDecidedByTheOwner(t *testing.T) {
 	}
 }
 
-// Any node says whether a task runs, as its owner knows; without the owner the row is answered.
+// Any node returns whether a task runs, as its owner knows it; without the owner it returns the row.
 func TestAnyNodeSaysWhatRuns(t *testing.T) {
 	c := newCluster(t)
 	id := c.stored(theirs, task.Pending)
@@ -180,11 +180,11 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 	require.Equal(t, 2, c.n2.queue.Stats(1).Depth)
 }
 
-// Every answer of an owner reaches the caller of another node as it was given.
+// Every answer of an owner reaches the caller of another node unchanged.
 func TestAnswersComeBackAsTheyWereGiven(t *testing.T) {
 	c := newCluster(t)
 	running := c.stored(theirs, task.Pending)
-	// In the past, or nobody here would look at it again before it is due.
+	// in the past, since no scanner would find it later
 	_, err := c.n2.Reschedule(t.Context(), running, client.Change{ActionTime: time.Now().Add(-time.Second)})
 	require.NoError(t, err)
 	taken, err := c.n2.lane.Take(t.Context(), 1)
@@ -248,8 +248,7 @@ func in(d time.Duration) intake.Change {
 	return intake.Change{When: &w}
 }
 
-// A node cannot decide while the owner is not to be had, and says when to try
-// again; everything else it serves.
+// A node cannot decide while the owner is away, and answers when to try again; it serves all other requests.
 func TestTheOwnerIsAway(t *testing.T) {
 	c := newCluster(t)
 	id := c.stored(theirs, task.Pending)
@@ -277,7 +276,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 	require.NoError(t, c.n1.Cancel(t.Context(), id))
 }
 
-// What is stored by one node and due soon runs at the other one, at once.
+// A task that one node stores and that is due soon runs at its owner, at once.
 func TestWhatIsDueSoonIsQueuedByItsOwner(t *testing.T) {
 	c := newCluster(t)
 	s, err := c.n1.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: theirs, Now: true})

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var layout = sharding.Layout{Databases: 1, TablesPerDatabase: 2, Partitions: 2}
 
-// What clients show, and what nodes prove to each other that they know.
+// The clients' token, and the nodes' shared secret.
 const (
 	token = "the-token-of-the-cluster"
 	key   = "the-secret-of-the-cluster"
@@ -48,7 +48,7 @@ func bizTypes(t testing.TB) *task.Types {
 	return types
 }
 
-// fleet is two nodes on one store: real desks behind real servers.
+// fleet is two nodes on one store: real Services behind real servers.
 type fleet struct {
 	t      *testing.T
 	store  *store.Store
@@ -63,7 +63,7 @@ type fleet struct {
 type node struct {
 	*client.Client
 	name     string
-	desk     *intake.Desk
+	service  *intake.Service
 	queue    *queue.Queue
 	lane     queue.Consumer
 	forward  *forward.Forwarder
@@ -119,18 +119,18 @@ func (o theOther) Owner(int) (cluster.Member, bool) { return cluster.Member(o), 
 func (c *fleet) node(name string) *node {
 	t := c.t
 	types := bizTypes(t)
-	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // nobody reads rows again
+	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // there are no rechecks
 	n.lane = n.queue.AddType(1)
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
 		Node: name, Layout: layout, Proof: proof, Catalog: task.NewCatalog(types), Logger: n.log.logger(), Timeout: time.Minute,
 		Cluster: member{c, name},
 	})
-	n.desk = intake.New(intake.Config{
+	n.service = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
 		Dispatch: (*dispatcher)(n), Cluster: n.forward, Now: time.Now,
 	})
-	handler := httpapi.New(httpapi.Config{Desk: n.desk, Tokens: func() []string { return []string{token} }, Peers: proof})
+	handler := httpapi.New(httpapi.Config{Desk: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		handler.ServeHTTP(w, r)
@@ -248,7 +248,7 @@ func one(t *testing.T, address string, with ...func(*forward.Config)) (*forward.
 	return p, l
 }
 
-// the is the desk of the node that owns everything.
+// the is the Service of the node that owns everything.
 func the(t *testing.T, p *forward.Forwarder) intake.Peer {
 	t.Helper()
 	owner, err := p.Owner(0)
@@ -256,7 +256,7 @@ func the(t *testing.T, p *forward.Forwarder) intake.Peer {
 	return owner
 }
 
-// server answers as told, and knows how often it was asked.
+// server answers as configured, and counts its requests.
 type server struct {
 	*httptest.Server
 	asked  atomic.Int64

@@ -1,10 +1,11 @@
-// Package forward asks the node that owns a partition about its tasks: a change that this
-// node may not decide goes there over HTTP, by package client, and what the owner said comes back.
+// Package forward asks the node that owns a partition about its tasks. A change that this node may not decide
+// goes to the owner over HTTP, by package client, and the owner's answer comes back.
 //
-// A change is asked once. Whatever keeps the owner from deciding, or its answer
-// from arriving, is a task.ErrUnavailable: the change may or may not have been
-// made. Only if no connection could be made at all is it tried a second time.
-// The owners of tasks that were stored are told of them in the background, gathered by node.
+// A change is sent once. If the owner cannot decide, or its answer does not arrive, the result is a
+// task.ErrUnavailable: the change may or may not have been made. It is sent a second time only if there was no
+// connection at all.
+//
+// Notifications about stored tasks are batched per node and sent asynchronously.
 package forward
 
 import (
@@ -27,24 +28,24 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Cluster is what a Forwarder needs of the cluster; see cluster.Consul.
+// Cluster is the part of the cluster that a Forwarder uses; see cluster.Consul.
 type Cluster interface {
 	// Term is not 0 while this node decides about a partition; see intake.Cluster.
 	Term(partition int) uint64
-	// Owner gives the node that works a partition; ok is false if no node does.
+	// Owner returns the node that owns a partition; ok is false if no node does.
 	Owner(partition int) (owner cluster.Member, ok bool)
 }
 
-// Config is what a Forwarder works with.
+// Config is the configuration of a Forwarder.
 type Config struct {
-	Node   string // this node's name, which others are told
+	Node   string // this node's name, for the other nodes
 	Layout sharding.Layout
-	// Proof proves to them who asks, and to this node who answers.
+	// Proof proves this node's identity to the others, and theirs to this node.
 	Proof *peerproof.Prover
-	// Cluster says which partitions are this node's, and which nodes own the others.
+	// Cluster knows the owners of partitions.
 	Cluster Cluster
-	Catalog *task.Catalog // the business types in force, which answers call by name
-	// Timeout bounds each question, all of it. Defaults to 2 s.
+	Catalog *task.Catalog // the business types in force, for the names in answers
+	// Timeout bounds each request as a whole. Defaults to 2 s.
 	Timeout time.Duration
 	Logger  *slog.Logger
 }
@@ -53,11 +54,11 @@ type Config struct {
 type Forwarder struct {
 	cfg       Config
 	transport *http.Transport
-	open      sync.WaitGroup // questions and offers under way
+	inflight  sync.WaitGroup // requests and offers under way
 
 	mu     sync.Mutex
-	nodes  map[place]*node
-	closed time.Time // zero: it is not
+	nodes  map[endpoint]*node
+	closed time.Time // when Close was called; zero: it was not
 }
 
 var (
@@ -65,29 +66,29 @@ var (
 	_ dispatch.Nodes = (*Forwarder)(nil)
 )
 
-// connections is how many there are to one node at most. They are kept.
+// connections is the maximum number of connections to one node. They stay open.
 const connections = 64
 
-// header tells a node that a question comes from another one, and that it must not hand it on.
+// header marks a request from another node, which must not be forwarded again.
 const header = "Toc-Forwarded"
 
-// New makes a Forwarder. It connects to nobody before there is a question.
+// New makes a Forwarder. It connects at its first request.
 func New(cfg Config) *Forwarder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
 	dialer := net.Dialer{Timeout: cfg.Timeout}
-	return &Forwarder{cfg: cfg, nodes: make(map[place]*node), transport: &http.Transport{ // no proxy: nodes are near
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: &http.Transport{ // no proxy: the nodes are close to each other
 		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: cfg.Timeout,
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,
-		IdleConnTimeout:     90 * time.Second, // before the server hangs up
+		IdleConnTimeout:     90 * time.Second, // before the server closes it
 	}}
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.
 func (f *Forwarder) Term(partition int) uint64 { return f.cfg.Cluster.Term(partition) }
 
-// Owner gives the node that does. The error is a task.ErrUnavailable.
+// Owner returns the node that owns a partition. The error is a task.ErrUnavailable.
 func (f *Forwarder) Owner(partition int) (intake.Peer, error) {
 	n, err := f.owner(partition)
 	if err != nil {
@@ -106,7 +107,7 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := place{m.Name, m.Address}
+	at := endpoint{m.Name, m.Address}
 	n := f.nodes[at]
 	if n == nil {
 		owner, err := f.client(at)
@@ -119,10 +120,10 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	return n, nil
 }
 
-// place is a node at the address of its HTTP API; one that has moved is another node here.
-type place struct{ node, address string }
+// endpoint is a node at the address of its HTTP API. A node that has moved is a new endpoint.
+type endpoint struct{ node, address string }
 
-func (f *Forwarder) client(of place) (*client.Client, error) {
+func (f *Forwarder) client(of endpoint) (*client.Client, error) {
 	base := of.address
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -132,27 +133,26 @@ func (f *Forwarder) client(of place) (*client.Client, error) {
 	}
 	web := &http.Client{
 		Transport: f.cfg.Proof.Transport(of.node, f.transport),
-		// A node does not redirect; who does is none.
+		// A node does not redirect, so a redirect comes from something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	name := url.PathEscape(f.cfg.Node) // fits into a header, whatever it is
+	name := url.PathEscape(f.cfg.Node) // makes any name fit into a header
 	return client.New(base, client.WithHeader(header, name), client.WithHTTPClient(web)), nil
 }
 
-// begin tells whether a node may be asked; then open.Done must follow.
+// begin reports whether a request may be sent; if so, inflight.Done must follow.
 func (f *Forwarder) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed.IsZero() {
 		return false
 	}
-	f.open.Add(1)
+	f.inflight.Add(1)
 	return true
 }
 
-// patience is how long offers may take that are sent now: the time-out, and once
-// Close was called what is left of it.
-func (f *Forwarder) patience() time.Duration {
+// offerTimeout is how long sending offers may take: Timeout, and after Close the rest of it.
+func (f *Forwarder) offerTimeout() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed.IsZero() {
@@ -161,15 +161,15 @@ func (f *Forwarder) patience() time.Duration {
 	return time.Until(f.closed.Add(f.cfg.Timeout))
 }
 
-// Close waits for what is under way, at most about the time-out, and closes the
-// connections. Whoever asks afterwards is answered with a task.ErrUnavailable.
+// Close waits for requests under way, at most about Timeout, and closes the connections. Later requests return
+// a task.ErrUnavailable.
 func (f *Forwarder) Close() {
 	f.mu.Lock()
 	if f.closed.IsZero() {
 		f.closed = time.Now()
 	}
 	f.mu.Unlock()
-	f.open.Wait()
+	f.inflight.Wait()
 	for _, n := range f.nodes {
 		n.offers.Wait()
 	}

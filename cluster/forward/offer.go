@@ -6,7 +6,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// maxWaiting is how many offers wait for one node at most.
+// maxWaiting is the maximum number of offers that wait for one node.
 const maxWaiting = 10_000
 
 // Notify implements dispatch.Nodes.
@@ -30,14 +30,13 @@ func (f *Forwarder) Notify(tasks ...task.Task) {
 	}
 }
 
-// Offer tells the owner of tasks that are due soon: those that wait together go
-// out together. Offers that fail, or are too many, are dropped; the owner's scan
-// finds the tasks.
+// Offer tells the owner about tasks that are due soon. Waiting offers are sent together. Offers that fail, or
+// are too many, are dropped; the owner's scan finds the tasks.
 func (n *node) Offer(tasks ...task.Task) {
 	if !n.begin() {
 		return
 	}
-	defer n.open.Done()
+	defer n.inflight.Done()
 	before := int(n.waiting.Add(int64(len(tasks)))) - len(tasks)
 	ids := make([]uint64, min(len(tasks), max(0, maxWaiting-before)))
 	if excess := len(tasks) - len(ids); excess > 0 {
@@ -50,10 +49,10 @@ func (n *node) Offer(tasks ...task.Task) {
 	n.offers.Add(ids...)
 }
 
-// wake sends offers.
-func (n *node) wake(jobIDs []uint64) {
+// send sends offers.
+func (n *node) send(jobIDs []uint64) {
 	n.waiting.Add(int64(-len(jobIDs)))
-	ctx, cancel := context.WithTimeout(context.Background(), n.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), n.offerTimeout())
 	defer cancel()
 	if _, err := n.owner.Wake(ctx, jobIDs); err != nil {
 		n.dropped(len(jobIDs), reason(err))

@@ -62,7 +62,7 @@ func tasks(from, n uint64) (list []task.Task) {
 	return list
 }
 
-// offers tells the other node of tasks.
+// offers returns a function that offers tasks to the other node.
 func offers(t *testing.T, f *forward.Forwarder) func(tasks ...task.Task) {
 	return the(t, f).(interface{ Offer(tasks ...task.Task) }).Offer
 }
@@ -119,7 +119,7 @@ func TestOffersThatFailAreDropped(t *testing.T) {
 	require.NotContains(t, l.String(), "WARN")
 }
 
-// Close waits for what is under way; after it nobody is asked.
+// Close waits for requests under way; after it there are none.
 func TestClose(t *testing.T) {
 	s := newSleeper(t, 200)
 	p, _ := one(t, s.URL, patient)

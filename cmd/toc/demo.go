@@ -116,7 +116,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // submit hands in orders that time out at random moments of the span.
-func (d *demo) submit(ctx context.Context, desk *intake.Desk) error {
+func (d *demo) submit(ctx context.Context, desk *intake.Service) error {
 	start := time.Now()
 	requests := make([]intake.Submit, d.tasks)
 	for i := range requests {
