@@ -64,6 +64,7 @@ type App struct {
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
 
+	started atomic.Bool        // by Start
 	stop    context.CancelFunc // of Start
 	ended   chan struct{}      // closed once its Run has ended, with failure
 	failure error

@@ -126,9 +126,9 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	return errors.Join(err, CloseDatabases(list))
 }
 
-// TablesAdvice returns the commands to run if a MySQL store lacks tables, one per line. It is empty on SQLite,
-// whose tables `toc serve` makes. A database that does not answer, or does not fit the configuration, is an
-// error.
+// TablesAdvice returns the commands to run if a MySQL store has no tables yet, one per line. It is empty on
+// SQLite, whose tables `toc serve` makes. It is an error if a database does not answer, does not fit the
+// configuration, or lacks tables that others have.
 func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver != configs.DriverMySQL {
@@ -138,21 +138,20 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	if err != nil {
 		return nil, err
 	}
-	empty := 0
+	empty, incomplete := 0, error(nil)
 	for _, d := range list {
 		failed := migrations.Verify(ctx, migrations.MySQL, Layout(cfg), d)
-		missing, ok := errors.AsType[*migrations.NotMigratedError](failed)
-		if !ok {
+		if missing, ok := errors.AsType[*migrations.NotMigratedError](failed); !ok {
 			err = errors.Join(err, failed)
-			continue
-		}
-		advice = append(advice, missing.Error())
-		if missing.Have == 0 {
+		} else if incomplete = errors.Join(incomplete, missing); missing.Have == 0 {
 			empty++
 		}
 	}
-	if empty == len(list) {
+	switch {
+	case empty == len(list):
 		advice = []string{"the tables are not there yet: run `toc migrate` with the same --config"}
+	case incomplete != nil: // `toc migrate` goes on with what was interrupted, and refuses a store that has lost tables
+		err = errors.Join(err, incomplete)
 	}
 	return advice, errors.Join(err, CloseDatabases(list))
 }

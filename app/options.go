@@ -44,6 +44,9 @@ func WithBizType(b configs.BizType, p processor.Processor) Option {
 		if b.Processor != "" && b.Processor != b.Name {
 			return fmt.Errorf("business type %s: its processor is the one given, not %q: leave Processor empty", b.Name, b.Processor)
 		}
+		if p == nil {
+			return fmt.Errorf("business type %s: its processor is nil; give one, processor.Func for example", b.Name)
+		}
 		b.Processor = b.Name
 		o.bizTypes = append(o.bizTypes, withDefaults(b))
 		return WithProcessor(b.Name, p)(o)
@@ -129,7 +132,13 @@ func WithErrorHandler(f func(ctx context.Context, t task.Task, err error)) Optio
 // A processor that is also a processor.Batch gets many tasks at once only if its wrapper is a processor.Batch,
 // too. Otherwise its Process is called with one task at a time, so that a middleware sees every run.
 func WithMiddleware(middleware ...func(processor.Processor) processor.Processor) Option {
-	return func(o *options) error { o.middleware = append(o.middleware, middleware...); return nil }
+	return func(o *options) error {
+		if slices.ContainsFunc(middleware, func(m func(processor.Processor) processor.Processor) bool { return m == nil }) {
+			return errors.New("WithMiddleware: a middleware is nil")
+		}
+		o.middleware = append(o.middleware, middleware...)
+		return nil
+	}
 }
 
 // configure adds the program's business types to a configuration.

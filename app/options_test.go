@@ -95,3 +95,20 @@ func TestStartAndStop(t *testing.T) {
 	require.Equal(t, task.Processed, got.Status)
 	require.NoError(t, again.Stop(t.Context()))
 }
+
+func TestMistakesOfAProgramAreRefused(t *testing.T) {
+	t.Parallel()
+	none := processor.Func(func(context.Context, task.Task) error { return nil })
+	cfg := embedded(t)
+	cfg.BizTypes = nil
+	_, err := app.New(cfg, app.WithBizType(configs.BizType{ID: 9, Name: "nine"}, nil))
+	require.ErrorContains(t, err, "business type nine: its processor is nil")
+	_, err = app.New(cfg, app.WithMiddleware(nil))
+	require.ErrorContains(t, err, "a middleware is nil")
+
+	center, err := app.New(cfg, app.WithoutHTTP(), app.WithBizType(configs.BizType{ID: 9, Name: "nine"}, none))
+	require.NoError(t, err)
+	require.NoError(t, center.Start(t.Context()))
+	require.ErrorContains(t, center.Start(t.Context()), "was started already")
+	require.NoError(t, center.Stop(t.Context()))
+}

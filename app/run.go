@@ -25,6 +25,9 @@ func (a *App) Run(ctx context.Context) error {
 // Start runs the center and returns when it accepts tasks, or with the error that prevents it. The end of ctx
 // stops it like Stop, but without waiting.
 func (a *App) Start(ctx context.Context) error {
+	if !a.started.CompareAndSwap(false, true) {
+		return errors.New("start: the center was started already; make another one with New")
+	}
 	ctx, a.stop = context.WithCancel(ctx)
 	ready, onReady := make(chan struct{}), a.opts.ready
 	a.opts.ready = func(addr string) {

@@ -162,6 +162,13 @@ func (t *Timer) recordUnarmed(s *slotState) {
 	}
 }
 
+// InFallback reports whether the scan engine serves slots because Redis is out of reach.
+func (t *Timer) InFallback() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fallbackSlots > 0
+}
+
 // InUse reports whether any business type uses this engine.
 func (t *Timer) InUse() bool {
 	t.mu.Lock()

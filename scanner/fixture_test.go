@@ -329,6 +329,12 @@ func (f *timer) Serves(uint64, int) bool {
 
 func (*timer) Watch() <-chan struct{} { return nil }
 
+func (f *timer) InFallback() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.out
+}
+
 func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

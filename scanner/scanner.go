@@ -51,6 +51,8 @@ type Timer interface {
 	Serves(bizType uint64, partition int) bool
 	// Watch returns a channel that receives when the Timer stops serving some tasks.
 	Watch() <-chan struct{}
+	// InFallback reports whether Redis is out of reach for some of its tasks.
+	InFallback() bool
 	Sweep(ctx context.Context, partition int, overdue []task.Task)
 }
 
@@ -141,24 +143,56 @@ func (s *Scanner) Run(ctx context.Context) error {
 	if s.cfg.Retention > 0 {
 		g.Go(func() error { return s.purge(ctx) })
 	}
+	g.Go(func() error { return s.followChanges(ctx) })
+	return g.Wait()
+}
+
+const (
+	// fallbackPause is the pause between passes while other nodes may put tasks into slots that this node does
+	// not read. A pass may take a tenth of it.
+	fallbackPause = time.Second
+	// switchedFor is how long that is after business types left mode redis: other nodes read the configuration
+	// later.
+	switchedFor = 10 * time.Second
+)
+
+// followChanges starts passes when this node's partitions change and when it must do the work of the Timer.
+func (s *Scanner) followChanges(ctx context.Context) error {
 	changes := s.cfg.Ownership.Watch()
 	var fallbacks <-chan struct{}
+	inFallback := func() bool { return false }
 	if s.cfg.Timer != nil {
-		fallbacks = s.cfg.Timer.Watch()
+		fallbacks, inFallback = s.cfg.Timer.Watch(), s.cfg.Timer.InFallback
 	}
-	g.Go(func() error {
-		for {
+	tick := time.NewTicker(fallbackPause)
+	defer tick.Stop()
+	var until, next time.Time
+	s.Tick()
+	for {
+		select {
+		case <-changes:
+			s.dropLostPartitions()
 			s.Tick()
-			select {
-			case <-changes:
-				s.dropLostPartitions()
-			case <-fallbacks:
-			case <-ctx.Done():
-				return ctx.Err()
+		case <-fallbacks:
+			until = s.cfg.Now().Add(switchedFor)
+			s.Tick()
+		case <-tick.C:
+			if now := s.cfg.Now(); !now.Before(next) && (now.Before(until) || inFallback()) {
+				next = now.Add(10 * s.slowest())
+				s.request(false)
 			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-	})
-	return g.Wait()
+	}
+}
+
+// slowest returns how long the last pass of the slowest database took.
+func (s *Scanner) slowest() (took time.Duration) {
+	for _, db := range s.dbs {
+		took = max(took, time.Duration(db.lastDuration.Load()))
+	}
+	return took
 }
 
 // runSchedule requests passes by the schedule until ctx ends. It checks the wall clock each second and starts a
@@ -280,9 +314,6 @@ const minSlack = 500 * time.Millisecond
 // until is the time up to which rows are read now: the lookahead, and slack for the time that a pass needs to
 // reach its last partition.
 func (s *Scanner) until() time.Time {
-	slack := minSlack
-	for _, db := range s.dbs {
-		slack = max(slack, 2*time.Duration(db.lastDuration.Load()))
-	}
+	slack := max(minSlack, 2*s.slowest())
 	return s.cfg.Now().Add(s.cfg.Lookahead + min(slack, max(minSlack, s.cfg.Lookahead)))
 }

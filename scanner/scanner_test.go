@@ -525,6 +525,29 @@ func TestASweepReachesEveryType(t *testing.T) {
 	})
 }
 
+// Another node that reaches Redis puts tasks into slots that this one does not reach. Before, they waited for the
+// next tick of the schedule.
+func TestTasksAreScannedEachSecondWhileRedisIsAway(t *testing.T) {
+	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(time.Hour) }, func(t *testing.T, r *rig) {
+		r.queue.AddType(pushes)
+		r.timer.mu.Lock()
+		r.timer.out = true
+		r.timer.mu.Unlock()
+		r.run()
+		r.after(time.Minute)
+		r.insert(pushes, 1, 0)
+		r.after(2 * time.Second)
+		require.Equal(t, 1, r.queue.Stats(pushes).Depth)
+		r.timer.mu.Lock()
+		r.timer.out = false
+		r.timer.mu.Unlock()
+		r.after(time.Minute)
+		passes := len(r.passes.of(0))
+		r.after(time.Minute)
+		require.Len(t, r.passes.of(0), passes, "all is well again")
+	})
+}
+
 func TestTheScannerServesRedisTasksWhileRedisIsAway(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
 		r.queue.AddType(pushes)

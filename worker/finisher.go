@@ -227,14 +227,18 @@ func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 	f.complete(d)
 }
 
-// complete reports a durable outcome. A task that runs again goes to its engine or back into the queue; a
-// claimed task goes back to the engine that claimed it.
+// complete reports a durable outcome. A task that runs again goes back into the queue or to its engine. The
+// receipt of a claimed task returns it to its slot; but if the redis engine does not serve that slot any more,
+// no engine would look there.
 func (f *finisher) complete(d *finish) {
-	ours := d.row.Status == task.Pending && !d.entry.Claimed
-	again := ours && f.cfg.Dispatch.Where(&d.row) == dispatch.Queue
+	pending, place := d.row.Status == task.Pending, dispatch.Store
+	if pending {
+		place = f.cfg.Dispatch.Where(&d.row)
+	}
+	again := place == dispatch.Queue
 	f.onRecorded(d.entry.ID()) // first: after Done the task may start again
 	f.cfg.Queue.Done(d.entry, d.row, again)
-	if ours && !again {
+	if pending && !again && (!d.entry.Claimed || place == dispatch.Owner) {
 		f.cfg.Dispatch.Place(d.row)
 	}
 	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran)

@@ -262,6 +262,27 @@ func TestTheReceiptIsToldOnceTheOutcomeIsDurable(t *testing.T) {
 	}, lane(p))
 }
 
+// The redis engine may have lost its Redis, or its business type, while a task of its own ran. Before, the retry of
+// such a task waited for the next tick of the scanner.
+func TestARetryOfAClaimedTaskIsQueuedIfTheScannerServesItNow(t *testing.T) {
+	p := &script{f: func(_ context.Context, row task.Task) error {
+		if row.Attempts == 0 {
+			return errDown
+		}
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, time.Second)
+		h, err := r.queue.Hold(t.Context(), id, 0)
+		require.NoError(t, err)
+		told := make(settled, 1)
+		h.Requeue(queue.Item{Task: r.store.row(id), Partition: 0, Receipt: told, Claimed: true})
+		r.after(10 * time.Second)
+		require.Equal(t, task.Pending, (<-told).Status)
+		require.Equal(t, task.Processed, r.store.row(id).Status)
+	}, lane(p, func(b *task.BizType) { b.MaxRetries, b.BackoffMin, b.BackoffMax = 3, time.Second, time.Second }))
+}
+
 type settled chan task.Task
 
 func (s settled) Ack(t task.Task)   { s <- t }
