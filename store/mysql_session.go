@@ -42,7 +42,7 @@ func (s *server) dropConnections() {
 // rows, so they do not need the gap locks (and deadlocks) of the default level.
 type session struct {
 	driver.Connector
-	server   *server
+	server  *server
 	timeout time.Duration
 }
 
