@@ -275,6 +275,12 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	return st
 }
 
+// isSeenIn reports whether a row looks as the move leaves it.
+func (m *Move) isSeenIn(row *task.Task) bool {
+	return row.Status == m.To && (m.Attempts == nil || row.Attempts == *m.Attempts) &&
+		(m.ActionTime == nil || row.ActionTime.UnixMilli() == m.ActionTime.UnixMilli())
+}
+
 // asRead is the condition that a row is unchanged since it was read.
 func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) {
 	same := func(column string, v any) {
@@ -306,8 +312,8 @@ func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) 
 }
 
 // findApplied finds the applied moves of groups that were applied in part, as far as can be known: their rows
-// have the new status and this batch's stamp. If several moves make the same change of one task, the first one
-// counts.
+// have the new status, time and attempts, and this batch's stamp. The stamp alone is not enough: an edit by SQL in
+// that very millisecond has it, too. If several moves make the same change of one task, the first one counts.
 func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup, applied []bool) error {
 	if len(groups) == 0 {
 		return nil
@@ -322,10 +328,10 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 	if err != nil {
 		return err
 	}
-	stamped := make(map[uint64]task.Status, len(found))
-	for _, t := range found {
-		if t.Modified.Equal(stamp) {
-			stamped[t.JobID] = t.Status
+	stamped := make(map[uint64]*task.Task, len(found))
+	for i := range found {
+		if found[i].Modified.Equal(stamp) {
+			stamped[found[i].JobID] = &found[i]
 		}
 	}
 	for _, g := range groups {
@@ -333,8 +339,8 @@ func (s *Store) findApplied(ctx context.Context, database int, stamp time.Time, 
 		done := make(map[uint64]bool, len(g.moves))
 		for _, m := range g.moves {
 			id := moves[m].JobID
-			status, ok := stamped[id]
-			done[id] = ok && status == to
+			row := stamped[id]
+			done[id] = row != nil && moves[m].isSeenIn(row)
 		}
 		if from != to { // a move to the same status can be made again
 			for i, was := range applied {

@@ -291,6 +291,21 @@ func movesOfAllKindsAtOnce(t *testing.T, p place) {
 	require.Equal(t, want, applied)
 }
 
+// anEditInTheMillisecondOfABatch has the batch's stamp, and is not its move. Before, the outcome of a run counted as
+// written that was not: the task ran once more than its retries allow.
+func anEditInTheMillisecondOfABatch(t *testing.T, p place) {
+	f := p.open(t, small)
+	one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0)})[0]
+	read, err := f.Get(t.Context(), one.JobID)
+	require.NoError(t, err)
+	stamp, later, attempts := f.Stamp(1), f.in(1), 1
+	require.EqualValues(t, 1, f.hand(t, f.layout.Shard(9), "UPDATE %s SET action_time = '2031-02-03 04:05:06.007', gmt_modified = '"+
+		stamp.Format("2006-01-02 15:04:05.000")+"' WHERE job_id = ?", f.id(one.JobID)))
+	applied, err := f.Apply(t.Context(), 1, stamp, []store.Move{{JobID: one.JobID, To: task.Pending, Read: &read, Set: store.Set{ActionTime: &later, Attempts: &attempts}}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{false}, applied)
+}
+
 // movesOneTaskTwice: the callers that share a commit do not know of each other.
 func movesOneTaskTwice(t *testing.T, p place) {
 	f := p.open(t, small)

@@ -68,6 +68,7 @@ func exercise(t *testing.T, p place) {
 		{"a promise stands", promisesStay},
 		{"ids of nobody are not moved", movesNothingForeign},
 		{"moves of all kinds in one batch, tried twice", movesOfAllKindsAtOnce},
+		{"an edit in the millisecond of a batch", anEditInTheMillisecondOfABatch},
 		{"one task twice in a batch", movesOneTaskTwice},
 		{"a redrive is for the dead", redrivesOnlyTheDead},
 		{"an admin's moves count", adminsMovesCount},
