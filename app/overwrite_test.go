@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
@@ -122,9 +123,11 @@ func nothingIsOverwritten(t *testing.T, cfg configs.Config) {
 		return err == nil && got.Status == "processed"
 	}, 20*time.Second, 10*time.Millisecond)
 	require.Nil(t, got.Running)
-	_, err = api.Submit(ctx, again)
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "already_processed", refused.Outcome)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // the row is written a moment before the run is over
+		_, err = api.Submit(ctx, again)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "already_processed", refused.Outcome)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // signed is an id as a parameter of a hand's statement.
