@@ -92,8 +92,7 @@ func TestAFailedRunIsAnEnd(t *testing.T) {
 	p := answer(errDown)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
-		id := r.submit(1, 0, -time.Minute)
-		r.cutOff(id, 0)
+		id := r.submitCutOff(1, 0, -time.Minute, 0)
 		r.after(time.Hour)
 		require.Equal(t, 4, p.runs(), "max_retries and one; starts without an end are counted apart")
 		require.Equal(t, 4, r.store.row(id).Attempts)
@@ -106,8 +105,7 @@ func TestATaskThatWasCutOffTooOftenDiesWithoutAStart(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
-		id := r.submit(1, 0, -time.Minute)
-		r.cutOff(id, 2)
+		id := r.submitCutOff(1, 0, -time.Minute, 2)
 		other := r.submit(1, 1, -time.Minute)
 		r.settle()
 		require.Equal(t, 1, p.runs())

@@ -477,14 +477,34 @@ func (r *rig) stop() { require.NoError(r.t, r.stopped()) }
 // submit stores a task of biz_id that is due in a while and queues it.
 func (r *rig) submit(bizType, bizID uint64, in time.Duration) uint64 {
 	r.t.Helper()
+	row := r.insert(bizType, bizID, in)
+	r.offer(row)
+	return row.JobID
+}
+
+// submitCutOff submits a task that was started before, without an end; see cutOff.
+func (r *rig) submitCutOff(bizType, bizID uint64, in time.Duration, cuts int) uint64 {
+	r.t.Helper()
+	row := r.insert(bizType, bizID, in)
+	r.cutOff(row.JobID, cuts)
+	r.offer(row)
+	return row.JobID
+}
+
+func (r *rig) offer(row task.Task) {
+	r.queue.Offer(nil, queue.Item{Task: row, Partition: layout.Partition(layout.Shard(row.BizID))})
+}
+
+// insert stores a task that is not in the queue.
+func (r *rig) insert(bizType, bizID uint64, in time.Duration) task.Task {
+	r.t.Helper()
 	r.ids++
 	shard := layout.Shard(bizID)
 	id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(r.ids)*time.Millisecond), shard, 1)
 	require.NoError(r.t, err)
 	row := task.Task{JobID: id, BizID: bizID, BizType: bizType, ActionTime: time.Now().UTC().Add(in), Timeout: r.own}
 	r.store.byHand(id, func(t *task.Task) { *t = row })
-	r.queue.Offer(nil, queue.Item{Task: row, Partition: layout.Partition(shard)})
-	return id
+	return row
 }
 
 // killed makes the previous process one that was killed just now.
