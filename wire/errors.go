@@ -17,12 +17,12 @@ const (
 	DetailRepeat      = ". A submit with a dedup_key is safe to repeat."
 )
 
-// IsUnavailable tells whether the caller may simply try again.
+// IsUnavailable reports whether the caller may simply try again.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Undecided tells whether something was changed; unknown is what it says if it may be.
+// Undecided returns the words that say whether something was changed, unknown if that is not known.
 func Undecided(err error, unknown string) string {
 	switch {
 	case errors.Is(err, task.ErrLocked):
