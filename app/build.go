@@ -50,7 +50,7 @@ func (a *App) build() error {
 	}
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
-	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Term: owned.Term, Now: a.clock.Now})
+	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Ownership: owned, Now: a.clock.Now})
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,

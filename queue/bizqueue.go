@@ -204,7 +204,7 @@ func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait 
 			}
 			break
 		}
-		if q.cfg.Term(e.Partition) != e.term {
+		if q.cfg.Ownership.Term(e.Partition) != e.term {
 			q.remove(e)
 			lost = append(lost, e)
 			continue

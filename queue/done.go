@@ -46,7 +46,7 @@ func (q *Queue) MayStart(e *Entry) bool {
 func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.readAt) > q.cfg.StaleAfter }
 
 func (q *Queue) mayStart(e *Entry) bool {
-	return !e.bizQueue.closed && q.cfg.Term(e.Partition) == e.term
+	return !e.bizQueue.closed && q.cfg.Ownership.Term(e.Partition) == e.term
 }
 
 // Postpone delays the start of a taken entry. Until Start the entry does not count as running. The returned

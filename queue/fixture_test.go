@@ -44,13 +44,7 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 			t: t, start: time.Now().UTC(),
 			rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1,
 		}
-		term := func(partition int) uint64 {
-			if r.lost != 0 && partition == r.lost {
-				return 0
-			}
-			return r.term
-		}
-		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Term: term})
+		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Ownership: r})
 		r.orders, r.mails = r.AddType(orders), r.AddType(mails)
 		f(t, r)
 	})
@@ -60,6 +54,14 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 // partition is its id modulo 4.
 func (r *rig) order(id uint64, in time.Duration) queue.Item {
 	return r.stored(task.Task{JobID: id, BizType: orders, ActionTime: time.Now().UTC().Add(in)})
+}
+
+// Term makes a rig the queue's Ownership.
+func (r *rig) Term(partition int) uint64 {
+	if r.lost != 0 && partition == r.lost {
+		return 0
+	}
+	return r.term
 }
 
 // lose gives a partition to another node.

@@ -56,7 +56,7 @@ func (q *Queue) insertHold(jobID uint64, partition int, was *Entry) *Hold {
 	if was != nil {
 		q.remove(was)
 	}
-	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held, term: q.cfg.Term(partition)}
+	e := &Entry{Item: Item{Task: task.Task{JobID: jobID}, Partition: partition}, state: held, term: q.cfg.Ownership.Term(partition)}
 	q.insertEntry(e)
 	return &Hold{queue: q, entry: e, previous: was}
 }

@@ -10,16 +10,27 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
+// Ownership knows the partitions of this node; see cluster.Ownership.
+type Ownership interface {
+	// Term is a number that changes each time this node takes the partition, and 0 while another node owns it. At
+	// 0 the queue accepts and starts nothing of the partition; rows from an earlier term are read again. It is
+	// called under the queue's lock.
+	Term(partition int) uint64
+}
+
+// always owns all partitions.
+type always struct{}
+
+func (always) Term(int) uint64 { return 1 }
+
 // Config configures a Queue.
 type Config struct {
 	// Capacity bounds the waiting, ready and running tasks of each business type together. Defaults to 10,000.
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
-	// Term returns a number that changes each time this node takes the partition, and 0 while another node owns
-	// it; see cluster.Ownership. At 0 the queue accepts and starts nothing of the partition. Rows from an
-	// earlier term are read again. The queue calls Term under its lock. Defaults to 1.
-	Term func(partition int) uint64
+	// Ownership defaults to all partitions.
+	Ownership Ownership
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
 	CheckAhead time.Duration
@@ -41,8 +52,8 @@ func (c Config) WithDefaults() Config {
 	if c.StaleAfter == 0 {
 		c.StaleAfter = time.Second
 	}
-	if c.Term == nil {
-		c.Term = func(int) uint64 { return 1 }
+	if c.Ownership == nil {
+		c.Ownership = always{}
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -145,7 +156,7 @@ func (q *Queue) Offer(r *Read, items ...Item) (full []uint64) {
 
 func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ released, fits bool) {
 	b := q.bizQueues[it.Task.BizType]
-	term := q.cfg.Term(it.Partition)
+	term := q.cfg.Ownership.Term(it.Partition)
 	if b == nil || q.closed || term == 0 {
 		return append(back, &Entry{Item: *it}), true
 	}
@@ -215,7 +226,7 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 // offerInTerm offers a task whose row was known in the given term of the partition. If that term is over, the
 // row is read again instead.
 func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
-	if term == q.cfg.Term(it.Partition) {
+	if term == q.cfg.Ownership.Term(it.Partition) {
 		back, _ = q.offer(nil, it, q.cfg.Now(), nil)
 		return back
 	}

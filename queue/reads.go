@@ -61,7 +61,7 @@ func (q *Queue) BeginRead(partition int) *Read {
 	defer q.mu.Unlock()
 	p, began := &q.reads[partition], q.nextSeq()
 	p.open = append(p.open, began)
-	return &Read{queue: q, partition: partition, term: q.cfg.Term(partition), began: began, at: q.cfg.Now()}
+	return &Read{queue: q, partition: partition, term: q.cfg.Ownership.Term(partition), began: began, at: q.cfg.Now()}
 }
 
 // End ends the read. Its rows must not be offered any more.

@@ -170,7 +170,7 @@ func (c *center) start(partitions ...int) *node {
 	owned := newOwnership(partitions)
 	n := &node{
 		c: c, owned: owned, link: &link{}, store: &mortal{Store: c.store},
-		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Term: owned.Term}),
+		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Ownership: owned}),
 		unarmed: make(chan task.Task, 1000),
 		lanes:   make(chan []*worker.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}

@@ -84,7 +84,7 @@ func (all) Watch() <-chan struct{} { return nil }
 func planned(t *testing.T) *Timer {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	q := queue.New(queue.Config{Capacity: 1000, Partitions: 6, Term: all{}.Term})
+	q := queue.New(queue.Config{Capacity: 1000, Partitions: 6, Ownership: all{}})
 	timer := New(Config{
 		Client: client, Queue: q, Ownership: all{}, Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 6, Partitions: 6},
 		OutageAfter: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),

@@ -436,7 +436,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		}
 		r.term.Store(1)
 		r.queue = queue.New(queue.Config{
-			Partitions: layout.Partitions, Capacity: 1000, Term: func(int) uint64 { return r.term.Load() },
+			Partitions: layout.Partitions, Capacity: 1000, Ownership: (*ownership)(r),
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
