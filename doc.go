@@ -24,7 +24,7 @@
 //	app
 //	httpapi, cluster/forward, metrics
 //	client, intake, scanner, redistimer, worker, cmd/toc/internal/sqltable
-//	cluster, redistimer/slots, processor/webhook, processor/logger
+//	cluster, redistimer/slots, processor/webhook, processor/logger, why
 //	store, queue, dispatch, wire, processor, configs, peerproof
 //	migrations, task, internal/groupcommit
 //	sharding, internal/wait

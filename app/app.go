@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
@@ -37,19 +38,20 @@ type App struct {
 	opts     options
 	registry *processor.Registry
 
-	clock   *clock
-	layout  sharding.Layout
-	ids     *sharding.IDs
-	catalog *task.Catalog
-	store   *store.Store
-	cluster membership
-	queue   *queue.Queue
-	runner  *worker.Runner
-	scanner *scanner.Scanner
-	timer   *redistimer.Timer
-	service *intake.Service
-	forward *forward.Forwarder // nil: this node decides everything
-	metrics *metrics.Metrics
+	clock      *clock
+	layout     sharding.Layout
+	ids        *sharding.IDs
+	catalog    *task.Catalog
+	store      *store.Store
+	cluster    membership
+	queue      *queue.Queue
+	runner     *worker.Runner
+	scanner    *scanner.Scanner
+	timer      *redistimer.Timer
+	dispatcher *dispatch.Dispatcher
+	service    *intake.Service
+	forward    *forward.Forwarder // nil: this node decides everything
+	metrics    *metrics.Metrics
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force

@@ -63,14 +63,14 @@ func (a *App) build() error {
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
-	dispatcher := &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
+	a.dispatcher = &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
 	a.runner = worker.New(worker.Config{
-		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: dispatcher, Ownership: owned, Failed: a.opts.failed,
+		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: a.dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Now: a.clock.Now, Logger: a.component("processor"),
 	})
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: dispatcher, Cluster: others, Now: a.clock.Now,
+		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now,
 	})
 	a.metrics.Watch(a.state)
 	return nil

@@ -119,9 +119,15 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 		s, err := nodes[0].Desk().Submit(ctx, intake.Submit{BizType: "gate", BizID: rand.Uint64(), When: intake.In(0)})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return inside.Load() == 1 }, 20*time.Second, time.Millisecond)
+		owners := map[string]bool{}
 		for _, n := range nodes {
 			requireOutcome(t, task.ConflictRunning, askHTTP(n).Cancel(ctx, s.Task.JobID))
+			why, err := askHTTP(n).Why(ctx, s.Task.JobID)
+			require.NoError(t, err)
+			require.Equal(t, "running", why.Where)
+			owners[why.Node] = true
 		}
+		require.Len(t, owners, 1, "all ask the same one")
 		close(open)
 	})
 }
@@ -160,6 +166,9 @@ func TestOwnerOutOfReach(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		row, err := near.Desk().Get(t.Context(), s.Task.JobID)
 		require.NoError(t, err)
+		why, err := askHTTP(near).Why(t.Context(), s.Task.JobID)
+		require.NoError(t, err)
+		require.Equal(t, "near", why.Node, "it tells what it knows")
 		switch answer.StatusCode {
 		case http.StatusOK:
 			made++
@@ -168,6 +177,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 			refused++
 			require.NotEmpty(t, answer.Header.Get("Retry-After"))
 			require.Equal(t, task.Pending, row.Status)
+			require.Regexp(t, `^partition \d+ is owned by node lonely, which has not answered \(.*refused\)`, why.Because[0])
 			require.NoError(t, far.Desk().Cancel(t.Context(), s.Task.JobID), "its owner decides")
 		default:
 			require.Failf(t, "unexpected answer", "%s", answer.Status)

@@ -64,6 +64,13 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 		others[task.JobID] = task.ActionTime
 	}
 	fired.awaitAll(t, others, 60*time.Second)
+	for id := range theirs {
+		why, err := c.Tasks().Why(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "unknown", why.State)
+		require.Contains(t, strings.Join(why.Because, "\n"), "database 3 is out of reach or hangs for ")
+		break
+	}
 	late, twice := fired.lateness(t, others)
 	require.Zero(t, twice)
 	t.Log("seven of eight databases: lateness", percentiles(late))

@@ -74,6 +74,10 @@ func TestAForgottenCommitHoldsUpItsOwnTask(t *testing.T) {
 		require.Eventually(t, func() bool { return row(id).Status == task.Processed }, 60*time.Second, 10*time.Millisecond)
 	}
 	require.Equal(t, task.Pending, row(held.JobID).Status)
+	why, err := c.Tasks().Why(t.Context(), held.JobID)
+	require.NoError(t, err)
+	require.Equal(t, "running", why.Where)
+	require.Regexp(t, `^its run has ended, and its outcome waits for .*: another transaction has locked the row$`, why.Because[0])
 
 	require.NoError(t, admin.Rollback())
 	require.Eventually(t, func() bool { return row(held.JobID).Status == task.Processed }, 60*time.Second, 10*time.Millisecond)

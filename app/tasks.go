@@ -63,6 +63,20 @@ func (t *Tasks) GetByKey(ctx context.Context, k client.Key) (client.Task, error)
 	return t.withRunning(ctx, got, err)
 }
 
+// Why tells where a task waits and what holds it, or what became of it; task.ErrNotFound if there is none.
+func (t *Tasks) Why(ctx context.Context, jobID uint64) (client.Why, error) {
+	return t.service.Why(ctx, jobID)
+}
+
+// WhyByKey is Why by the caller's own key.
+func (t *Tasks) WhyByKey(ctx context.Context, k client.Key) (client.Why, error) {
+	got, err := t.service.ByKey(ctx, intake.Key(k))
+	if err != nil {
+		return client.Why{}, err
+	}
+	return t.Why(ctx, got.JobID)
+}
+
 // List reads the tasks of a biz_id in the order of their submission.
 func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	status, err := intake.StatusOf(q.Status)

@@ -22,6 +22,8 @@ type tasks interface {
 	SubmitBatch(ctx context.Context, list []client.Submit) ([]client.BatchResult, error)
 	Get(ctx context.Context, jobID uint64) (client.Task, error)
 	GetByKey(ctx context.Context, k client.Key) (client.Task, error)
+	Why(ctx context.Context, jobID uint64) (client.Why, error)
+	WhyByKey(ctx context.Context, k client.Key) (client.Why, error)
 	List(ctx context.Context, q client.List) (client.Page, error)
 	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
 	CancelByKey(ctx context.Context, k client.Key, opts ...client.ChangeOption) error

@@ -75,6 +75,22 @@ func (c *Client) get(ctx context.Context, path string) (t Task, err error) {
 	return t, err
 }
 
+// Why tells where a task waits and what holds it, or what became of it. Without such a task it answers an
+// *Error with status 404.
+func (c *Client) Why(ctx context.Context, jobID uint64) (w Why, err error) {
+	_, err = c.do(ctx, http.MethodGet, taskPath(jobID, "/why"), nil, &w)
+	return w, err
+}
+
+// WhyByKey is Why by the caller's own key; it looks the task up first.
+func (c *Client) WhyByKey(ctx context.Context, k Key) (Why, error) {
+	t, err := c.GetByKey(ctx, k)
+	if err != nil {
+		return Why{}, err
+	}
+	return c.Why(ctx, uint64(t.JobID))
+}
+
 // Cancel cancels a pending task. Without an error it never fires. A task that
 // is not pending, or running now, is an *Error with status 409 and an Outcome.
 func (c *Client) Cancel(ctx context.Context, jobID uint64, opts ...ChangeOption) error {

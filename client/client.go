@@ -33,6 +33,7 @@ import (
 // What the API takes and answers, as package wire declares it.
 type (
 	Task        = wire.Task           // a task
+	Why         = wire.Why            // where a task waits, and what holds it
 	ID          = wire.ID             // a 64-bit id, such as a job_id
 	BizID       = wire.BizID          // a business's own id: a number, or a text
 	BatchResult = wire.BatchResult    // what became of one task of a batch

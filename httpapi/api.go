@@ -27,6 +27,7 @@ type Desk interface {
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
 	Running(ctx context.Context, t task.Task) (intake.Running, bool)
+	Why(ctx context.Context, jobID uint64) (wire.Why, error)
 	List(ctx context.Context, q intake.List) (intake.Page, error)
 
 	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error

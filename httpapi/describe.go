@@ -106,6 +106,13 @@ var descriptions = map[string]description{
 			"The header ETag names the state that was answered; running is no part of it.",
 		answer: runningTask, refusals: []int{404, 422, 503},
 	},
+	"explain-task": {
+		tag: "tasks", summary: "Why does a task wait?",
+		text: "Where the task waits now, until when, and what holds it, in words; of a task that is done, what became of it. " +
+			"Any node answers: it asks the owner of the task, and if that does not answer, tells what it knows itself.",
+		answer:   `{"state":"pending","where":"queue","node":"node-1","because":["it waits for a worker: all 8 of 8 workers of order_close on node node-1 are busy, the longest for 12s, and 310 of its tasks are in memory"]}`,
+		refusals: []int{404, 422, 503},
+	},
 	"change-task": {
 		tag: "tasks", summary: "Reschedule a task",
 		text: "Gives a pending task another time, another attribute, another timeout, or several of them, in one step. A new time is a new promise: " +

@@ -9,6 +9,7 @@ import (
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // fakeDesk stores nothing. It answers err if that is set, and panics with it if
@@ -56,6 +57,10 @@ func (d *fakeDesk) SubmitBatch(ctx context.Context, list []intake.Submit) []inta
 
 func (d *fakeDesk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	return task.Task{JobID: jobID, BizType: 1, ActionTime: now}, d.called(ctx)
+}
+
+func (d *fakeDesk) Why(ctx context.Context, _ uint64) (wire.Why, error) {
+	return wire.Why{State: "pending", Where: wire.WhyQueue, Node: "n1", Because: []string{"so"}}, d.called(ctx)
 }
 
 func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error) {

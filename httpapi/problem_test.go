@@ -27,6 +27,7 @@ import (
 var calls = [][3]string{
 	{"POST", "/v1/tasks", submitBody},
 	{"GET", "/v1/tasks/1", ""},
+	{"GET", "/v1/tasks/1/why", ""},
 	{"GET", "/v1/tasks?biz_id=1", ""},
 	{"POST", "/v1/tasks/1/cancel", ""},
 	{"PATCH", "/v1/tasks/1", `{"delay":"1h"}`},

@@ -14,6 +14,7 @@ func (a *api) routes() {
 	route(a, "POST   /v1/tasks/batch", "submit-batch", a.submitBatch)
 	route(a, "GET    /v1/tasks", "list-tasks", a.list)
 	route(a, "GET    /v1/tasks/{job_id}", "get-task", a.get)
+	route(a, "GET    /v1/tasks/{job_id}/why", "explain-task", a.why)
 	route(a, "PATCH  /v1/tasks/{job_id}", "change-task", a.change)
 	route(a, "POST   /v1/tasks/{job_id}/cancel", "cancel-task", a.cancel)
 	route(a, "POST   /v1/tasks/{job_id}/redrive", "redrive-task", a.redrive)

@@ -73,6 +73,14 @@ func (a *api) get(ctx context.Context, in *ByID) (*taskOutput, error) {
 	return a.found(ctx, t, err)
 }
 
+func (a *api) why(ctx context.Context, in *ByID) (*output[wire.Why], error) {
+	w, err := a.desk.Why(ctx, uint64(in.JobID.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.Why]{w}, nil
+}
+
 // Change is embedded by the inputs of routes that reschedule a task.
 type Change struct {
 	Condition

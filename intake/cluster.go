@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // Cluster knows the owner of each partition. The owner decides about the partition's tasks, because only its
@@ -25,6 +26,8 @@ type Peer interface {
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
 	// Running asks the owner whether a task runs. After an error the answer is unknown.
 	Running(ctx context.Context, jobID uint64) (Running, bool, error)
+	// Why asks the owner why a task waits. After an error the answer is unknown.
+	Why(ctx context.Context, jobID uint64) (wire.Why, error)
 }
 
 // singleNode is the cluster of a node that owns everything.

@@ -14,6 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // fleet is a cluster whose partition 3 is another node's, as long as owns is nil.
@@ -96,6 +97,10 @@ func (p *peer) Running(ctx context.Context, id uint64) (intake.Running, bool, er
 		return intake.Running{}, false, ctx.Err()
 	}
 	return intake.Running{Node: "theirs"}, true, p.ask("running")
+}
+
+func (p *peer) Why(context.Context, uint64) (wire.Why, error) {
+	return wire.Why{Node: "theirs"}, p.ask("why")
 }
 
 func (p *peer) notify(tasks ...task.Task) {
@@ -322,5 +327,28 @@ func TestRedriveDeadAsksTheOwners(t *testing.T) {
 		got, err = r.RedriveDead(t.Context(), intake.RedriveDead{})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, intake.Redriven{Matched: 10}, got)
+	})
+}
+
+// The owner explains a task. If it cannot, this node tells what it knows, and does not ask on.
+func TestTheOwnerExplains(t *testing.T) {
+	clustered(t, func(t *testing.T, r *rig, c *fleet) {
+		row := r.order(foreign, time.Hour)
+		said, err := r.Why(t.Context(), row.JobID)
+		require.NoError(t, err)
+		require.Equal(t, "theirs", said.Node)
+
+		said, err = r.Why(intake.Forwarded(t.Context()), row.JobID)
+		require.NoError(t, err)
+		require.Empty(t, said.Node, "this one")
+		c.peer.err = intake.Unavailable("no answer")
+		said, err = r.Why(t.Context(), row.JobID)
+		require.NoError(t, err)
+		require.Equal(t, "pending", said.State)
+		require.Contains(t, said.Because[0], "(no answer)")
+		require.Equal(t, []string{"why", "why"}, c.peer.asked)
+
+		_, err = r.Why(t.Context(), row.JobID+1)
+		require.ErrorIs(t, err, task.ErrNotFound)
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/why"
 )
 
 // Store is the part of the task store that a Service uses; see store.Store.
@@ -53,7 +54,9 @@ type Config struct {
 	Cluster Cluster
 	// Dispatch decides where tasks wait. Defaults to dispatch.StoreOnly.
 	Dispatch Dispatcher
-	Now      func() time.Time
+	// Facts adds what this node knows about a task to its row, for Why. Defaults to nothing.
+	Facts func(f *why.Facts)
+	Now   func() time.Time
 }
 
 // Dispatcher passes tasks on to the engines; see dispatch.Dispatcher.
@@ -73,6 +76,9 @@ func New(cfg Config) *Service {
 	}
 	if cfg.Cluster == nil {
 		cfg.Cluster = singleNode{}
+	}
+	if cfg.Facts == nil {
+		cfg.Facts = func(*why.Facts) {}
 	}
 	return &Service{cfg: cfg}
 }

@@ -3,11 +3,14 @@ package intake
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/why"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // The number of tasks in a page: the default, and the maximum.
@@ -76,6 +79,41 @@ func (s *Service) Running(ctx context.Context, t task.Task) (Running, bool) {
 	defer cancel()
 	r, runs, err := peer.Running(ctx, t.JobID)
 	return r, runs && err == nil
+}
+
+// whyTimeout is how long Why waits for the row. A database that hangs is a part of the answer.
+const whyTimeout = time.Second
+
+// Why tells where a task waits and what holds it, or what became of it. It asks the owner of the task's
+// partition. If that does not answer, it tells what this node knows. It returns task.ErrNotFound if there is no
+// such task.
+func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
+	p, err := s.partition(jobID)
+	if err != nil {
+		return wire.Why{}, err
+	}
+	f := why.Facts{Now: s.cfg.Now(), Node: s.cfg.Node, Partition: why.Partition{Number: p, Owned: s.owns(p)}}
+	if !f.Partition.Owned && !isForwarded(ctx) {
+		peer, err := s.cfg.Cluster.Owner(p)
+		if err == nil {
+			var said wire.Why
+			if said, err = peer.Why(ctx, jobID); err == nil {
+				return said, nil
+			}
+		}
+		f.Partition.Silent = err
+	}
+	read, cancel := context.WithTimeout(ctx, whyTimeout)
+	defer cancel()
+	f.Task, f.Unread = s.cfg.Store.Get(read, jobID)
+	switch {
+	case errors.Is(f.Unread, task.ErrNotFound):
+		return wire.Why{}, f.Unread
+	case f.Unread != nil:
+		f.Task = task.Task{JobID: jobID}
+	}
+	s.cfg.Facts(&f)
+	return why.Of(f), nil
 }
 
 // List narrows a look-up by biz_id.

@@ -43,3 +43,42 @@ func (q *Queue) RunningSince(jobID uint64) (since time.Time, runs bool) {
 	}
 	return e.startedAt, true
 }
+
+// State is what the queue does with a task.
+type State string
+
+// The states.
+const (
+	Absent   State = ""         // the queue does not have it
+	Waiting  State = "waiting"  // for its time, or for a worker
+	Checking State = "checking" // its row is being read again
+	Running  State = "running"  // a worker has taken it, and its outcome is not durable yet
+	Alone    State = "alone"    // a worker has taken it, and it waits until no other such task runs; see Postpone
+	Held     State = "held"     // a Hold keeps it
+)
+
+// Sight is what the queue knows about a task.
+type Sight struct {
+	State State
+	Since time.Time // of Running and Alone: when a worker took it; of Checking: when the read began
+}
+
+// Look finds a task.
+func (q *Queue) Look(jobID uint64) Sight {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch e := q.entries[jobID]; {
+	case e == nil:
+		return Sight{}
+	case e.state == running && e.holdWanted != nil:
+		return Sight{Alone, e.startedAt}
+	case e.state == running:
+		return Sight{Running, e.startedAt}
+	case e.state == checking:
+		return Sight{Checking, e.checkBegan}
+	case e.state == held:
+		return Sight{State: Held}
+	default:
+		return Sight{State: Waiting}
+	}
+}

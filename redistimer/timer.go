@@ -232,6 +232,35 @@ func (t *Timer) notifyIdle() {
 	}
 }
 
+// Slot is what this node knows about a slot.
+type Slot struct {
+	Key         string    // of its store queue in Redis
+	Foreign     bool      // it belongs to another store
+	Unreachable time.Time // since when Redis does not answer for it; zero: it answers
+	Fallback    bool      // for that reason the scan engine serves it
+	Refusing    error     // why its server refuses writes; nil: it does not
+	Filling     bool      // it is this node's, and not complete yet
+}
+
+// Slot returns the slot of a business type in a partition; ok is false if the type does not use this engine.
+func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bt := t.bizTimers[bizType]
+	if bt == nil {
+		return Slot{}, false
+	}
+	s := &bt.slots[partition]
+	slot := Slot{
+		Key: t.slots.StoreKey(s.slot), Foreign: s.foreign, Unreachable: s.unreachableSince, Fallback: s.fallback,
+		Filling: s.isOwned() && s.covered.IsZero(),
+	}
+	if s.server != nil {
+		slot.Refusing = s.server.writeErr
+	}
+	return slot, true
+}
+
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -219,6 +219,9 @@ func (s *Scanner) runSchedule(ctx context.Context) error {
 	}
 }
 
+// NextTick is the next time of the schedule; zero: there is none.
+func (s *Scanner) NextTick() time.Time { return s.cfg.Schedule.Next(s.cfg.Now().UTC()) }
+
 // Tick requests a whole pass over every database, whatever it costs, because something has changed. A database
 // whose pass is under way makes exactly one more right after it.
 func (s *Scanner) Tick() { s.request(true) }

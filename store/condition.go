@@ -19,6 +19,7 @@ type Condition struct {
 	Down     error         // why it cannot be read; nil: it can
 	Refusing error         // why it accepts no writes; nil: it does, as far as is known
 	Slow     time.Duration // mean time of an answer; 0: less than half a second
+	Since    time.Time     // since when it is not Usable; zero: it is
 }
 
 // IsReadOnly reports whether the server answers and accepts no writes, like a demoted primary: other nodes may
@@ -98,6 +99,12 @@ func (c *condition) set(change func(*Condition)) {
 	before := c.get()
 	now := before
 	change(&now)
+	switch {
+	case now.Usable():
+		now.Since = time.Time{}
+	case before.Usable():
+		now.Since = time.Now()
+	}
 	if now.Usable() && now.Slow == 0 {
 		c.now.Store(nil)
 	} else {

@@ -85,3 +85,22 @@ type Readiness struct {
 	Ready    bool     `json:"ready"`
 	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready." example:"database toc_3 is down"`
 }
+
+// Why tells where a task waits, until when, and what holds it; or what became of it.
+type Why struct {
+	State   string   `json:"state" enum:"pending,processed,cancelled,dead,unknown" doc:"Its status; unknown while its row cannot be read."`
+	Where   string   `json:"where" enum:"store,slot,queue,running,done" doc:"Where it waits now: in the store alone, in its slot in Redis, in the memory of its node, or nowhere: it runs, or is done."`
+	Node    string   `json:"node" doc:"The node that knows this: the owner of its partition, if it answers." example:"node-1"`
+	Next    Time     `json:"next,omitzero" format:"date-time" doc:"When something should happen to it: its time, the next scan, the end of its time-out. Left out if nobody can say." example:"2026-01-02T15:04:05.000Z"`
+	Because []string `json:"because" nullable:"false" doc:"What holds it, for a reader; the most important first." example:"[\"its time has not come: it is due at 2026-01-02T15:04:05.000Z, in 30m0s\"]"`
+}
+
+// Values of Why.
+const (
+	WhyUnknown = "unknown" // State
+	WhyStore   = "store"
+	WhySlot    = "slot"
+	WhyQueue   = "queue"
+	WhyRunning = "running"
+	WhyDone    = "done"
+)

@@ -11,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // node is another node of the cluster.
@@ -84,6 +85,11 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 		return intake.Running{}, false, err
 	}
 	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time()}, true, err
+}
+
+// Why asks the owner why a task waits.
+func (n *node) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (wire.Why, error) { return n.owner.Why(ctx, jobID) })
 }
 
 // retryPause is the pause before the second attempt to connect.

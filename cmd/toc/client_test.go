@@ -62,6 +62,8 @@ const (
 	conflict = `{"title":"Conflict","status":409,"detail":"task 1 cannot be changed: running","outcome":"running"}`
 	invalid  = `{"title":"Unprocessable Entity","status":422,"detail":"validation failed",` +
 		`"errors":[{"location":"body.biz_type","message":"\"nosuch\" is not configured; there are: order_close"}]}`
+	whyAnswer = `{"state":"pending","where":"store","node":"node-1","next":"2026-01-02T15:34:04.999Z","because":[` +
+		`"it has failed once and waits for its back-off until 2026-01-02T15:34:04.999Z; the last error: \u001b[31mred","it is only in the store: a scan reads it in time"]}`
 	threeNodes = `{"node":"n2","partitions":16,"nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3,8]},` +
 		`{"name":"n2","address":"10.0.0.8:8080","partitions":[4,5,6,7,9,11]},{"name":"joining","address":"10.0.0.9:8080","partitions":[]}]}`
 	oneNode = `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[3,2,1,0]}]}`
@@ -97,6 +99,9 @@ func TestClientCommands(t *testing.T) {
 		{"submit-text", 201, pendingTask, "submit --biz-type order_close --biz-id 6f1c0b6e-9a53 --in 30m --timeout 1.5s"},
 		{"submit-move", 200, pendingTask, "submit --biz-type order_close --biz-id 42 --in 30m --dedup-key k-1 --on-duplicate move"},
 		{"list-text", 200, `{"tasks":[` + runningTask + `]}`, "list --biz-id 6f1c0b6e-9a53"},
+		{"why", 200, whyAnswer, "why 413351953711104"},
+		{"why-json", 200, whyAnswer, "why 413351953711104 --json"},
+		{"why-none", 404, notFound, "why 1"},
 		{"get-dead", 200, deadTask, "get 413351953711105"},
 		{"get-json", 200, deadTask, "get 413351953711105 --json"},
 		{"get-none", 404, notFound, "get 1"},

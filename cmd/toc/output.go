@@ -44,6 +44,21 @@ func (r *remote) showTask(out io.Writer, t client.Task) error {
 	return w.Flush()
 }
 
+// showWhy writes where a task waits, and the reasons, one a line.
+func (r *remote) showWhy(out io.Writer, y client.Why) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "state\t%s\nwhere\t%s\nnode\t%s\n", oneLine(y.State), oneLine(y.Where), oneLine(y.Node))
+	if next := r.moment(y.Next.Time()); next != "" {
+		fmt.Fprintf(w, "next\t%s\n", next)
+	}
+	name := "because"
+	for _, text := range y.Because {
+		fmt.Fprintf(w, "%s\t%s\n", name, oneLine(text))
+		name = ""
+	}
+	return w.Flush()
+}
+
 // showPage writes tasks, one a line.
 func (r *remote) showPage(out io.Writer, p client.Page) error {
 	if len(p.Tasks) == 0 {

@@ -71,6 +71,13 @@ func (r *reference) get(ctx context.Context, c *client.Client) (client.Task, err
 	return c.Get(ctx, r.id)
 }
 
+func (r *reference) why(ctx context.Context, c *client.Client) (client.Why, error) {
+	if r.byKey {
+		return c.WhyByKey(ctx, r.key)
+	}
+	return c.Why(ctx, r.id)
+}
+
 func (r *reference) cancel(ctx context.Context, c *client.Client) error {
 	if r.byKey {
 		return c.CancelByKey(ctx, r.key, conditions(r.ifMatch)...)

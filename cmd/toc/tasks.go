@@ -81,6 +81,18 @@ func getCommand(now func() time.Time) *cobra.Command {
 	return cmd
 }
 
+func whyCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "why " + orKey, Short: "Tell where a task waits, and what holds it"}
+	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := ref.check(cmd, args); err != nil {
+			return err
+		}
+		return call(cmd, r, ref.why, r.showWhy)
+	}
+	return cmd
+}
+
 func cancelCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel " + orKey,

@@ -50,6 +50,7 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 		"get --biz-type T --biz-id 1 --dedup-key=":    "--dedup-key is empty",
 		"get --biz-type= --biz-id 1 --dedup-key k":    "--biz-type is empty",
 		"get 1 --if-match x":                          "unknown flag: --if-match",
+		"why":                                         "give either an ID",
 		"cancel":                                      "give either an ID",
 		"cancel 1 --if-match=":                        "--if-match is empty",
 		"cancel 1 --dedup-key k":                      "give either an ID",

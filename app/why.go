@@ -1,0 +1,47 @@
+package app
+
+import (
+	"github.com/timeoutcenter/toc/why"
+)
+
+// whyFacts adds what this node knows about a task to its row.
+func (a *App) whyFacts(f *why.Facts) {
+	id, p := f.Task.JobID, f.Partition.Number
+	f.Draining, f.Clock = a.draining.Load(), a.clock.Degraded()
+	if owner, ok := a.cluster.Owner(p); ok {
+		f.Partition.Owner = owner.Name
+	}
+	if !f.Partition.Owned {
+		f.Partition.Lost = a.cluster.Lost()
+	}
+	d := a.layout.PartitionDatabase(p)
+	now, holds := a.store.Condition(d), a.runner.Holds(id, d)
+	f.Database = why.Database{
+		Number: d, Down: now.Down, Refusing: now.Refusing, ReadOnly: now.IsReadOnly(), Since: now.Since, Slow: now.Slow,
+		Unwritten: holds.Unwritten, Journal: holds.Journal, TableHolds: holds.TableFull,
+	}
+	f.Run.WaitsSince, f.Run.TableErr = holds.WaitsSince, holds.TableErr
+	f.Queue.Seen = a.queue.Look(id)
+	if f.Unread != nil {
+		return
+	}
+	f.Place = a.dispatcher.Where(&f.Task)
+	b, known := a.catalog.Load().ByID(f.Task.BizType)
+	if !known {
+		return
+	}
+	f.Type = &b
+	if !f.Partition.Owned {
+		return // what follows is known to the owner
+	}
+	f.Scan.Next = a.scanner.NextTick()
+	f.Scan.Until, f.Scan.Serves = a.scanner.Until(b.ID, p)
+	f.Scan.UnreadSince, f.Scan.UnreadErr = a.scanner.UnreadSince(d)
+	if slot, ok := a.timer.Slot(b.ID, p); ok {
+		f.Slot = why.Slot(slot)
+	}
+	load, stats := a.runner.Load(b.ID, id), a.queue.Stats(b.ID)
+	f.Run.Timeout = load.Timeout
+	f.Queue.Size, f.Queue.Capacity = stats.Depth+stats.Running, a.queue.Capacity(b.ID)
+	f.Queue.Workers, f.Queue.Busy, f.Queue.Oldest = b.Workers, load.Busy, load.Oldest
+}

@@ -1,0 +1,320 @@
+package why
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// cause is one reason why a task waits. It returns a sentence, or "" if it does not apply.
+type cause func(f *Facts) string
+
+// causes are those of a pending task, and of one whose row cannot be read. What holds many tasks is first, what
+// concerns this one alone is last.
+var causes = []cause{
+	draining, noOwner, clusterLost,
+	databaseDown, databaseRefuses, databaseSlow, rowUnread, outcomesFail, journalFails, tableHolds, scanIncomplete,
+	typeUnknown,
+	slotForeign, redisAway, redisRefuses, slotFills,
+	clockWrong,
+	failedBefore, timeToCome,
+	running, outcomeWaits, runsAlone, isBeingChanged, isBeingChecked, waitsForWorker, startsSoon,
+	queueFull, inSlot, readByScan,
+}
+
+// ends are those of a task that does not run any more.
+var ends = []cause{processed, cancelled, dead}
+
+func draining(f *Facts) string {
+	if !f.Draining {
+		return ""
+	}
+	return fmt.Sprintf("node %s is about to stop: it starts nothing more and hands its partitions over", f.Node)
+}
+
+func noOwner(f *Facts) string {
+	switch p := f.Partition; {
+	case p.Owned:
+		return ""
+	case p.Owner == "":
+		return fmt.Sprintf("partition %d has no owner now: no node that works holds its lock%s", p.Number, because(p.Silent))
+	case p.Owner == f.Node:
+		return fmt.Sprintf("partition %d is this node's, but nothing of it starts now: it is being taken or handed over, or this node's lease has ended%s", p.Number, because(p.Silent))
+	default:
+		return fmt.Sprintf("partition %d is owned by node %s, which has not answered%s", p.Number, p.Owner, because(p.Silent))
+	}
+}
+
+// because adds an error to a sentence.
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", err)
+}
+
+func clusterLost(f *Facts) string { return f.Partition.Lost }
+
+func databaseDown(f *Facts) string {
+	d := f.Database
+	if d.Down == nil {
+		return ""
+	}
+	return fmt.Sprintf("database %d is out of reach or hangs%s: %v; its tasks wait until it answers", d.Number, f.since(d.Since), d.Down)
+}
+
+func databaseRefuses(f *Facts) string {
+	d := f.Database
+	switch {
+	case d.Down != nil || d.Refusing == nil:
+		return ""
+	case d.ReadOnly:
+		return fmt.Sprintf("database %d is read-only%s: no outcome could be recorded, so its tasks do not start", d.Number, f.since(d.Since))
+	default:
+		return fmt.Sprintf("database %d refuses writes%s: %v; no outcome could be recorded, so its tasks do not start", d.Number, f.since(d.Since), d.Refusing)
+	}
+}
+
+func databaseSlow(f *Facts) string {
+	if f.Database.Slow == 0 {
+		return ""
+	}
+	return fmt.Sprintf("database %d is slow: an answer takes %s", f.Database.Number, f.Database.Slow.Round(time.Millisecond))
+}
+
+func rowUnread(f *Facts) string {
+	if f.Unread == nil || f.Database.Down != nil {
+		return ""
+	}
+	return fmt.Sprintf("its row could not be read just now: %v", f.Unread)
+}
+
+func outcomesFail(f *Facts) string {
+	if f.Database.Unwritten == nil {
+		return ""
+	}
+	return fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", f.Database.Number, f.Database.Unwritten)
+}
+
+func journalFails(f *Facts) string {
+	if f.Database.Journal == nil {
+		return ""
+	}
+	return fmt.Sprintf("database %d: the journal of starts (toc_running) cannot be used, so tasks that may have started before do not start: %v",
+		f.Database.Number, f.Database.Journal)
+}
+
+func tableHolds(f *Facts) string {
+	if !f.Database.TableHolds {
+		return ""
+	}
+	return "many outcomes of its table wait for locked rows, so no more of its tasks start"
+}
+
+func scanIncomplete(f *Facts) string {
+	s := f.Scan
+	if s.UnreadErr == nil || f.Database.Down != nil {
+		return ""
+	}
+	return fmt.Sprintf("database %d: some due rows cannot be read%s: %v", f.Database.Number, f.since(s.UnreadSince), s.UnreadErr)
+}
+
+func typeUnknown(f *Facts) string {
+	if f.Type != nil || f.Unread != nil {
+		return ""
+	}
+	return fmt.Sprintf("its biz_type %d is not configured on node %s: it stays pending until it is", f.Task.BizType, f.Node)
+}
+
+func slotForeign(f *Facts) string {
+	if !f.Slot.Foreign {
+		return ""
+	}
+	return fmt.Sprintf("its slot %s in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix", f.Slot.Key)
+}
+
+func redisAway(f *Facts) string {
+	switch s := f.Slot; {
+	case s.Unreachable.IsZero():
+		return ""
+	case s.Fallback:
+		return fmt.Sprintf("Redis is out of reach for its slot%s, so the scan engine serves it", f.since(s.Unreachable))
+	default:
+		return fmt.Sprintf("Redis has not answered for its slot %s%s; the scan engine takes over after redis.outage_after", s.Key, f.since(s.Unreachable))
+	}
+}
+
+func redisRefuses(f *Facts) string {
+	if f.Slot.Refusing == nil {
+		return ""
+	}
+	return fmt.Sprintf("Redis refuses writes: %v", f.Slot.Refusing)
+}
+
+func slotFills(f *Facts) string {
+	if !f.Slot.Filling || f.Slot.Foreign || f.Slot.Fallback {
+		return ""
+	}
+	return fmt.Sprintf("its slot %s in Redis is being filled from the store", f.Slot.Key)
+}
+
+func clockWrong(f *Facts) string { return f.Clock }
+
+func failedBefore(f *Facts) string {
+	t := &f.Task
+	switch {
+	case f.Unread != nil || t.Attempts == 0:
+		return ""
+	case f.isDue():
+		return fmt.Sprintf("it has failed %s; the last error: %s", times(t.Attempts), f.lastError())
+	default:
+		return fmt.Sprintf("it has failed %s and waits for its back-off until %s; the last error: %s", times(t.Attempts), moment(t.ActionTime), f.lastError())
+	}
+}
+
+func timeToCome(f *Facts) string {
+	t := &f.Task
+	if f.Unread != nil || f.isDue() || t.Attempts > 0 {
+		return ""
+	}
+	return fmt.Sprintf("its time has not come: it is due at %s, in %s", moment(t.ActionTime), t.ActionTime.Sub(f.Now).Round(time.Second))
+}
+
+func running(f *Facts) string {
+	switch since := f.Queue.Seen.Since; {
+	case !f.isRunning() || !f.Run.WaitsSince.IsZero():
+		return ""
+	case f.Run.Timeout == 0:
+		return fmt.Sprintf("a worker of node %s has had it for %s: its run is about to start, or its outcome is being recorded", f.Node, f.ago(since))
+	case f.Now.Sub(since) > f.Run.Timeout:
+		return fmt.Sprintf("it runs on node %s for %s and ignores its time-out of %s", f.Node, f.ago(since), f.Run.Timeout)
+	default:
+		return fmt.Sprintf("it runs on node %s for %s; its time-out is %s", f.Node, f.ago(since), f.Run.Timeout)
+	}
+}
+
+func outcomeWaits(f *Facts) string {
+	switch r := f.Run; {
+	case r.WaitsSince.IsZero():
+		return ""
+	case r.TableErr != nil:
+		return fmt.Sprintf("its run has ended, and its outcome waits for %s: its table cannot be written: %v", f.ago(r.WaitsSince), r.TableErr)
+	default:
+		return fmt.Sprintf("its run has ended, and its outcome waits for %s: another transaction has locked the row", f.ago(r.WaitsSince))
+	}
+}
+
+func runsAlone(f *Facts) string {
+	if f.Queue.Seen.State != queue.Alone {
+		return ""
+	}
+	return "its last starts had no end, so it may end the process: it runs alone and waits for its turn"
+}
+
+func isBeingChanged(f *Facts) string {
+	if f.Queue.Seen.State != queue.Held {
+		return ""
+	}
+	return "a request is changing it now"
+}
+
+func isBeingChecked(f *Facts) string {
+	if f.Queue.Seen.State != queue.Checking {
+		return ""
+	}
+	return fmt.Sprintf("its row is being read again before it starts, for %s", f.ago(f.Queue.Seen.Since))
+}
+
+func waitsForWorker(f *Facts) string {
+	q := f.Queue
+	switch {
+	case q.Seen.State != queue.Waiting || !f.isDue():
+		return ""
+	case q.Busy < q.Workers || q.Workers == 0:
+		return fmt.Sprintf("it is due and is among the %d tasks of %s in memory on node %s; a worker takes it next", q.Size, f.typeName(), f.Node)
+	default:
+		return fmt.Sprintf("it waits for a worker: all %d of %d workers of %s on node %s are busy, the longest for %s, and %d of its tasks are in memory",
+			q.Busy, q.Workers, f.typeName(), f.Node, f.ago(q.Oldest), q.Size)
+	}
+}
+
+func startsSoon(f *Facts) string {
+	if f.Queue.Seen.State != queue.Waiting || f.isDue() {
+		return ""
+	}
+	return fmt.Sprintf("it waits in memory on node %s for its millisecond", f.Node)
+}
+
+func queueFull(f *Facts) string {
+	q := f.Queue
+	if q.Seen.State != queue.Absent || q.Capacity == 0 || q.Size < q.Capacity || !f.isDue() {
+		return ""
+	}
+	return fmt.Sprintf("the queue of %s on node %s is full (%d of %d): it is taken in when there is room", f.typeName(), f.Node, q.Size, q.Capacity)
+}
+
+func inSlot(f *Facts) string {
+	switch {
+	case f.where() != wire.WhySlot:
+		return ""
+	case f.isDue():
+		return fmt.Sprintf("it is in its slot %s in Redis and was due %s ago", f.Slot.Key, f.ago(f.Task.ActionTime))
+	default:
+		return fmt.Sprintf("it is in its slot %s in Redis; node %s claims it at its time", f.Slot.Key, f.Node)
+	}
+}
+
+func readByScan(f *Facts) string {
+	switch s := f.Scan; {
+	case f.Unread != nil || f.Queue.Seen.State != queue.Absent || f.Place == dispatch.Slot || f.Type == nil || !f.Partition.Owned:
+		return ""
+	case !s.Serves:
+		return "it is only in the store: its slot in Redis is filled as the horizon moves on"
+	case f.Task.ActionTime.After(s.Until):
+		return "it is only in the store: a scan reads it in time"
+	case s.Next.IsZero():
+		return "it is only in the store, and scan.schedule has no next tick"
+	default:
+		return fmt.Sprintf("it is only in the store: the next scan is at %s", moment(s.Next))
+	}
+}
+
+func processed(f *Facts) string {
+	t := &f.Task
+	switch {
+	case t.Status != task.Processed:
+		return ""
+	case t.Attempts > 0:
+		return fmt.Sprintf("it was processed at %s, after it had failed %s", moment(t.Modified), times(t.Attempts))
+	default:
+		return fmt.Sprintf("it was processed at %s", moment(t.Modified))
+	}
+}
+
+func cancelled(f *Facts) string {
+	t := &f.Task
+	switch {
+	case t.Status != task.Cancelled:
+		return ""
+	case t.LastError != "":
+		return fmt.Sprintf("it was cancelled, or its processor discarded it, at %s; the last error: %s", moment(t.Modified), t.LastError)
+	default:
+		return fmt.Sprintf("it was cancelled at %s", moment(t.Modified))
+	}
+}
+
+func dead(f *Facts) string {
+	t := &f.Task
+	if t.Status != task.Dead {
+		return ""
+	}
+	text := fmt.Sprintf("it is dead since %s: %s", moment(t.Modified), f.lastError())
+	if t.Attempts > 0 {
+		text += fmt.Sprintf("; it had failed %s", times(t.Attempts))
+	}
+	return text + "; a redrive gives it a fresh start"
+}

@@ -1,0 +1,7 @@
+// Package why tells in words where a task waits and what holds it.
+//
+// Facts come in: the row of a task, and what its owner knows about it. A list of causes comes out, the most
+// important first. Each cause is a function from the facts to a sentence; causes.go lists them all.
+//
+// The package asks nobody: app gathers the facts.
+package why

@@ -1,0 +1,89 @@
+package why
+
+import (
+	"time"
+
+	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Facts are what a node knows about one task. Zero values mean that nothing is wrong.
+type Facts struct {
+	Now    time.Time
+	Node   string        // the node that knows this
+	Task   task.Task     // its row; only the JobID if Unread is set
+	Unread error         // why the row cannot be read
+	Type   *task.BizType // nil: its business type is not configured
+
+	Partition Partition
+	Database  Database
+	Queue     Queue
+	Run       Run
+	Scan      Scan
+	Slot      Slot
+
+	Place    dispatch.Place // where it waits by the rules of dispatch
+	Draining bool           // the node is about to stop
+	Clock    string         // what is wrong with the node's clock
+}
+
+// Partition is the task's partition.
+type Partition struct {
+	Number int
+	Owned  bool   // the node works on it
+	Owner  string // the node that holds its lock; empty: none does
+	Silent error  // why its owner has not answered instead
+	Lost   string // why this node does not know the owners
+}
+
+// Database is the database of the task's table.
+type Database struct {
+	Number     int
+	Down       error         // why it cannot be read
+	Refusing   error         // why it accepts no writes
+	ReadOnly   bool          // that is so because it is read-only
+	Since      time.Time     // since when it is down or refuses writes; zero: unknown
+	Slow       time.Duration // the mean time of an answer, if that is long
+	Unwritten  error         // why outcomes cannot be recorded there
+	Journal    error         // why starts cannot be recorded there (toc_running)
+	TableHolds bool          // too many outcomes of the task's table wait
+}
+
+// Queue is the queue in memory of the task's business type.
+type Queue struct {
+	Seen     queue.Sight // of the task
+	Size     int         // tasks in memory, the running ones included
+	Capacity int         // 0: there is no such queue
+	Workers  int         // of the business type
+	Busy     int         // workers with a run under way
+	Oldest   time.Time   // since when the longest of these runs
+}
+
+// Run is the run of the task.
+type Run struct {
+	Timeout time.Duration // of the run under way; 0: there is none
+	// WaitsSince is the time since when the outcome of a run that has ended waits: for a row that another
+	// transaction has locked, or, with TableErr, for its table. Zero: it does not wait.
+	WaitsSince time.Time
+	TableErr   error
+}
+
+// Scan is the scan engine.
+type Scan struct {
+	Serves      bool      // it serves the task
+	Next        time.Time // the next tick; zero: there is none
+	Until       time.Time // it has read what is due by then
+	UnreadSince time.Time // since when rows of the database cannot be read
+	UnreadErr   error     // why
+}
+
+// Slot is the task's slot in Redis. The zero value belongs to a task of mode scan.
+type Slot struct {
+	Key         string    // of its queue in Redis; empty: there is no slot
+	Foreign     bool      // it belongs to another store
+	Unreachable time.Time // since when Redis does not answer for it
+	Fallback    bool      // for that reason the scan engine serves it
+	Refusing    error     // why Redis refuses writes
+	Filling     bool      // it is being filled from the store
+}
