@@ -38,6 +38,7 @@ type App struct {
 	opts     options
 	registry *processor.Registry
 
+	peers      peerClocks
 	clock      *clock
 	layout     sharding.Layout
 	ids        *sharding.IDs

@@ -1,12 +1,17 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/metrics"
 )
 
 const (
@@ -94,6 +99,121 @@ func (a *App) compareClocks() {
 		ahead = append(ahead, skew+a.clock.correction())
 	}
 	a.clock.observe(ahead)
+}
+
+// The kinds of clocks, label values of toc_clock_skew_seconds.
+const (
+	ofDatabase = "database"
+	ofRedis    = "redis"
+	ofNode     = "node"
+)
+
+// skews lists how far this machine's clock is ahead of each other clock that was read recently.
+func (a *App) skews() (list []metrics.Skew) {
+	for d := range a.layout.Databases {
+		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
+			ahead := nearest(r.Sent.Round(0).Sub(r.Server), r.Received.Round(0).Sub(r.Server))
+			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
+		}
+	}
+	if !isEmbedded(a.cfg.Redis) {
+		for addr, ahead := range a.timer.Skews() {
+			list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: ahead + a.clock.correction()})
+		}
+	}
+	a.peers.mu.Lock()
+	defer a.peers.mu.Unlock()
+	for name, r := range a.peers.readings {
+		if time.Since(r.at) < stalePeer {
+			list = append(list, metrics.Skew{Of: ofNode, Name: name, Ahead: r.ahead})
+		}
+	}
+	return list
+}
+
+// peerClocks are the last readings of the other nodes' clocks, by the node's name.
+type peerClocks struct {
+	mu       sync.Mutex
+	readings map[string]peerReading
+}
+
+type peerReading struct {
+	at    time.Time
+	ahead time.Duration
+}
+
+// The other nodes' clocks are read at this interval, and a reading counts for so long.
+const (
+	readPeersEvery = 5 * time.Second
+	stalePeer      = 3 * readPeersEvery
+)
+
+// watchPeerClocks reads the clocks of the other nodes until ctx ends.
+func (a *App) watchPeerClocks(ctx context.Context) error {
+	tick := time.NewTicker(readPeersEvery)
+	defer tick.Stop()
+	for {
+		a.readPeerClocks(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (a *App) readPeerClocks(ctx context.Context) {
+	readings := make(map[string]peerReading)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, m := range a.cluster.Members() {
+		if m.Name == a.node {
+			continue
+		}
+		asking.Go(func() {
+			least, most, err := a.forward.Ahead(ctx, m)
+			if err != nil {
+				return // who needs this node tells that it does not answer
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			readings[m.Name] = peerReading{time.Now(), nearest(least, most)}
+		})
+	}
+	asking.Wait()
+	a.peers.mu.Lock()
+	defer a.peers.mu.Unlock()
+	for name, r := range a.peers.readings {
+		if _, again := readings[name]; !again && time.Since(r.at) < stalePeer {
+			readings[name] = r
+		}
+	}
+	a.peers.readings = readings
+}
+
+// describeSkews names the clocks that differ by more than most, the worst first; "" if none does. most 0 names
+// none.
+func describeSkews(list []metrics.Skew, most time.Duration) string {
+	const named = 3
+	list = slices.DeleteFunc(slices.Clone(list), func(s metrics.Skew) bool { return most == 0 || s.Ahead.Abs() <= most })
+	if len(list) == 0 {
+		return ""
+	}
+	slices.SortFunc(list, func(a, b metrics.Skew) int {
+		return cmp.Or(cmp.Compare(b.Ahead.Abs(), a.Ahead.Abs()), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Name, b.Name))
+	})
+	var parts []string
+	for _, s := range list[:min(named, len(list))] {
+		way := "ahead of"
+		if s.Ahead < 0 {
+			way = "behind"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s %s", s.Ahead.Abs().Round(time.Millisecond), way, s.Of, s.Name))
+	}
+	if more := len(list) - named; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("this machine's clock differs by more than clock.max_skew (%s): it is %s", most, strings.Join(parts, ", "))
 }
 
 // staleReading is the age at which a reading of another clock does not count any more.

@@ -2,11 +2,14 @@ package app
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/metrics"
 )
 
 // TestTheClock: a node's clock that is ahead fires nothing early. Before, a clock that was 90 minutes ahead for a second
@@ -59,4 +62,22 @@ func TestTheClock(t *testing.T) {
 		time.Sleep(unconfirmed)
 		agrees(time.Hour)
 	})
+}
+
+// Clocks that differ too much are named, the worst first.
+func TestClocksThatDifferAreNamed(t *testing.T) {
+	skews := func(ahead ...time.Duration) (list []metrics.Skew) {
+		for i, d := range ahead {
+			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(i), Ahead: d})
+		}
+		return list
+	}
+	const most = 500 * time.Millisecond
+	require.Empty(t, describeSkews(nil, most))
+	require.Empty(t, describeSkews(skews(most, -most), most))
+	require.Empty(t, describeSkews(skews(time.Hour), 0), "it is off")
+	require.Equal(t, "this machine's clock differs by more than clock.max_skew (500ms): it is 2s behind database 2, 501ms ahead of database 1",
+		describeSkews(skews(0, most+time.Millisecond, -2*time.Second), most))
+	require.Equal(t, "this machine's clock differs by more than clock.max_skew (500ms): it is 4s ahead of database 3, 3s ahead of database 2, 2s ahead of database 1, 1 more",
+		describeSkews(skews(time.Second, 2*time.Second, 3*time.Second, 4*time.Second), most))
 }

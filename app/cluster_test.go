@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
@@ -138,6 +140,28 @@ func requireOutcome(t *testing.T, want task.Conflict, err error) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, http.StatusConflict, refused.Status)
 	require.Equal(t, string(want), refused.Outcome)
+}
+
+// Each node compares its clock with those of the others and of the databases, which are the same one here.
+func TestNodesCompareTheirClocks(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	nodes := runNodes(t, inCluster(t, consul.Addr(), consul.Prefix()+"toc"), 2, app.WithProcessor("ledger", newLedger()))
+	for i, n := range nodes {
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+n.Addr()+"/metrics", nil)
+			require.NoError(t, err)
+			request.Header.Set("Authorization", "Bearer let-me-in-0123456")
+			answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+			require.NoError(t, err)
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			for _, other := range []string{fmt.Sprintf(`name="node-%d",of="node"`, 1-i), `name="0",of="database"`} {
+				require.Regexp(t, `(?m)^toc_clock_skew_seconds\{`+other+`\} -?(0|0\.0\d*)$`, string(text))
+			}
+		}, 30*time.Second, 100*time.Millisecond)
+	}
 }
 
 // An owner that cannot be reached is no reason to guess.

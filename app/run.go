@@ -110,6 +110,9 @@ func (a *App) run(ctx context.Context) error {
 	loop("cluster", a.cluster.Run, memberCtx)
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
+	if a.forward != nil {
+		loop("peer clocks", a.watchPeerClocks, work)
+	}
 	loop("descriptors", a.watchDescriptors, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})

@@ -43,6 +43,7 @@ func (a *App) state() metrics.State {
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		s.ConsulUp = new(a.cluster.Lost() == "")
 	}
+	s.Skews = a.skews()
 	list, _ := a.troubles()
 	for _, t := range list {
 		s.Degraded = append(s.Degraded, t.Trouble)
@@ -103,7 +104,7 @@ type status struct{ *App }
 
 // Cluster returns the nodes and their partitions.
 func (s status) Cluster(context.Context) (wire.Cluster, error) {
-	c := wire.Cluster{Node: s.node, Partitions: s.layout.Partitions}
+	c := wire.Cluster{Node: s.node, Partitions: s.layout.Partitions, Now: wire.Time(s.clock.raw())}
 	for _, m := range s.cluster.Members() {
 		node := wire.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
 		if m.Name == s.node {
@@ -149,6 +150,7 @@ const (
 	reasonEvicts      = "redis_evicts"
 	reasonRedisFull   = "redis_full"
 	reasonClock       = "clock"
+	reasonClockSkew   = "clock_skew"
 	reasonDescriptors = "descriptors"
 	reasonStuck       = "runs_stuck"
 	reasonUnknownType = "unknown_type"
@@ -195,6 +197,9 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	}
 	if text := a.clock.Degraded(); text != "" {
 		add(reasonClock, none, "%s", text)
+	}
+	if text := describeSkews(a.skews(), a.cfg.Clock.MaxSkew); text != "" {
+		add(reasonClockSkew, none, "%s", text)
 	}
 	if a.descriptorsGone.Load() {
 		add(reasonDescriptors, none, "no file descriptor is left: nothing can be connected to; raise the limit of open files")

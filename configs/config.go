@@ -47,6 +47,7 @@ type Config struct {
 	Redis    Redis    `yaml:"redis"`
 	Scan     Scan     `yaml:"scan"`
 	Queue    Queue    `yaml:"queue"`
+	Clock    Clock    `yaml:"clock"`
 	Shutdown Shutdown `yaml:"shutdown"`
 
 	// BizTypes are the business types of this center, one or more. Without a list there
@@ -212,6 +213,14 @@ type Queue struct {
 	// Capacity is the largest number of tasks of one business type that a node holds in
 	// memory: 1 or more. Defaults to 10000.
 	Capacity int `yaml:"capacity"`
+}
+
+// Clock configures the comparison of this machine's clock with those of the databases, of
+// Redis and of the other nodes.
+type Clock struct {
+	// MaxSkew is the difference above which /readyz reports another clock; the node stays
+	// ready. 0 reports none; otherwise 10ms or more. Defaults to 500ms.
+	MaxSkew time.Duration `yaml:"max_skew"`
 }
 
 // Shutdown configures the graceful stop.

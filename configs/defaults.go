@@ -49,6 +49,7 @@ func base() Config {
 		},
 		Scan:     Scan{Schedule: "@every 10s", Lookahead: 10 * time.Second, Batch: 500},
 		Queue:    Queue{Capacity: 10000},
+		Clock:    Clock{MaxSkew: 500 * time.Millisecond},
 		Shutdown: Shutdown{Drain: 30 * time.Second},
 		BizTypes: []BizType{orderClose, demoLog},
 	}

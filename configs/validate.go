@@ -75,6 +75,9 @@ func (c Config) checkEngine(ps *problems) {
 	ps.require(c.Scan.Lookahead > 0, "scan.lookahead", "%v is too little; write the time between two ticks, 10s", c.Scan.Lookahead)
 	within(ps, "scan.batch", c.Scan.Batch, 1, 10000)
 	atLeast(ps, "queue.capacity", c.Queue.Capacity, 1)
+	if c.Clock.MaxSkew != 0 {
+		atLeast(ps, "clock.max_skew", c.Clock.MaxSkew, 10*time.Millisecond)
+	}
 	atLeast(ps, "shutdown.drain", c.Shutdown.Drain, 0)
 }
 

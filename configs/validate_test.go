@@ -90,6 +90,7 @@ func TestRefusedSettings(t *testing.T) {
 		{"batch too large", func(c *Config) { c.Scan.Batch = 10001 }, "scan.batch", "10001 is out of range"},
 		{"schedule", func(c *Config) { c.Scan.Schedule = "often" }, "scan.schedule", `"often" is not a schedule`},
 		{"capacity 0", func(c *Config) { c.Queue.Capacity = 0 }, "queue.capacity", "0 is too little; write 1 or more"},
+		{"max skew too small", func(c *Config) { c.Clock.MaxSkew = time.Millisecond }, "clock.max_skew", "1ms is too little; write 10ms or more"},
 		{"drain below 0", func(c *Config) { c.Shutdown.Drain = -1 }, "shutdown.drain", "-1ns is too little; write 0s or more"},
 	})
 }
@@ -227,6 +228,7 @@ func TestAccepted(t *testing.T) {
 		"IPv6":             func(c *Config) { c.HTTP.Listen = "[::1]:8080" },
 		"all interfaces":   func(c *Config) { c.HTTP.Listen = ":8080" },
 		"keep for ever":    func(c *Config) { c.Store.Retention = 0 },
+		"no max skew":      func(c *Config) { c.Clock.MaxSkew = 0 },
 		"no drain":         func(c *Config) { c.Shutdown.Drain = 0 },
 		"unused MySQL":     func(c *Config) { c.Store.MySQL = MySQL{DSN: "-"} },
 		"a password with all": func(c *Config) {

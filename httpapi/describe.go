@@ -162,7 +162,7 @@ var descriptions = map[string]description{
 	"get-cluster": {
 		tag: "center", summary: "Who owns what",
 		text:     "The healthy nodes and the partitions that each of them owns.",
-		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`,
+		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}],"now":"2026-01-02T15:04:05.000Z"}`,
 		refusals: []int{422, 503},
 	},
 	"wake-tasks": {

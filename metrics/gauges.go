@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -14,6 +15,7 @@ type State struct {
 	RedisUp         *bool  // nil: no business type needs it
 	ConsulUp        *bool  // nil: there is none
 	Degraded        []Trouble
+	Skews           []Skew
 	UnknownPending  map[uint64]int // by a biz_type that is not configured: overdue rows
 }
 
@@ -33,6 +35,13 @@ type Trouble struct {
 	Database int    // −1: it concerns none alone
 }
 
+// Skew is the difference from another clock.
+type Skew struct {
+	Of    string // redis, database or node
+	Name  string
+	Ahead time.Duration // of this machine's clock; negative: it is behind
+}
+
 // Watch registers the values that are read when they are asked for.
 func (m *Metrics) Watch(state func() State) { m.registry.MustRegister(stateCollector(state)) }
 
@@ -49,12 +58,13 @@ var (
 	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
 	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
 	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
+	skewDesc     = prometheus.NewDesc("toc_clock_skew_seconds", "How far this machine's clock is ahead of another one; negative: behind.", []string{"of", "name"}, nil)
 	degradedDesc = prometheus.NewDesc("toc_degraded", "What /readyz lists: how many of each reason.", []string{"reason", "database"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -90,6 +100,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if s.ConsulUp != nil {
 		gauge(consulDesc, up(*s.ConsulUp))
+	}
+	for _, k := range s.Skews {
+		gauge(skewDesc, k.Ahead.Seconds(), k.Of, k.Name)
 	}
 	count := make(map[Trouble]int)
 	for _, t := range s.Degraded {

@@ -275,15 +275,38 @@ func (t *Timer) Skew() (ahead time.Duration, known bool) {
 	defer t.mu.Unlock()
 	var list []time.Duration
 	for _, srv := range t.servers {
-		if len(srv.groups) == 0 {
-			continue
-		}
-		for _, s := range srv.groups[0].slots { // all of them are guards
-			if s.isOwned() && s.unreachableSince.IsZero() && !s.lastPoll.IsZero() {
-				list = append(list, s.skew)
-			}
+		list = append(list, srv.skews()...)
+	}
+	return medianOf(list)
+}
+
+// Skews is Skew of each server, by address; "" is the only server. Those that do not answer are left out.
+func (t *Timer) Skews() map[string]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	skews := make(map[string]time.Duration)
+	for addr, srv := range t.servers {
+		if skew, known := medianOf(srv.skews()); known {
+			skews[addr] = skew
 		}
 	}
+	return skews
+}
+
+// skews lists how far this node's clock is ahead of the server's, by the guards that answer. The lock is held.
+func (srv *server) skews() (list []time.Duration) {
+	if len(srv.groups) == 0 {
+		return nil
+	}
+	for _, s := range srv.groups[0].slots { // all of them are guards
+		if s.isOwned() && s.unreachableSince.IsZero() && !s.lastPoll.IsZero() {
+			list = append(list, s.skew)
+		}
+	}
+	return list
+}
+
+func medianOf(list []time.Duration) (median time.Duration, known bool) {
 	if len(list) == 0 {
 		return 0, false
 	}

@@ -50,6 +50,7 @@ type Cluster struct {
 	Node       string `json:"node" doc:"Name of the node that answers." example:"node-1"`
 	Partitions int    `json:"partitions" doc:"How many partitions there are." example:"256"`
 	Nodes      []Node `json:"nodes" nullable:"false" doc:"The healthy nodes."`
+	Now        Time   `json:"now,omitzero" format:"date-time" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
 }
 
 // Node is one node of the cluster.

@@ -105,6 +105,11 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	case m.Name == f.cfg.Node:
 		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
 	}
+	return f.node(m)
+}
+
+// node returns another node of the cluster.
+func (f *Forwarder) node(m cluster.Member) (*node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := endpoint{m.Name, m.Address}
