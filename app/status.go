@@ -21,7 +21,7 @@ func (a *App) state() metrics.State {
 	for _, s := range a.runner.Stuck() {
 		stuck[s.BizType] = s.Runs
 	}
-	s := metrics.State{PartitionsOwned: len(a.workingPartitions()), UnknownPending: a.unknownPending(overdue)}
+	s := metrics.State{Partitions: a.layout.Partitions, PartitionsOwned: len(a.workingPartitions()), UnknownPending: a.unknownPending(overdue)}
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]

@@ -10,6 +10,7 @@ import (
 // State is what is read at the time of a scrape.
 type State struct {
 	Types           []TypeState
+	Partitions      int // of the center
 	PartitionsOwned int
 	DatabaseUp      []bool // by database: it can be read and takes writes
 	RedisUp         *bool  // nil: no business type needs it
@@ -54,6 +55,7 @@ var (
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
+	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
 	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
 	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
@@ -64,7 +66,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -81,6 +83,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		return 0
 	}
 	s := c()
+	gauge(allDesc, float64(s.Partitions))
 	gauge(ownedDesc, float64(s.PartitionsOwned))
 	for _, t := range s.Types {
 		gauge(depthDesc, float64(t.QueueDepth), t.BizType)

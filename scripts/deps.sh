@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, and a C compiler
-# for the race detector; on Debian also MySQL 9.7, beside MariaDB. Installs packages where there is apt (Consul and MySQL go to
-# the user's cache, scripts/consul.sh, scripts/mysql.sh); else
+# for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
+# MySQL and promtool go to the user's cache, scripts/consul.sh, scripts/mysql.sh, scripts/promtool.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,6 +21,8 @@ has_consul() { scripts/consul.sh have; }
 has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
 # Where it is not to be had the tests run on one database, and say so.
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
+# Only the test of the alerts needs it, which is left out without it.
+fetch_promtool() { scripts/promtool.sh have || ! has apt-get || scripts/promtool.sh fetch || echo "make deps: on without promtool" >&2; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -77,6 +79,7 @@ rm -f "$env_file"
 missing
 if ((${#lacks[@]} == 0)); then
   fetch_mysql97
+  fetch_promtool
   exit 0
 fi
 
@@ -92,3 +95,4 @@ if ((${#lacks[@]} > 0)); then
   fail "missing and not installed by this script here:$(printf '\n  - %s' "${lacks[@]}")"
 fi
 fetch_mysql97
+fetch_promtool
