@@ -48,11 +48,13 @@ func TestRedisIsAwayForLong(t *testing.T) {
 			end := submitSteadily(t, center, 100, 2*time.Second)
 			<-time.After(2 * time.Second) // some fire through Redis
 			awaitDegraded(t, center, "")
+			requireWhy(t, center, "slot", " in Redis; node "+center.Node()+" claims it at its time")
 
 			c.away(r, line)
 			gone := time.Now()
 			awaitDegraded(t, center, "the scanner serves")
 			t.Log("the scanner serves after", time.Since(gone).Round(time.Millisecond))
+			requireWhy(t, center, "store", "Redis is out of reach for its slot for ")
 			far := submitSpread(t, center, 50, c.far, c.far+time.Second)
 			scanned := submitSpread(t, center, 200, time.Second, 2*time.Second)
 			fired.awaitAll(t, scanned, 30*time.Second) // Redis is still away

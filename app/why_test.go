@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestWhy(t *testing.T) {
 		<-began
 		says(holds, "pending", "running", "it runs on node "+c.Node()+" for ")
 		waits := submit(4, "waits", 0)
-		says(waits, "pending", "queue", "all 1 of 1 workers of order_close on node "+c.Node()+" are busy, the longest for ")
+		says(waits, "pending", "queue", "it waits for the only worker of order_close on node "+c.Node()+", which has been busy for ")
 		close(free)
 		says(waits, "processed", "done", "it was processed at ")
 
@@ -78,4 +79,16 @@ func TestWhy(t *testing.T) {
 			require.ErrorIs(t, err, task.ErrNotFound)
 		}
 	})
+}
+
+// requireWhy submits a task that is due in half a minute and requires where and why it waits.
+func requireWhy(t *testing.T, c *center, where, because string) {
+	t.Helper()
+	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), Delay: 30 * time.Second})
+	require.NoError(t, err)
+	why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
+	require.NoError(t, err)
+	require.Equal(t, where, why.Where)
+	require.Contains(t, strings.Join(why.Because, "\n"), because)
+	require.NoError(t, c.Tasks().Cancel(t.Context(), uint64(s.Task.JobID)))
 }

@@ -253,3 +253,31 @@ func TestHoldsTakeNoRoom(t *testing.T) {
 		require.Equal(t, queue.Stats{Depth: 1, ResumePoints: 1}, r.Stats(orders))
 	})
 }
+
+// Look tells in which state a task is, and since when.
+func TestLook(t *testing.T) {
+	for _, p := range places {
+		bubble(t, 10, func(t *testing.T, r *rig) {
+			require.Equal(t, queue.Sight{}, r.Look(1))
+			p.reach(r)
+			want := queue.Waiting
+			if p.state == "checking" {
+				want = queue.Checking
+			}
+			require.Equal(t, want, r.Look(1).State)
+			h := r.hold(1)
+			require.Equal(t, queue.Sight{State: queue.Held}, r.Look(1))
+			h.Remove()
+			require.Equal(t, queue.Sight{}, r.Look(1))
+		})
+	}
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0))
+		began := time.Now()
+		e := r.one(r.orders)
+		require.Equal(t, queue.Sight{State: queue.Running, Since: began}, r.Look(1))
+		require.NotNil(t, r.Postpone(e))
+		require.Equal(t, queue.Sight{State: queue.Alone, Since: began}, r.Look(1))
+		r.Return(e)
+	})
+}

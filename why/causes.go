@@ -236,9 +236,12 @@ func waitsForWorker(f *Facts) string {
 		return ""
 	case q.Busy < q.Workers || q.Workers == 0:
 		return fmt.Sprintf("it is due and is among the %d tasks of %s in memory on node %s; a worker takes it next", q.Size, f.typeName(), f.Node)
+	case q.Workers == 1:
+		return fmt.Sprintf("it waits for the only worker of %s on node %s, which has been busy for %s; %d tasks of its type are in memory",
+			f.typeName(), f.Node, f.ago(q.Oldest), q.Size)
 	default:
-		return fmt.Sprintf("it waits for a worker: all %d of %d workers of %s on node %s are busy, the longest for %s, and %d of its tasks are in memory",
-			q.Busy, q.Workers, f.typeName(), f.Node, f.ago(q.Oldest), q.Size)
+		return fmt.Sprintf("it waits for a worker: all %d workers of %s on node %s are busy, the longest for %s; %d tasks of its type are in memory",
+			q.Workers, f.typeName(), f.Node, f.ago(q.Oldest), q.Size)
 	}
 }
 

@@ -127,7 +127,11 @@ func TestEachCause(t *testing.T) {
 		"workers busy": {func(f *why.Facts) {
 			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 310, Capacity: 1000, Workers: 8, Busy: 8, Oldest: ago(12 * time.Second)}
 		}, wire.WhyQueue, time.Time{}, []string{
-			"it waits for a worker: all 8 of 8 workers of order_close on node n1 are busy, the longest for 12s, and 310 of its tasks are in memory"}},
+			"it waits for a worker: all 8 workers of order_close on node n1 are busy, the longest for 12s; 310 tasks of its type are in memory"}},
+		"worker busy": {func(f *why.Facts) {
+			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 2, Capacity: 1000, Workers: 1, Busy: 1, Oldest: ago(12 * time.Second)}
+		}, wire.WhyQueue, time.Time{}, []string{
+			"it waits for the only worker of order_close on node n1, which has been busy for 12s; 2 tasks of its type are in memory"}},
 		"next one": {func(f *why.Facts) {
 			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 3, Capacity: 1000, Workers: 8, Busy: 2}
 		}, wire.WhyQueue, time.Time{}, []string{

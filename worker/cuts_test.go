@@ -311,6 +311,7 @@ func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 		for _, id := range ids {
 			_, runs := r.queue.RunningSince(id)
 			require.False(t, runs)
+			require.Equal(t, queue.Alone, r.queue.Look(id).State)
 		}
 		h, err := r.queue.Hold(t.Context(), ids[1], layout.Partition(layout.Shard(1)))
 		require.NoError(t, err)
