@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/metrics"
 )
 
@@ -80,4 +82,34 @@ func TestClocksThatDifferAreNamed(t *testing.T) {
 		describeSkews(skews(0, most+time.Millisecond, -2*time.Second), most))
 	require.Equal(t, "this machine's clock differs by more than clock.max_skew (500ms): it is 4s ahead of database 3, 3s ahead of database 2, 2s ahead of database 1, 1 more",
 		describeSkews(skews(time.Second, 2*time.Second, 3*time.Second, 4*time.Second), most))
+}
+
+// A clock that differs is reported, and the node stays ready.
+func TestAClockThatDiffersLeavesTheNodeReady(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		most time.Duration
+		says []string
+	}{
+		"reported": {500 * time.Millisecond, []string{"this machine's clock differs by more than clock.max_skew (500ms): it is 700ms behind node n2"}},
+		"off":      {0, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := configs.Default()
+			cfg.Clock.MaxSkew = c.most
+			cfg.Store.SQLite.Dir, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = t.TempDir(), 1, 0
+			a, err := New(cfg, WithoutHTTP(), WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			defer func() { require.NoError(t, a.Stop(context.Background())) }()
+			a.peers.mu.Lock()
+			a.peers.readings = map[string]peerReading{"n2": {time.Now(), -700 * time.Millisecond}, "gone": {time.Now().Add(-stalePeer), time.Hour}}
+			a.peers.mu.Unlock()
+			ready := status{a}.Ready(t.Context())
+			require.True(t, ready.Ready)
+			require.Equal(t, c.says, ready.Degraded)
+			require.Equal(t, []metrics.Skew{{Of: ofNode, Name: "n2", Ahead: -700 * time.Millisecond}}, a.state().Skews)
+		})
+	}
 }
