@@ -90,9 +90,9 @@ func (a *App) watchClock(ctx context.Context) error {
 // compareClocks compares this machine's clock with the others' recent readings.
 func (a *App) compareClocks() {
 	var ahead []time.Duration
-	for d := range a.layout.Databases {
-		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			ahead = append(ahead, nearest(r.Sent.Round(0).Sub(r.Server), r.Received.Round(0).Sub(r.Server)))
+	for _, s := range a.skews() {
+		if s.Of == ofDatabase {
+			ahead = append(ahead, s.Ahead)
 		}
 	}
 	if skew, ok := a.timer.Skew(); ok && !isEmbedded(a.cfg.Redis) {
