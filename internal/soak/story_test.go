@@ -159,8 +159,8 @@ func (s *story) edits(match func(*change) bool) (all columns) {
 const mostCuts = 3
 
 // addCuts lets a task be dead whose runs had no end, as far as the product can know, often enough. Ends of processes that
-// fell between its time and its start are laid to it, too: one on suspicion, as if it had been started unseen, and one that
-// came when its start was written down and had not begun. But never without a start of its own.
+// fell between its time and its start, or between two starts, are laid to it, too: one on suspicion, as if it had been
+// started unseen, and one that came when its start was written down and had not begun. But never without a start of its own.
 func (s *story) addCuts(v *verdict) {
 	own := map[*fault]bool{}
 	for _, r := range s.runs {
@@ -169,7 +169,12 @@ func (s *story) addCuts(v *verdict) {
 		}
 	}
 	cuts, suspected := 0, map[*fault]bool{}
-	for _, r := range s.runs {
+	die := func(at int64) {
+		if cuts+min(len(suspected), mostCuts-1) >= mostCuts {
+			s.status = append(s.status, write{low: int64(task.Dead), high: int64(task.Dead), from: at, till: forever})
+		}
+	}
+	for i, r := range s.runs {
 		if r.span.till != 0 && len(v.explanations(r)) == 0 {
 			continue
 		}
@@ -178,8 +183,18 @@ func (s *story) addCuts(v *verdict) {
 				suspected[f] = true
 			}
 		}
-		if cuts++; cuts+min(len(suspected), mostCuts-1) >= mostCuts {
-			s.status = append(s.status, write{low: int64(task.Dead), high: int64(task.Dead), from: r.span.from, till: forever})
+		cuts++
+		die(r.span.from)
+		next := int64(forever)
+		if i+1 < len(s.runs) {
+			next = s.runs[i+1].span.from
+		}
+		for _, f := range v.faults {
+			if at := f.begin.UnixNano(); f.process != nil && f.explains && !own[f] && at > r.span.from && at < next {
+				suspected[f] = true
+				die(at)
+				break // the process after that would have started it
+			}
 		}
 	}
 }
