@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
@@ -50,6 +51,7 @@ type App struct {
 	scanner    *scanner.Scanner
 	timer      *redistimer.Timer
 	dispatcher *dispatch.Dispatcher
+	control    *control.Control
 	service    *intake.Service
 	forward    *forward.Forwarder // nil: this node decides everything
 	metrics    *metrics.Metrics

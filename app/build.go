@@ -72,6 +72,7 @@ func (a *App) build() error {
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now,
 	})
+	a.control = a.newControl()
 	a.metrics.Watch(a.state)
 	return nil
 }

@@ -83,6 +83,8 @@ func (a *App) run(ctx context.Context) error {
 	a.lanes = lanes
 	a.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
 
+	a.control.Load(ctx) // before anything starts
+
 	// Running tasks may outlive ctx for as long as the drain may take.
 	drainCtx, cancelDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelDrain()
@@ -114,6 +116,7 @@ func (a *App) run(ctx context.Context) error {
 		loop("peer clocks", a.watchPeerClocks, work)
 	}
 	loop("descriptors", a.watchDescriptors, work)
+	loop("control", a.control.Run, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -25,7 +26,7 @@ func (a *App) state() metrics.State {
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
-		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count}
+		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
 		if late.Count > 0 {
 			t.OldestOverdue = now.Sub(late.Oldest).Seconds()
 		}
@@ -117,16 +118,28 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 
 // BizTypes returns the load of each business type on this node.
 func (s status) BizTypes(context.Context) ([]wire.BizType, error) {
+	return s.bizTypes(), nil
+}
+
+func (s status) bizTypes() []wire.BizType {
 	overdue := s.scanner.Overdue()
 	list := []wire.BizType{}
 	for _, b := range s.catalog.Load().All() {
-		stats := s.queue.Stats(b.ID)
-		list = append(list, wire.BizType{
-			ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
-			QueueDepth: stats.Depth, Running: stats.Running, Overdue: overdue[b.ID].Count,
-		})
+		list = append(list, s.bizType(b, overdue))
 	}
-	return list, nil
+	return list
+}
+
+func (s status) bizType(b task.BizType, overdue map[uint64]store.Overdue) wire.BizType {
+	stats, late := s.queue.Stats(b.ID), overdue[b.ID]
+	shown := wire.BizType{
+		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
+		QueueDepth: stats.Depth, Running: stats.Running, Overdue: late.Count, Paused: s.paused(b.ID),
+	}
+	if late.Count > 0 {
+		shown.OldestOverdue = s.clock.Now().Sub(late.Oldest).Truncate(time.Millisecond).Seconds()
+	}
+	return shown
 }
 
 // Ready reports whether this node works: the store answers and accepts writes, and the partitions' owners are

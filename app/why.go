@@ -31,6 +31,9 @@ func (a *App) whyFacts(f *why.Facts) {
 		return
 	}
 	f.Type = &b
+	if row, ok := a.control.Paused(b.ID); ok {
+		f.Paused = &why.Pause{By: row.Actor, Reason: row.Reason, Since: row.Changed, Until: row.Until}
+	}
 	if !f.Partition.Owned {
 		return // what follows is known to the owner
 	}

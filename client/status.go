@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"time"
 
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -24,6 +26,37 @@ func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err erro
 	var out wire.Woken
 	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/wake", in, &out)
 	return out.Taken, err
+}
+
+// Pause says why and how long the tasks of a business type do not start.
+type Pause struct {
+	Reason string    // at most 255 characters
+	Until  time.Time // when the pause ends by itself; zero: it does not
+}
+
+// Request is the body that asks for it.
+func (p Pause) Request() wire.PauseRequest {
+	r := wire.PauseRequest{Reason: p.Reason}
+	if !p.Until.IsZero() {
+		r.Until = &p.Until
+	}
+	return r
+}
+
+// Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until
+// Resume or p.Until. Runs under way end. A second Pause replaces the first.
+func (c *Client) Pause(ctx context.Context, bizType string, p Pause) (BizType, error) {
+	return c.decide(ctx, bizType, "pause", p.Request())
+}
+
+// Resume ends the pause of a business type: what has become due meanwhile starts at once.
+func (c *Client) Resume(ctx context.Context, bizType string) (BizType, error) {
+	return c.decide(ctx, bizType, "resume", nil)
+}
+
+func (c *Client) decide(ctx context.Context, bizType, verb string, in any) (out BizType, err error) {
+	_, err = c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/"+verb, in, &out)
+	return out, err
 }
 
 // BizTypes lists the configured business types.

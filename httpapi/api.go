@@ -47,6 +47,12 @@ type Status interface {
 	Ready(ctx context.Context) wire.Readiness
 }
 
+// Operator changes business types. Its errors are those of a Desk; task.ErrNotFound stands for an unknown name.
+type Operator interface {
+	Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error)
+	Resume(ctx context.Context, bizType string) (wire.BizType, error)
+}
+
 // Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there
 // is none), how it was answered and how long that took.
 type Observer interface {
@@ -59,8 +65,9 @@ func (noObserver) Answered(string, int, time.Duration) {}
 
 // Config is what the API works with.
 type Config struct {
-	Desk   Desk
-	Status Status
+	Desk     Desk
+	Status   Status
+	Operator Operator
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.

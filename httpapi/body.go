@@ -29,6 +29,9 @@ func (b *body[T]) Resolve(ctx huma.Context) []error {
 		return []error{err}
 	}
 	value := bytes.TrimSpace(buf.Bytes())
+	if _, may := any(b.sent).(interface{ MayBeEmpty() }); may && len(value) == 0 {
+		return nil
+	}
 	if len(value) == 0 {
 		return []error{&bodyError{http.StatusBadRequest, "is empty; send a JSON object"}}
 	}

@@ -12,10 +12,14 @@ const introduction = `Stores tasks that must happen at a point in time and fires
 64-bit ids are strings in answers; in requests they are strings or numbers. Times are RFC 3339, in answers UTC with milliseconds. ` +
 	`Errors are RFC 9457 problems (application/problem+json) whose errors[].location names the field. Unknown fields are refused.`
 
+const pausedBizType = `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":2,"overdue":0,"oldest_overdue_seconds":0,` +
+	`"paused":{"by":"api","since":"2026-01-02T15:04:05.000Z","until":"2026-01-02T18:00:00.000Z","reason":"the shop is down"}}`
+
 // tags group the routes.
 var tags = []*huma.Tag{
 	{Name: "tasks", Description: "Submit, look up and change tasks."},
 	{Name: "dead", Description: "Tasks whose retries are used up, or that expired."},
+	{Name: "biz-types", Description: "Business types: their load, pause and resume."},
 	{Name: "center", Description: "How the center is."},
 }
 
@@ -50,7 +54,7 @@ func (d description) status() int {
 var refusalTexts = map[int]string{
 	400: "The body is not JSON.",
 	401: "No token, or an unknown one.",
-	404: "There is no such task.",
+	404: "What is named does not exist.",
 	409: "The task's state does not allow it; outcome says which state that is.",
 	412: "The task is not in a state that If-Match names; task and the header ETag tell how it stands. Nothing was changed.",
 	413: "The body is larger than this call takes (32 KiB; a batch 8 MiB).",
@@ -177,8 +181,20 @@ var descriptions = map[string]description{
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
 		text:     "The configured business types and what this node has to do for each.",
-		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0}]}`,
+		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0,"oldest_overdue_seconds":0}]}`,
 		refusals: []int{422, 503},
+	},
+	"pause-biz-type": {
+		tag: "biz-types", summary: "Pause a business type",
+		text: "Its tasks do not start, on all nodes within two seconds and over restarts, until it is resumed or until comes. Runs under way end, and submits are taken. " +
+			"Pausing a paused one replaces reason and until. The body may be left out.",
+		request: `{"reason":"the shop is down","until":"2026-01-02T18:00:00Z"}`,
+		answer:  pausedBizType, refusals: []int{400, 404, 413, 415, 422, 503},
+	},
+	"resume-biz-type": {
+		tag: "biz-types", summary: "Resume a business type",
+		text:   "Ends its pause: what has become due meanwhile starts at once. Resuming one that runs changes nothing.",
+		answer: `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":0,"overdue":310,"oldest_overdue_seconds":612.25}`, refusals: []int{404, 422, 503},
 	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",

@@ -114,7 +114,8 @@ func (a *api) document(op huma.Operation, input any) {
 	a.documented = append(a.documented, doc)
 
 	if b, ok := input.(interface{ bodyType() reflect.Type }); ok {
-		doc.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{typeJSON: {
+		_, optional := reflect.Zero(b.bodyType()).Interface().(interface{ MayBeEmpty() })
+		doc.RequestBody = &huma.RequestBody{Required: !optional, Content: map[string]*huma.MediaType{typeJSON: {
 			Schema: schemas.Schema(b.bodyType(), true, ""), Example: example(d.request),
 		}}}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -106,6 +107,9 @@ func unavailableText(op huma.Operation, err error) string {
 func notFoundText(op huma.Operation) string {
 	if isOfKey(op, "dedup_key") {
 		return "no task has this biz_type, biz_id and dedup_key"
+	}
+	if strings.HasPrefix(op.Path, "/v1/biz-types/") {
+		return "no configured biz_type has this name"
 	}
 	return "no task has this job_id"
 }

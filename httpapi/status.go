@@ -29,6 +29,31 @@ func (a *api) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes]
 	return &output[wire.BizTypes]{wire.BizTypes{BizTypes: append([]wire.BizType{}, list...)}}, nil
 }
 
+// NamedBizType is embedded by the inputs of routes of one business type.
+type NamedBizType struct {
+	Name string `path:"name" doc:"Name of a configured business type." example:"order_close"`
+}
+
+type pauseInput struct {
+	NamedBizType
+	body[wire.PauseRequest]
+}
+
+func (a *api) pause(ctx context.Context, in *pauseInput) (*output[wire.BizType], error) {
+	return bizType(a.cfg.Operator.Pause(ctx, in.Name, in.sent))
+}
+
+func (a *api) resume(ctx context.Context, in *NamedBizType) (*output[wire.BizType], error) {
+	return bizType(a.cfg.Operator.Resume(ctx, in.Name))
+}
+
+func bizType(b wire.BizType, err error) (*output[wire.BizType], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.BizType]{b}, nil
+}
+
 // health says that the process lives, nothing more.
 func (a *api) health(context.Context, *struct{}) (*output[wire.Health], error) {
 	return &output[wire.Health]{wire.Health{Status: "ok"}}, nil

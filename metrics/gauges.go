@@ -28,6 +28,7 @@ type TypeState struct {
 	Stuck         int // runs that have ignored their time-out
 	Overdue       int
 	OldestOverdue float64 // seconds
+	Paused        bool
 }
 
 // Trouble is something that /readyz lists.
@@ -54,6 +55,7 @@ var (
 	stuckDesc    = prometheus.NewDesc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", []string{"biz_type"}, nil)
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
+	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
 	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
@@ -66,7 +68,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -91,6 +93,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(stuckDesc, float64(t.Stuck), t.BizType)
 		gauge(overdueDesc, float64(t.Overdue), t.BizType)
 		gauge(oldestDesc, t.OldestOverdue, t.BizType)
+		gauge(pausedDesc, up(t.Paused), t.BizType)
 	}
 	for id, rows := range s.UnknownPending {
 		gauge(unknownDesc, float64(rows), strconv.FormatUint(id, 10))

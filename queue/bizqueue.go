@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -28,6 +29,7 @@ type bizQueue struct {
 	leader       chan struct{} // one token: its holder waits for the next due task
 	leaderSignal signal        // wakes the leader
 	closed       bool
+	paused       bool // it takes no tasks; see SetPaused
 }
 
 func (b *bizQueue) size() int { return len(b.waiting) + len(b.ready) + b.checking + b.running }
@@ -93,17 +95,18 @@ func (q *Queue) AddType(bizType uint64) Consumer {
 		resume:       make(map[int]task.Key),
 		leader:       make(chan struct{}, 1),
 		leaderSignal: newSignal(),
+		paused:       q.IsPaused(bizType),
 	}
 	b.leader <- struct{}{}
 	q.bizQueues[bizType] = b
 	return Consumer{q, b}
 }
 
-// Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown type.
+// Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown or paused type.
 func (q *Queue) Capacity(bizType uint64) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
 		return b.capacity
 	}
 	return 0
@@ -123,6 +126,14 @@ func (q *Queue) RemoveType(bizType uint64) {
 }
 
 func (q *Queue) closeBizQueue(b *bizQueue) (back released) {
+	back = q.empty(b)
+	b.closed = true
+	b.leaderSignal.set()
+	return back
+}
+
+// empty releases the tasks of a business type that have not started, and forgets what it has not read.
+func (q *Queue) empty(b *bizQueue) (back released) {
 	for _, e := range q.entries {
 		if e.bizQueue == b && (e.state == waiting || e.state == ready || e.state == checking) {
 			back = append(back, e)
@@ -131,14 +142,38 @@ func (q *Queue) closeBizQueue(b *bizQueue) (back released) {
 	for _, e := range back {
 		q.remove(e)
 	}
-	b.closed = true
 	b.resume = make(map[int]task.Key)
 	if b.room != nil {
 		close(b.room)
 		b.room = nil
 	}
-	b.leaderSignal.set()
 	return back
+}
+
+// SetPaused replaces the set of paused business types, in ascending order. What a paused type has in the queue is
+// released, except what runs, and nothing more is accepted: its tasks stay in the store or in Redis. The caller
+// starts a scan when a type is not paused any more.
+func (q *Queue) SetPaused(bizTypes []uint64) {
+	var back released
+	q.mu.Lock()
+	q.paused.Store(&bizTypes)
+	for id, b := range q.bizQueues {
+		if b.paused = q.IsPaused(id); b.paused {
+			back = append(back, q.empty(b)...)
+		}
+	}
+	q.mu.Unlock()
+	back.notify()
+}
+
+// IsPaused reports whether a business type is paused.
+func (q *Queue) IsPaused(bizType uint64) bool {
+	list := q.paused.Load()
+	if list == nil {
+		return false
+	}
+	_, paused := slices.BinarySearch(*list, bizType)
+	return paused
 }
 
 // Take waits until a task is due and takes it, with up to max−1 others that are due as well. The tasks are
@@ -231,7 +266,7 @@ func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait 
 func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Duration) bool {
 	q.mu.Lock()
 	b := q.bizQueues[bizType]
-	if b == nil || b.closed {
+	if b == nil || b.closed || b.paused {
 		q.mu.Unlock()
 		return false
 	}
@@ -261,7 +296,7 @@ func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Durat
 func (q *Queue) SetResume(bizType uint64, partition int, from task.Key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if b := q.bizQueues[bizType]; b != nil && !b.closed {
+	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
 		b.setResume(partition, from)
 		q.refillSignal.set()
 	}

@@ -33,8 +33,8 @@ func (q *Queue) Return(e *Entry) {
 	released{e}.notify()
 }
 
-// MayStart reports whether a taken entry may still start: its business type is still there, and its partition
-// has been this node's all the time.
+// MayStart reports whether a taken entry may still start: its business type is still there and not paused, and its
+// partition has been this node's all the time.
 func (q *Queue) MayStart(e *Entry) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,7 +46,7 @@ func (q *Queue) MayStart(e *Entry) bool {
 func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.readAt) > q.cfg.StaleAfter }
 
 func (q *Queue) mayStart(e *Entry) bool {
-	return !e.bizQueue.closed && q.cfg.Ownership.Term(e.Partition) == e.term
+	return !e.bizQueue.closed && !e.bizQueue.paused && q.cfg.Ownership.Term(e.Partition) == e.term
 }
 
 // Postpone delays the start of a taken entry. Until Start the entry does not count as running. The returned

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -73,6 +74,7 @@ type Queue struct {
 	emptied      chan struct{}        // closed when a partition becomes empty; nil if no caller waits
 	seq          uint64               // see nextSeq
 	closed       bool
+	paused       atomic.Pointer[[]uint64] // business types, in ascending order; nil: none
 
 	checkSignal  signal // for NextChecks
 	refillSignal signal // for NextRefill
@@ -138,7 +140,7 @@ func (r released) notify() {
 // Offer puts tasks into the queues of their business types. The rows must have been read under r. Without r
 // they must be known to be current: just committed, and held until now. A task that is in the queue already is
 // updated. A task of an unknown business type is released. A task that does not fit is released too, and
-// NextRefill will return where to read it again. Offer returns the business types that were full.
+// NextRefill will return where to read it again. Offer returns the business types that were full, or are paused.
 func (q *Queue) Offer(r *Read, items ...Item) (full []uint64) {
 	var back released
 	q.mu.Lock()
@@ -159,6 +161,9 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 	term := q.cfg.Ownership.Term(it.Partition)
 	if b == nil || q.closed || term == 0 {
 		return append(back, &Entry{Item: *it}), true
+	}
+	if b.paused {
+		return append(back, &Entry{Item: *it}), false
 	}
 	if r != nil && (r.term != term || q.reads[it.Partition].stale(it.Task.JobID, r.began)) {
 		return append(back, &Entry{Item: *it}), true
@@ -230,7 +235,7 @@ func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
 		back, _ = q.offer(nil, it, q.cfg.Now(), nil)
 		return back
 	}
-	if b := q.bizQueues[it.Task.BizType]; b != nil && !b.closed {
+	if b := q.bizQueues[it.Task.BizType]; b != nil && !b.closed && !b.paused {
 		b.setResumeAfter(it)
 		q.refillSignal.set()
 	}

@@ -16,6 +16,9 @@ import (
 // progress, there is room within that time. If they stand still, the pass goes on with the other types.
 const roomTimeout = 100 * time.Millisecond
 
+// overdueAfter is how long after its time a pending row counts as overdue.
+const overdueAfter = time.Second
+
 // parallelRefills is the number of partitions whose reading is resumed at the same time.
 const parallelRefills = 2
 
@@ -117,8 +120,8 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	c, known := r.db.costly[p]
 	if partly := known && !r.readAll && began.Sub(c.readAt) < costlyShare*c.took; partly {
 		from.ActionTime = c.readAt.Add(-costlyOverlap)
-		if c.hadOverdue && !slices.Contains(r.overduePartitions, p) {
-			r.overduePartitions = append(r.overduePartitions, p)
+		if c.hadOverdue {
+			r.noteOverdue(p)
 		}
 	} else {
 		r.cfg.Queue.ClearResume(p, r.fullTypes)
@@ -137,19 +140,22 @@ func (r *scan) partition(ctx context.Context, p int) error {
 
 // readDue reads the due tasks of a partition from a key on.
 func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
-	timed, scanned := r.splitTypes(p)
+	timed, paused, scanned := r.splitTypes(p)
 	var swept error
-	if r.db.empty[p] || len(timed) > 0 {
+	if r.db.empty[p] || len(timed)+len(paused) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err != nil || none || next.After(r.until) {
 			return err
+		}
+		if len(paused) > 0 && next.Before(r.cfg.Now().Add(-overdueAfter)) {
+			r.noteOverdue(p) // perhaps by tasks that are not read
 		}
 		// A locked or missing table must not keep the tasks of the others from running.
 		if swept = r.sweep(ctx, p, timed, next, from); !scanned || swept != nil && !r.cfg.Store.Readable(r.db.index) {
 			return swept
 		}
 	}
-	return errors.Join(swept, r.offerDue(ctx, p, timed, from))
+	return errors.Join(swept, r.offerDue(ctx, p, slices.Concat(timed, paused), from))
 }
 
 // offerDue puts the due tasks of a partition into the queue, except those of some business types.
@@ -184,10 +190,17 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 			}
 		}
 	}
-	if late && !slices.Contains(r.overduePartitions, p) {
-		r.overduePartitions = append(r.overduePartitions, p)
+	if late {
+		r.noteOverdue(p)
 	}
 	return nil
+}
+
+// noteOverdue records that a partition has overdue rows.
+func (r *scan) noteOverdue(p int) {
+	if !slices.Contains(r.overduePartitions, p) {
+		r.overduePartitions = append(r.overduePartitions, p)
+	}
 }
 
 // page reads and offers one page. It returns the business types whose queue was full, and whether the partition
@@ -199,7 +212,7 @@ func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *boo
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
-	overdueBefore := r.cfg.Now().Add(-time.Second)
+	overdueBefore := r.cfg.Now().Add(-overdueAfter)
 	items := make([]queue.Item, 0, len(page))
 	for i := range page {
 		t := &page[i]
@@ -227,17 +240,20 @@ func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
 		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
 }
 
-// splitTypes returns the business types that the Timer serves in a partition, and whether the scanner serves
-// any.
-func (r *scan) splitTypes(p int) (timed []uint64, scanned bool) {
+// splitTypes returns the business types that the Timer serves in a partition, those that are paused, and whether
+// the scanner serves any.
+func (r *scan) splitTypes(p int) (timed, paused []uint64, scanned bool) {
 	for _, b := range r.types.All() {
-		if r.serves(b.ID, p) {
+		switch {
+		case r.cfg.Queue.IsPaused(b.ID):
+			paused = append(paused, b.ID)
+		case r.serves(b.ID, p):
 			scanned = true
-		} else {
+		default:
 			timed = append(timed, b.ID)
 		}
 	}
-	return timed, scanned
+	return timed, paused, scanned
 }
 
 // sweep passes tasks to the Timer that should have started long ago. A few pages are enough: if there are more,
@@ -286,7 +302,7 @@ func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time,
 		}
 	}
 	if len(overdue) > 0 {
-		r.overduePartitions = append(r.overduePartitions, p)
+		r.noteOverdue(p)
 		r.cfg.Timer.Sweep(ctx, p, overdue)
 	}
 	return nil

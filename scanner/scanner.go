@@ -305,10 +305,11 @@ func (s *Scanner) Place(tasks ...task.Task) {
 	s.cfg.Nodes.Notify(soon...)
 }
 
-// serves reports whether the scanner serves a business type in a partition.
+// serves reports whether the scanner serves a business type in a partition. Tasks of a paused type stay in the
+// store.
 func (s *Scanner) serves(bizType uint64, partition int) bool {
 	b, known := s.cfg.Catalog.Load().ByID(bizType)
-	return known && (b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
+	return known && !s.cfg.Queue.IsPaused(bizType) && (b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
 }
 
 // minSlack is the least slack on top of the lookahead.

@@ -18,7 +18,7 @@ type cause func(f *Facts) string
 var causes = []cause{
 	draining, noOwner, clusterLost,
 	databaseDown, databaseRefuses, databaseSlow, rowUnread, outcomesFail, journalFails, tableHolds, scanIncomplete,
-	typeUnknown,
+	typeUnknown, typePaused,
 	slotForeign, redisAway, redisRefuses, slotFills,
 	clockWrong,
 	failedBefore, timeToCome,
@@ -47,6 +47,23 @@ func noOwner(f *Facts) string {
 	default:
 		return fmt.Sprintf("partition %d is owned by node %s, which has not answered%s", p.Number, p.Owner, because(p.Silent))
 	}
+}
+
+func typePaused(f *Facts) string {
+	p := f.Paused
+	if p == nil {
+		return ""
+	}
+	text := fmt.Sprintf("business type %s is paused by %s since %s, ", f.Type.Name, p.By, moment(p.Since))
+	if p.Until.IsZero() {
+		text += "until it is resumed"
+	} else {
+		text += "until " + moment(p.Until)
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
 }
 
 // because adds an error to a sentence.
@@ -273,7 +290,7 @@ func inSlot(f *Facts) string {
 
 func readByScan(f *Facts) string {
 	switch s := f.Scan; {
-	case f.Unread != nil || f.Queue.Seen.State != queue.Absent || f.Place == dispatch.Slot || f.Type == nil || !f.Partition.Owned:
+	case f.Unread != nil || f.Queue.Seen.State != queue.Absent || f.Place == dispatch.Slot || f.Type == nil || f.Paused != nil || !f.Partition.Owned:
 		return ""
 	case !s.Serves:
 		return "it is only in the store: its slot in Redis is filled as the horizon moves on"

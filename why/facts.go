@@ -24,6 +24,7 @@ type Facts struct {
 	Slot      Slot
 
 	Place    dispatch.Place // where it waits by the rules of dispatch
+	Paused   *Pause         // of its business type; nil: it is not paused
 	Draining bool           // the node is about to stop
 	Clock    string         // what is wrong with the node's clock
 }
@@ -35,6 +36,13 @@ type Partition struct {
 	Owner  string // the node that holds its lock; empty: none does
 	Silent error  // why its owner has not answered instead
 	Lost   string // why this node does not know the owners
+}
+
+// Pause is the pause of a business type.
+type Pause struct {
+	By, Reason string
+	Since      time.Time
+	Until      time.Time // zero: until it is resumed
 }
 
 // Database is the database of the task's table.

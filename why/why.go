@@ -71,6 +71,8 @@ func (f *Facts) next() time.Time {
 		return time.Time{}
 	case !f.isDue():
 		return f.Task.ActionTime
+	case f.Paused != nil:
+		return f.Paused.Until
 	case f.Partition.Owned && f.Scan.Serves && !f.isQueued():
 		return f.Scan.Next
 	default:

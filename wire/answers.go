@@ -74,6 +74,17 @@ type BizType struct {
 	QueueDepth int    `json:"queue_depth" doc:"Tasks in this node's queue." example:"12"`
 	Running    int    `json:"running" doc:"Tasks that are being processed by this node." example:"3"`
 	Overdue    int    `json:"overdue" doc:"Pending tasks in this node's tables whose time has come." example:"0"`
+
+	OldestOverdue float64 `json:"oldest_overdue_seconds" doc:"How long the oldest of them is overdue." example:"0"`
+	Paused        *Pause  `json:"paused,omitempty" doc:"Its pause. Left out if it is not paused."`
+}
+
+// Pause is why and how long the tasks of a business type do not start.
+type Pause struct {
+	By     string `json:"by" doc:"Who paused it." example:"api"`
+	Since  Time   `json:"since" format:"date-time" doc:"When it was last paused." example:"2026-01-02T15:04:05.000Z"`
+	Until  Time   `json:"until,omitzero" format:"date-time" doc:"When the pause ends by itself. Left out if it does not." example:"2026-01-02T18:00:00.000Z"`
+	Reason string `json:"reason,omitempty" example:"the shop is down"`
 }
 
 // Health says that the process lives.

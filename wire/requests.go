@@ -42,6 +42,16 @@ type RedriveRequest struct {
 	DryRun  bool     `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
 }
 
+// PauseRequest asks to pause a business type.
+type PauseRequest struct {
+	_      struct{}   `additionalProperties:"false"`
+	Reason string     `json:"reason,omitempty" maxLength:"255" doc:"Shown to whoever asks why its tasks wait. At most 255 characters." example:"the shop is down"`
+	Until  *time.Time `json:"until,omitempty" doc:"When the pause ends by itself, RFC 3339, at most 10 years ahead. Left out: it does not." example:"2026-01-02T18:00:00Z"`
+}
+
+// MayBeEmpty marks a body that may be left out.
+func (PauseRequest) MayBeEmpty() {}
+
 // WakeRequest names tasks that are due soon.
 type WakeRequest struct {
 	_      struct{} `additionalProperties:"false"`

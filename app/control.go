@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/control"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+func (a *App) newControl() *control.Control {
+	return control.New(control.Config{
+		Store: a.store, Databases: a.layout.Databases, Gate: gate{a}, Now: a.clock.Now, Logger: a.component("control"),
+	})
+}
+
+// gate puts pauses in force: the queue takes no tasks of a paused business type, and both engines ask the queue.
+type gate struct{ *App }
+
+// SetPaused implements control.Gate.
+func (g gate) SetPaused(bizTypes []uint64) {
+	g.queue.SetPaused(bizTypes)
+	g.scanner.Tick() // for what is not paused any more
+}
+
+// Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until
+// Resume or p.Until. Runs under way end. A second Pause replaces the first. It returns task.ErrNotFound for an
+// unknown business type, a *task.FieldError (reason, until), or task.ErrUnavailable if no database took it.
+func (a *App) Pause(ctx context.Context, bizType string, p client.Pause) (client.BizType, error) {
+	return a.decide(ctx, bizType, byEmbedder, p.Request())
+}
+
+// Resume ends the pause of a business type: what has become due meanwhile starts at once. Its errors are those of
+// Pause.
+func (a *App) Resume(ctx context.Context, bizType string) (client.BizType, error) {
+	return a.resume(ctx, bizType, byEmbedder)
+}
+
+// BizTypes returns the business types and their load on this node.
+func (a *App) BizTypes() []client.BizType { return status{a}.bizTypes() }
+
+// Who decides, as toc_control names them.
+const (
+	byAPI      = "api"
+	byEmbedder = "embedder"
+)
+
+// operator changes business types for the HTTP API.
+type operator struct{ *App }
+
+// Pause implements httpapi.Operator.
+func (o operator) Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error) {
+	return o.decide(ctx, bizType, byAPI, p)
+}
+
+// Resume implements httpapi.Operator.
+func (o operator) Resume(ctx context.Context, bizType string) (wire.BizType, error) {
+	return o.resume(ctx, bizType, byAPI)
+}
+
+const maxReason = 255 // characters
+
+func (a *App) decide(ctx context.Context, bizType, by string, p wire.PauseRequest) (wire.BizType, error) {
+	b, ok := a.catalog.Load().ByName(bizType)
+	if !ok {
+		return wire.BizType{}, task.ErrNotFound
+	}
+	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
+		return wire.BizType{}, &task.FieldError{Field: "reason", Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
+	}
+	row := store.Control{BizType: b.ID, Paused: true, Reason: p.Reason, Actor: by}
+	if p.Until != nil {
+		now := a.clock.Now()
+		if row.Until = task.CeilMilli(p.Until.UTC()); !row.Until.After(now) || row.Until.After(now.Add(intake.MaxAhead)) {
+			return wire.BizType{}, &task.FieldError{Field: "until", Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
+				p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
+		}
+	}
+	if err := a.control.Set(ctx, row); err != nil {
+		return wire.BizType{}, err
+	}
+	return status{a}.bizType(b, a.scanner.Overdue()), nil
+}
+
+func (a *App) resume(ctx context.Context, bizType, by string) (wire.BizType, error) {
+	b, ok := a.catalog.Load().ByName(bizType)
+	if !ok {
+		return wire.BizType{}, task.ErrNotFound
+	}
+	if err := a.control.Set(ctx, store.Control{BizType: b.ID, Actor: by}); err != nil {
+		return wire.BizType{}, err
+	}
+	return status{a}.bizType(b, a.scanner.Overdue()), nil
+}
+
+// paused is the pause of a business type as the API shows it; nil: it is not paused.
+func (a *App) paused(bizType uint64) *wire.Pause {
+	row, ok := a.control.Paused(bizType)
+	if !ok {
+		return nil
+	}
+	return &wire.Pause{By: row.Actor, Since: wire.Time(row.Changed), Until: wire.Time(row.Until), Reason: row.Reason}
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Control is a row of toc_control: what operators have decided about a business type.
+type Control struct {
+	BizType uint64
+	Paused  bool
+	Reason  string    // at most 255 characters
+	Actor   string    // who decided; at most 64 bytes
+	Until   time.Time // the end of the pause; zero: none
+	Changed time.Time // milliseconds, UTC
+}
+
+// maxControls bounds a read of toc_control. There is one row for each business type that was ever paused.
+const maxControls = 10_000
+
+// Controls reads the toc_control of a database.
+func (s *Store) Controls(ctx context.Context, database int) (list []Control, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed FROM toc_control LIMIT ?"
+	err = s.scan(ctx, database, text, []any{maxControls}, func(rows *sql.Rows) error {
+		var c Control
+		var until sql.Null[utc]
+		var changed utc
+		err := rows.Scan((*unsigned)(&c.BizType), &c.Paused, &c.Reason, &c.Actor, &until, &changed)
+		c.Until, c.Changed = time.Time(until.V), time.Time(changed)
+		list = append(list, c)
+		return err
+	})
+	return list, s.wrap(database, "read what is paused", err)
+}
+
+// SetControl writes a row into the toc_control of a database, unless it has one that was changed at the same time
+// or later.
+func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	var until any
+	if !c.Until.IsZero() {
+		until = s.backend.timeArg(c.Until)
+	}
+	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)
+	_, err := s.retryConflicts(ctx, database, []statement{
+		{sql: "DELETE FROM toc_control WHERE biz_type=? AND changed<?", args: []any{id, changed}},
+		{
+			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed) VALUES (?,?,?,?,?,?)",
+			args: []any{id, c.Paused, c.Reason, c.Actor, until, changed},
+		},
+	}, s.transact)
+	if s.backend.refusal(err) == refusedDuplicate {
+		return nil
+	}
+	return s.wrap(database, "write what is paused", err)
+}
