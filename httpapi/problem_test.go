@@ -39,11 +39,13 @@ var calls = [][3]string{
 	{"POST", "/v1/dead/redrive", "{}"},
 	{"GET", "/v1/cluster", ""},
 	{"GET", "/v1/biz-types", ""},
+	{"POST", "/v1/biz-types/order_close/pause", ""},
+	{"POST", "/v1/biz-types/order_close/resume", ""},
 }
 
 // newFake is the API over a fake desk.
 func newFake(d *fakeDesk, with ...func(*httpapi.Config)) http.Handler {
-	cfg := httpapi.Config{Desk: d, Status: failing{d}}
+	cfg := httpapi.Config{Desk: d, Status: failing{d}, Operator: failing{d}}
 	for _, w := range with {
 		w(&cfg)
 	}
@@ -59,6 +61,14 @@ func (f failing) Cluster(ctx context.Context) (wire.Cluster, error) {
 
 func (f failing) BizTypes(ctx context.Context) ([]wire.BizType, error) {
 	return nil, f.d.called(ctx)
+}
+
+func (f failing) Pause(ctx context.Context, _ string, _ wire.PauseRequest) (wire.BizType, error) {
+	return wire.BizType{}, f.d.called(ctx)
+}
+
+func (f failing) Resume(ctx context.Context, _ string) (wire.BizType, error) {
+	return wire.BizType{}, f.d.called(ctx)
 }
 
 func (f failing) Ready(context.Context) wire.Readiness {

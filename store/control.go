@@ -23,7 +23,7 @@ const maxControls = 10_000
 func (s *Store) Controls(ctx context.Context, database int) (list []Control, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed FROM toc_control LIMIT ?"
+	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed_at FROM toc_control LIMIT ?"
 	err = s.scan(ctx, database, text, []any{maxControls}, func(rows *sql.Rows) error {
 		var c Control
 		var until sql.Null[utc]
@@ -47,9 +47,9 @@ func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
 	}
 	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)
 	_, err := s.retryConflicts(ctx, database, []statement{
-		{sql: "DELETE FROM toc_control WHERE biz_type=? AND changed<?", args: []any{id, changed}},
+		{sql: "DELETE FROM toc_control WHERE biz_type=? AND changed_at<?", args: []any{id, changed}},
 		{
-			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed) VALUES (?,?,?,?,?,?)",
+			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed_at) VALUES (?,?,?,?,?,?)",
 			args: []any{id, c.Paused, c.Reason, c.Actor, until, changed},
 		},
 	}, s.transact)

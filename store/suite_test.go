@@ -53,6 +53,8 @@ func exercise(t *testing.T, p place) {
 		{"a ping tells which database", pings},
 		// running_test.go
 		{"the journal of what runs", journals},
+		// control_test.go
+		{"what is paused", controls},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"what is over for long is purged", purges},

@@ -13,7 +13,7 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 	for line, says := range map[string]string{
 		"nosuch":                             `unknown command "nosuch"; see: toc --help`,
 		"sumbit":                             `unknown command "sumbit"; did you mean: toc submit?`,
-		"re":                                 `"re"; did you mean: toc receive, or: toc redrive, or: toc reschedule?`,
+		"re":                                 `"re"; did you mean: toc receive, or: toc redrive, or: toc reschedule, or: toc resume?`,
 		"dead lst":                           `unknown command "lst"; did you mean: toc dead list?`,
 		"--nosuch":                           "unknown flag: --nosuch",
 		"version 1":                          `toc version takes no argument, and "1" is one; see: toc version --help`,

@@ -5,8 +5,8 @@ CREATE TABLE IF NOT EXISTS toc_control (
   reason       TEXT    NOT NULL DEFAULT '',
   actor        TEXT    NOT NULL DEFAULT 'sql',
   paused_until TEXT    NULL,
-  changed      TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+  changed_at   TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
 ) STRICT;
 
-CREATE TRIGGER IF NOT EXISTS toc_control_changed AFTER UPDATE ON toc_control WHEN NEW.changed = OLD.changed
-BEGIN UPDATE toc_control SET changed = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE biz_type = NEW.biz_type; END;
+CREATE TRIGGER IF NOT EXISTS toc_control_changed AFTER UPDATE ON toc_control WHEN NEW.changed_at = OLD.changed_at
+BEGIN UPDATE toc_control SET changed_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE biz_type = NEW.biz_type; END;

@@ -1,0 +1,215 @@
+package app_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// pausedFor is how long the tests look whether a paused task starts: some ticks and rounds.
+const pausedFor = 2500 * time.Millisecond
+
+// bizTypeNow is what a node says about a business type.
+func bizTypeNow(t *testing.T, c *center, name string) client.BizType {
+	t.Helper()
+	for _, b := range c.BizTypes() {
+		if b.Name == name {
+			return b
+		}
+	}
+	require.Failf(t, "no such type", "%s", name)
+	return client.BizType{}
+}
+
+// What is due of a paused type stays where it is, in memory it is not, and it is not lost.
+func TestPause(t *testing.T) {
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		t.Run("scan", func(t *testing.T) { pauseAndResume(t, cfg) })
+		t.Run("redis", func(t *testing.T) {
+			r := testrig.Redis(t)
+			cfg := onRedis(cfg, r.Addr())
+			cfg.BizTypes[0].Topic = r.Prefix() + "order_close"
+			if cfg.Store.Driver == configs.DriverSQLite {
+				cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
+			} else {
+				cfg = onMySQL(t, cfg)
+			}
+			pauseAndResume(t, cfg)
+		})
+	})
+}
+
+func pauseAndResume(t *testing.T, cfg configs.Config) {
+	other := cfg.BizTypes[0]
+	other.ID, other.Name, other.Topic = 2, "mail", other.Topic+"mail"
+	cfg.BizTypes = append(cfg.BizTypes, other)
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	submit := func(bizType string, bizID uint64, in time.Duration) uint64 {
+		got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: bizType, BizID: bizID, ActionTime: time.Now().Add(in)})
+		require.NoError(t, err)
+		return uint64(got.Task.JobID)
+	}
+	var ids []uint64
+	var list []client.Submit
+	for i := range uint64(80) { // half of them are in memory at the pause
+		list = append(list, client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now().Add(1200*time.Millisecond + time.Duration(i%2)*time.Second)})
+	}
+	stored, err := c.Tasks().SubmitBatch(t.Context(), list)
+	require.NoError(t, err)
+	for _, s := range stored {
+		require.Nil(t, s.Err)
+		ids = append(ids, uint64(s.JobID))
+	}
+	time.Sleep(500 * time.Millisecond)
+
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	got, err := c.Pause(t.Context(), "order_close", client.Pause{Reason: "the shop is down", Until: until})
+	require.NoError(t, err)
+	before := fired.count() // on a busy machine
+	require.Equal(t, "the shop is down", got.Paused.Reason)
+	require.Equal(t, "embedder", got.Paused.By)
+	require.Equal(t, until, got.Paused.Until.Time())
+	ids = append(ids, submit("order_close", 41, 0), submit("order_close", 42, time.Second))
+	cancelled, moved := submit("order_close", 43, time.Second), submit("order_close", 44, time.Second)
+	mail := submit("mail", 1, time.Second)
+	fired.awaitAll(t, map[uint64]time.Time{mail: {}}, 20*time.Second)
+	require.NoError(t, c.Tasks().Cancel(t.Context(), cancelled))
+	_, err = c.Tasks().Reschedule(t.Context(), moved, client.Change{ActionTime: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	time.Sleep(pausedFor)
+	require.Equal(t, before+1, fired.count(), "only the other type's")
+	now := bizTypeNow(t, c, "order_close")
+	require.Zero(t, now.QueueDepth+now.Running, "nothing of it is in memory")
+	require.Eventually(t, func() bool {
+		now = bizTypeNow(t, c, "order_close")
+		return now.Overdue >= 82-before && now.OldestOverdue > 2
+	}, 20*time.Second, 50*time.Millisecond, "what it holds up is shown")
+	why, err := c.Tasks().Why(t.Context(), ids[len(ids)-1])
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(why.Because, "\n"), "order_close is paused by embedder since ")
+	require.Equal(t, until, why.Next.Time())
+
+	// A restart changes nothing.
+	require.NoError(t, c.stop())
+	c = run(t, cfg, app.WithProcessor("ledger", fired))
+	time.Sleep(pausedFor)
+	require.Equal(t, before+1, fired.count())
+
+	resumed, err := c.Resume(t.Context(), "order_close")
+	require.NoError(t, err)
+	require.Nil(t, resumed.Paused)
+	fired.await(t, 1+len(ids), 30*time.Second)
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, 1+len(ids), fired.count(), "the cancelled one and the moved one do not fire")
+	for _, id := range ids {
+		require.Len(t, fired.runs(id), 1)
+	}
+}
+
+func TestPauseEndsByItself(t *testing.T) {
+	t.Parallel()
+	fired := newLedger()
+	c := run(t, embedded(t), app.WithProcessor("ledger", fired))
+	until := time.Now().Add(3 * time.Second)
+	_, err := c.Pause(t.Context(), "order_close", client.Pause{Until: until})
+	require.NoError(t, err)
+	got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 1, ActionTime: time.Now()})
+	require.NoError(t, err)
+	fired.await(t, 1, 20*time.Second)
+	require.False(t, fired.runs(uint64(got.Task.JobID))[0].Before(until))
+}
+
+func TestPauseIsRefused(t *testing.T) {
+	t.Parallel()
+	c := run(t, embedded(t), app.WithProcessor("ledger", newLedger()))
+	_, err := c.Pause(t.Context(), "nobody", client.Pause{})
+	require.ErrorIs(t, err, task.ErrNotFound)
+	var field *task.FieldError
+	_, err = c.Pause(t.Context(), "order_close", client.Pause{Until: time.Now().Add(-time.Second)})
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "until", field.Field)
+	_, err = c.Pause(t.Context(), "order_close", client.Pause{Reason: fmt.Sprintf("%256d", 0)})
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "reason", field.Field)
+	require.Nil(t, bizTypeNow(t, c, "order_close").Paused)
+}
+
+// Over HTTP, and the body may be left out.
+func TestPauseOverHTTP(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	cfg.HTTP.Tokens = []string{"let-me-in-0123456"}
+	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	api := askHTTP(c)
+	got, err := api.Pause(t.Context(), "order_close", client.Pause{Reason: "why"})
+	require.NoError(t, err)
+	require.Equal(t, "api", got.Paused.By)
+	got, err = api.Resume(t.Context(), "order_close")
+	require.NoError(t, err)
+	require.Nil(t, got.Paused)
+	_, err = api.Pause(t.Context(), "nobody", client.Pause{})
+	require.ErrorIs(t, err, task.ErrNotFound)
+	_, err = api.Pause(t.Context(), "order_close", client.Pause{Until: time.Now().Add(-time.Hour)})
+	var field *task.FieldError
+	require.True(t, errors.As(err, &field), "%v", err)
+	require.Equal(t, "until", field.Field)
+}
+
+// Three nodes: a pause at one is in force on all, one by SQL in one database too, and with Redis away none of it starts.
+func TestPauseInACluster(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	r := testrig.StartRedis(t)
+	cfg := inCluster(t, consul.Addr(), consul.Prefix())
+	cfg.Redis.Addrs = []string{r.Addr()}
+	cfg.Redis.OutageAfter = time.Second
+	cfg.BizTypes[0].Mode = configs.ModeRedis
+	fired := newLedger()
+	nodes := runNodes(t, cfg, 3, app.WithProcessor("ledger", fired))
+	submit := func() {
+		for i := range uint64(60) {
+			_, err := nodes[0].Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now().Add(500 * time.Millisecond)})
+			require.NoError(t, err)
+		}
+	}
+	paused := func(want bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			for _, n := range nodes {
+				if (bizTypeNow(t, n, "order_close").Paused != nil) != want {
+					return false
+				}
+			}
+			return true
+		}, 20*time.Second, 20*time.Millisecond)
+	}
+	_, err := askHTTP(nodes[1]).Pause(t.Context(), "order_close", client.Pause{})
+	require.NoError(t, err)
+	paused(true)
+	submit()
+	time.Sleep(pausedFor)
+	require.Zero(t, fired.count())
+	r.Kill() // the scan engine takes over, and leaves them alone too
+	time.Sleep(pausedFor + cfg.Redis.OutageAfter)
+	require.Zero(t, fired.count())
+
+	db, err := sql.Open("mysql", fmt.Sprintf(cfg.Store.MySQL.DSN, 5))
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), "UPDATE toc_control SET paused=0")
+	require.NoError(t, err)
+	paused(false)
+	fired.await(t, 60, 60*time.Second)
+}

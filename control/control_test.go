@@ -1,0 +1,216 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/control"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// databases are some toc_controls in memory.
+type databases struct {
+	mu   sync.Mutex
+	rows []map[uint64]store.Control
+	down map[int]bool // they answer nothing
+	hang map[int]bool // they answer when the caller gives up
+}
+
+func newDatabases(n int) *databases {
+	d := &databases{down: map[int]bool{}, hang: map[int]bool{}}
+	for range n {
+		d.rows = append(d.rows, map[uint64]store.Control{})
+	}
+	return d
+}
+
+func (d *databases) change(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *databases) Readable(database int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.down[database]
+}
+
+func (d *databases) Writable(database int) bool { return d.Readable(database) }
+
+func (d *databases) wait(ctx context.Context, database int) error {
+	d.mu.Lock()
+	hangs := d.hang[database]
+	d.mu.Unlock()
+	if hangs {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (d *databases) Controls(ctx context.Context, database int) (list []store.Control, err error) {
+	if err := d.wait(ctx, database); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.down[database] {
+		return nil, errors.New("down")
+	}
+	for _, row := range d.rows[database] {
+		list = append(list, row)
+	}
+	return list, nil
+}
+
+func (d *databases) SetControl(ctx context.Context, database int, c store.Control) error {
+	if err := d.wait(ctx, database); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.down[database] {
+		return errors.New("down")
+	}
+	if d.rows[database][c.BizType].Changed.Before(c.Changed) {
+		d.rows[database][c.BizType] = c
+	}
+	return nil
+}
+
+// node is a Control, and what it has put in force.
+type node struct {
+	*control.Control
+	mu     sync.Mutex
+	paused []uint64
+}
+
+func (n *node) SetPaused(bizTypes []uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused = bizTypes
+}
+
+func (n *node) inForce() []uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.paused
+}
+
+// start runs a node until the end of the test.
+func start(t *testing.T, d *databases) *node {
+	n := &node{}
+	n.Control = control.New(control.Config{
+		Store: d, Databases: len(d.rows), Gate: n, Now: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	n.Load(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.ErrorIs(t, <-done, context.Canceled) })
+	return n
+}
+
+func pause(bizType uint64) store.Control {
+	return store.Control{BizType: bizType, Paused: true, Actor: "api"}
+}
+
+func TestADecisionIsInForceOnAllNodesWithinTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(3)
+		one, two := start(t, d), start(t, d)
+		d.change(func() { d.hang[0] = true })
+		require.NoError(t, one.Set(t.Context(), pause(7)))
+		require.Equal(t, []uint64{7}, one.inForce(), "at the answer")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []uint64{7}, two.inForce(), "a database that hangs holds up nobody")
+		require.NoError(t, two.Set(t.Context(), store.Control{BizType: 7}))
+		require.Empty(t, two.inForce())
+		time.Sleep(2 * time.Second)
+		require.Empty(t, one.inForce())
+	})
+}
+
+// A database that was down has an old pause when it is back. It must not come into force again, on no node, and not
+// after a restart.
+func TestTheLastChangeWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(3)
+		n := start(t, d)
+		require.NoError(t, n.Set(t.Context(), pause(7)))
+		d.change(func() { d.down[1] = true })
+		require.NoError(t, n.Set(t.Context(), store.Control{BizType: 7}))
+		d.change(func() { d.down[1] = false })
+		time.Sleep(2 * time.Second)
+		require.Empty(t, n.inForce())
+		d.change(func() { d.down[0], d.down[2] = true, true })
+		require.Empty(t, start(t, d).inForce(), "it was copied to the database that had missed it")
+	})
+}
+
+// A row that was changed by hand in one database is copied to the others.
+func TestAChangeInOneDatabaseIsEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(3)
+		n := start(t, d)
+		d.change(func() { d.rows[2][7] = store.Control{BizType: 7, Paused: true, Actor: "sql", Changed: time.Now()} })
+		time.Sleep(3 * time.Second)
+		require.Equal(t, []uint64{7}, n.inForce())
+		d.change(func() { require.True(t, d.rows[0][7].Paused && d.rows[1][7].Paused) })
+	})
+}
+
+func TestAPauseOutlivesARestartAndAllDatabases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(2)
+		require.NoError(t, start(t, d).Set(t.Context(), pause(7)))
+		n := start(t, d)
+		require.Equal(t, []uint64{7}, n.inForce(), "before anything starts")
+		d.change(func() { d.down[0], d.down[1] = true, true })
+		time.Sleep(time.Minute)
+		require.Equal(t, []uint64{7}, n.inForce())
+		require.ErrorIs(t, n.Set(t.Context(), store.Control{BizType: 7}), task.ErrUnavailable)
+		require.Equal(t, []uint64{7}, n.inForce(), "nothing took it")
+	})
+}
+
+func TestAPauseEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(2)
+		n := start(t, d)
+		p := pause(7)
+		p.Until = time.Now().Add(time.Minute)
+		require.NoError(t, n.Set(t.Context(), p))
+		d.change(func() { d.down[0], d.down[1] = true, true })
+		time.Sleep(59 * time.Second)
+		require.Equal(t, []uint64{7}, n.inForce())
+		time.Sleep(2 * time.Second)
+		require.Empty(t, n.inForce())
+		_, paused := n.Paused(7)
+		require.False(t, paused)
+	})
+}
+
+// Each decision is later than the one that it replaces, also if that came from a node whose clock is ahead.
+func TestADecisionReplacesOneOfAClockThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(1)
+		d.rows[0][7] = store.Control{BizType: 7, Paused: true, Changed: time.Now().Add(time.Hour)}
+		n := start(t, d)
+		require.NoError(t, n.Set(t.Context(), store.Control{BizType: 7}))
+		require.Empty(t, n.inForce())
+		require.False(t, d.rows[0][7].Paused)
+	})
+}
