@@ -27,6 +27,7 @@ var steps = []step{
 	{number: 2, name: "timeout_task", perTable: true},
 	{number: 3, name: "task_columns", perTable: true, adds: "biz_key"},
 	{number: 4, name: "toc_running"},
+	{number: 7, name: "toc_audit"},
 }
 
 // ofTable is which of the steps of a table this is, from 1.

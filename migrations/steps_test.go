@@ -12,8 +12,10 @@ import (
 func TestStepsAndFiles(t *testing.T) {
 	for _, dialect := range []Dialect{MySQL, SQLite} {
 		var listed, there []string
-		for i, s := range steps {
-			require.Equal(t, int64(i+1), s.number)
+		last := int64(0)
+		for _, s := range steps {
+			require.Greater(t, s.number, last)
+			last = s.number
 			listed = append(listed, fmt.Sprintf("%05d_%s.up.sql", s.number, s.name), fmt.Sprintf("%05d_%s.down.sql", s.number, s.name))
 		}
 		entries, err := fs.ReadDir(files, string(dialect))
