@@ -23,7 +23,7 @@ import (
 func clientCommands(now func() time.Time) []*cobra.Command {
 	return []*cobra.Command{
 		submitCommand(now), getCommand(now), listCommand(now), cancelCommand(now), rescheduleCommand(now),
-		redriveCommand(now), deadCommand(now), clusterCommand(now),
+		redriveCommand(now), deadCommand(now), auditCommand(now), clusterCommand(now),
 	}
 }
 
