@@ -247,6 +247,36 @@ func purges(t *testing.T, p place) {
 	}
 }
 
+// purgesTheDead that died long enough ago, and only these.
+func purgesTheDead(t *testing.T, p place) {
+	f := p.open(t, small)
+	before := f.in(100)
+	var stored []task.Task
+	for i := range 6 {
+		stored = append(stored, f.put(t, task.Task{BizID: 0, BizType: uint64(i), ActionTime: f.in(0)})...)
+	}
+	for i, one := range stored {
+		status, modified := 4, f.in(99)
+		if i == 1 {
+			modified = before
+		} else if i > 2 {
+			status = []int{0, 2, 3}[i-3]
+		}
+		f.hand(t, 0, "UPDATE %s SET status=?, gmt_modified=? WHERE job_id=?", status, f.at(modified), f.id(one.JobID))
+	}
+	rec := store.Record(f.Store)
+	rec.OnTransaction = func(do func() error) error { // the third died again meanwhile
+		f.hand(t, 0, "UPDATE %s SET gmt_modified=? WHERE job_id=?", f.at(before), f.id(stored[2].JobID))
+		return do()
+	}
+	n, err := f.PurgeDead(t.Context(), 0, before)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	all := f.everything(t)
+	require.Len(t, all, 5)
+	require.NotContains(t, all, stored[0].JobID)
+}
+
 // purgesNoRevived: an admin revives a finished task between a purge's SELECT and its DELETE.
 func purgesNoRevived(t *testing.T, p place) {
 	f := p.open(t, small)

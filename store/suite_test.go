@@ -62,6 +62,7 @@ func exercise(t *testing.T, p place) {
 		{"the dead are grouped by their error", groupsTheDead},
 		{"looking for the dead is bounded", boundsTheDead},
 		{"what is over for long is purged", purges},
+		{"dead tasks are purged by their death", purgesTheDead},
 		{"a purge takes small bites", purgesInSmallBatches},
 		{"a purge leaves what came back to life", purgesNoRevived},
 		{"a database has a clock of its own", tellsTheTime},
