@@ -100,8 +100,8 @@ type Store struct {
 	// Retention is the time for which processed and cancelled tasks are kept. 0 keeps them
 	// for ever. Defaults to 720h.
 	Retention time.Duration `yaml:"retention"`
-	// DeadRetention is the time for which dead tasks are kept after their death. 0 keeps them
-	// for ever. Defaults to 0.
+	// DeadRetention is the time for which dead tasks are kept after their death. 0s keeps them
+	// for ever. Defaults to 0s.
 	DeadRetention time.Duration `yaml:"dead_retention"`
 	// AuditRetention is the time for which the entries of the audit are kept. 0 keeps them
 	// for ever. Defaults to 8760h.

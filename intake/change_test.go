@@ -353,6 +353,42 @@ func TestRedriveDead(t *testing.T) {
 	})
 }
 
+// A discarded task is cancelled, and the audit says who did it. A dry run leaves no trace.
+func TestDiscardDead(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		orders, mails := r.dead("order_close", 5), r.dead("mail", 3)
+		ctx := t.Context()
+		_, err := r.DiscardDead(ctx, intake.ChangeDead{DryRun: true})
+		require.NoError(t, err)
+		got, err := r.DiscardDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close", Error: "shop"}, Limit: 4})
+		require.NoError(t, err)
+		require.Equal(t, intake.ChangedDead{Matched: 5, Changed: 4}, got)
+		cancelled := 0
+		for _, id := range orders {
+			row := r.row(id)
+			require.Equal(t, "the shop is down", row.LastError)
+			if row.Status == task.Cancelled {
+				cancelled++
+			}
+		}
+		require.Equal(t, 4, cancelled)
+		for _, id := range mails {
+			require.Equal(t, task.Dead, r.row(id).Status)
+		}
+		_, err = r.Redrive(ctx, mails[0])
+		require.NoError(t, err)
+		log, err := r.Audit(ctx, intake.Audit{})
+		require.NoError(t, err)
+		require.Len(t, log.Entries, 2)
+		counts := map[string]int{}
+		for _, e := range log.Entries {
+			require.Equal(t, "api", e.Actor)
+			counts[e.Action+" "+e.Target+" "+e.Detail] = e.Count
+		}
+		require.Equal(t, 4, counts[`discard order_close {"error":"shop","limit":4}`])
+	})
+}
+
 func TestRedriveDeadTellsHowFarItCame(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.dead("order_close", 20)
