@@ -145,21 +145,52 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 	return t.withETag(t.service.RedriveIf(ctx, jobID, ifMatch))
 }
 
-// ListDead reads dead tasks in the order of their job_id.
+// ListDead reads dead tasks, table by table, in each by job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
 	after, err := cursor(wire.ListDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
-	p, err := t.service.ListDead(ctx, q.BizType, after, q.Limit)
+	p, err := t.service.ListDead(ctx, intake.Dead{BizType: q.BizType, Error: q.Error, Since: q.Since, Until: q.Until}, after, q.Limit)
 	return t.page(wire.ListDead, p, err)
+}
+
+// DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
+func (t *Tasks) DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error) {
+	g, err := t.service.DeadGroups(ctx, bizType)
+	if err != nil {
+		return client.DeadGroups{}, err
+	}
+	return g.Wire(t.service.Types()), nil
 }
 
 // RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts
 // those redriven before it.
 func (t *Tasks) RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error) {
-	got, err := t.service.RedriveDead(ctx, intake.RedriveOf(&r))
-	return client.Redriven(got), err
+	got, err := t.service.RedriveDead(ctx, intake.DeadOf(&r))
+	return client.Redriven{Matched: got.Matched, Redriven: got.Changed}, err
+}
+
+// DiscardDead makes the matching dead tasks cancelled. After an error the result counts those discarded before it.
+func (t *Tasks) DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error) {
+	got, err := t.service.DiscardDead(ctx, intake.DeadOf(&r))
+	return client.Discarded{Matched: got.Matched, Discarded: got.Changed}, err
+}
+
+// Audit reads who did what, the latest first.
+func (t *Tasks) Audit(ctx context.Context, q client.Audit) (client.AuditPage, error) {
+	ask := intake.Audit{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: q.Limit}
+	if q.Cursor != "" {
+		var err error
+		if ask.After.At, ask.After.Database, ask.After.ID, err = wire.ParseAuditCursor([]byte(q.Cursor)); err != nil {
+			return client.AuditPage{}, &task.FieldError{Field: "cursor", Message: err.Error()}
+		}
+	}
+	p, err := t.service.Audit(ctx, ask)
+	if err != nil {
+		return client.AuditPage{}, err
+	}
+	return p.Wire(), nil
 }
 
 // withETag adds the ETag to a task.

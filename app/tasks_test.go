@@ -32,6 +32,9 @@ type tasks interface {
 	Redrive(ctx context.Context, jobID uint64, opts ...client.ChangeOption) (client.Task, error)
 	ListDead(ctx context.Context, q client.ListDead) (client.Page, error)
 	RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error)
+	DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error)
+	DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error)
+	Audit(ctx context.Context, q client.Audit) (client.AuditPage, error)
 }
 
 // onBothSides runs a test with the Tasks of a center and with a Client of it. The processor fails

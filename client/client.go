@@ -32,19 +32,25 @@ import (
 
 // What the API takes and answers, as package wire declares it.
 type (
-	Task         = wire.Task           // a task
-	Why          = wire.Why            // where a task waits, and what holds it
-	BizTypePause = wire.Pause          // why and how long a business type is paused
-	ID           = wire.ID             // a 64-bit id, such as a job_id
-	BizID        = wire.BizID          // a business's own id: a number, or a text
-	BatchResult  = wire.BatchResult    // what became of one task of a batch
-	TaskError    = wire.BatchError     // why one task of a batch was not stored
-	Page         = wire.Page           // a part of a list of tasks
-	RedriveDead  = wire.RedriveRequest // asks to redrive many dead tasks; all of it may be left out
-	Redriven     = wire.Redriven       // what became of a RedriveDead
-	Cluster      = wire.Cluster        // who owns what
-	Node         = wire.Node           // one node of the cluster
-	BizType      = wire.BizType        // a business type and how much it has to do on the node that answered
+	Task         = wire.Task        // a task
+	Why          = wire.Why         // where a task waits, and what holds it
+	BizTypePause = wire.Pause       // why and how long a business type is paused
+	ID           = wire.ID          // a 64-bit id, such as a job_id
+	BizID        = wire.BizID       // a business's own id: a number, or a text
+	BatchResult  = wire.BatchResult // what became of one task of a batch
+	TaskError    = wire.BatchError  // why one task of a batch was not stored
+	Page         = wire.Page        // a part of a list of tasks
+	RedriveDead  = wire.DeadRequest // asks to redrive many dead tasks; all of it may be left out
+	Redriven     = wire.Redriven    // what became of a RedriveDead
+	DiscardDead  = wire.DeadRequest // asks to discard many dead tasks; all of it may be left out
+	Discarded    = wire.Discarded   // what became of a DiscardDead
+	DeadGroups   = wire.DeadGroups  // dead tasks by their error
+	DeadGroup    = wire.DeadGroup   // dead tasks that died of the same error
+	AuditPage    = wire.AuditPage   // a part of the audit
+	AuditEntry   = wire.AuditEntry  // who did what
+	Cluster      = wire.Cluster     // who owns what
+	Node         = wire.Node        // one node of the cluster
+	BizType      = wire.BizType     // a business type and how much it has to do on the node that answered
 )
 
 // Client calls one timeout center. It is safe for concurrent use.

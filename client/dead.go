@@ -5,19 +5,24 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // ListDead narrows a look-up of dead tasks.
 type ListDead struct {
-	BizType string // name; empty: all
-	Limit   int    // 1 to 1000; 0: 100
-	Cursor  string // the NextCursor of the page before; empty: the first page
+	BizType string    // name; empty: all
+	Error   string    // a part of last_error, with its upper and lower case; empty: all
+	Since   time.Time // died (gmt_modified) at this time or later; zero: no bound
+	Until   time.Time // died before this time; zero: no bound
+	Limit   int       // 1 to 1000; 0: 100
+	Cursor  string    // the NextCursor of the page before; empty: the first page
 }
 
-// ListDead looks up dead tasks in the order of their job_id.
+// ListDead looks up dead tasks, table by table, in each by job_id.
 func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
 	var p Page
-	_, err := c.do(ctx, http.MethodGet, "/v1/dead"+query("biz_type", q.BizType, "limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
+	_, err := c.do(ctx, http.MethodGet, "/v1/dead"+query("biz_type", q.BizType, "error", q.Error,
+		"since", rfc3339(q.Since), "until", rfc3339(q.Until), "limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
 	return p, err
 }
 
@@ -27,4 +32,42 @@ func (c *Client) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, erro
 	var out Redriven
 	_, err := c.do(ctx, http.MethodPost, "/v1/dead/redrive", r, &out)
 	return out, err
+}
+
+// DiscardDead makes the dead tasks that match cancelled. It may take a while; when ctx ends it stops where it is.
+func (c *Client) DiscardDead(ctx context.Context, r DiscardDead) (Discarded, error) {
+	var out Discarded
+	_, err := c.do(ctx, http.MethodPost, "/v1/dead/discard", r, &out)
+	return out, err
+}
+
+// DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
+func (c *Client) DeadGroups(ctx context.Context, bizType string) (DeadGroups, error) {
+	var out DeadGroups
+	_, err := c.do(ctx, http.MethodGet, "/v1/dead/groups"+query("biz_type", bizType), nil, &out)
+	return out, err
+}
+
+// Audit narrows a look-up of the audit.
+type Audit struct {
+	Actor, Action string    // empty: all
+	From, To      time.Time // at or after From, and before To; zero: no bound
+	Limit         int       // 1 to 1000; 0: 100
+	Cursor        string    // the NextCursor of the page before; empty: the first page
+}
+
+// Audit looks up who did what, the latest first.
+func (c *Client) Audit(ctx context.Context, q Audit) (AuditPage, error) {
+	var p AuditPage
+	_, err := c.do(ctx, http.MethodGet, "/v1/audit"+query("actor", q.Actor, "action", q.Action, "from", rfc3339(q.From), "to", rfc3339(q.To),
+		"limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
+	return p, err
+}
+
+// rfc3339 writes a time for a query; "" if there is none.
+func rfc3339(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -99,8 +99,14 @@ type Store struct {
 	// Defaults to 32.
 	TablesPerDatabase int `yaml:"tables_per_database"`
 	// Retention is the time for which processed and cancelled tasks are kept. 0 keeps them
-	// for ever. Dead tasks are always kept. Defaults to 720h.
+	// for ever. Defaults to 720h.
 	Retention time.Duration `yaml:"retention"`
+	// DeadRetention is the time for which dead tasks are kept after their death. 0s keeps them
+	// for ever. Defaults to 0s.
+	DeadRetention time.Duration `yaml:"dead_retention"`
+	// AuditRetention is the time for which the entries of the audit are kept. 0 keeps them
+	// for ever. Defaults to 8760h.
+	AuditRetention time.Duration `yaml:"audit_retention"`
 
 	SQLite SQLite `yaml:"sqlite"`
 	MySQL  MySQL  `yaml:"mysql"`

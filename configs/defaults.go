@@ -32,6 +32,7 @@ func base() Config {
 			Databases:         8,
 			TablesPerDatabase: 32,
 			Retention:         30 * 24 * time.Hour,
+			AuditRetention:    365 * 24 * time.Hour,
 			SQLite:            SQLite{Dir: "data"},
 			MySQL:             MySQL{DSN: "root@tcp(127.0.0.1:3306)/toc_%d", DSNs: []string{}, MaxOpenConns: 16},
 		},

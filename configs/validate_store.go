@@ -17,6 +17,8 @@ func (s Store) check(ps *problems) {
 	ps.oneOf("store.driver", s.Driver, DriverSQLite, DriverMySQL)
 	s.checkLayout(ps)
 	atLeast(ps, "store.retention", s.Retention, 0)
+	atLeast(ps, "store.dead_retention", s.DeadRetention, 0)
+	atLeast(ps, "store.audit_retention", s.AuditRetention, 0)
 	switch s.Driver {
 	case DriverSQLite:
 		ps.require(s.SQLite.Dir != "", "store.sqlite.dir", "is empty; write the directory of the database files, data")

@@ -111,6 +111,8 @@ func TestRefusedStores(t *testing.T) {
 		{"tables no power", func(c *Config) { c.Store.TablesPerDatabase = 1000 }, "store.tables_per_database", "1000 is not right"},
 		{"tables overflow", func(c *Config) { c.Store.Databases, c.Store.TablesPerDatabase = 8, 1<<62 }, "store.tables_per_database", "is not right"},
 		{"too many together", func(c *Config) { c.Store.TablesPerDatabase = 2048 }, "store.tables_per_database", "2048 in each of 8 databases are too many; write 1024 or less"},
+		{"dead retention", func(c *Config) { c.Store.DeadRetention = -time.Hour }, "store.dead_retention", "-1h0m0s is too little"},
+		{"audit retention", func(c *Config) { c.Store.AuditRetention = -time.Hour }, "store.audit_retention", "-1h0m0s is too little"},
 		{"retention", func(c *Config) { c.Store.Retention = -time.Hour }, "store.retention", "-1h0m0s is too little"},
 		{"no directory", func(c *Config) { c.Store.SQLite.Dir = "" }, "store.sqlite.dir", "is empty"},
 

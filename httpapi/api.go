@@ -33,9 +33,13 @@ type Desk interface {
 	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
 
-	ListDead(ctx context.Context, bizType string, after uint64, limit int) (intake.Page, error)
+	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
+	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
-	RedriveDead(ctx context.Context, r intake.RedriveDead) (intake.Redriven, error)
+	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+
+	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
@@ -94,7 +98,7 @@ type Config struct {
 	// nothing is changed. Default to 48 MiB and 32 MiB.
 	MaxBodies, MaxAnswers int64
 	// Timeout bounds the work on one request; then it is answered with 503.
-	// POST /v1/dead/redrive has no bound but its caller's. Defaults to 30 s.
+	// POST /v1/dead/redrive and …/discard have no bound but their caller's. Defaults to 30 s.
 	Timeout time.Duration
 }
 

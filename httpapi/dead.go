@@ -2,26 +2,98 @@ package httpapi
 
 import (
 	"context"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/wire"
 )
 
 type listDeadInput struct {
 	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
+	Error   string     `query:"error" doc:"Only tasks whose last_error has this part, upper and lower case as it stands." example:"is locked"`
+	Since   timeParam  `query:"since" doc:"Only tasks that died (gmt_modified) at this time or later, RFC 3339." example:"2026-01-02T15:00:00Z"`
+	Until   timeParam  `query:"until" doc:"Only tasks that died before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
 	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
 	Cursor  deadCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
 func (a *api) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
-	p, err := a.desk.ListDead(ctx, in.BizType, in.Cursor.after, in.Limit)
+	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time}, in.Cursor.after, in.Limit)
 	return a.page(ctx, wire.ListDead, p, err)
 }
 
-func (a *api) redriveDead(ctx context.Context, in *body[wire.RedriveRequest]) (*output[wire.Redriven], error) {
-	r, err := a.desk.RedriveDead(ctx, intake.RedriveOf(&in.sent))
+type deadGroupsInput struct {
+	BizType string `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
+}
+
+func (a *api) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire.DeadGroups], error) {
+	g, err := a.desk.DeadGroups(ctx, in.BizType)
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Redriven]{wire.Redriven(r)}, nil
+	return &output[wire.DeadGroups]{g.Wire(a.desk.Types())}, nil
+}
+
+func (a *api) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*output[wire.Redriven], error) {
+	r, err := a.desk.RedriveDead(ctx, intake.DeadOf(&in.sent))
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.Redriven]{wire.Redriven{Matched: r.Matched, Redriven: r.Changed}}, nil
+}
+
+func (a *api) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*output[wire.Discarded], error) {
+	r, err := a.desk.DiscardDead(ctx, intake.DeadOf(&in.sent))
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.Discarded]{wire.Discarded{Matched: r.Matched, Discarded: r.Changed}}, nil
+}
+
+type auditInput struct {
+	Actor  string      `query:"actor" doc:"Only what this one did." example:"api"`
+	Action string      `query:"action" doc:"Only this action." example:"redrive"`
+	From   timeParam   `query:"from" doc:"Only at this time or later, RFC 3339." example:"2026-01-02T15:00:00Z"`
+	To     timeParam   `query:"to" doc:"Only before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
+	Limit  int         `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many entries: 1 to 1000, 100 if left out."`
+	Cursor auditCursor `query:"cursor" doc:"The next_cursor of the page before."`
+}
+
+func (a *api) audit(ctx context.Context, in *auditInput) (*output[wire.AuditPage], error) {
+	p, err := a.desk.Audit(ctx, intake.Audit{
+		Actor: in.Actor, Action: in.Action, From: in.From.Time, To: in.To.Time, After: in.Cursor.after, Limit: in.Limit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.AuditPage]{p.Wire()}, nil
+}
+
+// timeParam is a time in a query; zero if it is left out.
+type timeParam struct{ time.Time }
+
+// UnmarshalText reads an RFC 3339 time.
+func (t *timeParam) UnmarshalText(text []byte) error {
+	moment, err := readTime(string(text))
+	if err == nil {
+		t.Time = *moment
+	}
+	return err
+}
+
+// Schema tells what is read.
+func (timeParam) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
+}
+
+// auditCursor says where a page of the audit begins.
+type auditCursor struct{ after store.AuditKey }
+
+// UnmarshalText reads a next_cursor.
+func (c *auditCursor) UnmarshalText(text []byte) (err error) {
+	c.after.At, c.after.Database, c.after.ID, err = wire.ParseAuditCursor(text)
+	return err
 }

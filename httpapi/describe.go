@@ -153,8 +153,15 @@ var descriptions = map[string]description{
 	},
 	"list-dead": {
 		tag: "dead", summary: "List dead tasks",
-		text:   "Of one business type or of all, in the order of their job_id.",
+		text:   "Those that match, table by table, in each by job_id.",
 		answer: `{"tasks":[` + deadTask + `],"next_cursor":"ZAABd_CA5AAA"}`, refusals: []int{422, 503},
+	},
+	"group-dead": {
+		tag: "dead", summary: "Sum up dead tasks by their error",
+		text: "The largest groups first, at most 1000. Numbers and ids in the error do not split a group. " +
+			"Of each table 1000 dead tasks are counted, in a small layout more; partial says that there are more.",
+		answer:   `{"groups":[{"biz_type":"order_close","error":"order # is locked","count":250,"oldest":"2026-01-02T15:04:05.000Z","newest":"2026-01-02T15:34:05.000Z","job_id":"413351953711104"}]}`,
+		refusals: []int{422, 503},
 	},
 	"redrive-dead": {
 		tag: "dead", summary: "Redrive many dead tasks",
@@ -162,6 +169,19 @@ var descriptions = map[string]description{
 			"It may take a while; when the caller hangs up it stops where it is.",
 		request: `{"biz_type":"order_close","limit":100,"dry_run":true}`,
 		answer:  `{"matched":250,"redriven":0}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+	},
+	"discard-dead": {
+		tag: "dead", summary: "Discard many dead tasks",
+		text: "Makes the dead tasks that match cancelled; they keep their last_error and are deleted with the other cancelled ones. " +
+			"An empty object means all of them. It may take a while; when the caller hangs up it stops where it is.",
+		request: `{"biz_type":"order_close","error":"is locked","until":"2026-01-02T16:00:00Z"}`,
+		answer:  `{"matched":250,"discarded":250}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+	},
+	"list-audit": {
+		tag: "center", summary: "Who did what",
+		text:     "Every redrive and every discard, the latest first.",
+		answer:   `{"entries":[{"at":"2026-01-02T15:04:05.000Z","actor":"api","action":"redrive","target":"order_close","count":250,"detail":"{\"error\":\"is locked\"}"}]}`,
+		refusals: []int{422, 503},
 	},
 	"get-cluster": {
 		tag: "center", summary: "Who owns what",

@@ -83,12 +83,24 @@ func (d *fakeDesk) RedriveIf(ctx context.Context, jobID uint64, _ []string) (tas
 	return d.Get(ctx, jobID)
 }
 
-func (d *fakeDesk) ListDead(ctx context.Context, _ string, _ uint64, _ int) (intake.Page, error) {
+func (d *fakeDesk) ListDead(ctx context.Context, _ intake.Dead, _ uint64, _ int) (intake.Page, error) {
 	return intake.Page{}, d.called(ctx)
 }
 
-func (d *fakeDesk) RedriveDead(ctx context.Context, _ intake.RedriveDead) (intake.Redriven, error) {
-	return intake.Redriven{}, d.called(ctx)
+func (d *fakeDesk) DeadGroups(ctx context.Context, _ string) (intake.DeadGroups, error) {
+	return intake.DeadGroups{}, d.called(ctx)
+}
+
+func (d *fakeDesk) RedriveDead(ctx context.Context, _ intake.ChangeDead) (intake.ChangedDead, error) {
+	return intake.ChangedDead{}, d.called(ctx)
+}
+
+func (d *fakeDesk) DiscardDead(ctx context.Context, _ intake.ChangeDead) (intake.ChangedDead, error) {
+	return intake.ChangedDead{}, d.called(ctx)
+}
+
+func (d *fakeDesk) Audit(ctx context.Context, _ intake.Audit) (intake.AuditPage, error) {
+	return intake.AuditPage{}, d.called(ctx)
 }
 
 func (d *fakeDesk) Wake(ctx context.Context, jobIDs []uint64) int {

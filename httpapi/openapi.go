@@ -151,7 +151,7 @@ func (a *api) documentNumbers() {
 	bizID.OneOf = []*huma.Schema{text, number}
 	jobIDs := schemas["WakeRequest"].Properties["job_ids"]
 	jobIDs.Items = &huma.Schema{OneOf: []*huma.Schema{jobIDs.Items, number}}
-	schemas["RedriveRequest"].Properties["limit"].Format = ""
+	schemas["DeadRequest"].Properties["limit"].Format = ""
 }
 
 // example is an example as it is written; nil if there is none.

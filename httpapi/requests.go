@@ -26,9 +26,12 @@ func missing(body any, given names) (faults []fault) {
 		if given.bits == 0 {
 			add("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
 		}
-	case *wire.RedriveRequest: // an empty biz_type comes from a variable that is not set, and must not redrive everything
+	case *wire.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything
 		if given.has("biz_type") && body.BizType == "" {
-			add("biz_type", "is empty; leave it out to redrive all")
+			add("biz_type", "is empty; leave it out for all")
+		}
+		if given.has("error") && body.Error == "" {
+			add("error", "is empty; leave it out for all")
 		}
 	case *batch:
 		if !given.has("tasks") {

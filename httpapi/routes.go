@@ -24,7 +24,11 @@ func (a *api) routes() {
 	route(a, "POST   /v1/tasks/by-key/cancel", "cancel-task-by-key", a.cancelByKey)
 
 	route(a, "GET    /v1/dead", "list-dead", a.listDead)
+	route(a, "GET    /v1/dead/groups", "group-dead", a.deadGroups)
 	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)
+	route(a, "POST   /v1/dead/discard", "discard-dead", a.discardDead)
+
+	route(a, "GET    /v1/audit", "list-audit", a.audit)
 
 	route(a, "GET    /v1/cluster", "get-cluster", a.cluster)
 	route(a, "POST   /v1/cluster/wake", "wake-tasks", a.wake)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/timeoutcenter/toc/queue"
@@ -91,6 +92,14 @@ func (s *Service) Redrive(ctx context.Context, jobID uint64) (task.Task, error) 
 
 // RedriveIf is Redrive if one of the tags matches; see CancelIf.
 func (s *Service) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
+	t, err := s.redrive(ctx, jobID, ifMatch)
+	if err == nil && !isForwarded(ctx) {
+		err = s.record(ctx, "redrive", strconv.FormatUint(jobID, 10), 1, "")
+	}
+	return t, err
+}
+
+func (s *Service) redrive(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
 	now, attempts := task.CeilMilli(s.cfg.Now()), 0
 	m := store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
 		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
@@ -191,76 +200,4 @@ func (s *Service) getMatching(ctx context.Context, jobID uint64, ifMatch []strin
 		err = &task.ChangedError{Task: t}
 	}
 	return t, err
-}
-
-// RedriveDead asks to redrive many dead tasks.
-type RedriveDead struct {
-	BizType string // name; empty: all
-	Limit   int    // at most this many; 0: all
-	DryRun  bool   // count only
-}
-
-// Redriven is the result of RedriveDead.
-type Redriven struct {
-	Matched  int // dead tasks that match
-	Redriven int // of those, put back to pending
-}
-
-// redrivePage is the number of dead tasks that are read and redriven at a time.
-const redrivePage = 500
-
-// RedriveDead redrives the dead tasks that match. After an error the result counts those redriven before it.
-func (s *Service) RedriveDead(ctx context.Context, r RedriveDead) (Redriven, error) {
-	bizType, err := s.typeFilter(r.BizType)
-	if err != nil {
-		return Redriven{}, err
-	}
-	if r.Limit < 0 {
-		return Redriven{}, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
-	}
-	var answer Redriven
-	if answer.Matched, err = s.cfg.Store.CountDead(ctx, bizType); err != nil || r.DryRun {
-		return answer, err
-	}
-	left := answer.Matched // tasks that die meanwhile are left to another call
-	if r.Limit > 0 {
-		left = min(left, r.Limit)
-	}
-	for after := uint64(0); left > 0; {
-		page, err := s.cfg.Store.ListDead(ctx, bizType, after, min(left, redrivePage))
-		if err != nil || len(page) == 0 {
-			return answer, err
-		}
-		n, err := s.redriveAll(ctx, page)
-		answer.Redriven += n
-		if err != nil {
-			return answer, err
-		}
-		left -= len(page)
-		after = page[len(page)-1].JobID
-	}
-	return answer, nil
-}
-
-// redriveAll redrives a page; its moves share commits.
-func (s *Service) redriveAll(ctx context.Context, page []task.Task) (n int, err error) {
-	results := make(chan error, len(page))
-	for _, t := range page {
-		go func() {
-			_, err := s.Redrive(ctx, t.JobID)
-			results <- err
-		}()
-	}
-	for range page {
-		var conflict *task.ConflictError
-		switch e := <-results; {
-		case e == nil:
-			n++
-		case errors.As(e, &conflict), errors.Is(e, task.ErrNotFound):
-			// Another caller was faster.
-		default:
-			err = e
-		}
-	}
-	return n, err
 }

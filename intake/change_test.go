@@ -320,36 +320,72 @@ func TestRedriveDead(t *testing.T) {
 			}
 			return n
 		}
-		got, err := r.RedriveDead(ctx, intake.RedriveDead{DryRun: true})
+		got, err := r.RedriveDead(ctx, intake.ChangeDead{DryRun: true})
 		require.NoError(t, err)
-		require.Equal(t, intake.Redriven{Matched: 650}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 650}, got)
 		require.Zero(t, pending(orders)+pending(mails))
 
-		got, err = r.RedriveDead(ctx, intake.RedriveDead{BizType: "order_close", Limit: 7})
+		got, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close"}, Limit: 7})
 		require.NoError(t, err)
-		require.Equal(t, intake.Redriven{Matched: 620, Redriven: 7}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 620, Changed: 7}, got)
 		require.Equal(t, 7, pending(orders))
 
-		got, err = r.RedriveDead(ctx, intake.RedriveDead{BizType: "order_close"})
+		got, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close"}})
 		require.NoError(t, err)
-		require.Equal(t, intake.Redriven{Matched: 613, Redriven: 613}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 613, Changed: 613}, got)
 		require.Equal(t, 620, pending(orders))
 		require.Zero(t, pending(mails))
 
-		got, err = r.RedriveDead(ctx, intake.RedriveDead{Limit: 100})
+		got, err = r.RedriveDead(ctx, intake.ChangeDead{Limit: 100})
 		require.NoError(t, err)
-		require.Equal(t, intake.Redriven{Matched: 30, Redriven: 30}, got)
-		got, err = r.RedriveDead(ctx, intake.RedriveDead{})
+		require.Equal(t, intake.ChangedDead{Matched: 30, Changed: 30}, got)
+		got, err = r.RedriveDead(ctx, intake.ChangeDead{})
 		require.NoError(t, err)
 		require.Zero(t, got)
 
 		var refused *task.FieldError
-		_, err = r.RedriveDead(ctx, intake.RedriveDead{BizType: "nobody"})
+		_, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "nobody"}})
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "biz_type", refused.Field)
-		_, err = r.RedriveDead(ctx, intake.RedriveDead{Limit: -1})
+		_, err = r.RedriveDead(ctx, intake.ChangeDead{Limit: -1})
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "limit", refused.Field)
+	})
+}
+
+// A discarded task is cancelled, and the audit says who did it. A dry run leaves no trace.
+func TestDiscardDead(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		orders, mails := r.dead("order_close", 5), r.dead("mail", 3)
+		ctx := t.Context()
+		_, err := r.DiscardDead(ctx, intake.ChangeDead{DryRun: true})
+		require.NoError(t, err)
+		got, err := r.DiscardDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close", Error: "shop"}, Limit: 4})
+		require.NoError(t, err)
+		require.Equal(t, intake.ChangedDead{Matched: 5, Changed: 4}, got)
+		cancelled := 0
+		for _, id := range orders {
+			row := r.row(id)
+			require.Equal(t, "the shop is down", row.LastError)
+			if row.Status == task.Cancelled {
+				cancelled++
+			}
+		}
+		require.Equal(t, 4, cancelled)
+		for _, id := range mails {
+			require.Equal(t, task.Dead, r.row(id).Status)
+		}
+		_, err = r.Redrive(ctx, mails[0])
+		require.NoError(t, err)
+		log, err := r.Audit(ctx, intake.Audit{})
+		require.NoError(t, err)
+		require.Len(t, log.Entries, 2)
+		counts := map[string]int{}
+		for _, e := range log.Entries {
+			require.Equal(t, "api", e.Actor)
+			counts[e.Action+" "+e.Target+" "+e.Detail] = e.Count
+		}
+		require.Equal(t, 4, counts[`discard order_close {"error":"shop","limit":4}`])
 	})
 }
 
@@ -370,9 +406,9 @@ func TestRedriveDeadTellsHowFarItCame(t *testing.T) {
 			}
 			return r.store.Move(t.Context(), *m)
 		}
-		got, err := r.RedriveDead(t.Context(), intake.RedriveDead{})
+		got, err := r.RedriveDead(t.Context(), intake.ChangeDead{})
 		require.ErrorIs(t, err, task.ErrUnavailable)
-		require.Equal(t, intake.Redriven{Matched: 19, Redriven: 17}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 19, Changed: 17}, got)
 	})
 }
 

@@ -318,15 +318,15 @@ func TestAPartitionThatIsLostAtTheEnd(t *testing.T) {
 func TestRedriveDeadAsksTheOwners(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		r.dead("order_close", 40)
-		got, err := r.RedriveDead(t.Context(), intake.RedriveDead{})
+		got, err := r.RedriveDead(t.Context(), intake.ChangeDead{})
 		require.NoError(t, err)
-		require.Equal(t, intake.Redriven{Matched: 40, Redriven: 40}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 40, Changed: 40}, got)
 		require.Len(t, c.peer.asked, 10, "a quarter is theirs")
 
 		c.peer.err = task.ErrUnavailable
-		got, err = r.RedriveDead(t.Context(), intake.RedriveDead{})
+		got, err = r.RedriveDead(t.Context(), intake.ChangeDead{})
 		require.ErrorIs(t, err, task.ErrUnavailable)
-		require.Equal(t, intake.Redriven{Matched: 10}, got)
+		require.Equal(t, intake.ChangedDead{Matched: 10}, got)
 	})
 }
 

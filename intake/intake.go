@@ -33,8 +33,11 @@ type Store interface {
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
 	First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
-	ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error)
-	CountDead(ctx context.Context, bizType *uint64) (int, error)
+	ListDead(ctx context.Context, f store.DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error)
+	CountDead(ctx context.Context, f store.DeadFilter) (int, error)
+	DeadGroups(ctx context.Context, bizType *uint64) (list []store.DeadGroup, partial bool, err error)
+	Record(ctx context.Context, e store.AuditEntry) error
+	Audit(ctx context.Context, f store.AuditFilter) (list []store.AuditEntry, last store.AuditKey, err error)
 }
 
 // Observer counts submitted tasks for the metrics.

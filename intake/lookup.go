@@ -150,19 +150,6 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 	return page(list, limit), err
 }
 
-// ListDead reads the dead tasks of a business type (empty: of all); limit as in List.
-func (s *Service) ListDead(ctx context.Context, bizType string, after uint64, limit int) (Page, error) {
-	id, err := s.typeFilter(bizType)
-	if err != nil {
-		return Page{}, err
-	}
-	if limit, err = pageLimit(limit); err != nil {
-		return Page{}, err
-	}
-	list, err := s.cfg.Store.ListDead(ctx, id, after, limit+1)
-	return page(list, limit), err
-}
-
 func pageLimit(limit int) (int, error) {
 	if limit < 0 || limit > MaxPage {
 		return 0, &task.FieldError{Field: "limit", Message: fmt.Sprintf("is %d; it must be from 1 to %d", limit, MaxPage)}

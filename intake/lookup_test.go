@@ -93,7 +93,7 @@ func TestListDeadPagesThroughAllShards(t *testing.T) {
 		r.order(1, time.Hour)
 		all := func(bizType string) (got []uint64) {
 			for after := uint64(0); ; {
-				page, err := r.ListDead(t.Context(), bizType, after, 4)
+				page, err := r.ListDead(t.Context(), intake.Dead{BizType: bizType}, after, 4)
 				require.NoError(t, err)
 				require.LessOrEqual(t, len(page.Tasks), 4)
 				got = append(got, jobIDs(page)...)
@@ -105,7 +105,7 @@ func TestListDeadPagesThroughAllShards(t *testing.T) {
 		require.ElementsMatch(t, append(append([]uint64{}, orders...), mails...), all(""))
 		require.ElementsMatch(t, mails, all("mail"))
 		require.Empty(t, all("push"))
-		_, err := r.ListDead(t.Context(), "nobody", 0, 4)
+		_, err := r.ListDead(t.Context(), intake.Dead{BizType: "nobody"}, 0, 4)
 		var refused *task.FieldError
 		require.ErrorAs(t, err, &refused)
 	})

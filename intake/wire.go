@@ -40,9 +40,35 @@ func whenOf(at *time.Time, in *wire.Duration) When {
 	return When{}
 }
 
-// RedriveOf converts a redrive of many tasks.
-func RedriveOf(r *wire.RedriveRequest) RedriveDead {
-	return RedriveDead{BizType: r.BizType, Limit: r.Limit, DryRun: r.DryRun}
+// DeadOf converts a change of many dead tasks.
+func DeadOf(r *wire.DeadRequest) ChangeDead {
+	return ChangeDead{Dead: Dead{r.BizType, r.Error, orZero(r.Since), orZero(r.Until)}, Limit: r.Limit, DryRun: r.DryRun}
+}
+
+func orZero(t *time.Time) (moment time.Time) {
+	if t != nil {
+		moment = *t
+	}
+	return moment
+}
+
+// Wire converts groups.
+func (g DeadGroups) Wire(types *task.Types) wire.DeadGroups {
+	out := wire.DeadGroups{Groups: make([]wire.DeadGroup, len(g.Groups)), Partial: g.Partial}
+	for i, one := range g.Groups {
+		out.Groups[i] = wire.DeadGroup{BizType: types.NameOf(one.BizType), Error: one.Error, Count: one.Count,
+			Oldest: wire.Time(one.Oldest), Newest: wire.Time(one.Newest), JobID: wire.ID(one.JobID)}
+	}
+	return out
+}
+
+// Wire converts a page of the audit.
+func (p AuditPage) Wire() wire.AuditPage {
+	out := wire.AuditPage{Entries: make([]wire.AuditEntry, len(p.Entries)), NextCursor: wire.FormatAuditCursor(p.Next.At, p.Next.Database, p.Next.ID)}
+	for i, e := range p.Entries {
+		out.Entries[i] = wire.AuditEntry{At: wire.Time(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Count: e.Count, Detail: e.Detail}
+	}
+	return out
 }
 
 // StatusOf parses a status filter; nil if the word is empty.

@@ -28,6 +28,7 @@ var steps = []step{
 	{number: 3, name: "task_columns", perTable: true, adds: "biz_key"},
 	{number: 4, name: "toc_running"},
 	{number: 5, name: "toc_control"},
+	{number: 6, name: "toc_audit"},
 }
 
 // ofTable is which of the steps of a table this is, from 1.

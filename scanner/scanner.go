@@ -38,6 +38,8 @@ type Store interface {
 	Clock(ctx context.Context, database int) (time.Time, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
 	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
+	PurgeDead(ctx context.Context, partition int, before time.Time) (int, error)
+	PurgeAudit(ctx context.Context, database int, before time.Time) (int, error)
 }
 
 // Ownership reports which partitions this node owns; see cluster.Ownership.
@@ -78,12 +80,14 @@ type Config struct {
 	// Nodes receives tasks that are due within the lookahead in partitions of other nodes.
 	Nodes dispatch.Nodes
 
-	Schedule  cron.Schedule // of the ticks
-	Lookahead time.Duration // how far ahead of its time a row is read; about one tick
-	Batch     int           // rows per page, about
-	Retention time.Duration // of processed and cancelled rows; 0 keeps them for ever
-	Parallel  int           // concurrent statements over all databases. Defaults to 4
-	Costly    time.Duration // a partition whose read takes longer is not read from the start at each tick. Defaults to 100 ms
+	Schedule       cron.Schedule // of the ticks
+	Lookahead      time.Duration // how far ahead of its time a row is read; about one tick
+	Batch          int           // rows per page, about
+	Retention      time.Duration // of processed and cancelled rows; 0 keeps them for ever
+	DeadRetention  time.Duration // of dead rows; 0 keeps them for ever
+	AuditRetention time.Duration // of entries of the audit; 0 keeps them for ever
+	Parallel       int           // concurrent statements over all databases. Defaults to 4
+	Costly         time.Duration // a partition whose read takes longer is not read from the start at each tick. Defaults to 100 ms
 
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -140,8 +144,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	for range parallelRefills {
 		g.Go(func() error { return s.refill(ctx) })
 	}
-	if s.cfg.Retention > 0 {
-		g.Go(func() error { return s.purge(ctx) })
+	for _, p := range s.purges() {
+		if p.retention > 0 {
+			g.Go(func() error { return s.purge(ctx, p) })
+		}
 	}
 	g.Go(func() error { return s.followChanges(ctx) })
 	return g.Wait()

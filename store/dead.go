@@ -7,75 +7,116 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
 
-// deadShards is the number of tables in one statement of ListDead.
-const deadShards = 32
+// DeadFilter selects dead tasks. A task's death is its last change (gmt_modified).
+type DeadFilter struct {
+	BizType      *uint64   // nil: all
+	Error        string    // a part of last_error, with its upper and lower case; empty: all
+	Since, Until time.Time // died at or after Since, and before Until; zero: no bound
+}
 
-// ListDead reads dead tasks of all shards, in the order of shard and job_id:
-// at most limit, after the task with the given job_id (0: from the start).
-// bizType nil lists all.
-func (s *Store) ListDead(ctx context.Context, bizType *uint64, after uint64, limit int) ([]task.Task, error) {
-	var list []task.Task
-	shard := 0
+// where is the condition of the tasks that match.
+func (f *DeadFilter) where(b backend) (where string, args []any) {
+	where = " WHERE status=4"
+	add := func(condition string, arg any) { where, args = where+condition, append(args, arg) }
+	if f.BizType != nil {
+		add(" AND biz_type=?", b.idArg(*f.BizType))
+	}
+	if !f.Since.IsZero() {
+		add(" AND gmt_modified>=?", b.timeArg(task.CeilMilli(f.Since)))
+	}
+	if !f.Until.IsZero() {
+		add(" AND gmt_modified<?", b.timeArg(task.CeilMilli(f.Until)))
+	}
+	if f.Error != "" {
+		add(" AND INSTR(last_error,?)>0", f.Error)
+	}
+	return where, args
+}
+
+// ListDead reads dead tasks of all shards, in the order of shard and job_id: at most limit, after the task with the
+// given job_id (0: from the start). next is the last of them if there are more, else 0.
+//
+// It reads ids first, in all databases at once, and then the rows of the page: a page costs the same whether the
+// matching tasks lie together, far apart, or nowhere.
+func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error) {
+	first := 0
 	if after != 0 {
 		var ok bool
-		if shard, ok = s.layout.ShardOf(after); !ok {
-			return nil, nil
+		if first, ok = s.layout.ShardOf(after); !ok {
+			return nil, 0, nil
 		}
 	}
-	for shard < s.layout.Shards() && len(list) < limit {
-		database := s.layout.Database(shard)
-		end := min(shard+deadShards, (database+1)*s.layout.TablesPerDatabase)
-		page, err := s.deadPage(ctx, database, shard, end, bizType, after, limit-len(list))
-		if err != nil {
-			return nil, s.wrap(database, "list dead tasks", err)
+	found, errs := make([][]uint64, len(s.dbs)), make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		if d >= s.layout.Database(first) {
+			found[d], errs[d] = s.deadIDs(ctx, d, first, f, after, limit+1)
 		}
-		list = append(list, page...)
-		shard, after = end, 0
-	}
-	return list, nil
-}
-
-func (s *Store) deadPage(ctx context.Context, database, first, end int, bizType *uint64, after uint64, limit int) ([]task.Task, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	where, which := s.isDead(bizType)
-	var u union
-	for shard := first; shard < end; shard++ {
-		q, args := "SELECT "+columns+" FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
-		if shard == first && after != 0 {
-			q += " AND job_id>?"
-			args = append(args, s.backend.idArg(after))
-		}
-		u.add(s.backend.unionMember(q+" ORDER BY job_id LIMIT ?"), append(args, int64(limit))...)
-	}
-	page, err := s.query(ctx, database, u.text.String(), u.args, nil)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(page, func(a, b task.Task) int {
-		x, _ := s.layout.ShardOf(a.JobID)
-		y, _ := s.layout.ShardOf(b.JobID)
-		return cmp.Or(x-y, cmp.Compare(a.JobID, b.JobID))
 	})
-	return page[:min(limit, len(page))], nil
-}
-
-// isDead is the condition of dead tasks, of a biz_type or of all (nil).
-func (s *Store) isDead(bizType *uint64) (where string, args []any) {
-	if bizType == nil {
-		return " WHERE status=4", nil
+	var page []uint64
+	for d := range found {
+		if errs[d] != nil {
+			return nil, 0, s.wrap(d, "list dead tasks", errs[d])
+		}
+		if page = append(page, found[d]...); len(page) > limit {
+			page = page[:limit]
+			if limit > 0 {
+				next = page[limit-1]
+			}
+			break
+		}
 	}
-	return " WHERE status=4 AND biz_type=?", []any{s.backend.idArg(*bizType)}
+	list, err = s.Load(ctx, page)
+	if err != nil {
+		return nil, 0, err
+	}
+	list = slices.DeleteFunc(list, func(t task.Task) bool { return t.Status != task.Dead })
+	slices.SortFunc(list, func(a, b task.Task) int { return s.compareShards(a.JobID, b.JobID) })
+	return list, next, nil
 }
 
-// CountDead counts the dead tasks of a biz_type, or of all (nil).
-func (s *Store) CountDead(ctx context.Context, bizType *uint64) (int, error) {
+// compareShards is the order of shard and job_id.
+func (s *Store) compareShards(a, b uint64) int {
+	x, _ := s.layout.ShardOf(a)
+	y, _ := s.layout.ShardOf(b)
+	return cmp.Or(x-y, cmp.Compare(a, b))
+}
+
+// deadIDs are the first ids of a database, from a shard on.
+func (s *Store) deadIDs(ctx context.Context, database, from int, f DeadFilter, after uint64, limit int) (ids []uint64, err error) {
+	where, which := f.where(s.backend)
+	first := database * s.layout.TablesPerDatabase
+	end := first + s.layout.TablesPerDatabase
+	for first = max(first, from); first < end && len(ids) < limit; first += maxMembers {
+		err := s.scanShards(ctx, first, min(first+maxMembers, end), maxMembers, func(u *union, shard int) {
+			q, args := "SELECT job_id FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
+			if shard == from && after != 0 {
+				q += " AND job_id>?"
+				args = append(args, s.backend.idArg(after))
+			}
+			u.add(s.backend.unionMember(q+" ORDER BY job_id LIMIT ?"), append(args, int64(limit))...)
+		}, func(rows *sql.Rows) error {
+			var id unsigned
+			err := rows.Scan(&id)
+			ids = append(ids, uint64(id))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(ids, s.compareShards)
+	return ids[:min(limit, len(ids))], nil
+}
+
+// CountDead counts the dead tasks that match.
+func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 	var total atomic.Int64
-	where, args := s.isDead(bizType)
+	where, args := f.where(s.backend)
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
 		first := d * s.layout.TablesPerDatabase

@@ -3,6 +3,7 @@ package store_test
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,9 +51,12 @@ func listsTheDead(t *testing.T, p place) {
 	f := p.open(t, sharding.Layout{Databases: 2, TablesPerDatabase: 64, Partitions: 4})
 	dead := f.die(t, 400)
 	list := func(typ *uint64, after uint64, limit int) []task.Task {
-		got, err := f.ListDead(t.Context(), typ, after, limit)
+		got, next, err := f.ListDead(t.Context(), store.DeadFilter{BizType: typ}, after, limit)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(got), limit)
+		if next != 0 {
+			require.Equal(t, got[limit-1].JobID, next)
+		}
 		return got
 	}
 	require.Equal(t, dead, list(nil, 0, 1000), "of all shards, by shard and job_id")
@@ -79,16 +83,116 @@ func listsTheDead(t *testing.T, p place) {
 			}
 			require.Equal(t, want, paged)
 
-			n, err := f.CountDead(t.Context(), typ)
+			n, err := f.CountDead(t.Context(), store.DeadFilter{BizType: typ})
 			require.NoError(t, err)
 			if limit > 1 {
 				require.Equal(t, len(want), n)
 			}
 		}
 	}
-	n, err := f.CountDead(t.Context(), ptr(uint64(99)))
+	n, err := f.CountDead(t.Context(), store.DeadFilter{BizType: ptr(uint64(99))})
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// filtersTheDead by their error, byte by byte, and by the time of their death.
+func filtersTheDead(t *testing.T, p place) {
+	f := p.open(t, small)
+	stored := f.put(t, make([]task.Task, 4)...)
+	for i, why := range []string{"100% of a_b", "100 of aXb", "A_B", ""} {
+		shard, _ := f.layout.ShardOf(stored[i].JobID)
+		f.hand(t, shard, "UPDATE %s SET status=4, last_error=?, gmt_modified=? WHERE job_id=?", why, f.at(f.in(1000*i)), f.id(stored[i].JobID))
+	}
+	for name, c := range map[string]struct {
+		filter store.DeadFilter
+		want   []int
+	}{
+		"all":              {store.DeadFilter{}, []int{0, 1, 2, 3}},
+		"a part":           {store.DeadFilter{Error: "of a"}, []int{0, 1}},
+		"no wildcards":     {store.DeadFilter{Error: "a_b"}, []int{0}},
+		"nor this one":     {store.DeadFilter{Error: "0% "}, []int{0}},
+		"nothing":          {store.DeadFilter{Error: "'; DROP"}, nil},
+		"since is in":      {store.DeadFilter{Since: f.in(1000)}, []int{1, 2, 3}},
+		"until is not":     {store.DeadFilter{Until: f.in(1000)}, []int{0}},
+		"several":          {store.DeadFilter{Error: "100", Since: f.in(1), Until: f.in(2000)}, []int{1}},
+		"another biz_type": {store.DeadFilter{BizType: ptr(uint64(77))}, nil},
+	} {
+		got, next, err := f.ListDead(t.Context(), c.filter, 0, 10)
+		require.NoError(t, err, name)
+		require.Zero(t, next)
+		var want, ids []uint64
+		for _, i := range c.want {
+			want = append(want, stored[i].JobID)
+		}
+		for _, one := range got {
+			ids = append(ids, one.JobID)
+		}
+		require.ElementsMatch(t, want, ids, name)
+		n, err := f.CountDead(t.Context(), c.filter)
+		require.NoError(t, err)
+		require.Equal(t, len(want), n, name)
+	}
+}
+
+// groupsTheDead: ids and numbers do not split a group.
+func groupsTheDead(t *testing.T, p place) {
+	f := p.open(t, small)
+	whys := []string{"order 17 is gone", "order 4711 is gone", "other", `order 5 is gone`}
+	stored := f.put(t, make([]task.Task, len(whys))...)
+	for i, why := range whys {
+		shard, _ := f.layout.ShardOf(stored[i].JobID)
+		f.hand(t, shard, "UPDATE %s SET status=4, biz_type=?, last_error=?, gmt_modified=? WHERE job_id=?", 1+i/3, why, f.at(f.in(1000*i)), f.id(stored[i].JobID))
+	}
+	got, partial, err := f.DeadGroups(t.Context(), nil)
+	require.NoError(t, err)
+	require.False(t, partial)
+	require.Equal(t, []store.DeadGroup{
+		{BizType: 1, Error: "order # is gone", Count: 2, Oldest: f.in(0), Newest: f.in(1000), JobID: min(stored[0].JobID, stored[1].JobID)},
+		{BizType: 1, Error: "other", Count: 1, Oldest: f.in(2000), Newest: f.in(2000), JobID: stored[2].JobID},
+		{BizType: 2, Error: "order # is gone", Count: 1, Oldest: f.in(3000), Newest: f.in(3000), JobID: stored[3].JobID},
+	}, got)
+	got, _, err = f.DeadGroups(t.Context(), ptr(uint64(2)))
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+}
+
+// boundsTheDead: in the largest layout a look-up takes few statements, each over a bounded number of tables, even
+// if nothing matches.
+func boundsTheDead(t *testing.T, p place) {
+	f := p.open(t, sharding.Layout{Databases: 2, TablesPerDatabase: 1024, Partitions: 4})
+	f.die(t, 20)
+	rec := store.Record(f.Store)
+	for name, look := range map[string]func() error{
+		"list": func() error {
+			_, _, err := f.ListDead(t.Context(), store.DeadFilter{Error: "none"}, 0, 100)
+			return err
+		},
+		"count":  func() error { _, err := f.CountDead(t.Context(), store.DeadFilter{Error: "none"}); return err },
+		"groups": func() error { _, _, err := f.DeadGroups(t.Context(), nil); return err },
+	} {
+		rec.Clear()
+		require.NoError(t, look(), name)
+		require.Len(t, rec.Queries(), 2*4, name)
+		for _, q := range rec.Queries() {
+			require.LessOrEqual(t, strings.Count(q.SQL, "timeout_task_"), 2*256, name) // with the name of the index
+			if name != "count" {
+				require.Equal(t, 256, strings.Count(q.SQL, "LIMIT ?"), name)
+			}
+		}
+	}
+}
+
+func TestErrorsWithoutIDs(t *testing.T) {
+	for text, want := range map[string]string{
+		"order 17: 503 after 1.5s":                         "order #: # after #s",
+		"no 6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d here":     "no # here",
+		"0xAB and deadbeef01 and 5d41402abc4b2a76":         "# and # and #",
+		`no order "ab-12", no 'x9', no "shop"`:             `no order #, no #, no "shop"`,
+		"connection refused":                               "connection refused",
+		strings.Repeat("x", 150) + strings.Repeat("é", 50): strings.Repeat("x", 150) + strings.Repeat("é", 10),
+	} {
+		require.Equal(t, want, store.WithoutIDs(text))
+	}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -141,6 +245,36 @@ func purges(t *testing.T, p place) {
 	for job := range f.everything(t) {
 		require.Contains(t, kept, job)
 	}
+}
+
+// purgesTheDead that died long enough ago, and only these.
+func purgesTheDead(t *testing.T, p place) {
+	f := p.open(t, small)
+	before := f.in(100)
+	var stored []task.Task
+	for i := range 6 {
+		stored = append(stored, f.put(t, task.Task{BizID: 0, BizType: uint64(i), ActionTime: f.in(0)})...)
+	}
+	for i, one := range stored {
+		status, modified := 4, f.in(99)
+		if i == 1 {
+			modified = before
+		} else if i > 2 {
+			status = []int{0, 2, 3}[i-3]
+		}
+		f.hand(t, 0, "UPDATE %s SET status=?, gmt_modified=? WHERE job_id=?", status, f.at(modified), f.id(one.JobID))
+	}
+	rec := store.Record(f.Store)
+	rec.OnTransaction = func(do func() error) error { // the third died again meanwhile
+		f.hand(t, 0, "UPDATE %s SET gmt_modified=? WHERE job_id=?", f.at(before), f.id(stored[2].JobID))
+		return do()
+	}
+	n, err := f.PurgeDead(t.Context(), 0, before)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	all := f.everything(t)
+	require.Len(t, all, 5)
+	require.NotContains(t, all, stored[0].JobID)
 }
 
 // purgesNoRevived: an admin revives a finished task between a purge's SELECT and its DELETE.

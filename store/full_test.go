@@ -88,11 +88,11 @@ func TestMySQLFullLayout(t *testing.T) {
 	require.Empty(t, f.due(t, q))
 	took("another idle pass")
 
-	dead, err := f.CountDead(t.Context(), nil)
+	dead, err := f.CountDead(t.Context(), store.DeadFilter{})
 	require.NoError(t, err)
 	require.Zero(t, dead)
 	took("the dead counted")
-	none, err := f.ListDead(t.Context(), nil, 0, 100)
+	none, _, err := f.ListDead(t.Context(), store.DeadFilter{}, 0, 100)
 	require.NoError(t, err)
 	require.Empty(t, none)
 	took("the dead listed")

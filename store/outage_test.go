@@ -83,9 +83,9 @@ func requireDown(t *testing.T, f *fixture, here, there task.Task) {
 	_, err = f.Purge(ctx, theirs, f.in(0))
 	down(err, "purge")
 
-	_, err = f.ListDead(ctx, nil, 0, 1000)
+	_, _, err = f.ListDead(ctx, store.DeadFilter{}, 0, 1000)
 	down(err, "dead list")
-	_, err = f.CountDead(ctx, nil)
+	_, err = f.CountDead(ctx, store.DeadFilter{})
 	down(err, "dead count")
 	require.True(t, f.Probe(ctx, 0).Usable())
 	require.Error(t, whyDown(t, f.Store, 1))

@@ -27,11 +27,11 @@ func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 
 // Purge deletes processed and cancelled tasks of a partition whose action_time and last change are both before
 // the given time: a small batch, oldest first. It returns the number of deleted tasks; 0 means that none are
-// left. Dead tasks stay.
+// left. Dead tasks stay; see PurgeDead.
 func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
 	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
-	return s.purge(ctx, partition, []finishedBefore{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}})
+	return s.purge(ctx, partition, []finishedBefore{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}}, "2,3", before)
 }
 
 // PurgeEarly deletes tasks like Purge, but those that were cancelled so long before their time that only their
@@ -43,7 +43,13 @@ func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time)
 		return 0, nil // no task is so old
 	}
 	at := s.backend.timeArg(before)
-	return s.purge(ctx, partition, []finishedBefore{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}})
+	return s.purge(ctx, partition, []finishedBefore{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}}, "2,3", before)
+}
+
+// PurgeDead deletes dead tasks like Purge.
+func (s *Store) PurgeDead(ctx context.Context, partition int, before time.Time) (int, error) {
+	at := s.backend.timeArg(before)
+	return s.purge(ctx, partition, []finishedBefore{{"status=4 AND action_time<? AND gmt_modified<?", []any{at, at}}}, "4", before)
 }
 
 // finishedBefore is a condition on finished rows.
@@ -52,11 +58,11 @@ type finishedBefore struct {
 	args  []any
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore) (deleted int, err error) {
+func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore, statuses string, before time.Time) (deleted int, err error) {
 	finished, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
-		deleted, err = s.deleteFinished(ctx, database, finished)
+		deleted, err = s.deleteFinished(ctx, database, finished, statuses, before)
 	}
 	return deleted, s.wrap(database, "purge", err)
 }
@@ -81,14 +87,15 @@ func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBef
 	return finished, err
 }
 
-func (s *Store) deleteFinished(ctx context.Context, database int, finished map[int][]any) (deleted int, err error) {
+// deleteFinished deletes rows that still have one of the statuses and have not changed since they were read.
+func (s *Store) deleteFinished(ctx context.Context, database int, finished map[int][]any, statuses string, before time.Time) (deleted int, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var statements []statement
 	for table, ids := range finished {
 		statements = append(statements, statement{
-			sql:  s.backend.deleteFrom(table) + " WHERE t.job_id IN (" + placeholders(len(ids)) + ") AND t.status IN (2,3)",
-			args: ids,
+			sql:  s.backend.deleteFrom(table) + " WHERE t.job_id IN (" + placeholders(len(ids)) + ") AND t.status IN (" + statuses + ") AND t.gmt_modified<?",
+			args: append(ids, s.backend.timeArg(before)),
 		})
 	}
 	affected, err := s.transact(ctx, database, statements)

@@ -55,9 +55,16 @@ func exercise(t *testing.T, p place) {
 		{"the journal of what runs", journals},
 		// control_test.go
 		{"what is paused", controls},
+		// audit_test.go
+		{"the audit is read across databases", audits},
+		{"the audit goes around a database that is away", auditsAround},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},
+		{"the dead are filtered", filtersTheDead},
+		{"the dead are grouped by their error", groupsTheDead},
+		{"looking for the dead is bounded", boundsTheDead},
 		{"what is over for long is purged", purges},
+		{"dead tasks are purged by their death", purgesTheDead},
 		{"a purge takes small bites", purgesInSmallBatches},
 		{"a purge leaves what came back to life", purgesNoRevived},
 		{"a database has a clock of its own", tellsTheTime},

@@ -35,6 +35,7 @@ func ExampleStatus_CanBecome() {
 	// pending → cancelled
 	// pending → dead
 	// dead → pending
+	// dead → cancelled
 }
 
 // A biz_id is a number, or a text that stands for one.

@@ -93,13 +93,13 @@ func ParseStatus(word string) (Status, error) {
 // all the moves there are; each one is a compare-and-set in the store.
 //
 //	pending ──► processed | cancelled | dead | pending (retry, reschedule)
-//	dead    ──► pending (redrive)
+//	dead    ──► pending (redrive) | cancelled (discard)
 func (s Status) CanBecome(to Status) bool {
 	switch s {
 	case Pending:
 		return to == Processed || to == Cancelled || to == Dead || to == Pending
 	case Dead:
-		return to == Pending
+		return to == Pending || to == Cancelled
 	default:
 		return false
 	}

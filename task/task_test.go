@@ -29,6 +29,7 @@ func TestMoves(t *testing.T) {
 		{task.Pending, task.Cancelled}: true,
 		{task.Pending, task.Dead}:      true,
 		{task.Dead, task.Pending}:      true,
+		{task.Dead, task.Cancelled}:    true,
 	}
 	for _, from := range all {
 		for _, to := range all {

@@ -40,6 +40,44 @@ type Redriven struct {
 	Redriven int `json:"redriven" doc:"Of those, put back to pending; 0 in a dry run."`
 }
 
+// Discarded answers a discard of many tasks.
+type Discarded struct {
+	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
+	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run."`
+}
+
+// DeadGroups sums up dead tasks by their error.
+type DeadGroups struct {
+	Groups  []DeadGroup `json:"groups" nullable:"false" doc:"The largest first; at most 1000."`
+	Partial bool        `json:"partial,omitempty" doc:"There are more dead tasks than were counted, or more groups than these."`
+}
+
+// DeadGroup is the dead tasks of a business type that died of the same error.
+type DeadGroup struct {
+	BizType string `json:"biz_type" doc:"Name of the business type, or its number if it is not configured." example:"order_close"`
+	Error   string `json:"error" doc:"The last_error, with # instead of numbers and ids; at most 160 characters of it." example:"order # is locked"`
+	Count   int    `json:"count" doc:"How many tasks." example:"250"`
+	Oldest  Time   `json:"oldest" doc:"The first death, RFC 3339."`
+	Newest  Time   `json:"newest" doc:"The last death, RFC 3339."`
+	JobID   ID     `json:"job_id" doc:"One of the tasks." example:"413351953711104"`
+}
+
+// AuditPage is a part of the audit.
+type AuditPage struct {
+	Entries    []AuditEntry `json:"entries" nullable:"false" doc:"The latest first."`
+	NextCursor string       `json:"next_cursor,omitempty" doc:"Asks for the next page. Left out on the last one."`
+}
+
+// AuditEntry is who did what.
+type AuditEntry struct {
+	At     Time   `json:"at" doc:"When, RFC 3339."`
+	Actor  string `json:"actor" doc:"Who." example:"api"`
+	Action string `json:"action" doc:"What." example:"redrive"`
+	Target string `json:"target" doc:"To what: a task's job_id, or the name of a business type; empty: all." example:"order_close"`
+	Count  int    `json:"count" doc:"How many tasks it changed." example:"250"`
+	Detail string `json:"detail" doc:"More of the request, as JSON; may be empty." example:"{\"error\":\"is locked\"}"`
+}
+
 // Woken answers a wake.
 type Woken struct {
 	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`

@@ -4,13 +4,17 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
 // The lists that have cursors. A cursor of one is none of the other.
 const (
 	ListTasks = 't'
 	ListDead  = 'd'
+	listAudit = 'a'
 )
+
+var errCursor = errors.New("is no cursor of this list; give a next_cursor as it was answered")
 
 // FormatCursor writes list and job_id as base64url; "" if there is no next page.
 func FormatCursor(list byte, after uint64) string {
@@ -24,7 +28,30 @@ func FormatCursor(list byte, after uint64) string {
 func ParseCursor(list byte, text []byte) (after uint64, err error) {
 	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
 	if err != nil || len(raw) != 9 || raw[0] != list {
-		return 0, errors.New("is no cursor of this list; give a next_cursor as it was answered")
+		return 0, errCursor
 	}
 	return binary.BigEndian.Uint64(raw[1:]), nil
+}
+
+// FormatAuditCursor writes the place of an entry of the audit; "" if there is no next page.
+func FormatAuditCursor(at time.Time, database int, id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	raw := binary.BigEndian.AppendUint64([]byte{listAudit}, uint64(at.UnixMilli()))
+	raw = binary.BigEndian.AppendUint32(raw, uint32(database))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(raw, id))
+}
+
+// ParseAuditCursor gives the place behind which a page of the audit begins.
+func ParseAuditCursor(text []byte) (at time.Time, database int, id uint64, err error) {
+	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil || len(raw) != 21 || raw[0] != listAudit {
+		return time.Time{}, 0, 0, errCursor
+	}
+	at = time.UnixMilli(int64(binary.BigEndian.Uint64(raw[1:]))).UTC()
+	if at.Year() < 1970 || at.Year() > 9999 {
+		return time.Time{}, 0, 0, errCursor
+	}
+	return at, int(binary.BigEndian.Uint32(raw[9:])), binary.BigEndian.Uint64(raw[13:]), nil
 }

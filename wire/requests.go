@@ -34,12 +34,15 @@ type ChangeRequest struct {
 	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take: a Go duration of 1ms to 24h." example:"1.5s"`
 }
 
-// RedriveRequest asks to redrive dead tasks.
-type RedriveRequest struct {
-	_       struct{} `additionalProperties:"false"`
-	BizType string   `json:"biz_type,omitempty" doc:"Only tasks of this business type. Left out: of all." example:"order_close"`
-	Limit   int      `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
-	DryRun  bool     `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
+// DeadRequest asks to redrive or to discard the dead tasks that match.
+type DeadRequest struct {
+	_       struct{}   `additionalProperties:"false"`
+	BizType string     `json:"biz_type,omitempty" doc:"Only tasks of this business type. Left out: of all." example:"order_close"`
+	Error   string     `json:"error,omitempty" doc:"Only tasks whose last_error has this part, upper and lower case as it stands." example:"is locked"`
+	Since   *time.Time `json:"since,omitempty" doc:"Only tasks that died (gmt_modified) at this time or later, RFC 3339." example:"2026-01-02T15:00:00Z"`
+	Until   *time.Time `json:"until,omitempty" doc:"Only tasks that died before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
+	Limit   int        `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
+	DryRun  bool       `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
 }
 
 // PauseRequest asks to pause a business type.

@@ -14,12 +14,12 @@ import (
 func deadCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
-		Short: "List and redrive dead tasks",
-		Long:  "List and redrive dead tasks: those whose retries are used up, and those that would have started too late.",
+		Short: "List, redrive and discard dead tasks",
+		Long:  "List, group, redrive and discard dead tasks: those whose retries are used up, and those that would have started too late.",
 		Args:  noArguments,
-		RunE:  func(*cobra.Command, []string) error { return usage("use: toc dead list, or: toc dead redrive") },
+		RunE:  func(*cobra.Command, []string) error { return usage("use: toc dead list, groups, redrive or discard") },
 	}
-	cmd.AddCommand(deadListCommand(now), deadRedriveCommand(now))
+	cmd.AddCommand(deadListCommand(now), deadGroupsCommand(now), deadRedriveCommand(now), deadDiscardCommand(now))
 	return cmd
 }
 
@@ -27,46 +27,118 @@ func deadListCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List dead tasks", Args: noArguments}
 	r := remoteFlags(cmd, now)
 	var q client.ListDead
-	bizTypeFlag(cmd, &q.BizType)
+	f := deadFlags(cmd, &q.BizType, &q.Error)
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
 			return err
 		}
+		q.Since, q.Until = f.since, f.until
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
 	}
 	return cmd
 }
 
-func deadRedriveCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "redrive",
-		Short: "Give dead tasks a fresh start, due now",
-		Args:  noArguments,
+// deadTimes are --since and --until.
+type deadTimes struct{ since, until time.Time }
+
+// deadFlags adds the flags that select dead tasks.
+func deadFlags(cmd *cobra.Command, bizType, part *string) *deadTimes {
+	f := &deadTimes{}
+	bizTypeFlag(cmd, bizType)
+	cmd.Flags().StringVar(part, "error", "", "a `part` of last_error")
+	timeFlag(cmd, &f.since, "since", "died at this `time` or later, like 2026-01-02T15:04:05Z")
+	timeFlag(cmd, &f.until, "until", "died before this `time`")
+	return f
+}
+
+func deadGroupsCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "groups", Short: "Sum up dead tasks by their error", Args: noArguments}
+	r := remoteFlags(cmd, now)
+	var bizType string
+	bizTypeFlag(cmd, &bizType)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkBizType(cmd, bizType); err != nil {
+			return err
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.DeadGroups, error) {
+			return c.DeadGroups(ctx, bizType)
+		}, r.showGroups)
 	}
+	return cmd
+}
+
+func deadRedriveCommand(now func() time.Time) *cobra.Command {
+	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven",
+		func(ctx context.Context, c *client.Client, asked client.RedriveDead) (deadChanged, error) {
+			got, err := c.RedriveDead(ctx, asked)
+			return deadChanged{got.Matched, got.Redriven}, err
+		})
+}
+
+func deadDiscardCommand(now func() time.Time) *cobra.Command {
+	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
+		func(ctx context.Context, c *client.Client, asked client.DiscardDead) (deadChanged, error) {
+			got, err := c.DiscardDead(ctx, asked)
+			return deadChanged{got.Matched, got.Discarded}, err
+		})
+}
+
+// deadChanged is how many dead tasks matched, and how many of them were changed.
+type deadChanged struct{ matched, changed int }
+
+// deadChangeCommand is a command that changes the dead tasks that match; done is what they are then.
+func deadChangeCommand(now func() time.Time, name, short, done string, ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: noArguments}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while
 	var asked client.RedriveDead
-	bizTypeFlag(cmd, &asked.BizType)
+	f := deadFlags(cmd, &asked.BizType, &asked.Error)
 	cmd.Flags().IntVar(&asked.Limit, "limit", 0, "at most this many (default: all)")
 	cmd.Flags().BoolVar(&asked.DryRun, "dry-run", false, "count only, change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkBizType(cmd, asked.BizType); err != nil {
 			return err
 		}
+		if asked.Error == "" && cmd.Flags().Changed("error") {
+			return usage("--error is empty; leave it out for all")
+		}
 		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
 			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Redriven, error) {
-			return c.RedriveDead(ctx, asked)
-		}, func(w io.Writer, got client.Redriven) error {
-			note := ""
-			if asked.DryRun {
-				note = " (dry run)"
-			}
-			_, err := fmt.Fprintf(w, "matched %d, redriven %d%s\n", got.Matched, got.Redriven, note)
+		if !f.since.IsZero() {
+			asked.Since = &f.since
+		}
+		if !f.until.IsZero() {
+			asked.Until = &f.until
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (deadChanged, error) { return ask(ctx, c, asked) },
+			func(w io.Writer, got deadChanged) error {
+				note := ""
+				if asked.DryRun {
+					note = " (dry run)"
+				}
+				_, err := fmt.Fprintf(w, "matched %d, %s %d%s\n", got.matched, done, got.changed, note)
+				return err
+			})
+	}
+	return cmd
+}
+
+func auditCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "List who did what", Args: noArguments}
+	r := remoteFlags(cmd, now)
+	var q client.Audit
+	cmd.Flags().StringVar(&q.Actor, "actor", "", "only what this `one` did")
+	cmd.Flags().StringVar(&q.Action, "action", "", "only this `action`, like redrive or discard")
+	timeFlag(cmd, &q.From, "from", "at this `time` or later, like 2026-01-02T15:04:05Z")
+	timeFlag(cmd, &q.To, "to", "before this `time`")
+	pageFlags(cmd, &q.Limit, &q.Cursor)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkPage(cmd, "", q.Limit); err != nil {
 			return err
-		})
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.AuditPage, error) { return c.Audit(ctx, q) }, r.showAudit)
 	}
 	return cmd
 }

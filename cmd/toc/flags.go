@@ -103,8 +103,14 @@ func (w *when) setIn(text string) (err error) {
 	return errors.New("write a duration like 90s, 30m or 1h30m; a day is 24h")
 }
 
-func (w *when) setAt(text string) (err error) {
-	if w.at, err = time.Parse(time.RFC3339, strings.TrimSpace(text)); err != nil {
+func (w *when) setAt(text string) error { return setTime(&w.at, text) }
+
+func timeFlag(cmd *cobra.Command, at *time.Time, name, text string) {
+	cmd.Flags().Func(name, text, func(value string) error { return setTime(at, value) })
+}
+
+func setTime(at *time.Time, text string) (err error) {
+	if *at, err = time.Parse(time.RFC3339, strings.TrimSpace(text)); err != nil {
 		return errors.New("write day, time and zone (RFC 3339), like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00")
 	}
 	return nil

@@ -68,12 +68,8 @@ func (r *remote) showPage(out io.Writer, p client.Page) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB_ID\tBIZ_TYPE\tBIZ_ID\tSTATUS\tACTION_TIME\tATTEMPTS\tLAST_ERROR")
 	for _, t := range p.Tasks {
-		why := "-"
-		if t.LastError != "" {
-			why = oneLine(t.LastError)
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", t.JobID, oneLine(t.BizType), oneLine(t.BizID.String()), t.Status,
-			r.moment(t.ActionTime.Time()), t.Attempts, why)
+			r.moment(t.ActionTime.Time()), t.Attempts, orDash(t.LastError))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -87,6 +83,47 @@ func (r *remote) showPage(out io.Writer, p client.Page) error {
 	}
 	_, err := fmt.Fprintf(out, "(%s)\n", count)
 	return err
+}
+
+// showGroups writes groups of dead tasks, one a line.
+func (r *remote) showGroups(out io.Writer, g client.DeadGroups) error {
+	if len(g.Groups) == 0 {
+		_, err := fmt.Fprintln(out, "(no dead tasks)")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "COUNT\tBIZ_TYPE\tNEWEST\tJOB_ID\tERROR")
+	for _, one := range g.Groups {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", one.Count, oneLine(one.BizType), r.moment(one.Newest.Time()), one.JobID, orDash(one.Error))
+	}
+	if g.Partial {
+		fmt.Fprintln(w, "(there are more)")
+	}
+	return w.Flush()
+}
+
+// showAudit writes entries of the audit, one a line.
+func (r *remote) showAudit(out io.Writer, p client.AuditPage) error {
+	if len(p.Entries) == 0 {
+		_, err := fmt.Fprintln(out, "(no entries)")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AT\tACTOR\tACTION\tTARGET\tCOUNT\tDETAIL")
+	for _, e := range p.Entries {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.moment(e.At.Time()), oneLine(e.Actor), oneLine(e.Action), orDash(e.Target), e.Count, orDash(e.Detail))
+	}
+	if p.NextCursor != "" {
+		fmt.Fprintln(w, "(there may be more: --cursor "+p.NextCursor+")")
+	}
+	return w.Flush()
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return oneLine(text)
 }
 
 // moment writes a time in UTC and how far it is from now; "" for none.

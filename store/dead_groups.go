@@ -1,0 +1,104 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// DeadGroup is the dead tasks of a biz_type that died of the same error.
+type DeadGroup struct {
+	BizType        uint64
+	Error          string // last_error with # instead of ids and numbers, at most 160 characters of it
+	Count          int
+	Oldest, Newest time.Time // death
+	JobID          uint64    // one of them
+}
+
+// Bounds of DeadGroups: the groups that it returns, and the rows that it reads of each table: minGroupRows, or in a
+// small layout as many as make groupRows a database.
+const (
+	maxGroups    = 1000
+	minGroupRows = 1000
+	groupRows    = 200_000
+)
+
+// DeadGroups sums up the dead tasks of a biz_type, or of all (nil), by their error: the largest groups first. partial
+// reports that there are more tasks or more groups than these.
+func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGroup, partial bool, err error) {
+	type key struct {
+		bizType uint64
+		err     string
+	}
+	var mu sync.Mutex
+	groups := make(map[key]*DeadGroup)
+	perTable := max(minGroupRows, groupRows/s.layout.TablesPerDatabase)
+	f := DeadFilter{BizType: bizType}
+	where, args := f.where(s.backend)
+	args = append(args, int64(perTable))
+	errs := make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		first := d * s.layout.TablesPerDatabase
+		read := make(map[int]int) // rows by shard
+		errs[d] = s.wrap(d, "group dead tasks", s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
+			u.add("SELECT biz_type,last_error,COUNT(*),MIN(gmt_modified),MAX(gmt_modified),MIN(job_id) FROM (SELECT biz_type,last_error,gmt_modified,job_id FROM "+
+				s.indexed(shard, indexDue)+where+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type,last_error", args...)
+		}, func(rows *sql.Rows) error {
+			var bizType, jobID unsigned
+			var oldest, newest utc
+			var g DeadGroup
+			if err := rows.Scan(&bizType, &g.Error, &g.Count, &oldest, &newest, &jobID); err != nil {
+				return err
+			}
+			g.BizType, g.JobID, g.Oldest, g.Newest = uint64(bizType), uint64(jobID), time.Time(oldest), time.Time(newest)
+			g.Error = WithoutIDs(g.Error)
+			shard, _ := s.layout.ShardOf(g.JobID)
+			read[shard] += g.Count
+			mu.Lock()
+			defer mu.Unlock()
+			partial = partial || read[shard] == perTable
+			if sum, ok := groups[key{g.BizType, g.Error}]; ok {
+				sum.add(&g)
+			} else {
+				groups[key{g.BizType, g.Error}] = &g
+			}
+			return nil
+		}))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, false, err
+	}
+	for _, g := range groups {
+		list = append(list, *g)
+	}
+	slices.SortFunc(list, func(a, b DeadGroup) int {
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.BizType, b.BizType), cmp.Compare(a.Error, b.Error))
+	})
+	return list[:min(maxGroups, len(list))], partial || len(list) > maxGroups, nil
+}
+
+// add adds tasks of the same group. The example is the one with the smallest id, whatever the order of reading.
+func (g *DeadGroup) add(more *DeadGroup) {
+	g.Count += more.Count
+	g.JobID = min(g.JobID, more.JobID)
+	if more.Oldest.Before(g.Oldest) {
+		g.Oldest = more.Oldest
+	}
+	if more.Newest.After(g.Newest) {
+		g.Newest = more.Newest
+	}
+}
+
+// ids is what differs from task to task in an error: a quoted word with a digit, a UUID, a long hexadecimal number, a
+// number.
+var ids = regexp.MustCompile("[\"'`][^\\s\"'`]*[0-9][^\\s\"'`]*[\"'`]" +
+	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8,})\b|[0-9]+(?:\.[0-9]+)*`)
+
+// WithoutIDs is an error with # instead of ids and numbers. It is cut to 160 characters: last_error itself is cut, and
+// a longer id would move the end.
+func WithoutIDs(text string) string { return cut(ids.ReplaceAllString(text, "#"), 160) }
