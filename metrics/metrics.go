@@ -34,6 +34,7 @@ type Metrics struct {
 	submitted *prometheus.CounterVec
 	runs      *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
+	promise   *prometheus.HistogramVec
 	run       *prometheus.HistogramVec
 	fenced    *prometheus.CounterVec
 	scans     prometheus.Histogram
@@ -56,7 +57,8 @@ type Metrics struct {
 type series struct {
 	bizType   task.BizType
 	submitted prometheus.Counter
-	lateness  func() prometheus.Observer // made by its first run, as run is: a histogram of an idle type would cost each scrape
+	lateness  func() prometheus.Observer // made by its first run, as promise and run are: a histogram of an idle type would cost each scrape
+	promise   func() prometheus.Observer
 	run       func() prometheus.Observer
 	fenced    map[worker.Fence]prometheus.Counter
 	runs      map[worker.Outcome]prometheus.Counter
@@ -75,6 +77,9 @@ func New() *Metrics {
 		}, []string{"biz_type", "mode", "outcome"}),
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "toc_lateness_seconds", Help: "The moment the processor starts minus action_time.", Buckets: latenessBuckets,
+		}, []string{"biz_type", "mode"}),
+		promise: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "toc_promise_lateness_seconds", Help: "The start of the run that succeeded minus due_time, the time promised before any retry.", Buckets: latenessBuckets,
 		}, []string{"biz_type", "mode"}),
 		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "toc_run_seconds", Help: "Time that a run took in the processor.",
@@ -118,7 +123,7 @@ func New() *Metrics {
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
 	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
-	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
+	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
 		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -149,6 +154,7 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		bizType:   b,
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(b.Name, string(b.Mode)) }),
+		promise:   sync.OnceValue(func() prometheus.Observer { return m.promise.WithLabelValues(b.Name, string(b.Mode)) }),
 		run:       sync.OnceValue(func() prometheus.Observer { return m.run.WithLabelValues(b.Name) }),
 		fenced:    make(map[worker.Fence]prometheus.Counter),
 		runs:      make(map[worker.Outcome]prometheus.Counter),
@@ -185,10 +191,13 @@ func (m *Metrics) Started(b task.BizType, lateness time.Duration) {
 }
 
 // Finished implements worker.Observer.
-func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran time.Duration) {
+func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran, promiseLateness time.Duration) {
 	s := m.of(b)
 	s.runs[o].Inc()
 	s.run().Observe(ran.Seconds())
+	if o == worker.Processed {
+		s.promise().Observe(promiseLateness.Seconds())
+	}
 }
 
 // Fenced implements worker.Observer.

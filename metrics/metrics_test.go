@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/worker"
 )
 
 func scrape(t *testing.T, m *metrics.Metrics) string {
@@ -38,6 +40,17 @@ func TestRequests(t *testing.T) {
 	for _, reason := range []string{"not_allowed", "not_found", "conflict", "changed", "too_large", "415", "invalid", "internal", "unavailable"} {
 		require.Contains(t, text, `toc_refused_total{reason="`+reason+`",route="POST /v1/tasks"} 1`+"\n")
 	}
+}
+
+// Only the run that succeeds keeps the promise.
+func TestPromiseLateness(t *testing.T) {
+	m := metrics.New()
+	b := task.BizType{ID: 1, Name: "a", Mode: task.ModeScan}
+	m.Finished(b, worker.Failed, time.Millisecond, time.Second)
+	m.Finished(b, worker.Processed, time.Millisecond, 7*time.Second)
+	text := scrape(t, m)
+	require.Contains(t, text, `toc_promise_lateness_seconds_sum{biz_type="a",mode="scan"} 7`+"\n")
+	require.Contains(t, text, `toc_promise_lateness_seconds_count{biz_type="a",mode="scan"} 1`+"\n")
 }
 
 func TestState(t *testing.T) {

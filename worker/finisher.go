@@ -22,8 +22,9 @@ type finish struct {
 	move       store.Move
 	row        task.Task // the task after the move
 	ran        time.Duration
-	tableErr   error     // why its table cannot be written; see lockedRows
-	waitsSince time.Time // when it was set aside
+	late       time.Duration // from the promised time to the start
+	tableErr   error         // why its table cannot be written; see lockedRows
+	waitsSince time.Time     // when it was set aside
 }
 
 // maxFlush is the maximum number of outcomes in one transaction.
@@ -241,5 +242,5 @@ func (f *finisher) complete(d *finish) {
 	if pending && !again && (!d.entry.Claimed || place == dispatch.Owner) {
 		f.cfg.Dispatch.Place(d.row)
 	}
-	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran)
+	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran, d.late)
 }

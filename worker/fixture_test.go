@@ -275,6 +275,8 @@ type tally struct {
 	outcomes map[worker.Outcome]int
 	fences   map[worker.Fence]int
 	ran      []time.Duration
+
+	promiseLateness []time.Duration // of processed tasks
 }
 
 func (c *tally) Fenced(_ task.BizType, why worker.Fence) {
@@ -293,11 +295,14 @@ func (c *tally) Started(_ task.BizType, late time.Duration) {
 	c.lateness = append(c.lateness, late)
 }
 
-func (c *tally) Finished(_ task.BizType, o worker.Outcome, ran time.Duration) {
+func (c *tally) Finished(_ task.BizType, o worker.Outcome, ran, promiseLateness time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outcomes[o]++
 	c.ran = append(c.ran, ran)
+	if o == worker.Processed {
+		c.promiseLateness = append(c.promiseLateness, promiseLateness)
+	}
 }
 
 func (c *tally) late() []time.Duration {

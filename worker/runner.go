@@ -34,10 +34,11 @@ type Store interface {
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 }
 
-// Observer receives events for the metrics. Finished is called when the outcome is durable.
+// Observer receives events for the metrics. Finished is called when the outcome is durable; promiseLateness is the
+// time from the task's promised time to the start of this run, at least 0.
 type Observer interface {
 	Started(b task.BizType, lateness time.Duration)
-	Finished(b task.BizType, o Outcome, ran time.Duration)
+	Finished(b task.BizType, o Outcome, ran, promiseLateness time.Duration)
 	// Fenced: a part of an outcome was not written, because the row was edited during the run.
 	Fenced(b task.BizType, why Fence)
 }

@@ -117,6 +117,24 @@ func TestAFailingTaskRunsAtMostMaxRetriesAndOneTimes(t *testing.T) {
 	}, lane(p))
 }
 
+// A retry starts at its own time, and is late by what was promised.
+func TestTheLatenessOfAPromiseHasThePausesOfItsRetries(t *testing.T) {
+	p := &script{f: func(_ context.Context, t task.Task) error {
+		if t.Attempts < 2 {
+			return processor.RetryAfter(time.Minute, errDown)
+		}
+		time.Sleep(time.Second)
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.near = time.Hour
+		r.submit(1, 42, 0)
+		r.after(time.Hour)
+		require.Equal(t, []time.Duration{0, 0, 0}, r.tally.late())
+		require.Equal(t, []time.Duration{2 * time.Minute}, r.tally.promiseLateness, "of the run that succeeded, until its start")
+	}, lane(p))
+}
+
 func TestWithoutRetriesTheFirstFailureIsTheLast(t *testing.T) {
 	p := answer(errDown)
 	bubble(t, func(t *testing.T, r *rig) {

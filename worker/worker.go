@@ -177,7 +177,8 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		if outcome == Failed || outcome == Dead {
 			w.failed = append(w.failed, failure{row, errs[i]})
 		}
-		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start)})
+		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start),
+			late: max(0, w.start.Sub(e.Task.Promised()))})
 	}
 	w.finisher.add(finished...)
 	w.pending, w.called = w.pending[len(entries):], false
