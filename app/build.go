@@ -71,7 +71,7 @@ func (a *App) build() error {
 	})
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now,
+		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
 	})
 	a.control = a.newControl()
 	a.metrics.Watch(a.state)

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -47,7 +48,7 @@ func (a *App) BizTypes() []client.BizType { return status{a}.bizTypes() }
 
 // Who decides, as toc_control names them.
 const (
-	byAPI      = "api"
+	byAPI      = intake.ByAPI
 	byEmbedder = "embedder"
 )
 
@@ -85,6 +86,11 @@ func (a *App) decide(ctx context.Context, bizType, by string, p wire.PauseReques
 	if err := a.control.Set(ctx, row); err != nil {
 		return wire.BizType{}, err
 	}
+	detail := p.Reason
+	if !row.Until.IsZero() {
+		detail = strings.TrimSpace("until " + wire.Time(row.Until).String() + " " + p.Reason)
+	}
+	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "pause", Target: b.Name, Detail: detail})
 	return status{a}.bizType(b, a.scanner.Overdue()), nil
 }
 
@@ -96,6 +102,7 @@ func (a *App) resume(ctx context.Context, bizType, by string) (wire.BizType, err
 	if err := a.control.Set(ctx, store.Control{BizType: b.ID, Actor: by}); err != nil {
 		return wire.BizType{}, err
 	}
+	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "resume", Target: b.Name})
 	return status{a}.bizType(b, a.scanner.Overdue()), nil
 }
 

@@ -2,24 +2,21 @@ package intake
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/timeoutcenter/toc/store"
 )
 
-// actor is who acts through a Service.
-const actor = "api"
+// ByAPI is who acts through a Service, as the audit names it.
+const ByAPI = "api"
 
-// record writes what was done into the audit, even if the caller has left.
-func (s *Service) record(ctx context.Context, action, target string, count int, detail string) error {
-	err := s.cfg.Store.Record(context.WithoutCancel(ctx), store.AuditEntry{
-		At: s.cfg.Now(), Actor: actor, Action: action, Target: target, Count: count, Detail: detail,
-	})
-	if err != nil {
-		return fmt.Errorf("done, but the audit does not say so: %w", err)
+// Record writes into the audit what was done, now. What was done stands also if the audit cannot be written; then the
+// log has it.
+func (s *Service) Record(ctx context.Context, e store.AuditEntry) {
+	e.At = s.cfg.Now()
+	if err := s.cfg.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		s.cfg.Logger.Error("audit not written", "actor", e.Actor, "action", e.Action, "target", e.Target, "count", e.Count, "detail", e.Detail, "error", err)
 	}
-	return nil
 }
 
 // Audit narrows a look-up of the audit.

@@ -110,7 +110,7 @@ func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead, c
 	}
 	answer.Changed, err = s.changePages(ctx, f, answer.Matched, c.Limit, change)
 	if answer.Changed > 0 {
-		err = errors.Join(err, s.record(ctx, action, c.BizType, answer.Changed, c.detail()))
+		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail()})
 	}
 	return answer, err
 }

@@ -14,6 +14,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
@@ -60,6 +61,8 @@ type Config struct {
 	// Facts adds what this node knows about a task to its row, for Why. Defaults to nothing.
 	Facts func(f *why.Facts)
 	Now   func() time.Time
+	// Logger gets what the audit does not take. Defaults to none.
+	Logger *slog.Logger
 }
 
 // Dispatcher passes tasks on to the engines; see dispatch.Dispatcher.
@@ -79,6 +82,9 @@ func New(cfg Config) *Service {
 	}
 	if cfg.Cluster == nil {
 		cfg.Cluster = singleNode{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Facts == nil {
 		cfg.Facts = func(*why.Facts) {}

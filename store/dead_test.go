@@ -159,7 +159,7 @@ func groupsTheDead(t *testing.T, p place) {
 // boundsTheDead: in the largest layout a look-up takes few statements, each over a bounded number of tables, even
 // if nothing matches.
 func boundsTheDead(t *testing.T, p place) {
-	f := p.open(t, sharding.Layout{Databases: 2, TablesPerDatabase: 1024, Partitions: 4})
+	f := p.open(t, sharding.Layout{Databases: 1, TablesPerDatabase: 512, Partitions: 4})
 	f.die(t, 20)
 	rec := store.Record(f.Store)
 	for name, look := range map[string]func() error{
@@ -172,7 +172,7 @@ func boundsTheDead(t *testing.T, p place) {
 	} {
 		rec.Clear()
 		require.NoError(t, look(), name)
-		require.Len(t, rec.Queries(), 2*4, name)
+		require.Len(t, rec.Queries(), 512/256, name)
 		for _, q := range rec.Queries() {
 			require.LessOrEqual(t, strings.Count(q.SQL, "timeout_task_"), 2*256, name) // with the name of the index
 			if name != "count" {

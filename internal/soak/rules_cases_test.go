@@ -174,7 +174,7 @@ func TestRules(t *testing.T) {
 		"dead without a run":          {10, nil, nil, stands(task.Dead, 10, 0), []string{died}},
 		"dead by its cuts":            {10, nil, []run{ended(firstOfOne, 19.9), ended(firstOfOne, 19.9), ended(firstOfOne, 19.9)}, stands(task.Dead, 10, 0), nil},
 		"dead by two and a suspicion": {19, nil, []run{ran(thirdOfOne, 0, 19, 24.9, 0, 0), ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
-		"dead by two and one unseen": {10, nil, []run{ended(firstOfOne, 19.9), ran(thirdOfOne, 0, 10, 24.9, 0, 0)}, stands(task.Dead, 10, 0), nil},
+		"dead by two and one unseen":  {10, nil, []run{ended(firstOfOne, 19.9), ran(thirdOfOne, 0, 10, 24.9, 0, 0)}, stands(task.Dead, 10, 0), nil},
 		"dead by two without one":     {24, nil, []run{ran(thirdOfOne, 0, 24, 24.9, 0, 0), ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{died}},
 		"dead by one and two ends":    {19, nil, []run{ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
 		"dead by one and an end":      {24, nil, []run{ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{died}},
