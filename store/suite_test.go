@@ -62,7 +62,6 @@ func exercise(t *testing.T, p place) {
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"the dead are filtered", filtersTheDead},
 		{"the dead are grouped by their error", groupsTheDead},
-		{"looking for the dead is bounded", boundsTheDead},
 		{"what is over for long is purged", purges},
 		{"dead tasks are purged by their death", purgesTheDead},
 		{"a purge takes small bites", purgesInSmallBatches},
