@@ -156,7 +156,7 @@ func groupsTheDead(t *testing.T, p place) {
 	require.Len(t, got, 1)
 }
 
-// boundsTheDead: in the largest layout a look-up takes few statements, each over a bounded number of tables, even
+// In the largest layout a look-up takes few statements, each over a bounded number of tables, even
 // if nothing matches.
 // On MariaDB alone: SQLite takes a minute to make so many tables, and gets the same statements.
 func TestLookingForTheDeadIsBounded(t *testing.T) {
