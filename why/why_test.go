@@ -70,6 +70,15 @@ func TestEachCause(t *testing.T) {
 			"database 3: some due rows cannot be read for 1m0s: no answer", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
 		"type unknown": {func(f *why.Facts) { f.Type, f.Scan = nil, why.Scan{} }, wire.WhyStore, time.Time{}, []string{
 			"its biz_type 7 is not configured on node n1: it stays pending until it is"}},
+		"paused": {func(f *why.Facts) {
+			f.Paused, f.Scan = &why.Pause{By: "api", Reason: "the shop is down", Since: ago(time.Hour), Until: now.Add(time.Hour)}, why.Scan{}
+		}, wire.WhyStore, now.Add(time.Hour), []string{
+			"business type order_close is paused by api since 2026-01-02T14:04:05.000Z, until 2026-01-02T16:04:05.000Z: the shop is down"}},
+		"paused, in redis": {func(f *why.Facts) {
+			inRedis(f, why.Slot{Key: "order_close_64"})
+			f.Paused = &why.Pause{By: "sql", Since: ago(time.Hour)}
+		}, wire.WhySlot, time.Time{}, []string{
+			"business type order_close is paused by sql since 2026-01-02T14:04:05.000Z, until it is resumed", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}) }, wire.WhySlot, time.Time{}, []string{
 			"it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"slot, later": {func(f *why.Facts) {
