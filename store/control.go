@@ -24,7 +24,10 @@ func (s *Store) Controls(ctx context.Context, database int) (list []Control, err
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed_at FROM toc_control LIMIT ?"
-	err = s.scan(ctx, database, text, []any{maxControls}, func(rows *sql.Rows) error {
+	// Not observed: each node reads this every second, over a connection that is still there. It does not show that the
+	// database can be used.
+	pool := s.dbs[database].read.ConnPool.(*observedPool).ConnPool
+	err = scanPool(ctx, pool, text, []any{maxControls}, func(rows *sql.Rows) error {
 		var c Control
 		var until sql.Null[utc]
 		var changed utc

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -33,7 +35,11 @@ func (s *Store) each(ctx context.Context, database int, text string, args []any,
 
 // scan runs a SELECT on GORM's connection pool and calls f for each row.
 func (s *Store) scan(ctx context.Context, database int, text string, args []any, f func(*sql.Rows) error) error {
-	rows, err := s.dbs[database].read.ConnPool.QueryContext(ctx, text, args...)
+	return scanPool(ctx, s.dbs[database].read.ConnPool, text, args, f)
+}
+
+func scanPool(ctx context.Context, pool gorm.ConnPool, text string, args []any, f func(*sql.Rows) error) error {
+	rows, err := pool.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
 	}
