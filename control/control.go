@@ -1,9 +1,9 @@
 // Package control keeps what operators have decided about business types: which ones are paused. The decisions are
 // rows of toc_control, the same in each database, and each node reads them every second.
 //
-// The row that was changed last wins, whichever database has it. So a database that is down takes nothing along, and
-// a change by plain SQL in one database is enough: nodes copy it to the others. While no database answers, the last
-// known decisions stand.
+// The row that was changed last wins, whichever database has it; of the same millisecond, a pause does. So a database
+// that is down takes nothing along, and a change by plain SQL in one database is enough: nodes copy it to the others.
+// While no database answers, the last known decisions stand.
 package control
 
 import (
@@ -48,7 +48,7 @@ type Config struct {
 
 const (
 	readEvery = time.Second // so a decision is in force on all nodes within two seconds
-	writeFor  = time.Second // a database that does not take a decision within it gets it from the next read
+	setWithin = time.Second // Set waits so long for reads, and so long for writes; the next read brings up to date who took longer
 )
 
 // Control knows the decisions. It is safe for concurrent use.
@@ -65,7 +65,8 @@ func New(cfg Config) *Control {
 	return &Control{cfg: cfg, known: make(map[uint64]store.Control)}
 }
 
-// Load reads all databases once, before the engines start. Databases that do not answer are left to Run.
+// Load reads all databases once. The caller does so before the engines start. Databases that do not answer are left
+// to Run.
 func (c *Control) Load(ctx context.Context) {
 	var reads sync.WaitGroup
 	for d := range c.cfg.Databases {
@@ -118,15 +119,15 @@ func (c *Control) read(ctx context.Context, database int) {
 func (c *Control) merge(rows []store.Control) (lacks []store.Control) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	has := make(map[uint64]time.Time, len(rows))
+	has := make(map[uint64]store.Control, len(rows))
 	for _, row := range rows {
-		has[row.BizType] = row.Changed
-		if row.Changed.After(c.known[row.BizType].Changed) {
+		has[row.BizType] = row
+		if row.Replaces(c.known[row.BizType]) {
 			c.known[row.BizType] = row
 		}
 	}
 	for id, row := range c.known {
-		if has[id].Before(row.Changed) {
+		if row.Replaces(has[id]) {
 			lacks = append(lacks, row)
 		}
 	}
@@ -166,6 +167,11 @@ func (c *Control) Paused(bizType uint64) (pause store.Control, ok bool) {
 // Set writes a decision into all databases that take it, and puts it in force on this node. The other nodes read
 // it within two seconds. It returns an error that is task.ErrUnavailable if no database took it.
 func (c *Control) Set(ctx context.Context, decision store.Control) error {
+	ctx = context.WithoutCancel(ctx)
+	reads, cancelReads := context.WithTimeout(ctx, setWithin)
+	c.Load(reads) // another node may just have decided
+	cancelReads()
+
 	c.mu.Lock()
 	// Later than what it replaces, whatever the clock of the node that wrote that.
 	decision.Changed = c.cfg.Now().UTC().Truncate(time.Millisecond)
@@ -174,7 +180,7 @@ func (c *Control) Set(ctx context.Context, decision store.Control) error {
 	}
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeFor)
+	ctx, cancel := context.WithTimeout(ctx, setWithin)
 	defer cancel()
 	errs := make([]error, c.cfg.Databases)
 	var writes sync.WaitGroup

@@ -84,7 +84,7 @@ func (d *databases) SetControl(ctx context.Context, database int, c store.Contro
 	if d.down[database] {
 		return errors.New("down")
 	}
-	if d.rows[database][c.BizType].Changed.Before(c.Changed) {
+	if c.Replaces(d.rows[database][c.BizType]) {
 		d.rows[database][c.BizType] = c
 	}
 	return nil
@@ -212,5 +212,39 @@ func TestADecisionReplacesOneOfAClockThatIsAhead(t *testing.T) {
 		require.NoError(t, n.Set(t.Context(), store.Control{BizType: 7}))
 		require.Empty(t, n.inForce())
 		require.False(t, d.rows[0][7].Paused)
+	})
+}
+
+// The node that decides may not have read yet what another one wrote, whose clock is ahead.
+func TestADecisionReplacesOneThatWasNotReadYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(2)
+		n := start(t, d)
+		for i := range d.rows {
+			d.change(func() { d.rows[i][7] = store.Control{BizType: 7, Paused: true, Changed: time.Now().Add(time.Second)} })
+		}
+		d.change(func() { d.hang[0] = true })
+		require.NoError(t, n.Set(t.Context(), store.Control{BizType: 7}))
+		d.change(func() { d.hang[0] = false })
+		time.Sleep(15 * time.Second) // the read that hangs ends, and the next one comes
+		require.Empty(t, n.inForce())
+		d.change(func() { require.False(t, d.rows[0][7].Paused || d.rows[1][7].Paused) })
+	})
+}
+
+// Two nodes decide in the same millisecond, and each reaches one database.
+func TestNodesAgreeOnDecisionsOfTheSameMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(2)
+		one, two := start(t, d), start(t, d)
+		same := time.Now()
+		d.change(func() {
+			d.rows[0][7] = store.Control{BizType: 7, Paused: true, Changed: same}
+			d.rows[1][7] = store.Control{BizType: 7, Changed: same}
+		})
+		time.Sleep(3 * time.Second)
+		require.Equal(t, []uint64{7}, one.inForce(), "the pause wins")
+		require.Equal(t, []uint64{7}, two.inForce())
+		d.change(func() { require.True(t, d.rows[0][7].Paused && d.rows[1][7].Paused) })
 	})
 }

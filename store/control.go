@@ -16,6 +16,15 @@ type Control struct {
 	Changed time.Time // milliseconds, UTC
 }
 
+// Replaces reports whether c wins over an earlier decision: it was changed later, or in the same millisecond and is a
+// pause.
+func (c Control) Replaces(earlier Control) bool {
+	if c.Changed.Equal(earlier.Changed) {
+		return c.Paused && !earlier.Paused
+	}
+	return c.Changed.After(earlier.Changed)
+}
+
 // maxControls bounds a read of toc_control. There is one row for each business type that was ever paused.
 const maxControls = 10_000
 
@@ -39,8 +48,7 @@ func (s *Store) Controls(ctx context.Context, database int) (list []Control, err
 	return list, s.wrap(database, "read what is paused", err)
 }
 
-// SetControl writes a row into the toc_control of a database, unless it has one that was changed at the same time
-// or later.
+// SetControl writes a row into the toc_control of a database if it replaces the one there; see Replaces.
 func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -50,7 +58,10 @@ func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
 	}
 	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)
 	_, err := s.retryConflicts(ctx, database, []statement{
-		{sql: "DELETE FROM toc_control WHERE biz_type=? AND changed_at<?", args: []any{id, changed}},
+		{
+			sql:  "DELETE FROM toc_control WHERE biz_type=? AND (changed_at<? OR changed_at=? AND paused<?)",
+			args: []any{id, changed, changed, c.Paused},
+		},
 		{
 			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed_at) VALUES (?,?,?,?,?,?)",
 			args: []any{id, c.Paused, c.Reason, c.Actor, until, changed},

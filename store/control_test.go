@@ -33,6 +33,9 @@ func controls(t *testing.T, p place) {
 	newer.Changed, newer.Paused, newer.Until = now.Add(time.Millisecond), false, time.Time{}
 	require.NoError(t, f.SetControl(t.Context(), 0, newer))
 	require.Equal(t, []store.Control{newer}, read(0))
+	same, same.Paused = newer, true
+	require.NoError(t, f.SetControl(t.Context(), 0, same))
+	require.Equal(t, []store.Control{same}, read(0), "of the same millisecond, the pause wins")
 
 	hand := func(statement string) {
 		_, err := f.hands[1].ExecContext(t.Context(), statement)
