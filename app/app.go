@@ -20,6 +20,7 @@ import (
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
@@ -46,6 +47,7 @@ type App struct {
 	catalog    *task.Catalog
 	store      *store.Store
 	cluster    membership
+	limits     *limits.Limits
 	queue      *queue.Queue
 	runner     *worker.Runner
 	scanner    *scanner.Scanner

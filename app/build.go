@@ -50,7 +50,11 @@ func (a *App) build() error {
 	}
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
-	a.queue = queue.New(queue.Config{Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Ownership: owned, Now: a.clock.Now})
+	a.limits = a.newLimits(owned)
+	a.limits.SetTypes(a.catalog.Load().All())
+	a.queue = queue.New(queue.Config{
+		Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Ownership: owned, Limits: a.limits, Now: a.clock.Now,
+	})
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
@@ -128,6 +132,8 @@ func bizType(b configs.BizType) task.BizType {
 		ID: b.ID, Name: b.Name, Mode: task.Mode(b.Mode), Processor: b.Processor,
 		Workers: b.Workers, Timeout: b.Timeout, MaxRetries: b.MaxRetries, Cuts: b.Cuts,
 		BackoffMin: b.Backoff.Min, BackoffMax: b.Backoff.Max, ExpireAfter: b.ExpireAfter,
+		OnExpire: task.OnExpire(b.OnExpire), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
+		Coalesce: b.Coalesce == configs.CoalesceBizID,
 	}
 }
 

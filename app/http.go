@@ -13,7 +13,7 @@ import (
 func (a *App) httpServer() *http.Server {
 	log := a.component("http")
 	handler := httpapi.New(httpapi.Config{
-		Desk: a.service, Status: status{a}, Operator: operator{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
+		Desk: a.service, Status: status{a}, Operator: operator{a}, Limits: lender{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Logger: log, Version: a.opts.version,
 	})
 	server := httpapi.Server(a.cfg.HTTP.Listen, handler, log)

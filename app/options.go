@@ -57,6 +57,7 @@ func withDefaults(b configs.BizType) configs.BizType {
 	d := configs.DefaultBizType()
 	b.Mode, b.Workers, b.Timeout = cmp.Or(b.Mode, d.Mode), cmp.Or(b.Workers, d.Workers), cmp.Or(b.Timeout, d.Timeout)
 	b.MaxRetries, b.Cuts, b.Horizon = cmp.Or(b.MaxRetries, d.MaxRetries), cmp.Or(b.Cuts, d.Cuts), cmp.Or(b.Horizon, d.Horizon)
+	b.OnExpire, b.Coalesce = cmp.Or(b.OnExpire, d.OnExpire), cmp.Or(b.Coalesce, d.Coalesce)
 	b.Backoff.Min, b.Backoff.Max = cmp.Or(b.Backoff.Min, d.Backoff.Min), cmp.Or(b.Backoff.Max, d.Backoff.Max)
 	return b
 }

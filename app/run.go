@@ -114,6 +114,7 @@ func (a *App) run(ctx context.Context) error {
 	loop("clock", a.watchClock, work)
 	if a.forward != nil {
 		loop("peer clocks", a.watchPeerClocks, work)
+		loop("limits", a.borrow, work)
 	}
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)
@@ -310,6 +311,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
 	a.timer.SetTypes(redisBizTypes(cfg))
+	a.limits.SetTypes(types.All())
 	select {
 	case laneSets <- laneList(lanes):
 		a.lanes = lanes

@@ -28,6 +28,12 @@ func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err erro
 	return out.Taken, err
 }
 
+// ShareLimits asks a node for what it does not use of the limits of business types, as nodes do among themselves.
+func (c *Client) ShareLimits(ctx context.Context, r wire.LimitsRequest) (out wire.LimitsAnswer, err error) {
+	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/limits", r, &out)
+	return out, err
+}
+
 // Pause says why and how long the tasks of a business type do not start.
 type Pause struct {
 	Reason string    // at most 255 characters

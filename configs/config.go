@@ -28,6 +28,12 @@ const (
 	RedisCluster  = "cluster"  // redis.mode
 	RedisEmbedded = "embedded" // the only one of redis.addrs: a Redis in this process
 
+	OnExpireDead  = "dead" // biz_types[].on_expire
+	OnExpireSkip  = "skip"
+	OnExpireRun   = "run"
+	CoalesceNone  = "none" // biz_types[].coalesce
+	CoalesceBizID = "biz_id"
+
 	ModeScan  = "scan"  // biz_types[].mode
 	ModeRedis = "redis" // biz_types[].mode
 
@@ -264,9 +270,25 @@ type BizType struct {
 	// 1 to 250, where 1 works like 2. After that many the task is dead. Defaults to 3.
 	Cuts    int     `yaml:"cuts"`
 	Backoff Backoff `yaml:"backoff"`
-	// ExpireAfter is the lateness from which on a task is dead without being run. 0 means
-	// never. Defaults to 0s.
+	// ExpireAfter is the lateness from which on a task is too late: OnExpire says what becomes
+	// of it. 0 means never. Defaults to 0s.
 	ExpireAfter time.Duration `yaml:"expire_after"`
+	// OnExpire is what becomes of a task that is too late: dead, skip (it is cancelled, with
+	// the last_error expired) or run. Defaults to dead.
+	OnExpire string `yaml:"on_expire"`
+	// RateLimit is the number of runs a second that may start in the whole cluster: 0 to
+	// 1000000. 0 means no limit. Defaults to 0.
+	RateLimit int `yaml:"rate_limit"`
+	// MaxRunning is the number of runs that may be under way in the whole cluster: 0 to
+	// 1000000. 0 means no limit but workers. Defaults to 0.
+	MaxRunning int `yaml:"max_running"`
+	// CatchUp is the number of runs a second in the whole cluster of tasks that are overdue by
+	// more than 10 s: 0 to 1000000. Other tasks go before these. 0 means no limit and no
+	// order. Defaults to 0.
+	CatchUp int `yaml:"catch_up"`
+	// Coalesce is none or biz_id. With biz_id, of the overdue tasks of one biz_id only the
+	// latest runs; the others are cancelled, with the last_error coalesced. Defaults to none.
+	Coalesce string `yaml:"coalesce"`
 	// Topic is the name of its slots in Redis: at most 64 letters, digits or _ . : -,
 	// unique. "" means the name. Defaults to "".
 	Topic string `yaml:"topic"`

@@ -66,6 +66,8 @@ func DefaultBizType() BizType {
 		MaxRetries: 16,
 		Cuts:       3,
 		Backoff:    Backoff{Min: time.Second, Max: 10 * time.Minute},
+		OnExpire:   OnExpireDead,
+		Coalesce:   CoalesceNone,
 		Horizon:    time.Hour,
 	}
 }

@@ -10,6 +10,9 @@ import (
 
 var bizName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
 
+// maxLimit is the greatest rate_limit, max_running and catch_up.
+const maxLimit = 1_000_000
+
 // checkBizTypes checks each and that no two are alike.
 func checkBizTypes(ps *problems, types []BizType) {
 	ps.require(len(types) > 0, "biz_types", "is empty, so nothing could ever fire; write at least one")
@@ -56,6 +59,11 @@ func (b BizType) check(ps *problems, at string) {
 	ps.require(b.Backoff.Max >= b.Backoff.Min, at+"backoff.max",
 		"%v is less than backoff.min (%v); write as much or more", b.Backoff.Max, b.Backoff.Min)
 	atLeast(ps, at+"expire_after", b.ExpireAfter, 0)
+	ps.oneOf(at+"on_expire", b.OnExpire, OnExpireDead, OnExpireSkip, OnExpireRun)
+	within(ps, at+"rate_limit", b.RateLimit, 0, maxLimit)
+	within(ps, at+"max_running", b.MaxRunning, 0, maxLimit)
+	within(ps, at+"catch_up", b.CatchUp, 0, maxLimit)
+	ps.oneOf(at+"coalesce", b.Coalesce, CoalesceNone, CoalesceBizID)
 	ps.require(keyPart.MatchString(b.Topic) || b.Topic == b.Name, at+"topic",
 		"%s is not a topic; write 1 to 64 letters, digits or _ . : -", quote(b.Topic))
 	// Slots are filled twice a second at most: a nearer horizon would pass them by.

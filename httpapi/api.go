@@ -57,6 +57,11 @@ type Operator interface {
 	Resume(ctx context.Context, bizType string) (wire.BizType, error)
 }
 
+// Limits lends what this node does not use of the limits of business types; see limits.Limits.
+type Limits interface {
+	Share(r wire.LimitsRequest) wire.LimitsAnswer
+}
+
 // Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there
 // is none), how it was answered and how long that took.
 type Observer interface {
@@ -72,6 +77,7 @@ type Config struct {
 	Desk     Desk
 	Status   Status
 	Operator Operator
+	Limits   Limits
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.

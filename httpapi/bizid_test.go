@@ -89,7 +89,7 @@ func TestDueTimeAndTimeout(t *testing.T) {
 // A task that runs is shown to run, and its tag is the one it had before.
 func TestWhereATaskRuns(t *testing.T) {
 	c := newCenter(t)
-	lane := c.queue.AddType(1)
+	lane := c.queue.AddType(task.BizType{ID: 1})
 	t.Cleanup(c.queue.Close)
 	first := call(c, "POST", "/v1/tasks", bad(`"dedup_key":"k"`))
 	v := first.read(t, 201)

@@ -189,6 +189,13 @@ var descriptions = map[string]description{
 		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}],"now":"2026-01-02T15:04:05.000Z"}`,
 		refusals: []int{422, 503},
 	},
+	"share-limits": {
+		tag: "center", summary: "Lend what a limit leaves", maxBody: 256 << 10,
+		text: "Between nodes: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +
+			"What is given counts against the node that gives it, so that all together stay within the limit.",
+		request: `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
+		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 413, 415, 422},
+	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
 		text: "Between nodes: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +

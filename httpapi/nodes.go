@@ -40,6 +40,10 @@ func fromPeer(ctx huma.Context) huma.Context {
 	return huma.WithContext(ctx, intake.Forwarded(ctx.Context()))
 }
 
+func (a *api) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {
+	return &output[wire.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
+}
+
 func (a *api) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {

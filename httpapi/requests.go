@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"fmt"
+
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -37,6 +39,16 @@ func missing(body any, given names) (faults []fault) {
 		if !given.has("tasks") {
 			add("tasks", "is missing; give the tasks to submit")
 		}
+	case *wire.LimitsRequest:
+		if !given.has("from") || body.From == "" || len(body.From) > maxFrom {
+			add("from", fmt.Sprintf("is missing, or longer than %d bytes; give the name of the process that asks", maxFrom))
+		}
+		if !given.has("seq") {
+			add("seq", "is missing; give a number that grows with each request")
+		}
+		if !given.has("asks") {
+			add("asks", "is missing; give what to ask for")
+		}
 	case *wire.WakeRequest:
 		if !given.has("job_ids") {
 			add("job_ids", "is missing; give the ids of the tasks")
@@ -49,6 +61,9 @@ func missing(body any, given names) (faults []fault) {
 	}
 	return faults
 }
+
+// maxFrom is the greatest length of a node's name here, in bytes.
+const maxFrom = 512
 
 // batch is a wire.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
 type batch struct {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -24,6 +25,12 @@ func read(field any, value []byte) error {
 		}
 	case *[]wire.ID:
 		return readList(field, value, intake.MaxWake, "ids", "requests", (*wire.ID).UnmarshalJSON)
+	case *[]wire.LimitAsk:
+		return readList(field, value, limits.MaxAsks, "asks", "requests", func(a *wire.LimitAsk, item []byte) error {
+			d := json.NewDecoder(bytes.NewReader(item))
+			d.DisallowUnknownFields()
+			return d.Decode(a)
+		})
 	case *[]batchItem:
 		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
 	case *int:

@@ -71,9 +71,9 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 			queue:     queue.New(queue.Config{Partitions: layout.Partitions, Now: now}),
 			submitted: map[string]int{}, ran: map[uint64][]time.Time{},
 		}
-		r.lane = r.queue.AddType(1)
-		r.queue.AddType(2)
-		r.queue.AddType(3)
+		r.lane = r.queue.AddType(task.BizType{ID: 1})
+		r.queue.AddType(task.BizType{ID: 2})
+		r.queue.AddType(task.BizType{ID: 3})
 		r.Service = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
 			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},

@@ -29,7 +29,7 @@ func BenchmarkDueTasks(b *testing.B) {
 	for _, most := range []int{1, benchBatch} {
 		b.Run(map[int]string{1: "one by one", benchBatch: "in batches"}[most], func(b *testing.B) {
 			q := queue.New(queue.Config{Partitions: 4})
-			consumer := q.AddType(orders)
+			consumer := q.AddType(task.BizType{ID: orders})
 			ctx := context.Background()
 			items := benchItems(time.Now().Add(-time.Second))
 			b.ReportAllocs()
@@ -58,7 +58,7 @@ func BenchmarkDueTasks(b *testing.B) {
 func BenchmarkWaitingTasks(b *testing.B) {
 	now := time.Now()
 	q := queue.New(queue.Config{Partitions: 4, Now: func() time.Time { return now }})
-	consumer := q.AddType(orders)
+	consumer := q.AddType(task.BizType{ID: orders})
 	ctx := context.Background()
 	for i := range 1000 {
 		q.Offer(nil, queue.Item{Task: task.Task{JobID: uint64(1_000_000 + i), BizType: orders, ActionTime: now.AddDate(1, 0, i)}})
@@ -95,7 +95,7 @@ func BenchmarkWaitingTasks(b *testing.B) {
 func BenchmarkAFullQueue(b *testing.B) {
 	now := time.Now()
 	q := queue.New(queue.Config{Partitions: 4, Capacity: 10_000, Now: func() time.Time { return now }})
-	q.AddType(orders)
+	q.AddType(task.BizType{ID: orders})
 	id := uint64(0)
 	page := func(due time.Time) []queue.Item {
 		items := benchItems(due)

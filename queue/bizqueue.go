@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -17,11 +18,19 @@ var ErrClosed = errors.New("the queue of this business type is closed")
 type bizQueue struct {
 	bizType  uint64
 	capacity int
-	waiting  earliestHeap // read before their time, by runAt
-	latest   latestHeap   // the same entries, the latest first
-	ready    earliestHeap // start as soon as they are due
+	waiting  earliestHeap          // read before their time, by runAt
+	latest   latestHeap            // the same entries, the latest first
+	ready    [classes]earliestHeap // start as soon as they are due
 	checking int
 	running  int
+
+	retryCalls    int          // calls of Take whose tasks, run before, have not all ended
+	maxRetryCalls int          // 0: no limit
+	limit         *limits.Type // nil: none
+	late          int          // number of entries that are late
+	maxLate       int          // 0: catch_up is not set
+	refused       limits.Kind  // the limit that refused the last start
+	refusedAt     time.Time
 
 	resume map[int]task.Key // by partition: where to resume reading, because tasks did not fit
 	room   chan struct{}    // closed when there is room again; nil if no caller waits
@@ -32,7 +41,14 @@ type bizQueue struct {
 	paused       bool // it takes no tasks; see SetPaused
 }
 
-func (b *bizQueue) size() int { return len(b.waiting) + len(b.ready) + b.checking + b.running }
+func (b *bizQueue) size() int { return len(b.waiting) + b.readySize() + b.checking + b.running }
+
+func (b *bizQueue) readySize() (n int) {
+	for i := range b.ready {
+		n += len(b.ready[i])
+	}
+	return n
+}
 
 func (b *bizQueue) full() bool { return b.size() >= b.capacity }
 
@@ -58,9 +74,18 @@ func (b *bizQueue) removeWaiting(e *Entry) {
 	heap.Remove(&b.latest, e.latestIndex)
 }
 
-func (b *bizQueue) pushReady(e *Entry) { heap.Push(&b.ready, e) }
+func (b *bizQueue) pushReady(e *Entry) {
+	e.class = firstRun
+	switch {
+	case e.late:
+		e.class = lateRun
+	case e.Task.Attempts > 0:
+		e.class = retry
+	}
+	heap.Push(&b.ready[e.class], e)
+}
 
-func (b *bizQueue) removeReady(e *Entry) { heap.Remove(&b.ready, e.index) }
+func (b *bizQueue) removeReady(e *Entry) { heap.Remove(&b.ready[e.class], e.index) }
 
 // setResumeAfter records that a task stays in the store. A claimed task stays with its engine instead.
 func (b *bizQueue) setResumeAfter(it *Item) {
@@ -82,23 +107,26 @@ type Consumer struct {
 	bizQueue *bizQueue
 }
 
-// AddType adds the queue of a business type, or returns the one that is there.
-func (q *Queue) AddType(bizType uint64) Consumer {
+// AddType adds the queue of a business type, or returns the one that is there. Of its workers, a quarter at most run
+// tasks that have failed before: a receiver that hangs must not stop first runs.
+func (q *Queue) AddType(t task.BizType) Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if b := q.bizQueues[bizType]; b != nil || q.closed {
+	if b := q.bizQueues[t.ID]; b != nil || q.closed {
 		return Consumer{q, b}
 	}
 	b := &bizQueue{
-		bizType:      bizType,
+		bizType:      t.ID,
 		capacity:     q.cfg.Capacity,
+		limit:        q.cfg.Limits.Of(t.ID),
 		resume:       make(map[int]task.Key),
 		leader:       make(chan struct{}, 1),
 		leaderSignal: newSignal(),
-		paused:       q.IsPaused(bizType),
+		paused:       q.IsPaused(t.ID),
 	}
+	b.setBounds(&t)
 	b.leader <- struct{}{}
-	q.bizQueues[bizType] = b
+	q.bizQueues[t.ID] = b
 	return Consumer{q, b}
 }
 
@@ -108,6 +136,16 @@ func (q *Queue) Capacity(bizType uint64) int {
 	defer q.mu.Unlock()
 	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
 		return b.capacity
+	}
+	return 0
+}
+
+// LateCapacity is the number of late tasks that the queue of a business type with catch_up can hold; 0 for others.
+func (q *Queue) LateCapacity(bizType uint64) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
+		return b.maxLate
 	}
 	return 0
 }
@@ -223,9 +261,14 @@ func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait 
 		return nil, nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
+	t := taking{bizQueue: b, now: now, max: max, wait: -1}
+	defer t.end()
 	run := 0 // tasks of one partition in a row
-	for stale := 0; len(b.ready) > 0 && len(taken) < max; {
-		e := b.ready[0]
+	for stale := 0; t.max > 0; {
+		e := t.next()
+		if e == nil {
+			break
+		}
 		if n := len(taken); n > 0 && e.Partition != taken[n-1].Partition {
 			if run >= minPartitionRun && n >= max/4 {
 				break // tasks of one partition share tables when their outcomes are recorded
@@ -233,32 +276,30 @@ func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait 
 			run = 0
 		}
 		run++
-		if e.runAt.After(now) {
-			if len(taken) == 0 {
-				return nil, lost, e.runAt.Sub(now), nil
-			}
-			break
-		}
 		if q.cfg.Ownership.Term(e.Partition) != e.term {
 			q.remove(e)
 			lost = append(lost, e)
 			continue
 		}
-		b.removeReady(e)
 		if now.Sub(e.readAt) > q.cfg.StaleAfter {
+			b.removeReady(e)
 			e.state = waiting // NextChecks returns it at once
 			q.enqueue(e)
 			if stale++; stale == maxRereads {
 				// Their database may hang. The next tasks may be of another one.
-				return taken, lost, 4 * q.cfg.CheckAhead, nil
+				t.waitFor(4 * q.cfg.CheckAhead)
+				break
 			}
 			continue
 		}
-		e.state, e.startedAt = running, now
-		b.running++
+		if !t.may(e) {
+			continue
+		}
+		b.removeReady(e)
+		t.start(e)
 		taken = append(taken, e)
 	}
-	return taken, lost, -1, nil
+	return taken, lost, t.wait, nil
 }
 
 // WaitRoom waits until the queue of a business type has room, for at most the given time. It reports whether
@@ -269,6 +310,10 @@ func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Durat
 	if b == nil || b.closed || b.paused {
 		q.mu.Unlock()
 		return false
+	}
+	if b.maxLate > 0 && !b.hasLateRoom() {
+		q.mu.Unlock()
+		return false // its fresh tasks are read apart
 	}
 	if b.hasRoom() {
 		q.mu.Unlock()
@@ -348,11 +393,14 @@ func (q *Queue) nextRefill() (Refill, bool) {
 		}
 		best := Refill{BizType: id, Partition: -1}
 		for p, k := range b.resume {
+			if b.isLate(k.ActionTime, now) && !b.hasLateRoom() {
+				continue
+			}
 			if best.Partition < 0 || k.Before(best.From) || (k == best.From && p < best.Partition) {
 				best.Partition, best.From = p, k
 			}
 		}
-		if !b.hasRoom() && !b.wouldDisplace(best.From, now) {
+		if best.Partition < 0 || !b.hasRoom() && !b.wouldDisplace(best.From, now) {
 			continue
 		}
 		delete(b.resume, best.Partition)

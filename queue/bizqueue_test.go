@@ -64,7 +64,7 @@ func TestATypeThatIsAddedAgainHasNewWorkers(t *testing.T) {
 		r.read(r.order(1, 0))
 		running := r.one(old)
 		r.RemoveType(orders)
-		consumer := r.AddType(orders)
+		consumer := r.AddType(task.BizType{ID: orders})
 		require.Empty(t, r.read(r.order(1, 0), r.order(2, 0)))
 
 		r.processed(running)
@@ -79,7 +79,7 @@ func TestARunOfARemovedTypeIsRetriedWhenTheTypeIsAddedAgain(t *testing.T) {
 		r.read(r.order(1, 0))
 		e := r.one(r.orders)
 		r.RemoveType(orders)
-		consumer := r.AddType(orders)
+		consumer := r.AddType(task.BizType{ID: orders})
 		r.Done(e, e.Task, true)
 		require.Equal(t, queue.Stats{Depth: 1}, r.Stats(orders))
 		require.Equal(t, []uint64{1}, r.ids(consumer))
@@ -89,7 +89,7 @@ func TestARunOfARemovedTypeIsRetriedWhenTheTypeIsAddedAgain(t *testing.T) {
 func TestAddTypeReturnsTheConsumerThatIsThere(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		require.Equal(t, []uint64{1}, r.ids(r.AddType(orders)))
+		require.Equal(t, []uint64{1}, r.ids(r.AddType(task.BizType{ID: orders})))
 	})
 }
 
@@ -144,7 +144,7 @@ func TestClose(t *testing.T) {
 		// Nothing is accepted any more.
 		r.read(r.order(5, 0))
 		require.Equal(t, []string{"released"}, r.receiptsOf(5))
-		_, err := r.AddType(77).Take(t.Context(), 1)
+		_, err := r.AddType(task.BizType{ID: 77}).Take(t.Context(), 1)
 		require.ErrorIs(t, err, queue.ErrClosed)
 		h.Restore()
 		require.Equal(t, []string{"released"}, r.receiptsOf(3))

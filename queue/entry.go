@@ -49,6 +49,9 @@ type Entry struct {
 	checkBegan  time.Time // when the read of the current check began; see NextChecks
 	slowCheck   bool      // the last check took longer than StaleAfter
 	startedAt   time.Time // when a worker took it
+	class       class     // of ready
+	late        bool      // it belongs to the backlog that catch_up limits
+	retryCall   *int      // the retries of its call of Take that have not ended; nil: it is none
 	index       int       // index in bizQueue.waiting or bizQueue.ready
 	latestIndex int       // index in bizQueue.latest
 

@@ -45,7 +45,7 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 			rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1,
 		}
 		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Ownership: r})
-		r.orders, r.mails = r.AddType(orders), r.AddType(mails)
+		r.orders, r.mails = r.AddType(task.BizType{ID: orders}), r.AddType(task.BizType{ID: mails})
 		f(t, r)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -63,6 +64,11 @@ const (
 	modelLookahead  = 3 * time.Second
 )
 
+// bizType has a backlog of its own in one case.
+func (m *model) bizType(id uint64) task.BizType {
+	return task.BizType{ID: id, Workers: 8, CatchUp: int(id - 1)}
+}
+
 func partitionOf(id uint64) int { return int(id % modelPartitions) }
 
 // modelReceipt must be called once, and never under the queue's lock.
@@ -99,7 +105,7 @@ func TestModel(t *testing.T) {
 			Capacity: rapid.IntRange(1, 6).Draw(rt, "capacity"), Partitions: modelPartitions,
 			Now: func() time.Time { return m.now },
 		})
-		m.consumers[1], m.consumers[2] = m.q.AddType(1), m.q.AddType(2)
+		m.consumers[1], m.consumers[2] = m.q.AddType(m.bizType(1)), m.q.AddType(m.bizType(2))
 		rt.Repeat(map[string]func(*rapid.T){
 			"insert":     m.insert,
 			"by hand":    m.changeByHand,
@@ -119,7 +125,8 @@ func TestModel(t *testing.T) {
 			"time": func(rt *rapid.T) {
 				m.now = m.now.Add(time.Duration(rapid.IntRange(1, 1500).Draw(rt, "ms")) * time.Millisecond)
 			},
-			"": func(*rapid.T) { m.verify() },
+			"long time": func(*rapid.T) { m.now = m.now.Add(limits.LateAfter) },
+			"":          func(*rapid.T) { m.verify() },
 		})
 		m.drain()
 	})
@@ -399,7 +406,7 @@ func (m *model) setAnew(rt *rapid.T) {
 	}
 	b := rapid.Uint64Range(1, 2).Draw(rt, "type")
 	m.q.RemoveType(b)
-	m.consumers[b] = m.q.AddType(b)
+	m.consumers[b] = m.q.AddType(m.bizType(b))
 	for id, row := range m.store {
 		if row.BizType == b {
 			delete(m.known, id)
@@ -431,10 +438,19 @@ func (m *model) verify() {
 			require.True(m, e.latestIndex == 0 || !b.latest[(e.latestIndex-1)/2].before(e))
 			inHeap[e] = true
 		}
-		for i, e := range b.ready {
-			require.True(m, e.state == ready && e.index == i && (i == 0 || !e.before(b.ready[(i-1)/2])))
-			inHeap[e] = true
+		late := 0
+		for c, heap := range b.ready {
+			for i, e := range heap {
+				require.True(m, e.state == ready && e.class == class(c) && e.late == (e.class == lateRun) && e.index == i && (i == 0 || !e.before(heap[(i-1)/2])))
+				inHeap[e] = true
+			}
 		}
+		for _, e := range m.q.entries {
+			if e.bizQueue == b && e.late {
+				late++
+			}
+		}
+		require.Equal(m, late, b.late)
 	}
 	counts := map[*bizQueue][2]int{}
 	for id, e := range m.q.entries {

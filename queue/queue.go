@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -32,6 +34,8 @@ type Config struct {
 	Partitions int
 	// Ownership defaults to all partitions.
 	Ownership Ownership
+	// Limits are the limits of the business types; nil: there are none.
+	Limits *limits.Limits
 	// CheckAhead is how long before its time a waiting row is read again.
 	// Defaults to 50 ms.
 	CheckAhead time.Duration
@@ -196,9 +200,17 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		e.state, e.runAt = waiting, due
 	}
 	e.seq = q.nextSeq()
+	if b.isLate(due, now) {
+		if b.late >= b.maxLate {
+			b.setResumeAfter(it)
+			return append(back, e), false
+		}
+		b.setLate(e)
+	}
 	if b.full() {
 		if len(b.latest) == 0 || !e.before(b.latest[0]) {
 			b.setResumeAfter(it)
+			b.clearLate(e)
 			q.refillSignal.set()
 			return append(back, e), false
 		}
@@ -279,8 +291,9 @@ func (q *Queue) remove(e *Entry) {
 	case checking:
 		e.bizQueue.checking--
 	case running:
-		e.bizQueue.running--
+		e.bizQueue.ended(e)
 	}
+	e.bizQueue.clearLate(e)
 	if e.state != running {
 		e.bizQueue.leaderSignal.set() // the leader may wait for this entry
 	}
@@ -352,14 +365,15 @@ func (q *Queue) DropPartitions(lost func(partition int) bool) {
 	back.notify()
 }
 
-// WaitPartition waits until the queue has no entry of a partition, running or held. It returns ctx's error if
+// WaitPartition waits until the queue has no entry of a partition, running or held, and no run that is allowed by a
+// limit's share of a lost partition. It returns ctx's error if
 // ctx ends first.
 func (q *Queue) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		q.mu.Lock()
 		if q.perPartition[partition] == 0 {
 			q.mu.Unlock()
-			return nil
+			return q.waitPermits(ctx)
 		}
 		if q.emptied == nil {
 			q.emptied = make(chan struct{})
@@ -373,6 +387,19 @@ func (q *Queue) WaitPartition(ctx context.Context, partition int) error {
 		}
 	}
 }
+
+// waitPermits waits until no run uses a permit of a lost partition.
+func (q *Queue) waitPermits(ctx context.Context) error {
+	for !q.cfg.Limits.Settled() {
+		if err := wait.For(ctx, permitsEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitsEvery is the interval at which waitPermits looks.
+const permitsEvery = 10 * time.Millisecond
 
 // Close stops the queue: it accepts nothing more, releases all tasks that have not started, and ends every
 // Take. Running tasks go on.

@@ -17,7 +17,7 @@ func (q *Queue) Stats(bizType uint64) Stats {
 	if b == nil {
 		return Stats{}
 	}
-	return Stats{Depth: len(b.waiting) + len(b.ready) + b.checking, Running: b.running, ResumePoints: len(b.resume)}
+	return Stats{Depth: len(b.waiting) + b.readySize() + b.checking, Running: b.running, ResumePoints: len(b.resume)}
 }
 
 // OldestDue is the earliest action_time of a business type in the queue; zero if it has no task there.

@@ -90,7 +90,7 @@ func planned(t *testing.T) *Timer {
 		OutageAfter: 5 * time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	timer.SetTypes([]BizType{{BizType: task.BizType{ID: 1, Name: "a"}, Topic: "a", Horizon: time.Hour}})
-	q.AddType(1)
+	q.AddType(task.BizType{ID: 1})
 	return timer
 }
 

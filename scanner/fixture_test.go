@@ -103,7 +103,7 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
 		timer:  &timer{}, passes: &passes{}, log: &testLog{}, consumers: map[uint64]queue.Consumer{}, ran: map[uint64][]time.Time{},
 	}
-	r.consumers[orders], r.consumers[mails] = r.queue.AddType(orders), r.queue.AddType(mails)
+	r.consumers[orders], r.consumers[mails] = r.queue.AddType(task.BizType{ID: orders}), r.queue.AddType(task.BizType{ID: mails})
 	r.cfg = scanner.Config{
 		Store: r.faults, Timer: r.timer, SweepAfter: 10 * time.Second, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
 		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,

@@ -130,7 +130,7 @@ func TestATypeThatIsAddedLaterGetsItsTasksAtTheNextTick(t *testing.T) {
 		r.queue.RemoveType(orders)
 		id := r.insert(orders, 1, 0)
 		r.run()
-		r.consumers[orders] = r.queue.AddType(orders)
+		r.consumers[orders] = r.queue.AddType(task.BizType{ID: orders})
 		r.work(0)
 		r.scanner.Tick()
 		r.after(time.Second)
@@ -143,7 +143,7 @@ func TestUnknownBizTypesStayPending(t *testing.T) {
 	bubble(t, layout, 1000, func(c *scanner.Config) { c.Batch = 4 }, func(t *testing.T, r *rig) {
 		r.work(0)
 		var known []uint64
-		r.queue.AddType(pushes)
+		r.queue.AddType(task.BizType{ID: pushes})
 		for id := range uint64(64) {
 			r.insert(hidden, id, -time.Hour)
 			r.insert(pushes, id, -time.Hour) // the redis engine serves them
@@ -484,7 +484,7 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 // What the Timer serves is not scanned. Only what it missed for long is passed to it.
 func TestSweep(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.AddType(pushes)
+		r.queue.AddType(task.BizType{ID: pushes})
 		missed := r.insert(pushes, 1, -11*time.Second)
 		r.insert(pushes, 2, -9*time.Second)
 		r.insert(pushes, 3, 5*time.Second)
@@ -529,7 +529,7 @@ func TestASweepReachesEveryType(t *testing.T) {
 // next tick of the schedule.
 func TestTasksAreScannedEachSecondWhileRedisIsAway(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(time.Hour) }, func(t *testing.T, r *rig) {
-		r.queue.AddType(pushes)
+		r.queue.AddType(task.BizType{ID: pushes})
 		r.timer.mu.Lock()
 		r.timer.out = true
 		r.timer.mu.Unlock()
@@ -550,7 +550,7 @@ func TestTasksAreScannedEachSecondWhileRedisIsAway(t *testing.T) {
 
 func TestTheScannerServesRedisTasksWhileRedisIsAway(t *testing.T) {
 	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.AddType(pushes)
+		r.queue.AddType(task.BizType{ID: pushes})
 		r.insert(pushes, 1, -time.Minute)
 		r.run()
 		r.after(time.Second)

@@ -32,8 +32,27 @@ type BizType struct {
 	BackoffMin  time.Duration // pause after the first failed run
 	BackoffMax  time.Duration // longest pause
 	Cuts        int           // starts without an end (the process died) that make a task dead; at least 1
-	ExpireAfter time.Duration // overdue by more than this: dead, not run; 0 = never
+	ExpireAfter time.Duration // overdue by more than this: OnExpire; 0 = never
+	OnExpire    OnExpire      // "" means OnExpireDead
+
+	RateLimit  int  // runs a second in the whole cluster; 0 = no limit
+	MaxRunning int  // runs at the same time in the whole cluster; 0 = no limit
+	CatchUp    int  // runs a second of the backlog in the whole cluster; 0 = no limit
+	Coalesce   bool // of the overdue tasks of a biz_id only the latest runs
 }
+
+// IsLimited reports whether a limit holds for the whole cluster.
+func (b *BizType) IsLimited() bool { return b.RateLimit > 0 || b.MaxRunning > 0 || b.CatchUp > 0 }
+
+// OnExpire is what becomes of a task that is too late.
+type OnExpire string
+
+// What can become of it.
+const (
+	OnExpireDead OnExpire = "dead" // it is dead
+	OnExpireSkip OnExpire = "skip" // it is cancelled
+	OnExpireRun  OnExpire = "run"  // it runs
+)
 
 // Types is an immutable set of business types.
 type Types struct {

@@ -78,6 +78,19 @@ type AuditEntry struct {
 	Detail string `json:"detail" doc:"More of the request, as JSON; may be empty." example:"{\"error\":\"is locked\"}"`
 }
 
+// LimitsAnswer is what a node gives of its limits.
+type LimitsAnswer struct {
+	Grants []LimitGrant `json:"grants" nullable:"false" doc:"Of each business type that this node knows and that has limits."`
+}
+
+// LimitGrant is what a node gives, of one business type.
+type LimitGrant struct {
+	BizType string  `json:"biz_type" example:"order_close"`
+	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit, given away."`
+	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up, given away."`
+	Permits int     `json:"permits,omitempty" doc:"Permits of max_running under which runs may start now, of those held and asked for. They are lent for a second."`
+}
+
 // Woken answers a wake.
 type Woken struct {
 	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`
@@ -115,6 +128,11 @@ type BizType struct {
 
 	OldestOverdue float64 `json:"oldest_overdue_seconds" doc:"How long the oldest of them is overdue." example:"0"`
 	Paused        *Pause  `json:"paused,omitempty" doc:"Its pause. Left out if it is not paused."`
+
+	RateLimit  int    `json:"rate_limit" doc:"Runs a second in the whole cluster; 0: no limit." example:"500"`
+	MaxRunning int    `json:"max_running" doc:"Runs at the same time in the whole cluster; 0: no limit." example:"20"`
+	CatchUp    int    `json:"catch_up" doc:"Runs a second of what is overdue by more than 10 s; 0: no limit." example:"2000"`
+	Throttled  string `json:"throttled,omitempty" enum:"rate,running,catch_up" doc:"The limit for which due tasks wait on this node now."`
 }
 
 // Pause is why and how long the tasks of a business type do not start.

@@ -55,6 +55,24 @@ type PauseRequest struct {
 // MayBeEmpty marks a body that may be left out.
 func (PauseRequest) MayBeEmpty() {}
 
+// LimitsRequest asks another node for what it does not use of the limits of business types.
+type LimitsRequest struct {
+	_    struct{}   `additionalProperties:"false"`
+	From string     `json:"from" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
+	Seq  int        `json:"seq" minimum:"1" doc:"Grows with each request of the process. One that is late is ignored."`
+	Asks []LimitAsk `json:"asks" nullable:"false" minItems:"1" maxItems:"1000"`
+}
+
+// LimitAsk is what a node asks for, of one business type.
+type LimitAsk struct {
+	BizType string  `json:"biz_type" example:"order_close"`
+	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit."`
+	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up."`
+	Permits int     `json:"permits,omitempty" doc:"Permits of max_running, more than held."`
+	Held    int     `json:"held,omitempty" doc:"Permits that the asked node has lent and that are still used."`
+	Poor    bool    `json:"poor,omitempty" doc:"The asking node's partitions have less than its fair part."`
+}
+
 // WakeRequest names tasks that are due soon.
 type WakeRequest struct {
 	_      struct{} `additionalProperties:"false"`

@@ -192,7 +192,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // open starts the first worker of a lane. Others start when all existing ones are busy. The last one to end
 // closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType.ID), bizType: l.BizType, processor: l.Processor}
+	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType), bizType: l.BizType, processor: l.Processor}
 	c.batch, _ = l.Processor.(processor.Batch)
 	c.startWorker = func() {
 		w := &worker{pool: c, run: run{replace: c.startWorker}}

@@ -4,31 +4,50 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // Ahead asks another node for its clock, and returns how far this node's clock is ahead of it: from least to
 // most, which differ by the time that the answer took.
 func (f *Forwarder) Ahead(ctx context.Context, m cluster.Member) (least, most time.Duration, err error) {
-	n, err := f.node(m)
+	var sent, received time.Time
+	said, err := askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (client.Cluster, error) {
+		sent = time.Now()
+		defer func() { received = time.Now() }()
+		return c.Cluster(ctx)
+	})
 	if err != nil {
 		return 0, 0, err
 	}
+	if said.Node != m.Name || said.Now.IsZero() {
+		return 0, 0, intake.Unavailable("node %q: %v", m.Name, errAnswer)
+	}
+	theirs := said.Now.Time()
+	return sent.Round(0).Sub(theirs) - time.Millisecond, received.Round(0).Sub(theirs), nil // an answer has whole milliseconds
+}
+
+// ShareLimits asks another node for what it does not use of the limits of business types.
+func (f *Forwarder) ShareLimits(ctx context.Context, m cluster.Member, r wire.LimitsRequest) (wire.LimitsAnswer, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.LimitsAnswer, error) { return c.ShareLimits(ctx, r) })
+}
+
+// askMember asks a node that need not own anything. The error is a task.ErrUnavailable.
+func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member, call func(context.Context, *client.Client) (T, error)) (said T, err error) {
+	n, err := f.node(m)
+	if err != nil {
+		return said, err
+	}
 	if !n.begin() {
-		return 0, 0, n.unavailable("this node is stopping")
+		return said, n.unavailable("this node is stopping")
 	}
 	defer n.inflight.Done()
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	sent := time.Now()
-	said, err := n.owner.Cluster(ctx)
-	received := time.Now()
-	if err != nil {
-		return 0, 0, n.unavailable(reason(err))
+	if said, err = call(ctx, n.owner); err != nil {
+		return said, n.unavailable(reason(err))
 	}
-	if said.Node != n.name || said.Now.IsZero() {
-		return 0, 0, n.unavailable(errAnswer.Error())
-	}
-	theirs := said.Now.Time()
-	return sent.Round(0).Sub(theirs) - time.Millisecond, received.Round(0).Sub(theirs), nil // an answer has whole milliseconds
+	return said, nil
 }

@@ -120,7 +120,7 @@ func (c *fleet) node(name string) *node {
 	t := c.t
 	types := bizTypes(t)
 	n := &node{name: name, log: &log{}, queue: queue.New(queue.Config{Partitions: layout.Partitions, StaleAfter: time.Hour})} // there are no rechecks
-	n.lane = n.queue.AddType(1)
+	n.lane = n.queue.AddType(task.BizType{ID: 1})
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
 		Node: name, Layout: layout, Proof: proof, Catalog: task.NewCatalog(types), Logger: n.log.logger(), Timeout: time.Minute,

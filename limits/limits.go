@@ -1,0 +1,381 @@
+// Package limits decides how many runs of a business type may start now, so that its rate_limit, max_running and
+// catch_up hold for the whole cluster.
+//
+// A limit is cut into units, and each unit belongs to a partition. The owner of the partition has the unit: a tenth
+// of a second's runs of a rate, or the permit for one run. A partition has one owner at a time, so all nodes together
+// never have more than the limit, and a unit moves with its partition. What a node does not use it lends to those
+// that ask; see lend.go.
+//
+// The package does no input or output, and starts nothing.
+package limits
+
+import (
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Kind is a limit, a label value of the metrics.
+type Kind string
+
+// The kinds.
+const (
+	Rate    Kind = "rate"     // rate_limit
+	Running Kind = "running"  // max_running
+	CatchUp Kind = "catch_up" // catch_up
+)
+
+// Kinds lists all kinds.
+var Kinds = []Kind{Rate, Running, CatchUp}
+
+// LateAfter is how long after its time a task belongs to the backlog that catch_up limits.
+const LateAfter = 10 * time.Second
+
+// Ownership knows the partitions of this node; see cluster.Ownership.
+type Ownership interface {
+	Term(partition int) uint64
+	TakenUncleanly(partition int) (at time.Time, ok bool)
+}
+
+// Config configures Limits.
+type Config struct {
+	Partitions int
+	Ownership  Ownership
+	// Gap is about how long the partitions of a node that was killed have no owner; 0: this is the only node. The
+	// runs of a node that is only cut off continue up to their time-out: until then its permits are not used.
+	Gap time.Duration
+	// Now is the wall clock.
+	Now func() time.Time
+}
+
+// Limits are the limits of this node's business types. It is safe for concurrent use.
+type Limits struct {
+	cfg Config
+
+	mu      sync.Mutex
+	types   map[uint64]*Type
+	terms   []uint64 // by partition, as of the last look
+	changed uint64   // grows when terms change
+	looked  time.Time
+	taken   []time.Time    // by partition: when it was taken uncleanly; zero: cleanly
+	asked   map[string]int // the last seq, by asker
+}
+
+// New makes Limits without business types.
+func New(cfg Config) *Limits {
+	return &Limits{
+		cfg: cfg, types: map[uint64]*Type{}, terms: make([]uint64, cfg.Partitions), taken: make([]time.Time, cfg.Partitions),
+		asked: map[string]int{},
+	}
+}
+
+// Type is the limits of one business type.
+type Type struct {
+	limits     *Limits
+	id         uint64
+	first      int // the partition of the first unit
+	changed    uint64
+	timeout    time.Duration
+	maxRunning int
+	rate       bucket
+	catchUp    bucket
+
+	running  int       // started and not ended, on this node
+	permits  int       // of this node's partitions, in use or not
+	recount  time.Time // when more of them may be used; zero: all may
+	waiting  int       // tasks that waited at the last refusal of a permit
+	short    time.Time // when a permit was last refused
+	throttle map[Kind]uint64
+	lending
+}
+
+// SetTypes replaces the business types.
+func (l *Limits) SetTypes(types []task.BizType) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.types
+	l.types = make(map[uint64]*Type)
+	for _, b := range types {
+		if !b.IsLimited() {
+			continue
+		}
+		t := old[b.ID]
+		if t == nil {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(strconv.FormatUint(b.ID, 10)))
+			t = &Type{limits: l, id: b.ID, first: int(h.Sum32() % uint32(l.cfg.Partitions)), throttle: map[Kind]uint64{}}
+		}
+		t.timeout, t.maxRunning, t.changed = b.Timeout, b.MaxRunning, 0
+		t.rate.perSecond, t.catchUp.perSecond = float64(b.RateLimit), float64(b.CatchUp)
+		l.types[b.ID] = t
+	}
+}
+
+// Of returns the limits of a business type; nil: it has none.
+func (l *Limits) Of(bizType uint64) *Type {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.types[bizType]
+}
+
+const (
+	// lookEvery is the interval at which the partitions of this node are looked through.
+	lookEvery = 50 * time.Millisecond
+	// pollEvery bounds how long a refused caller waits: partitions and loans may have come meanwhile.
+	pollEvery = 50 * time.Millisecond
+	// perUnit is the number of runs a second in a unit of a rate, about.
+	perUnit = 10
+)
+
+// look records which partitions this node owns.
+func (l *Limits) look(now time.Time) {
+	l.looked = now
+	changed := l.changed == 0
+	for p := range l.terms {
+		term := l.cfg.Ownership.Term(p)
+		if term == l.terms[p] {
+			continue
+		}
+		changed, l.terms[p], l.taken[p] = true, term, time.Time{}
+		if at, unclean := l.cfg.Ownership.TakenUncleanly(p); term != 0 && unclean {
+			l.taken[p] = at
+		}
+	}
+	if changed {
+		l.changed++
+	}
+}
+
+// update brings the shares and buckets up to date.
+func (t *Type) update(now time.Time) {
+	l := t.limits
+	if d := now.Sub(l.looked); d >= lookEvery || d < 0 {
+		l.look(now)
+	}
+	t.rate.accrue(now, &t.lending.rate)
+	t.catchUp.accrue(now, &t.lending.catchUp)
+	if t.changed == l.changed && (t.recount.IsZero() || now.Before(t.recount)) {
+		return
+	}
+	t.permits, t.recount = 0, time.Time{}
+	var units [2]int
+	total := [2]int{t.rate.units(l.cfg.Partitions), t.catchUp.units(l.cfg.Partitions)}
+	for p, term := range l.terms {
+		if term == 0 {
+			continue
+		}
+		for i, n := range total {
+			units[i] += t.unitsIn(n, p)
+		}
+		t.addPermits(p, now)
+	}
+	for i, b := range []*bucket{&t.rate, &t.catchUp} {
+		b.setShare(units[i], total[i], t.changed != 0 && l.lostOwners(now), l.cfg.Gap)
+	}
+	t.changed = l.changed
+}
+
+// unitsIn is how many of n units belong to a partition. The units are spread evenly over the partitions.
+func (t *Type) unitsIn(n, partition int) int {
+	all := t.limits.cfg.Partitions
+	k := (partition - t.first + all) % all
+	return ((k+1)*n+all-1)/all - (k*n+all-1)/all
+}
+
+// addPermits adds the permits of a partition of this node. If its owner before did not hand it over, that one's
+// runs may continue up to their time-out.
+func (t *Type) addPermits(p int, now time.Time) {
+	n := t.unitsIn(t.maxRunning, p)
+	if n == 0 {
+		return
+	}
+	if at := t.limits.taken[p]; t.limits.cfg.Gap > 0 && !at.IsZero() {
+		if free := at.Add(t.timeout + loanFor); free.After(now) {
+			if t.recount.IsZero() || free.Before(t.recount) {
+				t.recount = free
+			}
+			return
+		}
+	}
+	t.permits += n
+}
+
+// lostOwners reports whether partitions were taken from a killed node just now.
+func (l *Limits) lostOwners(now time.Time) bool {
+	for _, at := range l.taken {
+		if !at.IsZero() && now.Sub(at) < time.Second {
+			return true
+		}
+	}
+	return false
+}
+
+// bucket is a token bucket. It fills at this node's share of the rate.
+type bucket struct {
+	perSecond float64 // of the whole cluster; 0: no limit
+	share     float64 // of this node, from 0 to 1
+	tokens    float64
+	filled    time.Time
+	// missed is what nobody ran while partitions had no owner. It is made up for slowly, so that the rate stays
+	// within a twentieth of the limit even if the owner had run on.
+	missed float64
+
+	short   time.Time // when a token was last refused
+	waiting int       // tasks that waited then
+}
+
+const (
+	burst  = 0.1  // seconds of the rate that a bucket can hold
+	makeUp = 0.05 // part of the rate by which missed runs are made up for
+)
+
+func (b *bucket) most() float64 { return max(1, b.perSecond*burst) }
+
+// units is the number of units of the rate.
+func (b *bucket) units(partitions int) int {
+	if b.perSecond == 0 {
+		return 0
+	}
+	return min(partitions, max(1, int(b.perSecond/perUnit)))
+}
+
+func (b *bucket) setShare(units, total int, unclean bool, gap time.Duration) {
+	if total == 0 {
+		*b = bucket{}
+		return
+	}
+	share := float64(units) / float64(total)
+	if unclean && share > b.share {
+		b.missed += (share - b.share) * b.perSecond * gap.Seconds()
+	}
+	b.share = share
+}
+
+// accrue adds the tokens of the time since the last call. A part is set aside for the nodes that ask.
+func (b *bucket) accrue(now time.Time, lent *pot) {
+	if b.perSecond == 0 {
+		return
+	}
+	passed := min(now.Sub(b.filled).Seconds(), 1)
+	b.filled = now
+	if passed <= 0 {
+		return
+	}
+	n := passed * b.perSecond * b.share
+	more := min(b.missed, n*makeUp)
+	b.missed -= more
+	n += more
+	set := lent.part(now) * n
+	lent.tokens = min(lent.tokens+set, b.most())
+	b.tokens = min(b.tokens+n-set, b.most())
+}
+
+// refuse records that tasks wait, and returns how long until there is a token, about.
+func (b *bucket) refuse(now time.Time, waiting int) time.Duration {
+	b.short, b.waiting = now, waiting
+	if perSecond := b.perSecond * b.share; perSecond > 0 {
+		return min(pollEvery, max(time.Millisecond, time.Duration((1-b.tokens)/perSecond*float64(time.Second))))
+	}
+	return pollEvery
+}
+
+// Take takes leave for the start of up to most of waiting tasks, and returns for how many. late says that they belong to
+// the backlog. If none may start, it returns the limit and how long to wait.
+func (t *Type) Take(most, waiting int, late bool) (n int, by Kind, wait time.Duration) {
+	now := t.limits.cfg.Now()
+	t.limits.mu.Lock()
+	defer t.limits.mu.Unlock()
+	t.update(now)
+	if t.maxRunning > 0 {
+		if most = min(most, t.freePermits(now)); most <= 0 {
+			t.short, t.waiting = now, waiting
+			return t.refused(Running, pollEvery)
+		}
+	}
+	if t.rate.perSecond > 0 {
+		if most = min(most, int(t.rate.tokens)); most <= 0 {
+			return t.refused(Rate, t.rate.refuse(now, waiting))
+		}
+	}
+	if late && t.catchUp.perSecond > 0 {
+		if most = min(most, int(t.catchUp.tokens)); most <= 0 {
+			return t.refused(CatchUp, t.catchUp.refuse(now, waiting))
+		}
+	}
+	t.count(most, late)
+	return most, "", 0
+}
+
+func (t *Type) refused(by Kind, wait time.Duration) (int, Kind, time.Duration) {
+	t.throttle[by]++
+	return 0, by, wait
+}
+
+// GiveBack gives back the leave for tasks that did not start.
+func (t *Type) GiveBack(n int, late bool) {
+	t.limits.mu.Lock()
+	defer t.limits.mu.Unlock()
+	t.count(-n, late)
+}
+
+func (t *Type) count(n int, late bool) {
+	t.running += n
+	t.rate.tokens = min(t.rate.tokens-float64(n), t.rate.most())
+	if late {
+		t.catchUp.tokens = min(t.catchUp.tokens-float64(n), t.catchUp.most())
+	}
+}
+
+// End counts a run that has ended.
+func (t *Type) End() {
+	t.limits.mu.Lock()
+	defer t.limits.mu.Unlock()
+	t.running--
+}
+
+// Settled reports whether no run uses a permit that this node does not have any more, because its partition is lost.
+func (l *Limits) Settled() bool {
+	if l == nil {
+		return true
+	}
+	now := l.cfg.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.types) == 0 {
+		return true
+	}
+	l.look(now)
+	for _, t := range l.types {
+		if t.update(now); t.maxRunning > 0 && t.freePermits(now) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Throttled returns how often starts were refused, and by which limit the last second's were; "": by none.
+func (l *Limits) Throttled(bizType uint64) (counts map[Kind]uint64, now Kind) {
+	counts = make(map[Kind]uint64, len(Kinds))
+	t := l.Of(bizType)
+	if t == nil {
+		return counts, ""
+	}
+	at := l.cfg.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range Kinds {
+		counts[k] = t.throttle[k]
+	}
+	for k, short := range map[Kind]time.Time{Running: t.short, Rate: t.rate.short, CatchUp: t.catchUp.short} {
+		if !short.IsZero() && at.Sub(short) < time.Second && (now == "" || k < now) {
+			now = k
+		}
+	}
+	return counts, now
+}
