@@ -13,7 +13,7 @@
 //	dispatch           says where it waits until then
 //	scanner            a cron tick reads what is due soon, or
 //	redistimer         a slot timer in Redis (redistimer/slots) says what is due
-//	queue              holds it until its millisecond
+//	queue              holds it until its millisecond, and until its limits (limits) let it start
 //	worker             runs it by a processor, of the user's or one that ships
 //	                   (processor/webhook, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
@@ -26,6 +26,7 @@
 //	client, intake, scanner, redistimer, worker, control, cmd/toc/internal/sqltable
 //	cluster, redistimer/slots, processor/webhook, processor/logger, why
 //	store, queue, dispatch, wire, processor, configs, peerproof
+//	limits
 //	migrations, task, internal/groupcommit
 //	sharding, internal/wait
 package toc

@@ -27,6 +27,7 @@ func (a *App) state() metrics.State {
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
 		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
+		t.Throttled, _ = a.limits.Throttled(b.ID)
 		if late.Count > 0 {
 			t.OldestOverdue = now.Sub(late.Oldest).Seconds()
 		}
@@ -135,7 +136,10 @@ func (s status) bizType(b task.BizType, overdue map[uint64]store.Overdue) wire.B
 	shown := wire.BizType{
 		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 		QueueDepth: stats.Depth, Running: stats.Running, Overdue: late.Count, Paused: s.paused(b.ID),
+		RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 	}
+	_, by := s.limits.Throttled(b.ID)
+	shown.Throttled = string(by)
 	if late.Count > 0 {
 		shown.OldestOverdue = s.clock.Now().Sub(late.Oldest).Truncate(time.Millisecond).Seconds()
 	}

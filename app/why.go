@@ -46,5 +46,6 @@ func (a *App) whyFacts(f *why.Facts) {
 	load, stats := a.runner.Load(b.ID, id), a.queue.Stats(b.ID)
 	f.Run.Timeout = load.Timeout
 	f.Queue.Size, f.Queue.Capacity = stats.Depth+stats.Running, a.queue.Capacity(b.ID)
+	_, f.Queue.Limit = a.limits.Throttled(b.ID)
 	f.Queue.Workers, f.Queue.Busy, f.Queue.Oldest = b.Workers, load.Busy, load.Oldest
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // wakeDesk keeps what it was woken for.
@@ -42,6 +43,23 @@ func TestWake(t *testing.T) {
 	a = call(h, "POST", "/v1/cluster/wake", `{"job_ids":[`+strings.Repeat(`"9",`, intake.MaxWake-1)+`9]}`)
 	require.Equal(t, 200, a.Code)
 	require.Len(t, d.woken, intake.MaxWake)
+}
+
+// shared answers with what it was asked.
+type shared struct{ asked wire.LimitsRequest }
+
+func (s *shared) Share(r wire.LimitsRequest) wire.LimitsAnswer {
+	s.asked = r
+	return wire.LimitsAnswer{Grants: []wire.LimitGrant{{BizType: r.Asks[0].BizType, Rate: 1.5, Permits: 2}}}
+}
+
+func TestNodesShareLimits(t *testing.T) {
+	s := &shared{}
+	h := httpapi.New(httpapi.Config{Desk: newFakeDesk(t), Status: calm{}, Limits: s})
+	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`)
+	require.Equal(t, 200, a.Code, a.Body)
+	require.Equal(t, wire.LimitsRequest{From: "n2 X", Seq: 7, Asks: []wire.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
+	require.JSONEq(t, `{"grants":[{"biz_type":"order_close","rate":1.5,"permits":2}]}`, a.Body.String())
 }
 
 // FuzzWake sends any body to POST /v1/cluster/wake: the desk is asked for exactly

@@ -228,6 +228,13 @@ func otherRefusals(jobID string) []refusal {
 		{"redrive with dry_run as text", "POST", "/v1/dead/redrive", `{"dry_run":"true"}`, 422, []string{"body.dry_run"}},
 		{"redrive with an unknown field", "POST", "/v1/dead/redrive", `{"dryRun":true}`, 422, []string{"body.dryRun"}},
 
+		{"limits without a body", "POST", "/v1/cluster/limits", "", 400, []string{"body"}},
+		{"limits of nobody", "POST", "/v1/cluster/limits", `{"seq":1,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.from"}},
+		{"limits without a seq", "POST", "/v1/cluster/limits", `{"from":"n2 X","asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
+		{"limits of seq 0", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":0,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
+		{"limits without asks", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1}`, 422, []string{"body.asks"}},
+		{"limits of a text", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":["x"]}`, 422, []string{"body.asks"}},
+		{"limits with an unknown member", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x","all":true}]}`, 422, []string{"body.asks"}},
 		{"wake without a body", "POST", "/v1/cluster/wake", "", 400, []string{"body"}},
 		{"wake cut off", "POST", "/v1/cluster/wake", `{"job_ids":["1"`, 400, []string{"body"}},
 		{"wake null", "POST", "/v1/cluster/wake", `null`, 422, []string{"body"}},

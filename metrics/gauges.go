@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/timeoutcenter/toc/limits"
 )
 
 // State is what is read at the time of a scrape.
@@ -29,6 +31,7 @@ type TypeState struct {
 	Overdue       int
 	OldestOverdue float64 // seconds
 	Paused        bool
+	Throttled     map[limits.Kind]uint64 // of a limited one: refused starts so far
 }
 
 // Trouble is something that /readyz lists.
@@ -56,6 +59,7 @@ var (
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
 	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
+	throttleDesc = prometheus.NewDesc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", []string{"biz_type", "by"}, nil)
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
 	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
@@ -68,7 +72,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -94,6 +98,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(overdueDesc, float64(t.Overdue), t.BizType)
 		gauge(oldestDesc, t.OldestOverdue, t.BizType)
 		gauge(pausedDesc, up(t.Paused), t.BizType)
+		for by, n := range t.Throttled {
+			ch <- prometheus.MustNewConstMetric(throttleDesc, prometheus.CounterValue, float64(n), t.BizType, string(by))
+		}
 	}
 	for id, rows := range s.UnknownPending {
 		gauge(unknownDesc, float64(rows), strconv.FormatUint(id, 10))

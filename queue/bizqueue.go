@@ -29,8 +29,6 @@ type bizQueue struct {
 	limit         *limits.Type // nil: none
 	late          int          // number of entries that are late
 	maxLate       int          // 0: catch_up is not set
-	refused       limits.Kind  // the limit that refused the last start
-	refusedAt     time.Time
 
 	resume map[int]task.Key // by partition: where to resume reading, because tasks did not fit
 	room   chan struct{}    // closed when there is room again; nil if no caller waits
@@ -140,14 +138,15 @@ func (q *Queue) Capacity(bizType uint64) int {
 	return 0
 }
 
-// LateCapacity is the number of late tasks that the queue of a business type with catch_up can hold; 0 for others.
-func (q *Queue) LateCapacity(bizType uint64) int {
+// LateRoom is the number of late tasks that the queue of a business type with catch_up can hold, and how many more it
+// can hold now; 0 for others.
+func (q *Queue) LateRoom(bizType uint64) (most, free int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
-		return b.maxLate
+		return b.maxLate, max(0, b.maxLate-b.late)
 	}
-	return 0
+	return 0, 0
 }
 
 // RemoveType closes the queue of a business type: tasks that have not started are released, and its workers

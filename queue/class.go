@@ -75,7 +75,7 @@ type taking struct {
 func (t *taking) next() (best *Entry) {
 	t.findLate()
 	for c := range t.ready {
-		if len(t.ready[c]) == 0 || t.refused[c] || class(c) == retry && !t.mayRetry() {
+		if len(t.ready[c]) == 0 || t.refused[c] || class(c) == retry && t.retryCall == nil && !t.mayRetry() {
 			continue
 		}
 		switch e := t.ready[c][0]; {
@@ -107,9 +107,7 @@ func (t *taking) findLate() {
 	}
 }
 
-func (t *taking) mayRetry() bool {
-	return t.retryCall != nil || t.maxRetryCalls == 0 || t.retryCalls < t.maxRetryCalls
-}
+func (b *bizQueue) mayRetry() bool { return b.maxRetryCalls == 0 || b.retryCalls < b.maxRetryCalls }
 
 // may reports whether the limits let a task start. If not, its class is left out from now on.
 func (t *taking) may(e *Entry) bool {
@@ -127,7 +125,6 @@ func (t *taking) may(e *Entry) bool {
 	if t.leave[late] = n; n > 0 {
 		return true
 	}
-	t.bizQueue.refused, t.refusedAt = by, t.now
 	t.waitFor(wait)
 	if t.refused[e.class] = true; by != limits.CatchUp {
 		t.refused = [classes]bool{true, true, true}

@@ -61,6 +61,7 @@ const (
 type Sight struct {
 	State State
 	Since time.Time // of Running and Alone: when a worker took it; of Checking: when the read began
+	Retry bool      // of Waiting: other tasks that failed before have all the workers that such tasks may take
 }
 
 // Look finds a task.
@@ -71,14 +72,14 @@ func (q *Queue) Look(jobID uint64) Sight {
 	case e == nil:
 		return Sight{}
 	case e.state == running && e.holdWanted != nil:
-		return Sight{Alone, e.startedAt}
+		return Sight{State: Alone, Since: e.startedAt}
 	case e.state == running:
-		return Sight{Running, e.startedAt}
+		return Sight{State: Running, Since: e.startedAt}
 	case e.state == checking:
-		return Sight{Checking, e.checkBegan}
+		return Sight{State: Checking, Since: e.checkBegan}
 	case e.state == held:
 		return Sight{State: Held}
 	default:
-		return Sight{State: Waiting}
+		return Sight{State: Waiting, Retry: e.state == ready && e.class == retry && !e.bizQueue.mayRetry()}
 	}
 }

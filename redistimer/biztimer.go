@@ -22,6 +22,7 @@ type bizTimer struct {
 	slots    []slotState
 	servers  int // number of servers that have slots of the type
 	inflight int // claimed and not settled tasks
+	late     int // of those, tasks of the backlog that catch_up limits
 
 	closed bool // the type left redis mode: its claims end, then its slots are dropped
 }
@@ -37,6 +38,7 @@ type slotState struct {
 	head          time.Time     // when the first task is due, as far as known; zero: empty
 	announcedHead time.Time     // the earliest head announced since the last poll, which the answer may not include
 	lastPoll      time.Time     // when Redis was last asked
+	lateClaimed   bool          // the last claim took from the backlog that catch_up limits
 	pollNow       bool          // poll it in the next round, even if it is quiet
 	skew          time.Duration // how far Redis's clock is behind ours; a task is due by the clock of its owner
 
@@ -82,6 +84,7 @@ func (s *slotState) isQuiet(now time.Time) bool {
 // if Redis has lost the first.
 type inflightTask struct {
 	claims   int // known to this node
+	late     bool
 	settling int // of those, being settled
 	// rearmed: the task was armed during the claim, and Redis may have ignored that because of the claim.
 	rearmed bool

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -118,7 +119,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(bt, s, m.JobID) {
+		if t.addInflight(bt, s, m.JobID, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
 			loads = append(loads, claim{bt, bt.BizType, s, m})
 		}
 	}
@@ -197,12 +198,16 @@ func (s *slotState) markLost() {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the slot was filled again. The lock is held.
-func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64) bool {
+func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64, late bool) bool {
 	h := s.inflight[jobID]
 	if h.claims > h.settling {
 		return false
 	}
 	h.claims++
+	if late && !h.late {
+		h.late = true
+		bt.late++
+	}
 	if s.inflight == nil {
 		s.inflight = make(map[uint64]inflightTask)
 	}
@@ -219,6 +224,9 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 	h.settling--
 	if s.inflight[jobID] = h; h.claims == 0 {
 		delete(s.inflight, jobID)
+		if h.late {
+			bt.late--
+		}
 		if h.rearmed {
 			t.removals.Add(jobID)
 		}

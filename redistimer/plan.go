@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
@@ -61,6 +62,7 @@ type polledSlot struct {
 type chosenSlot struct {
 	slot  *slotState
 	limit int
+	fresh bool // claim no late tasks
 }
 
 // choose chooses the slots for a round among those that are due, the most urgent first. room is how many more
@@ -90,17 +92,54 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 			limit = 0
 		}
 		room -= limit
-		g.chosen = append(g.chosen, chosenSlot{s, limit})
+		g.chosen = append(g.chosen, chosenSlot{slot: s, limit: limit})
 		urgent = urgent || g.backlogged || (!s.head.IsZero() && s.head.Sub(now) < claimAhead/2)
 	}
 	return urgent
+}
+
+// lateAfter is a little less than limits.LateAfter: what is claimed as fresh is still so when it is in the queue.
+const lateAfter = limits.LateAfter - time.Second
+
+// hasLate reports whether the slot has tasks of the backlog that catch_up limits, as far as known.
+func (s *slotState) hasLate(now time.Time) bool {
+	return !s.head.IsZero() && now.Sub(s.head) > lateAfter
+}
+
+// hasLate reports whether a due slot has.
+func (g *group) hasLate(now time.Time) bool {
+	return g.bizTimer.CatchUp > 0 && slices.ContainsFunc(g.due, func(s *slotState) bool { return s.hasLate(now) })
+}
+
+// chooseApart chooses the slots for a round of a business type with catch_up that has a backlog: in turns, fresh tasks
+// of a slot and late ones. room and late are how many more fresh and late tasks may be in flight.
+func (g *group) chooseApart(now time.Time, room, late int) {
+	slices.SortFunc(g.due, func(a, b *slotState) int { return a.head.Compare(b.head) })
+	g.chosen, g.sampling = g.chosen[:0], false
+	for _, s := range g.due {
+		if late > 0 && !s.lateClaimed {
+			limit := min(maxClaim, late)
+			late -= limit
+			g.chosen = append(g.chosen, chosenSlot{slot: s, limit: limit})
+			continue
+		}
+		limit := min(minClaim, max(0, room))
+		if limit == 0 && now.Sub(s.lastPoll) < pollEvery {
+			continue // a settle starts a new plan when there is room
+		}
+		room -= limit
+		g.chosen = append(g.chosen, chosenSlot{slot: s, limit: limit, fresh: true})
+	}
 }
 
 // planAgain makes the next plan look through the slots of the group.
 func (g *group) planAgain() { g.nextPoll = time.Time{} }
 
 // pollAt is when the slot must be polled next.
-func (s *slotState) pollAt(now time.Time) time.Time {
+func (s *slotState) pollAt(now time.Time, catchUp bool) time.Time {
+	if catchUp && s.hasLate(now) && s.unreachableSince.IsZero() {
+		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
+	}
 	if !s.unreachableSince.IsZero() {
 		return s.lastPoll.Add(retryEvery)
 	}
@@ -217,7 +256,12 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		if most == 0 {
 			until(now.Add(claimAhead)) // the workers of the type are about to start
 		}
-		urgent = g.choose(now, room, most) || urgent
+		if g.hasLate(now) {
+			g.chooseApart(now, room, t.lateRoom(g.bizTimer))
+			urgent = true
+		} else {
+			urgent = g.choose(now, room, most) || urgent
+		}
 		chosen += len(g.chosen)
 	}
 	if again := srv.roundBegan.Add(minRoundGap); chosen > 0 && !urgent && again.After(now) {
@@ -239,7 +283,7 @@ func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
 		if !s.isOwned() || s.inRound {
 			continue // in a round of its former server, the end of which starts a new plan
 		}
-		if at := s.pollAt(now); at.After(now) {
+		if at := s.pollAt(now, g.bizTimer.CatchUp > 0); at.After(now) {
 			if at.Before(g.nextPoll) {
 				g.nextPoll = at
 			}
@@ -256,8 +300,14 @@ func (g *group) addTo(r *round, now time.Time) {
 	for _, a := range g.chosen {
 		a.slot.announcedHead, a.slot.inRound = time.Time{}, true
 		r.slots = append(r.slots, polledSlot{g, a.slot})
+		a.slot.lateClaimed = !a.fresh
+		overdue := time.Duration(0)
+		if a.fresh {
+			overdue = lateAfter
+		}
 		r.claims = append(r.claims, slots.ClaimRequest{
-			Slot: a.slot.slot, Limit: a.limit, Ahead: claimAhead + a.slot.skew, Visibility: g.bizTimer.Visibility,
+			Overdue: overdue,
+			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + a.slot.skew, Visibility: g.bizTimer.Visibility,
 			Marker: a.slot.marker, Renew: a.slot.renewFor(now),
 		})
 	}
@@ -269,4 +319,11 @@ func (t *Timer) room(bt *bizTimer) int {
 	most := min(maxInflight, (t.cfg.Queue.Capacity(bt.ID)*3+3)/4)
 	n := max(bt.servers, 1)
 	return (most + n - 1) / n
+}
+
+// lateRoom is how many more late tasks of a type may be in flight in the slots of each server. The lock is held.
+func (t *Timer) lateRoom(bt *bizTimer) int {
+	most, free := t.cfg.Queue.LateRoom(bt.ID)
+	n := max(bt.servers, 1)
+	return (max(0, min(most-bt.late, free)) + n - 1) / n
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -193,7 +194,31 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 	if late {
 		r.noteOverdue(p)
 	}
-	return nil
+	return r.offerFresh(ctx, p, except, from)
+}
+
+// offerFresh puts the due tasks that are not late into the queue, of the business types with catch_up whose backlog is
+// full.
+func (r *scan) offerFresh(ctx context.Context, p int, except []uint64, from task.Key) error {
+	due := store.Due{Until: r.until, From: task.Key{ActionTime: r.cfg.Now().Add(-limits.LateAfter)}, PerPage: r.cfg.Batch}
+	if due.From.Before(from) {
+		due.From = from
+	}
+	for _, id := range r.fullTypes {
+		if b, _ := r.types.ByID(id); b.CatchUp > 0 && !slices.Contains(except, id) {
+			due.Only = append(due.Only, id)
+		}
+	}
+	if len(due.Only) == 0 {
+		return nil
+	}
+	pages := r.cfg.Store.DuePages(p, due)
+	for {
+		full, end, err := r.readPage(ctx, p, pages)
+		if err != nil || end || len(full) == len(due.Only) {
+			return err
+		}
+	}
 }
 
 // noteOverdue records that a partition has overdue rows.

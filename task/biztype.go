@@ -44,6 +44,11 @@ type BizType struct {
 // IsLimited reports whether a limit holds for the whole cluster.
 func (b *BizType) IsLimited() bool { return b.RateLimit > 0 || b.MaxRunning > 0 || b.CatchUp > 0 }
 
+// IsExpired reports whether a task that is late by so much is not to run.
+func (b *BizType) IsExpired(late time.Duration) bool {
+	return b.ExpireAfter > 0 && late > b.ExpireAfter && b.OnExpire != OnExpireRun
+}
+
 // OnExpire is what becomes of a task that is too late.
 type OnExpire string
 

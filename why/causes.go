@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -22,7 +23,7 @@ var causes = []cause{
 	slotForeign, redisAway, redisRefuses, slotFills,
 	clockWrong,
 	failedBefore, timeToCome,
-	running, outcomeWaits, runsAlone, isBeingChanged, isBeingChecked, waitsForWorker, startsSoon,
+	limited, running, outcomeWaits, runsAlone, isBeingChanged, isBeingChecked, waitsForWorker, startsSoon,
 	queueFull, inSlot, readByScan,
 }
 
@@ -64,6 +65,27 @@ func typePaused(f *Facts) string {
 		text += ": " + p.Reason
 	}
 	return text
+}
+
+func limited(f *Facts) string {
+	if f.Type == nil || !f.isDue() || f.Queue.Seen.State != queue.Waiting && f.Queue.Seen.State != queue.Absent {
+		return ""
+	}
+	var at string
+	switch b := f.Type; f.Queue.Limit {
+	case limits.Rate:
+		at = fmt.Sprintf("rate_limit (%d a second in the whole cluster)", b.RateLimit)
+	case limits.Running:
+		at = fmt.Sprintf("max_running (%d at once in the whole cluster)", b.MaxRunning)
+	case limits.CatchUp:
+		if f.Now.Sub(f.Task.ActionTime) <= limits.LateAfter {
+			return ""
+		}
+		at = fmt.Sprintf("catch_up: of what is overdue by more than %s, %d a second start in the whole cluster, behind the others", limits.LateAfter, b.CatchUp)
+	default:
+		return ""
+	}
+	return fmt.Sprintf("business type %s is at its %s", f.Type.Name, at)
 }
 
 // because adds an error to a sentence.
@@ -251,6 +273,8 @@ func waitsForWorker(f *Facts) string {
 	switch {
 	case q.Seen.State != queue.Waiting || !f.isDue():
 		return ""
+	case q.Seen.Retry:
+		return fmt.Sprintf("it has failed before, and such tasks take a quarter of the %d workers of %s at most, which is busy", q.Workers, f.typeName())
 	case q.Busy < q.Workers || q.Workers == 0:
 		return fmt.Sprintf("it is due and is among the %d tasks of %s in memory on node %s; a worker takes it next", q.Size, f.typeName(), f.Node)
 	case q.Workers == 1:

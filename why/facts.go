@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -63,6 +64,7 @@ type Queue struct {
 	Seen     queue.Sight // of the task
 	Size     int         // tasks in memory, the running ones included
 	Capacity int         // 0: there is no such queue
+	Limit    limits.Kind // the limit for which tasks of the type wait now; "": none
 	Workers  int         // of the business type
 	Busy     int         // workers with a run under way
 	Oldest   time.Time   // since when the longest of these runs

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/why"
@@ -74,6 +75,20 @@ func TestEachCause(t *testing.T) {
 			f.Paused, f.Scan = &why.Pause{By: "api", Reason: "the shop is down", Since: ago(time.Hour), Until: now.Add(time.Hour)}, why.Scan{}
 		}, wire.WhyStore, now.Add(time.Hour), []string{
 			"business type order_close is paused by api since 2026-01-02T14:04:05.000Z, until 2026-01-02T16:04:05.000Z: the shop is down"}},
+		"rate limit": {func(f *why.Facts) { f.Type.RateLimit, f.Queue.Limit = 500, limits.Rate }, wire.WhyStore, now.Add(4 * time.Second), []string{
+			"business type order_close is at its rate_limit (500 a second in the whole cluster)", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
+		"max running": {func(f *why.Facts) {
+			f.Type.MaxRunning, f.Queue.Limit, f.Queue.Seen.State, f.Queue.Size = 20, limits.Running, queue.Waiting, 3
+		}, wire.WhyQueue, time.Time{}, []string{
+			"business type order_close is at its max_running (20 at once in the whole cluster)",
+			"it is due and is among the 3 tasks of order_close in memory on node n1; a worker takes it next"}},
+		"catch up": {func(f *why.Facts) { f.Type.CatchUp, f.Queue.Limit = 50, limits.CatchUp }, wire.WhyStore, now.Add(4 * time.Second), []string{
+			"business type order_close is at its catch_up: of what is overdue by more than 10s, 50 a second start in the whole cluster, behind the others",
+			"it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
+		"retries busy": {func(f *why.Facts) {
+			f.Task.Attempts, f.Task.LastError, f.Queue.Workers, f.Queue.Busy, f.Queue.Seen = 1, "boom", 8, 2, queue.Sight{State: queue.Waiting, Retry: true}
+		}, wire.WhyQueue, time.Time{}, []string{
+			"it has failed once; the last error: boom", "it has failed before, and such tasks take a quarter of the 8 workers of order_close at most, which is busy"}},
 		"paused, in redis": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Paused = &why.Pause{By: "sql", Since: ago(time.Hour)}

@@ -173,7 +173,7 @@ func (w *worker) runAlone(ctx context.Context, e *queue.Entry, cuts int, from, u
 	w.watch.add(x)
 	defer w.watch.remove(x)
 	defer x.fire(ctx) // records a run that ended the goroutine
-	x.pending = x.admit([]*queue.Entry{e}, w.cfg.Now())
+	x.pending = x.admit(ctx, []*queue.Entry{e}, w.cfg.Now())
 	x.fire(x.label(ctx))
 }
 

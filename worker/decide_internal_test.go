@@ -134,13 +134,6 @@ func TestBackoffIsWithinItsBounds(t *testing.T) {
 	})
 }
 
-func TestExpire(t *testing.T) {
-	before := task.Task{JobID: 7, ActionTime: noon, Attempts: 2, LastError: "older"}
-	move, row := expire(before, 90*time.Second+1200*time.Microsecond)
-	require.Equal(t, store.Move{JobID: 7, From: task.Pending, To: task.Dead, Read: &before, Set: store.Set{LastError: ref("expired: 1m30.001s late")}}, move)
-	require.Equal(t, applied(before, move), row)
-}
-
 func TestReason(t *testing.T) {
 	long := strings.Repeat("x", 254)
 	for text, want := range map[string]string{

@@ -186,7 +186,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		case row.Status != task.Pending:
 			f.fence(d, row, FencedStatus)
 			continue
-		case d.outcome == Dead && d.move.Attempts == nil: // it expired, and a later edit wants it to run
+		case d.isUnrun(): // a later edit wants it to run
 			f.fence(d, row, FencedMoved)
 			continue
 		}

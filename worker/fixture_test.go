@@ -121,6 +121,20 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 	return applied, nil
 }
 
+func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now time.Time) (map[uint64]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := make(map[uint64]bool)
+	for _, t := range tasks {
+		for _, r := range s.rows {
+			if r.BizType == t.BizType && r.BizID == t.BizID && r.Status == task.Pending && !r.ActionTime.After(now) && task.KeyOf(&t).Before(task.KeyOf(&r)) {
+				found[t.JobID] = true
+			}
+		}
+	}
+	return found, nil
+}
+
 func (s *memory) setDown(database int, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -110,14 +110,6 @@ func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.T
 	return m, after, fences
 }
 
-// expire returns the move that makes a task dead because it is too late, and the task after it.
-func expire(t task.Task, late time.Duration) (store.Move, task.Task) {
-	text := fmt.Sprintf("expired: %s late", late.Round(time.Millisecond))
-	read := t
-	t.Status, t.LastError = task.Dead, text
-	return store.Move{JobID: t.JobID, From: task.Pending, To: task.Dead, Read: &read, Set: store.Set{LastError: &text}}, t
-}
-
 // backoff is the pause after the n-th failed run: min, 2·min, 4·min … up to max. It varies by a quarter, so
 // that tasks that failed together do not return together. random is from 0 to 1.
 func backoff(b *task.BizType, n int, random float64) time.Duration {

@@ -197,6 +197,80 @@ func TestATaskThatIsTooLateDiesInsteadOfRunning(t *testing.T) {
 	}, lane(p, func(b *task.BizType) { b.ExpireAfter = time.Minute }))
 }
 
+func TestATaskThatIsTooLateIsSkipped(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		late := r.submit(1, 43, -2*time.Minute)
+		r.settle()
+		require.Zero(t, p.runs())
+		require.Equal(t, task.Cancelled, r.store.row(late).Status)
+		require.Equal(t, "expired", r.store.row(late).LastError)
+		require.Equal(t, map[worker.Outcome]int{worker.Discarded: 1}, r.tally.counts())
+	}, lane(p, func(b *task.BizType) { b.ExpireAfter, b.OnExpire = time.Minute, task.OnExpireSkip }))
+}
+
+func TestATaskThatIsTooLateRunsAnyway(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		late := r.submit(1, 43, -2*time.Minute)
+		r.settle()
+		require.Equal(t, 1, p.runs())
+		require.Equal(t, task.Processed, r.store.row(late).Status)
+	}, lane(p, func(b *task.BizType) { b.ExpireAfter, b.OnExpire = time.Minute, task.OnExpireRun }))
+}
+
+// Of the overdue tasks of one biz_id only the latest runs. One that starts in time always runs.
+func TestCoalesce(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		oldest, older := r.submit(1, 42, -time.Hour), r.submit(1, 42, -time.Minute)
+		latest := r.submit(1, 42, -2*time.Second)
+		other, next := r.submit(1, 43, -time.Hour), r.submit(1, 42, time.Minute)
+		r.after(2 * time.Minute)
+		for _, id := range []uint64{oldest, older} {
+			require.Equal(t, task.Cancelled, r.store.row(id).Status)
+			require.Equal(t, "coalesced", r.store.row(id).LastError)
+		}
+		for _, id := range []uint64{latest, other, next} {
+			require.Equal(t, task.Processed, r.store.row(id).Status)
+		}
+		require.Equal(t, 3, p.runs())
+	}, lane(p, func(b *task.BizType) { b.Coalesce = true }))
+}
+
+// A receiver that hangs for what it has refused before must not stop first runs.
+func TestRetriesTakeAQuarterOfTheWorkers(t *testing.T) {
+	var retries, most atomic.Int32
+	p := &script{f: func(ctx context.Context, t task.Task) error {
+		if t.Attempts > 0 {
+			most.Store(max(most.Load(), retries.Add(1)))
+			defer retries.Add(-1)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		if t.BizID < 100 {
+			return errors.New("refused")
+		}
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		for id := range uint64(20) {
+			r.submit(1, id, 0)
+		}
+		r.after(10 * time.Second) // all of them hang
+		for id := range uint64(50) {
+			r.submit(1, 100+id, 0)
+		}
+		r.after(time.Second)
+		require.Equal(t, 50, r.tally.counts()[worker.Processed])
+		require.EqualValues(t, 2, most.Load())
+		r.after(time.Hour)
+		require.EqualValues(t, 2, most.Load())
+	}, lane(p, func(b *task.BizType) {
+		b.Workers, b.Timeout, b.MaxRetries, b.BackoffMin, b.BackoffMax = 8, time.Minute, 100, time.Second, time.Second
+	}))
+}
+
 func TestNoMoreRunsAtOnceThanWorkers(t *testing.T) {
 	var open, most atomic.Int32
 	p := &script{f: func(context.Context, task.Task) error {

@@ -88,7 +88,7 @@ func (w *worker) work(ctx context.Context) {
 		}
 		w.grow()
 		entries = w.prepare(ctx, entries)
-		w.pending = w.admit(entries, w.cfg.Now())
+		w.pending = w.admit(ctx, entries, w.cfg.Now())
 		if w.batch != nil {
 			w.batchable = ownTimeoutsLast(w.pending)
 		}
@@ -97,9 +97,11 @@ func (w *worker) work(ctx context.Context) {
 	over = true
 }
 
-// admit reports the start of tasks to the observer, and makes tasks dead that are too late. It gives back tasks
-// whose outcome could not be recorded now: these would pile up, and run again after a restart.
-func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
+// admit reports the start of tasks to the observer, and ends tasks that are not to run: those that are too late, and
+// those that a later task of their biz_id replaces. It gives back tasks whose outcome could not be recorded now: these
+// would pile up, and run again after a restart.
+func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Time) []*queue.Entry {
+	superseded := w.findSuperseded(ctx, entries, now)
 	admitted := entries[:0]
 	for _, e := range entries {
 		if !w.finisher.isWritable(e) {
@@ -107,10 +109,19 @@ func (w *worker) admit(entries []*queue.Entry, now time.Time) []*queue.Entry {
 			continue
 		}
 		late := max(0, now.Sub(e.Task.ActionTime))
-		if late := now.Sub(e.Task.Promised()); w.bizType.ExpireAfter > 0 && late > w.bizType.ExpireAfter {
-			move, row := expire(e.Task, late)
-			w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, move: move, row: row})
-			w.failed = append(w.failed, failure{row, errors.New(row.LastError)})
+		if w.mayCoalesce(e, now) {
+			later, known := superseded[e.ID()]
+			if !known {
+				w.returnEntry(e) // its database did not answer
+				continue
+			}
+			if later {
+				w.skip(e, task.Cancelled, "coalesced")
+				continue
+			}
+		}
+		if late := now.Sub(e.Task.Promised()); w.bizType.IsExpired(late) {
+			w.expire(e, late)
 			continue
 		}
 		w.cfg.Observer.Started(w.bizType, late)

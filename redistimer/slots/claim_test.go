@@ -45,6 +45,25 @@ func (s slotSuite) roundTrip(t *testing.T) {
 	require.Zero(t, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10}).Next)
 }
 
+// Late tasks stay in the store queue when only fresh ones are claimed, and the others keep their order.
+func (s slotSuite) claimsFreshTasksApart(t *testing.T) {
+	r := s.open(t)
+	late, later := ago(time.Hour), ago(time.Minute)
+	fresh, due, next := ago(5*time.Second), ago(time.Second), ahead(time.Hour)
+	r.arm(t, orders, member(1, late, 0), member(2, later, 3), member(3, fresh, 2), member(4, due, 0), member(5, next, 0))
+
+	c := r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 1, Visibility: time.Minute, Overdue: 9 * time.Second})
+	require.Equal(t, []slots.Member{member(3, fresh, 2)}, c.Members)
+	require.Equal(t, late, c.Next)
+	c = r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: time.Minute, Overdue: 9 * time.Second})
+	require.Equal(t, []slots.Member{member(4, due, 0)}, c.Members)
+	require.Equal(t, 2, c.Claims)
+	require.Equal(t, map[string]string{"1": score(late, 0), "2": score(later, 3), "5": score(next, 0)}, r.state(t, orders).Store)
+	c = r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 10, Visibility: time.Minute})
+	require.Equal(t, []slots.Member{member(1, late, 0), member(2, later, 3)}, c.Members)
+	require.Equal(t, next, c.Next)
+}
+
 func ceilMilli(t time.Time) time.Time {
 	return t.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }

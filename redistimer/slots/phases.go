@@ -96,6 +96,7 @@ type ClaimRequest struct {
 	Visibility time.Duration // how long the claims last unless they are settled
 	Marker     string        // the marker that this process has set; "": none
 	Renew      time.Duration // new TTL of that marker; 0: do not renew it
+	Overdue    time.Duration // claim only tasks that are overdue by at most so much; 0: all
 }
 
 // ClaimResult is the state of a slot after a ClaimRequest.
@@ -130,6 +131,7 @@ func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
 			runs.texts(&longMember, &c.Marker, &store)
 			runs.number(c.Renew.Milliseconds())
 			runs.texts(&queueTTL)
+			runs.number(c.Overdue.Microseconds())
 			if left -= limit; left == 0 {
 				break
 			}

@@ -87,8 +87,8 @@ func newRuns(script *script, slots, members int) *runs {
 
 // The greatest number of a run's arguments besides its members, and of the numbers among them.
 const (
-	maxHead    = 14
-	maxNumbers = 5
+	maxHead    = 16
+	maxNumbers = 6
 )
 
 var (

@@ -57,6 +57,7 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"what is armed is not dead", s.armsTheDead},
 		// claim_test.go
 		{"armed, claimed, settled", s.roundTrip},
+		{"tasks that are not late are claimed apart", s.claimsFreshTasksApart},
 		{"scores are exact", s.scoresAreExact},
 		{"every 64-bit id is kept", s.keepsEveryID},
 		{"tasks are claimed in order", s.claimsInOrder},

@@ -5,7 +5,8 @@
 -- ARGV     1 greatest number of tasks to claim, 0: none; 2 how long before its time a task is claimed, 3 how long the
 --          claims last, both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a
 --          listpack; 6 our marker, "": none; 7 id of our store; 8 new TTL of the marker in milliseconds, 0: do not
---          renew it and the queues; 9 seconds after which an unused queue expires
+--          renew it and the queues; 9 seconds after which an unused queue expires; 10 how long a claimed task may be
+--          overdue in microseconds, 0: however long
 -- Returns  {"job_id score …", score of the next task in the store queue, size of the prepare queue, marker, seconds,
 --          microseconds}; "" where there is none. The claimed tasks have their scores in the store queue. The time is
 --          Redis's own.
@@ -42,7 +43,12 @@ local taken = 0
 if limit > 0 then
   local now = time[1] * 1000000 + time[2]
   local latest = format('%.0f', math.floor((now + ARGV[2]) / 1000) * 1000 + 999)
-  local due = call('ZRANGEBYSCORE', store, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, limit)
+  local from, skipped = '-inf', 0
+  if ARGV[10] ~= '0' then
+    from = format('%.0f', now - ARGV[10])
+    skipped = call('ZCOUNT', store, '-inf', '(' .. from)
+  end
+  local due = call('ZRANGEBYSCORE', store, from, latest, 'WITHSCORES', 'LIMIT', 0, limit)
   local expiry = math.min(math.ceil((now + ARGV[3]) / 1000), ARGV[4] + 0) * 1000
   local fresh = format('%.0f', expiry) -- the score of those without attempts
   local members = {}
@@ -70,7 +76,7 @@ if limit > 0 then
   end
   taken = n / 2
   if #due > 0 then
-    call('ZREMRANGEBYRANK', store, 0, #due / 2 - 1) -- with no lower bound, the due are the first by rank
+    call('ZREMRANGEBYRANK', store, skipped, skipped + #due / 2 - 1) -- the due are the first by rank from the lower bound on
   end
 end
 local next = call('ZRANGE', store, 0, 0, 'WITHSCORES')[2] or ''
