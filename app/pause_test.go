@@ -34,8 +34,13 @@ func bizTypeNow(t *testing.T, c *center, name string) client.BizType {
 
 // What is due of a paused type stays where it is, in memory it is not, and it is not lost.
 func TestPause(t *testing.T) {
+	onEngines(t, pauseAndResume)
+}
+
+// onEngines runs a test on both databases with each engine.
+func onEngines(t *testing.T, f func(t *testing.T, cfg configs.Config)) {
 	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		t.Run("scan", func(t *testing.T) { pauseAndResume(t, cfg) })
+		t.Run("scan", func(t *testing.T) { f(t, cfg) })
 		t.Run("redis", func(t *testing.T) {
 			r := testrig.Redis(t)
 			cfg := onRedis(cfg, r.Addr())
@@ -45,7 +50,7 @@ func TestPause(t *testing.T) {
 			} else {
 				cfg = onMySQL(t, cfg)
 			}
-			pauseAndResume(t, cfg)
+			f(t, cfg)
 		})
 	})
 }

@@ -62,6 +62,12 @@ type Limits interface {
 	Share(r wire.LimitsRequest) wire.LimitsAnswer
 }
 
+type noLimits struct{}
+
+func (noLimits) Share(wire.LimitsRequest) wire.LimitsAnswer {
+	return wire.LimitsAnswer{Grants: []wire.LimitGrant{}}
+}
+
 // Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there
 // is none), how it was answered and how long that took.
 type Observer interface {
@@ -77,7 +83,7 @@ type Config struct {
 	Desk     Desk
 	Status   Status
 	Operator Operator
-	Limits   Limits
+	Limits   Limits // defaults to none
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.
@@ -112,6 +118,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Tokens == nil {
 		c.Tokens = func() []string { return nil }
+	}
+	if c.Limits == nil {
+		c.Limits = noLimits{}
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
