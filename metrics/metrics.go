@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
@@ -34,6 +35,7 @@ type Metrics struct {
 	submitted *prometheus.CounterVec
 	runs      *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
+	part      *prometheus.HistogramVec
 	promise   *prometheus.HistogramVec
 	run       *prometheus.HistogramVec
 	fenced    *prometheus.CounterVec
@@ -58,6 +60,7 @@ type series struct {
 	bizType   task.BizType
 	submitted prometheus.Counter
 	lateness  func() prometheus.Observer // made by its first run, as promise and run are: a histogram of an idle type would cost each scrape
+	parts     func() [4]prometheus.Observer
 	promise   func() prometheus.Observer
 	run       func() prometheus.Observer
 	fenced    map[worker.Fence]prometheus.Counter
@@ -78,6 +81,11 @@ func New() *Metrics {
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "toc_lateness_seconds", Help: "The moment the processor starts minus action_time.", Buckets: latenessBuckets,
 		}, []string{"biz_type", "mode"}),
+		part: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "toc_lateness_part_seconds",
+			Help:    "The parts of toc_lateness_seconds: until the task was in memory (find), its row was read again (check), a worker took it (wait) and called the processor (start).",
+			Buckets: latenessBuckets,
+		}, []string{"biz_type", "mode", "part"}),
 		promise: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "toc_promise_lateness_seconds", Help: "The start of the run that succeeded minus due_time, the time promised before any retry.", Buckets: latenessBuckets,
 		}, []string{"biz_type", "mode"}),
@@ -123,7 +131,7 @@ func New() *Metrics {
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
 	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
-	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
+	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
 		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -154,10 +162,16 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		bizType:   b,
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(b.Name, string(b.Mode)) }),
-		promise:   sync.OnceValue(func() prometheus.Observer { return m.promise.WithLabelValues(b.Name, string(b.Mode)) }),
-		run:       sync.OnceValue(func() prometheus.Observer { return m.run.WithLabelValues(b.Name) }),
-		fenced:    make(map[worker.Fence]prometheus.Counter),
-		runs:      make(map[worker.Outcome]prometheus.Counter),
+		parts: sync.OnceValue(func() (list [4]prometheus.Observer) {
+			for i, part := range [...]string{"find", "check", "wait", "start"} {
+				list[i] = m.part.WithLabelValues(b.Name, string(b.Mode), part)
+			}
+			return list
+		}),
+		promise: sync.OnceValue(func() prometheus.Observer { return m.promise.WithLabelValues(b.Name, string(b.Mode)) }),
+		run:     sync.OnceValue(func() prometheus.Observer { return m.run.WithLabelValues(b.Name) }),
+		fenced:  make(map[worker.Fence]prometheus.Counter),
+		runs:    make(map[worker.Outcome]prometheus.Counter),
 	}
 	m.expired.WithLabelValues(b.Name)
 	m.unarmed.WithLabelValues(b.Name)
@@ -186,8 +200,13 @@ func (m *Metrics) of(b task.BizType) *series {
 func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(float64(tasks)) }
 
 // Started implements worker.Observer.
-func (m *Metrics) Started(b task.BizType, lateness time.Duration) {
-	m.of(b).lateness().Observe(lateness.Seconds())
+func (m *Metrics) Started(b task.BizType, late queue.Lateness) {
+	s := m.of(b)
+	s.lateness().Observe(late.Total().Seconds())
+	parts := s.parts()
+	for i, part := range [...]time.Duration{late.Find, late.Check, late.Wait, late.Start} {
+		parts[i].Observe(part.Seconds())
+	}
 }
 
 // Finished implements worker.Observer.

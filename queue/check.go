@@ -63,6 +63,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 		}
 		e.bizQueue.checking--
 		e.Task, e.readAt = row, e.checkBegan
+		e.checked += max(0, now.Sub(latest(e.checkBegan, row.ActionTime)))
 		switch took := now.Sub(e.readAt); {
 		case took <= q.cfg.StaleAfter:
 			e.slowCheck = false

@@ -150,7 +150,7 @@ func (t *taking) start(e *Entry) {
 		*t.retryCall++
 		e.retryCall = t.retryCall
 	}
-	e.state, e.startedAt = running, t.now
+	e.state, e.startedAt, e.takenAt = running, t.now, t.now
 	t.running++
 	t.max--
 }

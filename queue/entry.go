@@ -40,20 +40,27 @@ const (
 type Entry struct {
 	Item
 
-	bizQueue    *bizQueue
-	state       state
-	runAt       time.Time // when it can first run: the later of action_time and the time of the offer
-	seq         uint64    // breaks ties of runAt
-	term        uint64    // term of the partition when the row was read or the hold began
-	readAt      time.Time // when the read of its row began
-	checkBegan  time.Time // when the read of the current check began; see NextChecks
-	slowCheck   bool      // the last check took longer than StaleAfter
-	startedAt   time.Time // when a worker took it
-	class       class     // of ready
-	late        bool      // it belongs to the backlog that catch_up limits
-	retryCall   *int      // the retries of its call of Take that have not ended; nil: it is none
-	index       int       // index in bizQueue.waiting or bizQueue.ready
-	latestIndex int       // index in bizQueue.latest
+	bizQueue   *bizQueue
+	state      state
+	runAt      time.Time // when it can first run: the later of action_time and the time of the offer
+	seq        uint64    // breaks ties of runAt
+	term       uint64    // term of the partition when the row was read or the hold began
+	readAt     time.Time // when the read of its row began
+	checkBegan time.Time // when the read of the current check began; see NextChecks
+	slowCheck  bool      // the last check took longer than StaleAfter
+	startedAt  time.Time // when a worker took it, or its start was confirmed
+
+	// For Called:
+	offeredAt time.Time
+	checked   time.Duration // the time of its checks after it was due
+	takenAt   time.Time
+	called    bool
+
+	class       class // of ready
+	late        bool  // it belongs to the backlog that catch_up limits
+	retryCall   *int  // the retries of its call of Take that have not ended; nil: it is none
+	index       int   // index in bizQueue.waiting or bizQueue.ready
+	latestIndex int   // index in bizQueue.latest
 
 	wasOffered bool          // while held: an engine offered the task, and Task has its row
 	holdWanted chan struct{} // while postponed: closed when a Hold of the task is wanted

@@ -189,7 +189,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		return append(back, &Entry{Item: *it}), true // the first receipt stays in force
 	}
 
-	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term}
+	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term, offeredAt: now}
 	due := it.Task.ActionTime
 	switch {
 	case !due.After(now):

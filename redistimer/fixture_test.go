@@ -369,7 +369,7 @@ func (c *center) filled() {
 // The center is an observer that ignores most events.
 
 func (c *center) Submitted(task.BizType, int)                                         {}
-func (c *center) Started(task.BizType, time.Duration)                                 {}
+func (c *center) Started(task.BizType, queue.Lateness)                                {}
 func (c *center) Finished(task.BizType, worker.Outcome, time.Duration, time.Duration) {}
 func (c *center) Fenced(task.BizType, worker.Fence)                                   {}
 func (c *center) ArmFailed(task.BizType, int)                                         {}

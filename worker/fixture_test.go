@@ -286,6 +286,7 @@ type tally struct {
 	mu       sync.Mutex
 	started  int
 	lateness []time.Duration
+	parts    []queue.Lateness
 	outcomes map[worker.Outcome]int
 	fences   map[worker.Fence]int
 	ran      []time.Duration
@@ -302,11 +303,11 @@ func (c *tally) Fenced(_ task.BizType, why worker.Fence) {
 	c.fences[why]++
 }
 
-func (c *tally) Started(_ task.BizType, late time.Duration) {
+func (c *tally) Started(_ task.BizType, late queue.Lateness) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started++
-	c.lateness = append(c.lateness, late)
+	c.lateness, c.parts = append(c.lateness, late.Total()), append(c.parts, late)
 }
 
 func (c *tally) Finished(_ task.BizType, o worker.Outcome, ran, promiseLateness time.Duration) {

@@ -38,7 +38,7 @@ type Store interface {
 // Observer receives events for the metrics. Finished is called when the outcome is durable; promiseLateness is the
 // time from the task's promised time to the start of this run, at least 0.
 type Observer interface {
-	Started(b task.BizType, lateness time.Duration)
+	Started(b task.BizType, late queue.Lateness)
 	Finished(b task.BizType, o Outcome, ran, promiseLateness time.Duration)
 	// Fenced: a part of an outcome was not written, because the row was edited during the run.
 	Fenced(b task.BizType, why Fence)

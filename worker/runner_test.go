@@ -302,3 +302,42 @@ func TestASlowTypeDoesNotDelayAnother(t *testing.T) {
 		require.Equal(t, 4, slow.runs())
 	}, lane(slow), lane(quick, func(b *task.BizType) { b.ID, b.Name = 2, "mail" }))
 }
+
+// The parts of lateness add up to it, and the part to blame is the one that grows.
+func TestPartsOfLateness(t *testing.T) {
+	const slow = 150 * time.Millisecond
+	for name, row := range map[string]struct {
+		in, load time.Duration
+		busy     bool
+		want     queue.Lateness
+	}{
+		"in time":         {in: 10 * time.Second},
+		"found late":      {in: -3 * time.Second, want: queue.Lateness{Find: 3 * time.Second}},
+		"a slow database": {in: 10 * time.Second, load: slow, want: queue.Lateness{Check: 100 * time.Millisecond}}, // the check began 50 ms before
+		"busy workers":    {in: 10 * time.Second, busy: true, want: queue.Lateness{Wait: 500 * time.Millisecond}},
+		"both":            {in: 10 * time.Second, load: slow, busy: true, want: queue.Lateness{Check: 100 * time.Millisecond, Wait: 500 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var called time.Time
+			p := &script{f: func(_ context.Context, t task.Task) error {
+				if t.BizID == 1 {
+					time.Sleep(time.Second)
+				} else {
+					called = time.Now()
+				}
+				return nil
+			}}
+			bubble(t, func(t *testing.T, r *rig) {
+				r.store.beforeLoad = func(context.Context, int) error { time.Sleep(row.load); return nil }
+				if row.busy {
+					r.submit(1, 1, row.in-500*time.Millisecond)
+				}
+				id := r.submit(1, 42, row.in)
+				r.after(max(0, row.in) + time.Minute)
+				last := r.tally.parts[len(r.tally.parts)-1]
+				require.Equal(t, row.want, last)
+				require.Equal(t, called.Sub(r.store.row(id).ActionTime), last.Total())
+			}, lane(p, func(b *task.BizType) { b.Workers = 1 }))
+		})
+	}
+}

@@ -139,6 +139,11 @@ func (w *worker) begin(entries []*queue.Entry, timeout time.Duration) {
 	w.run.mu.Lock()
 	w.entries, w.since, w.timeout = entries, w.start, timeout
 	w.run.mu.Unlock()
+	for _, e := range entries {
+		if late, first := e.Called(w.start); first {
+			w.cfg.Observer.Started(w.bizType, late)
+		}
+	}
 }
 
 // end records that the call has ended, in whatever way.

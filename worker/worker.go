@@ -97,8 +97,8 @@ func (w *worker) work(ctx context.Context) {
 	over = true
 }
 
-// admit reports the start of tasks to the observer, and ends tasks that are not to run: those that are too late, and
-// those that a later task of their biz_id replaces. It gives back tasks whose outcome could not be recorded now: these
+// admit ends tasks that are not to run: those that are too late, and those that a later task of their biz_id replaces. It
+// gives back tasks whose outcome could not be recorded now: these
 // would pile up, and run again after a restart.
 func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Time) []*queue.Entry {
 	superseded := w.findSuperseded(ctx, entries, now)
@@ -108,7 +108,6 @@ func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Tim
 			w.returnEntry(e)
 			continue
 		}
-		late := max(0, now.Sub(e.Task.ActionTime))
 		if w.mayCoalesce(e, now) {
 			later, known := superseded[e.ID()]
 			if !known {
@@ -124,7 +123,6 @@ func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Tim
 			w.expire(e, late)
 			continue
 		}
-		w.cfg.Observer.Started(w.bizType, late)
 		admitted = append(admitted, e)
 	}
 	return admitted

@@ -1,0 +1,39 @@
+package queue
+
+import "time"
+
+// Lateness is how late a processor was called, by what took the time. Each part is at least 0, and their sum is the time
+// of the call minus action_time, or 0 if that is negative.
+type Lateness struct {
+	Find  time.Duration // until the task was in memory
+	Check time.Duration // until its row was read again
+	Wait  time.Duration // until a worker took it: all were busy, or a limit was reached
+	Start time.Duration // until the call: the journal of starts, and one more look at the row
+}
+
+// Total is the sum of the parts.
+func (l Lateness) Total() time.Duration { return l.Find + l.Check + l.Wait + l.Start }
+
+// Called returns how late the call of a taken entry's processor is, which begins now. first is false if it has been
+// called before.
+func (e *Entry) Called(now time.Time) (l Lateness, first bool) {
+	first, e.called = !e.called, true
+	due := e.Task.ActionTime
+	found := latest(due, e.offeredAt)
+	taken := latest(found, e.takenAt)
+	if now.Before(taken) { // the clock was set back
+		return Lateness{Find: max(0, now.Sub(due))}, first
+	}
+	l.Find = found.Sub(due)
+	l.Check = min(e.checked, taken.Sub(found))
+	l.Wait = taken.Sub(found) - l.Check
+	l.Start = now.Sub(taken)
+	return l, first
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
