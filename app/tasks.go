@@ -83,7 +83,7 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	after, err := cursor(wire.ListTasks, q.Cursor)
+	after, err := intake.CursorOf(wire.ListTasks, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
@@ -91,6 +91,27 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, Limit: q.Limit,
 	})
 	return t.page(wire.ListTasks, p, err)
+}
+
+// ListAll reads tasks of all tables, in the order of table, action_time and job_id. A page may be short, or empty,
+// although it has a NextCursor.
+func (t *Tasks) ListAll(ctx context.Context, q client.ListAll) (client.Page, error) {
+	status, err := intake.StatusOf(q.Status)
+	if err != nil {
+		return client.Page{}, err
+	}
+	ask := intake.ListAll{BizType: q.BizType, From: q.From, To: q.To, Limit: q.Limit}
+	if status != nil {
+		ask.Status = *status
+	}
+	if ask.After, err = intake.PlaceOf(q.Cursor); err != nil {
+		return client.Page{}, err
+	}
+	p, err := t.service.ListAll(ctx, ask)
+	if err != nil {
+		return client.Page{}, err
+	}
+	return p.Wire(t.service.Types()), nil
 }
 
 // Cancel cancels a pending task. Without an error it never fires. A task that is not
@@ -147,7 +168,7 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 
 // ListDead reads dead tasks, table by table, in each by job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
-	after, err := cursor(wire.ListDead, q.Cursor)
+	after, err := intake.CursorOf(wire.ListDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
@@ -220,17 +241,6 @@ func (t *Tasks) page(list byte, p intake.Page, err error) (client.Page, error) {
 		return client.Page{}, err
 	}
 	return p.Wire(t.service.Types(), list), nil
-}
-
-// cursor parses the start of a page; empty: the first task.
-func cursor(list byte, text string) (after uint64, err error) {
-	if text == "" {
-		return 0, nil
-	}
-	if after, err = wire.ParseCursor(list, []byte(text)); err != nil {
-		err = &task.FieldError{Field: "cursor", Message: err.Error()}
-	}
-	return after, err
 }
 
 // tags returns the condition of a change.

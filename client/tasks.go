@@ -118,6 +118,25 @@ type List struct {
 	Cursor  string // the NextCursor of the page before; empty: the first page
 }
 
+// ListAll narrows a look-up over all tasks.
+type ListAll struct {
+	BizType string    // name; empty: all
+	Status  string    // pending, processed, cancelled or dead; empty: pending
+	From    time.Time // action_time at this time or later; zero: no bound
+	To      time.Time // action_time before this time; zero: no bound
+	Limit   int       // 1 to 1000; 0: 100
+	Cursor  string    // the NextCursor of the page before; empty: the first page
+}
+
+// ListAll looks up tasks of all tables, in the order of table, action_time and job_id. A page may be short, or empty,
+// although it has a NextCursor.
+func (c *Client) ListAll(ctx context.Context, q ListAll) (Page, error) {
+	var p Page
+	_, err := c.do(ctx, http.MethodGet, "/v1/tasks"+query("biz_type", q.BizType, "status", q.Status, "from", rfc3339(q.From), "to", rfc3339(q.To),
+		"limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
+	return p, err
+}
+
 // List looks up the tasks of a biz_id in the order of their submission.
 func (c *Client) List(ctx context.Context, q List) (Page, error) {
 	bizID, err := wire.BizIDOf(q.BizID, q.BizKey)

@@ -29,6 +29,7 @@ type Desk interface {
 	Running(ctx context.Context, t task.Task) (intake.Running, bool)
 	Why(ctx context.Context, jobID uint64) (wire.Why, error)
 	List(ctx context.Context, q intake.List) (intake.Page, error)
+	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
 
 	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)

@@ -99,8 +99,9 @@ var descriptions = map[string]description{
 		refusals: []int{400, 413, 415, 422, 503},
 	},
 	"list-tasks": {
-		tag: "tasks", summary: "List the tasks of a biz_id",
-		text:     "In the order of their submission. Needs the biz_id: its tasks lie in one table.",
+		tag: "tasks", summary: "List tasks",
+		text: "With biz_id, whose tasks lie in one table: in the order of their submission. Without: those of all tables in the order of table, action_time and job_id; " +
+			"a page may be short, or empty, although it has a next_cursor, because what it may cost is bounded.",
 		answer:   `{"tasks":[` + pendingTask + `],"next_cursor":"dAABd_CA5AAA"}`,
 		refusals: []int{422, 503},
 	},

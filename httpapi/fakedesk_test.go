@@ -67,6 +67,10 @@ func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error)
 	return d.page, d.called(ctx)
 }
 
+func (d *fakeDesk) ListAll(ctx context.Context, _ intake.ListAll) (intake.AllPage, error) {
+	return intake.AllPage{Tasks: d.page.Tasks}, d.called(ctx)
+}
+
 func (d *fakeDesk) ByKey(ctx context.Context, _ intake.Key) (task.Task, error) { return d.Get(ctx, 1) }
 
 func (d *fakeDesk) Running(context.Context, task.Task) (intake.Running, bool) {

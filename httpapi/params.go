@@ -21,17 +21,8 @@ func (idParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,20}$"}
 }
 
-// taskCursor and deadCursor say where a page begins: after a job_id.
-type (
-	taskCursor struct{ after uint64 }
-	deadCursor struct{ after uint64 }
-)
-
-// UnmarshalText reads a next_cursor.
-func (c *taskCursor) UnmarshalText(text []byte) (err error) {
-	c.after, err = wire.ParseCursor(wire.ListTasks, text)
-	return err
-}
+// deadCursor says where a page begins: after a job_id.
+type deadCursor struct{ after uint64 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {

@@ -188,7 +188,9 @@ func otherRefusals(jobID string) []refusal {
 		{"batch with an unknown field", "POST", "/v1/tasks/batch", `{"tasks":[{}],"atomic":true}`, 422, []string{"body.atomic"}},
 		{"batch with tasks twice", "POST", "/v1/tasks/batch", `{"tasks":[{}],"tasks":[{}]}`, 422, []string{"body.tasks"}},
 
-		{"list without biz_id", "GET", "/v1/tasks", "", 422, []string{"query.biz_id"}},
+		{"list all with a cursor of a biz_id", "GET", "/v1/tasks?cursor=dAABd_CA5AAA", "", 422, []string{"query.cursor"}},
+		{"list all with a wrong time", "GET", "/v1/tasks?from=today", "", 422, []string{"query.from"}},
+		{"list of a biz_id with a time", "GET", "/v1/tasks?biz_id=1&to=2026-01-02T15:00:00Z", "", 422, []string{"query.from"}},
 		{"list with an empty biz_id", "GET", "/v1/tasks?biz_id=", "", 422, []string{"query.biz_id"}},
 		{"list with a long biz_id", "GET", "/v1/tasks?biz_id=" + strings.Repeat("x", 129), "", 422, []string{"query.biz_id"}},
 		{"list with a biz_id that is no text", "GET", "/v1/tasks?biz_id=%ff", "", 422, []string{"query.biz_id"}},

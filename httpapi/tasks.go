@@ -122,11 +122,21 @@ func (a *api) cancelled(err error) (*output[wire.Cancelled], error) {
 }
 
 type listInput struct {
-	BizID   wire.BizID `query:"biz_id" required:"true" minLength:"1" maxLength:"128" doc:"Tasks of this biz_id, a number or a text; they lie in one table." example:"42"`
-	BizType string     `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
-	Status  string     `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status."`
-	Limit   int        `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
-	Cursor  taskCursor `query:"cursor" doc:"The next_cursor of the page before."`
+	BizID   string    `query:"biz_id" minLength:"1" maxLength:"128" doc:"Tasks of this biz_id, a number or a text; they lie in one table. Left out: tasks of all tables." example:"42"`
+	BizType string    `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
+	Status  string    `query:"status" enum:"pending,processed,cancelled,dead" doc:"Only tasks in this status. Left out: all of a biz_id; without one, the pending ones."`
+	From    timeParam `query:"from" doc:"Only tasks whose action_time is this or later, RFC 3339. Without biz_id only."`
+	To      timeParam `query:"to" doc:"Only tasks whose action_time is before this, RFC 3339. Without biz_id only."`
+	Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many tasks: 1 to 1000, 100 if left out."`
+	Cursor  string    `query:"cursor" doc:"The next_cursor of the page before."`
+}
+
+// Resolve refuses an empty biz_id: it comes from a variable that is not set, and must not mean all tasks.
+func (in *listInput) Resolve(ctx huma.Context) []error {
+	if u := ctx.URL(); in.BizID == "" && u.Query().Has("biz_id") {
+		return []error{&huma.ErrorDetail{Location: "query.biz_id", Message: "is empty; give a biz_id, or leave it out for all tasks"}}
+	}
+	return nil
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
@@ -134,22 +144,58 @@ func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], erro
 	if err != nil {
 		return nil, err
 	}
+	if in.BizID == "" {
+		return a.listAll(ctx, in, status)
+	}
+	if !in.From.IsZero() || !in.To.IsZero() {
+		return nil, &task.FieldError{Field: "from", Message: "from and to do not go together with biz_id; leave them out, or biz_id"}
+	}
+	bizID, err := wire.ParseBizID(in.BizID)
+	if err != nil {
+		return nil, &task.FieldError{Field: "biz_id", Message: err.Error()}
+	}
+	after, err := intake.CursorOf(wire.ListTasks, in.Cursor)
+	if err != nil {
+		return nil, err
+	}
 	p, err := a.desk.List(ctx, intake.List{
-		BizID: in.BizID.Number, BizKey: in.BizID.Key, BizType: in.BizType, Status: status, After: in.Cursor.after, Limit: in.Limit,
+		BizID: bizID.Number, BizKey: bizID.Key, BizType: in.BizType, Status: status, After: after, Limit: in.Limit,
 	})
 	return a.page(ctx, wire.ListTasks, p, err)
 }
 
+// listAll reads the tables of all shards.
+func (a *api) listAll(ctx context.Context, in *listInput, status *task.Status) (*output[wire.Page], error) {
+	q := intake.ListAll{BizType: in.BizType, From: in.From.Time, To: in.To.Time, Limit: in.Limit}
+	if status != nil {
+		q.Status = *status
+	}
+	var err error
+	if q.After, err = intake.PlaceOf(in.Cursor); err != nil {
+		return nil, err
+	}
+	p, err := a.desk.ListAll(ctx, q)
+	if err = takeTasks(ctx, p.Tasks, err); err != nil {
+		return nil, err
+	}
+	return &output[wire.Page]{p.Wire(a.desk.Types())}, nil
+}
+
 func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
-	size := int64(0)
-	for i := range p.Tasks {
-		size += taskSize + int64(len(p.Tasks[i].Attribute)+len(p.Tasks[i].LastError))
-	}
-	if err == nil {
-		err = takeAnswer(ctx, size)
-	}
-	if err != nil {
+	if err = takeTasks(ctx, p.Tasks, err); err != nil {
 		return nil, err
 	}
 	return &output[wire.Page]{p.Wire(a.desk.Types(), list)}, nil
+}
+
+// takeTasks takes the memory for an answer with tasks.
+func takeTasks(ctx context.Context, tasks []task.Task, err error) error {
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for i := range tasks {
+		size += taskSize + int64(len(tasks[i].Attribute)+len(tasks[i].LastError))
+	}
+	return takeAnswer(ctx, size)
 }

@@ -116,7 +116,7 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	return why.Of(f), nil
 }
 
-// List narrows a look-up by biz_id.
+// List narrows a look-up by biz_id. See ListAll for all tasks.
 type List struct {
 	BizID   uint64
 	BizKey  string       // the biz_id where it is a text; BizID is then not needed
@@ -148,6 +148,43 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 	}
 	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: limit + 1})
 	return page(list, limit), err
+}
+
+// ListAll narrows a look-up over all tasks.
+type ListAll struct {
+	BizType  string      // name; empty: all
+	Status   task.Status // the zero value is pending
+	From, To time.Time   // action_time at or after From, and before To; zero: no bound
+	After    store.Place // the Next of the page before; zero: the first page
+	Limit    int         // as in List
+}
+
+// AllPage is a part of a look-up over all tasks.
+type AllPage struct {
+	Tasks []task.Task
+	Next  *store.Place // of the next page; nil: this is the last one
+}
+
+// ListAll reads tasks in the order of shard, action_time and job_id. What a page may cost is bounded: it may be short, or
+// empty, although there are more.
+func (s *Service) ListAll(ctx context.Context, q ListAll) (AllPage, error) {
+	bizType, err := s.typeFilter(q.BizType)
+	if err != nil {
+		return AllPage{}, err
+	}
+	limit, err := pageLimit(q.Limit)
+	if err != nil {
+		return AllPage{}, err
+	}
+	if !q.To.IsZero() && !q.From.Before(q.To) {
+		return AllPage{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
+	}
+	list, next, more, err := s.cfg.Store.Walk(ctx, store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To}, q.After, limit)
+	p := AllPage{Tasks: list}
+	if more {
+		p.Next = &next
+	}
+	return p, err
 }
 
 func pageLimit(limit int) (int, error) {

@@ -3,6 +3,7 @@ package intake
 import (
 	"time"
 
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -90,6 +91,37 @@ func (p Page) Wire(types *task.Types, list byte) wire.Page {
 		out.Tasks[i] = wire.From(t, types.NameOf(t.BizType))
 	}
 	return out
+}
+
+// Wire converts a page.
+func (p AllPage) Wire(types *task.Types) wire.Page {
+	out := Page{Tasks: p.Tasks}.Wire(types, 0)
+	if p.Next != nil {
+		out.NextCursor = wire.FormatPlaceCursor(p.Next.Shard, p.Next.At, p.Next.JobID)
+	}
+	return out
+}
+
+// CursorOf reads the cursor of a page of some list; empty: the first page. The error is a task.FieldError.
+func CursorOf(list byte, cursor string) (after uint64, err error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	if after, err = wire.ParseCursor(list, []byte(cursor)); err != nil {
+		err = &task.FieldError{Field: "cursor", Message: err.Error()}
+	}
+	return after, err
+}
+
+// PlaceOf reads the cursor of a page; empty: the first page. The error is a task.FieldError.
+func PlaceOf(cursor string) (p store.Place, err error) {
+	if cursor == "" {
+		return p, nil
+	}
+	if p.Shard, p.At, p.JobID, err = wire.ParsePlaceCursor([]byte(cursor)); err != nil {
+		return p, &task.FieldError{Field: "cursor", Message: err.Error()}
+	}
+	return p, nil
 }
 
 // Wire converts the result of one task of a batch. known is false after an internal error.

@@ -185,6 +185,10 @@ func (g *grown) cases(rec *store.Recorder) []look {
 		{"list, filtered", func(ctx context.Context) {
 			_, _ = g.List(ctx, g.one.BizID, store.Filter{BizType: &typ, Status: &pending, After: 1, Limit: 100})
 		}, 1, biz, 10},
+		{"all", func(ctx context.Context) {
+			_, _, _, _ = g.Walk(ctx, store.WalkFilter{BizType: &typ, To: until}, store.Place{}, 100)
+		}, 1, due, 6000},
+		{"superseded", func(ctx context.Context) { _, _ = g.Superseded(ctx, 0, []task.Task{g.one, g.due[0]}, until) }, 1, biz, 30},
 		{"dead", func(ctx context.Context) { _, _, _ = g.ListDead(ctx, store.DeadFilter{}, 0, 100) }, 1, due, rowsDead + 200},
 		{"dead, the next page", func(ctx context.Context) {
 			_, _, _ = g.ListDead(ctx, store.DeadFilter{BizType: &typ}, g.dead[500].JobID, 100)

@@ -12,6 +12,7 @@ const (
 	ListTasks = 't'
 	ListDead  = 'd'
 	listAudit = 'a'
+	listAll   = 'w'
 )
 
 var errCursor = errors.New("is no cursor of this list; give a next_cursor as it was answered")
@@ -54,4 +55,24 @@ func ParseAuditCursor(text []byte) (at time.Time, database int, id uint64, err e
 		return time.Time{}, 0, 0, errCursor
 	}
 	return at, int(binary.BigEndian.Uint32(raw[9:])), binary.BigEndian.Uint64(raw[13:]), nil
+}
+
+// FormatPlaceCursor writes a place in the walk over all shards.
+func FormatPlaceCursor(shard int, at time.Time, jobID uint64) string {
+	raw := binary.BigEndian.AppendUint32([]byte{listAll}, uint32(shard))
+	raw = binary.BigEndian.AppendUint64(raw, uint64(at.UnixMilli()))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(raw, jobID))
+}
+
+// ParsePlaceCursor gives the place behind which a page of that walk begins.
+func ParsePlaceCursor(text []byte) (shard int, at time.Time, jobID uint64, err error) {
+	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil || len(raw) != 21 || raw[0] != listAll {
+		return 0, time.Time{}, 0, errCursor
+	}
+	at = time.UnixMilli(int64(binary.BigEndian.Uint64(raw[5:]))).UTC()
+	if at.Year() < 1 || at.Year() > 9999 {
+		return 0, time.Time{}, 0, errCursor
+	}
+	return int(binary.BigEndian.Uint32(raw[1:])), at, binary.BigEndian.Uint64(raw[13:]), nil
 }

@@ -170,14 +170,16 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 }
 
 func listCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "list --biz-id N", Short: "List the tasks of a biz_id", Args: flagInstead("--biz-id")}
+	cmd := &cobra.Command{Use: "list", Short: "List the tasks of a biz_id, or by type, status and time", Args: flagInstead("--biz-id")}
 	r := remoteFlags(cmd, now)
 	var q client.List
-	bizID := bizIDFlag(cmd, requiredBizID)
+	var from, to time.Time
+	bizID := bizIDFlag(cmd, "the business's own id, a `number or text`; without it, the pending tasks of all tables")
+	timeFlag(cmd, &from, "from", "without --biz-id: due at this `time` or later, like 2026-01-02T15:04:05Z")
+	timeFlag(cmd, &to, "to", "without --biz-id: due before this `time`")
 	bizTypeFlag(cmd, &q.BizType)
 	cmd.Flags().StringVar(&q.Status, "status", "", "only those that are pending, processed, cancelled or dead")
 	pageFlags(cmd, &q.Limit, &q.Cursor)
-	mustBeGiven(cmd, "biz-id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("status") {
 			if _, err := task.ParseStatus(q.Status); err != nil {
@@ -187,8 +189,17 @@ func listCommand(now func() time.Time) *cobra.Command {
 		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
 			return err
 		}
+		ofBizID := cmd.Flags().Changed("biz-id")
+		if ofBizID && (!from.IsZero() || !to.IsZero()) {
+			return usage("--from and --to do not go together with --biz-id")
+		}
 		q.BizID, q.BizKey = bizID.Number, bizID.Key
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.List(ctx, q) }, r.showPage)
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) {
+			if ofBizID {
+				return c.List(ctx, q)
+			}
+			return c.ListAll(ctx, client.ListAll{BizType: q.BizType, Status: q.Status, From: from, To: to, Limit: q.Limit, Cursor: q.Cursor})
+		}, r.showPage)
 	}
 	return cmd
 }
