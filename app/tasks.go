@@ -176,6 +176,15 @@ func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, e
 	return t.page(wire.ListDead, p, err)
 }
 
+// Forecast counts the pending tasks that are due from now on, by steps of time.
+func (t *Tasks) Forecast(ctx context.Context, q client.AskForecast) (client.Forecast, error) {
+	f, err := t.service.Forecast(ctx, intake.Forecast(q))
+	if err != nil {
+		return client.Forecast{}, err
+	}
+	return f.Wire(t.service.Types()), nil
+}
+
 // DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
 func (t *Tasks) DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error) {
 	g, err := t.service.DeadGroups(ctx, bizType)

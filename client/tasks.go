@@ -137,6 +137,25 @@ func (c *Client) ListAll(ctx context.Context, q ListAll) (Page, error) {
 	return p, err
 }
 
+// AskForecast asks how many tasks are due when.
+type AskForecast struct {
+	BizType string        // name; empty: all
+	Step    time.Duration // whole seconds; 0: a minute
+	Span    time.Duration // from now on, at most 31 days; 0: two hours
+}
+
+// Forecast counts the pending tasks that are due from now on, by steps of time.
+func (c *Client) Forecast(ctx context.Context, q AskForecast) (f Forecast, err error) {
+	text := func(d time.Duration) string {
+		if d == 0 {
+			return ""
+		}
+		return d.String()
+	}
+	_, err = c.do(ctx, http.MethodGet, "/v1/forecast"+query("biz_type", q.BizType, "step", text(q.Step), "span", text(q.Span)), nil, &f)
+	return f, err
+}
+
 // List looks up the tasks of a biz_id in the order of their submission.
 func (c *Client) List(ctx context.Context, q List) (Page, error) {
 	bizID, err := wire.BizIDOf(q.BizID, q.BizKey)

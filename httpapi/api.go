@@ -34,6 +34,7 @@ type Desk interface {
 	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
 
+	Forecast(ctx context.Context, q intake.Forecast) (intake.Forecasted, error)
 	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
 	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -87,6 +88,23 @@ func (t *timeParam) UnmarshalText(text []byte) error {
 // Schema tells what is read.
 func (timeParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
+}
+
+// durationParam is a duration in a query; zero if it is left out.
+type durationParam struct{ time.Duration }
+
+// UnmarshalText reads a Go duration.
+func (d *durationParam) UnmarshalText(text []byte) error {
+	read, err := readDuration(string(text))
+	if d.Duration = time.Duration(read); err == nil && read <= 0 {
+		err = errors.New("must be more than 0")
+	}
+	return err
+}
+
+// Schema tells what is read.
+func (durationParam) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString}
 }
 
 // auditCursor says where a page of the audit begins.

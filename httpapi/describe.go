@@ -152,6 +152,14 @@ var descriptions = map[string]description{
 		text:   "As POST /v1/tasks/{job_id}/cancel, for the task of this biz_type, biz_id and dedup_key.",
 		answer: `{"outcome":"cancelled"}`, refusals: []int{404, 409, 412, 422, 503},
 	},
+	"get-forecast": {
+		tag: "tasks", summary: "How many tasks are due when",
+		text: "Counts the pending tasks of all tables that are due from now on, by steps of time and business type, and names the crowded seconds. " +
+			"Few tasks are counted exactly; of many, some tables stand for all, and estimated says so. Overdue tasks are not in it.",
+		answer: `{"as_of":"2026-01-02T15:04:05.000Z","step_seconds":60,"buckets":[{"at":"2026-01-02T15:04:00.000Z","biz_type":"order_close","due":250}],` +
+			`"crowded":[{"second":"2026-01-02T15:04:30.000Z","biz_type":"order_close","due":200}]}`,
+		refusals: []int{422, 503},
+	},
 	"list-dead": {
 		tag: "dead", summary: "List dead tasks",
 		text:   "Those that match, table by table, in each by job_id.",

@@ -71,6 +71,10 @@ func (d *fakeDesk) ListAll(ctx context.Context, _ intake.ListAll) (intake.AllPag
 	return intake.AllPage{Tasks: d.page.Tasks}, d.called(ctx)
 }
 
+func (d *fakeDesk) Forecast(ctx context.Context, _ intake.Forecast) (intake.Forecasted, error) {
+	return intake.Forecasted{AsOf: now, Step: time.Minute}, d.called(ctx)
+}
+
 func (d *fakeDesk) ByKey(ctx context.Context, _ intake.Key) (task.Task, error) { return d.Get(ctx, 1) }
 
 func (d *fakeDesk) Running(context.Context, task.Task) (intake.Running, bool) {

@@ -35,6 +35,8 @@ var calls = [][3]string{
 	{"GET", "/v1/tasks/by-key?biz_type=order_close&biz_id=a&dedup_key=k", ""},
 	{"PATCH", "/v1/tasks/by-key?biz_type=order_close&biz_id=a&dedup_key=k", `{"delay":"1h"}`},
 	{"POST", "/v1/tasks/by-key/cancel?biz_type=order_close&biz_id=a&dedup_key=k", ""},
+	{"GET", "/v1/tasks", ""},
+	{"GET", "/v1/forecast", ""},
 	{"GET", "/v1/dead", ""},
 	{"POST", "/v1/dead/redrive", "{}"},
 	{"GET", "/v1/cluster", ""},

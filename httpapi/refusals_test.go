@@ -230,6 +230,12 @@ func otherRefusals(jobID string) []refusal {
 		{"redrive with dry_run as text", "POST", "/v1/dead/redrive", `{"dry_run":"true"}`, 422, []string{"body.dry_run"}},
 		{"redrive with an unknown field", "POST", "/v1/dead/redrive", `{"dryRun":true}`, 422, []string{"body.dryRun"}},
 
+		{"forecast with a wrong step", "GET", "/v1/forecast?step=minute", "", 422, []string{"query.step"}},
+		{"forecast with a negative span", "GET", "/v1/forecast?span=-1h", "", 422, []string{"query.span"}},
+		{"forecast of an unknown biz_type", "GET", "/v1/forecast?biz_type=nope", "", 422, []string{"query.biz_type"}},
+		{"forecast with too many steps", "GET", "/v1/forecast?step=1s&span=1h", "", 422, []string{"query.step"}},
+		{"forecast of parts of seconds", "GET", "/v1/forecast?step=1500ms", "", 422, []string{"query.step"}},
+		{"forecast of 32 days", "GET", "/v1/forecast?step=1h&span=768h", "", 422, []string{"query.span"}},
 		{"limits without a body", "POST", "/v1/cluster/limits", "", 400, []string{"body"}},
 		{"limits of nobody", "POST", "/v1/cluster/limits", `{"seq":1,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.from"}},
 		{"limits without a seq", "POST", "/v1/cluster/limits", `{"from":"n2 X","asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},

@@ -23,6 +23,8 @@ func (a *api) routes() {
 	route(a, "PATCH  /v1/tasks/by-key", "change-task-by-key", a.changeByKey)
 	route(a, "POST   /v1/tasks/by-key/cancel", "cancel-task-by-key", a.cancelByKey)
 
+	route(a, "GET    /v1/forecast", "get-forecast", a.forecast)
+
 	route(a, "GET    /v1/dead", "list-dead", a.listDead)
 	route(a, "GET    /v1/dead/groups", "group-dead", a.deadGroups)
 	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)

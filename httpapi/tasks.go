@@ -199,3 +199,17 @@ func takeTasks(ctx context.Context, tasks []task.Task, err error) error {
 	}
 	return takeAnswer(ctx, size)
 }
+
+type forecastInput struct {
+	BizType string        `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
+	Step    durationParam `query:"step" doc:"The length of a bucket in whole seconds, a Go duration; 1m if left out. At most 1500 buckets." example:"1m"`
+	Span    durationParam `query:"span" doc:"How far ahead, a Go duration up to 744h; 2h if left out." example:"2h"`
+}
+
+func (a *api) forecast(ctx context.Context, in *forecastInput) (*output[wire.Forecast], error) {
+	f, err := a.desk.Forecast(ctx, intake.Forecast{BizType: in.BizType, Step: in.Step.Duration, Span: in.Span.Duration})
+	if err != nil {
+		return nil, err
+	}
+	return &output[wire.Forecast]{f.Wire(a.desk.Types())}, nil
+}

@@ -143,3 +143,6 @@ func NoteWrite(ctx context.Context, s *Store, database int, err error) {
 func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return withTimeout(ctx, d)
 }
+
+// Spread picks shards, evenly.
+func Spread(shards []int, n int) []int { return spread(shards, n) }

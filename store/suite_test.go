@@ -50,6 +50,7 @@ func exercise(t *testing.T, p place) {
 		{"the tasks of a biz_id are listed", lists},
 		{"texts are ids, too", textsAreIDs},
 		{"tasks of all shards are listed", walks},
+		{"the times of what is to come", looksAhead},
 		{"a later task of the same biz_id", findsSuperseded},
 		{"overdue tasks are summed up", sumsUpOverdue},
 		{"a ping tells which database", pings},

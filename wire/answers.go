@@ -46,6 +46,29 @@ type Discarded struct {
 	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run."`
 }
 
+// Forecast is how many tasks are due when.
+type Forecast struct {
+	AsOf        Time        `json:"as_of" doc:"When they were counted, RFC 3339."`
+	StepSeconds int         `json:"step_seconds" doc:"The length of a bucket." example:"60"`
+	Buckets     []DueBucket `json:"buckets" nullable:"false" doc:"Those with tasks, in the order of time and business type."`
+	Crowded     []DueSecond `json:"crowded" nullable:"false" doc:"The ten seconds with the most tasks, at least ten each; the most crowded first."`
+	Estimated   bool        `json:"estimated,omitempty" doc:"There are so many tasks that those of some tables stand for all."`
+}
+
+// DueBucket is a part of a forecast.
+type DueBucket struct {
+	At      Time   `json:"at" doc:"When the bucket begins, a multiple of the step in UTC; RFC 3339."`
+	BizType string `json:"biz_type" example:"order_close"`
+	Due     int    `json:"due" doc:"How many pending tasks are due in it." example:"250"`
+}
+
+// DueSecond is a crowded second of a forecast.
+type DueSecond struct {
+	Second  Time   `json:"second" doc:"RFC 3339."`
+	BizType string `json:"biz_type" example:"order_close"`
+	Due     int    `json:"due" doc:"How many pending tasks are due in it." example:"250"`
+}
+
 // DeadGroups sums up dead tasks by their error.
 type DeadGroups struct {
 	Groups  []DeadGroup `json:"groups" nullable:"false" doc:"The largest first; at most 1000."`

@@ -22,7 +22,7 @@ import (
 // 29m59s" goes by.
 func clientCommands(now func() time.Time) []*cobra.Command {
 	return []*cobra.Command{
-		submitCommand(now), getCommand(now), whyCommand(now), listCommand(now), cancelCommand(now), rescheduleCommand(now),
+		submitCommand(now), getCommand(now), whyCommand(now), listCommand(now), forecastCommand(now), cancelCommand(now), rescheduleCommand(now),
 		redriveCommand(now), deadCommand(now), auditCommand(now), bizTypesCommand(now), pauseCommand(now), resumeCommand(now), clusterCommand(now), topCommand(now),
 	}
 }

@@ -102,6 +102,37 @@ func (r *remote) showGroups(out io.Writer, g client.DeadGroups) error {
 	return w.Flush()
 }
 
+// maxBar is the length of the longest bar of a forecast.
+const maxBar = 40
+
+// showForecast writes the buckets of a forecast, one a line with a bar, and the crowded seconds.
+func (r *remote) showForecast(out io.Writer, f client.Forecast) error {
+	if len(f.Buckets) == 0 {
+		_, err := fmt.Fprintln(out, "(no pending task is due in that time)")
+		return err
+	}
+	most := 0
+	for _, b := range f.Buckets {
+		most = max(most, b.Due)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "FROM (%s EACH)\tBIZ_TYPE\tDUE\t\n", time.Duration(f.StepSeconds)*time.Second)
+	for _, b := range f.Buckets {
+		bar := strings.Repeat("#", max(1, b.Due*maxBar/max(1, most)))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", b.At, oneLine(b.BizType), b.Due, bar)
+	}
+	if len(f.Crowded) > 0 {
+		fmt.Fprintln(w, "\nCROWDED SECOND\tBIZ_TYPE\tDUE\t")
+	}
+	for _, s := range f.Crowded {
+		fmt.Fprintf(w, "%s\t%s\t%d\t\n", s.Second, oneLine(s.BizType), s.Due)
+	}
+	if f.Estimated {
+		fmt.Fprintln(w, "(estimated: the tasks of some tables stand for all)")
+	}
+	return w.Flush()
+}
+
 // showAudit writes entries of the audit, one a line.
 func (r *remote) showAudit(out io.Writer, p client.AuditPage) error {
 	if len(p.Entries) == 0 {

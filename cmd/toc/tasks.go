@@ -169,6 +169,25 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 	return cmd
 }
 
+func forecastCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "forecast", Short: "Show how many tasks are due when", Args: noArguments}
+	r := remoteFlags(cmd, now)
+	var q client.AskForecast
+	bizTypeFlag(cmd, &q.BizType)
+	cmd.Flags().DurationVar(&q.Step, "step", time.Minute, "length of a bucket, in whole seconds")
+	cmd.Flags().DurationVar(&q.Span, "span", 2*time.Hour, "how far ahead: at most 744h, and 1500 steps")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if q.Step <= 0 || q.Span <= 0 {
+			return usage("--step %s --span %s: give more than 0", q.Step, q.Span)
+		}
+		if err := checkBizType(cmd, q.BizType); err != nil {
+			return err
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Forecast, error) { return c.Forecast(ctx, q) }, r.showForecast)
+	}
+	return cmd
+}
+
 func listCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the tasks of a biz_id, or by type, status and time", Args: flagInstead("--biz-id")}
 	r := remoteFlags(cmd, now)

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Upcoming is the time of a pending task.
+type Upcoming struct {
+	BizType uint64
+	At      time.Time
+}
+
+// What a look at the upcoming tasks may cost. Beyond it, some tables stand for all: tasks are spread over them by a hash.
+const (
+	upcomingSample = 128    // tables of the first look
+	upcomingRows   = 30_000 // read in all, about
+	upcomingTable  = 128    // at least so many are read of a table
+)
+
+// Upcoming reads the times of the pending tasks of some shards that are due at or after from and before to. If there are
+// too many it reads some tables only, and each row stands for scale rows; else scale is 1. exact reports that nothing was
+// left out.
+func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time) (list []Upcoming, scale float64, exact bool, err error) {
+	sample, perTable := spread(shards, upcomingSample), 2*upcomingTable
+	list, whole, err := s.upcoming(ctx, sample, from, to, perTable)
+	if err != nil || len(sample) == len(shards) {
+		return list, 1, whole, err
+	}
+	density := float64(len(list)) / float64(len(sample))
+	n := len(shards)
+	if density*float64(n) > upcomingRows {
+		n = max(upcomingSample, int(upcomingRows/density))
+	}
+	sample = spread(shards, n)
+	list, whole, err = s.upcoming(ctx, sample, from, to, max(upcomingTable, int(4*density)))
+	return list, float64(len(shards)) / float64(len(sample)), whole && len(sample) == len(shards), err
+}
+
+// spread picks n shards, evenly.
+func spread(shards []int, n int) []int {
+	if n >= len(shards) {
+		return shards
+	}
+	picked := make([]int, n)
+	for i := range picked {
+		picked[i] = shards[i*len(shards)/n]
+	}
+	return picked
+}
+
+// upcoming reads at most perTable rows of each shard, and upcomingRows of a database. whole reports that there are no
+// more.
+func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable int) (list []Upcoming, whole bool, err error) {
+	byDatabase := make([][]int, len(s.dbs))
+	for _, shard := range shards {
+		d := s.layout.Database(shard)
+		byDatabase[d] = append(byDatabase[d], shard)
+	}
+	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
+	var cut atomic.Bool
+	s.eachDatabase(func(d int) {
+		for rest := byDatabase[d]; len(rest) > 0 && errs[d] == nil; {
+			if len(found[d]) > upcomingRows {
+				cut.Store(true)
+				return
+			}
+			part := rest[:min(len(rest), maxMembers)]
+			rest = rest[len(part):]
+			var isCut bool
+			found[d], isCut, errs[d] = s.upcomingOf(ctx, d, part, from, to, perTable, found[d])
+			if isCut {
+				cut.Store(true)
+			}
+		}
+	})
+	for d := range found {
+		errs[d] = s.wrap(d, "look for upcoming tasks", errs[d])
+		list = append(list, found[d]...)
+	}
+	return list, !cut.Load(), errors.Join(errs...)
+}
+
+// upcomingOf reads some shards of a database by one statement.
+func (s *Store) upcomingOf(ctx context.Context, database int, shards []int, from, to time.Time, perTable int, into []Upcoming) (_ []Upcoming, cut bool, err error) {
+	var u union
+	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
+	for i, shard := range shards {
+		u.add(s.backend.unionMember("SELECT "+strconv.Itoa(i)+",biz_type,action_time FROM "+s.indexed(shard, indexDue)+
+			" WHERE status=0 AND action_time>=? AND action_time<? LIMIT ?"), first, last, int64(perTable+1))
+	}
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	ofTable := make([]int, len(shards))
+	err = s.scan(bound, database, u.text.String(), u.args, func(rows *sql.Rows) error {
+		var i int
+		var bizType unsigned
+		var at utc
+		if err := rows.Scan(&i, &bizType, &at); err != nil {
+			return err
+		}
+		if ofTable[i]++; ofTable[i] > perTable {
+			cut = true
+			return nil
+		}
+		into = append(into, Upcoming{uint64(bizType), time.Time(at)})
+		return nil
+	})
+	return into, cut, err
+}
