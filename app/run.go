@@ -116,6 +116,7 @@ func (a *App) run(ctx context.Context) error {
 		loop("peer clocks", a.watchPeerClocks, work)
 		loop("limits", a.borrow, work)
 	}
+	loop("due", a.watchDue, work)
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)
 	loop("scanner", a.scanner.Run, work)

@@ -25,6 +25,8 @@ type tasks interface {
 	Why(ctx context.Context, jobID uint64) (client.Why, error)
 	WhyByKey(ctx context.Context, k client.Key) (client.Why, error)
 	List(ctx context.Context, q client.List) (client.Page, error)
+	ListAll(ctx context.Context, q client.ListAll) (client.Page, error)
+	Forecast(ctx context.Context, q client.AskForecast) (client.Forecast, error)
 	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
 	CancelByKey(ctx context.Context, k client.Key, opts ...client.ChangeOption) error
 	Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error)

@@ -22,6 +22,12 @@ type State struct {
 	UnknownPending  map[uint64]int // by a biz_type that is not configured: overdue rows
 }
 
+// DueWithin are the spans of toc_due.
+var DueWithin = [...]struct {
+	Label string
+	Span  time.Duration
+}{{"1m", time.Minute}, {"10m", 10 * time.Minute}, {"1h", time.Hour}, {"1d", 24 * time.Hour}}
+
 // TypeState is the state of a business type.
 type TypeState struct {
 	BizType       string
@@ -32,6 +38,7 @@ type TypeState struct {
 	OldestOverdue float64 // seconds
 	Paused        bool
 	Throttled     map[limits.Kind]uint64 // of a limited one: refused starts so far
+	Due           *[len(DueWithin)]int   // nil: no task is due within a day
 }
 
 // Trouble is something that /readyz lists.
@@ -59,6 +66,7 @@ var (
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
 	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
+	dueDesc      = prometheus.NewDesc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", []string{"biz_type", "within"}, nil)
 	throttleDesc = prometheus.NewDesc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", []string{"biz_type", "by"}, nil)
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
 	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
@@ -72,7 +80,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -98,6 +106,11 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(overdueDesc, float64(t.Overdue), t.BizType)
 		gauge(oldestDesc, t.OldestOverdue, t.BizType)
 		gauge(pausedDesc, up(t.Paused), t.BizType)
+		if t.Due != nil {
+			for i, n := range t.Due {
+				gauge(dueDesc, float64(n), t.BizType, DueWithin[i].Label)
+			}
+		}
 		for by, n := range t.Throttled {
 			ch <- prometheus.MustNewConstMetric(throttleDesc, prometheus.CounterValue, float64(n), t.BizType, string(by))
 		}
