@@ -28,6 +28,9 @@ func (a *App) state() metrics.State {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
 		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
 		t.Throttled, _ = a.limits.Throttled(b.ID)
+		if b.Mode == task.ModeRedis {
+			t.SlotsDiffer = new(a.timer.Differences(b.ID))
+		}
 		if counts := a.due.Load(); counts != nil {
 			if n, ok := (*counts)[b.ID]; ok {
 				t.Due = &n

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/redistimer"
 )
 
 // State is what is read at the time of a scrape.
@@ -37,8 +38,9 @@ type TypeState struct {
 	Overdue       int
 	OldestOverdue float64 // seconds
 	Paused        bool
-	Throttled     map[limits.Kind]uint64 // of a limited one: refused starts so far
-	Due           *[len(DueWithin)]int   // nil: no task is due within a day
+	Throttled     map[limits.Kind]uint64  // of a limited one: refused starts so far
+	SlotsDiffer   *redistimer.Differences // nil: it has no slots
+	Due           *[len(DueWithin)]int    // nil: no task is due within a day
 }
 
 // Trouble is something that /readyz lists.
@@ -66,6 +68,7 @@ var (
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
 	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
+	differDesc   = prometheus.NewDesc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", []string{"biz_type", "kind"}, nil)
 	dueDesc      = prometheus.NewDesc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", []string{"biz_type", "within"}, nil)
 	throttleDesc = prometheus.NewDesc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", []string{"biz_type", "by"}, nil)
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
@@ -80,7 +83,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -106,6 +109,10 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(overdueDesc, float64(t.Overdue), t.BizType)
 		gauge(oldestDesc, t.OldestOverdue, t.BizType)
 		gauge(pausedDesc, up(t.Paused), t.BizType)
+		if d := t.SlotsDiffer; d != nil {
+			gauge(differDesc, float64(d.Missing), t.BizType, "missing")
+			gauge(differDesc, float64(d.Ghost), t.BizType, "ghost")
+		}
 		if t.Due != nil {
 			for i, n := range t.Due {
 				gauge(dueDesc, float64(n), t.BizType, DueWithin[i].Label)

@@ -57,6 +57,8 @@ type slotState struct {
 	displacedHead time.Time // the head before an earlier task came; zero once it was seen again
 	vanishedHead  time.Time // when the head was due that is missing in Redis; zero: none
 
+	differs Differences // of the last comparison with the rows
+
 	unarmed          bool      // some tasks were never armed since the last fill, so the marker overstates coverage
 	unreachableSince time.Time // since when Redis does not answer for it; zero: it answers
 	fallback         bool      // it has been unreachable for so long that the scan engine serves it
@@ -318,5 +320,6 @@ func (t *Timer) releaseSlot(s *slotState) {
 	if s.fallback {
 		t.fallbackSlots--
 	}
+	s.differs = Differences{}
 	s.term, s.unreachableSince, s.fallback, s.answered, s.foreign, s.displacedHead, s.vanishedHead = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
 }

@@ -46,13 +46,14 @@ type center struct {
 	redis  redis.UniversalClient
 	store  *store.Store
 
-	biz      redistimer.BizType
-	capacity int          // of the queues
-	storeID  string       // of all nodes
-	modeScan bool         // nodes have no type of mode redis
-	guarded  bool         // nodes have a second type, whose slots are the guards
-	username string       // of their connections, without a password
-	ahead    atomic.Int64 // nanoseconds by which the clock of their timers is ahead
+	biz          redistimer.BizType
+	capacity     int    // of the queues
+	storeID      string // of all nodes
+	compareEvery time.Duration
+	modeScan     bool         // nodes have no type of mode redis
+	guarded      bool         // nodes have a second type, whose slots are the guards
+	username     string       // of their connections, without a password
+	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
 
 	// process is the processor. It may be changed before the first node starts.
 	process func(ctx context.Context, t task.Task) error
@@ -181,7 +182,7 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, Nodes: n, Now: c.now, Logger: quiet,
+		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)

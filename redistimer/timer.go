@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -73,6 +74,8 @@ type Config struct {
 
 	// OutageAfter is how long a slot may be unreachable before the scan engine serves it.
 	OutageAfter time.Duration
+	// CompareEvery is the interval within which each slot is compared with its rows. Defaults to an hour.
+	CompareEvery time.Duration
 	// Nodes receives tasks of other nodes' partitions that could not be armed. Defaults to dispatch.SingleNode.
 	Nodes  dispatch.Nodes
 	Now    func() time.Time
@@ -134,6 +137,7 @@ func New(cfg Config) *Timer {
 
 		fallbacks: make(chan struct{}, 1),
 	}
+	t.cfg.CompareEvery = cmp.Or(cfg.CompareEvery, time.Hour)
 	if cfg.Nodes == nil {
 		t.cfg.Nodes = dispatch.SingleNode{}
 	}
@@ -162,6 +166,7 @@ func (t *Timer) Run(ctx context.Context) error {
 	g.Go(func() error { return t.repair(ctx) })
 	g.Go(func() error { return t.listen(ctx) })
 	g.Go(func() error { return t.probe(ctx) })
+	g.Go(func() error { return t.compareAll(ctx) })
 	err := g.Wait()
 	t.mu.Lock()
 	t.stopping = true // the AfterFunc may still be running

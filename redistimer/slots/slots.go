@@ -268,3 +268,33 @@ func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time
 		}
 	}
 }
+
+// Between returns the ids of each slot's store queue whose time is at or after from and before until, at most limit.
+func (s *Slots) Between(ctx context.Context, list []Slot, from, until time.Time, limit int) ([][]uint64, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	span := &redis.ZRangeBy{Min: scoreText(from), Max: "(" + scoreText(until), Count: int64(limit)}
+	cmds := make([]*redis.StringSliceCmd, len(list))
+	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, slot := range list {
+			cmds[i] = pipe.ZRangeByScore(ctx, s.StoreKey(slot), span)
+		}
+		return nil
+	})
+	ids := make([][]uint64, len(list))
+	for i, cmd := range cmds {
+		members, err := cmd.Result()
+		if err != nil {
+			return nil, s.wrapError("read", list[i], err)
+		}
+		for _, m := range members {
+			if id, err := strconv.ParseUint(m, 10, 64); err == nil { // otherwise added by hand; a claim removes it
+				ids[i] = append(ids[i], id)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// scoreText is the least score of a time.
+func scoreText(at time.Time) string { return strconv.FormatInt(millis(at)*1000, 10) }
