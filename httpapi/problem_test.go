@@ -156,7 +156,7 @@ func TestTimeout(t *testing.T) {
 	for _, r := range calls {
 		synctest.Test(t, func(t *testing.T) {
 			d := newFakeDesk(t)
-			unbounded := r[1] == "/v1/dead/redrive"
+			unbounded := r[1] == "/v1/dead/redrive" || r[1] == "/v1/dead/discard"
 			d.seen = func(ctx context.Context) {
 				if unbounded {
 					_, bounded := ctx.Deadline()

@@ -42,18 +42,18 @@ type Operation struct {
 	Started time.Time
 	Ended   time.Time // zero: it runs
 
-	parts []operationPart // by database
+	Parts []OperationPart // by database
 }
 
-// operationPart is the row of an operation in one database.
-type operationPart struct {
-	state  string // empty: there is no row, or it could not be read
-	walked uint64
+// OperationPart is the row of an operation in one database.
+type OperationPart struct {
+	State  string // empty: there is no row, or it could not be read
+	Walked uint64 // the last job_id that was taken
 }
 
 // Runs reports whether an operation has work left in a database.
 func (o *Operation) Runs(database int) bool {
-	return o.State == OperationRunning && o.parts[database].state == OperationRunning
+	return o.State == OperationRunning && o.Parts[database].State == OperationRunning
 }
 
 // Left is how many more tasks it may change, at most most.
@@ -158,12 +158,12 @@ func (s *Store) operations(ctx context.Context, where string, args []any, limit 
 			defer mu.Unlock()
 			sum := found[o.ID]
 			if sum == nil {
-				o.parts = make([]operationPart, len(s.dbs))
+				o.Parts = make([]OperationPart, len(s.dbs))
 				sum, found[o.ID] = &o, &o
 			} else {
 				sum.add(&o)
 			}
-			sum.parts[d] = part
+			sum.Parts[d] = part
 			return nil
 		}))
 	})
@@ -178,19 +178,19 @@ func (s *Store) operations(ctx context.Context, where string, args []any, limit 
 	return list[:min(limit, len(list))], errors.Join(errs...)
 }
 
-func scanOperation(rows *sql.Rows) (o Operation, part operationPart, err error) {
+func scanOperation(rows *sql.Rows) (o Operation, part OperationPart, err error) {
 	var bizType sql.Null[unsigned]
 	var since, until, ended sql.Null[utc]
 	var started utc
 	err = rows.Scan((*unsigned)(&o.ID), &o.Kind, &o.Actor, &bizType, &o.Filter.Error, &since, &until, &o.Limit, &o.Rate,
-		&o.State, &o.Matched, (*unsigned)(&part.walked), &o.Done, &o.Skipped, &started, &ended)
+		&o.State, &o.Matched, (*unsigned)(&part.Walked), &o.Done, &o.Skipped, &started, &ended)
 	if bizType.Valid {
 		id := uint64(bizType.V)
 		o.Filter.BizType = &id
 	}
 	o.Filter.Since, o.Filter.Until = time.Time(since.V), time.Time(until.V)
 	o.Started, o.Ended = time.Time(started), time.Time(ended.V)
-	part.state = o.State
+	part.State = o.State
 	return o, part, err
 }
 
@@ -243,7 +243,7 @@ func (s *Store) endOperation(id uint64, state string, at time.Time) statement {
 // The tasks and the counts are one transaction. It does nothing if the operation was stopped, or if another node has
 // made this step, since the operation was read. After an error the step may have been made: read the operation again.
 func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, most int) (jobIDs []uint64, err error) {
-	walked := o.parts[database].walked
+	walked := o.Parts[database].Walked
 	first := database * s.layout.TablesPerDatabase
 	if walked != 0 {
 		first, _ = s.layout.ShardOf(walked)
@@ -267,10 +267,10 @@ func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, m
 	case affected[0] == 0:
 		return nil, nil
 	case len(jobIDs) == 0:
-		o.parts[database].state = OperationDone
+		o.Parts[database].State = OperationDone
 		return nil, nil
 	}
-	o.parts[database].walked = jobIDs[len(jobIDs)-1]
+	o.Parts[database].Walked = jobIDs[len(jobIDs)-1]
 	o.Done += len(jobIDs) // at most; the next read tells
 	return jobIDs, nil
 }
