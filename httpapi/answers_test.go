@@ -198,7 +198,7 @@ func TestDeadAndRedrive(t *testing.T) {
 	require.Equal(t, []string{"body.rate"}, call(c, "POST", "/v1/dead/redrive", `{"rate":0}`).problem(t, 422).locations())
 	require.JSONEq(t, `{"matched":4,"redriven":0}`, redrive(`{"rate":1,"dry_run":true}`), "starts nothing")
 	require.JSONEq(t, `{"operations":[]}`, call(c, "GET", "/v1/operations", "").Body.String())
-	operation := fmt.Sprint(call(c, "POST", "/v1/dead/redrive", `{"rate":0.5,"biz_type":"order_close"}`).read(t, 202)["operation"])
+	operation := call(c, "POST", "/v1/dead/redrive", `{"rate":0.5,"biz_type":"order_close"}`).read(t, 202)["operation"].(string)
 	v = call(c, "POST", "/v1/operations/"+operation+"/stop", "").read(t, 200)
 	require.Equal(t, "stopped", v["state"])
 	require.Equal(t, map[string]any{"biz_type": "order_close"}, v["filter"])

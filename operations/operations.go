@@ -88,7 +88,7 @@ func (r *Runner) round(ctx context.Context, passed time.Duration) {
 }
 
 // advance changes as many tasks of an operation as are owed, and returns what is left of that: a part of a task, or what
-// a database that does not answer has not taken, at most a tick's.
+// a database that does not answer has not taken: at most a tick's, or one.
 func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) float64 {
 	for d := range r.cfg.Databases {
 		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Runs() && ctx.Err() == nil {
@@ -108,5 +108,5 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 			}
 		}
 	}
-	return min(owed, o.Rate*tick.Seconds())
+	return min(owed, max(1, o.Rate*tick.Seconds()))
 }

@@ -113,7 +113,7 @@ func start(t *testing.T, d *databases) *node {
 
 // The rate is that of all databases together, however unevenly the dead lie, also if it is less than one a second.
 func TestRate(t *testing.T) {
-	for _, rate := range []float64{0.5, 3, 100, 1234.5} {
+	for _, rate := range []float64{0.32, 3, 100, 1234.5} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDatabases(rate, 10_000, 3, 0, 50_000)
 			n := start(t, d)
