@@ -158,7 +158,22 @@ func stopsOperations(t *testing.T, p place) {
 		require.Equal(t, 1, n)
 	}
 	f.start(t, store.Operation{Kind: store.OperationRedrive, Limit: 12})
-	require.Equal(t, 12, f.finish(t, 5).Done)
+	o = f.finish(t, 5)
+	require.Equal(t, 12, o.Done)
+	_, err = f.StopOperation(t.Context(), o.ID, f.clock.Now())
+	require.NoError(t, err)
+	require.Equal(t, store.OperationDone, f.operation(t).State)
+
+	// By hand, in one database: that stops all.
+	_, err = f.hands[1].ExecContext(t.Context(), "UPDATE toc_operation SET state='stopped', ended=started")
+	require.NoError(t, err)
+	_, err = f.hands[0].ExecContext(t.Context(), "UPDATE toc_operation SET state='running', ended=NULL")
+	require.NoError(t, err)
+	running, err = f.RunningOperations(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, running, 1)
+	require.Equal(t, store.OperationStopped, running[0].State, "the runner copies it")
+	require.False(t, running[0].Runs(0))
 }
 
 // startsNoHalfOperation: one that a database did not take runs nowhere.
