@@ -25,7 +25,9 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 		if err := checkPage(cmd, "", *limit); err != nil {
 			return err
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) { return c.Operations(ctx, *limit) }, r.showOperations)
+		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) {
+			return c.Operations(ctx, *limit)
+		}, r.showOperations)
 	}
 	cmd.AddCommand(operationsStopCommand(now))
 	return cmd
