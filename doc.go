@@ -23,7 +23,7 @@
 //	cmd/toc, examples/orderclose
 //	app
 //	httpapi, cluster/forward, metrics
-//	client, intake, scanner, redistimer, worker, control, cmd/toc/internal/sqltable
+//	client, intake, scanner, redistimer, worker, control, operations, cmd/toc/internal/sqltable
 //	cluster, redistimer/slots, processor/webhook, processor/logger, why
 //	store, queue, dispatch, wire, processor, configs, peerproof
 //	limits

@@ -22,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/operations"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
@@ -55,6 +56,7 @@ type App struct {
 	timer      *redistimer.Timer
 	dispatcher *dispatch.Dispatcher
 	control    *control.Control
+	operations *operations.Runner
 	service    *intake.Service
 	forward    *forward.Forwarder // nil: this node decides everything
 	metrics    *metrics.Metrics

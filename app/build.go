@@ -78,6 +78,7 @@ func (a *App) build() error {
 		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
 	})
 	a.control = a.newControl()
+	a.operations = a.newOperations(owned)
 	a.metrics.Watch(a.state)
 	return nil
 }

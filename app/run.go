@@ -119,6 +119,7 @@ func (a *App) run(ctx context.Context) error {
 	loop("due", a.watchDue, work)
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)
+	loop("operations", a.operations.Run, work)
 	loop("scanner", a.scanner.Run, work)
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {

@@ -198,13 +198,13 @@ func (t *Tasks) DeadGroups(ctx context.Context, bizType string) (client.DeadGrou
 // those redriven before it.
 func (t *Tasks) RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error) {
 	got, err := t.service.RedriveDead(ctx, intake.DeadOf(&r))
-	return client.Redriven{Matched: got.Matched, Redriven: got.Changed}, err
+	return client.Redriven{Matched: got.Matched, Redriven: got.Changed, Operation: client.ID(got.Operation)}, err
 }
 
 // DiscardDead makes the matching dead tasks cancelled. After an error the result counts those discarded before it.
 func (t *Tasks) DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error) {
 	got, err := t.service.DiscardDead(ctx, intake.DeadOf(&r))
-	return client.Discarded{Matched: got.Matched, Discarded: got.Changed}, err
+	return client.Discarded{Matched: got.Matched, Discarded: got.Changed, Operation: client.ID(got.Operation)}, err
 }
 
 // Audit reads who did what, the latest first.

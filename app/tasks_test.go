@@ -36,6 +36,9 @@ type tasks interface {
 	RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error)
 	DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error)
 	DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error)
+	Operations(ctx context.Context, limit int) ([]client.Operation, error)
+	Operation(ctx context.Context, id uint64) (client.Operation, error)
+	StopOperation(ctx context.Context, id uint64) (client.Operation, error)
 	Audit(ctx context.Context, q client.Audit) (client.AuditPage, error)
 }
 

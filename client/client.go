@@ -47,6 +47,7 @@ type (
 	Forecast     = wire.Forecast    // how many tasks are due when
 	DeadGroups   = wire.DeadGroups  // dead tasks by their error
 	DeadGroup    = wire.DeadGroup   // dead tasks that died of the same error
+	Operation    = wire.Operation   // a redrive or discard at a rate
 	AuditPage    = wire.AuditPage   // a part of the audit
 	AuditEntry   = wire.AuditEntry  // who did what
 	Cluster      = wire.Cluster     // who owns what

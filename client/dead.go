@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // ListDead narrows a look-up of dead tasks.
@@ -45,6 +47,25 @@ func (c *Client) DiscardDead(ctx context.Context, r DiscardDead) (Discarded, err
 func (c *Client) DeadGroups(ctx context.Context, bizType string) (DeadGroups, error) {
 	var out DeadGroups
 	_, err := c.do(ctx, http.MethodGet, "/v1/dead/groups"+query("biz_type", bizType), nil, &out)
+	return out, err
+}
+
+// Operations lists the latest redrives and discards that have a rate, the latest first; limit 0 is 100.
+func (c *Client) Operations(ctx context.Context, limit int) ([]Operation, error) {
+	var out wire.Operations
+	_, err := c.do(ctx, http.MethodGet, "/v1/operations"+query("limit", strconv.Itoa(cmp.Or(limit, 100))), nil, &out)
+	return out.Operations, err
+}
+
+// Operation looks an operation up.
+func (c *Client) Operation(ctx context.Context, id uint64) (out Operation, err error) {
+	_, err = c.do(ctx, http.MethodGet, "/v1/operations/"+strconv.FormatUint(id, 10), nil, &out)
+	return out, err
+}
+
+// StopOperation stops an operation and returns it. What it has changed stays so; one that has ended stays as it is.
+func (c *Client) StopOperation(ctx context.Context, id uint64) (out Operation, err error) {
+	_, err = c.do(ctx, http.MethodPost, "/v1/operations/"+strconv.FormatUint(id, 10)+"/stop", nil, &out)
 	return out, err
 }
 

@@ -110,8 +110,8 @@ type Store struct {
 	// DeadRetention is the time for which dead tasks are kept after their death. 0s keeps them
 	// for ever. Defaults to 0s.
 	DeadRetention time.Duration `yaml:"dead_retention"`
-	// AuditRetention is the time for which the entries of the audit are kept. 0 keeps them
-	// for ever. Defaults to 8760h.
+	// AuditRetention is the time for which the entries of the audit, and operations that have
+	// ended, are kept. 0 keeps them for ever. Defaults to 8760h.
 	AuditRetention time.Duration `yaml:"audit_retention"`
 
 	SQLite SQLite `yaml:"sqlite"`

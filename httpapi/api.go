@@ -11,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -40,6 +41,10 @@ type Desk interface {
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
 	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
 	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+
+	Operations(ctx context.Context, limit int) ([]store.Operation, error)
+	Operation(ctx context.Context, id uint64) (store.Operation, error)
+	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
 
 	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -38,20 +39,34 @@ func (a *api) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire
 	return &output[wire.DeadGroups]{g.Wire(a.desk.Types())}, nil
 }
 
-func (a *api) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*output[wire.Redriven], error) {
+func (a *api) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Redriven], error) {
 	r, err := a.desk.RedriveDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Redriven]{wire.Redriven{Matched: r.Matched, Redriven: r.Changed}}, nil
+	return changedDead(r, wire.Redriven{Matched: r.Matched, Redriven: r.Changed, Operation: wire.ID(r.Operation)}), nil
 }
 
-func (a *api) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*output[wire.Discarded], error) {
+func (a *api) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Discarded], error) {
 	r, err := a.desk.DiscardDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Discarded]{wire.Discarded{Matched: r.Matched, Discarded: r.Changed}}, nil
+	return changedDead(r, wire.Discarded{Matched: r.Matched, Discarded: r.Changed, Operation: wire.ID(r.Operation)}), nil
+}
+
+type changedOutput[T any] struct {
+	Status int
+	Body   T
+}
+
+// changedDead answers a change of dead tasks: 202 if an operation makes it.
+func changedDead[T any](r intake.ChangedDead, answer T) *changedOutput[T] {
+	out := &changedOutput[T]{http.StatusOK, answer}
+	if r.Operation != 0 {
+		out.Status = http.StatusAccepted
+	}
+	return out
 }
 
 type auditInput struct {

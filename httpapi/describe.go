@@ -68,7 +68,9 @@ const (
 		"due_time":"2026-01-02T15:04:05.000Z","attribute":"{\"shop\":7}","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T14:34:05.123Z"}`
 	deadTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"dead","action_time":"2026-01-02T18:10:44.870Z",
 		"due_time":"2026-01-02T15:04:05.000Z","attempts":17,"last_error":"webhook answered 500","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T18:10:44.901Z"}`
-	runningTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"6f1c0b6e-9a53","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
+	runningOperation = `{"id":"1886427354112000001","kind":"redrive","by":"api","filter":{"biz_type":"order_close","error":"is locked"},"rate":50,"state":"running","matched":250,"done":100,"skipped":0,"started":"2026-01-02T15:04:05.000Z"}`
+	stoppedOperation = `{"id":"1886427354112000001","kind":"redrive","by":"api","filter":{"biz_type":"order_close","error":"is locked"},"rate":50,"state":"stopped","matched":250,"done":100,"skipped":0,"started":"2026-01-02T15:04:05.000Z","ended":"2026-01-02T15:04:07.120Z"}`
+	runningTask      = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"6f1c0b6e-9a53","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
 		"due_time":"2026-01-02T15:04:05.000Z","timeout":"1.5s","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z",
 		"gmt_modified":"2026-01-02T14:34:05.123Z","running":{"node":"node-1","since":"2026-01-02T15:04:05.001Z"}}`
 )
@@ -175,16 +177,35 @@ var descriptions = map[string]description{
 	"redrive-dead": {
 		tag: "dead", summary: "Redrive many dead tasks",
 		text: "Puts the dead tasks that match back to pending, attempts 0, due now. An empty object means all of them. " +
-			"It may take a while; when the caller hangs up it stops where it is.",
+			"It may take a while; when the caller hangs up it stops where it is. " +
+			"With a rate it is an operation: the answer comes at once, and a node changes so many tasks a second, those that died before; another node goes on if that one dies.",
 		request: `{"biz_type":"order_close","limit":100,"dry_run":true}`,
 		answer:  `{"matched":250,"redriven":0}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+		also: map[int]string{202: "With a rate: the operation has started."},
 	},
 	"discard-dead": {
 		tag: "dead", summary: "Discard many dead tasks",
 		text: "Makes the dead tasks that match cancelled; they keep their last_error and are deleted with the other cancelled ones. " +
-			"An empty object means all of them. It may take a while; when the caller hangs up it stops where it is.",
+			"An empty object means all of them. It may take a while; when the caller hangs up it stops where it is. " +
+			"With a rate it is an operation: the answer comes at once, and a node changes so many tasks a second, those that died before; another node goes on if that one dies.",
 		request: `{"biz_type":"order_close","error":"is locked","until":"2026-01-02T16:00:00Z"}`,
 		answer:  `{"matched":250,"discarded":250}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+		also: map[int]string{202: "With a rate: the operation has started."},
+	},
+	"list-operations": {
+		tag: "dead", summary: "List the operations",
+		text:   "Redrives and discards that have a rate, the latest first. They are deleted with the audit, by store.audit_retention.",
+		answer: `{"operations":[` + runningOperation + `]}`, refusals: []int{422, 503},
+	},
+	"get-operation": {
+		tag: "dead", summary: "Look an operation up",
+		text:   "How far it is. Its counts are written together with the tasks, so they are exact at any time.",
+		answer: runningOperation, refusals: []int{404, 422, 503},
+	},
+	"stop-operation": {
+		tag: "dead", summary: "Stop an operation",
+		text:   "What it has changed stays so. One that has ended is answered as it is.",
+		answer: stoppedOperation, refusals: []int{404, 422, 503},
 	},
 	"list-audit": {
 		tag: "center", summary: "Who did what",

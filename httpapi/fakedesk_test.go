@@ -8,6 +8,7 @@ import (
 
 	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -105,6 +106,18 @@ func (d *fakeDesk) RedriveDead(ctx context.Context, _ intake.ChangeDead) (intake
 
 func (d *fakeDesk) DiscardDead(ctx context.Context, _ intake.ChangeDead) (intake.ChangedDead, error) {
 	return intake.ChangedDead{}, d.called(ctx)
+}
+
+func (d *fakeDesk) Operations(ctx context.Context, _ int) ([]store.Operation, error) {
+	return nil, d.called(ctx)
+}
+
+func (d *fakeDesk) Operation(ctx context.Context, id uint64) (store.Operation, error) {
+	return store.Operation{ID: id}, d.called(ctx)
+}
+
+func (d *fakeDesk) StopOperation(ctx context.Context, id uint64) (store.Operation, error) {
+	return d.Operation(ctx, id)
 }
 
 func (d *fakeDesk) Audit(ctx context.Context, _ intake.Audit) (intake.AuditPage, error) {

@@ -111,6 +111,9 @@ func notFoundText(op huma.Operation) string {
 	if strings.HasPrefix(op.Path, "/v1/biz-types/") {
 		return "no configured biz_type has this name"
 	}
+	if strings.HasPrefix(op.Path, "/v1/operations/") {
+		return "no operation has this id"
+	}
 	return "no task has this job_id"
 }
 

@@ -39,6 +39,10 @@ var calls = [][3]string{
 	{"GET", "/v1/forecast", ""},
 	{"GET", "/v1/dead", ""},
 	{"POST", "/v1/dead/redrive", "{}"},
+	{"POST", "/v1/dead/discard", `{"rate":10}`},
+	{"GET", "/v1/operations", ""},
+	{"GET", "/v1/operations/1", ""},
+	{"POST", "/v1/operations/1/stop", ""},
 	{"GET", "/v1/cluster", ""},
 	{"GET", "/v1/biz-types", ""},
 	{"POST", "/v1/biz-types/order_close/pause", ""},
@@ -154,7 +158,7 @@ func TestTimeout(t *testing.T) {
 	for _, r := range calls {
 		synctest.Test(t, func(t *testing.T) {
 			d := newFakeDesk(t)
-			unbounded := r[1] == "/v1/dead/redrive"
+			unbounded := r[1] == "/v1/dead/redrive" || r[1] == "/v1/dead/discard"
 			d.seen = func(ctx context.Context) {
 				if unbounded {
 					_, bounded := ctx.Deadline()

@@ -30,6 +30,10 @@ func (a *api) routes() {
 	route(a, "POST   /v1/dead/redrive", "redrive-dead", a.redriveDead)
 	route(a, "POST   /v1/dead/discard", "discard-dead", a.discardDead)
 
+	route(a, "GET    /v1/operations", "list-operations", a.operations)
+	route(a, "GET    /v1/operations/{id}", "get-operation", a.getOperation)
+	route(a, "POST   /v1/operations/{id}/stop", "stop-operation", a.stopOperation)
+
 	route(a, "GET    /v1/audit", "list-audit", a.audit)
 
 	route(a, "GET    /v1/cluster", "get-cluster", a.cluster)

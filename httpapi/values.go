@@ -40,6 +40,13 @@ func read(field any, value []byte) error {
 		}
 		*field = n
 		return nil
+	case *float64:
+		n, err := strconv.ParseFloat(string(value), 64)
+		if err != nil || !(n > 0) || n > intake.MaxRate {
+			return fmt.Errorf("%s is not a number above 0, at most %d", clip(string(value)), intake.MaxRate)
+		}
+		*field = n
+		return nil
 	case *bool:
 		if kindOf(value) != "a boolean" {
 			return fmt.Errorf("must be true or false, not %s", kindOf(value))

@@ -65,12 +65,17 @@ type ChangeDead struct {
 	Dead
 	Limit  int  // at most this many; 0: all
 	DryRun bool // count only
+	// Rate starts an operation that changes so many tasks a second, whatever becomes of the caller and this node; 0: the
+	// tasks are changed before the answer.
+	Rate float64
 }
 
 // ChangedDead is the result of RedriveDead and DiscardDead.
 type ChangedDead struct {
 	Matched int // dead tasks that match
 	Changed int // of those, redriven or discarded
+	// Operation is the one that was started; 0: none. It changes the tasks.
+	Operation uint64
 }
 
 // deadPage is the number of dead tasks that are read and changed at a time.
@@ -105,12 +110,18 @@ func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead, c
 	if c.Limit < 0 {
 		return answer, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
 	}
+	if err := checkRate(c.Rate); err != nil {
+		return answer, err
+	}
+	if c.Rate > 0 && !c.DryRun {
+		return s.startOperation(ctx, action, c, f)
+	}
 	if answer.Matched, err = s.cfg.Store.CountDead(ctx, f); err != nil || c.DryRun {
 		return answer, err
 	}
 	answer.Changed, err = s.changePages(ctx, f, answer.Matched, c.Limit, change)
 	if answer.Changed > 0 {
-		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail()})
+		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail(0)})
 	}
 	return answer, err
 }
@@ -158,9 +169,9 @@ func changeAll(page []task.Task, change func(jobID uint64) error) (n int, err er
 	return n, err
 }
 
-// detail is the filter as JSON; "" if there is none but the biz_type.
-func (c *ChangeDead) detail() string {
-	if c.Error == "" && c.Since.IsZero() && c.Until.IsZero() && c.Limit == 0 {
+// detail is the filter as JSON, with the operation if there is one; "" if there is none but the biz_type.
+func (c *ChangeDead) detail(operation uint64) string {
+	if operation == 0 && c.Error == "" && c.Since.IsZero() && c.Until.IsZero() && c.Limit == 0 {
 		return ""
 	}
 	text, _ := json.Marshal(struct { // a struct of texts, times and numbers always marshals
@@ -168,6 +179,8 @@ func (c *ChangeDead) detail() string {
 		Since time.Time `json:"since,omitzero"`
 		Until time.Time `json:"until,omitzero"`
 		Limit int       `json:"limit,omitempty"`
-	}{c.Error, c.Since, c.Until, c.Limit})
+		Rate  float64   `json:"rate,omitempty"`
+		ID    uint64    `json:"operation,omitempty,string"`
+	}{c.Error, c.Since, c.Until, c.Limit, c.Rate, operation})
 	return string(text)
 }

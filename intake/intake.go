@@ -39,6 +39,9 @@ type Store interface {
 	ListDead(ctx context.Context, f store.DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error)
 	CountDead(ctx context.Context, f store.DeadFilter) (int, error)
 	DeadGroups(ctx context.Context, bizType *uint64) (list []store.DeadGroup, partial bool, err error)
+	StartOperation(ctx context.Context, o *store.Operation) error
+	Operations(ctx context.Context, id uint64, limit int) ([]store.Operation, error)
+	StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error)
 	Record(ctx context.Context, e store.AuditEntry) error
 	Audit(ctx context.Context, f store.AuditFilter) (list []store.AuditEntry, last store.AuditKey, err error)
 }

@@ -43,7 +43,7 @@ func whenOf(at *time.Time, in *wire.Duration) When {
 
 // DeadOf converts a change of many dead tasks.
 func DeadOf(r *wire.DeadRequest) ChangeDead {
-	return ChangeDead{Dead: Dead{r.BizType, r.Error, orZero(r.Since), orZero(r.Until)}, Limit: r.Limit, DryRun: r.DryRun}
+	return ChangeDead{Dead: Dead{r.BizType, r.Error, orZero(r.Since), orZero(r.Until)}, Limit: r.Limit, DryRun: r.DryRun, Rate: r.Rate}
 }
 
 func orZero(t *time.Time) (moment time.Time) {
@@ -59,6 +59,26 @@ func (g DeadGroups) Wire(types *task.Types) wire.DeadGroups {
 	for i, one := range g.Groups {
 		out.Groups[i] = wire.DeadGroup{BizType: types.NameOf(one.BizType), Error: one.Error, Count: one.Count,
 			Oldest: wire.Time(one.Oldest), Newest: wire.Time(one.Newest), JobID: wire.ID(one.JobID)}
+	}
+	return out
+}
+
+// Operation converts an operation.
+func Operation(o *store.Operation, types *task.Types) wire.Operation {
+	out := wire.Operation{ID: wire.ID(o.ID), Kind: o.Kind, By: o.Actor, Rate: o.Rate, State: o.State, Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+		Started: wire.Time(o.Started), Ended: wire.Time(o.Ended),
+		Filter: wire.OperationFilter{Error: o.Filter.Error, Since: wire.Time(o.Filter.Since), Until: wire.Time(o.Filter.Until), Limit: o.Limit}}
+	if o.Filter.BizType != nil {
+		out.Filter.BizType = types.NameOf(*o.Filter.BizType)
+	}
+	return out
+}
+
+// OperationsOf converts a list of operations.
+func OperationsOf(list []store.Operation, types *task.Types) wire.Operations {
+	out := wire.Operations{Operations: make([]wire.Operation, len(list))}
+	for i := range list {
+		out.Operations[i] = Operation(&list[i], types)
 	}
 	return out
 }

@@ -29,6 +29,7 @@ var steps = []step{
 	{number: 4, name: "toc_running"},
 	{number: 5, name: "toc_control"},
 	{number: 6, name: "toc_audit"},
+	{number: 7, name: "toc_operation"},
 }
 
 // ofTable is which of the steps of a table this is, from 1.

@@ -30,8 +30,8 @@ func TestUpMakesAllTablesAndMayBeRepeated(t *testing.T) {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
 			first[i] = contents(t, p.dialect, d.DB)
 			require.Subset(t, first[i], []string{
-				"timeout_task_0000", "timeout_task_0007", "toc_control", "toc_running", "toc_audit",
-				"version 1", "version 2", "version 3", "version 4", "version 5", "version 6",
+				"timeout_task_0000", "timeout_task_0007", "toc_control", "toc_running", "toc_audit", "toc_operation",
+				"version 1", "version 2", "version 3", "version 4", "version 5", "version 6", "version 7",
 				"databases=4", "tables_per_database=8", "layout_version=1", fmt.Sprintf("database=%d", i)})
 			require.NotContains(t, first[i], "timeout_task_0008")
 		}
@@ -69,7 +69,7 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 		require.NoError(t, failed[1])
 		for _, d := range a.Databases {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
+			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
 				"each step was run once")
 		}
 	})

@@ -150,20 +150,24 @@ func (s *Store) auditStatement(database int, f AuditFilter) (text string, args [
 	return text, args
 }
 
-// purgeAuditRows is the maximum number of entries in a PurgeAudit.
+// purgeAuditRows is the maximum number of rows of a table in a PurgeAudit.
 const purgeAuditRows = 1000
 
-// PurgeAudit deletes entries of a database from before the given time: a batch. It returns their number; 0 means
-// that none are left.
+// PurgeAudit deletes entries of a database from before the given time, and operations that had ended by then: a batch.
+// It returns their number; 0 means that none are left.
 func (s *Store) PurgeAudit(ctx context.Context, database int, before time.Time) (int, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	affected, err := s.retryConflicts(ctx, database, []statement{{
-		sql:  fmt.Sprintf("DELETE FROM toc_audit WHERE id IN (SELECT id FROM (SELECT id FROM toc_audit WHERE at<? ORDER BY at LIMIT %d) AS x)", purgeAuditRows),
-		args: []any{s.backend.timeArg(before)},
-	}}, s.transact)
+	old := func(table, column string) statement {
+		return statement{
+			sql: fmt.Sprintf("DELETE FROM %[1]s WHERE id IN (SELECT id FROM (SELECT id FROM %[1]s WHERE %[2]s<? ORDER BY %[2]s LIMIT %[3]d) AS x)",
+				table, column, purgeAuditRows),
+			args: []any{s.backend.timeArg(before)},
+		}
+	}
+	affected, err := s.retryConflicts(ctx, database, []statement{old("toc_audit", "at"), old("toc_operation", "ended")}, s.transact)
 	if err != nil {
 		return 0, s.wrap(database, "purge the audit", err)
 	}
-	return int(affected[0]), nil
+	return int(affected[0] + affected[1]), nil
 }

@@ -35,8 +35,7 @@ func (s *Store) Controls(ctx context.Context, database int) (list []Control, err
 	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed_at FROM toc_control LIMIT ?"
 	// Not observed: each node reads this every second, over a connection that is still there. It does not show that the
 	// database can be used.
-	pool := s.dbs[database].read.ConnPool.(*observedPool).ConnPool
-	err = scanPool(ctx, pool, text, []any{maxControls}, func(rows *sql.Rows) error {
+	err = scanPool(ctx, s.dbs[database].unobserved, text, []any{maxControls}, func(rows *sql.Rows) error {
 		var c Control
 		var until sql.Null[utc]
 		var changed utc

@@ -116,19 +116,26 @@ func (s *Store) deadIDs(ctx context.Context, database, from int, f DeadFilter, a
 // CountDead counts the dead tasks that match.
 func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 	var total atomic.Int64
-	where, args := f.where(s.backend)
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
-		first := d * s.layout.TablesPerDatabase
-		err := s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
-			u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, args...)
-		}, func(rows *sql.Rows) error {
-			var n int64
-			err := rows.Scan(&n)
-			total.Add(n)
-			return err
-		})
+		n, err := s.countDead(ctx, d, f)
+		total.Add(int64(n))
 		errs[d] = s.wrap(d, "count dead tasks", err)
 	})
 	return int(total.Load()), errors.Join(errs...)
+}
+
+// countDead counts those of a database.
+func (s *Store) countDead(ctx context.Context, database int, f DeadFilter) (total int, err error) {
+	where, args := f.where(s.backend)
+	first := database * s.layout.TablesPerDatabase
+	err = s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
+		u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, args...)
+	}, func(rows *sql.Rows) error {
+		var n int
+		err := rows.Scan(&n)
+		total += n
+		return err
+	})
+	return total, err
 }

@@ -84,7 +84,8 @@ type Store struct {
 // database is one database of the layout.
 type database struct {
 	index        int
-	read         *gorm.DB // queries
+	read         *gorm.DB      // queries
+	unobserved   gorm.ConnPool // queries that do not show whether the database can be used
 	inserts      *groupcommit.Group[*insert]
 	moves        *groupcommit.Group[*moveRequest]
 	stamp        atomic.Int64 // last stamp, in Unix milliseconds
@@ -120,6 +121,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range cfg.Layout.Databases {
 		db := &database{index: i, read: s.backend.reader(i)}
+		db.unobserved = db.read.ConnPool
 		pool := &observedPool{ConnPool: db.read.ConnPool, store: s, database: i}
 		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
 		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.keepUnblocked(keepAwaited(b), false)) })

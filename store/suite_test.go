@@ -61,6 +61,12 @@ func exercise(t *testing.T, p place) {
 		// audit_test.go
 		{"the audit is read across databases", audits},
 		{"the audit goes around a database that is away", auditsAround},
+		// operation_test.go
+		{"an operation changes what matches", operates},
+		{"an operation changes nothing twice", operatesOnce},
+		{"an operation counts what it skips", operatesAround},
+		{"an operation ends", stopsOperations},
+		{"an operation starts in all databases", startsNoHalfOperation},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"the dead are filtered", filtersTheDead},

@@ -36,14 +36,16 @@ const OutcomeCancelled = "cancelled"
 
 // Redriven answers a redrive of many tasks.
 type Redriven struct {
-	Matched  int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
-	Redriven int `json:"redriven" doc:"Of those, put back to pending; 0 in a dry run."`
+	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
+	Redriven  int `json:"redriven" doc:"Of those, put back to pending; 0 in a dry run, and with a rate."`
+	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
 // Discarded answers a discard of many tasks.
 type Discarded struct {
 	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
-	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run."`
+	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run, and with a rate."`
+	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
 // Forecast is how many tasks are due when.
@@ -83,6 +85,35 @@ type DeadGroup struct {
 	Oldest  Time   `json:"oldest" doc:"The first death, RFC 3339."`
 	Newest  Time   `json:"newest" doc:"The last death, RFC 3339."`
 	JobID   ID     `json:"job_id" doc:"One of the tasks." example:"413351953711104"`
+}
+
+// Operations is a list of operations.
+type Operations struct {
+	Operations []Operation `json:"operations" nullable:"false" doc:"The latest first."`
+}
+
+// Operation is a redrive or a discard of dead tasks at a rate.
+type Operation struct {
+	ID      ID              `json:"id" doc:"Its id." example:"413351953711104"`
+	Kind    string          `json:"kind" enum:"redrive,discard" doc:"What it does."`
+	By      string          `json:"by" doc:"Who has started it." example:"api"`
+	Filter  OperationFilter `json:"filter" doc:"Which dead tasks: those that match and died before it started."`
+	Rate    float64         `json:"rate" doc:"Tasks a second, over the whole cluster." example:"50"`
+	State   string          `json:"state" enum:"running,done,stopped" doc:"How it stands."`
+	Matched int             `json:"matched" doc:"Dead tasks that matched when it started, whatever the limit." example:"250"`
+	Done    int             `json:"done" doc:"Tasks that it has redriven or discarded." example:"100"`
+	Skipped int             `json:"skipped" doc:"Tasks that somebody else changed in the moment in which it was about to." example:"0"`
+	Started Time            `json:"started" doc:"RFC 3339."`
+	Ended   Time            `json:"ended,omitzero" format:"date-time" doc:"RFC 3339. Left out: it runs."`
+}
+
+// OperationFilter is what was asked for.
+type OperationFilter struct {
+	BizType string `json:"biz_type,omitempty" doc:"Name of the business type; left out: all." example:"order_close"`
+	Error   string `json:"error,omitempty" doc:"A part of last_error."`
+	Since   Time   `json:"since,omitzero" format:"date-time" doc:"Died at this time or later, RFC 3339."`
+	Until   Time   `json:"until,omitzero" format:"date-time" doc:"Died before this time, RFC 3339."`
+	Limit   int    `json:"limit,omitempty" doc:"At most this many."`
 }
 
 // AuditPage is a part of the audit.

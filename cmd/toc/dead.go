@@ -72,7 +72,7 @@ func deadRedriveCommand(now func() time.Time) *cobra.Command {
 	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven",
 		func(ctx context.Context, c *client.Client, asked client.RedriveDead) (deadChanged, error) {
 			got, err := c.RedriveDead(ctx, asked)
-			return deadChanged{got.Matched, got.Redriven}, err
+			return deadChanged{got.Matched, got.Redriven, got.Operation}, err
 		})
 }
 
@@ -80,12 +80,15 @@ func deadDiscardCommand(now func() time.Time) *cobra.Command {
 	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
 		func(ctx context.Context, c *client.Client, asked client.DiscardDead) (deadChanged, error) {
 			got, err := c.DiscardDead(ctx, asked)
-			return deadChanged{got.Matched, got.Discarded}, err
+			return deadChanged{got.Matched, got.Discarded, got.Operation}, err
 		})
 }
 
-// deadChanged is how many dead tasks matched, and how many of them were changed.
-type deadChanged struct{ matched, changed int }
+// deadChanged is how many dead tasks matched, and how many of them were changed, or the operation that changes them.
+type deadChanged struct {
+	matched, changed int
+	operation        client.ID
+}
 
 // deadChangeCommand is a command that changes the dead tasks that match; done is what they are then.
 func deadChangeCommand(now func() time.Time, name, short, done string, ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
@@ -95,6 +98,7 @@ func deadChangeCommand(now func() time.Time, name, short, done string, ask func(
 	var asked client.RedriveDead
 	f := deadFlags(cmd, &asked.BizType, &asked.Error)
 	cmd.Flags().IntVar(&asked.Limit, "limit", 0, "at most this many (default: all)")
+	cmd.Flags().Float64Var(&asked.Rate, "rate", 0, "start an operation that changes so many a second; toc operations shows it")
 	cmd.Flags().BoolVar(&asked.DryRun, "dry-run", false, "count only, change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkBizType(cmd, asked.BizType); err != nil {
@@ -106,6 +110,9 @@ func deadChangeCommand(now func() time.Time, name, short, done string, ask func(
 		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
 			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
 		}
+		if !(asked.Rate > 0) && cmd.Flags().Changed("rate") {
+			return usage("--rate %v: give more than 0 tasks a second; leave it out for all at once", asked.Rate)
+		}
 		if !f.since.IsZero() {
 			asked.Since = &f.since
 		}
@@ -114,6 +121,10 @@ func deadChangeCommand(now func() time.Time, name, short, done string, ask func(
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (deadChanged, error) { return ask(ctx, c, asked) },
 			func(w io.Writer, got deadChanged) error {
+				if got.operation != 0 {
+					_, err := fmt.Fprintf(w, "matched %d, operation %s\n", got.matched, got.operation)
+					return err
+				}
 				note := ""
 				if asked.DryRun {
 					note = " (dry run)"

@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/operations"
+)
+
+func (a *App) newOperations(owned owners) *operations.Runner {
+	return operations.New(operations.Config{
+		Store: a.store, Databases: a.layout.Databases, Runs: func() bool { return owned.Owns(0) },
+		Redriven: a.wakeRedriven, Now: a.clock.Now, Logger: a.component("operations"),
+	})
+}
+
+// wakeRedriven brings redriven tasks to their engines, on whatever node. A tick finds what this does not.
+func (a *App) wakeRedriven(ctx context.Context, jobIDs []uint64) {
+	a.service.Wake(ctx, jobIDs) // of this node's partitions
+	var others []uint64
+	for _, id := range jobIDs {
+		if shard, ok := a.layout.ShardOf(id); ok && a.forward != nil && !a.cluster.Ownership().Owns(a.layout.Partition(shard)) {
+			others = append(others, id)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	list, err := a.store.Load(ctx, others)
+	if err == nil {
+		a.dispatcher.Place(list...)
+	}
+}
+
+// Operations lists the latest redrives and discards that have a rate, the latest first; limit 0 is 100.
+func (t *Tasks) Operations(ctx context.Context, limit int) ([]client.Operation, error) {
+	list, err := t.service.Operations(ctx, limit)
+	return intake.OperationsOf(list, t.service.Types()).Operations, err
+}
+
+// Operation reads an operation; task.ErrNotFound if there is none.
+func (t *Tasks) Operation(ctx context.Context, id uint64) (client.Operation, error) {
+	o, err := t.service.Operation(ctx, id)
+	return intake.Operation(&o, t.service.Types()), err
+}
+
+// StopOperation stops an operation and returns it. What it has changed stays so; one that has ended stays as it is.
+func (t *Tasks) StopOperation(ctx context.Context, id uint64) (client.Operation, error) {
+	o, err := t.service.StopOperation(ctx, id)
+	return intake.Operation(&o, t.service.Types()), err
+}

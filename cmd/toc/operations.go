@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/timeoutcenter/toc/client"
+)
+
+func operationsCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "operations",
+		Short: "List redrives and discards at a rate, or stop one",
+		Long:  "List the redrives and discards of dead tasks that have a rate, the latest first, or stop one of them.",
+		Args:  noArguments,
+	}
+	r := remoteFlags(cmd, now)
+	limit := cmd.Flags().Int("limit", 100, "at most this many, 1 to 1000")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkPage(cmd, "", *limit); err != nil {
+			return err
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) {
+			return c.Operations(ctx, *limit)
+		}, r.showOperations)
+	}
+	cmd.AddCommand(operationsStopCommand(now))
+	return cmd
+}
+
+func operationsStopCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "stop ID", Short: "Stop an operation; what it has changed stays so", Args: cobra.ExactArgs(1)}
+	r := remoteFlags(cmd, now)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := jobID(args[0])
+		if err != nil {
+			return err
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Operation, error) { return c.StopOperation(ctx, id) },
+			func(w io.Writer, o client.Operation) error { return r.showOperations(w, []client.Operation{o}) })
+	}
+	return cmd
+}
+
+// showOperations writes operations, one a line.
+func (r *remote) showOperations(out io.Writer, list []client.Operation) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "(no operations)")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tKIND\tSTATE\tDONE\tSKIPPED\tMATCHED\tRATE\tSTARTED\tBY\tBIZ_TYPE\tERROR")
+	for _, o := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%g\t%s\t%s\t%s\t%s\n", o.ID, oneLine(o.Kind), oneLine(o.State), o.Done, o.Skipped, o.Matched, o.Rate,
+			r.moment(o.Started.Time()), oneLine(o.By), orDash(o.Filter.BizType), orDash(o.Filter.Error))
+	}
+	return w.Flush()
+}

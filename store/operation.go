@@ -1,0 +1,314 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// The kinds of an Operation.
+const (
+	OperationRedrive = "redrive"
+	OperationDiscard = "discard"
+)
+
+// The states of an Operation.
+const (
+	OperationRunning = "running"
+	OperationDone    = "done"
+	OperationStopped = "stopped"
+)
+
+// Operation redrives or discards, at a rate, the dead tasks that match and that died before it started.
+type Operation struct {
+	ID      uint64
+	Kind    string // OperationRedrive or OperationDiscard
+	Actor   string // at most 64 characters
+	Filter  DeadFilter
+	Limit   int     // at most this many tasks; 0: all
+	Rate    float64 // tasks a second, over all databases
+	State   string
+	Matched int // dead tasks that matched when it started
+	Done    int // tasks that it has changed
+	Skipped int // tasks that somebody else changed just before it could
+	Started time.Time
+	Ended   time.Time // zero: it runs
+
+	Parts []OperationPart // by database
+}
+
+// OperationPart is the row of an operation in one database.
+type OperationPart struct {
+	State  string // empty: there is no row, or it could not be read
+	Walked uint64 // the last job_id that was taken
+}
+
+// Runs reports whether an operation has work left in a database.
+func (o *Operation) Runs(database int) bool {
+	return o.State == OperationRunning && o.Parts[database].State == OperationRunning
+}
+
+// Left is how many more tasks it may change, at most most.
+func (o *Operation) Left(most int) int {
+	if o.Limit > 0 {
+		most = min(most, o.Limit-o.Done)
+	}
+	return most
+}
+
+// MaxOperationStep is the maximum number of tasks of an OperationStep. Each may need two statements.
+const MaxOperationStep = 100
+
+// StartOperation writes an operation into all databases, and sets its ID, State and Matched. After an error it is
+// stopped wherever it was written.
+func (s *Store) StartOperation(ctx context.Context, o *Operation) error {
+	o.ID = uint64(o.Started.UnixMilli())<<20 | rand.Uint64N(1<<20)
+	o.State, o.Matched = OperationRunning, 0
+	f := o.filter()
+	matched, errs := make([]int, len(s.dbs)), make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		if matched[d], errs[d] = s.countDead(ctx, d, f); errs[d] == nil {
+			errs[d] = s.insertOperation(ctx, d, o, matched[d])
+		}
+		errs[d] = s.wrap(d, "start an operation", errs[d])
+	})
+	for _, n := range matched {
+		o.Matched += n
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		_, stop := s.StopOperation(context.WithoutCancel(ctx), o.ID, o.Started)
+		err = errors.Join(err, stop)
+	}
+	return err
+}
+
+func (s *Store) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	timeOrNull := func(t time.Time) any {
+		if t.IsZero() {
+			return nil
+		}
+		return s.backend.timeArg(task.CeilMilli(t))
+	}
+	var bizType any
+	if o.Filter.BizType != nil {
+		bizType = s.backend.idArg(*o.Filter.BizType)
+	}
+	_, err := s.retryConflicts(ctx, database, []statement{{
+		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, timeOrNull(o.Filter.Since),
+			timeOrNull(o.Filter.Until), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started))},
+	}}, s.transact)
+	return err
+}
+
+// filter selects the tasks that died before the operation started: one that dies again is left to others.
+func (o *Operation) filter() DeadFilter {
+	f := o.Filter
+	if f.Until.IsZero() || f.Until.After(o.Started) {
+		f.Until = o.Started
+	}
+	return f
+}
+
+// Operations reads the latest operations of all databases, at most limit, the latest first. id is the one that is
+// asked for; 0: all. If a database does not answer, what the others know comes with its error.
+func (s *Store) Operations(ctx context.Context, id uint64, limit int) ([]Operation, error) {
+	return s.operations(ctx, " WHERE id=? OR ?=0", []any{s.backend.idArg(id), s.backend.idArg(id)}, limit)
+}
+
+// RunningOperations is Operations of those that run somewhere.
+func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
+	list, err := s.operations(ctx, " WHERE state='running'", nil, limit)
+	for i := range list { // a database may have stopped or ended it
+		whole, more := s.Operations(ctx, list[i].ID, 1)
+		if err = errors.Join(err, more); len(whole) == 1 {
+			list[i] = whole[0]
+		}
+	}
+	return list, err
+}
+
+func (s *Store) operations(ctx context.Context, where string, args []any, limit int) ([]Operation, error) {
+	var mu sync.Mutex
+	found := make(map[uint64]*Operation)
+	errs := make([]error, len(s.dbs))
+	text := "SELECT id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,walked,done,seen-done,started,ended FROM toc_operation" +
+		where + " ORDER BY id DESC LIMIT ?"
+	args = append(args, int64(limit))
+	s.eachDatabase(func(d int) {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		errs[d] = s.wrap(d, "read operations", scanPool(ctx, s.dbs[d].unobserved, text, args, func(rows *sql.Rows) error {
+			o, part, err := scanOperation(rows)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum := found[o.ID]
+			if sum == nil {
+				o.Parts = make([]OperationPart, len(s.dbs))
+				sum, found[o.ID] = &o, &o
+			} else {
+				sum.add(&o)
+			}
+			sum.Parts[d] = part
+			return nil
+		}))
+	})
+	list := make([]Operation, 0, len(found))
+	for _, o := range found {
+		if o.State == OperationRunning {
+			o.Ended = time.Time{}
+		}
+		list = append(list, *o)
+	}
+	slices.SortFunc(list, func(a, b Operation) int { return cmp.Compare(b.ID, a.ID) })
+	return list[:min(limit, len(list))], errors.Join(errs...)
+}
+
+func scanOperation(rows *sql.Rows) (o Operation, part OperationPart, err error) {
+	var bizType sql.Null[unsigned]
+	var since, until, ended sql.Null[utc]
+	var started utc
+	err = rows.Scan((*unsigned)(&o.ID), &o.Kind, &o.Actor, &bizType, &o.Filter.Error, &since, &until, &o.Limit, &o.Rate,
+		&o.State, &o.Matched, (*unsigned)(&part.Walked), &o.Done, &o.Skipped, &started, &ended)
+	if bizType.Valid {
+		id := uint64(bizType.V)
+		o.Filter.BizType = &id
+	}
+	o.Filter.Since, o.Filter.Until = time.Time(since.V), time.Time(until.V)
+	o.Started, o.Ended = time.Time(started), time.Time(ended.V)
+	part.State = o.State
+	return o, part, err
+}
+
+// add adds the row of another database. One that has stopped stops all; otherwise all must be done.
+func (o *Operation) add(other *Operation) {
+	o.Matched += other.Matched
+	o.Done += other.Done
+	o.Skipped += other.Skipped
+	if other.Ended.After(o.Ended) {
+		o.Ended = other.Ended
+	}
+	for _, state := range []string{OperationStopped, OperationRunning} {
+		if o.State == state || other.State == state {
+			o.State = state
+			return
+		}
+	}
+}
+
+// StopOperation ends an operation in all databases, and reports whether it ran in any of them. One that took it is
+// enough.
+func (s *Store) StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error) {
+	var mu sync.Mutex
+	errs := make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		affected, err := s.retryConflicts(ctx, d, []statement{s.endOperation(id, OperationStopped, at)}, s.transact)
+		errs[d] = s.wrap(d, "stop an operation", err)
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = stopped || err == nil && affected[0] > 0
+	})
+	if stopped {
+		return true, nil
+	}
+	return false, errors.Join(errs...)
+}
+
+func (s *Store) endOperation(id uint64, state string, at time.Time) statement {
+	return statement{
+		sql:  "UPDATE toc_operation SET state=?,ended=? WHERE id=? AND state='running'",
+		args: []any{state, s.backend.timeArg(task.CeilMilli(at)), s.backend.idArg(id)},
+	}
+}
+
+// OperationStep changes the next tasks of an operation in a database, at most most and MaxOperationStep, and returns
+// their job_ids: some may have been skipped. Without any it ends the operation in this database.
+//
+// The tasks and the counts are one transaction. It does nothing if the operation was stopped, or if another node has
+// made this step, since the operation was read. After an error the step may have been made: read the operation again.
+func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, most int) (jobIDs []uint64, err error) {
+	walked := o.Parts[database].Walked
+	first := database * s.layout.TablesPerDatabase
+	if walked != 0 {
+		first, _ = s.layout.ShardOf(walked)
+	}
+	f := o.filter()
+	if most = min(o.Left(most), MaxOperationStep); most > 0 {
+		if jobIDs, err = s.deadIDs(ctx, database, first, f, walked, most); err != nil {
+			return nil, s.wrap(database, "read the tasks of an operation", err)
+		}
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	statements := []statement{s.endOperation(o.ID, OperationDone, s.cfg.Now())}
+	if len(jobIDs) > 0 {
+		statements = s.stepStatements(database, o, &f, walked, jobIDs)
+	}
+	affected, err := s.retryConflicts(ctx, database, statements, s.transact)
+	switch {
+	case err != nil:
+		return nil, s.wrap(database, "make a step of an operation", err)
+	case affected[0] == 0:
+		return nil, nil
+	case len(jobIDs) == 0:
+		o.Parts[database].State = OperationDone
+		return nil, nil
+	}
+	o.Parts[database].Walked = jobIDs[len(jobIDs)-1]
+	o.Done += len(jobIDs) // at most; the next read tells
+	return jobIDs, nil
+}
+
+// stepStatements first take the step, by a random number: the others apply only if that was done.
+func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked uint64, jobIDs []uint64) []statement {
+	id, step := s.backend.idArg(o.ID), s.backend.idArg(rand.Uint64())
+	statements := []statement{{
+		sql:  "UPDATE toc_operation SET walked=?,step=?,seen=seen+? WHERE id=? AND state='running' AND walked=?",
+		args: []any{s.backend.idArg(jobIDs[len(jobIDs)-1]), step, int64(len(jobIDs)), id, s.backend.idArg(walked)},
+	}}
+	stamp := s.backend.timeArg(s.Stamp(database))
+	where, which := f.where(s.backend)
+	set, to, values := "status=0,attempts=0,due_time=NULL,action_time=?", task.Pending, []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
+	if o.Kind == OperationDiscard {
+		set, to, values = "status=3", task.Cancelled, nil
+	}
+	shardOf := func(id uint64) int { shard, _ := s.layout.ShardOf(id); return shard }
+	for len(jobIDs) > 0 {
+		shard, n := shardOf(jobIDs[0]), 1
+		for n < len(jobIDs) && shardOf(jobIDs[n]) == shard {
+			n++
+		}
+		ids := make([]any, n)
+		for i := range ids {
+			ids[i] = s.backend.idArg(jobIDs[i])
+		}
+		in := " AND job_id IN (" + placeholders(n) + ")"
+		statements = append(statements, statement{
+			sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET " + set + ",gmt_modified=?" + where + in +
+				" AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)",
+			args: slices.Concat(values, []any{stamp}, which, ids, []any{id, step}),
+		}, statement{
+			sql: "UPDATE toc_operation SET done=done+(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) +
+				s.backend.hint(indexPrimary, s.layout.Table(shard)) + " WHERE status=? AND gmt_modified=?" + in + ") WHERE id=? AND step=?",
+			args: slices.Concat([]any{int64(to), stamp}, ids, []any{id, step}),
+		})
+		jobIDs = jobIDs[n:]
+	}
+	return statements
+}

@@ -1,0 +1,191 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+var operated = sharding.Layout{Databases: 2, TablesPerDatabase: 8, Partitions: 4}
+
+// operation reads the only operation.
+func (f *fixture) operation(t testing.TB) *store.Operation {
+	list, err := f.Operations(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return &list[0]
+}
+
+// start starts an operation, a second after all that has happened.
+func (f *fixture) start(t testing.TB, o store.Operation) *store.Operation {
+	f.clock.advance(time.Second)
+	o.Rate, o.Actor, o.Started = 10, "api", f.clock.Now()
+	require.NoError(t, f.StartOperation(t.Context(), &o))
+	got := f.operation(t)
+	require.Equal(t, o.ID, got.ID)
+	require.Equal(t, o.Matched, got.Matched)
+	require.Equal(t, store.OperationRunning, got.State)
+	return got
+}
+
+// finish makes steps until the operation has ended, and reads it before each one, as another node would.
+func (f *fixture) finish(t testing.TB, most int) (o *store.Operation) {
+	for o = f.operation(t); o.State == store.OperationRunning; o = f.operation(t) {
+		for d := range f.layout.Databases {
+			if o.Runs(d) {
+				_, err := f.OperationStep(t.Context(), d, o, most)
+				require.NoError(t, err)
+			}
+		}
+	}
+	return o
+}
+
+// operates: each dead task that matches is changed once, and the counts say so.
+func operates(t *testing.T, p place) {
+	for kind, want := range map[string]task.Status{store.OperationRedrive: task.Pending, store.OperationDiscard: task.Cancelled} {
+		f := p.open(t, operated)
+		dead := f.die(t, 200)
+		before := f.everything(t)
+		filter := store.DeadFilter{BizType: ptr(uint64(2)), Since: f.in(-1)}
+		f.start(t, store.Operation{Kind: kind, Filter: filter})
+		o := f.finish(t, 7)
+		n := 0
+		for id, row := range f.everything(t) {
+			if before[id].Status != task.Dead || row.BizType != 2 {
+				require.Equal(t, before[id], row)
+				continue
+			}
+			n++
+			require.Equal(t, want, row.Status)
+			require.Equal(t, before[id].LastError, row.LastError)
+			if kind == store.OperationRedrive {
+				require.Equal(t, f.clock.Now(), row.ActionTime)
+				require.Equal(t, row.ActionTime, row.Promised())
+				require.Zero(t, row.Attempts)
+			}
+		}
+		require.NotZero(t, n)
+		require.Less(t, n, len(dead))
+		require.Equal(t, []int{n, n, 0}, []int{o.Matched, o.Done, o.Skipped})
+		require.Equal(t, store.OperationDone, o.State)
+		require.Equal(t, f.clock.Now(), o.Ended)
+		require.Equal(t, filter, o.Filter)
+	}
+}
+
+// operatesOnce: a step that another node has made is not made again, and a task that dies again stays dead.
+func operatesOnce(t *testing.T, p place) {
+	f := p.open(t, operated)
+	dead := f.die(t, 100)
+	read := f.start(t, store.Operation{Kind: store.OperationRedrive})
+	same := f.operation(t)
+	first, err := f.OperationStep(t.Context(), 0, read, 5)
+	require.NoError(t, err)
+	require.Len(t, first, 5)
+	f.clock.advance(time.Second)
+	var again []task.Task
+	all := f.everything(t)
+	for _, id := range first {
+		again = append(again, all[id])
+	}
+	f.setStatus(t, task.Dead, again...)
+	for _, id := range first { // died, by hand, at a time that is long ago
+		shard, _ := f.layout.ShardOf(id)
+		f.hand(t, shard, "UPDATE %s SET gmt_modified=? WHERE job_id=?", f.at(f.in(-100_000)), f.id(id))
+	}
+	_, err = f.OperationStep(t.Context(), 0, same, 5)
+	require.NoError(t, err)
+	require.Equal(t, 5, f.operation(t).Done, "made from an old reading: refused")
+	o := f.finish(t, 100)
+	require.Equal(t, len(dead), o.Done)
+	for _, id := range first {
+		require.Equal(t, task.Dead, f.everything(t)[id].Status)
+	}
+}
+
+// operatesAround: what somebody else changes in the moment of a step is skipped.
+func operatesAround(t *testing.T, p place) {
+	f := p.open(t, operated)
+	dead := f.die(t, 50)
+	o := f.start(t, store.Operation{Kind: store.OperationDiscard})
+	rec := store.Record(f.Store)
+	rec.OnTransaction = func(do func() error) error {
+		rec.OnTransaction = nil
+		f.setStatus(t, task.Cancelled, dead[0])
+		return do()
+	}
+	_, err := f.OperationStep(t.Context(), 0, o, 3)
+	require.NoError(t, err)
+	o = f.operation(t)
+	require.Equal(t, []int{2, 1}, []int{o.Done, o.Skipped})
+	o = f.finish(t, 100)
+	require.Equal(t, []int{len(dead), len(dead) - 1, 1}, []int{o.Matched, o.Done, o.Skipped})
+}
+
+// stopsOperations: after a stop nothing is changed, not even by a node that does not know it; a limit ends one, too.
+func stopsOperations(t *testing.T, p place) {
+	f := p.open(t, operated)
+	f.die(t, 100)
+	o := f.start(t, store.Operation{Kind: store.OperationRedrive, Limit: 12})
+	_, err := f.OperationStep(t.Context(), 0, o, 5)
+	require.NoError(t, err)
+	stopped, err := f.StopOperation(t.Context(), o.ID, f.clock.Now())
+	require.NoError(t, err)
+	require.True(t, stopped)
+	_, err = f.OperationStep(t.Context(), 0, o, 5)
+	require.NoError(t, err)
+	o = f.operation(t)
+	require.Equal(t, store.OperationStopped, o.State)
+	require.Equal(t, 5, o.Done)
+	require.False(t, o.Ended.IsZero())
+	stopped, err = f.StopOperation(t.Context(), o.ID, f.clock.Now())
+	require.NoError(t, err)
+	require.False(t, stopped)
+	running, err := f.RunningOperations(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, running)
+
+	f.clock.advance(time.Second)
+	for d := range f.layout.Databases {
+		n, err := f.PurgeAudit(t.Context(), d, f.clock.Now())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	f.start(t, store.Operation{Kind: store.OperationRedrive, Limit: 12})
+	o = f.finish(t, 5)
+	require.Equal(t, 12, o.Done)
+	_, err = f.StopOperation(t.Context(), o.ID, f.clock.Now())
+	require.NoError(t, err)
+	require.Equal(t, store.OperationDone, f.operation(t).State)
+
+	// By hand, in one database: that stops all.
+	_, err = f.hands[1].ExecContext(t.Context(), "UPDATE toc_operation SET state='stopped', ended=started")
+	require.NoError(t, err)
+	_, err = f.hands[0].ExecContext(t.Context(), "UPDATE toc_operation SET state='running', ended=NULL")
+	require.NoError(t, err)
+	running, err = f.RunningOperations(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, running, 1)
+	require.Equal(t, store.OperationStopped, running[0].State, "the runner copies it")
+	require.False(t, running[0].Runs(0))
+}
+
+// startsNoHalfOperation: one that a database did not take runs nowhere.
+func startsNoHalfOperation(t *testing.T, p place) {
+	f := p.open(t, operated)
+	f.die(t, 50)
+	_, err := f.hands[1].ExecContext(t.Context(), "DROP TABLE toc_operation")
+	require.NoError(t, err)
+	o := store.Operation{Kind: store.OperationRedrive, Rate: 1, Started: f.clock.Now()}
+	require.ErrorIs(t, f.StartOperation(t.Context(), &o), task.ErrUnavailable)
+	list, err := f.Operations(t.Context(), o.ID, 10)
+	require.Error(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, store.OperationStopped, list[0].State)
+}
