@@ -1,10 +1,10 @@
 // Package limits decides how many runs of a business type may start now, so that its rate_limit, max_running and
 // catch_up hold for the whole cluster.
 //
-// A limit is cut into units, and each unit belongs to a partition. The owner of the partition has the unit: a tenth
-// of a second's runs of a rate, or the permit for one run. A partition has one owner at a time, so all nodes together
-// never have more than the limit, and a unit moves with its partition. What a node does not use it lends to those
-// that ask; see lend.go.
+// A limit is cut into units, and each unit belongs to a partition. The owner of the partition has the unit: a
+// part of the rate, or the permit for one run. A partition has one owner at a time, so all nodes together never have
+// more than the limit, and a unit moves with its partition. What a node does not use it lends to those that ask; see
+// lend.go.
 //
 // The package does no input or output, and starts nothing.
 package limits
@@ -129,8 +129,6 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// pollEvery bounds how long a refused caller waits: partitions and loans may have come meanwhile.
 	pollEvery = 50 * time.Millisecond
-	// perUnit is the number of runs a second in a unit of a rate, about.
-	perUnit = 10
 )
 
 // look records which partitions this node owns.
@@ -223,7 +221,7 @@ type bucket struct {
 	tokens    float64
 	filled    time.Time
 	// missed is what nobody ran while partitions had no owner. It is made up for slowly, so that the rate stays
-	// within a twentieth of the limit even if the owner had run on.
+	// within a tenth of the limit even if the owner had run on.
 	missed float64
 
 	short   time.Time // when a token was last refused
@@ -232,17 +230,17 @@ type bucket struct {
 
 const (
 	burst  = 0.1  // seconds of the rate that a bucket can hold
-	makeUp = 0.05 // part of the rate by which missed runs are made up for
+	makeUp = 0.08 // part of the rate by which missed runs are made up for
 )
 
 func (b *bucket) most() float64 { return max(1, b.perSecond*burst) }
 
-// units is the number of units of the rate.
+// units is the number of units of the rate: one partition alone has a rate of 1 a second.
 func (b *bucket) units(partitions int) int {
 	if b.perSecond == 0 {
 		return 0
 	}
-	return min(partitions, max(1, int(b.perSecond/perUnit)))
+	return min(partitions, max(1, int(b.perSecond)))
 }
 
 func (b *bucket) setShare(units, total int, unclean bool, gap time.Duration) {
