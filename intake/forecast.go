@@ -19,6 +19,7 @@ const (
 	MaxSpan     = 31 * 24 * time.Hour
 	maxCrowded  = 10 // seconds that Forecast names as crowded
 	leastCrowd  = 10 // tasks in a crowded second
+	leastSeen   = 5  // of a sample
 	defaultStep = time.Minute
 	defaultSpan = 2 * time.Hour
 )
@@ -75,7 +76,11 @@ func (s *Service) Forecast(ctx context.Context, q Forecast) (f Forecasted, err e
 		list = slices.DeleteFunc(list, func(u store.Upcoming) bool { return u.BizType != *bizType })
 	}
 	f.Buckets = countBy(list, step, scale)
-	f.Crowded = slices.DeleteFunc(countBy(list, time.Second, scale), func(d DueAt) bool { return d.Due < leastCrowd })
+	least := leastCrowd
+	if scale > 1 {
+		least = max(least, int(leastSeen*scale)) // a few of a sample say nothing
+	}
+	f.Crowded = slices.DeleteFunc(countBy(list, time.Second, scale), func(d DueAt) bool { return d.Due < least })
 	slices.SortStableFunc(f.Crowded, func(a, b DueAt) int { return cmp.Compare(b.Due, a.Due) })
 	f.Crowded, f.Estimated = f.Crowded[:min(len(f.Crowded), maxCrowded)], !exact
 	return f, nil

@@ -39,6 +39,11 @@ func (l Layout) ShardOf(jobID uint64) (shard int, ok bool) {
 	return shard, shard < l.Shards()
 }
 
+// LastID is the greatest job_id that carries a shard.
+func LastID(shard int) uint64 {
+	return uint64(maxMillis)<<(workerBits+shardBits) | uint64(shard)<<workerBits | HandWorker
+}
+
 // WorkerOf reads the worker number that a job_id carries.
 func WorkerOf(jobID uint64) int { return int(jobID & HandWorker) }
 

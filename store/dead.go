@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -41,8 +42,9 @@ func (f *DeadFilter) where(b backend) (where string, args []any) {
 // ListDead reads dead tasks of all shards, in the order of shard and job_id: at most limit, after the task with the
 // given job_id (0: from the start). next is the last of them if there are more, else 0.
 //
-// It reads ids first, in all databases at once, and then the rows of the page: a page costs the same whether the
-// matching tasks lie together, far apart, or nowhere.
+// It reads ids first, in several databases at once, and then the rows of the page: a page costs the same whether the
+// matching tasks lie together, far apart, or nowhere. Of a large layout it reads a part: then the page may be short, or
+// empty, although there are more.
 func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error) {
 	first := 0
 	if after != 0 {
@@ -52,8 +54,13 @@ func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit 
 		}
 	}
 	found, errs := make([][]uint64, len(s.dbs)), make([]error, len(s.dbs))
+	begin := s.layout.Database(first)
+	end := min(len(s.dbs), begin+max(1, deadTables/s.layout.TablesPerDatabase))
+	if end < len(s.dbs) {
+		next = sharding.LastID(end*s.layout.TablesPerDatabase - 1)
+	}
 	s.eachDatabase(func(d int) {
-		if d >= s.layout.Database(first) {
+		if d >= begin && d < end {
 			found[d], errs[d] = s.deadIDs(ctx, d, first, f, after, limit+1)
 		}
 	})
@@ -78,6 +85,9 @@ func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit 
 	slices.SortFunc(list, func(a, b task.Task) int { return s.compareShards(a.JobID, b.JobID) })
 	return list, next, nil
 }
+
+// deadTables is the number of tables, about, that a page of ListDead reads.
+const deadTables = 4096
 
 // compareShards is the order of shard and job_id.
 func (s *Store) compareShards(a, b uint64) int {

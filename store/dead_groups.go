@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"regexp"
 	"slices"
 	"sync"
@@ -20,16 +21,18 @@ type DeadGroup struct {
 	JobID          uint64    // one of them
 }
 
-// Bounds of DeadGroups: the groups that it returns, and the rows that it reads of each table: minGroupRows, or in a
-// small layout as many as make groupRows a database.
+// Bounds of DeadGroups: the groups that it returns, the rows that it reads of each table: minGroupRows, or in a small
+// layout as many as make groupRows a database; and from how many dead tasks on some tables stand for all.
 const (
 	maxGroups    = 1000
 	minGroupRows = 1000
 	groupRows    = 200_000
+	groupSample  = 12_000 // rows of the sample, about
 )
 
 // DeadGroups sums up the dead tasks of a biz_type, or of all (nil), by their error: the largest groups first. partial
-// reports that there are more tasks or more groups than these.
+// reports that there are more tasks or more groups than these. If there are very many dead tasks in many tables, the
+// counts are estimated from some of the tables, which is partial, too.
 func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGroup, partial bool, err error) {
 	type key struct {
 		bizType uint64
@@ -41,11 +44,17 @@ func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGro
 	f := DeadFilter{BizType: bizType}
 	where, args := f.where(s.backend)
 	args = append(args, int64(perTable))
+	shards, err := s.groupShards(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	scale := float64(s.layout.Shards()) / float64(len(shards))
+	partial = scale > 1
+	byDatabase := s.byDatabase(shards)
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
-		first := d * s.layout.TablesPerDatabase
 		read := make(map[int]int) // rows by shard
-		errs[d] = s.wrap(d, "group dead tasks", s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
+		errs[d] = s.wrap(d, "group dead tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
 			u.add("SELECT biz_type,last_error,COUNT(*),MIN(gmt_modified),MAX(gmt_modified),MIN(job_id) FROM (SELECT biz_type,last_error,gmt_modified,job_id FROM "+
 				s.indexed(shard, indexDue)+where+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type,last_error", args...)
 		}, func(rows *sql.Rows) error {
@@ -74,12 +83,48 @@ func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGro
 		return nil, false, err
 	}
 	for _, g := range groups {
+		g.Count = int(math.Round(float64(g.Count) * scale))
 		list = append(list, *g)
 	}
 	slices.SortFunc(list, func(a, b DeadGroup) int {
 		return cmp.Or(b.Count-a.Count, cmp.Compare(a.BizType, b.BizType), cmp.Compare(a.Error, b.Error))
 	})
 	return list[:min(maxGroups, len(list))], partial || len(list) > maxGroups, nil
+}
+
+// groupShards returns the shards to read: all, or some, evenly spread, if those have enough dead tasks.
+func (s *Store) groupShards(ctx context.Context) ([]int, error) {
+	all := make([]int, s.layout.Shards())
+	for i := range all {
+		all[i] = i
+	}
+	sample := spread(all, upcomingSample)
+	if len(sample) == len(all) {
+		return all, nil
+	}
+	var mu sync.Mutex
+	dead := 0
+	byDatabase := s.byDatabase(sample)
+	errs := make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		errs[d] = s.wrap(d, "count dead tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
+			u.add("SELECT COUNT(*) FROM (SELECT 1 FROM "+s.indexed(shard, indexDue)+" WHERE status=4 LIMIT ?) AS x", int64(groupSample))
+		}, func(rows *sql.Rows) error {
+			var n int
+			err := rows.Scan(&n)
+			mu.Lock()
+			defer mu.Unlock()
+			dead += n
+			return err
+		}))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if density := float64(dead) / float64(len(sample)); density*float64(len(all)) > 2*groupSample {
+		return spread(all, max(len(sample), int(groupSample/density))), nil
+	}
+	return all, nil
 }
 
 // add adds tasks of the same group. The example is the one with the smallest id, whatever the order of reading.

@@ -62,9 +62,23 @@ const (
 // scanShards runs SELECTs over the shards of a database from first until end, at most most of them in a
 // statement, and calls f for each row. member adds the SELECTs of a shard.
 func (s *Store) scanShards(ctx context.Context, first, end, most int, member func(u *union, shard int), f func(*sql.Rows) error) error {
-	for database := s.layout.Database(first); first < end; first += most {
+	list := make([]int, 0, end-first)
+	for shard := first; shard < end; shard++ {
+		list = append(list, shard)
+	}
+	for part := range slices.Chunk(list, most) {
+		if err := s.scanList(ctx, s.layout.Database(first), part, member, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanList is scanShards of any shards of a database.
+func (s *Store) scanList(ctx context.Context, database int, shards []int, member func(u *union, shard int), f func(*sql.Rows) error) error {
+	for part := range slices.Chunk(shards, maxMembers) {
 		var u union
-		for shard := first; shard < min(first+most, end); shard++ {
+		for _, shard := range part {
 			member(&u, shard)
 		}
 		bound, cancel := s.bound(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ const (
 	upcomingSample = 128    // tables of the first look
 	upcomingRows   = 30_000 // read in all, about
 	upcomingTable  = 128    // at least so many are read of a table
+	sparse         = 0.25   // rows a table: with less, the tables with rows are looked for first
 )
 
 // Upcoming reads the times of the pending tasks of some shards that are due at or after from and before to. If there are
@@ -34,6 +36,10 @@ func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time) 
 		return list, 1, whole, err
 	}
 	density := float64(len(list)) / float64(len(sample))
+	if density < sparse {
+		list, whole, err = s.sparseUpcoming(ctx, shards, from, to)
+		return list, 1, whole, err
+	}
 	n := len(shards)
 	if density*float64(n) > upcomingRows {
 		n = max(upcomingSample, int(upcomingRows/density))
@@ -55,14 +61,44 @@ func spread(shards []int, n int) []int {
 	return picked
 }
 
+// sparseUpcoming reads the tables that have rows. To look whether there is one costs half of reading it.
+func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time) (list []Upcoming, whole bool, err error) {
+	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
+	found, errs := make([][]int, len(s.dbs)), make([]error, len(s.dbs))
+	byDatabase := s.byDatabase(shards)
+	s.eachDatabase(func(d int) {
+		errs[d] = s.wrap(d, "look for upcoming tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
+			u.add("SELECT "+strconv.Itoa(shard)+",MIN(action_time) FROM "+s.indexed(shard, indexDue)+" WHERE status=0 AND action_time>=? AND action_time<?", first, last)
+		}, func(rows *sql.Rows) error {
+			var shard int
+			var earliest sql.Null[utc]
+			err := rows.Scan(&shard, &earliest)
+			if earliest.Valid {
+				found[d] = append(found[d], shard)
+			}
+			return err
+		}))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, false, err
+	}
+	return s.upcoming(ctx, slices.Concat(found...), from, to, 2*upcomingTable)
+}
+
+// byDatabase groups shards.
+func (s *Store) byDatabase(shards []int) [][]int {
+	list := make([][]int, len(s.dbs))
+	for _, shard := range shards {
+		d := s.layout.Database(shard)
+		list[d] = append(list[d], shard)
+	}
+	return list
+}
+
 // upcoming reads at most perTable rows of each shard, and upcomingRows of a database. whole reports that there are no
 // more.
 func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable int) (list []Upcoming, whole bool, err error) {
-	byDatabase := make([][]int, len(s.dbs))
-	for _, shard := range shards {
-		d := s.layout.Database(shard)
-		byDatabase[d] = append(byDatabase[d], shard)
-	}
+	byDatabase := s.byDatabase(shards)
 	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
 	var cut atomic.Bool
 	s.eachDatabase(func(d int) {

@@ -27,7 +27,7 @@ type Place struct {
 // What a page of a walk may cost: it is short, or empty, when that is used up. The index does not have biz_type, so rows
 // of other types are looked at, too.
 const (
-	walkStatements = 40     // of up to maxMembers tables; enough for 8 × 1024
+	walkStatements = 10     // of up to maxMembers tables
 	walkRows       = 20_000 // looked at
 	walkFirst      = 4      // tables of the first statement; each further one has four times as many
 )

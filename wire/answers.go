@@ -74,7 +74,7 @@ type DueSecond struct {
 // DeadGroups sums up dead tasks by their error.
 type DeadGroups struct {
 	Groups  []DeadGroup `json:"groups" nullable:"false" doc:"The largest first; at most 1000."`
-	Partial bool        `json:"partial,omitempty" doc:"There are more dead tasks than were counted, or more groups than these."`
+	Partial bool        `json:"partial,omitempty" doc:"There are more groups than these, or so many dead tasks that the counts are estimated from some of the tables."`
 }
 
 // DeadGroup is the dead tasks of a business type that died of the same error.
