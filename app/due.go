@@ -2,17 +2,18 @@ package app
 
 import (
 	"context"
-	"math"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/store"
 )
 
 // dueEvery is the interval at which the upcoming tasks of this node's partitions are counted for toc_due.
 const dueEvery = time.Minute
 
 // due is the number of upcoming tasks, by business type, within each of metrics.DueWithin.
-type due map[uint64][len(metrics.DueWithin)]int
+type due map[uint64][len(metrics.DueWithin)]float64
 
 // watchDue counts what is due soon until ctx ends.
 func (a *App) watchDue(ctx context.Context) error {
@@ -32,39 +33,51 @@ func (a *App) watchDue(ctx context.Context) error {
 // dueFirst is the time of the first count after the start.
 const dueFirst = 5 * time.Second
 
+// Counting goes from database to database, with pauses, so that it delays nothing.
+const (
+	dueRows  = 2000 // of a database
+	duePause = 100 * time.Millisecond
+)
+
 func (a *App) countDue(ctx context.Context) {
-	owned := a.cluster.Ownership()
-	var shards []int
-	for p := range a.layout.Partitions {
-		if owned.Owns(p) {
-			first, end := a.layout.PartitionShards(p)
-			for ; first < end; first++ {
-				shards = append(shards, first)
-			}
-		}
-	}
 	counts := due{}
-	if len(shards) > 0 {
-		now := a.clock.Now()
-		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span))
+	now := a.clock.Now()
+	for _, shards := range a.ownedShards() {
+		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
 		if err != nil {
 			return // whoever needs the database tells; the last count stands
 		}
-		for _, u := range list {
-			n := counts[u.BizType]
-			for i, within := range metrics.DueWithin {
-				if u.At.Before(now.Add(within.Span)) {
-					n[i]++
-				}
-			}
-			counts[u.BizType] = n
-		}
-		for b, n := range counts {
-			for i := range n {
-				n[i] = int(math.Round(float64(n[i]) * scale))
-			}
-			counts[b] = n
+		counts.add(list, scale, now)
+		if wait.For(ctx, duePause) != nil {
+			return
 		}
 	}
 	a.due.Store(&counts)
+}
+
+// ownedShards lists the shards of this node's partitions, by database.
+func (a *App) ownedShards() [][]int {
+	owned := a.cluster.Ownership()
+	list := make([][]int, a.layout.Databases)
+	for p := range a.layout.Partitions {
+		if first, end := a.layout.PartitionShards(p); owned.Owns(p) {
+			for d := a.layout.PartitionDatabase(p); first < end; first++ {
+				list[d] = append(list[d], first)
+			}
+		}
+	}
+	return list
+}
+
+// add adds tasks, each of which stands for scale tasks.
+func (d due) add(list []store.Upcoming, scale float64, now time.Time) {
+	for _, u := range list {
+		n := d[u.BizType]
+		for i, within := range metrics.DueWithin {
+			if u.At.Before(now.Add(within.Span)) {
+				n[i] += scale
+			}
+		}
+		d[u.BizType] = n
+	}
 }

@@ -11,7 +11,7 @@ import (
 func (a *App) newOperations(owned owners) *operations.Runner {
 	return operations.New(operations.Config{
 		Store: a.store, Databases: a.layout.Databases, Runs: func() bool { return owned.Owns(0) },
-		Redriven: a.wakeRedriven, Now: a.clock.Now, Logger: a.component("operations"),
+		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Now: a.clock.Now, Logger: a.component("operations"),
 	})
 }
 
@@ -42,6 +42,13 @@ func (t *Tasks) Operations(ctx context.Context, limit int) ([]client.Operation, 
 // Operation reads an operation; task.ErrNotFound if there is none.
 func (t *Tasks) Operation(ctx context.Context, id uint64) (client.Operation, error) {
 	o, err := t.service.Operation(ctx, id)
+	return intake.Operation(&o, t.service.Types()), err
+}
+
+// UndoOperation takes an operation back: the tasks that it has redriven or discarded are dead again, with their attempts
+// as before, except those that have started or changed since. It returns the operation that does this.
+func (t *Tasks) UndoOperation(ctx context.Context, id uint64) (client.Operation, error) {
+	o, err := t.service.UndoOperation(ctx, id)
 	return intake.Operation(&o, t.service.Types()), err
 }
 

@@ -1,9 +1,11 @@
 package app_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,5 +123,94 @@ func TestStopOfAnOperation(t *testing.T) {
 		var field *task.FieldError
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "rate", field.Field)
+	})
+}
+
+// What an operation has redriven and what has not started since is dead again, as it was. What has run stays.
+func TestUndoOfAnOperation(t *testing.T) {
+	onEngines(t, func(t *testing.T, cfg configs.Config) {
+		cfg.BizTypes[0].MaxRetries = 0
+		var healed atomic.Bool
+		fired := newLedger()
+		fired.answer = func(task.Task) error {
+			if healed.Load() {
+				return nil
+			}
+			return errors.New("the shop is down")
+		}
+		c := run(t, cfg, app.WithProcessor("ledger", fired))
+		var ids []uint64
+		for i := range uint64(40) {
+			got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now()})
+			require.NoError(t, err)
+			ids = append(ids, uint64(got.Task.JobID))
+		}
+		dead := func() (n int) {
+			for _, id := range ids {
+				got, err := c.Tasks().Get(t.Context(), id)
+				require.NoError(t, err)
+				if got.Status == "dead" {
+					require.Equal(t, 1, got.Attempts)
+					require.Equal(t, "the shop is down", got.LastError)
+					n++
+				}
+			}
+			return n
+		}
+		ended := func(id uint64) (o client.Operation) {
+			require.Eventually(t, func() bool {
+				var err error
+				o, err = c.Tasks().Operation(t.Context(), id)
+				return err == nil && o.State == "done"
+			}, 30*time.Second, 50*time.Millisecond)
+			return o
+		}
+		require.Eventually(t, func() bool { return dead() == 40 }, 30*time.Second, 50*time.Millisecond)
+		time.Sleep(2 * time.Millisecond)
+
+		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
+		require.NoError(t, err)
+		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 10})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return dead() < 35 }, 30*time.Second, 10*time.Millisecond)
+		undo, err := c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
+		require.NoError(t, err)
+		require.Equal(t, got.Operation, undo.Undoes)
+		stopped, err := c.Tasks().Operation(t.Context(), uint64(got.Operation))
+		require.NoError(t, err)
+		require.Equal(t, "stopped", stopped.State)
+		undo = ended(uint64(undo.ID))
+		require.Equal(t, []int{stopped.Done, stopped.Done, 0}, []int{undo.Matched, undo.Done, undo.Skipped})
+		require.Equal(t, 40, dead())
+		before := fired.count()
+		_, err = c.Resume(t.Context(), "order_close")
+		require.NoError(t, err)
+		again, err := c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
+		require.NoError(t, err)
+		require.Zero(t, ended(uint64(again.ID)).Done)
+		_, err = c.Tasks().UndoOperation(t.Context(), uint64(again.ID))
+		var field *task.FieldError
+		require.ErrorAs(t, err, &field)
+
+		healed.Store(true)
+		time.Sleep(1500 * time.Millisecond)
+		require.Equal(t, before, fired.count())
+		got, err = c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 1000})
+		require.NoError(t, err)
+		require.Equal(t, 40, ended(uint64(got.Operation)).Done)
+		require.Eventually(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, 30*time.Second, 50*time.Millisecond)
+		for _, id := range ids {
+			require.Eventually(t, func() bool { return len(fired.runs(id)) == 2 }, 20*time.Second, 10*time.Millisecond)
+		}
+		require.Eventually(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, 20*time.Second, 10*time.Millisecond)
+		undo, err = c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
+		require.NoError(t, err)
+		undo = ended(uint64(undo.ID))
+		require.Equal(t, []int{40, 0, 40}, []int{undo.Matched, undo.Done, undo.Skipped})
+		require.Zero(t, dead())
+
+		audit, err := c.Tasks().Audit(t.Context(), client.Audit{Action: "undo"})
+		require.NoError(t, err)
+		require.Len(t, audit.Entries, 3)
 	})
 }

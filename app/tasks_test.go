@@ -39,6 +39,7 @@ type tasks interface {
 	Operations(ctx context.Context, limit int) ([]client.Operation, error)
 	Operation(ctx context.Context, id uint64) (client.Operation, error)
 	StopOperation(ctx context.Context, id uint64) (client.Operation, error)
+	UndoOperation(ctx context.Context, id uint64) (client.Operation, error)
 	Audit(ctx context.Context, q client.Audit) (client.AuditPage, error)
 }
 

@@ -63,6 +63,13 @@ func (c *Client) Operation(ctx context.Context, id uint64) (out Operation, err e
 	return out, err
 }
 
+// UndoOperation takes an operation back: the tasks that it has redriven or discarded are dead again, with their attempts
+// as before, except those that have started or changed since. It returns the operation that does this.
+func (c *Client) UndoOperation(ctx context.Context, id uint64) (out Operation, err error) {
+	_, err = c.do(ctx, http.MethodPost, "/v1/operations/"+strconv.FormatUint(id, 10)+"/undo", nil, &out)
+	return out, err
+}
+
 // StopOperation stops an operation and returns it. What it has changed stays so; one that has ended stays as it is.
 func (c *Client) StopOperation(ctx context.Context, id uint64) (out Operation, err error) {
 	_, err = c.do(ctx, http.MethodPost, "/v1/operations/"+strconv.FormatUint(id, 10)+"/stop", nil, &out)

@@ -45,6 +45,7 @@ type Desk interface {
 	Operations(ctx context.Context, limit int) ([]store.Operation, error)
 	Operation(ctx context.Context, id uint64) (store.Operation, error)
 	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
+	UndoOperation(ctx context.Context, id uint64) (store.Operation, error)
 
 	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 

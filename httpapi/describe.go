@@ -69,6 +69,7 @@ const (
 	deadTask = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"42","status":"dead","action_time":"2026-01-02T18:10:44.870Z",
 		"due_time":"2026-01-02T15:04:05.000Z","attempts":17,"last_error":"webhook answered 500","gmt_create":"2026-01-02T14:34:05.123Z","gmt_modified":"2026-01-02T18:10:44.901Z"}`
 	runningOperation = `{"id":"1886427354112000001","kind":"redrive","by":"api","filter":{"biz_type":"order_close","error":"is locked"},"rate":50,"state":"running","matched":250,"done":100,"skipped":0,"started":"2026-01-02T15:04:05.000Z"}`
+	undoOperation    = `{"id":"1886427354112000002","kind":"undo","undoes":"1886427354112000001","by":"api","filter":{"biz_type":"order_close","error":"is locked"},"rate":0,"state":"running","matched":100,"done":0,"skipped":0,"started":"2026-01-02T15:05:05.000Z"}`
 	stoppedOperation = `{"id":"1886427354112000001","kind":"redrive","by":"api","filter":{"biz_type":"order_close","error":"is locked"},"rate":50,"state":"stopped","matched":250,"done":100,"skipped":0,"started":"2026-01-02T15:04:05.000Z","ended":"2026-01-02T15:04:07.120Z"}`
 	runningTask      = `{"job_id":"413351953711104","biz_type":"order_close","biz_id":"6f1c0b6e-9a53","status":"pending","action_time":"2026-01-02T15:04:05.000Z",
 		"due_time":"2026-01-02T15:04:05.000Z","timeout":"1.5s","attempts":0,"dedup_key":"order-42-unpaid","gmt_create":"2026-01-02T14:34:05.123Z",
@@ -206,6 +207,12 @@ var descriptions = map[string]description{
 		tag: "dead", summary: "Stop an operation",
 		text:   "What it has changed stays so. One that has ended is answered as it is.",
 		answer: stoppedOperation, refusals: []int{404, 422, 503},
+	},
+	"undo-operation": {
+		tag: "dead", summary: "Take an operation back",
+		text: "Stops it if it runs, and starts an operation of the kind undo: the tasks that it has redriven or discarded are dead again, with their attempts as before. " +
+			"Those that have started, or that somebody has changed since, are skipped.",
+		answer: undoOperation, refusals: []int{404, 422, 503},
 	},
 	"list-audit": {
 		tag: "center", summary: "Who did what",

@@ -116,6 +116,10 @@ func (d *fakeDesk) Operation(ctx context.Context, id uint64) (store.Operation, e
 	return store.Operation{ID: id}, d.called(ctx)
 }
 
+func (d *fakeDesk) UndoOperation(ctx context.Context, _ uint64) (store.Operation, error) {
+	return store.Operation{ID: 8, Kind: store.OperationUndo, Undoes: 7}, d.called(ctx)
+}
+
 func (d *fakeDesk) StopOperation(ctx context.Context, id uint64) (store.Operation, error) {
 	return d.Operation(ctx, id)
 }

@@ -32,6 +32,10 @@ func (a *api) stopOperation(ctx context.Context, in *operationInput) (*output[wi
 	return a.shownOperation(a.desk.StopOperation(ctx, uint64(in.ID.ID)))
 }
 
+func (a *api) undoOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
+	return a.shownOperation(a.desk.UndoOperation(ctx, uint64(in.ID.ID)))
+}
+
 func (a *api) shownOperation(o store.Operation, err error) (*output[wire.Operation], error) {
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ func (a *api) routes() {
 	route(a, "GET    /v1/operations", "list-operations", a.operations)
 	route(a, "GET    /v1/operations/{id}", "get-operation", a.getOperation)
 	route(a, "POST   /v1/operations/{id}/stop", "stop-operation", a.stopOperation)
+	route(a, "POST   /v1/operations/{id}/undo", "undo-operation", a.undoOperation)
 
 	route(a, "GET    /v1/audit", "list-audit", a.audit)
 

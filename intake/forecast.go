@@ -68,7 +68,7 @@ func (s *Service) Forecast(ctx context.Context, q Forecast) (f Forecasted, err e
 	for i := range shards {
 		shards[i] = i
 	}
-	list, scale, exact, err := s.cfg.Store.Upcoming(ctx, shards, f.AsOf, f.AsOf.Add(span))
+	list, scale, exact, err := s.cfg.Store.Upcoming(ctx, shards, f.AsOf, f.AsOf.Add(span), store.UpcomingRows)
 	if err != nil {
 		return f, err
 	}

@@ -35,13 +35,15 @@ type Store interface {
 	First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
 	Walk(ctx context.Context, f store.WalkFilter, after store.Place, limit int) (list []task.Task, next store.Place, more bool, err error)
-	Upcoming(ctx context.Context, shards []int, from, to time.Time) (list []store.Upcoming, scale float64, exact bool, err error)
+	Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) (list []store.Upcoming, scale float64, exact bool, err error)
 	ListDead(ctx context.Context, f store.DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error)
 	CountDead(ctx context.Context, f store.DeadFilter) (int, error)
 	DeadGroups(ctx context.Context, bizType *uint64) (list []store.DeadGroup, partial bool, err error)
 	StartOperation(ctx context.Context, o *store.Operation) error
 	Operations(ctx context.Context, id uint64, limit int) ([]store.Operation, error)
 	StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error)
+	StartUndo(ctx context.Context, o *store.Operation) error
+	UndoStep(ctx context.Context, database int, o *store.Operation, list, skip []store.OperationTask) error
 	Record(ctx context.Context, e store.AuditEntry) error
 	Audit(ctx context.Context, f store.AuditFilter) (list []store.AuditEntry, last store.AuditKey, err error)
 }

@@ -65,7 +65,7 @@ func (g DeadGroups) Wire(types *task.Types) wire.DeadGroups {
 
 // Operation converts an operation.
 func Operation(o *store.Operation, types *task.Types) wire.Operation {
-	out := wire.Operation{ID: wire.ID(o.ID), Kind: o.Kind, By: o.Actor, Rate: o.Rate, State: o.State, Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+	out := wire.Operation{ID: wire.ID(o.ID), Kind: o.Kind, Undoes: wire.ID(o.Undoes), By: o.Actor, Rate: o.Rate, State: o.State, Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
 		Started: wire.Time(o.Started), Ended: wire.Time(o.Ended),
 		Filter: wire.OperationFilter{Error: o.Filter.Error, Since: wire.Time(o.Filter.Since), Until: wire.Time(o.Filter.Until), Limit: o.Limit}}
 	if o.Filter.BizType != nil {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -38,9 +39,9 @@ type TypeState struct {
 	Overdue       int
 	OldestOverdue float64 // seconds
 	Paused        bool
-	Throttled     map[limits.Kind]uint64  // of a limited one: refused starts so far
-	SlotsDiffer   *redistimer.Differences // nil: it has no slots
-	Due           *[len(DueWithin)]int    // nil: no task is due within a day
+	Throttled     map[limits.Kind]uint64   // of a limited one: refused starts so far
+	SlotsDiffer   *redistimer.Differences  // nil: it has no slots
+	Due           *[len(DueWithin)]float64 // nil: no task is due within a day
 }
 
 // Trouble is something that /readyz lists.
@@ -115,7 +116,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		if t.Due != nil {
 			for i, n := range t.Due {
-				gauge(dueDesc, float64(n), t.BizType, DueWithin[i].Label)
+				gauge(dueDesc, math.Round(n), t.BizType, DueWithin[i].Label)
 			}
 		}
 		for by, n := range t.Throttled {

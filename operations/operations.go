@@ -1,7 +1,7 @@
 // Package operations runs the redrives and discards of dead tasks that have a rate. All that it knows of an operation is
 // in the store: its counts and how far it got. So any node can go on with one, from where it is.
 //
-// One node runs all operations: the owner of partition 0. A second one, during a hand-over, changes and counts nothing
+// One node runs redrives and discards: the owner of partition 0. A second one, during a hand-over, changes and counts nothing
 // twice: the store refuses a step from an old reading.
 package operations
 
@@ -20,6 +20,8 @@ type Store interface {
 	RunningOperations(ctx context.Context, limit int) ([]store.Operation, error)
 	OperationStep(ctx context.Context, database int, o *store.Operation, most int) (jobIDs []uint64, err error)
 	StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error)
+	OperationTasks(ctx context.Context, database int, operation, after uint64, limit int) ([]store.OperationTask, error)
+	EndUndo(ctx context.Context, database int, o *store.Operation) error
 }
 
 // Config configures a Runner.
@@ -28,6 +30,8 @@ type Config struct {
 	Databases int
 	// Runs reports whether this node is the one that runs operations.
 	Runs func() bool
+	// Undo takes back those of the tasks that are in partitions of this node.
+	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
 	// Redriven is told of tasks that may have become pending and due.
 	Redriven func(ctx context.Context, jobIDs []uint64)
 	Now      func() time.Time
@@ -59,10 +63,6 @@ func (r *Runner) Run(ctx context.Context) error {
 		// What a long tick has missed is not caught up with: the rate is a limit.
 		passed := min(now.Sub(last), 2*tick)
 		last = now
-		if !r.cfg.Runs() {
-			clear(r.owed) // the node that takes over begins with nothing, too
-			continue
-		}
 		r.round(ctx, passed)
 	}
 }
@@ -82,9 +82,38 @@ func (r *Runner) round(ctx context.Context, passed time.Duration) {
 			}
 			continue
 		}
-		owed[o.ID] = r.advance(ctx, o, r.owed[o.ID]+o.Rate*passed.Seconds())
+		if o.Kind == store.OperationUndo {
+			r.undo(ctx, o)
+		} else if r.cfg.Runs() { // the node that takes over begins with nothing
+			owed[o.ID] = r.advance(ctx, o, r.owed[o.ID]+o.Rate*passed.Seconds())
+		}
 	}
 	r.owed = owed
+}
+
+// undoBatch is the maximum number of tasks that are taken back at a time.
+const undoBatch = 50
+
+// undo takes back what an operation has changed: each node the tasks of its partitions, because only the owner of a task
+// knows whether it runs.
+func (r *Runner) undo(ctx context.Context, o *store.Operation) {
+	for d := range r.cfg.Databases {
+		for after := uint64(0); o.Runs(d) && r.cfg.Store.Writable(d) && ctx.Err() == nil; {
+			list, err := r.cfg.Store.OperationTasks(ctx, d, o.Undoes, after, undoBatch)
+			if err == nil && len(list) > 0 {
+				after = list[len(list)-1].JobID
+				err = r.cfg.Undo(ctx, d, o, list)
+			} else if err == nil && after == 0 && r.cfg.Runs() {
+				err = r.cfg.Store.EndUndo(ctx, d, o)
+			}
+			if err != nil && ctx.Err() == nil {
+				r.cfg.Logger.Warn("undo does not advance; trying again", "operation", o.ID, "database", d, "error", err)
+			}
+			if err != nil || len(list) == 0 {
+				break
+			}
+		}
+	}
 }
 
 // advance changes as many tasks of an operation as are owed, and returns what is left of that: a part of a task, or what

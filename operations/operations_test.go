@@ -64,6 +64,12 @@ func (d *databases) StopOperation(context.Context, uint64, time.Time) (bool, err
 	return true, nil
 }
 
+func (d *databases) OperationTasks(context.Context, int, uint64, uint64, int) ([]store.OperationTask, error) {
+	return nil, nil
+}
+
+func (d *databases) EndUndo(context.Context, int, *store.Operation) error { return nil }
+
 func (d *databases) OperationStep(_ context.Context, database int, o *store.Operation, most int) ([]uint64, error) {
 	time.Sleep(5 * time.Millisecond)
 	d.mu.Lock()

@@ -165,9 +165,15 @@ func (s *Store) PurgeAudit(ctx context.Context, database int, before time.Time) 
 			args: []any{s.backend.timeArg(before)},
 		}
 	}
-	affected, err := s.retryConflicts(ctx, database, []statement{old("toc_audit", "at"), old("toc_operation", "ended")}, s.transact)
+	oldest := s.backend.idArg(operationID(before, 0)) // an id has the time of the start
+	tasks := statement{
+		sql: fmt.Sprintf("DELETE FROM toc_operation_task WHERE operation<? AND job_id IN (SELECT job_id FROM (SELECT job_id FROM toc_operation_task WHERE operation<? ORDER BY operation,job_id LIMIT %d) AS x)",
+			purgeAuditRows),
+		args: []any{oldest, oldest},
+	}
+	affected, err := s.retryConflicts(ctx, database, []statement{old("toc_audit", "at"), old("toc_operation", "ended"), tasks}, s.transact)
 	if err != nil {
 		return 0, s.wrap(database, "purge the audit", err)
 	}
-	return int(affected[0] + affected[1]), nil
+	return int(affected[0] + affected[1] + affected[2]), nil
 }

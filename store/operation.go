@@ -30,7 +30,8 @@ const (
 // Operation redrives or discards, at a rate, the dead tasks that match and that died before it started.
 type Operation struct {
 	ID      uint64
-	Kind    string // OperationRedrive or OperationDiscard
+	Kind    string // OperationRedrive, OperationDiscard or OperationUndo
+	Undoes  uint64 // of an undo: the operation that it takes back
 	Actor   string // at most 64 characters
 	Filter  DeadFilter
 	Limit   int     // at most this many tasks; 0: all
@@ -70,12 +71,15 @@ const MaxOperationStep = 100
 // StartOperation writes an operation into all databases, and sets its ID, State and Matched. After an error it is
 // stopped wherever it was written.
 func (s *Store) StartOperation(ctx context.Context, o *Operation) error {
-	o.ID = uint64(o.Started.UnixMilli())<<20 | rand.Uint64N(1<<20)
+	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) { return s.countDead(ctx, d, o.filter()) })
+}
+
+func (s *Store) startOperation(ctx context.Context, o *Operation, count func(ctx context.Context, database int) (int, error)) error {
+	o.ID = operationID(o.Started, rand.Uint64N(1<<operationBits))
 	o.State, o.Matched = OperationRunning, 0
-	f := o.filter()
 	matched, errs := make([]int, len(s.dbs)), make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
-		if matched[d], errs[d] = s.countDead(ctx, d, f); errs[d] == nil {
+		if matched[d], errs[d] = count(ctx, d); errs[d] == nil {
 			errs[d] = s.insertOperation(ctx, d, o, matched[d])
 		}
 		errs[d] = s.wrap(d, "start an operation", errs[d])
@@ -89,6 +93,13 @@ func (s *Store) StartOperation(ctx context.Context, o *Operation) error {
 		err = errors.Join(err, stop)
 	}
 	return err
+}
+
+// operationBits are the random bits of an operation's id, behind the time of its start.
+const operationBits = 20
+
+func operationID(started time.Time, random uint64) uint64 {
+	return uint64(started.UnixMilli())<<operationBits | random
 }
 
 func (s *Store) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
@@ -105,9 +116,9 @@ func (s *Store) insertOperation(ctx context.Context, database int, o *Operation,
 		bizType = s.backend.idArg(*o.Filter.BizType)
 	}
 	_, err := s.retryConflicts(ctx, database, []statement{{
-		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started,undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
 		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, timeOrNull(o.Filter.Since),
-			timeOrNull(o.Filter.Until), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started))},
+			timeOrNull(o.Filter.Until), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
 	}}, s.transact)
 	return err
 }
@@ -143,7 +154,7 @@ func (s *Store) operations(ctx context.Context, where string, args []any, limit 
 	var mu sync.Mutex
 	found := make(map[uint64]*Operation)
 	errs := make([]error, len(s.dbs))
-	text := "SELECT id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,walked,done,seen-done,started,ended FROM toc_operation" +
+	text := "SELECT id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,walked,done,seen-done,started,ended,undoes FROM toc_operation" +
 		where + " ORDER BY id DESC LIMIT ?"
 	args = append(args, int64(limit))
 	s.eachDatabase(func(d int) {
@@ -183,7 +194,7 @@ func scanOperation(rows *sql.Rows) (o Operation, part OperationPart, err error) 
 	var since, until, ended sql.Null[utc]
 	var started utc
 	err = rows.Scan((*unsigned)(&o.ID), &o.Kind, &o.Actor, &bizType, &o.Filter.Error, &since, &until, &o.Limit, &o.Rate,
-		&o.State, &o.Matched, (*unsigned)(&part.Walked), &o.Done, &o.Skipped, &started, &ended)
+		&o.State, &o.Matched, (*unsigned)(&part.Walked), &o.Done, &o.Skipped, &started, &ended, (*unsigned)(&o.Undoes))
 	if bizType.Valid {
 		id := uint64(bizType.V)
 		o.Filter.BizType = &id
@@ -299,9 +310,12 @@ func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked
 			ids[i] = s.backend.idArg(jobIDs[i])
 		}
 		in := " AND job_id IN (" + placeholders(n) + ")"
-		statements = append(statements, statement{
-			sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET " + set + ",gmt_modified=?" + where + in +
-				" AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)",
+		taken := " AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)"
+		statements = append(statements, statement{ // for an undo
+			sql:  "INSERT INTO toc_operation_task (operation,job_id,attempts,stamp) SELECT ?,job_id,attempts,? FROM " + s.indexed(shard, indexPrimary) + where + in + taken,
+			args: slices.Concat([]any{id, stamp}, which, ids, []any{id, step}),
+		}, statement{
+			sql:  "UPDATE " + s.indexed(shard, indexPrimary) + " SET " + set + ",gmt_modified=?" + where + in + taken,
 			args: slices.Concat(values, []any{stamp}, which, ids, []any{id, step}),
 		}, statement{
 			sql: "UPDATE toc_operation SET done=done+(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) +

@@ -66,6 +66,7 @@ func exercise(t *testing.T, p place) {
 		{"an operation changes nothing twice", operatesOnce},
 		{"an operation counts what it skips", operatesAround},
 		{"an operation ends", stopsOperations},
+		{"an operation is undone", undoes},
 		{"an operation starts in all databases", startsNoHalfOperation},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},

@@ -20,32 +20,36 @@ type Upcoming struct {
 
 // What a look at the upcoming tasks may cost. Beyond it, some tables stand for all: tasks are spread over them by a hash.
 const (
+	UpcomingRows   = 30_000 // the default number of rows, about
 	upcomingSample = 128    // tables of the first look
-	upcomingRows   = 30_000 // read in all, about
-	upcomingTable  = 128    // at least so many are read of a table
+	upcomingTable  = 128    // at least so many rows are read of a table in the second
+	upcomingLeast  = 16     // tables of the second look
 	sparse         = 0.25   // rows a table: with less, the tables with rows are looked for first
 )
 
 // Upcoming reads the times of the pending tasks of some shards that are due at or after from and before to. If there are
-// too many it reads some tables only, and each row stands for scale rows; else scale is 1. exact reports that nothing was
-// left out.
-func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time) (list []Upcoming, scale float64, exact bool, err error) {
-	sample, perTable := spread(shards, upcomingSample), 2*upcomingTable
-	list, whole, err := s.upcoming(ctx, sample, from, to, perTable)
-	if err != nil || len(sample) == len(shards) {
+// many more than rows it reads some tables only, and each row stands for scale rows; else scale is 1. exact reports that
+// nothing was left out.
+func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) (list []Upcoming, scale float64, exact bool, err error) {
+	sample := spread(shards, upcomingSample)
+	if len(sample) == 0 {
+		return nil, 1, true, nil
+	}
+	list, whole, err := s.upcoming(ctx, sample, from, to, max(1, 2*rows/len(sample)), rows)
+	if err != nil || whole && len(sample) == len(shards) {
 		return list, 1, whole, err
 	}
 	density := float64(len(list)) / float64(len(sample))
 	if density < sparse {
-		list, whole, err = s.sparseUpcoming(ctx, shards, from, to)
+		list, whole, err = s.sparseUpcoming(ctx, shards, from, to, rows)
 		return list, 1, whole, err
 	}
 	n := len(shards)
-	if density*float64(n) > upcomingRows {
-		n = max(upcomingSample, int(upcomingRows/density))
+	if density*float64(n) > float64(rows) {
+		n = max(upcomingLeast, int(float64(rows)/density))
 	}
 	sample = spread(shards, n)
-	list, whole, err = s.upcoming(ctx, sample, from, to, max(upcomingTable, int(4*density)))
+	list, whole, err = s.upcoming(ctx, sample, from, to, max(upcomingTable, int(4*density)), rows)
 	return list, float64(len(shards)) / float64(len(sample)), whole && len(sample) == len(shards), err
 }
 
@@ -62,7 +66,7 @@ func spread(shards []int, n int) []int {
 }
 
 // sparseUpcoming reads the tables that have rows. To look whether there is one costs half of reading it.
-func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time) (list []Upcoming, whole bool, err error) {
+func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time, most int) (list []Upcoming, whole bool, err error) {
 	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
 	found, errs := make([][]int, len(s.dbs)), make([]error, len(s.dbs))
 	byDatabase := s.byDatabase(shards)
@@ -82,7 +86,7 @@ func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.
 	if err := errors.Join(errs...); err != nil {
 		return nil, false, err
 	}
-	return s.upcoming(ctx, slices.Concat(found...), from, to, 2*upcomingTable)
+	return s.upcoming(ctx, slices.Concat(found...), from, to, 2*upcomingTable, most)
 }
 
 // byDatabase groups shards.
@@ -95,15 +99,15 @@ func (s *Store) byDatabase(shards []int) [][]int {
 	return list
 }
 
-// upcoming reads at most perTable rows of each shard, and upcomingRows of a database. whole reports that there are no
+// upcoming reads at most perTable rows of each shard, and about most of a database. whole reports that there are no
 // more.
-func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable int) (list []Upcoming, whole bool, err error) {
+func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable, most int) (list []Upcoming, whole bool, err error) {
 	byDatabase := s.byDatabase(shards)
 	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
 	var cut atomic.Bool
 	s.eachDatabase(func(d int) {
 		for rest := byDatabase[d]; len(rest) > 0 && errs[d] == nil; {
-			if len(found[d]) > upcomingRows {
+			if len(found[d]) > most {
 				cut.Store(true)
 				return
 			}

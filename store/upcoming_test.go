@@ -18,7 +18,7 @@ func looksAhead(t *testing.T, p place) {
 	}
 	f.setStatus(t, task.Cancelled, f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(500)})...)
 	count := func(from, to int) map[uint64]int {
-		list, scale, exact, err := f.Upcoming(t.Context(), shards, f.in(from), f.in(to))
+		list, scale, exact, err := f.Upcoming(t.Context(), shards, f.in(from), f.in(to), 1000)
 		require.NoError(t, err)
 		require.True(t, exact)
 		require.EqualValues(t, 1, scale)
@@ -32,7 +32,7 @@ func looksAhead(t *testing.T, p place) {
 	require.Equal(t, map[uint64]int{1: 20, 2: 20}, count(0, 10_000))
 	require.Equal(t, map[uint64]int{1: 1, 2: 2}, count(100, 400))
 	require.Empty(t, count(10_000, 20_000))
-	list, _, _, err := f.Upcoming(t.Context(), shards[3:4], f.in(0), f.in(10_000))
+	list, _, _, err := f.Upcoming(t.Context(), shards[3:4], f.in(0), f.in(10_000), 1000)
 	require.NoError(t, err)
 	require.Len(t, list, 5, "of one shard")
 
@@ -42,7 +42,7 @@ func looksAhead(t *testing.T, p place) {
 		many = append(many, task.Task{BizID: 8, BizType: 3, ActionTime: f.in(i)})
 	}
 	f.put(t, many...)
-	list, _, exact, err := f.Upcoming(t.Context(), shards, f.in(0), f.in(10_000))
+	list, _, exact, err := f.Upcoming(t.Context(), shards, f.in(0), f.in(10_000), 1000)
 	require.NoError(t, err)
 	require.False(t, exact)
 	require.Less(t, len(list), 640)

@@ -95,7 +95,8 @@ type Operations struct {
 // Operation is a redrive or a discard of dead tasks at a rate.
 type Operation struct {
 	ID      ID              `json:"id" doc:"Its id." example:"413351953711104"`
-	Kind    string          `json:"kind" enum:"redrive,discard" doc:"What it does."`
+	Kind    string          `json:"kind" enum:"redrive,discard,undo" doc:"What it does."`
+	Undoes  ID              `json:"undoes,omitzero" doc:"Of an undo: the operation that it takes back." example:"413351953711104"`
 	By      string          `json:"by" doc:"Who has started it." example:"api"`
 	Filter  OperationFilter `json:"filter" doc:"Which dead tasks: those that match and died before it started."`
 	Rate    float64         `json:"rate" doc:"Tasks a second, over the whole cluster." example:"50"`

@@ -15,8 +15,8 @@ import (
 func operationsCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "operations",
-		Short: "List redrives and discards at a rate, or stop one",
-		Long:  "List the redrives and discards of dead tasks that have a rate, the latest first, or stop one of them.",
+		Short: "List redrives and discards at a rate, stop or undo one",
+		Long:  "List the redrives and discards of dead tasks that have a rate, the latest first, stop one of them or take it back.",
 		Args:  noArguments,
 	}
 	r := remoteFlags(cmd, now)
@@ -29,19 +29,22 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 			return c.Operations(ctx, *limit)
 		}, r.showOperations)
 	}
-	cmd.AddCommand(operationsStopCommand(now))
+	cmd.AddCommand(
+		operationCommand(now, "stop ID", "Stop an operation; what it has changed stays so", (*client.Client).StopOperation),
+		operationCommand(now, "undo ID", "Take an operation back: what has not started since is dead again", (*client.Client).UndoOperation))
 	return cmd
 }
 
-func operationsStopCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "stop ID", Short: "Stop an operation; what it has changed stays so", Args: cobra.ExactArgs(1)}
+// operationCommand is a command about one operation.
+func operationCommand(now func() time.Time, use, short string, ask func(*client.Client, context.Context, uint64) (client.Operation, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	r := remoteFlags(cmd, now)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := jobID(args[0])
 		if err != nil {
 			return err
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Operation, error) { return c.StopOperation(ctx, id) },
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Operation, error) { return ask(c, ctx, id) },
 			func(w io.Writer, o client.Operation) error { return r.showOperations(w, []client.Operation{o}) })
 	}
 	return cmd

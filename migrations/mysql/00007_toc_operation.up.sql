@@ -19,6 +19,16 @@ CREATE TABLE IF NOT EXISTS toc_operation (
   seen       bigint          NOT NULL DEFAULT 0,
   started    datetime(3)     NOT NULL,
   ended      datetime(3)     NULL,
+  undoes     bigint unsigned NOT NULL DEFAULT 0,
   PRIMARY KEY (id),
   KEY idx_state (state)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};
+
+-- The tasks that an operation has changed, as they were before, for an undo. stamp is gmt_modified after the change.
+CREATE TABLE IF NOT EXISTS toc_operation_task (
+  operation bigint unsigned NOT NULL,
+  job_id    bigint unsigned NOT NULL,
+  attempts  int             NOT NULL,
+  stamp     datetime(3)     NOT NULL,
+  PRIMARY KEY (operation, job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};

@@ -1,1 +1,2 @@
+DROP TABLE IF EXISTS toc_operation_task;
 DROP TABLE IF EXISTS toc_operation;

@@ -16,7 +16,16 @@ CREATE TABLE IF NOT EXISTS toc_operation (
   done       INTEGER NOT NULL DEFAULT 0,
   seen       INTEGER NOT NULL DEFAULT 0,
   started    TEXT    NOT NULL,
-  ended      TEXT    NULL
+  ended      TEXT    NULL,
+  undoes     INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX IF NOT EXISTS idx_operation_state ON toc_operation (state);
+
+CREATE TABLE IF NOT EXISTS toc_operation_task (
+  operation INTEGER NOT NULL,
+  job_id    INTEGER NOT NULL,
+  attempts  INTEGER NOT NULL,
+  stamp     TEXT    NOT NULL,
+  PRIMARY KEY (operation, job_id)
+) STRICT, WITHOUT ROWID;

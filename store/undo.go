@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// OperationUndo is the kind of an Operation that takes another one back.
+const OperationUndo = "undo"
+
+// OperationTask is a task that an operation has changed, as it was before.
+type OperationTask struct {
+	JobID    uint64
+	attempts int
+	stamp    time.Time // gmt_modified after the change
+}
+
+// StartUndo writes an operation that takes another one back into all databases, and sets its ID, State and Matched: the
+// tasks that the other one has changed.
+func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
+	return s.startOperation(ctx, o, func(ctx context.Context, d int) (n int, err error) {
+		err = s.scan(ctx, d, "SELECT COUNT(*) FROM toc_operation_task WHERE operation=?", []any{s.backend.idArg(o.Undoes)},
+			func(rows *sql.Rows) error { return rows.Scan(&n) })
+		return n, err
+	})
+}
+
+// OperationTasks reads the tasks that an operation has changed in a database and that are not taken back yet: those after
+// a job_id, in that order, at most limit.
+func (s *Store) OperationTasks(ctx context.Context, database int, operation, after uint64, limit int) (list []OperationTask, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = s.scan(ctx, database, "SELECT job_id,attempts,stamp FROM toc_operation_task WHERE operation=? AND job_id>? ORDER BY job_id LIMIT ?",
+		[]any{s.backend.idArg(operation), s.backend.idArg(after), int64(limit)}, func(rows *sql.Rows) error {
+			var t OperationTask
+			var stamp utc
+			err := rows.Scan((*unsigned)(&t.JobID), &t.attempts, &stamp)
+			t.stamp = time.Time(stamp)
+			list = append(list, t)
+			return err
+		})
+	return list, s.wrap(database, "read the tasks of an operation", err)
+}
+
+// UndoStep takes back tasks of a database that o.Undoes has changed: each is dead again, with its attempts, unless it has
+// changed since. skip are tasks that run: these are counted only. The tasks and the counts are one transaction; a task is
+// counted once, however often the step is made.
+func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, skip []OperationTask) error {
+	stamp := s.backend.timeArg(s.Stamp(database))
+	operation, undo := s.backend.idArg(o.Undoes), s.backend.idArg(o.ID)
+	var statements []statement
+	known := "EXISTS (SELECT 1 FROM toc_operation_task WHERE operation=? AND job_id=?)"
+	for i, t := range slices.Concat(list, skip) {
+		id := s.backend.idArg(t.JobID)
+		shard, _ := s.layout.ShardOf(t.JobID)
+		done := "0"
+		var counted []any
+		if i < len(list) {
+			statements = append(statements, statement{
+				sql:  "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,attempts=?,gmt_modified=? WHERE job_id=? AND status IN (0,3) AND gmt_modified=? AND " + known,
+				args: []any{int64(t.attempts), stamp, id, s.backend.timeArg(t.stamp), operation, id},
+			})
+			done = "(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) + s.backend.hint(indexPrimary, s.layout.Table(shard)) +
+				" WHERE job_id=? AND status=4 AND gmt_modified=?)"
+			counted = []any{id, stamp}
+		}
+		statements = append(statements, statement{
+			sql:  "UPDATE toc_operation SET seen=seen+1,done=done+" + done + " WHERE id=? AND " + known,
+			args: slices.Concat(counted, []any{undo, operation, id}),
+		}, statement{
+			sql:  "DELETE FROM toc_operation_task WHERE operation=? AND job_id=?",
+			args: []any{operation, id},
+		})
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	_, err := s.retryConflicts(ctx, database, statements, s.transact)
+	return s.wrap(database, "take back tasks of an operation", err)
+}
+
+// EndUndo ends an undo in a database that has no task left to take back.
+func (s *Store) EndUndo(ctx context.Context, database int, o *Operation) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	end := s.endOperation(o.ID, OperationDone, s.cfg.Now())
+	end.sql += " AND NOT EXISTS (SELECT 1 FROM toc_operation_task WHERE operation=?)"
+	end.args = append(end.args, s.backend.idArg(o.Undoes))
+	_, err := s.retryConflicts(ctx, database, []statement{end}, s.transact)
+	return s.wrap(database, "end an undo", err)
+}
