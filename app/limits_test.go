@@ -90,13 +90,13 @@ func (l *ledger) all() (starts []time.Time) {
 // Fresh tasks go before a backlog, of which little is in memory.
 func TestCatchUp(t *testing.T) {
 	onEngines(t, func(t *testing.T, cfg configs.Config) {
-		cfg.BizTypes[0].CatchUp = 100
+		cfg.BizTypes[0].CatchUp = 40
 		fired := newLedger()
 		c := run(t, cfg, app.WithProcessor("ledger", fired))
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
 		var list []client.Submit
-		for i := range uint64(600) {
+		for i := range uint64(400) {
 			list = append(list, client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now().Add(-4 * time.Second)})
 		}
 		stored, err := c.Tasks().SubmitBatch(t.Context(), list)
@@ -107,20 +107,25 @@ func TestCatchUp(t *testing.T) {
 		time.Sleep(limits.LateAfter - 3*time.Second)
 		_, err = c.Resume(t.Context(), "order_close")
 		require.NoError(t, err)
-		fired.await(t, 50, 20*time.Second)
+		fired.await(t, 40, 20*time.Second)
 		fresh := map[uint64]time.Time{}
+		at := time.Now().Add(500 * time.Millisecond).Truncate(time.Millisecond)
+		list = nil
 		for i := range uint64(100) {
-			at := time.Now().Add(500 * time.Millisecond).Truncate(time.Millisecond)
-			got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: i, ActionTime: at})
-			require.NoError(t, err)
-			fresh[uint64(got.Task.JobID)] = at
+			list = append(list, client.Submit{BizType: "order_close", BizID: i, ActionTime: at})
 		}
-		require.LessOrEqual(t, bizTypeNow(t, c, "order_close").QueueDepth, 200+len(fresh))
+		stored, err = c.Tasks().SubmitBatch(t.Context(), list)
+		require.NoError(t, err)
+		for _, s := range stored {
+			require.Nil(t, s.Err)
+			fresh[uint64(s.JobID)] = at
+		}
+		require.LessOrEqual(t, bizTypeNow(t, c, "order_close").QueueDepth, 80+len(fresh), "two seconds of the backlog")
 		fired.awaitAll(t, fresh, 20*time.Second)
-		require.Less(t, fired.count(), 650, "the backlog is not through yet")
-		fired.await(t, 700, 60*time.Second)
+		require.Less(t, fired.count(), 450, "the backlog is not through yet")
+		fired.await(t, 500, 60*time.Second)
 		starts := fired.all()
-		require.Greater(t, starts[699].Sub(starts[0]), 4*time.Second, "600 late ones at 100 a second")
+		require.Greater(t, starts[499].Sub(starts[0]), 8*time.Second, "400 late ones at 40 a second")
 	})
 }
 
