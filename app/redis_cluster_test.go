@@ -76,7 +76,7 @@ func TestOneMasterOfARedisClusterIsAway(t *testing.T) {
 			c.leave(servers, leaves)
 			gone := time.Now()
 			crowd := submitSpread(t, center, 200, 0, 3*time.Second)
-			require.Less(t, time.Since(gone), 2*time.Second, "submits hang")
+			require.Less(t, time.Since(gone), 5*time.Second, "submits hang") // if each waited for its time-out, it would be a minute
 			awaitDegraded(t, center, "the scanner serves")
 			scanned := time.Now()
 			t.Log("the scanner serves after", scanned.Sub(gone).Round(time.Millisecond))

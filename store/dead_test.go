@@ -174,11 +174,15 @@ func TestLookingForTheDeadIsBounded(t *testing.T) {
 	} {
 		rec.Clear()
 		require.NoError(t, look(), name)
-		require.Len(t, rec.Queries(), 512/256, name)
+		statements := 512 / 256
+		if name == "groups" {
+			statements++ // how many dead there are, in some tables
+		}
+		require.True(t, len(rec.Queries()) == statements, "%s: %d statements", name, len(rec.Queries()))
 		for _, q := range rec.Queries() {
 			require.LessOrEqual(t, strings.Count(q.SQL, "timeout_task_"), 2*256, name) // with the name of the index
 			if name != "count" {
-				require.Equal(t, 256, strings.Count(q.SQL, "LIMIT ?"), name)
+				require.Equal(t, strings.Count(q.SQL, "FROM timeout_task_"), strings.Count(q.SQL, "LIMIT ?"), name)
 			}
 		}
 	}
