@@ -48,9 +48,9 @@ type Grant struct {
 
 // lending is what a business type has lent and borrowed.
 type lending struct {
-	rate, catchUp pot
-	loans         map[string]*loan // by borrower
-	debts         map[string]*debt // by lender
+	ratePot, catchUpPot pot
+	loans               map[string]*loan // by borrower
+	debts               map[string]*debt // by lender
 }
 
 // pot is the tokens that are set aside for poor askers.
@@ -252,8 +252,8 @@ func (l *Limits) Answer(from string, seq int, asks []Ask) (grants []Grant) {
 		t.update(now)
 		grants = append(grants, Grant{
 			BizType: a.BizType,
-			Rate:    t.lending.rate.give(&t.rate, from, a.Rate, a.Poor, now),
-			CatchUp: t.lending.catchUp.give(&t.catchUp, from, a.CatchUp, a.Poor, now),
+			Rate:    t.ratePot.give(&t.rate, from, a.Rate, a.Poor, now),
+			CatchUp: t.catchUpPot.give(&t.catchUp, from, a.CatchUp, a.Poor, now),
 			Permits: t.lend(from, a, now),
 		})
 	}

@@ -156,8 +156,8 @@ func (t *Type) update(now time.Time) {
 	if d := now.Sub(l.looked); d >= lookEvery || d < 0 {
 		l.look(now)
 	}
-	t.rate.accrue(now, &t.lending.rate)
-	t.catchUp.accrue(now, &t.lending.catchUp)
+	t.rate.accrue(now, &t.ratePot)
+	t.catchUp.accrue(now, &t.catchUpPot)
 	if t.changed == l.changed && (t.recount.IsZero() || now.Before(t.recount)) {
 		return
 	}
