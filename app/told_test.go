@@ -204,26 +204,35 @@ func (r *ruin) exec(t *testing.T, statement string) {
 // takeConnections takes all that the server gives, and cuts off those of the center.
 func (r *ruin) takeConnections(t *testing.T) {
 	db := r.mysql.DB(t)
-	_, err := db.ExecContext(t.Context(), "SET GLOBAL max_connections=10")
+	own, err := db.Conn(t.Context())
 	require.NoError(t, err)
-	rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'app'")
+	r.taken = append(r.taken, func() { _ = own.Close() })
+	_, err = own.ExecContext(t.Context(), "SET GLOBAL max_connections=10")
 	require.NoError(t, err)
-	var ids []int
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
-		ids = append(ids, id)
-	}
-	require.NoError(t, rows.Err())
-	for _, id := range ids {
-		_, _ = db.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id)) // it may be gone
-	}
-	for range 20 { // until the server has no more, not even for root
-		conn, err := db.Conn(t.Context())
-		if err != nil {
-			continue
+	for range 50 { // until the center has none: it may have been faster
+		rows, err := own.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'app'")
+		require.NoError(t, err)
+		var ids []int
+		for rows.Next() {
+			var id int
+			require.NoError(t, rows.Scan(&id))
+			ids = append(ids, id)
 		}
-		r.taken = append(r.taken, func() { _ = conn.Close() })
+		require.NoError(t, rows.Err())
+		for _, id := range ids {
+			_, _ = own.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id)) // it may be gone
+		}
+		for range 20 { // until the server has no more, not even for root
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				time.Sleep(5 * time.Millisecond) // a connection that was killed may not be free yet
+				continue
+			}
+			r.taken = append(r.taken, func() { _ = conn.Close() })
+		}
+		if len(ids) == 0 {
+			break
+		}
 	}
 	r.taken = append(r.taken, func() { _ = db.Close() })
 }
