@@ -24,14 +24,11 @@ CREATE TABLE IF NOT EXISTS toc_operation (
   KEY idx_state (state)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};
 
--- The tasks that an operation has changed, for an undo: their attempts before, and status, action_time and gmt_modified
--- (stamp) after the change.
+-- The tasks that an operation has changed, as they were before, for an undo. stamp is gmt_modified after the change.
 CREATE TABLE IF NOT EXISTS toc_operation_task (
-  operation   bigint unsigned NOT NULL,
-  job_id      bigint unsigned NOT NULL,
-  attempts    int             NOT NULL,
-  status      int             NOT NULL,
-  action_time datetime(3)     NOT NULL,
-  stamp       datetime(3)     NOT NULL,
+  operation bigint unsigned NOT NULL,
+  job_id    bigint unsigned NOT NULL,
+  attempts  int             NOT NULL,
+  stamp     datetime(3)     NOT NULL,
   PRIMARY KEY (operation, job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};
