@@ -45,12 +45,19 @@ const (
 
 // Runner runs operations.
 type Runner struct {
-	cfg  Config
-	owed map[uint64]float64 // by operation: tasks that it may change now
+	cfg    Config
+	owed   map[uint64]float64 // by operation: tasks that it may change now
+	places map[uint64]place   // by undo
+}
+
+// place is how far an undo got on this node.
+type place struct {
+	database int
+	after    uint64 // job_id
 }
 
 // New makes a Runner.
-func New(cfg Config) *Runner { return &Runner{cfg: cfg, owed: map[uint64]float64{}} }
+func New(cfg Config) *Runner { return &Runner{cfg: cfg} }
 
 // Run works until ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
@@ -73,7 +80,7 @@ func (r *Runner) round(ctx context.Context, passed time.Duration) {
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Logger.Warn("not all databases tell their operations; trying again", "error", err)
 	}
-	owed := make(map[uint64]float64, len(list))
+	owed, places := make(map[uint64]float64, len(list)), make(map[uint64]place)
 	for i := range list {
 		o := &list[i]
 		if o.State == store.OperationStopped { // not yet in all databases
@@ -83,28 +90,35 @@ func (r *Runner) round(ctx context.Context, passed time.Duration) {
 			continue
 		}
 		if o.Kind == store.OperationUndo {
-			r.undo(ctx, o)
+			places[o.ID] = r.undo(ctx, o, r.places[o.ID])
 		} else if r.cfg.Runs() { // the node that takes over begins with nothing
 			owed[o.ID] = r.advance(ctx, o, r.owed[o.ID]+o.Rate*passed.Seconds())
 		}
 	}
-	r.owed = owed
+	r.owed, r.places = owed, places
 }
 
-// undoBatch is the maximum number of tasks that are taken back at a time.
-const undoBatch = 50
+const (
+	undoBatch   = 50 // tasks that are taken back at a time
+	undoBatches = 20 // a round
+)
 
-// undo takes back what an operation has changed: each node the tasks of its partitions, because only the owner of a task
-// knows whether it runs.
-func (r *Runner) undo(ctx context.Context, o *store.Operation) {
-	for d := range r.cfg.Databases {
-		for after := uint64(0); o.Runs(d) && r.cfg.Store.Writable(d) && ctx.Err() == nil; {
-			list, err := r.cfg.Store.OperationTasks(ctx, d, o.Undoes, after, undoBatch)
+// undo takes back what an operation has changed, and returns how far it got: each node the tasks of its partitions,
+// because only the owner of a task knows whether it runs. It goes round the databases, each at most once.
+func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
+	batches := undoBatches
+	for range r.cfg.Databases {
+		d := at.database
+		for o.Runs(d) && r.cfg.Store.Writable(d) && ctx.Err() == nil {
+			if batches--; batches < 0 {
+				return at
+			}
+			list, err := r.cfg.Store.OperationTasks(ctx, d, o.Undoes, at.after, undoBatch)
 			if err == nil && len(list) > 0 {
-				after = list[len(list)-1].JobID
+				at.after = list[len(list)-1].JobID
 				err = r.cfg.Undo(ctx, d, o, list)
-			} else if err == nil && after == 0 && r.cfg.Runs() {
-				err = r.cfg.Store.EndUndo(ctx, d, o)
+			} else if err == nil && r.cfg.Runs() {
+				err = r.cfg.Store.EndUndo(ctx, d, o) // tasks of other nodes may be left
 			}
 			if err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Warn("undo does not advance; trying again", "operation", o.ID, "database", d, "error", err)
@@ -113,7 +127,9 @@ func (r *Runner) undo(ctx context.Context, o *store.Operation) {
 				break
 			}
 		}
+		at = place{database: (d + 1) % r.cfg.Databases}
 	}
+	return at
 }
 
 // advance changes as many tasks of an operation as are owed, and returns what is left of that: a part of a task, or what

@@ -3,6 +3,8 @@ package operations_test
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,17 +106,21 @@ type node struct {
 
 func start(t *testing.T, d *databases) *node {
 	n := &node{}
-	r := operations.New(operations.Config{
+	n.run(t, operations.Config{
 		Store: d, Databases: len(d.dead), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Redriven: func(_ context.Context, jobIDs []uint64) { n.redriven.Add(int64(len(jobIDs))) },
 	})
+	return n
+}
+
+func (n *node) run(t *testing.T, cfg operations.Config) {
+	r := operations.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.kill = cancel
 	n.owns.Store(true)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.ErrorIs(t, <-done, context.Canceled) })
-	return n
 }
 
 // The rate is that of all databases together, however unevenly the dead lie, also if it is less than one a second.
@@ -197,5 +203,113 @@ func TestADatabaseIsDown(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 600, d.read().Done)
 		require.Equal(t, store.OperationDone, d.read().State)
+	})
+}
+
+// changed are databases with tasks that an operation has changed; a redrive runs beside the undo.
+type changed struct {
+	*databases
+	undo store.Operation
+	left []map[uint64]bool // by database: job_ids
+}
+
+func newChanged(perDatabase ...int) *changed {
+	c := &changed{databases: newDatabases(100, make([]int, len(perDatabase))...)}
+	c.dead[0] = 100_000
+	c.undo = store.Operation{ID: 8, Undoes: 6, Kind: store.OperationUndo, State: store.OperationRunning}
+	for _, n := range perDatabase {
+		c.undo.Parts = append(c.undo.Parts, store.OperationPart{State: store.OperationRunning})
+		left := make(map[uint64]bool, n)
+		for id := range n {
+			left[uint64(id+1)] = true
+		}
+		c.left = append(c.left, left)
+	}
+	return c
+}
+
+func (c *changed) RunningOperations(ctx context.Context, limit int) ([]store.Operation, error) {
+	list, _ := c.databases.RunningOperations(ctx, limit)
+	c.change(func() {
+		undo := c.undo
+		undo.Parts = slices.Clone(c.undo.Parts)
+		list = append(list, undo)
+	})
+	return list, nil
+}
+
+func (c *changed) OperationTasks(_ context.Context, database int, operation, after uint64, limit int) (list []store.OperationTask, err error) {
+	time.Sleep(time.Millisecond)
+	c.change(func() {
+		for _, id := range slices.Sorted(maps.Keys(c.left[database])) {
+			if operation == 6 && id > after && len(list) < limit {
+				list = append(list, store.OperationTask{JobID: id})
+			}
+		}
+	})
+	return list, nil
+}
+
+func (c *changed) EndUndo(_ context.Context, database int, _ *store.Operation) error {
+	c.change(func() {
+		if len(c.left[database]) == 0 {
+			c.undo.Parts[database].State = store.OperationDone
+		}
+	})
+	return nil
+}
+
+func (c *changed) leftover() (n int) {
+	c.change(func() {
+		for _, left := range c.left {
+			n += len(left)
+		}
+	})
+	return n
+}
+
+// own starts a node that may take back the tasks that mine names.
+func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
+	n := &node{}
+	n.owns.Store(true)
+	n.run(t, operations.Config{
+		Store: c, Databases: len(c.left), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Redriven: func(context.Context, []uint64) {},
+		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
+			c.change(func() {
+				for _, one := range tasks {
+					if mine(one.JobID) {
+						delete(c.left[database], one.JobID)
+					}
+				}
+			})
+			return nil
+		},
+	})
+	return n
+}
+
+// Each node takes back its own tasks, a thousand of them a second at most, and a redrive keeps its rate beside that. While
+// some have no owner the others do not wait for them.
+func TestUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChanged(6000, 0, 3000)
+		c.own(t, func(id uint64) bool { return id%3 == 0 })
+		two := c.own(t, func(id uint64) bool { return id%3 == 1 })
+		two.owns.Store(false)
+		time.Sleep(1500 * time.Millisecond)
+		require.Greater(t, c.leftover(), 9000-2000)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 3000, c.leftover(), "they have no owner")
+		require.InEpsilon(t, 3100, c.read().Done, 0.1)
+		require.True(t, c.undo.Runs(0))
+		require.True(t, c.undo.Runs(2))
+		require.False(t, c.undo.Runs(1))
+
+		c.own(t, func(id uint64) bool { return id%3 == 2 })
+		time.Sleep(30 * time.Second)
+		require.Zero(t, c.leftover())
+		require.False(t, c.undo.Runs(0))
+		require.False(t, c.undo.Runs(2))
 	})
 }

@@ -26,10 +26,13 @@ func (f *fixture) die(t testing.TB, n int) []task.Task {
 			to = []task.Status{task.Pending, task.Processed, task.Cancelled}[i%3]
 		}
 		d := f.layout.Database(f.layout.Shard(one.BizID))
-		perDatabase[d] = append(perDatabase[d], store.Move{JobID: one.JobID, To: to})
+		move := store.Move{JobID: one.JobID, To: to}
 		if to == task.Dead {
+			retried := one.ActionTime.Add(time.Minute)
+			move.Set = store.Set{Attempts: ptr(1 + i%4), ActionTime: &retried, Promised: &one.ActionTime}
 			dead = append(dead, one)
 		}
+		perDatabase[d] = append(perDatabase[d], move)
 	}
 	for d, moves := range perDatabase {
 		_, err := f.Apply(t.Context(), d, f.Stamp(d), moves)

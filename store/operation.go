@@ -65,7 +65,7 @@ func (o *Operation) Left(most int) int {
 	return most
 }
 
-// MaxOperationStep is the maximum number of tasks of an OperationStep. Each may need two statements.
+// MaxOperationStep is the maximum number of tasks of an OperationStep. Each may need three statements.
 const MaxOperationStep = 100
 
 // StartOperation writes an operation into all databases, and sets its ID, State and Matched. After an error it is
@@ -295,9 +295,9 @@ func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked
 	}}
 	stamp := s.backend.timeArg(s.Stamp(database))
 	where, which := f.where(s.backend)
-	set, to, values := "status=0,attempts=0,due_time=NULL,action_time=?", task.Pending, []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
+	set, to, actionTime, values := "status=0,attempts=0,due_time=NULL,action_time=?", task.Pending, "?", []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
 	if o.Kind == OperationDiscard {
-		set, to, values = "status=3", task.Cancelled, nil
+		set, to, actionTime, values = "status=3", task.Cancelled, "action_time", nil
 	}
 	shardOf := func(id uint64) int { shard, _ := s.layout.ShardOf(id); return shard }
 	for len(jobIDs) > 0 {
@@ -312,8 +312,9 @@ func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked
 		in := " AND job_id IN (" + placeholders(n) + ")"
 		taken := " AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)"
 		statements = append(statements, statement{ // for an undo
-			sql:  "INSERT INTO toc_operation_task (operation,job_id,attempts,stamp) SELECT ?,job_id,attempts,? FROM " + s.indexed(shard, indexPrimary) + where + in + taken,
-			args: slices.Concat([]any{id, stamp}, which, ids, []any{id, step}),
+			sql: "INSERT INTO toc_operation_task (operation,job_id,attempts,due_time,action_time,to_status,to_action_time,stamp) " +
+				"SELECT ?,job_id,attempts,due_time,action_time,?," + actionTime + ",? FROM " + s.indexed(shard, indexPrimary) + where + in + taken,
+			args: slices.Concat([]any{id, int64(to)}, values, []any{stamp}, which, ids, []any{id, step}),
 		}, statement{
 			sql:  "UPDATE " + s.indexed(shard, indexPrimary) + " SET " + set + ",gmt_modified=?" + where + in + taken,
 			args: slices.Concat(values, []any{stamp}, which, ids, []any{id, step}),

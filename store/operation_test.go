@@ -218,7 +218,8 @@ func undoes(t *testing.T, p place) {
 	require.NoError(t, err)
 	f.setStatus(t, task.Processed, redriven[0]) // it has run
 	shard, _ := f.layout.ShardOf(redriven[1].JobID)
-	f.hand(t, shard, "UPDATE %s SET action_time=?, gmt_modified=? WHERE job_id=?", f.at(f.in(60_000)), f.at(f.in(5000)), f.id(redriven[1].JobID)) // moved
+	f.hand(t, shard, "UPDATE %s SET action_time=? WHERE job_id=?", f.at(f.in(60_000)), f.id(redriven[1].JobID)) // moved
+	f.setStatus(t, task.Cancelled, redriven[2])
 
 	undo := store.Operation{Kind: store.OperationUndo, Undoes: o.ID, Actor: "api", Started: f.clock.Now()}
 	require.NoError(t, f.StartUndo(t.Context(), &undo))
@@ -239,15 +240,73 @@ func undoes(t *testing.T, p place) {
 	list, err := f.Operations(t.Context(), undo.ID, 1)
 	require.NoError(t, err)
 	require.Equal(t, store.OperationDone, list[0].State)
-	skipped := 2 + f.layout.Databases
+	skipped := 3 + f.layout.Databases
 	require.Equal(t, []int{total, total - skipped, skipped}, []int{list[0].Matched, list[0].Done, list[0].Skipped})
 	back := 0
 	for _, one := range redriven {
 		if now := f.everything(t)[one.JobID]; now.Status == task.Dead {
-			require.Equal(t, before[one.JobID].Attempts, now.Attempts)
-			require.Equal(t, before[one.JobID].LastError, now.LastError)
+			want := before[one.JobID]
+			want.Modified = now.Modified
+			require.Equal(t, want, now)
 			back++
 		}
 	}
 	require.Equal(t, total-skipped, back)
+}
+
+// undoesDiscards: what was discarded is dead again, unless somebody has given it a fresh start.
+func undoesDiscards(t *testing.T, p place) {
+	f := p.open(t, operated)
+	dead := f.die(t, 40)
+	o := f.start(t, store.Operation{Kind: store.OperationDiscard})
+	f.finish(t, 100)
+	f.setStatus(t, task.Pending, dead[0])
+	undo := store.Operation{Kind: store.OperationUndo, Undoes: o.ID, Actor: "api", Started: f.clock.Now()}
+	require.NoError(t, f.StartUndo(t.Context(), &undo))
+	for d := range f.layout.Databases {
+		list, err := f.OperationTasks(t.Context(), d, o.ID, 0, 100)
+		require.NoError(t, err)
+		require.NoError(t, f.UndoStep(t.Context(), d, &undo, list, nil))
+	}
+	all := f.everything(t)
+	require.Equal(t, task.Pending, all[dead[0].JobID].Status)
+	for _, want := range dead[1:] {
+		now := all[want.JobID]
+		want.Modified = now.Modified
+		require.Equal(t, want, now)
+	}
+	list, err := f.Operations(t.Context(), undo.ID, 1)
+	require.NoError(t, err)
+	require.Equal(t, []int{len(dead), len(dead) - 1, 1}, []int{list[0].Matched, list[0].Done, list[0].Skipped})
+}
+
+// stopsUndoes: after a stop nothing is taken back, not even by a node that does not know it; another undo goes on.
+func stopsUndoes(t *testing.T, p place) {
+	f := p.open(t, operated)
+	dead := f.die(t, 40)
+	o := f.start(t, store.Operation{Kind: store.OperationRedrive})
+	f.finish(t, 100)
+	undo := store.Operation{Kind: store.OperationUndo, Undoes: o.ID, Actor: "api", Started: f.clock.Now()}
+	require.NoError(t, f.StartUndo(t.Context(), &undo))
+	stopped, err := f.StopOperation(t.Context(), undo.ID, f.clock.Now())
+	require.NoError(t, err)
+	require.True(t, stopped)
+	step := func(undo *store.Operation) {
+		for d := range f.layout.Databases {
+			list, err := f.OperationTasks(t.Context(), d, o.ID, 0, 100)
+			require.NoError(t, err)
+			require.NoError(t, f.UndoStep(t.Context(), d, undo, list, nil))
+		}
+	}
+	before := f.everything(t)
+	step(&undo)
+	require.Equal(t, before, f.everything(t))
+	f.clock.advance(time.Second)
+	again := store.Operation{Kind: store.OperationUndo, Undoes: o.ID, Actor: "api", Started: f.clock.Now()}
+	require.NoError(t, f.StartUndo(t.Context(), &again))
+	require.Equal(t, len(dead), again.Matched)
+	step(&again)
+	for _, one := range dead {
+		require.Equal(t, task.Dead, f.everything(t)[one.JobID].Status)
+	}
 }

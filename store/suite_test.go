@@ -67,6 +67,8 @@ func exercise(t *testing.T, p place) {
 		{"an operation counts what it skips", operatesAround},
 		{"an operation ends", stopsOperations},
 		{"an operation is undone", undoes},
+		{"a discard is undone", undoesDiscards},
+		{"an undo ends", stopsUndoes},
 		{"an operation starts in all databases", startsNoHalfOperation},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},

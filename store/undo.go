@@ -3,20 +3,27 @@ package store
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // OperationUndo is the kind of an Operation that takes another one back.
 const OperationUndo = "undo"
 
-// OperationTask is a task that an operation has changed, as it was before.
+// OperationTask is a task that an operation has changed.
 type OperationTask struct {
-	JobID    uint64
-	attempts int
-	stamp    time.Time // gmt_modified after the change
+	JobID uint64
+	// As it was before.
+	attempts    int
+	due, action time.Time // due may be zero
+	// As it was after the change, and still is if nobody else has changed it.
+	toStatus task.Status
+	toAction time.Time
+	stamp    time.Time // gmt_modified
 }
 
 // StartUndo writes an operation that takes another one back into all databases, and sets its ID, State and Matched: the
@@ -34,46 +41,56 @@ func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
 func (s *Store) OperationTasks(ctx context.Context, database int, operation, after uint64, limit int) (list []OperationTask, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	err = s.scan(ctx, database, "SELECT job_id,attempts,stamp FROM toc_operation_task WHERE operation=? AND job_id>? ORDER BY job_id LIMIT ?",
+	err = s.scan(ctx, database, "SELECT job_id,attempts,due_time,action_time,to_status,to_action_time,stamp FROM toc_operation_task WHERE operation=? AND job_id>? ORDER BY job_id LIMIT ?",
 		[]any{s.backend.idArg(operation), s.backend.idArg(after), int64(limit)}, func(rows *sql.Rows) error {
 			var t OperationTask
-			var stamp utc
-			err := rows.Scan((*unsigned)(&t.JobID), &t.attempts, &stamp)
-			t.stamp = time.Time(stamp)
+			var due sql.Null[utc]
+			err := rows.Scan((*unsigned)(&t.JobID), &t.attempts, &due, (*utc)(&t.action), &t.toStatus, (*utc)(&t.toAction), (*utc)(&t.stamp))
+			t.due = time.Time(due.V)
 			list = append(list, t)
 			return err
 		})
 	return list, s.wrap(database, "read the tasks of an operation", err)
 }
 
-// UndoStep takes back tasks of a database that o.Undoes has changed: each is dead again, with its attempts, unless it has
-// changed since. skip are tasks that run: these are counted only. The tasks and the counts are one transaction; a task is
-// counted once, however often the step is made.
+// UndoStep takes back tasks of a database that o.Undoes has changed: each is dead again, as it was, unless it has changed
+// since. skip are tasks that run: these are counted only. The tasks and the counts are one transaction; a task is counted
+// once, however often the step is made. If o was stopped, nothing is done.
 func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, skip []OperationTask) error {
 	stamp := s.backend.timeArg(s.Stamp(database))
-	operation, undo := s.backend.idArg(o.Undoes), s.backend.idArg(o.ID)
-	var statements []statement
-	known := "EXISTS (SELECT 1 FROM toc_operation_task WHERE operation=? AND job_id=?)"
+	operation, undo, step := s.backend.idArg(o.Undoes), s.backend.idArg(o.ID), s.backend.idArg(rand.Uint64())
+	statements := []statement{{ // take the step: the others apply only if that was done
+		sql:  "UPDATE toc_operation SET step=? WHERE id=? AND state='running'",
+		args: []any{step, undo},
+	}}
+	taken := " AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)"
+	known := " AND EXISTS (SELECT 1 FROM toc_operation_task WHERE operation=? AND job_id=?)"
 	for i, t := range slices.Concat(list, skip) {
 		id := s.backend.idArg(t.JobID)
 		shard, _ := s.layout.ShardOf(t.JobID)
 		done := "0"
 		var counted []any
 		if i < len(list) {
+			var due any
+			if !t.due.IsZero() {
+				due = s.backend.timeArg(t.due)
+			}
 			statements = append(statements, statement{
-				sql:  "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,attempts=?,gmt_modified=? WHERE job_id=? AND status IN (0,3) AND gmt_modified=? AND " + known,
-				args: []any{int64(t.attempts), stamp, id, s.backend.timeArg(t.stamp), operation, id},
+				sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,attempts=?,due_time=?,action_time=?,gmt_modified=?" +
+					" WHERE job_id=? AND status=? AND action_time=? AND gmt_modified=?" + known + taken,
+				args: []any{int64(t.attempts), due, s.backend.timeArg(t.action), stamp, id, int64(t.toStatus), s.backend.timeArg(t.toAction),
+					s.backend.timeArg(t.stamp), operation, id, undo, step},
 			})
 			done = "(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) + s.backend.hint(indexPrimary, s.layout.Table(shard)) +
 				" WHERE job_id=? AND status=4 AND gmt_modified=?)"
 			counted = []any{id, stamp}
 		}
 		statements = append(statements, statement{
-			sql:  "UPDATE toc_operation SET seen=seen+1,done=done+" + done + " WHERE id=? AND " + known,
-			args: slices.Concat(counted, []any{undo, operation, id}),
+			sql:  "UPDATE toc_operation SET seen=seen+1,done=done+" + done + " WHERE id=? AND step=?" + known,
+			args: slices.Concat(counted, []any{undo, step, operation, id}),
 		}, statement{
-			sql:  "DELETE FROM toc_operation_task WHERE operation=? AND job_id=?",
-			args: []any{operation, id},
+			sql:  "DELETE FROM toc_operation_task WHERE operation=? AND job_id=?" + taken,
+			args: []any{operation, id, undo, step},
 		})
 	}
 	ctx, cancel := s.bound(ctx)

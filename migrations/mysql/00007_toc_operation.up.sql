@@ -24,11 +24,16 @@ CREATE TABLE IF NOT EXISTS toc_operation (
   KEY idx_state (state)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};
 
--- The tasks that an operation has changed, as they were before, for an undo. stamp is gmt_modified after the change.
+-- The tasks that an operation has changed, for an undo: attempts, due_time and action_time as they were before,
+-- and what tells whether a task has changed since: its status, action_time and gmt_modified after the change.
 CREATE TABLE IF NOT EXISTS toc_operation_task (
-  operation bigint unsigned NOT NULL,
-  job_id    bigint unsigned NOT NULL,
-  attempts  int             NOT NULL,
-  stamp     datetime(3)     NOT NULL,
+  operation      bigint unsigned NOT NULL,
+  job_id         bigint unsigned NOT NULL,
+  attempts       int             NOT NULL,
+  due_time       datetime(3)     NULL,
+  action_time    datetime(3)     NOT NULL,
+  to_status      tinyint         NOT NULL,
+  to_action_time datetime(3)     NOT NULL,
+  stamp          datetime(3)     NOT NULL,
   PRIMARY KEY (operation, job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{.Collation}};

@@ -23,9 +23,13 @@ CREATE TABLE IF NOT EXISTS toc_operation (
 CREATE INDEX IF NOT EXISTS idx_operation_state ON toc_operation (state);
 
 CREATE TABLE IF NOT EXISTS toc_operation_task (
-  operation INTEGER NOT NULL,
-  job_id    INTEGER NOT NULL,
-  attempts  INTEGER NOT NULL,
-  stamp     TEXT    NOT NULL,
+  operation      INTEGER NOT NULL,
+  job_id         INTEGER NOT NULL,
+  attempts       INTEGER NOT NULL,
+  due_time       TEXT    NULL,
+  action_time    TEXT    NOT NULL,
+  to_status      INTEGER NOT NULL,
+  to_action_time TEXT    NOT NULL,
+  stamp          TEXT    NOT NULL,
   PRIMARY KEY (operation, job_id)
 ) STRICT, WITHOUT ROWID;
