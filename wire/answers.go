@@ -99,11 +99,11 @@ type Operation struct {
 	Undoes  ID              `json:"undoes,omitzero" doc:"Of an undo: the operation that it takes back." example:"413351953711104"`
 	By      string          `json:"by" doc:"Who has started it." example:"api"`
 	Filter  OperationFilter `json:"filter" doc:"Which dead tasks: those that match and died before it started."`
-	Rate    float64         `json:"rate" doc:"Tasks a second, over the whole cluster." example:"50"`
+	Rate    float64         `json:"rate" doc:"Tasks a second, over the whole cluster; 0: an undo, up to 1,000 on each node." example:"50"`
 	State   string          `json:"state" enum:"running,done,stopped" doc:"How it stands."`
 	Matched int             `json:"matched" doc:"Dead tasks that matched when it started, whatever the limit." example:"250"`
-	Done    int             `json:"done" doc:"Tasks that it has redriven or discarded." example:"100"`
-	Skipped int             `json:"skipped" doc:"Tasks that somebody else changed in the moment in which it was about to." example:"0"`
+	Done    int             `json:"done" doc:"Tasks that it has redriven, discarded or made dead again." example:"100"`
+	Skipped int             `json:"skipped" doc:"Tasks that somebody else changed in the moment in which it was about to. Of an undo: those that run, or have changed since." example:"0"`
 	Started Time            `json:"started" doc:"RFC 3339."`
 	Ended   Time            `json:"ended,omitzero" format:"date-time" doc:"RFC 3339. Left out: it runs."`
 }

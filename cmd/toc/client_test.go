@@ -64,6 +64,10 @@ const (
 		`"errors":[{"location":"body.biz_type","message":"\"nosuch\" is not configured; there are: order_close"}]}`
 	whyAnswer = `{"state":"pending","where":"store","node":"node-1","next":"2026-01-02T15:34:04.999Z","because":[` +
 		`"it has failed once and waits for its back-off until 2026-01-02T15:34:04.999Z; the last error: \u001b[31mred","it is only in the store: a scan reads it in time"]}`
+	redriveOperation = `{"id":"1882669783454408957","kind":"redrive","by":"api","filter":{"biz_type":"coupon","error":"re\u001b[31mfused"},"rate":2.5,` +
+		`"state":"stopped","matched":7,"done":3,"skipped":1,"started":"2026-01-02T15:04:03.000Z","ended":"2026-01-02T15:04:04.000Z"}`
+	undoOperation = `{"id":"1882669783454408999","kind":"undo","by":"api","undoes":"1882669783454408957","filter":{},"rate":0,` +
+		`"state":"running","matched":3,"done":0,"skipped":0,"started":"2026-01-02T15:04:04.500Z"}`
 	threeNodes = `{"node":"n2","partitions":16,"nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3,8]},` +
 		`{"name":"n2","address":"10.0.0.8:8080","partitions":[4,5,6,7,9,11]},{"name":"joining","address":"10.0.0.9:8080","partitions":[]}]}`
 	oneNode = `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[3,2,1,0]}]}`
@@ -122,6 +126,14 @@ func TestClientCommands(t *testing.T) {
 		{"dead-redrive-all", 200, `{"matched":7,"redriven":7}`, "dead redrive"},
 		{"dead-redrive-dry", 200, `{"matched":7,"redriven":0}`, "dead redrive --dry-run"},
 		{"dead-redrive-json", 200, `{"matched":7,"redriven":7}`, "dead redrive --json"},
+		{"dead-redrive-rate", 202, `{"matched":7,"operation":"1882669783454408957"}`, "dead redrive --biz-type coupon --error refused --rate 2.5"},
+		{"dead-discard-rate-json", 202, `{"matched":7,"operation":"1882669783454408957"}`, "dead discard --rate 1000 --json"},
+		{"operations", 200, `{"operations":[` + undoOperation + "," + redriveOperation + `]}`, "operations --limit 2"},
+		{"operations-json", 200, `{"operations":[` + redriveOperation + `]}`, "operations --json"},
+		{"operations-none", 200, `{"operations":[]}`, "operations"},
+		{"operations-stop", 200, redriveOperation, "operations stop 1882669783454408957"},
+		{"operations-undo", 200, undoOperation, "operations undo 1882669783454408957"},
+		{"operations-undo-none", 404, strings.Replace(notFound, "task has this job_id", "operation has this id", 1), "operations undo 7"},
 		{"cluster", 200, threeNodes, "cluster"},
 		{"cluster-one", 200, oneNode, "cluster"},
 		{"cluster-json", 200, threeNodes, "cluster --json"},

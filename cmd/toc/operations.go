@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -59,7 +60,11 @@ func (r *remote) showOperations(out io.Writer, list []client.Operation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tKIND\tSTATE\tDONE\tSKIPPED\tMATCHED\tRATE\tSTARTED\tBY\tBIZ_TYPE\tERROR")
 	for _, o := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%g\t%s\t%s\t%s\t%s\n", o.ID, oneLine(o.Kind), oneLine(o.State), o.Done, o.Skipped, o.Matched, o.Rate,
+		kind, rate := o.Kind, strconv.FormatFloat(o.Rate, 'g', -1, 64)
+		if o.Undoes != 0 {
+			kind, rate = kind+" of "+o.Undoes.String(), "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", o.ID, oneLine(kind), oneLine(o.State), o.Done, o.Skipped, o.Matched, rate,
 			r.moment(o.Started.Time()), oneLine(o.By), orDash(o.Filter.BizType), orDash(o.Filter.Error))
 	}
 	return w.Flush()
