@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -40,6 +41,19 @@ func TestRequests(t *testing.T) {
 	for _, reason := range []string{"not_allowed", "not_found", "conflict", "changed", "too_large", "415", "invalid", "internal", "unavailable"} {
 		require.Contains(t, text, `toc_refused_total{reason="`+reason+`",route="POST /v1/tasks"} 1`+"\n")
 	}
+}
+
+// The parts are told by their names, and add up.
+func TestLatenessParts(t *testing.T) {
+	m := metrics.New()
+	b := task.BizType{ID: 1, Name: "a", Mode: task.ModeRedis}
+	m.Started(b, queue.Lateness{Find: time.Second, Check: 2 * time.Second, Wait: 4 * time.Second, Start: 8 * time.Second})
+	text := scrape(t, m)
+	for part, sum := range map[string]string{"find": "1", "check": "2", "wait": "4", "start": "8"} {
+		require.Contains(t, text, `toc_lateness_part_seconds_sum{biz_type="a",mode="redis",part="`+part+`"} `+sum+"\n")
+		require.Contains(t, text, `toc_lateness_part_seconds_count{biz_type="a",mode="redis",part="`+part+`"} 1`+"\n")
+	}
+	require.Contains(t, text, `toc_lateness_seconds_sum{biz_type="a",mode="redis"} 15`+"\n")
 }
 
 // Only the run that succeeds keeps the promise.

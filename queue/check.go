@@ -62,8 +62,12 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 			continue
 		}
 		e.bizQueue.checking--
+		if e.Task.ActionTime.Equal(row.ActionTime) {
+			e.checked += max(0, now.Sub(latest(e.checkBegan, row.ActionTime)))
+		} else {
+			e.offeredAt, e.checked = now, 0
+		}
 		e.Task, e.readAt = row, e.checkBegan
-		e.checked += max(0, now.Sub(latest(e.checkBegan, row.ActionTime)))
 		switch took := now.Sub(e.readAt); {
 		case took <= q.cfg.StaleAfter:
 			e.slowCheck = false

@@ -51,7 +51,7 @@ type Entry struct {
 	startedAt  time.Time // when a worker took it, or its start was confirmed
 
 	// For Called:
-	offeredAt time.Time
+	offeredAt time.Time     // when its row, with this action_time, came into the queue
 	checked   time.Duration // the time of its checks after it was due
 	takenAt   time.Time
 	called    bool

@@ -76,7 +76,7 @@ func (h *Hold) Restore() {
 	case h.previous != nil:
 		back = q.offerInTerm(h.previous.term, &h.previous.Item)
 		if e := q.entries[h.previous.Task.JobID]; e != nil {
-			e.readAt = h.previous.readAt
+			e.readAt, e.offeredAt, e.checked = h.previous.readAt, h.previous.offeredAt, h.previous.checked
 		}
 	case h.entry.wasOffered:
 		back = q.offerInTerm(h.entry.term, &h.entry.Item)

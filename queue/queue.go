@@ -232,6 +232,7 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 		return
 	}
 	q.dequeue(e)
+	e.offeredAt, e.checked = now, 0
 	if t.ActionTime.After(now) {
 		e.state, e.runAt = waiting, t.ActionTime
 	} else {
