@@ -5,8 +5,8 @@ import "time"
 // Lateness is how late a processor was called, by what took the time. Each part is at least 0, and their sum is the time
 // of the call minus action_time, or 0 if that is negative.
 type Lateness struct {
-	Find  time.Duration // until the task was in memory, with this action_time; again after a check that failed
-	Check time.Duration // until its row was read again
+	Find  time.Duration // until a scan had read the task, with this action_time, or Redis had given it; again after a check that failed
+	Check time.Duration // until its row was read right before its time, or after the claim
 	Wait  time.Duration // until a worker took it: all were busy, or a limit was reached
 	Start time.Duration // until the call: the journal of starts, and one more look at the row
 }

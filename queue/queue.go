@@ -191,6 +191,9 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 
 	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term, offeredAt: now}
 	due := it.Task.ActionTime
+	if it.Claimed && r != nil { // it was found by the claim, before the read of its row
+		e.offeredAt, e.checked = r.at, max(0, now.Sub(latest(r.at, due)))
+	}
 	switch {
 	case !due.After(now):
 		e.state, e.runAt = ready, now
