@@ -50,8 +50,9 @@ type center struct {
 	capacity     int    // of the queues
 	storeID      string // of all nodes
 	compareEvery time.Duration
-	modeScan     bool         // nodes have no type of mode redis
-	guarded      bool         // nodes have a second type, whose slots are the guards
+	modeScan     bool // nodes have no type of mode redis
+	guarded      bool // nodes have a second type, whose slots are the guards
+	guardHorizon time.Duration
 	username     string       // of their connections, without a password
 	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
 
@@ -142,7 +143,7 @@ func (c *center) types() []redistimer.BizType {
 		return []redistimer.BizType{c.biz}
 	}
 	guard := c.biz
-	guard.ID, guard.Name, guard.Topic = c.biz.ID-1, "guard", "guard"
+	guard.ID, guard.Name, guard.Topic, guard.Horizon = c.biz.ID-1, "guard", "guard", cmp.Or(c.guardHorizon, guard.Horizon)
 	return []redistimer.BizType{guard, c.biz}
 }
 

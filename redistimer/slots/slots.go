@@ -269,31 +269,62 @@ func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time
 	}
 }
 
-// Between returns the ids of each slot's store queue whose time is at or after from and before until, at most limit.
-func (s *Slots) Between(ctx context.Context, list []Slot, from, until time.Time, limit int) ([][]uint64, error) {
+// Span is a time of a slot: from From, before Until.
+type Span struct {
+	Slot        Slot
+	From, Until time.Time
+}
+
+// Between returns the earliest members of the store queue of each span, at most limit.
+func (s *Slots) Between(ctx context.Context, list []Span, limit int) ([][]Member, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	span := &redis.ZRangeBy{Min: scoreText(from), Max: "(" + scoreText(until), Count: int64(limit)}
-	cmds := make([]*redis.StringSliceCmd, len(list))
+	cmds := make([]*redis.ZSliceCmd, len(list))
 	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, slot := range list {
-			cmds[i] = pipe.ZRangeByScore(ctx, s.StoreKey(slot), span)
+		for i, span := range list {
+			cmds[i] = pipe.ZRangeByScoreWithScores(ctx, s.StoreKey(span.Slot),
+				&redis.ZRangeBy{Min: scoreText(span.From), Max: "(" + scoreText(span.Until), Count: int64(limit)})
 		}
 		return nil
 	})
-	ids := make([][]uint64, len(list))
+	members := make([][]Member, len(list))
 	for i, cmd := range cmds {
-		members, err := cmd.Result()
+		found, err := cmd.Result()
 		if err != nil {
-			return nil, s.wrapError("read", list[i], err)
+			return nil, s.wrapError("read", list[i].Slot, err)
 		}
-		for _, m := range members {
-			if id, err := strconv.ParseUint(m, 10, 64); err == nil { // otherwise added by hand; a claim removes it
-				ids[i] = append(ids[i], id)
+		for _, z := range found {
+			if id, err := strconv.ParseUint(z.Member.(string), 10, 64); err == nil { // otherwise added by hand; a claim removes it
+				at, attempts := splitScore(wholeScore(z.Score))
+				members[i] = append(members[i], Member{JobID: id, At: at, Attempts: attempts})
 			}
 		}
 	}
-	return ids, nil
+	return members, nil
+}
+
+// Times returns when tasks are to run that are in the store queue of a slot.
+func (s *Slots) Times(ctx context.Context, slot Slot, jobIDs []uint64) (map[uint64]time.Time, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	cmds := make([]*redis.FloatCmd, len(jobIDs))
+	key := s.StoreKey(slot)
+	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range jobIDs {
+			cmds[i] = pipe.ZScore(ctx, key, strconv.FormatUint(id, 10))
+		}
+		return nil
+	})
+	times := make(map[uint64]time.Time, len(jobIDs))
+	for i, cmd := range cmds {
+		switch score, err := cmd.Result(); {
+		case err == nil:
+			times[jobIDs[i]], _ = splitScore(wholeScore(score))
+		case !errors.Is(err, redis.Nil):
+			return nil, s.wrapError("read", slot, err)
+		}
+	}
+	return times, nil
 }
 
 // scoreText is the least score of a time.
