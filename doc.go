@@ -24,7 +24,7 @@
 //	app
 //	httpapi, cluster/forward, metrics
 //	client, intake, scanner, redistimer, worker, control, operations, cmd/toc/internal/sqltable
-//	cluster, redistimer/slots, processor/webhook, processor/logger, why
+//	cluster, redistimer/slots, processor/webhook, processor/logger, why, dedup
 //	store, queue, dispatch, wire, processor, configs, peerproof
 //	limits
 //	migrations, task, internal/groupcommit

@@ -154,7 +154,7 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		}
 		var settings any
 		if b.Processor == configs.ProcessorWebhook {
-			settings = webhook.Config{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout}
+			settings = webhook.Config{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout, Batch: b.Webhook.Batch}
 		}
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {

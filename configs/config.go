@@ -316,6 +316,9 @@ type Webhook struct {
 	// Timeout is the longest time of one call. 0 means the timeout of the business type,
 	// which holds in any case. Defaults to 0s.
 	Timeout time.Duration `yaml:"timeout"`
+	// Batch is the number of tasks that one call may have, as a JSON array: 1 to 256. 0 posts
+	// each task in a call of its own, as an object. Defaults to 0.
+	Batch int `yaml:"batch"`
 }
 
 // Backoff configures the pause after a failed run: min, doubled with each failure up to

@@ -84,4 +84,5 @@ func (w Webhook) check(ps *problems, at string, used bool) {
 		}
 	}
 	atLeast(ps, at+"timeout", w.Timeout, 0)
+	within(ps, at+"batch", w.Batch, 0, 256)
 }

@@ -37,6 +37,12 @@ type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }
 
+// Limited is the optional form of a Batch that takes only so many tasks a call; 256 is the most that it gets. At 1 its
+// Process is called.
+type Limited interface {
+	MaxBatch() int
+}
+
 // Func makes a Processor of a function.
 type Func func(ctx context.Context, t task.Task) error
 

@@ -23,6 +23,8 @@ type Item struct {
 	// Claimed means that the engine keeps the task until its receipt is called, and offers it again after a
 	// Release.
 	Claimed bool
+	// Found is when the engine has found the task, before its row was read. Zero: with the offer.
+	Found time.Time
 }
 
 type state uint8

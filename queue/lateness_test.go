@@ -59,6 +59,14 @@ func TestLatenessOfAMovedTask(t *testing.T) {
 			r.check()
 			r.after(5 * time.Second)
 		}, queue.Lateness{Check: 500 * time.Millisecond, Wait: 7500 * time.Millisecond}},
+		"claimed, and its row is read slowly": {func(_ *testing.T, r *rig) {
+			it := move(r, 4)
+			r.after(3 * time.Second)
+			it.Claimed, it.Found = true, time.Now()
+			r.after(3 * time.Second)
+			r.read(it)
+			r.after(6 * time.Second)
+		}, queue.Lateness{Check: 2 * time.Second, Wait: 6 * time.Second}},
 		"its check failed": {func(_ *testing.T, r *rig) {
 			r.read(move(r, 4))
 			r.after(4 * time.Second)

@@ -191,8 +191,8 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 
 	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term, offeredAt: now}
 	due := it.Task.ActionTime
-	if it.Claimed && r != nil { // it was found by the claim, before the read of its row
-		e.offeredAt, e.checked = r.at, max(0, now.Sub(latest(r.at, due)))
+	if !it.Found.IsZero() {
+		e.offeredAt, e.checked = it.Found, max(0, now.Sub(latest(it.Found, due)))
 	}
 	switch {
 	case !due.After(now):

@@ -19,6 +19,7 @@ type claim struct {
 	biz      *BizType // at the time of the claim
 	slot     *slotState
 	member   slots.Member
+	at       time.Time // of the claim
 }
 
 // rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
@@ -120,7 +121,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 	}
 	for _, m := range a.Members {
 		if t.addInflight(bt, s, m.JobID, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
-			loads = append(loads, claim{bt, bt.BizType, s, m})
+			loads = append(loads, claim{bt, bt.BizType, s, m, now})
 		}
 	}
 	// Redis has more claims than this node knows: an earlier call that timed out here has reached Redis. (Or

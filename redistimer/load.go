@@ -67,7 +67,7 @@ func (t *Timer) flushLoads(batch []claim) {
 			if r.items == nil {
 				r.items = make([]queue.Item, 0, r.claims)
 			}
-			r.items = append(r.items, queue.Item{Task: *row, Partition: p, Receipt: &receipts[i], Claimed: true})
+			r.items = append(r.items, queue.Item{Task: *row, Partition: p, Receipt: &receipts[i], Claimed: true, Found: c.at})
 		}
 	}
 	for _, r := range reads {

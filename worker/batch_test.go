@@ -235,3 +235,31 @@ func TestATaskWithItsOwnTimeoutRunsByItself(t *testing.T) {
 		require.Equal(t, []time.Duration{7 * time.Second, 7 * time.Second, 3 * time.Second, 3 * time.Second}, r.tally.lengths())
 	}, lane(p, one, func(b *task.BizType) { b.Timeout = 7 * time.Second }))
 }
+
+// limited is a pack that takes only so many tasks a call.
+type limited struct {
+	pack
+	most int
+}
+
+func (p *limited) MaxBatch() int { return p.most }
+
+func TestABatchMayBeLimited(t *testing.T) {
+	for most, want := range map[int]int{0: 0, 1: 0, 7: 7, 256: 100, 1000: 100} {
+		p := &limited{most: most}
+		p.batch = func(_ context.Context, tasks []task.Task) []error { return make([]error, len(tasks)) }
+		bubble(t, func(t *testing.T, r *rig) {
+			for id := range uint64(100) {
+				r.submit(1, id, time.Second)
+			}
+			r.after(2 * time.Second)
+			require.Equal(t, 100, r.tally.counts()[worker.Processed])
+			if want == 0 {
+				require.Empty(t, p.calls())
+				require.Equal(t, 100, p.runs())
+				return
+			}
+			require.Equal(t, want, slices.Max(p.calls()))
+		}, lane(p, one))
+	}
+}

@@ -194,7 +194,9 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
 	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType), bizType: l.BizType, processor: l.Processor}
-	c.batch, _ = l.Processor.(processor.Batch)
+	if c.maxEntries = maxEntries(l.Processor); c.maxEntries > 1 {
+		c.batch, _ = l.Processor.(processor.Batch)
+	}
 	c.startWorker = func() {
 		w := &worker{pool: c, run: run{replace: c.startWorker}}
 		r.watch.addLocked(w)

@@ -21,7 +21,8 @@ type pool struct {
 	consumer    queue.Consumer
 	bizType     task.BizType
 	processor   processor.Processor
-	batch       processor.Batch // nil: the processor has no batch form
+	batch       processor.Batch // nil: the processor has no batch form, or takes one task a call
+	maxEntries  int             // that a worker takes at a time
 	startWorker func()          // starts one more worker; the caller holds watch.mu
 	group       sync.WaitGroup
 	alive       atomic.Int32 // number of workers
@@ -42,6 +43,17 @@ func (c *pool) grow() {
 
 // maxRun is the maximum number of tasks in one call of the batch form.
 const maxRun = 256
+
+// maxEntries is the maximum number of tasks that a worker takes for a processor at a time.
+func maxEntries(p processor.Processor) int {
+	if _, ok := p.(processor.Batch); !ok {
+		return 1
+	}
+	if limited, ok := p.(processor.Limited); ok {
+		return min(max(1, limited.MaxBatch()), maxRun)
+	}
+	return maxRun
+}
 
 // worker takes tasks and runs them, one call of the processor at a time. It is a goroutine. A processor may end
 // that goroutine (runtime.Goexit); then another one takes over the tasks in these fields.
@@ -75,13 +87,9 @@ func (w *worker) work(ctx context.Context) {
 	}()
 	ctx = w.label(ctx)
 	w.fire(ctx) // the tasks of the previous goroutine
-	maxEntries := 1
-	if w.batch != nil {
-		maxEntries = maxRun
-	}
 	for !w.isReplaced() {
 		w.idle.Add(1)
-		entries, err := w.consumer.Take(ctx, maxEntries)
+		entries, err := w.consumer.Take(ctx, w.maxEntries)
 		w.idle.Add(-1)
 		if err != nil {
 			break // closed, or ctx has ended

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,8 +63,24 @@ func (r *receiver) serve(ctx context.Context, listen string) error {
 // shownAttribute is how much of an attribute is shown, in characters.
 const shownAttribute = 60
 
-// maxCall is how long a body may be, in bytes: a task takes half of it at most.
-const maxCall = 64 << 10
+// maxCall is how long a body may be, in bytes: a task takes 32 KiB at most, and a batch has 256 of them.
+const maxCall = 9 << 20
+
+// tasksOf reads the body of a call: a task, or an array of them.
+func tasksOf(body []byte) (list []client.Task, err error) {
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte{'['}) {
+		err = json.Unmarshal(body, &list)
+	} else {
+		list = make([]client.Task, 1)
+		err = json.Unmarshal(body, &list[0])
+	}
+	for i := range list {
+		if err == nil && (list[i].JobID == 0 || list[i].ActionTime.IsZero()) {
+			err = errors.New("it has no job_id or no action_time")
+		}
+	}
+	return list, err
+}
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	came := r.now()
@@ -73,30 +90,29 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxCall))
-	var t client.Task
+	var list []client.Task
 	if err == nil {
-		err = json.Unmarshal(body, &t)
-	}
-	if err == nil && (t.JobID == 0 || t.ActionTime.IsZero()) {
-		err = errors.New("it has no job_id or no action_time")
+		list, err = tasksOf(body)
 	}
 	if err != nil {
 		r.print(r.complaints, fmt.Sprintf("the body is not a task: %v\n", err))
 		http.Error(w, "the body is not a task: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	got := received{
-		JobID: t.JobID, BizType: t.BizType, BizID: t.BizID, Attempt: t.Attempts + 1,
-		LatenessMS: came.Sub(t.ActionTime.Time()).Milliseconds(), Signature: r.signature(req, body), Attribute: t.Attribute,
+	signature := r.signature(req, body)
+	for _, t := range list {
+		r.print(r.out, r.line(received{
+			JobID: t.JobID, BizType: t.BizType, BizID: t.BizID, Attempt: t.Attempts + 1,
+			LatenessMS: came.Sub(t.ActionTime.Time()).Milliseconds(), Signature: signature, Attribute: t.Attribute,
+		}))
 	}
-	r.print(r.out, r.line(got))
 	select {
 	case <-time.After(r.delay):
 	case <-req.Context().Done():
 		return
 	}
 	status := r.status
-	if r.verifier != nil && got.Signature != "ok" {
+	if r.verifier != nil && signature != "ok" {
 		status = http.StatusUnauthorized
 	}
 	w.WriteHeader(status)

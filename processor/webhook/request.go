@@ -62,8 +62,8 @@ func newTemplate(u *url.URL) *http.Request {
 // the other: a receiver that crashes on a task would be hit as many times as
 // there are idle connections. So it is only asked to tell (see GetBody), and the
 // one repeat has a connection of its own.
-func (w *Processor) send(ctx context.Context, t task.Task) (*http.Response, error) {
-	req, err := w.request(ctx, t)
+func (w *Processor) send(ctx context.Context, m message) (*http.Response, error) {
+	req, err := w.request(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (w *Processor) send(ctx context.Context, t task.Task) (*http.Response, erro
 	if !errors.Is(err, errHungUp) {
 		return resp, err
 	}
-	if req, err = w.request(ctx, t); err != nil {
+	if req, err = w.request(ctx, m); err != nil {
 		return nil, err
 	}
 	return w.fresh.RoundTrip(req)
@@ -82,34 +82,44 @@ func (w *Processor) send(ctx context.Context, t task.Task) (*http.Response, erro
 // errHungUp tells that a connection of the pool was closed without an answer.
 var errHungUp = errors.New("the connection was closed without an answer")
 
-// request makes the request for t. Its body is not in a pooled buffer: the
+// message is what a call says.
+type message struct {
+	id      string // webhook-id
+	attempt string // toc-attempt; empty: the header is left out
+	body    []byte
+}
+
+// single is the call of one task. Its body is not in a pooled buffer: the
 // transport may read it still when the call is over, and one right-sized
 // allocation among the dozens of a call is not worth that trap.
-func (w *Processor) request(ctx context.Context, t task.Task) (*http.Request, error) {
-	now := time.Now()
-	body := wire.From(t, w.bizType).AppendJSON(nil)
-	id := strconv.FormatUint(t.JobID, 10)
+func (w *Processor) single(t task.Task) message {
+	return message{strconv.FormatUint(t.JobID, 10), strconv.Itoa(t.Attempts + 1), wire.From(t, w.bizType).AppendJSON(nil)}
+}
 
+func (w *Processor) request(ctx context.Context, m message) (*http.Request, error) {
+	now := time.Now()
 	req := w.template.WithContext(ctx)
 	req.Header = make(http.Header, 8)
 	for key, values := range w.template.Header {
 		req.Header[key] = values
 	}
-	req.Header[headerID] = []string{id}
+	req.Header[headerID] = []string{m.id}
 	req.Header[headerTimestamp] = []string{strconv.FormatInt(now.Unix(), 10)}
-	req.Header[headerAttempt] = []string{strconv.Itoa(t.Attempts + 1)}
+	if m.attempt != "" {
+		req.Header[headerAttempt] = []string{m.attempt}
+	}
 	if len(w.signers) > 0 {
 		signatures := make([]string, len(w.signers))
 		for i, signer := range w.signers {
 			var err error
-			if signatures[i], err = signer.Sign(id, now, body); err != nil {
+			if signatures[i], err = signer.Sign(m.id, now, m.body); err != nil {
 				return nil, fmt.Errorf("sign: %w", err)
 			}
 		}
 		req.Header[headerSignature] = []string{strings.Join(signatures, " ")} // as Standard Webhooks wants
 	}
-	req.ContentLength = int64(len(body))
-	req.Body = io.NopCloser(bytes.NewReader(body))
+	req.ContentLength = int64(len(m.body))
+	req.Body = io.NopCloser(bytes.NewReader(m.body))
 	// Asked for when net/http wants to repeat the call.
 	req.GetBody = func() (io.ReadCloser, error) { return nil, errHungUp }
 	return req, nil

@@ -3,6 +3,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,9 @@ type Config struct {
 	// Timeout is how long one call may take; 0 is the business type's timeout,
 	// which holds in any case. Defaults to 0.
 	Timeout time.Duration
+	// Batch is how many tasks one call may have, as a JSON array: 1 to 256. 0 posts one task a call, as an object.
+	// Defaults to 0.
+	Batch int
 }
 
 // Processor fires a task by an HTTP POST of its JSON, the same as GET
@@ -50,6 +54,7 @@ type Config struct {
 // should be idempotent by it. toc-attempt counts from 1.
 type Processor struct {
 	bizType  string
+	batch    int
 	timeout  time.Duration               // of one call; 0: ctx alone says
 	template *http.Request               // what is the same in all calls
 	signers  []*standardwebhooks.Webhook // none: calls are not signed
@@ -89,6 +94,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	fresh.DisableKeepAlives = true
 	return &Processor{
 		bizType:  b.Name,
+		batch:    cfg.Batch,
 		timeout:  cfg.Timeout,
 		template: newTemplate(u),
 		signers:  signers,
@@ -102,18 +108,28 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 
 // Process calls the receiver.
 func (w *Processor) Process(ctx context.Context, t task.Task) error {
+	if w.batch > 0 {
+		return w.ProcessBatch(ctx, []task.Task{t})[0]
+	}
+	var verdict error
+	err := w.call(ctx, w.single(t), func(resp *http.Response) { verdict = w.verdict(resp) })
+	return cmp.Or(err, verdict)
+}
+
+// call makes a call, and passes its answer to read, which must be quick.
+func (w *Processor) call(ctx context.Context, m message, read func(*http.Response)) error {
 	ctx, cancel := w.limit(ctx)
 	defer cancel()
-
 	start := time.Now()
-	resp, err := w.send(ctx, t)
+	resp, err := w.send(ctx, m)
 	if err != nil {
 		return w.unanswered(ctx, err, time.Since(start))
 	}
 	defer resp.Body.Close()
 	late := time.AfterFunc(bodyTime, cancel)
 	defer late.Stop()
-	return w.verdict(resp)
+	read(resp)
+	return nil
 }
 
 // Close closes the connections that are idle.

@@ -1,0 +1,164 @@
+// Package dedup is for receivers of tasks: it does the work of each job_id once, although a call may come twice.
+//
+// A key is done, under way, or new. What is done is remembered in memory and, if the receiver has several processes or may
+// restart, in Redis. Between the end of the work and the moment in which it is remembered a crash can fall: then the work is
+// done again. Where that must not be, write the job_id into the receiver's own database, in the transaction of the work.
+package dedup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2/expirable"
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrUnderWay answers a call while another one does the work of the same key. A webhook answers 503 to it; toc then calls
+// again.
+var ErrUnderWay = errors.New("dedup: another call does this work now")
+
+// Config configures a Dedup.
+type Config struct {
+	// Redis is shared by all processes of the receiver; nil: this process alone remembers.
+	Redis redis.UniversalClient
+	// Prefix begins the keys in Redis. Defaults to "toc:done:".
+	Prefix string
+	// Keep is how long a key is remembered. toc may call again until the retries of a task are used up: about 75 minutes by
+	// default. Defaults to 7 days.
+	Keep time.Duration
+	// Size is how many keys are kept in memory, the latest. Defaults to 100,000.
+	Size int
+	// Timeout is after how long work that has not ended counts as given up, because its process died: longer than the work
+	// ever takes. Defaults to 5 minutes.
+	Timeout time.Duration
+}
+
+// Dedup remembers what is done. It is safe for concurrent use.
+type Dedup struct {
+	cfg  Config
+	done *lru.LRU[string, struct{}]
+
+	mu       sync.Mutex
+	underWay map[string]bool
+}
+
+// New makes a Dedup that remembers nothing yet.
+func New(cfg Config) *Dedup {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "toc:done:"
+	}
+	if cfg.Keep == 0 {
+		cfg.Keep = 7 * 24 * time.Hour
+	}
+	if cfg.Size == 0 {
+		cfg.Size = 100_000
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Minute
+	}
+	return &Dedup{cfg: cfg, done: lru.NewLRU[string, struct{}](cfg.Size, nil, cfg.Keep), underWay: make(map[string]bool)}
+}
+
+// Do does the work of a key, a job_id say, unless it is done already: then it returns nil at once. If work returns an error
+// or panics, the key is new again. It returns ErrUnderWay while another call does the work, and an error of Redis if that
+// cannot say: then nothing was done.
+func (d *Dedup) Do(ctx context.Context, key string, work func(ctx context.Context) error) error {
+	if d.done.Contains(key) {
+		return nil
+	}
+	if !d.begin(key) {
+		return ErrUnderWay
+	}
+	defer d.end(key)
+	if d.done.Contains(key) { // by the call before
+		return nil
+	}
+	token := rand.Text()
+	if done, err := d.lock(ctx, key, token); err != nil || done {
+		return err
+	}
+	ok := false
+	defer func() {
+		if !ok {
+			d.unlock(ctx, key, token)
+		}
+	}()
+	if err := work(ctx); err != nil {
+		return err
+	}
+	ok = true
+	d.remember(ctx, key)
+	return nil
+}
+
+func (d *Dedup) begin(key string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.underWay[key] {
+		return false
+	}
+	d.underWay[key] = true
+	return true
+}
+
+func (d *Dedup) end(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.underWay, key)
+}
+
+// isDone is the value of a key in Redis whose work is done; before, it is the token of the call that does it.
+const isDone = "done"
+
+// lock keeps other processes from the work, and reports whether it is done already.
+func (d *Dedup) lock(ctx context.Context, key, token string) (done bool, err error) {
+	if d.cfg.Redis == nil {
+		return false, nil
+	}
+	free, err := d.cfg.Redis.SetNX(ctx, d.cfg.Prefix+key, token, d.cfg.Timeout).Result()
+	if err == nil && free {
+		return false, nil
+	}
+	was := ""
+	if err == nil {
+		was, err = d.cfg.Redis.Get(ctx, d.cfg.Prefix+key).Result()
+	}
+	switch {
+	case was == isDone:
+		d.done.Add(key, struct{}{})
+		return true, nil
+	case err == nil || errors.Is(err, redis.Nil): // or was until a moment ago
+		return false, ErrUnderWay
+	}
+	return false, fmt.Errorf("dedup: %w", err)
+}
+
+// afterwards bounds the calls of Redis after the work.
+const afterwards = 2 * time.Second
+
+// unlock deletes a lock if it is still the call's own. If that fails, the lock ends by its time-out.
+func (d *Dedup) unlock(ctx context.Context, key, token string) {
+	if d.cfg.Redis == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
+	defer cancel()
+	_ = unlock.Run(ctx, d.cfg.Redis, []string{d.cfg.Prefix + key}, token).Err()
+}
+
+var unlock = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+// remember keeps that the work of a key is done. If Redis fails, this process alone knows it.
+func (d *Dedup) remember(ctx context.Context, key string) {
+	d.done.Add(key, struct{}{})
+	if d.cfg.Redis == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
+	defer cancel()
+	_ = d.cfg.Redis.Set(ctx, d.cfg.Prefix+key, isDone, d.cfg.Keep).Err()
+}
