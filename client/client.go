@@ -11,8 +11,8 @@
 //	if errors.Is(err, task.ErrUnavailable) { … } // try again
 //
 // It shares with the server only the JSON shapes (package wire) and the words (package
-// task). It repeats nothing by itself: a submit that got no answer may or may not be
-// stored, and is safe to repeat only with a DedupKey.
+// task). It repeats nothing by itself, except at another server (WithServers): a submit that
+// got no answer may or may not be stored, and is safe to repeat only with a DedupKey.
 package client
 
 import (
@@ -25,7 +25,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
+	"sync/atomic"
 
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -57,10 +57,11 @@ type (
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
-	base   string
-	token  string
-	header http.Header
-	http   *http.Client
+	servers []string      // base URLs
+	current atomic.Uint32 // the one that answered last
+	token   string
+	header  http.Header
+	http    *http.Client
 }
 
 // Option changes a Client.
@@ -89,10 +90,7 @@ const idleConns = 64
 // New makes a client of the center at baseURL, like http://127.0.0.1:8080; the
 // scheme may be left out. It connects at the first call.
 func New(baseURL string, opts ...Option) *Client {
-	if !strings.Contains(baseURL, "://") {
-		baseURL = "http://" + baseURL
-	}
-	c := &Client{base: strings.TrimRight(baseURL, "/"), header: http.Header{}}
+	c := &Client{servers: []string{baseOf(baseURL)}, header: http.Header{}}
 	for _, o := range opts {
 		o(c)
 	}
@@ -121,15 +119,20 @@ func query(namesAndValues ...string) string {
 
 // do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, out any, opts ...ChangeOption) (status int, err error) {
-	var sent io.Reader
+	var text []byte
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		if text, err = json.Marshal(body); err != nil {
 			return 0, fmt.Errorf("encode request: %w", err)
 		}
-		sent = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, sent)
+	return c.each(ctx, isRepeatable(method, body), func(ctx context.Context, base string) (int, error) {
+		return c.send(ctx, base, method, path, text, out, opts)
+	})
+}
+
+// send makes one request of one server. body may be nil.
+func (c *Client) send(ctx context.Context, base, method, path string, body []byte, out any, opts []ChangeOption) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// WithServers adds further servers of the same center, as New takes one: each takes any request. A request goes to the one
+// that answered last. If no connection to it can be made, the next one is tried, each once. Requests that are safe to repeat
+// are tried at the next one also after a lost answer, after 5 s without one, and after a 502, 503 or 504: those that only
+// read, and submits of which each has a DedupKey. (Duplicate may then be true although the task is from this call.)
+func WithServers(baseURLs ...string) Option {
+	return func(c *Client) {
+		for _, u := range baseURLs {
+			c.servers = append(c.servers, baseOf(u))
+		}
+	}
+}
+
+func baseOf(url string) string {
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	return strings.TrimRight(url, "/")
+}
+
+// tryTime bounds a try of a request that another server may take.
+const tryTime = 5 * time.Second
+
+// each makes a request of one server after the other, until one takes it.
+func (c *Client) each(ctx context.Context, repeatable bool, try func(ctx context.Context, base string) (status int, err error)) (status int, err error) {
+	n := uint32(len(c.servers))
+	first := c.current.Load()
+	for i := range n {
+		at := (first + i) % n
+		last := i == n-1
+		status, err = c.one(ctx, c.servers[at], repeatable && !last, try)
+		if last || ctx.Err() != nil || !goesOn(err, repeatable) {
+			if err == nil && at != first {
+				c.current.CompareAndSwap(first, at)
+			}
+			return status, err
+		}
+	}
+	return status, err
+}
+
+func (c *Client) one(ctx context.Context, base string, bounded bool, try func(ctx context.Context, base string) (int, error)) (int, error) {
+	if bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tryTime)
+		defer cancel()
+	}
+	return try(ctx, base)
+}
+
+// goesOn reports whether another server may do better.
+func goesOn(err error, repeatable bool) bool {
+	if err == nil {
+		return false
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true // nothing was sent
+	}
+	if refused, ok := errors.AsType[*Error](err); ok {
+		switch refused.Status {
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return repeatable
+		}
+		return false
+	}
+	return repeatable
+}
+
+// isRepeatable reports whether a request may reach the center twice without harm.
+func isRepeatable(method string, body any) bool {
+	switch b := body.(type) {
+	case wire.SubmitRequest:
+		return hasKey(&b)
+	case wire.BatchRequest:
+		for i := range b.Tasks {
+			if !hasKey(&b.Tasks[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return method == http.MethodGet
+}
+
+// hasKey reports whether a submit makes no second task. One that moves the first task, by a delay say, is not repeated.
+func hasKey(s *wire.SubmitRequest) bool { return s.DedupKey != "" && (s.OnDuplicate == "" || s.OnDuplicate == "keep") }

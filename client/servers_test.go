@@ -1,0 +1,148 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+)
+
+// one is a server of a center with several.
+type one struct {
+	*httptest.Server
+	calls  atomic.Int64
+	status atomic.Int64 // 0: it answers well; -1: it hangs up; -2: it hangs
+}
+
+func startOne(t *testing.T) *one {
+	s := &one{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.calls.Add(1)
+		switch status := s.status.Load(); status {
+		case -2:
+			<-r.Context().Done()
+		case -1:
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_ = conn.Close()
+			}
+		case 0:
+			_, _ = w.Write([]byte(`{"job_id":"7","outcome":"cancelled","results":[]}`))
+		default:
+			w.WriteHeader(int(status))
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func gone(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "http://" + l.Addr().String()
+}
+
+func open(t *testing.T, url string, others ...string) *client.Client {
+	c := client.New(url, client.WithServers(others...))
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// A server that is not there is passed by, by any request, and not asked first again.
+func TestAServerIsNotThere(t *testing.T) {
+	a, b := startOne(t), startOne(t)
+	c := open(t, gone(t), a.URL, b.URL)
+	for range 3 {
+		err := c.Cancel(t.Context(), 7)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 3, a.calls.Load())
+	a.Close()
+	err := c.Cancel(t.Context(), 7)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, b.calls.Load())
+
+	_, err = open(t, gone(t), gone(t)).Get(t.Context(), 7)
+	var op *net.OpError
+	require.ErrorAs(t, err, &op)
+}
+
+// What may have been done is asked of another server only if it is safe to repeat.
+func TestAnAnswerIsLost(t *testing.T) {
+	key := client.Submit{BizType: "a", BizID: 1, Delay: time.Minute, DedupKey: "k"}
+	moves, noKey := key, key
+	moves.OnDuplicate, noKey.DedupKey = "move", ""
+	for name, row := range map[string]struct {
+		call func(c *client.Client) error
+		safe bool
+	}{
+		"get":            {func(c *client.Client) error { _, err := c.Get(t.Context(), 7); return err }, true},
+		"submit":         {func(c *client.Client) error { _, err := c.Submit(t.Context(), noKey); return err }, false},
+		"submit by key":  {func(c *client.Client) error { _, err := c.Submit(t.Context(), key); return err }, true},
+		"submit to move": {func(c *client.Client) error { _, err := c.Submit(t.Context(), moves); return err }, false},
+		"batch of keys": {func(c *client.Client) error {
+			_, err := c.SubmitBatch(t.Context(), []client.Submit{key, key})
+			return err
+		}, true},
+		"batch, one none": {func(c *client.Client) error {
+			_, err := c.SubmitBatch(t.Context(), []client.Submit{key, noKey})
+			return err
+		}, false},
+		"cancel":  {func(c *client.Client) error { return c.Cancel(t.Context(), 7) }, false},
+		"redrive": {func(c *client.Client) error { _, err := c.RedriveDead(t.Context(), client.RedriveDead{}); return err }, false},
+	} {
+		for _, status := range []int64{-1, 502, 503, 504} {
+			a, b := startOne(t), startOne(t)
+			a.status.Store(status)
+			err := row.call(open(t, a.URL, b.URL))
+			if row.safe {
+				require.NoError(t, err, name)
+			} else {
+				require.Error(t, err, name)
+			}
+			require.EqualValues(t, 1, a.calls.Load(), "%s: net/http may repeat it at one server only if it is safe", name)
+			require.Equal(t, row.safe, b.calls.Load() == 1, name)
+		}
+	}
+}
+
+// A refusal is an answer, whoever gives it.
+func TestARefusalIsFinal(t *testing.T) {
+	a, b := startOne(t), startOne(t)
+	for _, status := range []int64{400, 401, 404, 409, 422, 500} {
+		a.status.Store(status)
+		_, err := open(t, a.URL, b.URL).Get(t.Context(), 7)
+		var refused *client.Error
+		require.ErrorAs(t, err, &refused)
+		require.EqualValues(t, status, refused.Status)
+	}
+	require.Zero(t, b.calls.Load())
+}
+
+func TestAServerHangs(t *testing.T) {
+	t.Parallel()
+	a, b := startOne(t), startOne(t)
+	a.status.Store(-2)
+	c := open(t, a.URL, b.URL)
+	began := time.Now()
+	_, err := c.Get(t.Context(), 7)
+	require.NoError(t, err)
+	require.Greater(t, time.Since(began), 4*time.Second)
+	_, err = c.Get(t.Context(), 7)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, a.calls.Load(), "the other one is asked first")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = open(t, a.URL, b.URL).Get(ctx, 7)
+	require.True(t, errors.Is(err, context.DeadlineExceeded), "the caller's time is over: %v", err)
+}
