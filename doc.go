@@ -20,7 +20,7 @@
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
 //
-//	cmd/toc, examples/orderclose
+//	cmd/toc, examples/orderclose, clients
 //	app
 //	httpapi, cluster/forward, metrics
 //	client, intake, scanner, redistimer, worker, control, operations, cmd/toc/internal/sqltable

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, and a C compiler
-# for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
+# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Python, and a C
+# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
 # MySQL and promtool go to the user's cache, scripts/consul.sh, scripts/mysql.sh, scripts/promtool.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
@@ -31,6 +31,7 @@ missing() {
   has_mysql || { lacks+=("MariaDB 10.6 or later, or MySQL 8 (mariadbd or mysqld)"); packages+=(mariadb-server); }
   has_redis || { lacks+=("Redis 7 (redis-server)"); packages+=(redis-server); }
   has_consul || lacks+=("Consul 1.8 or newer (consul in PATH)")
+  has python3 || { lacks+=("Python 3.9 or newer (python3)"); packages+=(python3); }
   has_cc || { lacks+=("a C compiler with headers (go test -race)"); packages+=(gcc libc6-dev); }
 }
 

@@ -1,0 +1,21 @@
+"""The Python client of the timeout center: its HTTP API, and helpers for receivers of its webhooks.
+
+    from datetime import timedelta
+    from toc_client import Client
+
+    toc = Client("http://10.0.0.7:8080", "http://10.0.0.8:8080", token="...")
+    task, _ = toc.submit("order_close", 42, delay=timedelta(minutes=30), dedup_key="order-42-unpaid")
+    toc.cancel(task["job_id"])
+
+It needs Python 3.9 or newer and nothing else. Tasks are dicts with the fields of the API (docs/http.md); times are
+datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A Client may be used by many threads.
+"""
+
+from ._client import Client, Task, submission
+from ._errors import ChangedError, ConflictError, Error, InvalidError, NotFoundError, UnavailableError
+from ._receiver import Dedup, SignatureError, UnderWay, verify
+
+__all__ = [
+    "ChangedError", "Client", "ConflictError", "Dedup", "Error", "InvalidError", "NotFoundError", "SignatureError", "Task",
+    "UnavailableError", "UnderWay", "submission", "verify",
+]

@@ -1,0 +1,62 @@
+"""What the server refuses, as exceptions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+
+class Error(Exception):
+    """A refusal: an RFC 9457 problem.
+
+    status is the HTTP status, detail says what is wrong, and errors has a dict with location and message for each field
+    that is wrong. task is the task as it stands, if the server tells it; retry_after is how many seconds to wait, or 0.
+    """
+
+    def __init__(self, status: int, title: str, detail: str, problem: Mapping[str, Any], retry_after: int = 0) -> None:
+        self.status, self.title, self.detail = status, title, detail
+        self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
+        self.outcome: str = problem.get("outcome") or ""
+        self.task: dict[str, Any] | None = problem.get("task")
+        self.retry_after = retry_after
+        said = "; ".join(f"{e.get('location')}: {e.get('message')}" for e in self.errors) or detail
+        super().__init__(f"{status} {title}: {said}")
+
+
+class NotFoundError(Error):
+    """No task, business type or operation is there by this name."""
+
+
+class ConflictError(Error):
+    """The task cannot be changed: outcome is already_processed, already_cancelled, dead, running or pending."""
+
+
+class ChangedError(Error):
+    """The task is not as you have seen it (etag): task is how it is now."""
+
+
+class InvalidError(Error):
+    """The request is wrong: errors names the fields."""
+
+
+class UnavailableError(Error):
+    """The center cannot do it now: detail says whether something was changed. Try again after retry_after seconds."""
+
+
+_KINDS = {404: NotFoundError, 409: ConflictError, 412: ChangedError, 422: InvalidError, 503: UnavailableError}
+
+
+def refusal(status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Error:
+    """Makes an exception of an answer. What stands between client and server may have sent it."""
+    problem: dict[str, Any] = {}
+    if (headers.get("Content-Type") or "").startswith("application/problem+json"):
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    detail = problem.get("detail") or repr(body[:200])[1:]
+    wait = headers.get("Retry-After") or ""
+    kind = _KINDS.get(status, Error)
+    return kind(status, problem.get("title") or reason, detail, problem, int(wait) if wait.isdigit() else 0)
