@@ -15,7 +15,7 @@
 //	redistimer         a slot timer in Redis (redistimer/slots) says what is due
 //	queue              holds it until its millisecond, and until its limits (limits) let it start
 //	worker             runs it by a processor, of the user's or one that ships
-//	                   (processor/webhook, processor/logger)
+//	                   (processor/webhook, processor/kafka, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
@@ -24,7 +24,7 @@
 //	app
 //	httpapi, cluster/forward, metrics
 //	client, intake, scanner, redistimer, worker, control, operations, cmd/toc/internal/sqltable
-//	cluster, redistimer/slots, processor/webhook, processor/logger, why, dedup
+//	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
 //	store, queue, dispatch, wire, processor, configs, peerproof
 //	limits
 //	migrations, task, internal/groupcommit

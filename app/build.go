@@ -11,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processor/logger"
+	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
@@ -91,6 +92,9 @@ func (a *App) registerShipped() {
 		configs.ProcessorWebhook: func(b task.BizType, settings any) (processor.Processor, error) {
 			return webhook.New(b, settings.(webhook.Config))
 		},
+		configs.ProcessorKafka: func(b task.BizType, settings any) (processor.Processor, error) {
+			return kafka.New(b, settings.(kafka.Config))
+		},
 	} {
 		if err := a.registry.Register(name, build); err != nil {
 			panic(err) // the registry is new: no name is taken
@@ -152,9 +156,9 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 			built[b.ID] = have
 			continue
 		}
-		var settings any
-		if b.Processor == configs.ProcessorWebhook {
-			settings = webhook.Config{URL: b.Webhook.URL, Secret: b.Webhook.Secret, PreviousSecret: b.Webhook.PreviousSecret, Timeout: b.Webhook.Timeout, Batch: b.Webhook.Batch}
+		settings, err := a.settings(cfg, b)
+		if err != nil {
+			return nil, err
 		}
 		p, err := a.registry.Build(bizType(b), settings)
 		if err != nil {
@@ -166,6 +170,29 @@ func (a *App) buildLanes(cfg configs.Config) (map[uint64]builtLane, error) {
 		built[b.ID] = builtLane{b, &worker.Lane{BizType: bizType(b), Processor: p}}
 	}
 	return built, nil
+}
+
+// settings are those of the processor of a business type, if it ships.
+func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
+	switch b.Processor {
+	case configs.ProcessorWebhook:
+		w := b.Webhook
+		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch}, nil
+	case configs.ProcessorKafka:
+		c, _ := cfg.Kafka.Clusters.Find(b.Kafka.Cluster)
+		tlsConfig, err := c.TLS.Config()
+		if err != nil {
+			return nil, fmt.Errorf("kafka.clusters.%s.tls: %w", c.Name, err)
+		}
+		return kafka.Config{
+			Cluster: kafka.Cluster{
+				Name: c.Name, Brokers: c.Brokers, TLS: tlsConfig,
+				SASL: c.SASL.Mechanism, Username: c.SASL.Username, Password: c.SASL.Password,
+			},
+			Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced,
+		}, nil
+	}
+	return nil, nil
 }
 
 func laneList(built map[uint64]builtLane) []*worker.Lane {

@@ -172,7 +172,7 @@ func submitBefore(t *testing.T, cfg configs.Config, n int, span time.Duration) m
 }
 
 // countStatus counts rows by plain SQL.
-func countStatus(t *testing.T, cfg configs.Config, status task.Status) int {
+func countStatus(t testing.TB, cfg configs.Config, status task.Status) int {
 	t.Helper()
 	total := 0
 	eachTable(t, cfg, func(db querier, table string) {

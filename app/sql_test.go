@@ -23,7 +23,7 @@ type querier interface {
 }
 
 // eachTable shows every task table of a store to f.
-func eachTable(t *testing.T, cfg configs.Config, f func(db querier, table string)) {
+func eachTable(t testing.TB, cfg configs.Config, f func(db querier, table string)) {
 	t.Helper()
 	list, err := app.Databases(cfg, false)
 	require.NoError(t, err)

@@ -39,6 +39,7 @@ const (
 
 	ProcessorLog     = "log"     // biz_types[].processor
 	ProcessorWebhook = "webhook" // biz_types[].processor
+	ProcessorKafka   = "kafka"
 )
 
 // Config is the whole tree. Build one with Load or from Default; a Config
@@ -55,6 +56,7 @@ type Config struct {
 	Queue    Queue    `yaml:"queue"`
 	Clock    Clock    `yaml:"clock"`
 	Shutdown Shutdown `yaml:"shutdown"`
+	Kafka    Kafka    `yaml:"kafka"`
 
 	// BizTypes are the business types of this center, one or more. Without a list there
 	// are two: order_close (id 1, a webhook to http://127.0.0.1:9000/fire) and demo_log (id 2,
@@ -242,6 +244,46 @@ type Shutdown struct {
 	Drain time.Duration `yaml:"drain"`
 }
 
+// Kafka configures the Kafka clusters that business types name.
+type Kafka struct {
+	// Clusters are the clusters by name. There are none by default.
+	Clusters KafkaClusters `yaml:"clusters"`
+}
+
+// KafkaCluster configures a Kafka cluster.
+type KafkaCluster struct {
+	Name string `yaml:"-"`
+	// Brokers are the addresses of some of its brokers, host:port each: one or more.
+	// It has no default.
+	Brokers []string `yaml:"brokers"`
+	TLS     KafkaTLS `yaml:"tls"`
+	SASL    SASL     `yaml:"sasl"`
+}
+
+// KafkaTLS configures TLS 1.2 or newer to the brokers.
+type KafkaTLS struct {
+	// CA is the path of a PEM file with the certificates that are trusted, or system for
+	// those of the machine. "" means no TLS. Defaults to "".
+	CA string `yaml:"ca"`
+	// Cert is the path of a PEM file with the client's certificate. Defaults to "".
+	Cert string `yaml:"cert"`
+	// Key is the path of a PEM file with the key of that certificate. Defaults to "".
+	Key string `yaml:"key"`
+	// ServerName is the name that the brokers' certificates have. "" means the host in
+	// brokers. Defaults to "".
+	ServerName string `yaml:"server_name"`
+}
+
+// SASL configures how this node proves to the brokers who it is.
+type SASL struct {
+	// Mechanism is plain, scram-sha-256 or scram-sha-512. "" means no SASL. Defaults to "".
+	Mechanism string `yaml:"mechanism"`
+	// Username is the name of the user. Defaults to "".
+	Username string `yaml:"username"`
+	// Password is the password of that user. Defaults to "".
+	Password string `yaml:"password" secret:"password"`
+}
+
 // BizType configures one business type: its engine, its processor and its retries.
 // In code, start from DefaultBizType: a zero here means zero.
 type BizType struct {
@@ -253,13 +295,14 @@ type BizType struct {
 	Name string `yaml:"name"`
 	// Mode is the engine: scan or redis. Defaults to scan.
 	Mode string `yaml:"mode"`
-	// Processor is the name of the processor that runs a task: log, webhook, or a name that
-	// a Go program registers. "" means webhook if webhook.url is given, else log.
-	// Defaults to "".
-	Processor string  `yaml:"processor"`
-	Webhook   Webhook `yaml:"webhook"`
-	// Workers is the number of tasks that run at once on a node: 1 to 10000.
-	// Defaults to 64.
+	// Processor is the name of the processor that runs a task: log, webhook, kafka, or a name
+	// that a Go program registers. "" means webhook if webhook.url is given, kafka if
+	// kafka.topic is given, else log. Defaults to "".
+	Processor string   `yaml:"processor"`
+	Webhook   Webhook  `yaml:"webhook"`
+	Kafka     KafkaOut `yaml:"kafka"`
+	// Workers is the number of tasks that run at once on a node: 1 to 10000. With the
+	// processor kafka it is 1, which keeps the order. Defaults to 64.
 	Workers int `yaml:"workers"`
 	// Timeout is the longest time of one run. Defaults to 30s.
 	Timeout time.Duration `yaml:"timeout"`
@@ -319,6 +362,18 @@ type Webhook struct {
 	// Batch is the number of tasks that one call may have, as a JSON array: 1 to 256. 0 posts
 	// each task in a call of its own, as an object. Defaults to 0.
 	Batch int `yaml:"batch"`
+}
+
+// KafkaOut configures the processor kafka, which writes the task to a topic.
+type KafkaOut struct {
+	// Cluster is the name of the cluster: one of kafka.clusters. The processor kafka needs one.
+	// Defaults to "".
+	Cluster string `yaml:"cluster"`
+	// Topic is the name of the topic, which must exist. The processor kafka needs one.
+	// Defaults to "".
+	Topic string `yaml:"topic"`
+	// Key is what the key of a record is: biz_id, job_id or dedup_key. Defaults to biz_id.
+	Key string `yaml:"key"`
 }
 
 // Backoff configures the pause after a failed run: min, doubled with each failure up to

@@ -68,6 +68,7 @@ func DefaultBizType() BizType {
 		Backoff:    Backoff{Min: time.Second, Max: 10 * time.Minute},
 		OnExpire:   OnExpireDead,
 		Coalesce:   CoalesceNone,
+		Kafka:      KafkaOut{Key: KeyBizID},
 		Horizon:    time.Hour,
 	}
 }
@@ -85,6 +86,9 @@ func (c Config) WithDefaults() Config {
 		b := &c.BizTypes[i]
 		if b.Processor == "" && b.Webhook.URL != "" {
 			b.Processor = ProcessorWebhook
+		}
+		if b.Processor == "" && b.Kafka.Topic != "" {
+			b.Processor = ProcessorKafka
 		}
 		b.Processor = cmp.Or(b.Processor, ProcessorLog)
 		b.Topic = cmp.Or(b.Topic, b.Name)

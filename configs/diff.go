@@ -8,7 +8,13 @@ import (
 
 // Diff lists the settings outside biz_types that differ, one line each, with
 // the key in front: they need a restart. Secrets are not shown.
-func Diff(before, after Config) []string { return diff("", before, after) }
+func Diff(before, after Config) []string {
+	lines := diff("", before, after)
+	if !reflect.DeepEqual(before.Kafka, after.Kafka) {
+		lines = append(lines, "kafka.clusters: changed")
+	}
+	return lines
+}
 
 // DiffBizTypes lists what differs in the biz_types, one line each: a type that is new or
 // gone, and each changed key with the type's name in front. Secrets are not shown.

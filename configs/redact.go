@@ -24,6 +24,10 @@ func (c Config) Redacted() Config {
 	c.Cluster.Consul.Token = hide(c.Cluster.Consul.Token)
 	c.Redis.Addrs = hideAll(c.Redis.Addrs, hideURL)
 	c.Redis.Password = hide(c.Redis.Password)
+	c.Kafka.Clusters = slices.Clone(c.Kafka.Clusters)
+	for i := range c.Kafka.Clusters {
+		c.Kafka.Clusters[i].SASL.Password = hide(c.Kafka.Clusters[i].SASL.Password)
+	}
 	c.BizTypes = slices.Clone(c.BizTypes)
 	for i, b := range c.BizTypes {
 		c.BizTypes[i] = b.Redacted()

@@ -69,6 +69,9 @@ func (r *reference) section(section reflect.Value, at string) {
 	for i := range section.NumField() {
 		f := section.Type().Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" {
+			continue
+		}
 		key, comment := join(at, name), r.comments[section.Type().Name()+"."+f.Name]
 		s := setting{key, section.Field(i), secret(f.Tag.Get("secret"))}
 		switch {
@@ -79,7 +82,11 @@ func (r *reference) section(section reflect.Value, at string) {
 		default:
 			inner = append(inner, func() {
 				r.open(key, s.value.Type().Elem(), comment)
-				r.section(reflect.ValueOf(DefaultBizType()), key+"[]")
+				if s.value.Type() == reflect.TypeFor[KafkaClusters]() {
+					r.section(reflect.ValueOf(KafkaCluster{Brokers: []string{}}), key+".NAME")
+				} else {
+					r.section(reflect.ValueOf(DefaultBizType()), key+"[]")
+				}
 			})
 		}
 	}
@@ -109,7 +116,7 @@ func (r *reference) key(s setting, field, comment string) {
 	for _, verb := range []string{" is ", " are "} {
 		text = strings.TrimPrefix(text, field+verb)
 	}
-	if !strings.Contains(s.key, "[]") {
+	if !strings.Contains(s.key, "[]") && !strings.Contains(s.key, "NAME") {
 		line += " · Environment: `" + s.env() + "`"
 	}
 	if s.secret != noSecret {

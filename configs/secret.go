@@ -79,6 +79,9 @@ func (c Config) checkSecrets(ps *problems) {
 	for i, b := range c.BizTypes {
 		all = append(all, settings(reflect.ValueOf(b), fmt.Sprintf("biz_types[%d]", i))...)
 	}
+	for _, k := range c.Kafka.Clusters {
+		all = append(all, settings(reflect.ValueOf(k), join("kafka.clusters", k.Name))...)
+	}
 	for _, s := range all {
 		if s.secret == noSecret {
 			continue

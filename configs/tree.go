@@ -25,6 +25,9 @@ func settings(section reflect.Value, at string) []setting {
 	for i := range section.NumField() {
 		f := section.Type().Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" {
+			continue
+		}
 		s := setting{join(at, name), section.Field(i), secret(f.Tag.Get("secret"))}
 		all = append(all, s)
 		if s.value.Kind() == reflect.Struct {
@@ -98,6 +101,8 @@ func kindOf(v reflect.Value) (kind, example string) {
 		return "a list", "[a, b]"
 	case []BizType:
 		return "a list of sections", `one "- " element each`
+	case KafkaClusters:
+		return "a section", "one section for each cluster, by its name"
 	default:
 		direct := slices.DeleteFunc(keys(v, ""), func(key string) bool { return strings.Contains(key, ".") })
 		return "a section", "its keys: " + strings.Join(direct, ", ")

@@ -23,7 +23,8 @@ func (c Config) check() problems {
 	c.Cluster.check(&ps, c.Store)
 	c.Redis.check(&ps)
 	c.checkEngine(&ps)
-	checkBizTypes(&ps, c.BizTypes)
+	c.Kafka.check(&ps)
+	checkBizTypes(&ps, c.BizTypes, c.Kafka.Clusters)
 	if c.Cluster.Provider == ProviderConsul {
 		c.checkShared(&ps)
 	}

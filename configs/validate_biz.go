@@ -14,12 +14,13 @@ var bizName = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
 const maxLimit = 1_000_000
 
 // checkBizTypes checks each and that no two are alike.
-func checkBizTypes(ps *problems, types []BizType) {
+func checkBizTypes(ps *problems, types []BizType, clusters KafkaClusters) {
 	ps.require(len(types) > 0, "biz_types", "is empty, so nothing could ever fire; write at least one")
 	ids, names, topics := map[uint64]int{}, map[string]int{}, map[string]int{}
 	for i, b := range types {
 		at := fmt.Sprintf("biz_types[%d]", i)
 		b.check(ps, at)
+		b.Kafka.check(ps, at+".kafka.", b.Processor == ProcessorKafka, clusters)
 		if b.ID > 0 {
 			unique(ps, ids, at, "id", b.ID, i)
 		}
@@ -49,7 +50,7 @@ func (b BizType) check(ps *problems, at string) {
 		"%s is not a name; write 1 to 64 of a-z, 0-9, _ . -", quote(b.Name))
 	ps.oneOf(at+"mode", b.Mode, ModeScan, ModeRedis)
 	ps.require(strings.TrimSpace(b.Processor) == b.Processor && b.Processor != "", at+"processor",
-		"%s is not a name; write log, webhook, or the name of a registered one", quote(b.Processor))
+		"%s is not a name; write log, webhook, kafka, or the name of a registered one", quote(b.Processor))
 	b.Webhook.check(ps, at+"webhook.", b.Processor == ProcessorWebhook)
 	within(ps, at+"workers", b.Workers, 1, 10000)
 	ps.require(b.Timeout > 0, at+"timeout", "%v is too little; write 30s", b.Timeout)

@@ -83,6 +83,8 @@ func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
 			meant := keys(l.tree(), "")
 			if end := strings.IndexByte(at, ']'); end >= 0 {
 				meant = keys(reflect.ValueOf(BizType{}), at[:end+1])
+			} else if c, ok := section.Interface().(KafkaCluster); ok {
+				meant = keys(reflect.ValueOf(c), at)
 			}
 			l.mistake(e.key, shorten(key), "%s", unknown("key", key, meant))
 		}
@@ -100,12 +102,18 @@ func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 	case reflect.Slice:
 		want = yaml.SequenceNode
 	}
+	_, isClusters := v.Interface().(KafkaClusters)
+	if isClusters {
+		want = yaml.MappingNode
+	}
 	switch {
 	case isNull(n) && want == yaml.MappingNode: // all keys of the section are commented out
 	case isNull(n):
 		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
 	case n.Kind != want: // the value is not quoted: it may be a secret in the wrong place
 		l.mistake(n, key, "is not %s; write %s", kind, example)
+	case isClusters:
+		l.clusters(v, n, key)
 	case want == yaml.MappingNode:
 		l.section(v, n, key)
 	case want == yaml.SequenceNode:

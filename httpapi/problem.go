@@ -119,7 +119,10 @@ func notFoundText(op huma.Operation) string {
 
 // inputOf is where a field of an operation comes from.
 func inputOf(op huma.Operation, field string) string {
-	if op.Method == http.MethodGet || isOfKey(op, field) {
+	switch {
+	case strings.Contains(op.Path, "{"+field+"}"):
+		return "path"
+	case op.Method == http.MethodGet || isOfKey(op, field):
 		return "query"
 	}
 	return "body"

@@ -46,6 +46,7 @@ type Metrics struct {
 	unarmed   *prometheus.CounterVec
 	expired   *prometheus.CounterVec
 	roundTrip prometheus.Histogram
+	produced  *prometheus.HistogramVec
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	answering *prometheus.HistogramVec
@@ -119,6 +120,10 @@ func New() *Metrics {
 			Name: "toc_redis_round_trip_seconds", Help: "Time of one claim of all slots of a Redis server that were due.",
 			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .05, .1, .5, 1, 5},
 		}),
+		produced: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "toc_kafka_produce_seconds", Help: "Time until the brokers of a Kafka cluster acknowledged a record.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 30},
+		}, []string{"cluster"}),
 	}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "toc_http_requests_total", Help: "Requests to the HTTP API by route and the status that they were answered with.",
@@ -132,7 +137,7 @@ func New() *Metrics {
 	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.requests, m.refused, m.answering)
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.requests, m.refused, m.answering)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -282,3 +287,8 @@ func reasonOf(status int) string {
 
 // RoundTrip implements redistimer.Observer.
 func (m *Metrics) RoundTrip(took time.Duration) { m.roundTrip.Observe(took.Seconds()) }
+
+// Produced observes how long the brokers of a Kafka cluster took to acknowledge a record.
+func (m *Metrics) Produced(cluster string, took time.Duration) {
+	m.produced.WithLabelValues(cluster).Observe(took.Seconds())
+}

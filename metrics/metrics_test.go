@@ -56,6 +56,12 @@ func TestLatenessParts(t *testing.T) {
 	require.Contains(t, text, `toc_lateness_seconds_sum{biz_type="a",mode="redis"} 15`+"\n")
 }
 
+func TestProduced(t *testing.T) {
+	m := metrics.New()
+	m.Produced("main", 3*time.Millisecond)
+	require.Contains(t, scrape(t, m), `toc_kafka_produce_seconds_bucket{cluster="main",le="0.005"} 1`+"\n")
+}
+
 // Only the run that succeeds keeps the promise.
 func TestPromiseLateness(t *testing.T) {
 	m := metrics.New()

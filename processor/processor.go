@@ -37,10 +37,10 @@ type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }
 
-// Limited is the optional form of a Batch that takes only so many tasks a call; 256 is the most that it gets. At 1 its
-// Process is called.
+// Limited is the optional form of a Batch with limits of its own: the most tasks of a call (256 are the most that it gets; at
+// 1 its Process is called), and the most calls at a time on a node; 0: as many as are configured.
 type Limited interface {
-	MaxBatch() int
+	Limits() (tasks, workers int)
 }
 
 // Func makes a Processor of a function.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,13 +237,36 @@ func TestATaskWithItsOwnTimeoutRunsByItself(t *testing.T) {
 	}, lane(p, one, func(b *task.BizType) { b.Timeout = 7 * time.Second }))
 }
 
-// limited is a pack that takes only so many tasks a call.
+// limited is a pack that takes only so many tasks a call, and calls at a time.
 type limited struct {
 	pack
-	most int
+	most, workers int
 }
 
-func (p *limited) MaxBatch() int { return p.most }
+func (p *limited) Limits() (tasks, workers int) { return p.most, p.workers }
+
+func TestWorkersMayBeLimited(t *testing.T) {
+	for workers, want := range map[int]int64{0: 4, 1: 1, 3: 3, 9: 4} {
+		var running, most atomic.Int64
+		p := &limited{most: 5, workers: workers}
+		p.batch = func(_ context.Context, tasks []task.Task) []error {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(100 * time.Millisecond)
+			running.Add(-1)
+			return make([]error, len(tasks))
+		}
+		bubble(t, func(t *testing.T, r *rig) {
+			for id := range uint64(200) {
+				r.submit(1, id, time.Second)
+			}
+			r.after(30 * time.Second)
+			require.Equal(t, 200, r.tally.counts()[worker.Processed])
+		}, lane(p, func(b *task.BizType) { b.Workers = 4 }))
+		require.Equal(t, want, most.Load())
+	}
+}
 
 func TestABatchMayBeLimited(t *testing.T) {
 	for most, want := range map[int]int{0: 0, 1: 0, 7: 7, 256: 100, 1000: 100} {

@@ -193,8 +193,10 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 // open starts the first worker of a lane. Others start when all existing ones are busy. The last one to end
 // closes the processor.
 func (r *Runner) open(ctx context.Context, l *Lane) {
-	c := &pool{Runner: r, consumer: r.cfg.Queue.AddType(l.BizType), bizType: l.BizType, processor: l.Processor}
-	if c.maxEntries = maxEntries(l.Processor); c.maxEntries > 1 {
+	c := &pool{Runner: r, bizType: l.BizType, processor: l.Processor}
+	c.maxEntries, c.bizType.Workers = limitsOf(l.Processor, l.BizType.Workers)
+	c.consumer = r.cfg.Queue.AddType(c.bizType)
+	if c.maxEntries > 1 {
 		c.batch, _ = l.Processor.(processor.Batch)
 	}
 	c.startWorker = func() {

@@ -44,15 +44,19 @@ func (c *pool) grow() {
 // maxRun is the maximum number of tasks in one call of the batch form.
 const maxRun = 256
 
-// maxEntries is the maximum number of tasks that a worker takes for a processor at a time.
-func maxEntries(p processor.Processor) int {
+// limitsOf returns the maximum number of tasks that a worker takes for a processor at a time, and of its workers.
+func limitsOf(p processor.Processor, configured int) (entries, workers int) {
 	if _, ok := p.(processor.Batch); !ok {
-		return 1
+		return 1, configured
 	}
-	if limited, ok := p.(processor.Limited); ok {
-		return min(max(1, limited.MaxBatch()), maxRun)
+	limited, ok := p.(processor.Limited)
+	if !ok {
+		return maxRun, configured
 	}
-	return maxRun
+	if entries, workers = limited.Limits(); workers <= 0 || workers > configured {
+		workers = configured
+	}
+	return min(max(1, entries), maxRun), workers
 }
 
 // worker takes tasks and runs them, one call of the processor at a time. It is a goroutine. A processor may end

@@ -16,8 +16,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// MaxBatch implements processor.Limited.
-func (w *Processor) MaxBatch() int { return max(1, w.batch) }
+// Limits implements processor.Limited.
+func (w *Processor) Limits() (tasks, workers int) { return max(1, w.batch), 0 }
 
 // ProcessBatch posts tasks as a JSON array in one call. The receiver answers 2xx with a result for each task, or with one
 // status for all: any other answer, or a 2xx without results.

@@ -42,7 +42,7 @@ func TestBatchIsOneCall(t *testing.T) {
 		ids = append(ids, req.Header.Get("webhook-id"))
 	})
 	w := open(t, webhook.Config{URL: r.URL, Secret: secret, Batch: 50})
-	require.Equal(t, 50, w.MaxBatch())
+	require.Equal(t, 50, limitOf(w))
 	list := orders(50)
 	require.Equal(t, make([]error, 50), w.ProcessBatch(t.Context(), list))
 	for i := range list {
@@ -131,5 +131,10 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 }
 
 func TestWithoutBatchEachTaskIsACallOfItsOwn(t *testing.T) {
-	require.Equal(t, 1, open(t, webhook.Config{URL: "http://127.0.0.1:1"}).MaxBatch())
+	require.Equal(t, 1, limitOf(open(t, webhook.Config{URL: "http://127.0.0.1:1"})))
+}
+
+func limitOf(w *webhook.Processor) int {
+	tasks, _ := w.Limits()
+	return tasks
 }

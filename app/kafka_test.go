@@ -1,0 +1,131 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// toKafka gives the business type of a configuration the processor kafka, and a cluster with its topic.
+func toKafka(t testing.TB, cfg configs.Config) (configs.Config, *kfake.Cluster) {
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(8, "timeouts"))
+	require.NoError(t, err)
+	t.Cleanup(brokers.Close)
+	cfg.Kafka.Clusters = configs.KafkaClusters{{Name: "main", Brokers: brokers.ListenAddrs()}}
+	cfg.BizTypes[0].Processor = configs.ProcessorKafka
+	cfg.BizTypes[0].Kafka = configs.KafkaOut{Cluster: "main", Topic: "timeouts", Key: configs.KeyBizID}
+	return cfg, brokers
+}
+
+// consumed reads the records of the topic until n have come.
+func consumed(t testing.TB, brokers *kfake.Cluster, n int) (records []*kgo.Record) {
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(brokers.ListenAddrs()...), kgo.ConsumeTopics("timeouts"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer consumer.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	for len(records) < n {
+		fetches := consumer.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "%d of %d records", len(records), n)
+		fetches.EachRecord(func(r *kgo.Record) { records = append(records, r) })
+	}
+	return records
+}
+
+// Tasks become records, those of one biz_id in the order of their due times, while brokers hang and leaders move. A task is
+// processed when the brokers have it.
+func TestKafkaOut(t *testing.T) {
+	onEngines(t, func(t *testing.T, cfg configs.Config) {
+		cfg, brokers := toKafka(t, cfg)
+		c := run(t, cfg)
+		const n, orders = 600, 5
+		start := time.Now().Add(2 * time.Second)
+		list := make([]client.Submit, n)
+		for i := range list {
+			list[i] = client.Submit{BizType: "order_close", BizID: uint64(i % orders), Attribute: strconv.Itoa(i), ActionTime: start.Add(time.Duration(i) * 5 * time.Millisecond)}
+		}
+		_, err := c.Tasks().SubmitBatch(t.Context(), list)
+		require.NoError(t, err)
+		var hangs atomic.Bool
+		brokers.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			brokers.KeepControl()
+			if hangs.Load() {
+				return nil, errors.New("the connection breaks"), true
+			}
+			return nil, nil, false
+		})
+		time.Sleep(time.Until(start.Add(time.Second)))
+		hangs.Store(true)
+		time.Sleep(time.Second)
+		for p := range int32(8) {
+			require.NoError(t, brokers.MoveTopicPartition("timeouts", p, p%3))
+		}
+		before := countStatus(t, cfg, task.Processed)
+		time.Sleep(500 * time.Millisecond)
+		require.LessOrEqual(t, countStatus(t, cfg, task.Processed), before+1, "processed without the brokers")
+		hangs.Store(false)
+
+		last := map[string]int{}
+		for _, r := range consumed(t, brokers, n) {
+			i, err := strconv.Atoi(string(r.Value))
+			require.NoError(t, err)
+			key := string(r.Key)
+			require.Equal(t, fmt.Sprint(i%orders), key)
+			if before, ok := last[key]; ok {
+				require.Greater(t, i, before, "out of order")
+			}
+			last[key] = i
+		}
+		require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 30*time.Second, 50*time.Millisecond)
+	})
+}
+
+// BenchmarkKafkaOut drains tasks that are due at one instant by the processors log and kafka, in turns. The brokers run in
+// the same process.
+func BenchmarkKafkaOut(b *testing.B) {
+	for range 2 {
+		for _, processor := range []string{configs.ProcessorLog, configs.ProcessorKafka} {
+			b.Run(processor, func(b *testing.B) {
+				cfg := onMySQL(b, embedded(b))
+				cfg, brokers := toKafka(b, cfg)
+				cfg.BizTypes[0].Processor = processor
+				c := run(b, cfg)
+				const n = 20_000
+				for b.Loop() {
+					due := time.Now().Add(4 * time.Second)
+					list := make([]client.Submit, n)
+					for i := range list {
+						list[i] = client.Submit{BizType: "order_close", BizID: uint64(i), Attribute: "x", ActionTime: due}
+					}
+					for part := range 2 {
+						_, err := c.Tasks().SubmitBatch(b.Context(), list[part*n/2:(part+1)*n/2])
+						require.NoError(b, err)
+					}
+					require.Greater(b, time.Until(due), 300*time.Millisecond, "the submits took too long")
+					time.Sleep(time.Until(due))
+					for countStatus(b, cfg, task.Processed) < n*b.N {
+						time.Sleep(10 * time.Millisecond)
+					}
+					b.ReportMetric(n/time.Since(due).Seconds(), "tasks/s")
+				}
+				b.ReportMetric(0, "ns/op")
+				if processor == configs.ProcessorKafka {
+					consumed(b, brokers, n)
+				}
+			})
+		}
+	}
+}

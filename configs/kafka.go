@@ -1,0 +1,130 @@
+package configs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// What a Kafka setting may be.
+const (
+	TLSSystem = "system" // tls.ca
+
+	SASLPlain    = "plain" // sasl.mechanism
+	SASLScram256 = "scram-sha-256"
+	SASLScram512 = "scram-sha-512"
+
+	KeyBizID    = "biz_id" // biz_types[].kafka.key
+	KeyJobID    = "job_id"
+	KeyDedupKey = "dedup_key"
+)
+
+// KafkaClusters are Kafka clusters; a file has them as sections by name.
+type KafkaClusters []KafkaCluster
+
+// Find returns a cluster by its name.
+func (list KafkaClusters) Find(name string) (c KafkaCluster, ok bool) {
+	i := slices.IndexFunc(list, func(c KafkaCluster) bool { return c.Name == name })
+	if i < 0 {
+		return c, false
+	}
+	return list[i], true
+}
+
+// MarshalYAML implements yaml.Marshaler.
+func (list KafkaClusters) MarshalYAML() (any, error) {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, c := range list {
+		var value yaml.Node
+		if err := value.Encode(c); err != nil {
+			return nil, err
+		}
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: c.Name}, &value)
+	}
+	return n, nil
+}
+
+// clusters sets the list from a mapping.
+func (l *loader) clusters(v reflect.Value, n *yaml.Node, key string) {
+	var list KafkaClusters
+	for _, e := range l.entries(n, key) {
+		c := KafkaCluster{Name: e.key.Value, Brokers: []string{}}
+		at := join(key, c.Name)
+		l.sources[at] = l.place(e.key)
+		l.value(reflect.ValueOf(&c).Elem(), e.value, at)
+		list = append(list, c)
+	}
+	v.Set(reflect.ValueOf(list))
+}
+
+var (
+	clusterName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+	topicName   = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+)
+
+func (k Kafka) check(ps *problems) {
+	for _, c := range k.Clusters {
+		at := join("kafka.clusters", c.Name)
+		ps.require(clusterName.MatchString(c.Name), at, "%s is not a name; write 1 to 64 of a-z, 0-9, _ -", quote(c.Name))
+		ps.require(len(c.Brokers) > 0, at+".brokers", "is missing or empty; write host:port of some brokers")
+		for i, broker := range c.Brokers {
+			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s is not host:port; write 127.0.0.1:9092", quote(hideURL(broker)))
+		}
+		if _, err := c.TLS.Config(); err != nil {
+			ps.add(at+".tls", "%v", err)
+		}
+		s := c.SASL
+		ps.oneOf(at+".sasl.mechanism", s.Mechanism, "", SASLPlain, SASLScram256, SASLScram512)
+		ps.require(s.Mechanism == "" || s.Username != "", at+".sasl.username", "is empty; write the user's name")
+		ps.require(s.Mechanism == "" || s.Password != "", at+".sasl.password", "is empty; write the user's password, or the path of its file as %s", at+".sasl.password"+fileSuffix)
+		ps.require(s.Mechanism != "" || s.Username == "" && s.Password == "", at+".sasl.mechanism",
+			"is empty, and there is a user; write plain, scram-sha-256 or scram-sha-512")
+	}
+}
+
+// check checks the settings of a business type whose processor is kafka, or may be.
+func (k KafkaOut) check(ps *problems, at string, used bool, clusters KafkaClusters) {
+	ps.oneOf(at+"key", k.Key, KeyBizID, KeyJobID, KeyDedupKey)
+	if !used {
+		return
+	}
+	_, ok := clusters.Find(k.Cluster)
+	ps.require(ok, at+"cluster", "%s is not in kafka.clusters; write the name of one of them", quote(k.Cluster))
+	ps.require(topicName.MatchString(k.Topic), at+"topic", "%s is not a topic; write 1 to 249 letters, digits or . _ -", quote(k.Topic))
+}
+
+// Config reads the files, and returns nil if there is no TLS.
+func (t KafkaTLS) Config() (*tls.Config, error) {
+	if t.CA == "" {
+		if t.Cert != "" || t.Key != "" || t.ServerName != "" {
+			return nil, errors.New("ca is empty, so there is no TLS; write system, or the path of a PEM file")
+		}
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != TLSSystem {
+		text, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca cannot be read: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ca %s has no certificate in PEM form", quote(t.CA))
+		}
+	}
+	if t.Cert != "" || t.Key != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("cert and key cannot be used: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

@@ -1,0 +1,220 @@
+// Package kafka is the processor that writes tasks to a topic of Kafka.
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// Cluster is a Kafka cluster.
+type Cluster struct {
+	Name    string      // for messages and metrics
+	Brokers []string    // host:port of some of them
+	TLS     *tls.Config // nil: none
+	// SASL is plain, scram-sha-256 or scram-sha-512; "": none.
+	SASL               string
+	Username, Password string
+}
+
+// Key is what the key of a record is.
+type Key string
+
+// The keys.
+const (
+	BizID    Key = "biz_id" // so the tasks of a biz_id keep the order of their due times
+	JobID    Key = "job_id"
+	DedupKey Key = "dedup_key" // none: the record has no key
+)
+
+// Config says where to write.
+type Config struct {
+	Cluster Cluster
+	Topic   string // it must exist
+	Key     Key
+	// Produced is told how long the brokers took to acknowledge a record. Defaults to nothing.
+	Produced func(cluster string, took time.Duration)
+}
+
+// Processor writes a task as a record: its attribute as the value, and headers that say which task it is. A task is
+// processed when all in-sync replicas have acknowledged the record. The producer is idempotent, so a record is written once
+// unless its acknowledgement is lost for as long as the time-out: then the task has failed and is written again, with the
+// same toc-job-id and the next toc-attempt.
+type Processor struct {
+	cfg     Config
+	bizType string
+	client  *kgo.Client // its own: a broker that hangs holds up this business type only
+}
+
+// New makes the Kafka processor of a business type. It connects with the first task.
+func New(b task.BizType, cfg Config) (*Processor, error) {
+	if cfg.Produced == nil {
+		cfg.Produced = func(string, time.Duration) {}
+	}
+	options := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Cluster.Brokers...), kgo.ClientID("toc"), kgo.DefaultProduceTopic(cfg.Topic),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
+		// Else a broker that does not answer would hold the worker for longer than the time-out of the type.
+		kgo.AllowIdempotentProduceCancellation(),
+	}
+	if cfg.Cluster.TLS != nil {
+		options = append(options, kgo.DialTLSConfig(cfg.Cluster.TLS))
+	}
+	mechanism, err := cfg.Cluster.mechanism()
+	if err != nil {
+		return nil, err
+	}
+	if mechanism != nil {
+		options = append(options, kgo.SASL(mechanism))
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", cfg.Cluster.Name, err)
+	}
+	return &Processor{cfg: cfg, bizType: b.Name, client: client}, nil
+}
+
+func (c Cluster) mechanism() (sasl.Mechanism, error) {
+	switch c.SASL {
+	case "":
+		return nil, nil
+	case "plain":
+		return plain.Auth{User: c.Username, Pass: c.Password}.AsMechanism(), nil
+	case "scram-sha-256":
+		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha256Mechanism(), nil
+	case "scram-sha-512":
+		return scram.Auth{User: c.Username, Pass: c.Password}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("kafka cluster %s: the SASL mechanism %q is unknown", c.Name, c.SASL)
+}
+
+// Limits implements processor.Limited: one worker hands the tasks to the producer in the order in which they are due.
+func (p *Processor) Limits() (tasks, workers int) { return maxBatch, 1 }
+
+const maxBatch = 256
+
+// Process writes one task.
+func (p *Processor) Process(ctx context.Context, t task.Task) error {
+	return p.ProcessBatch(ctx, []task.Task{t})[0]
+}
+
+// ProcessBatch writes tasks, in order, and waits until each is acknowledged or has failed.
+func (p *Processor) ProcessBatch(ctx context.Context, tasks []task.Task) []error {
+	b := &batch{errs: make([]error, len(tasks)), left: len(tasks), done: make(chan struct{})}
+	for i := range b.errs {
+		b.errs[i] = errNoAnswer
+	}
+	began := time.Now()
+	for i := range tasks {
+		p.client.Produce(ctx, p.record(&tasks[i]), func(_ *kgo.Record, err error) {
+			if err == nil {
+				p.cfg.Produced(p.cfg.Cluster.Name, time.Since(began))
+			}
+			b.end(i, err)
+		})
+	}
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		select { // the client ends them now
+		case <-b.done:
+		case <-time.After(endWithin):
+		}
+	}
+	errs := b.outcomes()
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = p.describe(ctx, err, time.Since(began))
+		}
+	}
+	return errs
+}
+
+// endWithin is how long ProcessBatch waits for the client after the time-out.
+const endWithin = time.Second
+
+var errNoAnswer = errors.New("not acknowledged")
+
+// batch is the records of a call that are on their way.
+type batch struct {
+	mu   sync.Mutex
+	errs []error
+	left int
+	done chan struct{} // closed when none is left
+}
+
+func (b *batch) end(i int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errs[i] = err
+	if b.left--; b.left == 0 {
+		close(b.done)
+	}
+}
+
+func (b *batch) outcomes() []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]error(nil), b.errs...)
+}
+
+// describe makes the error of a failed run.
+func (p *Processor) describe(ctx context.Context, err error, after time.Duration) error {
+	where := fmt.Sprintf("kafka %s, topic %s", p.cfg.Cluster.Name, p.cfg.Topic)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: not acknowledged within %s: %w", where, after.Round(time.Millisecond), err)
+	}
+	return fmt.Errorf("%s: %w", where, err)
+}
+
+// The headers of a record.
+const (
+	headerJobID   = "toc-job-id"
+	headerBizType = "toc-biz-type"
+	headerBizID   = "toc-biz-id"
+	headerDueTime = "toc-due-time" // RFC 3339, in milliseconds: the promised time
+	headerAttempt = "toc-attempt"  // from 1
+)
+
+func (p *Processor) record(t *task.Task) *kgo.Record {
+	shown := wire.From(*t, p.bizType)
+	r := &kgo.Record{
+		Value: []byte(t.Attribute),
+		Headers: []kgo.RecordHeader{
+			{Key: headerJobID, Value: strconv.AppendUint(nil, t.JobID, 10)},
+			{Key: headerBizType, Value: []byte(p.bizType)},
+			{Key: headerBizID, Value: []byte(shown.BizID.String())},
+			{Key: headerDueTime, Value: []byte(wire.Time(t.Promised()).String())},
+			{Key: headerAttempt, Value: strconv.AppendInt(nil, int64(t.Attempts)+1, 10)},
+		},
+	}
+	switch p.cfg.Key {
+	case JobID:
+		r.Key = r.Headers[0].Value
+	case DedupKey:
+		if t.DedupKey != "" {
+			r.Key = []byte(t.DedupKey)
+		}
+	default:
+		r.Key = r.Headers[2].Value
+	}
+	return r
+}
+
+// Close ends the connections.
+func (p *Processor) Close() error {
+	p.client.Close()
+	return nil
+}
