@@ -95,4 +95,6 @@ func isRepeatable(method string, body any) bool {
 }
 
 // hasKey reports whether a submit makes no second task. One that moves the first task, by a delay say, is not repeated.
-func hasKey(s *wire.SubmitRequest) bool { return s.DedupKey != "" && (s.OnDuplicate == "" || s.OnDuplicate == "keep") }
+func hasKey(s *wire.SubmitRequest) bool {
+	return s.DedupKey != "" && (s.OnDuplicate == "" || s.OnDuplicate == "keep")
+}

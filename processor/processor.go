@@ -37,8 +37,8 @@ type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }
 
-// Limited is the optional form of a Batch with limits of its own: the most tasks of a call (256 are the most that it gets; at
-// 1 its Process is called), and the most calls at a time on a node; 0: as many as are configured.
+// Limited is the optional form of a Batch with limits of its own: the most tasks of a call (at most 1,000; at 1 its Process is
+// called), and the most calls at a time on a node; 0: as many as are configured. Without it a Batch gets up to 256 tasks.
 type Limited interface {
 	Limits() (tasks, workers int)
 }

@@ -41,8 +41,11 @@ func (c *pool) grow() {
 	}
 }
 
-// maxRun is the maximum number of tasks in one call of the batch form.
-const maxRun = 256
+// The maximum number of tasks in one call of the batch form.
+const (
+	maxRun     = 256
+	maxLimited = 1000 // of one that is processor.Limited
+)
 
 // limitsOf returns the maximum number of tasks that a worker takes for a processor at a time, and of its workers.
 func limitsOf(p processor.Processor, configured int) (entries, workers int) {
@@ -56,7 +59,7 @@ func limitsOf(p processor.Processor, configured int) (entries, workers int) {
 	if entries, workers = limited.Limits(); workers <= 0 || workers > configured {
 		workers = configured
 	}
-	return min(max(1, entries), maxRun), workers
+	return min(max(1, entries), maxLimited), workers
 }
 
 // worker takes tasks and runs them, one call of the processor at a time. It is a goroutine. A processor may end

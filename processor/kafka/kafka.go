@@ -103,7 +103,7 @@ func (c Cluster) mechanism() (sasl.Mechanism, error) {
 // Limits implements processor.Limited: one worker hands the tasks to the producer in the order in which they are due.
 func (p *Processor) Limits() (tasks, workers int) { return maxBatch, 1 }
 
-const maxBatch = 256
+const maxBatch = 1000
 
 // Process writes one task.
 func (p *Processor) Process(ctx context.Context, t task.Task) error {
