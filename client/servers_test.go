@@ -67,6 +67,7 @@ func TestAServerIsNotThere(t *testing.T) {
 	}
 	require.EqualValues(t, 3, a.calls.Load())
 	a.Close()
+	c.CloseIdleConnections()
 	err := c.Cancel(t.Context(), 7)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, b.calls.Load())

@@ -91,6 +91,7 @@ func (c Config) WithDefaults() Config {
 			b.Processor = ProcessorKafka
 		}
 		b.Processor = cmp.Or(b.Processor, ProcessorLog)
+		b.Kafka.Key = cmp.Or(b.Kafka.Key, KeyBizID)
 		b.Topic = cmp.Or(b.Topic, b.Name)
 		b.Visibility = cmp.Or(b.Visibility, max(time.Minute, b.Timeout))
 	}

@@ -37,8 +37,8 @@ type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }
 
-// Limited is the optional form of a Batch with limits of its own: the most tasks of a call (at most 1,000; at 1 its Process is
-// called), and the most calls at a time on a node; 0: as many as are configured. Without it a Batch gets up to 256 tasks.
+// Limited is the optional form of a Processor with limits of its own: the most tasks that a call of its batch form has (at
+// most 1,000; at 1 its Process is called; 0: 256), and the most calls at a time on a node (0: as many as are configured).
 type Limited interface {
 	Limits() (tasks, workers int)
 }

@@ -164,18 +164,27 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 	}
 }
 
-// load reads the rows of claimed tasks, by one statement per database.
+// load reads the rows of claimed tasks, by one statement of each loader.
 func (t *Timer) load(claims []claim) {
-	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.slot.slot.Partition, b.slot.slot.Partition) })
+	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(t.loader(a), t.loader(b)) })
 	for len(claims) > 0 {
-		d := t.cfg.Layout.PartitionDatabase(claims[0].slot.slot.Partition)
+		l := t.loader(claims[0])
 		n := 1
-		for n < len(claims) && t.cfg.Layout.PartitionDatabase(claims[n].slot.slot.Partition) == d {
+		for n < len(claims) && t.loader(claims[n]) == l {
 			n++
 		}
-		t.loads[d].Add(claims[:n]...)
+		t.loads[l].Add(claims[:n]...)
 		claims = claims[n:]
 	}
+}
+
+// loaders is how many groups of partitions a database has whose rows are loaded at the same time. The tasks of one slot are
+// loaded one after the other, so that they come into the queue in the order of their claims.
+const loaders = 2
+
+func (t *Timer) loader(c claim) int {
+	p := c.slot.slot.Partition
+	return t.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
 }
 
 // markTypeLost marks all slots of a business type as lost, because one of them had no marker. If that one is a

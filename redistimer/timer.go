@@ -116,7 +116,7 @@ type Timer struct {
 	fallbacks    chan struct{} // see Watch
 	background   sync.WaitGroup
 
-	loads    []*groupcommit.Group[claim] // by database
+	loads    []*groupcommit.Group[claim] // by loader
 	removals *groupcommit.Group[uint64]  // job_ids to remove from their slots
 }
 
@@ -146,8 +146,8 @@ func New(cfg Config) *Timer {
 		t.slots.StoreID = cfg.StoreID
 	}
 	t.removals = groupcommit.New(1000, 1, t.flushRemovals)
-	for range cfg.Layout.Databases {
-		t.loads = append(t.loads, groupcommit.New(1000, 2, t.flushLoads))
+	for range loaders * cfg.Layout.Databases {
+		t.loads = append(t.loads, groupcommit.New(1000, 1, t.flushLoads))
 	}
 	return t
 }

@@ -269,7 +269,7 @@ func TestWorkersMayBeLimited(t *testing.T) {
 }
 
 func TestABatchMayBeLimited(t *testing.T) {
-	for most, want := range map[int]int{0: 0, 1: 0, 7: 7, 256: 100, 1000: 100} {
+	for most, want := range map[int]int{0: 100, 1: 0, 7: 7, 256: 100, 1000: 100} {
 		p := &limited{most: most}
 		p.batch = func(_ context.Context, tasks []task.Task) []error { return make([]error, len(tasks)) }
 		bubble(t, func(t *testing.T, r *rig) {

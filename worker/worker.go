@@ -49,17 +49,16 @@ const (
 
 // limitsOf returns the maximum number of tasks that a worker takes for a processor at a time, and of its workers.
 func limitsOf(p processor.Processor, configured int) (entries, workers int) {
+	entries, workers = maxRun, configured
+	if limited, ok := p.(processor.Limited); ok {
+		tasks, calls := limited.Limits()
+		entries = min(cmp.Or(max(0, tasks), maxRun), maxLimited)
+		workers = min(cmp.Or(max(0, calls), configured), configured)
+	}
 	if _, ok := p.(processor.Batch); !ok {
-		return 1, configured
+		entries = 1
 	}
-	limited, ok := p.(processor.Limited)
-	if !ok {
-		return maxRun, configured
-	}
-	if entries, workers = limited.Limits(); workers <= 0 || workers > configured {
-		workers = configured
-	}
-	return min(max(1, entries), maxLimited), workers
+	return entries, workers
 }
 
 // worker takes tasks and runs them, one call of the processor at a time. It is a goroutine. A processor may end
