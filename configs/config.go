@@ -302,7 +302,7 @@ type BizType struct {
 	Webhook   Webhook  `yaml:"webhook"`
 	Kafka     KafkaOut `yaml:"kafka"`
 	// Workers is the number of tasks that run at once on a node: 1 to 10000. With the
-	// processor kafka it is 1, which keeps the order. Defaults to 64.
+	// processor kafka it is 1: tasks are written as they fall due. Defaults to 64.
 	Workers int `yaml:"workers"`
 	// Timeout is the longest time of one run. Defaults to 30s.
 	Timeout time.Duration `yaml:"timeout"`

@@ -34,7 +34,7 @@ type Key string
 
 // The keys.
 const (
-	BizID    Key = "biz_id" // so the tasks of a biz_id keep the order of their due times
+	BizID    Key = "biz_id"
 	JobID    Key = "job_id"
 	DedupKey Key = "dedup_key" // none: the record has no key
 )
@@ -100,7 +100,7 @@ func (c Cluster) mechanism() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("kafka cluster %s: the SASL mechanism %q is unknown", c.Name, c.SASL)
 }
 
-// Limits implements processor.Limited: one worker hands the tasks to the producer in the order in which they are due.
+// Limits implements processor.Limited: one worker hands the tasks to the producer in the order in which it gets them.
 func (p *Processor) Limits() (tasks, workers int) { return maxBatch, 1 }
 
 const maxBatch = 1000
