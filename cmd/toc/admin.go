@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,7 +112,7 @@ tables are there.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
 		for _, b := range cfg.BizTypes {
-			if b.Processor != "log" && b.Processor != "webhook" {
+			if !slices.Contains([]string{configs.ProcessorLog, configs.ProcessorWebhook, configs.ProcessorKafka}, b.Processor) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: biz_types: %s has the processor %q, which `toc serve` does not know; right only if a program of yours registers it\n", b.Name, b.Processor)
 			}
 		}

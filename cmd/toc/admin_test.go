@@ -39,8 +39,16 @@ func TestConfigCheck(t *testing.T) {
 	require.Contains(t, out, "coupon")
 	require.Contains(t, ok(t, "config", "check"), "order_close", "no file is the embedded center")
 
+	path = file(t, "toc.yaml", `
+kafka: {clusters: {main: {brokers: ["127.0.0.1:9092"]}}}
+biz_types: [{id: 7, name: coupon, processor: mine}, {id: 8, name: mail, kafka: {cluster: main, topic: mails}}, {id: 9, name: order, webhook: {url: "http://a"}}]`)
+	r := toc("config", "check", "--config", path)
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, `coupon has the processor "mine"`)
+	require.NotContains(t, r.err, "mail")
+
 	bad := file(t, "toc.yaml", "http: {listen: nowhere}\nstor: {}\nscan: {batch: 0}\n")
-	r := toc("config", "check", "--config", bad)
+	r = toc("config", "check", "--config", bad)
 	require.Equal(t, 2, r.code)
 	require.Empty(t, r.out)
 	for _, key := range []string{"http.listen", "stor", "scan.batch"} {
