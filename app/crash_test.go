@@ -111,6 +111,13 @@ func newWebhookSink(t *testing.T, takes time.Duration) *webhookSink {
 	return s
 }
 
+// called returns of how many tasks a call has come.
+func (s *webhookSink) called() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls)
+}
+
 // The process is killed in the middle of firing and started again, many times:
 // every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
