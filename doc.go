@@ -23,7 +23,8 @@
 //	cmd/toc, examples/orderclose, clients
 //	app
 //	httpapi, cluster/forward, metrics
-//	client, intake, scanner, redistimer, worker, control, operations, cmd/toc/internal/sqltable
+//	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
+//	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
 //	store, queue, dispatch, wire, processor, configs, peerproof
 //	limits

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -76,13 +78,16 @@ func (a *App) build() error {
 	})
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: a.dispatcher, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
+		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
 	})
 	a.control = a.newControl()
 	a.operations = a.newOperations(owned)
 	a.metrics.Watch(a.state)
 	return nil
 }
+
+// pulled stands for the processor of a pull type, which is never called: consumers lease its tasks.
+var pulled = processor.Func(func(context.Context, task.Task) error { return errors.New("tasks of this business type are leased") })
 
 // registerShipped registers the processors that ship.
 func (a *App) registerShipped() {
@@ -95,6 +100,7 @@ func (a *App) registerShipped() {
 		configs.ProcessorKafka: func(b task.BizType, settings any) (processor.Processor, error) {
 			return kafka.New(b, settings.(kafka.Config))
 		},
+		configs.ProcessorPull: func(task.BizType, any) (processor.Processor, error) { return pulled, nil },
 	} {
 		if err := a.registry.Register(name, build); err != nil {
 			panic(err) // the registry is new: no name is taken
@@ -139,6 +145,7 @@ func bizType(b configs.BizType) task.BizType {
 		BackoffMin: b.Backoff.Min, BackoffMax: b.Backoff.Max, ExpireAfter: b.ExpireAfter,
 		OnExpire: task.OnExpire(b.OnExpire), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 		Coalesce: b.Coalesce == configs.CoalesceBizID,
+		Pull:     b.Processor == configs.ProcessorPull, TTR: b.Pull.TTR, MaxInFlight: b.Pull.MaxInFlight,
 	}
 }
 

@@ -55,6 +55,8 @@ func (a *App) newMembership() membership {
 // nothing about its tasks.
 type onlyNode struct{ owners }
 
+func (onlyNode) Peers() []intake.Peer { return nil }
+
 func (onlyNode) Owner(partition int) (intake.Peer, error) {
 	return nil, intake.Unavailable("partition %d is not worked now: this node does not hold its database", partition)
 }

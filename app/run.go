@@ -156,6 +156,7 @@ func (a *App) run(ctx context.Context) error {
 		a.queue.Close() // tasks that have not started stay in the store unchanged
 		<-runnerDone    // running tasks end and are recorded
 		err := a.shutdown(drainCtx, server)
+		a.service.Close()
 		if a.forward != nil {
 			a.forward.Close()
 		}

@@ -40,6 +40,7 @@ const (
 	ProcessorLog     = "log"     // biz_types[].processor
 	ProcessorWebhook = "webhook" // biz_types[].processor
 	ProcessorKafka   = "kafka"
+	ProcessorPull    = "pull"
 )
 
 // Config is the whole tree. Build one with Load or from Default; a Config
@@ -295,12 +296,13 @@ type BizType struct {
 	Name string `yaml:"name"`
 	// Mode is the engine: scan or redis. Defaults to scan.
 	Mode string `yaml:"mode"`
-	// Processor is the name of the processor that runs a task: log, webhook, kafka, or a name
-	// that a Go program registers. "" means webhook if webhook.url is given, kafka if
+	// Processor is the name of the processor that runs a task: log, webhook, kafka, pull
+	// (consumers lease the tasks), or a name that a Go program registers. "" means webhook if webhook.url is given, kafka if
 	// kafka.topic is given, else log. Defaults to "".
 	Processor string   `yaml:"processor"`
 	Webhook   Webhook  `yaml:"webhook"`
 	Kafka     KafkaOut `yaml:"kafka"`
+	Pull      Pull     `yaml:"pull"`
 	// Workers is the number of tasks that run at once on a node: 1 to 10000. With the
 	// processor kafka it is 1: tasks are written as they fall due. Defaults to 64.
 	Workers int `yaml:"workers"`
@@ -323,7 +325,8 @@ type BizType struct {
 	// 1000000. 0 means no limit. Defaults to 0.
 	RateLimit int `yaml:"rate_limit"`
 	// MaxRunning is the number of runs that may be under way in the whole cluster: 0 to
-	// 1000000. 0 means no limit but workers. Defaults to 0.
+	// 1000000. 0 means no limit but workers. The processor pull has pull.max_in_flight
+	// instead. Defaults to 0.
 	MaxRunning int `yaml:"max_running"`
 	// CatchUp is the number of runs a second in the whole cluster of tasks that are overdue by
 	// more than 10 s: 0 to 1000000. Other tasks go before these. 0 means no limit and no
@@ -374,6 +377,16 @@ type KafkaOut struct {
 	Topic string `yaml:"topic"`
 	// Key is what the key of a record is: biz_id, job_id or dedup_key. Defaults to biz_id.
 	Key string `yaml:"key"`
+}
+
+// Pull configures the processor pull, which hands the tasks to consumers that ask for them.
+type Pull struct {
+	// TTR is the time that a consumer has for a task without a timeout of its own (time to
+	// run): 100ms to 24h. Then the task is handed out again. Defaults to 1m.
+	TTR time.Duration `yaml:"ttr"`
+	// MaxInFlight is the number of tasks of one node that consumers may have at once: 1 to
+	// 1000000. Defaults to 10000.
+	MaxInFlight int `yaml:"max_in_flight"`
 }
 
 // Backoff configures the pause after a failed run: min, doubled with each failure up to

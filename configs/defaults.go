@@ -69,6 +69,7 @@ func DefaultBizType() BizType {
 		OnExpire:   OnExpireDead,
 		Coalesce:   CoalesceNone,
 		Kafka:      KafkaOut{Key: KeyBizID},
+		Pull:       Pull{TTR: time.Minute, MaxInFlight: 10_000},
 		Horizon:    time.Hour,
 	}
 }
@@ -92,6 +93,7 @@ func (c Config) WithDefaults() Config {
 		}
 		b.Processor = cmp.Or(b.Processor, ProcessorLog)
 		b.Kafka.Key = cmp.Or(b.Kafka.Key, KeyBizID)
+		b.Pull.TTR, b.Pull.MaxInFlight = cmp.Or(b.Pull.TTR, time.Minute), cmp.Or(b.Pull.MaxInFlight, 10_000)
 		b.Topic = cmp.Or(b.Topic, b.Name)
 		b.Visibility = cmp.Or(b.Visibility, max(time.Minute, b.Timeout))
 	}

@@ -49,6 +49,9 @@ type Desk interface {
 
 	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 
+	Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error)
+	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
+
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
 

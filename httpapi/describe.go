@@ -20,6 +20,7 @@ var tags = []*huma.Tag{
 	{Name: "tasks", Description: "Submit, look up and change tasks."},
 	{Name: "dead", Description: "Tasks whose retries are used up, or that expired."},
 	{Name: "biz-types", Description: "Business types: their load, pause and resume."},
+	{Name: "pull", Description: "Lease the tasks of a business type whose processor is pull, and settle them."},
 	{Name: "center", Description: "How the center is."},
 }
 
@@ -259,6 +260,21 @@ var descriptions = map[string]description{
 		tag: "biz-types", summary: "Resume a business type",
 		text:   "Ends its pause: what has become due meanwhile starts at once. Resuming one that runs changes nothing.",
 		answer: `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":0,"overdue":310,"oldest_overdue_seconds":612.25}`, refusals: []int{404, 422, 503},
+	},
+	"lease-tasks": {
+		tag: "pull", summary: "Lease tasks",
+		text: "Hands out tasks that are due, of all nodes, the processor of whose business type is pull. It answers at once with what is due; else it waits, and answers with an empty list in the end. " +
+			"Each task is the caller's until it is settled or its lease ends; a lease that ends counts as a failed run. The body may be left out.",
+		request:  `{"max":10,"wait":"30s","ttr":"1m"}`,
+		answer:   `{"tasks":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","expires_at":"2026-01-02T15:05:05.004Z","attempt":1,"task":` + pendingTask + `}],"paused":false}`,
+		refusals: []int{400, 404, 413, 415, 422, 503}, unbounded: true,
+	},
+	"settle-leases": {
+		tag: "pull", summary: "Settle leases", maxBody: 1 << 20,
+		text:     "Ends or extends up to 1000 leases, of any business types and nodes, and answers for each, in order. A lease settles once: the second time it is lost.",
+		request:  `{"settle":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","do":"ack"},{"lease":"3bw1f0sk8b5-1y0gkz9d6v3p2","do":"nack","retry_after":"10s","error":"order 43 is locked"}]}`,
+		answer:   `{"results":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","result":"ok"},{"lease":"3bw1f0sk8b5-1y0gkz9d6v3p2","result":"lost"}]}`,
+		refusals: []int{400, 413, 415, 422, 503},
 	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",

@@ -128,6 +128,18 @@ func (d *fakeDesk) Audit(ctx context.Context, _ intake.Audit) (intake.AuditPage,
 	return intake.AuditPage{}, d.called(ctx)
 }
 
+func (d *fakeDesk) Lease(ctx context.Context, _ intake.Lease) (wire.LeaseAnswer, error) {
+	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{}}, d.called(ctx)
+}
+
+func (d *fakeDesk) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	results := make([]wire.Settled, len(list))
+	for i := range list {
+		results[i] = wire.Settled{Lease: list[i].Lease, Result: wire.SettledOK}
+	}
+	return results, d.called(ctx)
+}
+
 func (d *fakeDesk) Wake(ctx context.Context, jobIDs []uint64) int {
 	_ = d.called(ctx) // a wake fails for nobody
 	return len(jobIDs)

@@ -105,7 +105,8 @@ func FuzzWake(f *testing.F) {
 // somebody asks for it.
 type asked struct{ times *atomic.Int64 }
 
-func (asked) Term(int) uint64 { return 0 }
+func (asked) Term(int) uint64      { return 0 }
+func (asked) Peers() []intake.Peer { return nil }
 
 func (a asked) Owner(int) (intake.Peer, error) {
 	a.times.Add(1)

@@ -59,7 +59,7 @@ func (a *api) newHuma() huma.API {
 
 // writeJSON writes an answer. Tasks know a faster way than encoding/json.
 func writeJSON(w io.Writer, v any) error {
-	t, ok := v.(wire.Task)
+	t, ok := v.(interface{ AppendJSON(dst []byte) []byte })
 	if !ok {
 		switch v := v.(type) {
 		case *huma.ErrorModel:

@@ -47,6 +47,8 @@ var calls = [][3]string{
 	{"GET", "/v1/biz-types", ""},
 	{"POST", "/v1/biz-types/order_close/pause", ""},
 	{"POST", "/v1/biz-types/order_close/resume", ""},
+	{"POST", "/v1/biz-types/order_close/lease", ""},
+	{"POST", "/v1/leases/settle", `{"settle":[{"lease":"a-b","do":"ack"}]}`},
 }
 
 // newFake is the API over a fake desk.
@@ -153,12 +155,12 @@ func TestNotReady(t *testing.T) {
 	require.JSONEq(t, `{"ready":false,"degraded":["database 3 does not answer"]}`, a.Body.String())
 }
 
-// A handler that takes too long is answered, except for the redrive of many.
+// A handler that takes too long is answered, except for the redrive of many, and for a lease, whose caller says how long.
 func TestTimeout(t *testing.T) {
 	for _, r := range calls {
 		synctest.Test(t, func(t *testing.T) {
 			d := newFakeDesk(t)
-			unbounded := r[1] == "/v1/dead/redrive" || r[1] == "/v1/dead/discard"
+			unbounded := r[1] == "/v1/dead/redrive" || r[1] == "/v1/dead/discard" || strings.HasSuffix(r[1], "/lease")
 			d.seen = func(ctx context.Context) {
 				if unbounded {
 					_, bounded := ctx.Deadline()

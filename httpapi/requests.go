@@ -49,6 +49,10 @@ func missing(body any, given names) (faults []fault) {
 		if !given.has("asks") {
 			add("asks", "is missing; give what to ask for")
 		}
+	case *wire.SettleRequest:
+		if !given.has("settle") {
+			add("settle", "is missing; give the leases to settle")
+		}
 	case *wire.WakeRequest:
 		if !given.has("job_ids") {
 			add("job_ids", "is missing; give the ids of the tasks")

@@ -31,6 +31,8 @@ func read(field any, value []byte) error {
 			d.DisallowUnknownFields()
 			return d.Decode(a)
 		})
+	case *[]wire.Settlement:
+		return readList(field, value, intake.MaxSettle, "settlements", "requests", (*wire.Settlement).UnmarshalJSON)
 	case *[]batchItem:
 		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
 	case *int:

@@ -36,7 +36,7 @@ func (s *Service) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) 
 	if err != nil {
 		return err
 	}
-	err = s.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled}, ifMatch)
+	err = s.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled, HasLease: new(uint64)}, ifMatch)
 	if err != nil {
 		s.endHold(h, p, task.Task{}, err)
 		return err
@@ -57,7 +57,7 @@ type Change struct {
 // Reschedule changes a pending task in one step and returns the changed task. A new time is a new promise. Its
 // errors are those of CancelIf, and task.FieldError.
 func (s *Service) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error) {
-	m := store.Move{JobID: jobID, From: task.Pending, To: task.Pending}
+	m := store.Move{JobID: jobID, From: task.Pending, To: task.Pending, HasLease: new(uint64)}
 	if c.When == nil && c.Attribute == nil && c.Timeout == nil {
 		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
 	}
@@ -150,7 +150,7 @@ func (s *Service) moveHeld(ctx context.Context, m store.Move, ifMatch []string, 
 func (s *Service) endHold(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
-	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) && conflict.Conflict == task.ConflictPending ||
+	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) && (conflict.Conflict == task.ConflictPending || conflict.Conflict == task.ConflictRunning) ||
 		errors.As(err, &changed) && changed.Task.Status == task.Pending {
 		h.Restore()
 		s.dropLost(partition)
@@ -184,6 +184,9 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 		}
 		if t.Status != m.From && t.Matches(ifMatch) {
 			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictOf(t.Status)}
+		}
+		if t.Status == task.Pending && t.Lease != 0 && t.Matches(ifMatch) {
+			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning} // a consumer has it
 		}
 		// The row has changed twice, or does not match any more: read it again.
 	}

@@ -17,6 +17,8 @@ type Cluster interface {
 	// Owner returns the Service of the owner. The error is a task.ErrUnavailable: the partition has no owner
 	// now, or this node does not know it.
 	Owner(partition int) (Peer, error)
+	// Peers are the Services of the other nodes, each time the same ones.
+	Peers() []Peer
 }
 
 // Peer is the Service of another node. It returns the same errors.
@@ -28,12 +30,17 @@ type Peer interface {
 	Running(ctx context.Context, jobID uint64) (Running, bool, error)
 	// Why asks the owner why a task waits. After an error the answer is unknown.
 	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	// Lease asks for tasks of the node itself. With a Wait it returns none, but waits until one is due there.
+	Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error)
+	// Settle settles leases of tasks that the node owns. After an error the results are unknown.
+	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
 }
 
 // singleNode is the cluster of a node that owns everything.
 type singleNode struct{}
 
 func (singleNode) Term(int) uint64 { return 1 }
+func (singleNode) Peers() []Peer   { return nil }
 func (singleNode) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }

@@ -38,6 +38,13 @@ func (f *fleet) Term(partition int) uint64 {
 
 func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
 
+func (f *fleet) Peers() []intake.Peer {
+	if f.peer == nil {
+		return nil
+	}
+	return []intake.Peer{f.peer}
+}
+
 // answers sets the results of Term, one after the other; the last one stays.
 func (f *fleet) answers(list ...bool) {
 	var mu sync.Mutex
@@ -351,4 +358,12 @@ func TestTheOwnerExplains(t *testing.T) {
 		_, err = r.Why(t.Context(), row.JobID+1)
 		require.ErrorIs(t, err, task.ErrNotFound)
 	})
+}
+
+func (p *peer) Lease(_ context.Context, _ intake.Lease) (wire.LeaseAnswer, error) {
+	return wire.LeaseAnswer{}, p.ask("lease")
+}
+
+func (p *peer) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	return make([]wire.Settled, len(list)), p.ask("settle")
 }

@@ -65,6 +65,8 @@ type Config struct {
 	Cluster Cluster
 	// Dispatch decides where tasks wait. Defaults to dispatch.StoreOnly.
 	Dispatch Dispatcher
+	// Puller hands out tasks of pull types. Defaults to none.
+	Puller Puller
 	// Facts adds what this node knows about a task to its row, for Why. Defaults to nothing.
 	Facts func(f *why.Facts)
 	Now   func() time.Time
@@ -80,7 +82,10 @@ type Dispatcher interface {
 }
 
 // Service serves requests. It is safe for concurrent use.
-type Service struct{ cfg Config }
+type Service struct {
+	cfg     Config
+	waiters *waiters
+}
 
 // New makes a Service.
 func New(cfg Config) *Service {
@@ -96,7 +101,10 @@ func New(cfg Config) *Service {
 	if cfg.Facts == nil {
 		cfg.Facts = func(*why.Facts) {}
 	}
-	return &Service{cfg: cfg}
+	if cfg.Puller == nil {
+		cfg.Puller = noPuller{}
+	}
+	return &Service{cfg: cfg, waiters: newWaiters(cfg.Cluster.Peers)}
 }
 
 // Types returns the business types in force.

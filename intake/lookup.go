@@ -51,10 +51,11 @@ func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
 	return s.cfg.Store.First(ctx, bizID, bizKey, *bizType, k.DedupKey)
 }
 
-// Running is the node on which a task runs, and the time since when.
+// Running is the node on which a task runs, and the time since when; or, of a task that a consumer has leased, until when.
 type Running struct {
-	Node  string
-	Since time.Time
+	Node  string    // empty for a lease
+	Since time.Time // of a lease: since it was given or extended
+	Until time.Time // of a lease
 }
 
 // runningTimeout is how long a look-up waits for the owner to answer whether a task runs.
@@ -66,6 +67,9 @@ func (s *Service) Running(ctx context.Context, t task.Task) (Running, bool) {
 	p, err := s.partition(t.JobID)
 	if err != nil || t.Status != task.Pending {
 		return Running{}, false
+	}
+	if t.IsLeased(s.cfg.Now()) {
+		return Running{Since: t.Modified, Until: t.ActionTime}, true
 	}
 	if s.cfg.Cluster.Term(p) != 0 {
 		since, runs := s.cfg.Queue.RunningSince(t.JobID)

@@ -154,4 +154,6 @@ func (s *Submitted) Wire() (r wire.BatchResult, known bool) {
 }
 
 // Wire converts a run.
-func (r Running) Wire() *wire.Running { return &wire.Running{Node: r.Node, Since: wire.Time(r.Since)} }
+func (r Running) Wire() *wire.Running {
+	return &wire.Running{Node: r.Node, Since: wire.Time(r.Since), Until: wire.Time(r.Until)}
+}

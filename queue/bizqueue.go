@@ -33,10 +33,41 @@ type bizQueue struct {
 	resume map[int]task.Key // by partition: where to resume reading, because tasks did not fit
 	room   chan struct{}    // closed when there is room again; nil if no caller waits
 
-	leader       chan struct{} // one token: its holder waits for the next due task
-	leaderSignal signal        // wakes the leader
-	closed       bool
-	paused       bool // it takes no tasks; see SetPaused
+	work   *door // of the tasks to run
+	leases *door // of the leases that are over; the same door unless consumers pull
+	closed bool
+	paused bool // it takes no tasks; see SetPaused
+}
+
+// door is where callers of Take wait.
+type door struct {
+	leader  chan struct{} // one token: its holder waits for the next due task
+	signal  signal        // wakes the leader
+	classes [classes]bool // that are taken here
+}
+
+func newDoor(list ...class) *door {
+	d := &door{leader: make(chan struct{}, 1), signal: newSignal()}
+	d.leader <- struct{}{}
+	for _, c := range list {
+		d.classes[c] = true
+	}
+	return d
+}
+
+func (d *door) leads(c class) bool { return d.classes[c] }
+
+func (b *bizQueue) doorOf(e *Entry) *door {
+	if e.class == expired {
+		return b.leases
+	}
+	return b.work
+}
+
+// wakeLeaders makes the leaders look again.
+func (b *bizQueue) wakeLeaders() {
+	b.work.signal.set()
+	b.leases.signal.set()
 }
 
 func (b *bizQueue) size() int { return len(b.waiting) + b.readySize() + b.checking + b.running }
@@ -75,6 +106,8 @@ func (b *bizQueue) removeWaiting(e *Entry) {
 func (b *bizQueue) pushReady(e *Entry) {
 	e.class = firstRun
 	switch {
+	case e.Task.Lease != 0:
+		e.class = expired
 	case e.late:
 		e.class = lateRun
 	case e.Task.Attempts > 0:
@@ -103,6 +136,24 @@ func (b *bizQueue) setResume(partition int, k task.Key) {
 type Consumer struct {
 	queue    *Queue
 	bizQueue *bizQueue
+	door     *door // nil: closed
+}
+
+// Expired is the part of the queue of a pull type that has the tasks whose leases are over; the Consumer itself has the
+// others then.
+func (c Consumer) Expired() Consumer {
+	if c.bizQueue != nil {
+		c.door = c.bizQueue.leases
+	}
+	return c
+}
+
+func (q *Queue) consumer(b *bizQueue) Consumer {
+	c := Consumer{queue: q, bizQueue: b}
+	if b != nil {
+		c.door = b.work
+	}
+	return c
 }
 
 // AddType adds the queue of a business type, or returns the one that is there. Of its workers, a quarter at most run
@@ -111,21 +162,24 @@ func (q *Queue) AddType(t task.BizType) Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b := q.bizQueues[t.ID]; b != nil || q.closed {
-		return Consumer{q, b}
+		return q.consumer(b)
 	}
 	b := &bizQueue{
-		bizType:      t.ID,
-		capacity:     q.cfg.Capacity,
-		limit:        q.cfg.Limits.Of(t.ID),
-		resume:       make(map[int]task.Key),
-		leader:       make(chan struct{}, 1),
-		leaderSignal: newSignal(),
-		paused:       q.IsPaused(t.ID),
+		bizType:  t.ID,
+		capacity: q.cfg.Capacity,
+		limit:    q.cfg.Limits.Of(t.ID),
+		resume:   make(map[int]task.Key),
+		paused:   q.IsPaused(t.ID),
+	}
+	if t.Pull {
+		b.work, b.leases = newDoor(firstRun, retry, lateRun), newDoor(expired)
+	} else {
+		b.work = newDoor(firstRun, retry, lateRun, expired)
+		b.leases = b.work
 	}
 	b.setBounds(&t)
-	b.leader <- struct{}{}
 	q.bizQueues[t.ID] = b
-	return Consumer{q, b}
+	return q.consumer(b)
 }
 
 // Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown or paused type.
@@ -165,7 +219,7 @@ func (q *Queue) RemoveType(bizType uint64) {
 func (q *Queue) closeBizQueue(b *bizQueue) (back released) {
 	back = q.empty(b)
 	b.closed = true
-	b.leaderSignal.set()
+	b.wakeLeaders()
 	return back
 }
 
@@ -218,27 +272,60 @@ func (q *Queue) IsPaused(bizType uint64) bool {
 //
 // One worker of a business type, the leader, waits for the next due time. The others wait to become leader. So
 // a due task wakes one worker, not all of them.
-func (c Consumer) Take(ctx context.Context, max int) ([]*Entry, error) {
-	b := c.bizQueue
-	if b == nil {
-		return nil, ErrClosed
+func (c Consumer) Take(ctx context.Context, max int) (taken []*Entry, err error) {
+	err = c.lead(ctx, func() (done bool, wait time.Duration, err error) {
+		taken, wait, err = c.TakeNow(max)
+		return len(taken) > 0, wait, err
+	})
+	return taken, err
+}
+
+// TakeNow takes up to max tasks that are due. If there is none it returns the time until the next one; −1: it is unknown.
+func (c Consumer) TakeNow(max int) (taken []*Entry, wait time.Duration, err error) {
+	if c.door == nil {
+		return nil, 0, ErrClosed
+	}
+	taken, lost, wait, err := c.queue.take(c.bizQueue, c.door, max)
+	lost.notify()
+	return taken, wait, err
+}
+
+// AwaitDue waits until a task is due, and does not take it.
+func (c Consumer) AwaitDue(ctx context.Context) error {
+	return c.lead(ctx, func() (due bool, wait time.Duration, err error) { return c.queue.nextDue(c.bizQueue, c.door) })
+}
+
+// lead waits to become leader, and then until look is done.
+func (c Consumer) lead(ctx context.Context, look func() (done bool, wait time.Duration, err error)) error {
+	if c.door == nil {
+		return ErrClosed
 	}
 	select {
-	case <-b.leader:
+	case <-c.door.leader:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	defer func() { b.leader <- struct{}{} }()
+	defer func() { c.door.leader <- struct{}{} }()
 	for {
-		taken, lost, wait, err := c.queue.take(b, max)
-		lost.notify()
-		if len(taken) > 0 || err != nil {
-			return taken, err
+		done, wait, err := look()
+		if done || err != nil {
+			return err
 		}
-		if err := b.leaderSignal.wait(ctx, wait); err != nil {
-			return nil, err
+		if err := c.door.signal.wait(ctx, wait); err != nil {
+			return err
 		}
 	}
+}
+
+// nextDue reports whether a task is due, or the time until the next one.
+func (q *Queue) nextDue(b *bizQueue, d *door) (due bool, wait time.Duration, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b.closed {
+		return false, 0, ErrClosed
+	}
+	t := taking{bizQueue: b, door: d, now: q.cfg.Now(), wait: -1}
+	return t.next() != nil, t.wait, nil
 }
 
 // minPartitionRun is the number of tasks of one partition after which a batch may end at the partition's last
@@ -253,14 +340,14 @@ const maxRereads = 256
 // take takes the tasks that are due now. If there is none it returns the time until the next one (−1: the queue
 // is empty). lost are tasks of partitions that this node has lost, or has lost and taken again, since they were
 // read.
-func (q *Queue) take(b *bizQueue, max int) (taken []*Entry, lost released, wait time.Duration, err error) {
+func (q *Queue) take(b *bizQueue, d *door, max int) (taken []*Entry, lost released, wait time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b.closed {
 		return nil, nil, 0, ErrClosed
 	}
 	now := q.cfg.Now()
-	t := taking{bizQueue: b, now: now, max: max, wait: -1}
+	t := taking{bizQueue: b, door: d, now: now, max: max, wait: -1}
 	defer t.end()
 	run := 0 // tasks of one partition in a row
 	for stale := 0; t.max > 0; {

@@ -87,7 +87,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 			e.runAt = now
 		} // otherwise it was due before, and keeps its place
 		q.enqueue(e)
-		e.bizQueue.leaderSignal.set() // the leader may wait for this entry
+		e.bizQueue.wakeLeaders() // one of them may wait for this entry
 	}
 	q.mu.Unlock()
 	back.notify()

@@ -14,6 +14,7 @@ const (
 	firstRun class = iota // not run before
 	retry                 // failed before
 	lateRun               // not run before, and so late that catch_up limits them; they start when no other is due
+	expired               // the lease of a consumer is over: no run, so no limit holds
 	classes
 )
 
@@ -63,6 +64,7 @@ func (b *bizQueue) clearLate(e *Entry) {
 // taking is one call of take.
 type taking struct {
 	*bizQueue
+	door      *door
 	now       time.Time
 	max       int
 	wait      time.Duration // until a task that waits can start; −1: unknown
@@ -75,7 +77,7 @@ type taking struct {
 func (t *taking) next() (best *Entry) {
 	t.findLate()
 	for c := range t.ready {
-		if len(t.ready[c]) == 0 || t.refused[c] || class(c) == retry && t.retryCall == nil && !t.mayRetry() {
+		if len(t.ready[c]) == 0 || t.refused[c] || !t.door.leads(class(c)) || class(c) == retry && t.retryCall == nil && !t.mayRetry() {
 			continue
 		}
 		switch e := t.ready[c][0]; {
@@ -111,7 +113,7 @@ func (b *bizQueue) mayRetry() bool { return b.maxRetryCalls == 0 || b.retryCalls
 
 // may reports whether the limits let a task start. If not, its class is left out from now on.
 func (t *taking) may(e *Entry) bool {
-	if t.limit == nil {
+	if t.limit == nil || e.class == expired {
 		return true
 	}
 	late := 0
@@ -127,14 +129,14 @@ func (t *taking) may(e *Entry) bool {
 	}
 	t.waitFor(wait)
 	if t.refused[e.class] = true; by != limits.CatchUp {
-		t.refused = [classes]bool{true, true, true}
+		t.refused = [classes]bool{true, true, true, false}
 	}
 	return false
 }
 
 // start takes a task that may start.
 func (t *taking) start(e *Entry) {
-	if t.limit != nil {
+	if t.limit != nil && e.class != expired {
 		late := 0
 		if t.isLate(e.Task.ActionTime, t.now) {
 			late = 1
@@ -142,7 +144,7 @@ func (t *taking) start(e *Entry) {
 		t.leave[late]--
 	}
 	t.clearLate(e)
-	if e.Task.Attempts > 0 {
+	if e.Task.Attempts > 0 && e.class != expired {
 		if t.retryCall == nil {
 			t.retryCall = new(int)
 			t.retryCalls++
@@ -167,15 +169,15 @@ func (t *taking) end() {
 // ended records that a running task has ended.
 func (b *bizQueue) ended(e *Entry) {
 	b.running--
-	if b.limit != nil {
+	if b.limit != nil && e.class != expired {
 		b.limit.End()
-		b.leaderSignal.set()
+		b.wakeLeaders()
 	}
 	if e.retryCall == nil {
 		return
 	}
 	if *e.retryCall--; *e.retryCall == 0 {
 		b.retryCalls--
-		b.leaderSignal.set()
+		b.wakeLeaders()
 	}
 }

@@ -33,6 +33,22 @@ func (q *Queue) Return(e *Entry) {
 	released{e}.notify()
 }
 
+// PutBack gives back an entry that was taken but not started, to be taken again.
+func (q *Queue) PutBack(e *Entry) {
+	var back released
+	q.mu.Lock()
+	if b := e.bizQueue; !q.mayStart(e) || q.closed {
+		q.remove(e)
+		back = released{e}
+	} else {
+		b.ended(e)
+		e.retryCall, e.state = nil, ready
+		q.enqueue(e)
+	}
+	q.mu.Unlock()
+	back.notify()
+}
+
 // MayStart reports whether a taken entry may still start: its business type is still there and not paused, and its
 // partition has been this node's all the time.
 func (q *Queue) MayStart(e *Entry) bool {

@@ -295,7 +295,8 @@ func (m *model) take(rt *rapid.T) {
 }
 
 func (m *model) takeFrom(bizType uint64, most int) {
-	entries, _, _, err := m.q.take(m.consumers[bizType].bizQueue, most)
+	c := m.consumers[bizType]
+	entries, _, _, err := m.q.take(c.bizQueue, c.door, most)
 	require.NoError(m, err)
 	require.LessOrEqual(m, len(entries), most)
 	for _, e := range entries {

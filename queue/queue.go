@@ -273,7 +273,7 @@ func (q *Queue) enqueue(e *Entry) {
 	case ready:
 		b.pushReady(e)
 		if e.index == 0 {
-			b.leaderSignal.set()
+			b.doorOf(e).signal.set()
 		}
 	}
 }
@@ -299,7 +299,7 @@ func (q *Queue) remove(e *Entry) {
 	}
 	e.bizQueue.clearLate(e)
 	if e.state != running {
-		e.bizQueue.leaderSignal.set() // the leader may wait for this entry
+		e.bizQueue.wakeLeaders() // one of them may wait for this entry
 	}
 	q.deleteEntry(e)
 	q.notifyRoom(e.bizQueue)

@@ -22,6 +22,11 @@ type Move struct {
 	// since, or, with Whole, any column. nil: they do not matter.
 	Read  *task.Task
 	Whole bool
+	// DueBy takes the place of Read's action_time: the move applies only if the row is due by then. Moves of tasks with
+	// different times are then one statement.
+	DueBy *time.Time
+	// HasLease: the move applies only if the row has this lease; 0: none. nil: it does not matter.
+	HasLease *uint64
 	Set
 }
 
@@ -40,7 +45,9 @@ type Set struct {
 	Attribute  *string
 	Timeout    *time.Duration // 0: the business type's
 	Promised   *time.Time     // due_time, unless the row has one
+	KeepDue    bool           // Promised is the row's action_time before the move
 	NewPromise bool           // clears due_time: ActionTime is the promised time
+	Lease      *uint64        // 0: none
 }
 
 // Stamp returns the gmt_modified of a batch of moves: the current time, but different for each batch of a
@@ -164,7 +171,9 @@ type moveShape struct {
 	attempts             int
 	lastErr, attribute   string
 	timeout              time.Duration
-	has                  [8]bool
+	hasLease, lease      uint64
+	dueBy                int64
+	has                  [12]bool
 }
 
 func (s *Store) shape(m *Move) moveShape {
@@ -173,11 +182,15 @@ func (s *Store) shape(m *Move) moveShape {
 		shard: shard, from: m.From, to: m.To,
 		actionTime: task.CeilMilli(orZero(m.ActionTime)).UnixMilli(), promised: orZero(m.Promised).UnixMilli(),
 		attempts: orZero(m.Attempts), lastErr: orZero(m.LastError), attribute: orZero(m.Attribute), timeout: orZero(m.Timeout),
-		has: [8]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
-			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil},
+		hasLease: orZero(m.HasLease), lease: orZero(m.Lease), dueBy: orZero(m.DueBy).UnixMilli(),
+		has: [12]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
+			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil, m.HasLease != nil, m.Lease != nil, m.DueBy != nil, m.KeepDue},
 	}
 	if m.Read != nil {
-		k.readTime, k.readAttempts = m.Read.ActionTime.UnixMilli(), m.Read.Attempts
+		k.readAttempts = m.Read.Attempts
+		if m.DueBy == nil {
+			k.readTime = m.Read.ActionTime.UnixMilli()
+		}
 	}
 	if m.Whole {
 		k.whole = m.JobID
@@ -231,6 +244,9 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	}
 	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
 	args = append(args, s.backend.timeArg(stamp))
+	if m.KeepDue {
+		b.WriteString(",due_time=COALESCE(due_time,action_time)") // MySQL sets one column after the other
+	}
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
 		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
@@ -258,13 +274,21 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 		b.WriteString(",due_time=COALESCE(due_time,?)")
 		args = append(args, s.backend.timeArg(*m.Promised))
 	}
+	if m.Lease != nil {
+		b.WriteString(",lease=?")
+		args = append(args, s.leaseArg(*m.Lease))
+	}
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
 	for _, i := range g.moves {
 		args = append(args, s.backend.idArg(moves[i].JobID))
 	}
 	args = append(args, int64(m.From))
+	if m.HasLease != nil {
+		b.WriteString(" AND lease" + s.backend.nullSafe() + "?")
+		args = append(args, s.leaseArg(*m.HasLease))
+	}
 	if m.Read != nil {
-		more, moreArgs := s.asRead(m.Read, m.Whole)
+		more, moreArgs := s.asRead(m)
 		b.WriteString(more)
 		args = append(args, moreArgs...)
 	}
@@ -275,14 +299,23 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	return st
 }
 
+// leaseArg converts a lease to a parameter.
+func (s *Store) leaseArg(lease uint64) any {
+	if lease == 0 {
+		return nil
+	}
+	return s.backend.idArg(lease)
+}
+
 // isSeenIn reports whether a row looks as the move leaves it.
 func (m *Move) isSeenIn(row *task.Task) bool {
-	return row.Status == m.To && (m.Attempts == nil || row.Attempts == *m.Attempts) &&
+	return row.Status == m.To && (m.Attempts == nil || row.Attempts == *m.Attempts) && (m.Lease == nil || row.Lease == *m.Lease) &&
 		(m.ActionTime == nil || row.ActionTime.UnixMilli() == m.ActionTime.UnixMilli())
 }
 
 // asRead is the condition that a row is unchanged since it was read.
-func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) {
+func (s *Store) asRead(m *Move) (condition string, args []any) {
+	t := m.Read
 	same := func(column string, v any) {
 		condition += " AND " + column + s.backend.nullSafe() + "?"
 		args = append(args, v)
@@ -296,9 +329,14 @@ func (s *Store) asRead(t *task.Task, whole bool) (condition string, args []any) 
 		condition += " AND " + more
 		args = append(args, moreArgs...)
 	}
-	at("action_time", t.ActionTime)
+	if m.DueBy != nil {
+		condition += " AND action_time<=?"
+		args = append(args, s.backend.timeArg(*m.DueBy))
+	} else {
+		at("action_time", t.ActionTime)
+	}
 	same("attempts", int64(t.Attempts))
-	if whole {
+	if m.Whole {
 		same("attribute", t.Attribute)
 		same("last_error", t.LastError)
 		condition += " AND COALESCE(timeout_ms,0)=?"

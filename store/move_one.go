@@ -40,6 +40,40 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	return req.applied, req.err
 }
 
+// Moved is the result of one of many moves.
+type Moved struct {
+	Applied bool
+	Err     error
+}
+
+// MoveAll is Move for tasks of any databases, all at the same time: each database writes those of a call together.
+func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
+	results := make([]Moved, len(moves))
+	requests := make([]*moveRequest, len(moves))
+	byDatabase := make([][]*moveRequest, len(s.dbs))
+	for i, m := range moves {
+		shard, ok := s.layout.ShardOf(m.JobID)
+		if results[i].Err = m.validate(); results[i].Err != nil || !ok {
+			continue
+		}
+		req := &moveRequest{ctx: ctx, move: m}
+		req.done.Add(1)
+		requests[i] = req
+		d := s.layout.Database(shard)
+		byDatabase[d] = append(byDatabase[d], req)
+	}
+	for d, list := range byDatabase {
+		s.dbs[d].moves.Add(list...)
+	}
+	for i, req := range requests {
+		if req != nil {
+			req.done.Wait()
+			results[i] = Moved{req.applied, req.err}
+		}
+	}
+	return results
+}
+
 func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
 		err := r.ctx.Err()

@@ -10,8 +10,7 @@ import (
 )
 
 // row is the GORM model of the task table: it names the columns for Go, as the migrations name them for SQL. If
-// you change it, write the next numbered migration first; a test compares the two. (lease and trace are not
-// read here.)
+// you change it, write the next numbered migration first; a test compares the two. (trace is not read here.)
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -27,17 +26,18 @@ type row struct {
 	DueTime     sql.Null[utc]  `gorm:"column:due_time"`
 	TimeoutMs   sql.NullInt64  `gorm:"column:timeout_ms"`
 	BizKey      sql.NullString `gorm:"column:biz_key"`
+	Lease       unsigned       `gorm:"column:lease"`
 
 	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
 }
 
 // columns is the select list that scan reads.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
-	"due_time,timeout_ms,biz_key"
+	"due_time,timeout_ms,biz_key,lease"
 
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
-		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.BizKey)
+		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.BizKey, &r.Lease)
 	if err != nil {
 		return err
 	}
@@ -51,15 +51,18 @@ func (r *row) task() task.Task {
 		Attribute: r.Attribute, Attempts: int(r.Attempts), LastError: r.LastError, DedupKey: r.DedupKey.String,
 		Created: time.Time(r.GmtCreate), Modified: time.Time(r.GmtModified),
 		BizKey: r.BizKey.String, DueTime: time.Time(r.DueTime.V), Timeout: time.Duration(r.TimeoutMs.Int64) * time.Millisecond,
+		Lease: uint64(r.Lease),
 	}
 }
 
-// unsigned reads a BIGINT UNSIGNED. SQLite has only signed integers, so it stores the two's complement.
+// unsigned reads a BIGINT UNSIGNED; NULL is 0. SQLite has only signed integers, so it stores the two's complement.
 type unsigned uint64
 
 // Scan implements sql.Scanner.
 func (u *unsigned) Scan(src any) error {
 	switch v := src.(type) {
+	case nil:
+		*u = 0
 	case int64:
 		*u = unsigned(v)
 	case uint64:

@@ -39,6 +39,11 @@ type BizType struct {
 	MaxRunning int  // runs at the same time in the whole cluster; 0 = no limit
 	CatchUp    int  // runs a second of the backlog in the whole cluster; 0 = no limit
 	Coalesce   bool // of the overdue tasks of a biz_id only the latest runs
+
+	// Pull is set if consumers lease the tasks: no processor runs them.
+	Pull        bool
+	TTR         time.Duration // how long a consumer has a task that has no Timeout of its own
+	MaxInFlight int           // leases of one node at the same time
 }
 
 // IsLimited reports whether a limit holds for the whole cluster.

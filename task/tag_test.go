@@ -33,6 +33,9 @@ func TestATagIsOfEveryField(t *testing.T) {
 			f.SetUint(f.Uint() + 1)
 		}
 		name := reflect.TypeFor[task.Task]().Field(i).Name
+		if name == "Lease" {
+			continue
+		}
 		require.Empty(t, seen[changed.Tag()], "%s has changed", name)
 		seen[changed.Tag()] = name
 	}

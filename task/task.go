@@ -43,6 +43,14 @@ type Task struct {
 
 	DueTime time.Time     // the promised time, once a failed run has moved ActionTime; zero: ActionTime. See Promised
 	Timeout time.Duration // of one run, whole milliseconds; 0: the business type's
+
+	// Lease names the hand-out to a consumer that has the task until ActionTime; 0: no consumer has it.
+	Lease uint64
+}
+
+// IsLeased reports whether a consumer has the task.
+func (t *Task) IsLeased(now time.Time) bool {
+	return t.Status == Pending && t.Lease != 0 && t.ActionTime.After(now)
 }
 
 // Promised is the time that was promised: ActionTime as it was submitted or last rescheduled.

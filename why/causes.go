@@ -22,7 +22,7 @@ var causes = []cause{
 	typeUnknown, typePaused,
 	slotForeign, redisAway, redisRefuses, slotFills,
 	clockWrong,
-	failedBefore, timeToCome,
+	leased, failedBefore, timeToCome,
 	limited, running, outcomeWaits, runsAlone, isBeingChanged, isBeingChecked, waitsForWorker, startsSoon,
 	queueFull, inSlot, readByScan,
 }
@@ -203,12 +203,19 @@ func slotFills(f *Facts) string {
 
 func clockWrong(f *Facts) string { return f.Clock }
 
+func leased(f *Facts) string {
+	if !f.isLeased() {
+		return ""
+	}
+	return fmt.Sprintf("a consumer has leased it until %s: it settles the task by then, or that counts as a failed run", moment(f.Task.ActionTime))
+}
+
 func failedBefore(f *Facts) string {
 	t := &f.Task
 	switch {
 	case f.Unread != nil || t.Attempts == 0:
 		return ""
-	case f.isDue():
+	case f.isDue() || f.isLeased():
 		return fmt.Sprintf("it has failed %s; the last error: %s", times(t.Attempts), f.lastError())
 	default:
 		return fmt.Sprintf("it has failed %s and waits for its back-off until %s; the last error: %s", times(t.Attempts), moment(t.ActionTime), f.lastError())
@@ -217,7 +224,7 @@ func failedBefore(f *Facts) string {
 
 func timeToCome(f *Facts) string {
 	t := &f.Task
-	if f.Unread != nil || f.isDue() || t.Attempts > 0 {
+	if f.Unread != nil || f.isDue() || t.Attempts > 0 || f.isLeased() {
 		return ""
 	}
 	return fmt.Sprintf("its time has not come: it is due at %s, in %s", moment(t.ActionTime), t.ActionTime.Sub(f.Now).Round(time.Second))
@@ -273,6 +280,8 @@ func waitsForWorker(f *Facts) string {
 	switch {
 	case q.Seen.State != queue.Waiting || !f.isDue():
 		return ""
+	case f.Type != nil && f.Type.Pull:
+		return fmt.Sprintf("it is due and waits for a consumer: %s is pulled, by POST /v1/biz-types/%s/lease or toc pull; a node's consumers have at most %d tasks at once", f.typeName(), f.typeName(), f.Type.MaxInFlight)
 	case q.Seen.Retry:
 		return fmt.Sprintf("it has failed before, and such tasks take a quarter of the %d workers of %s at most, which is busy", q.Workers, f.typeName())
 	case q.Busy < q.Workers || q.Workers == 0:
@@ -287,7 +296,7 @@ func waitsForWorker(f *Facts) string {
 }
 
 func startsSoon(f *Facts) string {
-	if f.Queue.Seen.State != queue.Waiting || f.isDue() {
+	if f.Queue.Seen.State != queue.Waiting || f.isDue() || f.isLeased() {
 		return ""
 	}
 	return fmt.Sprintf("it waits in memory on node %s for its millisecond", f.Node)

@@ -42,6 +42,9 @@ func (f *Facts) isQueued() bool {
 	return f.Queue.Seen.State != queue.Absent && f.Queue.Seen.State != queue.Running
 }
 
+// isLeased reports whether a consumer has the task.
+func (f *Facts) isLeased() bool { return f.Unread == nil && f.Task.IsLeased(f.Now) }
+
 func (f *Facts) isRunning() bool { return f.Queue.Seen.State == queue.Running }
 
 // where names the place of the task.
@@ -49,7 +52,7 @@ func (f *Facts) where() string {
 	switch {
 	case f.isDone():
 		return wire.WhyDone
-	case f.isRunning():
+	case f.isRunning() || f.isLeased():
 		return wire.WhyRunning
 	case f.isQueued():
 		return wire.WhyQueue

@@ -43,8 +43,14 @@ func (t Task) AppendJSON(dst []byte) []byte {
 		dst = t.Modified.appendJSON(append(dst, `,"gmt_modified":`...))
 	}
 	if t.Running != nil {
-		dst = appendString(append(dst, `,"running":{"node":`...), t.Running.Node)
-		dst = t.Running.Since.appendJSON(append(dst, `,"since":`...))
+		dst = append(dst, `,"running":{`...)
+		if t.Running.Node != "" {
+			dst = append(appendString(append(dst, `"node":`...), t.Running.Node), ',')
+		}
+		dst = t.Running.Since.appendJSON(append(dst, `"since":`...))
+		if !t.Running.Until.IsZero() {
+			dst = t.Running.Until.appendJSON(append(dst, `,"until":`...))
+		}
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')

@@ -30,8 +30,9 @@ type Task struct {
 
 // Running says where a task runs.
 type Running struct {
-	Node  string `json:"node" doc:"Name of the node that runs it" example:"node-1"`
-	Since Time   `json:"since" doc:"When it was started" format:"date-time"`
+	Node  string `json:"node,omitempty" doc:"Name of the node that runs it. Left out if a consumer has leased it" example:"node-1"`
+	Since Time   `json:"since" doc:"When it was started; when its lease was given or extended" format:"date-time"`
+	Until Time   `json:"until,omitzero" doc:"When its lease ends" format:"date-time"`
 }
 
 // Task gives what t stands for. bizType is the id that t.BizType stands for.

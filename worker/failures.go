@@ -134,16 +134,16 @@ func (w *worker) report(ctx context.Context) {
 	for len(w.failed) > 0 {
 		f := w.failed[0]
 		w.failed = w.failed[1:]
-		w.reportOne(ctx, f)
+		w.reportFailure(ctx, w.bizType.Name, f)
 	}
 }
 
-func (w *worker) reportOne(ctx context.Context, f failure) {
+func (r *Runner) reportFailure(ctx context.Context, bizType string, f failure) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.cfg.Logger.Error("the error handler panicked", "biz_type", w.bizType.Name, "job_id", f.row.JobID, "panic", p,
+			r.cfg.Logger.Error("the error handler panicked", "biz_type", bizType, "job_id", f.row.JobID, "panic", p,
 				"stack", callerFrames(string(debug.Stack())))
 		}
 	}()
-	w.cfg.Failed(ctx, f.row, f.err)
+	r.cfg.Failed(ctx, f.row, f.err)
 }

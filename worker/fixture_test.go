@@ -91,26 +91,7 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 			held[m.JobID] = s.table
 			continue
 		}
-		row, ok := s.rows[m.JobID]
-		applied[i] = ok && row.Status == m.From &&
-			(m.Read == nil || row.ActionTime.Equal(m.Read.ActionTime) && row.Attempts == m.Read.Attempts)
-		if !applied[i] {
-			continue
-		}
-		row.Status = m.To
-		if m.ActionTime != nil {
-			row.ActionTime = *m.ActionTime
-		}
-		if m.Attempts != nil {
-			row.Attempts = *m.Attempts
-		}
-		if m.LastError != nil {
-			row.LastError = *m.LastError
-		}
-		if m.Promised != nil && row.DueTime.IsZero() {
-			row.DueTime = *m.Promised
-		}
-		s.rows[m.JobID] = row
+		applied[i] = s.applyOne(m)
 	}
 	if s.lockNext != 0 && slices.ContainsFunc(moves, func(m store.Move) bool { return m.JobID == s.lockNext }) {
 		s.locked, s.lockedTables = map[uint64]bool{s.lockNext: true}, true
@@ -119,6 +100,44 @@ func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves
 		return applied, &store.DatabaseError{Database: database, Op: "update", Err: &store.LockedError{Tasks: held}}
 	}
 	return applied, nil
+}
+
+func (s *memory) applyOne(m store.Move) bool {
+	row, ok := s.rows[m.JobID]
+	if !ok || row.Status != m.From || m.HasLease != nil && row.Lease != *m.HasLease || m.DueBy != nil && row.ActionTime.After(*m.DueBy) ||
+		m.Read != nil && (m.DueBy == nil && !row.ActionTime.Equal(m.Read.ActionTime) || row.Attempts != m.Read.Attempts) {
+		return false
+	}
+	row.Status = m.To
+	if m.KeepDue && row.DueTime.IsZero() {
+		row.DueTime = row.ActionTime
+	}
+	if m.Lease != nil {
+		row.Lease = *m.Lease
+	}
+	if m.ActionTime != nil {
+		row.ActionTime = *m.ActionTime
+	}
+	if m.Attempts != nil {
+		row.Attempts = *m.Attempts
+	}
+	if m.LastError != nil {
+		row.LastError = *m.LastError
+	}
+	if m.Promised != nil && row.DueTime.IsZero() {
+		row.DueTime = *m.Promised
+	}
+	s.rows[m.JobID] = row
+	return true
+}
+
+func (s *memory) MoveAll(ctx context.Context, moves []store.Move) []store.Moved {
+	results := make([]store.Moved, len(moves))
+	for i, m := range moves {
+		applied, err := s.Apply(context.WithoutCancel(ctx), 0, s.Stamp(0), []store.Move{m})
+		results[i] = store.Moved{Applied: len(applied) > 0 && applied[0], Err: err}
+	}
+	return results
 }
 
 func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now time.Time) (map[uint64]bool, error) {
@@ -418,6 +437,8 @@ func (r *dispatcher) Where(t *task.Task) dispatch.Place {
 }
 
 func (*dispatcher) Place(...task.Task) {}
+
+func (*dispatcher) Forget(uint64) {}
 
 func (r *dispatcher) Tick() { r.ticks.Add(1) }
 

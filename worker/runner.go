@@ -28,6 +28,7 @@ type Store interface {
 	Writable(database int) bool
 	Stamp(database int) time.Time
 	Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) (applied []bool, err error)
+	MoveAll(ctx context.Context, moves []store.Move) []store.Moved
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
 	Journal(ctx context.Context, database int, started, ended []store.Running) error
 	Journaled(ctx context.Context, database int) ([]store.Running, error)
@@ -48,6 +49,7 @@ type Observer interface {
 type Dispatcher interface {
 	Where(t *task.Task) dispatch.Place
 	Place(tasks ...task.Task)
+	Forget(jobID uint64)
 	Tick()
 }
 
@@ -96,6 +98,7 @@ type Runner struct {
 	failures failures
 	journal  *journal
 	alone    chan struct{} // holds one token while runAlone runs a task
+	pulls    pulls
 
 	lanes   map[uint64]*Lane
 	workers sync.WaitGroup // of open and closing lanes
@@ -120,6 +123,7 @@ func New(cfg Config) *Runner {
 		watch:    watch{workers: make(map[*worker]struct{})},
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
+		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]lent), count: make(map[uint64]int)},
 		finisher: &finisher{
 			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
@@ -147,6 +151,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 		r.reconcile(ctx, set)
 		r.cfg.Dispatch.Tick() // the store may have tasks for the new lanes
 	}
+	r.pulls.stop()
 	r.workers.Wait()
 	close(ended)
 	<-watched
@@ -182,6 +187,7 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 			delete(r.lanes, id)
 		}
 	}
+	r.pulls.setLanes(want)
 	for id, l := range want {
 		if _, open := r.lanes[id]; !open {
 			r.lanes[id] = l
@@ -196,7 +202,10 @@ func (r *Runner) open(ctx context.Context, l *Lane) {
 	c := &pool{Runner: r, bizType: l.BizType, processor: l.Processor}
 	c.maxEntries, c.bizType.Workers = limitsOf(l.Processor, l.BizType.Workers)
 	c.consumer = r.cfg.Queue.AddType(c.bizType)
-	if c.maxEntries > 1 {
+	if l.BizType.Pull {
+		c.tasks, c.consumer, c.maxEntries = c.consumer, c.consumer.Expired(), maxRun
+		r.pulls.open(c)
+	} else if c.maxEntries > 1 {
 		c.batch, _ = l.Processor.(processor.Batch)
 	}
 	c.startWorker = func() {

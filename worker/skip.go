@@ -36,9 +36,9 @@ func (w *worker) skip(e *queue.Entry, to task.Status, why string) task.Task {
 	return row
 }
 
-// isUnrun reports whether the outcome is that of a task that was not to run.
+// isUnrun reports whether the outcome is that of a task that was not to run, or of a lease.
 func (d *finish) isUnrun() bool {
-	return d.move.Read != nil && d.move.Attempts == nil && d.move.To != task.Pending
+	return d.move.HasLease != nil || d.move.Read != nil && d.move.Attempts == nil && d.move.To != task.Pending
 }
 
 // mayCoalesce reports whether a later task of its biz_id replaces an overdue one.

@@ -19,6 +19,7 @@ import (
 type pool struct {
 	*Runner
 	consumer    queue.Consumer
+	tasks       queue.Consumer // of a pull type: what consumers lease; the workers only end leases
 	bizType     task.BizType
 	processor   processor.Processor
 	batch       processor.Batch // nil: the processor has no batch form, or takes one task a call
@@ -101,7 +102,7 @@ func (w *worker) work(ctx context.Context) {
 			break // closed, or ctx has ended
 		}
 		w.grow()
-		entries = w.prepare(ctx, entries)
+		entries = w.prepare(ctx, w.endLeases(ctx, entries))
 		w.pending = w.admit(ctx, entries, w.cfg.Now())
 		if w.batch != nil {
 			w.batchable = ownTimeoutsLast(w.pending)

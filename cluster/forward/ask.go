@@ -92,17 +92,33 @@ func (n *node) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	return ask(ctx, n, jobID, func(ctx context.Context) (wire.Why, error) { return n.owner.Why(ctx, jobID) })
 }
 
+// Lease asks the node for tasks of its own, or waits until it has one that is due.
+func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+	return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (wire.LeaseAnswer, error) {
+		return n.owner.Lease(ctx, q.BizType, client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR})
+	})
+}
+
+// Settle asks the node to settle leases.
+func (n *node) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	return ask(ctx, n, 0, func(ctx context.Context) ([]wire.Settled, error) { return n.owner.Settle(ctx, list...) })
+}
+
 // retryPause is the pause before the second attempt to connect.
 const retryPause = 50 * time.Millisecond
 
 // ask calls the owner once, and once more if there was no connection: then nothing was sent. The error is the
 // owner's, or a task.ErrUnavailable.
 func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Context) (T, error)) (said T, err error) {
+	return askWithin(ctx, n, jobID, n.cfg.Timeout, call)
+}
+
+func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.Duration, call func(context.Context) (T, error)) (said T, err error) {
 	if !n.begin() {
 		return said, n.unavailable("this node is stopping")
 	}
 	defer n.inflight.Done()
-	bounded, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	said, err = call(bounded)
 	if notConnected(err) {

@@ -109,10 +109,19 @@ func (m member) Owner(p int) (cluster.Member, bool) {
 	return cluster.Member{Name: owner, Address: m.address(owner)}, owner != ""
 }
 
+func (m member) Members() (list []cluster.Member) {
+	for _, name := range []string{"n1", "n2"} {
+		list = append(list, cluster.Member{Name: name, Address: m.address(name)})
+	}
+	return list
+}
+
 // theOther owns all partitions.
 type theOther cluster.Member
 
 func (theOther) Term(int) uint64 { return 0 }
+
+func (o theOther) Members() []cluster.Member { return []cluster.Member{cluster.Member(o)} }
 
 func (o theOther) Owner(int) (cluster.Member, bool) { return cluster.Member(o), o.Name != "" }
 

@@ -34,6 +34,8 @@ type Cluster interface {
 	Term(partition int) uint64
 	// Owner returns the node that owns a partition; ok is false if no node does.
 	Owner(partition int) (owner cluster.Member, ok bool)
+	// Members lists the nodes, this one, too.
+	Members() []cluster.Member
 }
 
 // Config is the configuration of a Forwarder.
@@ -106,6 +108,19 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
 	}
 	return f.node(m)
+}
+
+// Peers are the other nodes.
+func (f *Forwarder) Peers() (list []intake.Peer) {
+	for _, m := range f.cfg.Cluster.Members() {
+		if m.Name == f.cfg.Node {
+			continue
+		}
+		if n, err := f.node(m); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // node returns another node of the cluster.

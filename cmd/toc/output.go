@@ -29,7 +29,11 @@ func (r *remote) showTask(out io.Writer, t client.Task) error {
 		line("due_time", r.moment(t.DueTime.Time()))
 	}
 	if t.Running != nil {
-		line("running", fmt.Sprintf("on %s since %s", oneLine(t.Running.Node), r.moment(t.Running.Since.Time())))
+		text := fmt.Sprintf("on %s since %s", oneLine(t.Running.Node), r.moment(t.Running.Since.Time()))
+		if until := t.Running.Until.Time(); !until.IsZero() {
+			text = fmt.Sprintf("leased by a consumer until %s", r.moment(until))
+		}
+		line("running", text)
 	}
 	if t.Timeout != 0 {
 		line("timeout", t.Timeout.String())

@@ -1,0 +1,295 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// pulled makes the business type of a configuration one whose tasks are leased for so long.
+func pulled(cfg configs.Config, ttr time.Duration) configs.Config {
+	b := &cfg.BizTypes[0]
+	b.Processor = configs.ProcessorPull
+	b.Pull = configs.Pull{TTR: ttr, MaxInFlight: 1000}
+	b.Backoff.Min, b.Backoff.Max = 100*time.Millisecond, 200*time.Millisecond
+	return cfg
+}
+
+// pullers are consumers that write down who had which task when.
+type pullers struct {
+	mu      sync.Mutex
+	leases  map[uint64][]span // by job_id
+	acked   map[uint64]int    // answers ok to an ack
+	failed  map[uint64]int    // runs that failed: nacked, or not settled
+	settles map[string]int    // by result
+}
+
+// span is the time for which a consumer had a task for certain.
+type span struct {
+	from, to time.Time
+	attempt  int
+}
+
+func newPullers() *pullers {
+	return &pullers{leases: map[uint64][]span{}, acked: map[uint64]int{}, failed: map[uint64]int{}, settles: map[string]int{}}
+}
+
+// work leases and settles, at another server each time, until ctx ends. Of ten tasks one is given back, one is kept until
+// its lease ends, and one is extended first.
+func (p *pullers) work(ctx context.Context, t *testing.T, servers func() *client.Client) {
+	for ctx.Err() == nil {
+		got, err := servers().Lease(ctx, "order_close", client.AskLease{Max: 1 + rand.IntN(20), Wait: time.Second})
+		if err != nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		var settle []client.Settlement
+		var whole []client.LeasedTask
+		now := time.Now()
+		for _, one := range got.Tasks {
+			do := client.Settlement{Lease: one.Lease.String(), Do: client.Ack}
+			switch rand.IntN(10) {
+			case 0:
+				do.Do = client.Nack
+			case 1:
+				p.note(one, now, one.ExpiresAt.Time(), true)
+				continue
+			case 2:
+				extend := client.Settlement{Lease: do.Lease, Do: client.Extend}
+				if r, err := servers().Settle(ctx, extend); err == nil {
+					assert.Contains(t, []string{client.SettledOK, client.SettledLost, client.SettledUnavailable}, r[0].Result)
+				}
+			}
+			settle, whole = append(settle, do), append(whole, one)
+		}
+		for len(settle) > 0 {
+			results, err := servers().Settle(context.WithoutCancel(ctx), settle...)
+			if err != nil { // what has become of them is unknown; a repeat would tell no more
+				p.unknown(whole, now)
+				break
+			}
+			at := time.Now()
+			var again []client.Settlement
+			var openOnes []client.LeasedTask
+			for i, r := range results {
+				p.mu.Lock()
+				p.settles[r.Result]++
+				p.mu.Unlock()
+				switch r.Result {
+				case client.SettledOK:
+					p.note(whole[i], now, at, settle[i].Do == client.Nack)
+					if settle[i].Do == client.Ack {
+						p.mu.Lock()
+						p.acked[uint64(whole[i].Task.JobID)]++
+						p.mu.Unlock()
+					}
+				case client.SettledUnavailable:
+					if at.Before(whole[i].ExpiresAt.Time()) {
+						again, openOnes = append(again, settle[i]), append(openOnes, whole[i])
+					}
+				}
+			}
+			if settle, whole = again, openOnes; len(settle) > 0 {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	}
+}
+
+func (p *pullers) unknown(list []client.LeasedTask, at time.Time) {
+	for _, one := range list {
+		p.note(one, at, at, false)
+	}
+}
+
+func (p *pullers) note(one client.LeasedTask, from, to time.Time, failed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := uint64(one.Task.JobID)
+	p.leases[id] = append(p.leases[id], span{from, to, one.Attempt})
+	if failed {
+		p.failed[id]++
+	}
+}
+
+// check compares what the consumers have seen with the rows.
+func (p *pullers) check(t *testing.T, rows []client.Task, exact bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, row := range rows {
+		id := uint64(row.JobID)
+		require.Equal(t, "processed", row.Status)
+		require.LessOrEqual(t, p.acked[id], 1, "an ack of task %d was answered ok twice", id)
+		if exact {
+			require.Equal(t, 1, p.acked[id])
+			require.Equal(t, p.failed[id], row.Attempts)
+		}
+		for i, a := range p.leases[id] {
+			for _, b := range p.leases[id][:i] {
+				require.False(t, a.from.Before(b.to) && b.from.Before(a.to), "task %d was handed out twice at the same time", id)
+				require.NotEqual(t, a.attempt, b.attempt, "an attempt of task %d was handed out twice", id)
+			}
+		}
+	}
+}
+
+// Consumers lease tasks at their time. Each task is settled once, never in two hands, and its attempts are the runs that failed.
+func TestPull(t *testing.T) {
+	onEngines(t, func(t *testing.T, cfg configs.Config) {
+		c := run(t, pulled(cfg, 800*time.Millisecond))
+		api := client.New("http://" + c.Addr())
+		const n = 300
+		start := time.Now().Add(time.Second)
+		list := make([]client.Submit, n)
+		for i := range list {
+			list[i] = client.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: start.Add(time.Duration(i) * 5 * time.Millisecond)}
+		}
+		stored, err := c.Tasks().SubmitBatch(t.Context(), list)
+		require.NoError(t, err)
+		p := newPullers()
+		ctx, stop := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		for range 4 {
+			working.Go(func() { p.work(ctx, t, func() *client.Client { return api }) })
+		}
+		require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n }, 60*time.Second, 50*time.Millisecond)
+		stop()
+		working.Wait()
+		rows := make([]client.Task, n)
+		for i, s := range stored {
+			rows[i], err = c.Tasks().Get(t.Context(), uint64(s.JobID))
+			require.NoError(t, err)
+		}
+		p.check(t, rows, true)
+		require.Zero(t, p.settles[client.SettledInvalid])
+	})
+}
+
+// A leased task runs, as far as others can tell.
+func TestALeasedTaskCannotBeChanged(t *testing.T) {
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		c := run(t, pulled(cfg, time.Minute))
+		api := client.New("http://" + c.Addr())
+		s, err := api.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 42, Now: true, DedupKey: "k", Timeout: 30 * time.Second})
+		require.NoError(t, err)
+		id := uint64(s.Task.JobID)
+		asked := time.Now()
+		got, err := api.Lease(t.Context(), "order_close", client.AskLease{Wait: 5 * time.Second, TTR: time.Hour})
+		require.NoError(t, err)
+		require.Len(t, got.Tasks, 1)
+		one := got.Tasks[0]
+		require.Equal(t, s.Task.JobID, one.Task.JobID)
+		require.Equal(t, s.Task.ActionTime, one.Task.ActionTime)
+		require.WithinRange(t, one.ExpiresAt.Time(), asked.Add(30*time.Second), time.Now().Add(30*time.Second+time.Second), "the task's own timeout")
+
+		requireOutcome(t, task.ConflictRunning, api.Cancel(t.Context(), id))
+		_, err = api.Reschedule(t.Context(), id, client.Change{Delay: new(time.Hour)})
+		requireOutcome(t, task.ConflictRunning, err)
+		_, err = api.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 42, Delay: time.Hour, DedupKey: "k", OnDuplicate: client.Move})
+		requireOutcome(t, task.ConflictRunning, err)
+		shown, err := api.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "pending", shown.Status)
+		require.Equal(t, one.ExpiresAt, shown.Running.Until)
+		require.Equal(t, one.ExpiresAt, shown.ActionTime)
+		require.Equal(t, s.Task.ActionTime, shown.DueTime)
+		why, err := api.Why(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "running", why.Where)
+		require.Contains(t, fmt.Sprint(why.Because), "a consumer has leased it until")
+
+		results, err := api.Settle(t.Context(),
+			client.Settlement{Lease: "x", Do: client.Ack},
+			client.Settlement{Lease: one.Lease.String(), Do: client.Reject, Error: "paid"},
+			client.Settlement{Lease: one.Lease.String(), Do: client.Ack})
+		require.NoError(t, err)
+		require.Equal(t, []client.SettleResult{{Lease: "x", Result: "invalid"}, {Lease: one.Lease.String(), Result: "ok"}, {Lease: one.Lease.String(), Result: "lost"}}, results)
+		requireOutcome(t, task.ConflictCancelled, api.Cancel(t.Context(), id))
+		shown, err = api.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "discarded: paid", shown.LastError)
+
+		_, err = api.Pause(t.Context(), "order_close", client.Pause{})
+		require.NoError(t, err)
+		got, err = api.Lease(t.Context(), "order_close", client.AskLease{Wait: 100 * time.Millisecond})
+		require.NoError(t, err)
+		require.Empty(t, got.Tasks)
+		require.True(t, got.Paused)
+	})
+}
+
+// Any node hands out and settles the tasks of all, while nodes come and go: leases outlive them.
+func TestPullInACluster(t *testing.T) {
+	t.Parallel()
+	c := testrig.Consul(t)
+	cfg := pulled(inCluster(t, c.Addr(), c.Prefix()), 3*time.Second)
+	nodes := runNodes(t, cfg, 2)
+	var mu sync.Mutex
+	apis := []*client.Client{askHTTP(nodes[0]), askHTTP(nodes[1])}
+	servers := func() *client.Client {
+		mu.Lock()
+		defer mu.Unlock()
+		return apis[rand.IntN(len(apis))]
+	}
+
+	// A consumer that waits at one node gets what falls due at the other.
+	for range 8 {
+		due := time.Now().Add(700 * time.Millisecond)
+		s, err := servers().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: due})
+		require.NoError(t, err)
+		got, err := apis[0].Lease(t.Context(), "order_close", client.AskLease{Wait: 20 * time.Second})
+		require.NoError(t, err)
+		require.Len(t, got.Tasks, 1)
+		require.Less(t, time.Since(due), 2*time.Second)
+		require.Equal(t, s.Task.JobID, got.Tasks[0].Task.JobID)
+		results, err := apis[1].Settle(t.Context(), client.Settlement{Lease: got.Tasks[0].Lease.String(), Do: client.Ack})
+		require.NoError(t, err)
+		require.Equal(t, client.SettledOK, results[0].Result)
+	}
+
+	const n = 1000
+	start := time.Now().Add(time.Second)
+	list := make([]client.Submit, n)
+	for i := range list {
+		list[i] = client.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: start.Add(time.Duration(i) * 8 * time.Millisecond)}
+	}
+	stored, err := nodes[0].Tasks().SubmitBatch(t.Context(), list)
+	require.NoError(t, err)
+	p := newPullers()
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	for range 4 {
+		working.Go(func() { p.work(ctx, t, servers) })
+	}
+	time.Sleep(time.Until(start.Add(2 * time.Second)))
+	cfg.Node.Name = "node-2"
+	third := run(t, cfg)
+	mu.Lock()
+	apis = append(apis, askHTTP(third))
+	mu.Unlock()
+	awaitShares(t, append(nodes, third))
+	mu.Lock()
+	apis = apis[1:]
+	mu.Unlock()
+	require.NoError(t, nodes[0].stop())
+	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n+8 }, 60*time.Second, 100*time.Millisecond)
+	stop()
+	working.Wait()
+	rows := make([]client.Task, n)
+	for i, s := range stored {
+		rows[i], err = third.Tasks().Get(t.Context(), uint64(s.JobID))
+		require.NoError(t, err)
+	}
+	p.check(t, rows, false)
+}

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// What consumers of pull types get and send, as package wire declares it.
+type (
+	Leased       = wire.LeaseAnswer // tasks that a consumer has for a while
+	LeasedTask   = wire.LeasedTask  // one of them
+	LeaseID      = wire.Lease       // names the hand-out of a task
+	Settlement   = wire.Settlement  // what a consumer does with a lease
+	SettleResult = wire.Settled     // what became of a settlement
+)
+
+// What a consumer does with a lease.
+const (
+	Ack    = "ack"    // the task is processed
+	Nack   = "nack"   // the run has failed: the task is tried again, or dead after max_retries
+	Extend = "extend" // the lease ends later
+	Reject = "reject" // the task is cancelled
+)
+
+// What became of a settlement.
+const (
+	SettledOK          = wire.SettledOK
+	SettledLost        = wire.SettledLost        // the lease is over or was settled before: nothing was changed
+	SettledInvalid     = wire.SettledInvalid     // this is no lease
+	SettledUnavailable = wire.SettledUnavailable // it cannot be decided now: send it again
+)
+
+// AskLease asks for tasks of a pull type.
+type AskLease struct {
+	Max  int           // at most so many: 1 to 256; 0: 1
+	Wait time.Duration // for one to fall due: 0 to 60 s
+	TTR  time.Duration // how long the caller has those without a timeout of their own: 100 ms to 24 h; 0: as the type says
+}
+
+// Lease leases due tasks of a business type whose processor is pull. Without any it waits, and returns an empty list in
+// the end. Each task must be settled before ExpiresAt; then it is handed out again, or dead after max_retries. ctx should
+// allow for Wait: a caller that gives up earlier may have been given tasks that nobody works on until then.
+func (c *Client) Lease(ctx context.Context, bizType string, q AskLease) (Leased, error) {
+	var out Leased
+	_, err := c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/lease",
+		q.request(), &out)
+	return out, err
+}
+
+func (q AskLease) request() wire.LeaseRequest {
+	r := wire.LeaseRequest{Max: max(1, q.Max), Wait: (*wire.Duration)(&q.Wait)}
+	if q.TTR != 0 {
+		r.TTR = (*wire.Duration)(&q.TTR)
+	}
+	return r
+}
+
+// Settle settles up to 1,000 leases. The results are in the order of the list. After an error they are unknown: send
+// the list again, and what is lost then may have been settled by the first request.
+func (c *Client) Settle(ctx context.Context, list ...Settlement) ([]SettleResult, error) {
+	var out wire.SettleAnswer
+	_, err := c.do(ctx, http.MethodPost, "/v1/leases/settle", wire.SettleRequest{Settle: list}, &out)
+	return out.Results, err
+}

@@ -1,0 +1,413 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/worker"
+)
+
+// The bounds of a lease.
+const (
+	MaxLease  = 256 // tasks
+	MaxWait   = time.Minute
+	MinTTR    = 100 * time.Millisecond
+	MaxTTR    = 24 * time.Hour
+	MaxSettle = 1000 // settlements in a request
+)
+
+// Puller hands out the tasks of this node's partitions; see worker.Runner.
+type Puller interface {
+	Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration) ([]task.Task, error)
+	AwaitDue(ctx context.Context, bizType uint64) error
+	Settle(ctx context.Context, list []worker.Settlement) []worker.Settled
+}
+
+// noPuller hands out nothing.
+type noPuller struct{}
+
+func (noPuller) Lease(context.Context, context.Context, uint64, int, time.Duration) ([]task.Task, error) {
+	return nil, worker.ErrStopped
+}
+func (noPuller) AwaitDue(context.Context, uint64) error { return worker.ErrStopped }
+func (noPuller) Settle(_ context.Context, list []worker.Settlement) []worker.Settled {
+	return make([]worker.Settled, len(list))
+}
+
+// Lease is a request for tasks of a pull type.
+type Lease struct {
+	BizType string        // name
+	Max     int           // 1 to MaxLease
+	Wait    time.Duration // for a task to fall due, at most MaxWait
+	TTR     time.Duration // MinTTR to MaxTTR; 0: that of the type
+}
+
+// Lease hands out due tasks of all nodes to a consumer. If none is due it waits for one, and returns an empty list at the
+// end of q.Wait. A caller whose ctx ends gets none.
+//
+// The errors are task.ErrNotFound (no such business type), task.FieldError, and task.ErrUnavailable if no node could hand
+// out anything.
+func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) {
+	b, err := s.pullType(q.BizType)
+	if err != nil {
+		return wire.LeaseAnswer{}, err
+	}
+	if err := q.check(); err != nil {
+		return wire.LeaseAnswer{}, err
+	}
+	waiting, stop := context.WithTimeout(ctx, q.Wait)
+	defer stop()
+	c := consumer{Service: s, ctx: ctx, bizType: b, ask: q}
+	switch {
+	case !isForwarded(ctx):
+		err = c.lease(waiting)
+	case q.Wait == 0:
+		err = c.leaseHere(nil)
+	default: // another node asks when it is worth while to ask for tasks; see waiters
+		if err = s.cfg.Puller.AwaitDue(waiting, b.ID); err != nil && waiting.Err() == nil {
+			return wire.LeaseAnswer{}, Unavailable("%v", err)
+		}
+	}
+	if ctx.Err() != nil && len(c.got) == 0 {
+		return wire.LeaseAnswer{}, ctx.Err()
+	}
+	if len(c.got) > 0 || waiting.Err() != nil && q.Wait > 0 || errors.Is(err, worker.ErrStopped) || errors.Is(err, queue.ErrClosed) {
+		err = nil
+	}
+	if c.got == nil {
+		c.got = []wire.LeasedTask{}
+	}
+	return wire.LeaseAnswer{Tasks: c.got, Paused: s.cfg.Queue.IsPaused(b.ID)}, err
+}
+
+func (s *Service) pullType(name string) (task.BizType, error) {
+	b, ok := s.Types().ByName(name)
+	switch {
+	case !ok:
+		return b, task.ErrNotFound
+	case !b.Pull:
+		return b, &task.FieldError{Field: "name", Message: fmt.Sprintf("%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)}
+	}
+	return b, nil
+}
+
+func (q *Lease) check() error {
+	switch {
+	case q.Max < 1 || q.Max > MaxLease:
+		return &task.FieldError{Field: "max", Message: fmt.Sprintf("is %d; give 1 to %d", q.Max, MaxLease)}
+	case q.Wait < 0 || q.Wait > MaxWait:
+		return &task.FieldError{Field: "wait", Message: fmt.Sprintf("is %v; give 0s to %v", q.Wait, MaxWait)}
+	case q.TTR != 0 && (q.TTR < MinTTR || q.TTR > MaxTTR):
+		return ttrError("ttr", q.TTR)
+	}
+	return nil
+}
+
+func ttrError(field string, ttr time.Duration) error {
+	return &task.FieldError{Field: field, Message: fmt.Sprintf("is %v; give %v to %v", ttr, MinTTR, MaxTTR)}
+}
+
+// consumer is one call of Lease.
+type consumer struct {
+	*Service
+	ctx     context.Context
+	bizType task.BizType
+	ask     Lease
+	got     []wire.LeasedTask
+}
+
+// lease asks this node, then the others, and then waits until one of them has a task that is due.
+func (c *consumer) lease(waiting context.Context) (err error) {
+	if err = c.leaseHere(nil); errors.Is(err, worker.ErrStopped) {
+		return err
+	}
+	for _, p := range c.cfg.Cluster.Peers() {
+		if len(c.got) == c.ask.Max || c.ctx.Err() != nil {
+			break
+		}
+		if failed := c.leaseThere(p); err == nil {
+			err = failed
+		}
+	}
+	for len(c.got) == 0 && waiting.Err() == nil && !errors.Is(err, worker.ErrStopped) {
+		err = c.await(waiting)
+	}
+	return err
+}
+
+// await waits until this node has a task, and leases it, or until another node has one, and asks that.
+func (c *consumer) await(waiting context.Context) error {
+	here, stop := context.WithCancel(waiting)
+	defer stop()
+	w := &waiter{wake: stop}
+	c.waiters.add(c.bizType, w)
+	err := c.leaseHere(here)
+	if errors.Is(err, queue.ErrClosed) { // the business types are being changed
+		select {
+		case <-here.Done():
+		case <-time.After(reopenPause):
+		}
+	}
+	there := c.waiters.remove(c.bizType, w)
+	if there == nil {
+		return err
+	}
+	if len(c.got) == 0 && waiting.Err() == nil {
+		err = c.leaseThere(there.peer)
+	}
+	there.tried <- len(c.got) > 0
+	return err
+}
+
+// reopenPause is how long a closed business type is left alone.
+const reopenPause = 50 * time.Millisecond
+
+// leaseHere leases tasks of this node, and waits for one until wait ends; nil: not at all.
+func (c *consumer) leaseHere(wait context.Context) error {
+	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, c.ask.Max-len(c.got), c.ask.TTR)
+	for i := range leased {
+		t := &leased[i]
+		shown := *t
+		shown.ActionTime = t.Promised() // as it was before the lease, but for the pauses of earlier runs
+		c.got = append(c.got, wire.LeasedTask{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}, ExpiresAt: wire.Time(t.ActionTime),
+			Attempt: t.Attempts + 1, Task: wire.From(shown, c.bizType.Name)})
+	}
+	return err
+}
+
+// leaseThere leases tasks of another node.
+func (c *consumer) leaseThere(p Peer) error {
+	answer, err := p.Lease(c.ctx, Lease{BizType: c.bizType.Name, Max: c.ask.Max - len(c.got), TTR: c.ask.TTR})
+	c.got = append(c.got, answer.Tasks...)
+	return err
+}
+
+// waiters are the consumers that wait, by business type. While there are some, each other node is asked, once for all of
+// them, to answer when it has a task that is due. Then the consumer that has waited longest asks that node.
+type waiters struct {
+	peers  func() []Peer
+	ctx    context.Context // of the questions
+	stop   context.CancelFunc
+	asking sync.WaitGroup
+
+	mu    sync.Mutex
+	types map[uint64]*waitingFor
+}
+
+// waitingFor is the waiters of one business type.
+type waitingFor struct {
+	list   []*waiter     // the longest first
+	asked  map[Peer]bool // nodes with a question under way
+	more   chan struct{} // closed when a waiter comes; nil: nobody waits for that
+	recent time.Time     // when the last waiter came or went
+}
+
+type waiter struct {
+	wake  func()
+	there *there // set when another node has a task
+}
+
+// there is another node that has a task.
+type there struct {
+	peer  Peer
+	tried chan bool // whether it had one
+}
+
+// linger is how long other nodes are asked after the last consumer has left: most come back at once.
+const linger = 3 * time.Second
+
+func newWaiters(peers func() []Peer) *waiters {
+	w := &waiters{peers: peers, types: make(map[uint64]*waitingFor)}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+func (w *waiters) add(b task.BizType, one *waiter) {
+	peers := w.peers()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[b.ID]
+	if f == nil {
+		f = &waitingFor{asked: make(map[Peer]bool)}
+		w.types[b.ID] = f
+	}
+	f.list, f.recent = append(f.list, one), time.Now()
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
+	for _, p := range peers {
+		if !f.asked[p] && w.ctx.Err() == nil {
+			f.asked[p] = true
+			w.asking.Go(func() { w.askPeer(b, f, p) })
+		}
+	}
+}
+
+// remove ends a wait. It returns the node that has woken the waiter, if one has.
+func (w *waiters) remove(b task.BizType, one *waiter) *there {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[b.ID]
+	f.recent = time.Now()
+	for i, o := range f.list {
+		if o == one {
+			f.list = append(f.list[:i], f.list[i+1:]...)
+			break
+		}
+	}
+	return one.there
+}
+
+// askPeer asks a node, again and again, to answer when it has a task that is due, and wakes a waiter then.
+func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
+	empty := time.Duration(0)
+	for w.hasWaiters(f, p) {
+		if _, err := p.Lease(w.ctx, Lease{BizType: b.Name, Max: 1, Wait: askWait}); err != nil {
+			w.pause(askPause)
+			continue
+		}
+		if one := w.wakeFirst(f, p); one == nil || <-one.tried {
+			empty = 0
+			continue
+		}
+		empty = min(max(time.Millisecond, 2*empty), maxEmpty) // others were faster, or a limit holds
+		w.pause(empty)
+	}
+}
+
+const (
+	askWait  = 20 * time.Second       // of a question
+	askPause = 500 * time.Millisecond // after an error
+	maxEmpty = 200 * time.Millisecond // the pause after a node that had no task after all, at most
+)
+
+func (w *waiters) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.ctx.Done():
+	}
+}
+
+// hasWaiters waits until there is a waiter. It returns false, and ends the question, if none has come for a while or the
+// node is gone.
+func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
+	for {
+		there := false
+		for _, other := range w.peers() {
+			there = there || other == p
+		}
+		w.mu.Lock()
+		if !there || w.ctx.Err() != nil || len(f.list) == 0 && time.Since(f.recent) > linger {
+			delete(f.asked, p)
+			w.mu.Unlock()
+			return false
+		}
+		if len(f.list) > 0 {
+			w.mu.Unlock()
+			return true
+		}
+		if f.more == nil {
+			f.more = make(chan struct{})
+		}
+		more := f.more
+		w.mu.Unlock()
+		select {
+		case <-more:
+		case <-time.After(linger):
+		case <-w.ctx.Done():
+		}
+	}
+}
+
+// wakeFirst wakes the first waiter; nil: there is none any more.
+func (w *waiters) wakeFirst(f *waitingFor, p Peer) *there {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(f.list) == 0 {
+		return nil
+	}
+	one := f.list[0]
+	f.list = f.list[1:]
+	one.there = &there{peer: p, tried: make(chan bool, 1)}
+	one.wake()
+	return one.there
+}
+
+// Close ends the questions to other nodes.
+func (s *Service) Close() {
+	s.waiters.stop()
+	s.waiters.asking.Wait()
+}
+
+// Settle settles leases, each at the owner of its task. The results are in the order of the list: also after an error of
+// a node or a database, which concerns its own leases only.
+func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	if n := len(list); n < 1 || n > MaxSettle {
+		return nil, &task.FieldError{Field: "settle", Message: fmt.Sprintf("holds %d settlements; give 1 to %d", n, MaxSettle)}
+	}
+	results := make([]wire.Settled, len(list))
+	var here []worker.Settlement
+	var hereAt []int
+	away := make(map[Peer][]int)
+	for i := range list {
+		results[i] = wire.Settled{Lease: list[i].Lease, Result: wire.SettledUnavailable}
+		if err := checkSettlement(&list[i]); err != nil {
+			err.Field = fmt.Sprintf("settle[%d].%s", i, err.Field)
+			return nil, err
+		}
+		lease, err := wire.ParseLease(list[i].Lease)
+		p, impossible := s.partition(uint64(lease.JobID))
+		switch {
+		case err != nil || impossible != nil:
+			results[i].Result = wire.SettledInvalid
+		case s.cfg.Cluster.Term(p) != 0:
+			here, hereAt = append(here, settlementOf(&list[i], lease)), append(hereAt, i)
+		default:
+			if peer, err := s.owner(ctx, p); err == nil {
+				away[peer] = append(away[peer], i)
+			}
+		}
+	}
+	var asked sync.WaitGroup
+	for peer, at := range away {
+		asked.Go(func() {
+			part := make([]wire.Settlement, len(at))
+			for k, i := range at {
+				part[k] = list[i]
+			}
+			answered, err := peer.Settle(ctx, part)
+			for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
+				results[at[k]].Result = answered[k].Result
+			}
+		})
+	}
+	for k, r := range s.cfg.Puller.Settle(ctx, here) {
+		if r != "" {
+			results[hereAt[k]].Result = string(r)
+		}
+	}
+	asked.Wait()
+	return results, nil
+}
+
+func checkSettlement(s *wire.Settlement) *task.FieldError {
+	switch ttr := time.Duration(s.TTR); {
+	case ttr != 0 && (ttr < MinTTR || ttr > MaxTTR):
+		return ttrError("ttr", ttr).(*task.FieldError)
+	case s.RetryAfter != nil && (*s.RetryAfter < 0 || time.Duration(*s.RetryAfter) > MaxAhead):
+		return &task.FieldError{Field: "retry_after", Message: fmt.Sprintf("is %v; give 0s to ten years", time.Duration(*s.RetryAfter))}
+	}
+	return nil
+}
+
+func settlementOf(s *wire.Settlement, lease wire.Lease) worker.Settlement {
+	return worker.Settlement{JobID: uint64(lease.JobID), Lease: lease.Number, Do: worker.Do(s.Do),
+		RetryAfter: (*time.Duration)(s.RetryAfter), TTR: time.Duration(s.TTR), Error: s.Error}
+}

@@ -1,0 +1,324 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// The tasks of a pull type are not run here: consumers lease them. A lease is in the task's row: one compare-and-set
+// moves action_time to the end of the lease and sets the column lease, and every settlement names that lease. So it
+// outlives this process, and the engines find a lease that is over like any task that is due. (Google Cloud Tasks fences
+// its leases by their time in the same way; the number makes two leases in one millisecond differ.)
+
+// pulls is what a Runner knows about pull types.
+type pulls struct {
+	mu      sync.Mutex
+	lanes   map[uint64]*pool         // by biz_type
+	lent    map[uint64]lent          // by job_id: the leases that this process has given, as far as they are not over
+	count   map[uint64]int           // the same, by biz_type
+	swept   time.Time                // when lent was last searched for leases that are over
+	freed   chan struct{}            // closed when a lease ends; nil: no caller waits
+	bizType map[uint64]*task.BizType // of all lanes
+	stopped bool
+}
+
+// lent is a lease that this process has given.
+type lent struct {
+	task  task.Task // as it is in the store
+	since time.Time
+}
+
+// ErrStopped is returned by Lease when this node stops.
+var ErrStopped = errors.New("this node stops")
+
+// errLeaseOver is the error of a run whose consumer did not settle in time.
+var errLeaseOver = errors.New("the lease is over: its consumer has not settled it in time")
+
+// setLanes replaces the set of lanes.
+func (p *pulls) setLanes(lanes map[uint64]*Lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bizType = make(map[uint64]*task.BizType, len(lanes))
+	for id, l := range lanes {
+		p.bizType[id] = &l.BizType
+		if !l.BizType.Pull {
+			delete(p.lanes, id)
+		}
+	}
+	for id := range p.lanes {
+		if lanes[id] == nil {
+			delete(p.lanes, id)
+		}
+	}
+}
+
+func (p *pulls) open(c *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lanes[c.bizType.ID] = c
+}
+
+func (p *pulls) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+}
+
+// lane returns the lane of a pull type. queue.ErrClosed: there is none now.
+func (p *pulls) lane(bizType uint64) (*pool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch c := p.lanes[bizType]; {
+	case p.stopped:
+		return nil, ErrStopped
+	case c == nil:
+		return nil, queue.ErrClosed
+	default:
+		return c, nil
+	}
+}
+
+// room returns how many leases a type may still give, at most max. Without room, freed is closed when there is some.
+func (p *pulls) room(b *task.BizType, max int, now time.Time) (n int, freed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.swept) > time.Second { // those whose partitions are another node's now
+		p.swept = now
+		for id, l := range p.lent {
+			if now.After(l.task.ActionTime) {
+				p.removeLocked(id)
+			}
+		}
+	}
+	if n = min(max, b.MaxInFlight-p.count[b.ID]); n > 0 {
+		return n, nil
+	}
+	if p.freed == nil {
+		p.freed = make(chan struct{})
+	}
+	return 0, p.freed
+}
+
+func (p *pulls) add(l lent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.lent[l.task.JobID]; !known {
+		p.count[l.task.BizType]++
+	}
+	p.lent[l.task.JobID] = l
+}
+
+func (p *pulls) remove(jobID uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removeLocked(jobID)
+}
+
+func (p *pulls) removeLocked(jobID uint64) {
+	l, known := p.lent[jobID]
+	if !known {
+		return
+	}
+	delete(p.lent, jobID)
+	if p.count[l.task.BizType]--; p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+// find returns a lease that this process has given and that is the last one of its task, as far as it knows.
+func (p *pulls) find(jobID, lease uint64) (l lent, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l, known = p.lent[jobID]
+	return l, known && l.task.Lease == lease
+}
+
+// InFlight is the number of leases of a business type that this process has given and that are not over.
+func (r *Runner) InFlight(bizType uint64) int {
+	r.pulls.mu.Lock()
+	defer r.pulls.mu.Unlock()
+	return r.pulls.count[bizType]
+}
+
+// Lease gives up to max due tasks of this node's partitions to a consumer. Each is the consumer's until it is settled,
+// or for its own Timeout, or else for ttr (0: the TTR of the type). If none is due, Lease waits for one until wait ends;
+// nil: not at all. The tasks are as they are in the store: ActionTime is the end of the lease, and Promised the time
+// that was asked for.
+//
+// A caller whose ctx has ended gets none. Other errors are queue.ErrClosed (the type is not open here now), ErrStopped,
+// and those of the store if no task could be leased.
+func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration) ([]task.Task, error) {
+	for {
+		c, err := r.pulls.lane(bizType)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := c.takeForLease(wait, max)
+		if err != nil || len(entries) == 0 {
+			return nil, err
+		}
+		w := &worker{pool: c}
+		entries = w.admit(ctx, entries, r.cfg.Now())
+		w.report(ctx)
+		leased, err := c.lease(ctx, entries, ttr)
+		if len(leased) > 0 || err != nil || wait == nil || wait.Err() != nil {
+			return leased, err
+		}
+	}
+}
+
+// AwaitDue waits until a task of a pull type is due on this node.
+func (r *Runner) AwaitDue(ctx context.Context, bizType uint64) error {
+	c, err := r.pulls.lane(bizType)
+	if err != nil {
+		return err
+	}
+	return c.tasks.AwaitDue(ctx)
+}
+
+// takeForLease takes due tasks, as many as max_in_flight allows. It returns none when wait ends.
+func (c *pool) takeForLease(wait context.Context, max int) ([]*queue.Entry, error) {
+	for {
+		room, freed := c.pulls.room(&c.bizType, max, c.cfg.Now())
+		var entries []*queue.Entry
+		var err error
+		switch {
+		case wait == nil && room == 0:
+			return nil, nil
+		case wait == nil:
+			entries, _, err = c.tasks.TakeNow(room)
+		case room == 0:
+			select {
+			case <-freed:
+			case <-time.After(time.Second): // for the sweep
+			case <-wait.Done():
+				return nil, nil
+			}
+			continue
+		default:
+			entries, err = c.tasks.Take(wait, room)
+		}
+		if err != nil && wait != nil && wait.Err() != nil {
+			err = nil
+		}
+		return entries, err
+	}
+}
+
+// lease records the leases of taken tasks, and returns those that were recorded.
+func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Duration) ([]task.Task, error) {
+	if ctx.Err() != nil { // a consumer that has gone takes none with it
+		for _, e := range entries {
+			c.cfg.Queue.PutBack(e)
+		}
+		return nil, ctx.Err()
+	}
+	now, lease, none := c.cfg.Now(), rand.Uint64()>>1|1, uint64(0)
+	moves := make([]store.Move, len(entries))
+	for i, e := range entries {
+		until := task.CeilMilli(now.Add(cmp.Or(e.Task.Timeout, ttr, c.bizType.TTR)))
+		moves[i] = store.Move{JobID: e.ID(), From: task.Pending, To: task.Pending, Read: &e.Task, DueBy: &now, HasLease: &none,
+			Set: store.Set{ActionTime: &until, KeepDue: true, Lease: &lease}}
+	}
+	var leased []task.Task
+	var failed error
+	for i, m := range c.cfg.Store.MoveAll(ctx, moves) {
+		e := entries[i]
+		if errors.Is(m.Err, task.ErrNotBegun) && ctx.Err() != nil {
+			c.cfg.Queue.PutBack(e)
+			continue
+		}
+		if !m.Applied { // its row has changed since, or is locked
+			if failed = cmp.Or(failed, m.Err); !e.Claimed {
+				defer c.cfg.Queue.SetResume(c.bizType.ID, e.Partition, task.KeyOf(&e.Task))
+			}
+			c.cfg.Queue.Return(e)
+			continue
+		}
+		if late, first := e.Called(now); first {
+			c.cfg.Observer.Started(c.bizType, late)
+		}
+		row := e.Task
+		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, lease
+		c.pulls.add(lent{row, now})
+		place := c.cfg.Dispatch.Where(&row)
+		c.cfg.Queue.Done(e, row, place == dispatch.Queue)
+		if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
+			c.cfg.Dispatch.Place(row)
+		}
+		leased = append(leased, row)
+	}
+	if ctx.Err() != nil {
+		c.giveBack(leased)
+		return nil, ctx.Err()
+	}
+	if len(leased) > 0 {
+		failed = nil
+	}
+	return leased, failed
+}
+
+// giveBack ends leases that no consumer has got.
+func (c *pool) giveBack(leased []task.Task) {
+	list := make([]Settlement, len(leased))
+	for i := range leased {
+		list[i] = Settlement{JobID: leased[i].JobID, Lease: leased[i].Lease, Do: release}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
+	defer cancel()
+	c.Settle(ctx, list)
+}
+
+// endLeases records the leases that are over as failed runs, and returns the other entries.
+func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
+	now, others := w.cfg.Now(), entries[:0]
+	for _, e := range entries {
+		if e.Task.Lease == 0 {
+			others = append(others, e)
+			continue
+		}
+		if !w.finisher.isWritable(e) {
+			w.cfg.Queue.Return(e)
+			continue
+		}
+		given, known := w.pulls.find(e.ID(), e.Task.Lease)
+		if !known {
+			given.since = e.Task.Modified
+		}
+		w.pulls.remove(e.ID())
+		d := finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}
+		d.outcome, d.move, d.row = w.decideSettled(&w.bizType, e.Task, processor.RetryAfter(0, errLeaseOver), now)
+		d.move.Read = &e.Task
+		if d.outcome != Processed {
+			w.failed = append(w.failed, failure{d.row, errLeaseOver})
+		}
+		w.finisher.add(d)
+	}
+	w.report(ctx)
+	return others
+}
+
+// decideSettled is decide for a leased task: the lease, not the row that was read, is the condition, and it ends.
+func (r *Runner) decideSettled(b *task.BizType, t task.Task, err error, now time.Time) (Outcome, store.Move, task.Task) {
+	outcome, move, row := decide(b, t, err, now)
+	none := uint64(0)
+	move.Read, move.HasLease, move.Lease, row.Lease = nil, &t.Lease, &none, 0
+	if outcome == Dead {
+		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.BizID, "attempts", row.Attempts, "error", row.LastError)
+	}
+	if outcome != Processed {
+		r.failures.record(b, func(int) *task.Task { return &t }, []error{err}, now)
+	}
+	return outcome, move, row
+}

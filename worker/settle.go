@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Do is what a consumer does with a lease.
+type Do string
+
+// What it can do.
+const (
+	Ack    Do = "ack"    // the task is processed
+	Nack   Do = "nack"   // the run has failed: it is tried again, or dead
+	Extend Do = "extend" // the lease ends later
+	Reject Do = "reject" // nobody wants the task any more: it is cancelled
+
+	release Do = "release" // nobody has got the task: it is due again, and this was no attempt
+)
+
+// Settlement is what a consumer does with one lease.
+type Settlement struct {
+	JobID, Lease uint64
+	Do           Do
+	RetryAfter   *time.Duration // of Nack; nil: the back-off of the type
+	TTR          time.Duration  // of Extend; 0: the task's Timeout, or else that of the type
+	Error        string         // of Nack and Reject: why
+}
+
+// Settled is what became of a settlement.
+type Settled string
+
+// What can become of it.
+const (
+	SettledOK   Settled = "ok"
+	Lost        Settled = "lost"        // the lease is over, or was settled before: nothing was changed
+	Unavailable Settled = "unavailable" // it cannot be decided now: it may have been settled or not
+)
+
+// settling is a settlement under way.
+type settling struct {
+	*Settlement
+	result    *Settled
+	partition int
+	hold      *queue.Hold
+	bizType   *task.BizType
+	given     lent // the lease
+	outcome   Outcome
+	row       task.Task // after it
+	err       error     // of the run
+}
+
+// Settle ends or extends leases of tasks in this node's partitions. The results are in the order of the list.
+func (r *Runner) Settle(ctx context.Context, list []Settlement) []Settled {
+	results := make([]Settled, len(list))
+	rest := make([]*settling, len(list))
+	for i := range list {
+		results[i] = Unavailable
+		rest[i] = &settling{Settlement: &list[i], result: &results[i]}
+	}
+	// All callers hold tasks in the same order, so they do not wait for each other in a circle.
+	slices.SortStableFunc(rest, func(a, b *settling) int { return cmp.Compare(a.JobID, b.JobID) })
+	for len(rest) > 0 {
+		var now, later []*settling // a second one for the same task comes after the first
+		for _, s := range rest {
+			if n := len(now); n > 0 && now[n-1].JobID == s.JobID {
+				later = append(later, s)
+			} else {
+				now = append(now, s)
+			}
+		}
+		r.settle(ctx, now)
+		rest = later
+	}
+	return results
+}
+
+// settle settles leases of different tasks.
+func (r *Runner) settle(ctx context.Context, list []*settling) {
+	list = r.holdAll(ctx, list)
+	list = r.findLeases(ctx, list)
+	now := r.cfg.Now()
+	moves := make([]store.Move, 0, len(list))
+	open := list[:0]
+	for _, s := range list {
+		if s.bizType == nil {
+			s.hold.Restore() // of no type that is configured
+			continue
+		}
+		if s.given.task.Lease != s.Lease || !s.given.task.IsLeased(now) {
+			*s.result = Lost
+			s.hold.Restore()
+			continue
+		}
+		moves, open = append(moves, r.settlement(s, now)), append(open, s)
+	}
+	for i, m := range r.cfg.Store.MoveAll(ctx, moves) {
+		switch s := open[i]; {
+		case m.Err != nil:
+			s.hold.Restore()
+		case !m.Applied:
+			*s.result = Lost
+			r.pulls.remove(s.JobID)
+			s.hold.Restore()
+		default:
+			*s.result = SettledOK
+			r.completeSettled(ctx, s, now)
+		}
+	}
+}
+
+// holdAll holds the tasks, and leaves out those that cannot be held.
+func (r *Runner) holdAll(ctx context.Context, list []*settling) []*settling {
+	held := list[:0]
+	for _, s := range list {
+		shard, ok := r.cfg.Layout.ShardOf(s.JobID)
+		if !ok {
+			*s.result = Lost
+			continue
+		}
+		s.partition = r.cfg.Layout.Partition(shard)
+		term := r.cfg.Ownership.Term(s.partition)
+		if term == 0 {
+			continue
+		}
+		hold, err := r.cfg.Queue.Hold(ctx, s.JobID, s.partition)
+		if _, running := errors.AsType[*task.ConflictError](err); running {
+			*s.result = Lost // its end is being recorded, or it is given to another consumer
+		}
+		if err != nil {
+			continue
+		}
+		if s.hold = hold; r.cfg.Ownership.Term(s.partition) != term {
+			hold.Restore()
+			continue
+		}
+		held = append(held, s)
+	}
+	return held
+}
+
+// findLeases finds the leases, in memory or in the store, and leaves out those that cannot be read now.
+func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
+	var unknown []uint64
+	for _, s := range list {
+		var known bool
+		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known {
+			s.given = lent{}
+			unknown = append(unknown, s.JobID)
+		}
+	}
+	var unread error
+	rows := make(map[uint64]task.Task, len(unknown))
+	if len(unknown) > 0 {
+		var found []task.Task
+		found, unread = r.cfg.Store.Load(ctx, unknown)
+		for _, t := range found {
+			rows[t.JobID] = t
+		}
+	}
+	open := list[:0]
+	for _, s := range list {
+		if s.given.task.JobID == 0 {
+			row, there := rows[s.JobID]
+			if !there && unread != nil {
+				s.hold.Restore()
+				continue
+			}
+			s.given = lent{row, row.Modified}
+			if !there {
+				*s.result = Lost
+				s.hold.Restore()
+				continue
+			}
+		}
+		r.pulls.mu.Lock()
+		s.bizType = r.pulls.bizType[s.given.task.BizType]
+		r.pulls.mu.Unlock()
+		open = append(open, s)
+	}
+	return open
+}
+
+// settlement is the move of a settlement.
+func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
+	t := s.given.task
+	switch s.Do {
+	case Extend:
+		until := task.CeilMilli(now.Add(cmp.Or(s.TTR, t.Timeout, s.bizType.TTR)))
+		s.row = t
+		s.row.ActionTime = until
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &until}}
+	case release:
+		at, none := task.CeilMilli(now), uint64(0)
+		s.row = t
+		s.row.ActionTime, s.row.Lease = at, 0
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: &none}}
+	case Nack:
+		s.err = errors.New(cmp.Or(s.Error, "its consumer has given it back (nack)"))
+		if s.RetryAfter != nil {
+			s.err = processor.RetryAfter(*s.RetryAfter, s.err)
+		}
+	case Reject:
+		s.err = processor.Discard(errors.New(cmp.Or(s.Error, "its consumer has rejected it")))
+	}
+	s.outcome, m, s.row = r.decideSettled(s.bizType, t, s.err, now)
+	return m
+}
+
+// completeSettled puts the task where it waits now, and reports the end of the run.
+func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time) {
+	if s.Do == Extend {
+		r.pulls.add(lent{s.row, s.given.since})
+	} else {
+		r.pulls.remove(s.JobID)
+	}
+	place := dispatch.Store
+	if s.row.Status == task.Pending {
+		place = r.cfg.Dispatch.Where(&s.row)
+	}
+	if place == dispatch.Queue {
+		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition})
+	} else {
+		s.hold.Remove()
+	}
+	r.cfg.Dispatch.Forget(s.JobID)
+	if s.row.Status == task.Pending {
+		r.cfg.Dispatch.Place(s.row)
+	}
+	if s.outcome == "" {
+		return
+	}
+	r.cfg.Observer.Finished(*s.bizType, s.outcome, now.Sub(s.given.since), max(0, s.given.since.Sub(s.given.task.Promised())))
+	if s.outcome == Failed || s.outcome == Dead {
+		r.reportFailure(ctx, s.bizType.Name, failure{s.row, s.err})
+	}
+}
