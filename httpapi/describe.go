@@ -276,6 +276,12 @@ var descriptions = map[string]description{
 		answer:   `{"results":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","result":"ok"},{"lease":"3bw1f0sk8b5-1y0gkz9d6v3p2","result":"lost"}]}`,
 		refusals: []int{400, 413, 415, 422, 503},
 	},
+	"youzan": {
+		tag: "pull", summary: "The commands add, pop, finish and delete",
+		text: "For programs that move from the delay queue that Youzan has described: one JSON object with command, topic (a business type with the processor pull), id, delay and TTR in seconds, and body. " +
+			"pop also takes wait, in seconds, and max. Answers have a code: 0 done, 1 none, 2 wrong, 3 later.",
+		answer: `{"code":0,"job_id":"413351953711104"}`,
+	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",
 		text: "Says so as long as it can. Asks for no token.", answer: `{"status":"ok"}`, open: true,

@@ -29,7 +29,7 @@ const benchType = 1 << 40
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench [submit] [batch] [drain] [lateness] [idle]",
+		Use:   "bench [submit] [batch] [drain] [pull] [lateness] [idle]",
 		Short: "Measure the whole path on a store",
 		Long: `Measure the whole path, in this process, on the store of a configuration: a
 temporary SQLite store without --config; a MySQL store must be migrated and not
@@ -39,9 +39,11 @@ at the end, but do not aim it at a store that matters.
   submit    single submits from 32 callers
   batch     submits of 1,000 tasks from 8 callers
   drain     a backlog of due tasks, fired by the log processor
+  pull      a backlog that is due at one instant, leased and settled over HTTP
+            by four consumers in this process, 256 tasks at a time
   lateness  a steady rate of tasks due 2 to 4 s ahead
   idle      CPU with parked tasks (see --parked, --pid)`,
-		ValidArgs: []string{"submit", "batch", "drain", "lateness", "idle"},
+		ValidArgs: []string{"submit", "batch", "drain", "pull", "lateness", "idle"},
 		Args:      cobra.OnlyValidArgs,
 	}
 	b := &bench{}
@@ -50,11 +52,11 @@ at the end, but do not aim it at a store that matters.
 	cmd.Flags().BoolVar(&b.webhook, "webhook", false, "fire by webhook, to an HTTP server in this process")
 	cmd.Flags().IntVar(&b.submits, "submits", 30_000, "tasks of submit")
 	cmd.Flags().IntVar(&b.batched, "batched", 200_000, "tasks of batch")
-	cmd.Flags().IntVar(&b.backlog, "backlog", 50_000, "tasks of drain")
+	cmd.Flags().IntVar(&b.backlog, "backlog", 50_000, "tasks of drain and pull")
 	cmd.Flags().IntVar(&b.rate, "rate", 1000, "tasks a second of lateness")
 	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness and idle")
 	cmd.Flags().IntVar(&b.parked, "parked", 0, "tasks parked over the next 30 days before idle")
-	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain and idle are timed: the database writes what was stored for them")
+	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain, pull and idle are timed: the database writes what was stored for them")
 	cmd.Flags().IntSliceVar(&b.pids, "pid", nil, "processes whose CPU idle counts as well (the database)")
 	profile := cmd.Flags().String("cpuprofile", "", "write a CPU profile of this process to the file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -120,7 +122,7 @@ func (b *bench) run(ctx context.Context, names []string) error {
 	}
 	fmt.Fprintf(b.out, "store: %s, %d databases × %d tables\n", b.cfg.Store.Driver, b.cfg.Store.Databases, b.cfg.Store.TablesPerDatabase)
 	scenarios := map[string]func(context.Context) error{
-		"submit": b.runSubmit, "batch": b.runBatch, "drain": b.runDrain, "lateness": b.runLateness, "idle": b.runIdle,
+		"submit": b.runSubmit, "batch": b.runBatch, "drain": b.runDrain, "pull": b.runPull, "lateness": b.runLateness, "idle": b.runIdle,
 	}
 	var err error
 	for _, name := range names {
@@ -204,14 +206,17 @@ func (b *bench) start(ctx context.Context) (*measured, error) {
 	m := &measured{}
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ready := make(chan string, 1)
-	a, err := app.New(b.cfg, app.WithoutHTTP(), app.WithLogger(warnings), app.WithReady(func(addr string) { ready <- addr }),
-		app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
+	with := []app.Option{app.WithLogger(warnings), app.WithReady(func(addr string) { ready <- addr })}
+	if !b.isPulled() {
+		with = append(with, app.WithoutHTTP(), app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
 			if b.webhook {
 				return m.webhook(bt)
 			}
 			p := logger.New(bt, warnings)
 			return counter{p, p, &m.fired, &m.late}, nil
 		}))
+	}
+	a, err := app.New(b.cfg, with...)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -157,6 +158,79 @@ func (b *bench) runInstant(ctx context.Context) error {
 	b.say("drain", "%s tasks due at one instant, log processor: %s (all fired after %s, all recorded and stopped after %s)",
 		thousands(b.backlog), perSecond(b.backlog, total), fired.Round(time.Millisecond), total.Round(time.Millisecond))
 	return nil
+}
+
+func (b *bench) isPulled() bool { return b.cfg.BizTypes[0].Processor == configs.ProcessorPull }
+
+// runPull is runInstant for consumers that lease the tasks.
+func (b *bench) runPull(ctx context.Context) error {
+	pushed := b.cfg
+	defer func() { b.cfg = pushed }()
+	bt := b.cfg.BizTypes[0]
+	bt.Processor = configs.ProcessorPull
+	b.cfg.BizTypes, b.cfg.HTTP.Listen, b.cfg.HTTP.Tokens = []configs.BizType{bt}, "127.0.0.1:0", nil
+	m, err := b.start(ctx)
+	if err != nil {
+		return err
+	}
+	due := time.Now().Add(b.settle + time.Duration(b.backlog/5000)*time.Second)
+	_, err = b.submitAll(ctx, m, b.backlog, func() intake.When { return intake.At(due) })
+	if spare := time.Until(due); err == nil && spare < b.settle/2 {
+		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
+	}
+	const consumers, size = 4, 256
+	pulling, stop := context.WithCancel(ctx)
+	defer stop()
+	var total time.Duration
+	if err == nil {
+		_, err = inParallel(consumers, consumers, func() error {
+			err := m.pull(pulling, size, func(settled int) {
+				if m.fired.Add(int64(settled)) == int64(b.backlog) {
+					total = time.Since(due)
+					stop() // the other consumers wait for more
+				}
+			})
+			if ctx.Err() == nil && pulling.Err() != nil {
+				return nil
+			}
+			return err
+		})
+	}
+	if err = errors.Join(err, m.stop()); err != nil {
+		return err
+	}
+	b.say("pull", "%s tasks due at one instant, leased and settled by %d consumers, %d at a time: %s (all settled after %s)",
+		thousands(b.backlog), consumers, size, perSecond(b.backlog, total), total.Round(time.Millisecond))
+	return nil
+}
+
+// pull leases and settles tasks until ctx ends.
+func (m *measured) pull(ctx context.Context, size int, settled func(n int)) error {
+	c := client.New("http://" + m.Addr())
+	defer c.CloseIdleConnections()
+	for {
+		got, err := c.Lease(ctx, "toc_bench", client.AskLease{Max: size, Wait: time.Second})
+		if err != nil {
+			return err
+		}
+		if len(got.Tasks) == 0 {
+			continue
+		}
+		acks := make([]client.Settlement, len(got.Tasks))
+		for i, t := range got.Tasks {
+			acks[i] = client.Settlement{Lease: t.Lease.String(), Do: client.Ack}
+		}
+		results, err := c.Settle(ctx, acks...)
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			if r.Result != client.SettledOK {
+				return fmt.Errorf("a lease was not settled: %s", r.Result)
+			}
+		}
+		settled(len(acks))
+	}
 }
 
 func (b *bench) storeBacklog(ctx context.Context) error {

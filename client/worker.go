@@ -1,0 +1,191 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// Worker leases the tasks of a pull type, runs them, and settles their leases.
+type Worker struct {
+	Client  *Client
+	BizType string
+	// Process runs a task. nil acks it, an error nacks it: it is tried again, or dead after max_retries. processor.Discard
+	// rejects it, and processor.RetryAfter says when to try again. ctx ends with the lease: then the task is handed out again.
+	// It may come twice: dedup remembers what was done.
+	Process func(ctx context.Context, t LeasedTask) error
+	// Concurrency is how many tasks run at once, 1 to 1000. Defaults to 16.
+	Concurrency int
+	// TTR is how long a run of a task without a timeout of its own may take. 0: as the business type says.
+	TTR time.Duration
+	// Logger gets what fails. Defaults to slog.Default.
+	Logger *slog.Logger
+}
+
+// The times of a Worker.
+const (
+	workerWait  = 20 * time.Second // of a lease
+	workerPause = time.Second      // after a failed request
+	settlePause = 100 * time.Millisecond
+)
+
+// Run works until ctx ends. Then it leases nothing more, waits for the tasks that run and settles them. It returns an error
+// at once if the center refuses the request for good: an unknown business type, say, or a wrong token.
+func (w *Worker) Run(ctx context.Context) error {
+	slots := make(chan struct{}, min(1000, max(1, cmp.Or(w.Concurrency, 16))))
+	results := make(chan outcome, cap(slots))
+	settled := make(chan struct{})
+	go func() { w.settleAll(results); close(settled) }()
+	var running sync.WaitGroup
+	defer func() { running.Wait(); close(results); <-settled }()
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		free := 1
+		for free < min(cap(slots), 256) && len(slots) < cap(slots) {
+			slots <- struct{}{}
+			free++
+		}
+		got, err := w.Client.Lease(ctx, w.BizType, AskLease{Max: free, Wait: workerWait, TTR: w.TTR})
+		for range free - len(got.Tasks) {
+			<-slots
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case isForGood(err):
+			return err
+		default:
+			w.logger().Warn("no tasks leased; trying again", "biz_type", w.BizType, "error", err)
+			pause(ctx, workerPause)
+		}
+		for _, t := range got.Tasks {
+			running.Go(func() {
+				results <- w.run(context.WithoutCancel(ctx), t)
+				<-slots
+			})
+		}
+	}
+}
+
+func (w *Worker) logger() *slog.Logger { return cmp.Or(w.Logger, slog.Default()) }
+
+// isForGood reports whether a repeat of a request would be refused, too.
+func isForGood(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.Status >= 400 && refused.Status < 500 && refused.Status != 408 && refused.Status != 429
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// outcome is a run that has ended.
+type outcome struct {
+	settlement Settlement
+	expires    time.Time
+}
+
+func (w *Worker) run(ctx context.Context, t LeasedTask) (o outcome) {
+	o = outcome{Settlement{Lease: t.Lease.String(), Do: Ack}, t.ExpiresAt.Time()}
+	ctx, cancel := context.WithDeadline(ctx, o.expires)
+	defer cancel()
+	err := w.process(ctx, t)
+	if err == nil {
+		return o
+	}
+	o.settlement.Do, o.settlement.Error = Nack, cut(err.Error())
+	if processor.IsDiscard(err) {
+		o.settlement.Do = Reject
+		return o
+	}
+	if d, ok := processor.RetryPause(err); ok {
+		o.settlement.RetryAfter = (*wire.Duration)(&d)
+	}
+	w.logger().Warn("run failed", "biz_type", w.BizType, "job_id", uint64(t.Task.JobID), "attempt", t.Attempt, "error", err)
+	return o
+}
+
+// cut shortens a text to what the center keeps of it.
+func cut(s string) string { return s[:min(len(s), task.MaxLastError)] }
+
+func (w *Worker) process(ctx context.Context, t LeasedTask) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return w.Process(ctx, t)
+}
+
+// settleAll settles outcomes, those that have come meanwhile in one request. One that cannot be settled now is sent again
+// until its lease ends.
+func (w *Worker) settleAll(results <-chan outcome) {
+	var list []outcome
+	for {
+		if len(list) == 0 {
+			o, open := <-results
+			if !open {
+				return
+			}
+			list = append(list, o)
+		}
+	more:
+		for len(list) < 1000 {
+			select {
+			case o, open := <-results:
+				if !open {
+					break more
+				}
+				list = append(list, o)
+			default:
+				break more
+			}
+		}
+		if list = w.settle(list); len(list) > 0 {
+			time.Sleep(settlePause)
+		}
+	}
+}
+
+// settle returns the outcomes that are to be settled again.
+func (w *Worker) settle(list []outcome) (again []outcome) {
+	settle := make([]Settlement, len(list))
+	for i, o := range list {
+		settle[i] = o.settlement
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), workerWait)
+	defer cancel()
+	answered, err := w.Client.Settle(ctx, settle...)
+	if err != nil {
+		w.logger().Warn("leases not settled; trying again", "biz_type", w.BizType, "leases", len(list), "error", err)
+	}
+	for i, o := range list {
+		result := string(SettledUnavailable)
+		if err == nil && i < len(answered) {
+			result = answered[i].Result
+		}
+		switch {
+		case result == SettledUnavailable && time.Now().Before(o.expires):
+			again = append(again, o)
+		case result != SettledOK:
+			w.logger().Warn("a lease ended before it was settled; its task may run again", "biz_type", w.BizType, "lease", o.settlement.Lease, "result", result)
+		}
+	}
+	return again
+}

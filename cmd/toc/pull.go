@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/processor"
+)
+
+// rejectStatus is the exit status of a command that rejects a task.
+const rejectStatus = 99
+
+func pullCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pull --biz-type NAME --exec COMMAND",
+		Short: "Lease tasks and run a command for each",
+		Long: `Lease the tasks of a business type whose processor is pull, and run a shell
+command for each. It gets the task as JSON on its standard input, and TOC_JOB_ID,
+TOC_BIZ_ID, TOC_BIZ_TYPE, TOC_ATTEMPT and TOC_ATTRIBUTE in its environment.
+
+  status 0      the task is processed (ack)
+  status ` + strconv.Itoa(rejectStatus) + `     nobody wants it any more: it is cancelled (reject)
+  any other     the run has failed, with the last line of its standard error: the task
+                is tried again, or dead after max_retries (nack)
+
+A command that still runs when its lease ends is killed, and the task is handed out
+again. Ctrl-C leases nothing more and waits for the commands that run.`,
+		Example: `  toc pull --biz-type order_close --exec './close-order.sh'
+  toc pull --biz-type order_close --ttr 5m --concurrency 4 --exec 'jq -r .biz_id'`,
+		Args: noArguments,
+	}
+	r := remoteFlags(cmd, now)
+	cmd.Flags().Lookup("json").Hidden = true
+	w := client.Worker{}
+	command := cmd.Flags().String("exec", "", "shell `command` to run for each task")
+	cmd.Flags().StringVar(&w.BizType, "biz-type", "", "`name` of the business type")
+	cmd.Flags().IntVar(&w.Concurrency, "concurrency", 16, "commands at once, 1 to 1000")
+	cmd.Flags().DurationVar(&w.TTR, "ttr", 0, "how long a command may take if the task does not say (default: pull.ttr of the business type)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case w.BizType == "":
+			return usage("--biz-type is missing: give the name of a business type whose processor is pull")
+		case *command == "":
+			return usage("--exec is missing: give the shell command to run for each task")
+		case w.Concurrency < 1 || w.Concurrency > 1000:
+			return usage("--concurrency %d: give 1 to 1000", w.Concurrency)
+		}
+		server, err := r.address()
+		if err != nil {
+			return err
+		}
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		w.Client = client.New(server, client.WithToken(os.Getenv("TOC_TOKEN")))
+		w.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+		w.Process = func(ctx context.Context, t client.LeasedTask) error {
+			return runCommand(ctx, *command, t, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		}
+		if err := w.Run(ctx); err != nil {
+			return explain(server, err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// runCommand runs a shell command for a task.
+func runCommand(ctx context.Context, command string, t client.LeasedTask, out, complaints io.Writer) error {
+	c := exec.CommandContext(ctx, "sh", "-c", command)
+	c.WaitDelay = time.Second // for children that keep the output open
+	var said bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(append(t.Task.AppendJSON(nil), '\n')), out, io.MultiWriter(complaints, &said)
+	c.Env = append(os.Environ(), "TOC_JOB_ID="+strconv.FormatUint(uint64(t.Task.JobID), 10), "TOC_BIZ_ID="+t.Task.BizID.String(),
+		"TOC_BIZ_TYPE="+t.Task.BizType, "TOC_ATTEMPT="+strconv.Itoa(t.Attempt), "TOC_ATTRIBUTE="+t.Task.Attribute)
+	err := c.Run()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		err = fmt.Errorf("%w: %s", err, last)
+	}
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == rejectStatus {
+		return processor.Discard(err)
+	}
+	return err
+}

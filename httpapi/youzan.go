@@ -1,0 +1,271 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// The commands of a delay queue that Youzan has described (https://tech.youzan.com/queuing_delay/), for programs that move
+// over: add, pop, finish and delete, each a POST of one JSON object. A topic is a business type whose processor is pull, and
+// the id of a job is the biz_id of its task.
+
+// The codes of the answers.
+const (
+	youzanOK      = 0
+	youzanNone    = 1 // no job is due, or no such job
+	youzanInvalid = 2
+	youzanLater   = 3 // it cannot be decided now: send it again
+)
+
+// youzanCommand is the body of a request.
+type youzanCommand struct {
+	Command string      `json:"command"`
+	Topic   string      `json:"topic"`
+	ID      youzanID    `json:"id"`
+	Delay   json.Number `json:"delay"` // seconds
+	TTR     json.Number `json:"TTR"`   // seconds; none: that of the business type
+	Body    string      `json:"body"`
+	Wait    json.Number `json:"wait"` // of pop: seconds to wait for a job
+	Max     int         `json:"max"`  // of pop: more than one job is answered as a list
+}
+
+// youzanID is a text or a number.
+type youzanID string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (id *youzanID) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		return json.Unmarshal(text, (*string)(id))
+	}
+	var n json.Number
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	*id = youzanID(n)
+	return nil
+}
+
+// youzanJob is a job as pop answers it.
+type youzanJob struct {
+	Topic string  `json:"topic"`
+	ID    string  `json:"id"`
+	TTR   float64 `json:"TTR"` // seconds that are left
+	Body  string  `json:"body"`
+	JobID wire.ID `json:"job_id"`
+}
+
+// youzanAnswer is the body of an answer.
+type youzanAnswer struct {
+	Code    int         `json:"code"`
+	Message string      `json:"message,omitempty"`
+	JobID   wire.ID     `json:"job_id,omitzero"`
+	Topic   string      `json:"topic,omitempty"`
+	ID      string      `json:"id,omitempty"`
+	TTR     float64     `json:"TTR,omitempty"`
+	Body    string      `json:"body,omitempty"`
+	Jobs    []youzanJob `json:"jobs,omitempty"`
+}
+
+// youzan serves POST /youzan.
+func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
+	answer, err := a.youzanCommand(w, r)
+	status := http.StatusOK
+	if err != nil {
+		field, isField := errors.AsType[*task.FieldError](err)
+		conflict, isConflict := errors.AsType[*task.ConflictError](err)
+		switch {
+		case isField:
+			status, answer = http.StatusUnprocessableEntity, youzanAnswer{Code: youzanInvalid, Message: field.Error()}
+		case errors.Is(err, task.ErrNotFound):
+			answer = youzanAnswer{Code: youzanNone, Message: "there is no such job"}
+		case isConflict:
+			answer = youzanAnswer{Code: youzanNone, Message: "the job is " + string(conflict.Conflict)}
+		case wire.IsUnavailable(err), errors.Is(err, context.Canceled):
+			status, answer = http.StatusServiceUnavailable, youzanAnswer{Code: youzanLater, Message: "it cannot be decided now; send it again"}
+		default:
+			a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+			status, answer = http.StatusInternalServerError, youzanAnswer{Code: youzanLater, Message: detailInternal}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
+	var c youzanCommand
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, smallBody))
+	if err != nil {
+		return youzanAnswer{}, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&c); err != nil || d.More() {
+		return youzanAnswer{}, &task.FieldError{Field: "body", Message: `is no command; send one like {"command":"pop","topic":"order_close"}`}
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(intake.MaxWait + time.Minute))
+	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout+intake.MaxWait)
+	defer cancel()
+	if c.Command != "pop" && c.ID == "" {
+		return youzanAnswer{}, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
+	}
+	switch c.Command {
+	case "add":
+		return a.youzanAdd(ctx, &c)
+	case "pop":
+		return a.youzanPop(ctx, &c)
+	case "finish", "delete":
+		return a.youzanEnd(ctx, &c)
+	default:
+		return youzanAnswer{}, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
+	}
+}
+
+// seconds reads a number of seconds; none is 0.
+func seconds(field string, n json.Number) (time.Duration, error) {
+	if n == "" {
+		return 0, nil
+	}
+	s, err := strconv.ParseFloat(string(n), 64)
+	if err != nil || s < 0 || s > intake.MaxAhead.Seconds() {
+		return 0, &task.FieldError{Field: field, Message: fmt.Sprintf("is %.64s; give seconds, 0 or more", n)}
+	}
+	return time.Duration(s * float64(time.Second)), nil
+}
+
+// youzanKey starts the dedup_key of each job.
+const youzanKey = "youzan"
+
+// youzanAdd stores a job. One with the id of a job that is not over is that job; after its end the id is free again.
+func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+	delay, err := seconds("delay", c.Delay)
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	ttr, err := seconds("TTR", c.TTR)
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	if b, ok := a.desk.Types().ByName(c.Topic); !ok || !b.Pull {
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
+	}
+	id, err := wire.ParseBizID(string(c.ID))
+	if err != nil {
+		return youzanAnswer{}, &task.FieldError{Field: "id", Message: err.Error()}
+	}
+	jobs, err := a.youzanJobs(ctx, c)
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	key := youzanKey
+	if n := len(jobs); n > 0 {
+		if jobs[n-1].Status == task.Pending {
+			return youzanAnswer{JobID: wire.ID(jobs[n-1].JobID)}, nil
+		}
+		key += " " + strconv.FormatUint(jobs[n-1].JobID, 10) // two callers that add it again make one job
+	}
+	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: id.Number, BizKey: id.Key, When: intake.In(delay), Attribute: c.Body, DedupKey: key, Timeout: ttr})
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	return youzanAnswer{JobID: wire.ID(s.Task.JobID)}, nil
+}
+
+// youzanJobs lists the jobs that have an id, the last added at the end; of one topic, if the command names it.
+func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Task, err error) {
+	id, err := wire.ParseBizID(string(c.ID))
+	if err != nil {
+		return nil, &task.FieldError{Field: "id", Message: err.Error()}
+	}
+	q := intake.List{BizID: id.Number, BizKey: id.Key, BizType: c.Topic, Limit: intake.MaxPage}
+	for {
+		p, err := a.desk.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range p.Tasks {
+			if len(t.DedupKey) >= len(youzanKey) && t.DedupKey[:len(youzanKey)] == youzanKey {
+				jobs = append(jobs, t)
+			}
+		}
+		if q.After = p.Next; q.After == 0 {
+			return jobs, nil
+		}
+	}
+}
+
+func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+	wait, err := seconds("wait", c.Wait)
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	got, err := a.desk.Lease(ctx, intake.Lease{BizType: c.Topic, Max: max(1, c.Max), Wait: min(wait, intake.MaxWait)})
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
+	case err != nil:
+		return youzanAnswer{}, err
+	case len(got.Tasks) == 0:
+		return youzanAnswer{Code: youzanNone}, nil
+	}
+	jobs := make([]youzanJob, len(got.Tasks))
+	for i, t := range got.Tasks {
+		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: time.Until(t.ExpiresAt.Time()).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
+	}
+	if c.Max > 1 {
+		return youzanAnswer{Jobs: jobs}, nil
+	}
+	one := &jobs[0]
+	return youzanAnswer{JobID: one.JobID, Topic: one.Topic, ID: one.ID, TTR: one.TTR, Body: one.Body}, nil
+}
+
+// youzanEnd finishes a job that was popped, or deletes one that is not over.
+func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+	jobs, err := a.youzanJobs(ctx, c)
+	if err != nil {
+		return youzanAnswer{}, err
+	}
+	var open []task.Task
+	for _, t := range jobs {
+		if t.Status == task.Pending && (c.Command == "delete" || t.Lease != 0) {
+			open = append(open, t)
+		}
+	}
+	switch {
+	case len(open) == 0:
+		return youzanAnswer{}, task.ErrNotFound
+	case len(open) > 1:
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: jobs of several topics have this id"}
+	}
+	t := open[0]
+	if t.Lease == 0 {
+		if err := a.desk.CancelIf(ctx, t.JobID, nil); err != nil {
+			return youzanAnswer{}, err
+		}
+		return youzanAnswer{JobID: wire.ID(t.JobID)}, nil
+	}
+	do := wire.Settlement{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}.String(), Do: "ack"}
+	if c.Command == "delete" {
+		do.Do, do.Error = "reject", "deleted"
+	}
+	results, err := a.desk.Settle(ctx, []wire.Settlement{do})
+	switch {
+	case err != nil:
+		return youzanAnswer{}, err
+	case results[0].Result == wire.SettledUnavailable:
+		return youzanAnswer{}, task.ErrUnavailable
+	case results[0].Result != wire.SettledOK:
+		return youzanAnswer{}, task.ErrNotFound
+	}
+	return youzanAnswer{JobID: wire.ID(t.JobID)}, nil
+}
