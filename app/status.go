@@ -26,7 +26,7 @@ func (a *App) state() metrics.State {
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
-		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running, Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
+		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
 		t.Throttled, _ = a.limits.Throttled(b.ID)
 		if b.Mode == task.ModeRedis {
 			t.SlotsDiffer = new(a.timer.Differences(b.ID))
@@ -143,7 +143,7 @@ func (s status) bizType(b task.BizType, overdue map[uint64]store.Overdue) wire.B
 	stats, late := s.queue.Stats(b.ID), overdue[b.ID]
 	shown := wire.BizType{
 		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
-		QueueDepth: stats.Depth, Running: stats.Running, Overdue: late.Count, Paused: s.paused(b.ID),
+		QueueDepth: stats.Depth, Running: stats.Running + s.runner.InFlight(b.ID), Overdue: late.Count, Paused: s.paused(b.ID),
 		RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 	}
 	_, by := s.limits.Throttled(b.ID)

@@ -33,7 +33,9 @@ func start(t *testing.T) string {
 	b.ID, b.Name, b.Processor = 1, "order_close", configs.ProcessorLog
 	other := b
 	other.ID, other.Name = 2, "demo"
-	cfg.BizTypes = []configs.BizType{b, other}
+	pulled := b
+	pulled.ID, pulled.Name, pulled.Processor, pulled.MaxRetries = 3, "pulled", configs.ProcessorPull, 1
+	cfg.BizTypes = []configs.BizType{b, other, pulled}
 	ready := make(chan string, 1)
 	a, err := app.New(cfg, app.WithLogger(slog.New(slog.DiscardHandler)), app.WithReady(func(addr string) { ready <- addr }))
 	require.NoError(t, err)

@@ -4,13 +4,14 @@ import json
 import os
 import socket
 import threading
+import time
 import unittest
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import toc_client
-from toc_client import Client, ConflictError, Dedup, Error, InvalidError, NotFoundError, UnderWay
+from toc_client import Client, ConflictError, Dedup, Error, InvalidError, NotFoundError, Reject, RetryAfter, UnderWay, Worker
 from toc_client._errors import refusal
 
 VECTORS = json.loads((Path(__file__).parent.parent / "testdata" / "vectors.json").read_text("utf-8"))
@@ -119,6 +120,58 @@ class Center(unittest.TestCase):
         for t in threads:
             t.join()
         self.assertEqual([], wrong)
+
+
+class Pull(unittest.TestCase):
+    setUp = Center.setUp
+
+    def test_a_worker(self) -> None:
+        seen: dict[str, list[int]] = {}
+        done = threading.Event()
+
+        def run(task: dict, attempt: int) -> None:
+            seen.setdefault(task["attribute"], []).append(attempt)
+            if task["attribute"] == "once more" and attempt == 1:
+                raise RetryAfter(timedelta(milliseconds=50))
+            if task["attribute"] == "gone":
+                raise Reject("paid")
+            if task["attribute"] == "broken":
+                raise ValueError("no")
+            if len(seen) == 4 and seen["once more"] == [1, 2]:
+                done.set()
+
+        ids = {a: self.toc.submit("pulled", 7, delay=timedelta(0), attribute=a)[0]["job_id"]
+               for a in ("well", "once more", "gone", "broken")}
+        worker = Worker(self.toc, "pulled", run, threads=4, ttr=timedelta(seconds=20))
+        thread = threading.Thread(target=worker.work)
+        thread.start()
+
+        def status(a: str) -> str:
+            return self.toc.get(ids[a])["status"]
+
+        want = {"well": "processed", "once more": "processed", "gone": "cancelled", "broken": "dead"}
+        until = time.time() + 30
+        while {a: status(a) for a in ids} != want and time.time() < until:
+            time.sleep(0.05)
+        worker.stop()
+        self.toc.submit("pulled", 8, delay=timedelta(0))  # ends the wait of the worker
+        thread.join()
+        self.assertEqual({a: status(a) for a in ids}, want)
+        self.assertEqual(self.toc.get(ids["broken"])["last_error"], "ValueError: no")
+        self.assertEqual(seen["once more"], [1, 2])
+
+    def test_leases(self) -> None:
+        with self.assertRaises(NotFoundError):
+            self.toc.lease("nobody")
+        with self.assertRaises(InvalidError):
+            self.toc.lease("order_close")
+        job = self.toc.submit("pulled", 9, delay=timedelta(0))[0]["job_id"]
+        got = self.toc.lease("pulled", wait=timedelta(seconds=10))["tasks"]
+        self.assertEqual([one["task"]["job_id"] for one in got], [job])
+        lease = got[0]["lease"]
+        self.assertEqual([r["result"] for r in self.toc.settle([{"lease": "x", "do": "ack"}, {"lease": lease, "do": "extend", "ttr": "1m"},
+                                                                {"lease": lease, "do": "ack"}, {"lease": lease, "do": "ack"}])],
+                         ["invalid", "ok", "ok", "lost"])
 
 
 class Failover(unittest.TestCase):

@@ -14,8 +14,9 @@ datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A C
 from ._client import Client, Task, submission
 from ._errors import ChangedError, ConflictError, Error, InvalidError, NotFoundError, UnavailableError
 from ._receiver import Dedup, SignatureError, UnderWay, verify
+from ._worker import Reject, RetryAfter, Worker
 
 __all__ = [
-    "ChangedError", "Client", "ConflictError", "Dedup", "Error", "InvalidError", "NotFoundError", "SignatureError", "Task",
-    "UnavailableError", "UnderWay", "submission", "verify",
+    "ChangedError", "Client", "ConflictError", "Dedup", "Error", "InvalidError", "NotFoundError", "Reject", "RetryAfter",
+    "SignatureError", "Task", "UnavailableError", "UnderWay", "Worker", "submission", "verify",
 ]

@@ -121,6 +121,29 @@ class Client:
         """Ends a pause."""
         self._call("POST", f"/v1/biz-types/{quote(biz_type, safe='')}/resume", {})
 
+    # Pull
+
+    def lease(self, biz_type: str, max: int = 1, *, wait: timedelta | None = None, ttr: timedelta | None = None) -> dict[str, Any]:
+        """Leases up to 256 due tasks of a business type whose processor is pull, and waits up to a minute for one.
+
+        The answer has tasks, each with lease, expires_at, attempt and task, and paused. Give the Client a timeout that is
+        longer than wait. Worker does all of this.
+        """
+        body: dict[str, Any] = {"max": max}
+        if wait is not None:
+            body["wait"] = _duration(wait)
+        if ttr is not None:
+            body["ttr"] = _duration(ttr)
+        return self._call("POST", f"/v1/biz-types/{quote(biz_type, safe='')}/lease", body)[1]
+
+    def settle(self, settlements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Settles up to 1,000 leases: lease, do (ack, nack, extend or reject), and retry_after, ttr or error.
+
+        Each result has lease and result: ok, lost (the lease is over or was settled before), invalid, or unavailable (send
+        it again).
+        """
+        return self._call("POST", "/v1/leases/settle", {"settle": list(settlements)})[1]["results"]
+
     # The way to a server
 
     def _pages(self, path: str, **query: Any) -> Iterator[Task]:

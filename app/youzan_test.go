@@ -1,0 +1,149 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// The commands of the delay queue that Youzan has described, as its clients send them.
+func TestYouzan(t *testing.T) {
+	onBoth(t, func(t *testing.T, cfg configs.Config) {
+		c := run(t, pulled(cfg, time.Minute))
+		do := func(body string) (status int, answer map[string]any) {
+			r, err := http.Post("http://"+c.Addr()+"/youzan", "application/json", bytes.NewBufferString(body))
+			require.NoError(t, err)
+			defer r.Body.Close()
+			require.NoError(t, json.NewDecoder(r.Body).Decode(&answer))
+			return r.StatusCode, answer
+		}
+		code := func(body string) float64 { _, a := do(body); return a["code"].(float64) }
+
+		require.EqualValues(t, 1, code(`{"command":"pop","topic":"order_close"}`))
+		began := time.Now()
+		_, added := do(`{"command":"add","topic":"order_close","id":"o-1","delay":1,"TTR":2,"body":"{\"shop\":7}"}`)
+		require.EqualValues(t, 0, added["code"])
+		_, again := do(`{"command":"add","topic":"order_close","id":"o-1","delay":60,"TTR":2,"body":"x"}`)
+		require.Equal(t, added, again, "it is known")
+		require.EqualValues(t, 1, code(`{"command":"pop","topic":"order_close"}`), "its time has not come")
+		require.EqualValues(t, 1, code(`{"command":"finish","id":"o-1"}`), "nobody has it")
+
+		_, job := do(`{"command":"pop","topic":"order_close","wait":20}`)
+		require.EqualValues(t, 0, job["code"])
+		require.GreaterOrEqual(t, time.Since(began), time.Second)
+		require.Equal(t, "o-1", job["id"])
+		require.Equal(t, `{"shop":7}`, job["body"])
+		require.Equal(t, added["job_id"], job["job_id"])
+		require.InDelta(t, 2, job["TTR"], 0.5)
+		_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
+		require.Equal(t, "o-1", job["id"], "after its TTR it is handed out again")
+		require.EqualValues(t, 0, code(`{"command":"finish","id":"o-1"}`))
+		require.EqualValues(t, 1, code(`{"command":"finish","id":"o-1"}`))
+		require.EqualValues(t, 1, code(`{"command":"delete","id":"o-1"}`))
+
+		_, fresh := do(`{"command":"add","topic":"order_close","id":"o-1","delay":"0","body":"second"}`)
+		require.NotEqual(t, added["job_id"], fresh["job_id"], "the id is free again")
+		for _, id := range []string{`"o-2"`, `3`} {
+			require.EqualValues(t, 0, code(`{"command":"add","topic":"order_close","id":`+id+`,"delay":0.01,"body":"b"}`))
+		}
+		var ids []string
+		require.Eventually(t, func() bool {
+			_, many := do(`{"command":"pop","topic":"order_close","max":10,"wait":5}`)
+			list, _ := many["jobs"].([]any)
+			for _, one := range list {
+				ids = append(ids, one.(map[string]any)["id"].(string))
+			}
+			return len(ids) == 3
+		}, 20*time.Second, time.Millisecond)
+		slices.Sort(ids)
+		require.Equal(t, []string{"3", "o-1", "o-2"}, ids)
+		require.EqualValues(t, 0, code(`{"command":"delete","id":"o-2"}`), "also one that was popped")
+		require.EqualValues(t, 0, code(`{"command":"finish","id":3}`))
+
+		for body, field := range map[string]string{
+			`{"command":"add","topic":"nothing","id":"a"}`: "topic", `{"command":"pop","topic":"nothing"}`: "topic", `{"command":"eat","id":"a"}`: "command",
+			`{"command":"finish"}`: "id", `{"command":"add","topic":"order_close","id":"a","delay":-1}`: "delay", `[]`: "body", ``: "body",
+		} {
+			status, a := do(body)
+			require.Equal(t, 422, status, body)
+			require.EqualValues(t, 2, a["code"])
+			require.Contains(t, a["message"], field+": ")
+		}
+	})
+}
+
+// A Worker acks, nacks and rejects by what its function answers.
+func TestWorker(t *testing.T) {
+	t.Parallel()
+	cfg := pulled(embedded(t), 5*time.Second)
+	cfg.BizTypes[0].MaxRetries = 1
+	c := run(t, cfg)
+	var mu sync.Mutex
+	runs := map[string][]int{}
+	w := client.Worker{Client: client.New("http://" + c.Addr()), BizType: "order_close", Concurrency: 3, Logger: testLogger(t),
+		Process: func(ctx context.Context, got client.LeasedTask) error {
+			mu.Lock()
+			runs[got.Task.Attribute] = append(runs[got.Task.Attribute], got.Attempt)
+			mu.Unlock()
+			switch got.Task.Attribute {
+			case "gone":
+				return processor.Discard(errors.New("paid"))
+			case "once more":
+				if got.Attempt == 1 {
+					return processor.RetryAfter(time.Millisecond, errors.New("busy"))
+				}
+			case "broken":
+				panic("no")
+			case "slow":
+				if <-ctx.Done(); got.Attempt == 1 {
+					return ctx.Err()
+				}
+			}
+			return nil
+		}}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	want := map[string]string{"well": "processed", "once more": "processed", "gone": "cancelled", "broken": "dead", "slow": "dead"}
+	ids := map[string]uint64{}
+	for attribute := range want {
+		s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 1, Now: true, Attribute: attribute, Timeout: time.Second})
+		require.NoError(t, err)
+		ids[attribute] = uint64(s.Task.JobID)
+	}
+	require.Eventually(t, func() bool {
+		for attribute, id := range ids {
+			row, err := c.Tasks().Get(t.Context(), id)
+			require.NoError(t, err)
+			if row.Status != want[attribute] {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, 20*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []int{1, 2}, runs["once more"])
+	require.Equal(t, []int{1}, runs["gone"])
+	row, err := c.Tasks().Get(t.Context(), ids["broken"])
+	require.NoError(t, err)
+	require.Equal(t, "panic: no", row.LastError)
+
+	w.BizType = "nobody"
+	require.ErrorIs(t, w.Run(t.Context()), task.ErrNotFound)
+}
