@@ -1,9 +1,13 @@
 package app_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -292,4 +296,54 @@ func TestPullInACluster(t *testing.T) {
 		require.NoError(t, err)
 	}
 	p.check(t, rows, false)
+}
+
+// A stream sends tasks as they fall due, as many as it has credit for.
+func TestPullStream(t *testing.T) {
+	t.Parallel()
+	cfg := pulled(embedded(t), time.Minute)
+	c := run(t, cfg)
+	url := "http://" + c.Addr() + "/v1/biz-types/order_close/stream"
+	for query, status := range map[string]int{"?credit=0": 422, "?credit=x": 422, "?ttr=1ms": 422, "?max=1": 422} {
+		r, err := http.Get(url + query)
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		require.Equal(t, status, r.StatusCode, query)
+	}
+	foreign, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	foreign.Header.Set("Sec-Fetch-Site", "cross-site")
+	r, err := http.DefaultClient.Do(foreign)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, http.StatusForbidden, r.StatusCode)
+
+	r, err = http.Get(url + "?credit=3&ttr=30s")
+	require.NoError(t, err)
+	defer r.Body.Close()
+	require.Equal(t, 200, r.StatusCode)
+	require.Equal(t, "text/event-stream", r.Header.Get("Content-Type"))
+	start := time.Now().Add(500 * time.Millisecond)
+	for i := range 5 {
+		_, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: start.Add(time.Duration(i) * 100 * time.Millisecond)})
+		require.NoError(t, err)
+	}
+	var seen []string
+	lines := bufio.NewScanner(r.Body)
+	for lines.Scan() {
+		data, is := strings.CutPrefix(lines.Text(), "data: {\"lease\"")
+		if !is {
+			continue
+		}
+		var one client.LeasedTask
+		require.NoError(t, json.Unmarshal([]byte(`{"lease"`+data), &one))
+		require.WithinRange(t, one.ExpiresAt.Time(), start.Add(30*time.Second), start.Add(40*time.Second))
+		results, err := client.New("http://"+c.Addr()).Settle(t.Context(), client.Settlement{Lease: one.Lease.String(), Do: client.Ack})
+		require.NoError(t, err)
+		require.Equal(t, client.SettledOK, results[0].Result)
+		seen = append(seen, one.Task.BizID.String())
+	}
+	require.NoError(t, lines.Err())
+	require.Equal(t, []string{"0", "1", "2"}, seen, "and then the stream ends")
+	require.Equal(t, 3, countStatus(t, cfg, task.Processed))
 }

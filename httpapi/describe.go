@@ -276,6 +276,13 @@ var descriptions = map[string]description{
 		answer:   `{"results":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","result":"ok"},{"lease":"3bw1f0sk8b5-1y0gkz9d6v3p2","result":"lost"}]}`,
 		refusals: []int{400, 413, 415, 422, 503},
 	},
+	"stream-tasks": {
+		tag: "pull", summary: "Lease tasks as they fall due",
+		text: "Server-sent events: each event task has what lease answers for one task, as soon as it is due. The query has credit, how many tasks are sent at most (1 to 10000, 256 if left out), and ttr. " +
+			"The event end says that the credit is used up, or that this node stops: ask again. Settle the leases as usual.",
+		answer:   "event: task\ndata: {\"lease\":\"3bw1f0sk8b4-1y0gkz9d6v3p2\", …}\n\n",
+		refusals: []int{404, 422, 503},
+	},
 	"youzan": {
 		tag: "pull", summary: "The commands add, pop, finish and delete",
 		text: "For programs that move from the delay queue that Youzan has described: one JSON object with command, topic (a business type with the processor pull), id, delay and TTR in seconds, and body. " +

@@ -45,6 +45,7 @@ func (a *api) routes() {
 	route(a, "POST   /v1/biz-types/{name}/resume", "resume-biz-type", a.resume)
 	route(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", a.lease)
 	route(a, "POST   /v1/leases/settle", "settle-leases", a.settle)
+	a.stream("GET    /v1/biz-types/{name}/stream", "stream-tasks")
 	a.handler("POST   /youzan", "youzan", "application/json", a.youzan)
 	route(a, "GET    /healthz", "get-health", a.health)
 	route(a, "GET    /readyz", "get-readiness", a.ready)

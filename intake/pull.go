@@ -148,10 +148,10 @@ func (c *consumer) await(waiting context.Context) error {
 	w := &waiter{wake: stop}
 	c.waiters.add(c.bizType, w)
 	err := c.leaseHere(here)
-	if errors.Is(err, queue.ErrClosed) { // the business types are being changed
+	if err != nil { // the business types are being changed, or a database does not answer
 		select {
 		case <-here.Done():
-		case <-time.After(reopenPause):
+		case <-time.After(againPause):
 		}
 	}
 	there := c.waiters.remove(c.bizType, w)
@@ -165,8 +165,8 @@ func (c *consumer) await(waiting context.Context) error {
 	return err
 }
 
-// reopenPause is how long a closed business type is left alone.
-const reopenPause = 50 * time.Millisecond
+// againPause is the pause of a consumer after an error.
+const againPause = 50 * time.Millisecond
 
 // leaseHere leases tasks of this node, and waits for one until wait ends; nil: not at all.
 func (c *consumer) leaseHere(wait context.Context) error {

@@ -19,7 +19,8 @@ type node struct {
 	*Forwarder
 	name    string
 	owner   *client.Client
-	failing atomic.Bool // its last request was not answered
+	waiter  *client.Client // the same, for requests that wait
+	failing atomic.Bool    // its last request was not answered
 
 	waiting atomic.Int64 // offers that are not being sent yet
 	offers  *groupcommit.Group[uint64]
@@ -94,8 +95,12 @@ func (n *node) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 
 // Lease asks the node for tasks of its own, or waits until it has one that is due.
 func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+	asked := n.owner
+	if q.Wait > 0 {
+		asked = n.waiter
+	}
 	return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (wire.LeaseAnswer, error) {
-		return n.owner.Lease(ctx, q.BizType, client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR})
+		return asked.Lease(ctx, q.BizType, client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR})
 	})
 }
 

@@ -56,7 +56,8 @@ type Config struct {
 type Forwarder struct {
 	cfg       Config
 	transport *http.Transport
-	inflight  sync.WaitGroup // requests and offers under way
+	waits     *http.Transport // of requests that wait for a task, one a business type: they must not keep the others out
+	inflight  sync.WaitGroup  // requests and offers under way
 
 	mu     sync.Mutex
 	nodes  map[endpoint]*node
@@ -78,13 +79,16 @@ const header = "Toc-Forwarded"
 func New(cfg Config) *Forwarder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
 	dialer := net.Dialer{Timeout: cfg.Timeout}
-	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: &http.Transport{ // no proxy: the nodes are close to each other
+	transport := &http.Transport{ // no proxy: the nodes are close to each other
 		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: cfg.Timeout,
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,
 		IdleConnTimeout:     90 * time.Second, // before the server closes it
-	}}
+	}
+	waits := transport.Clone()
+	waits.MaxConnsPerHost = 0
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: transport, waits: waits}
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.
@@ -130,11 +134,12 @@ func (f *Forwarder) node(m cluster.Member) (*node, error) {
 	at := endpoint{m.Name, m.Address}
 	n := f.nodes[at]
 	if n == nil {
-		owner, err := f.client(at)
+		owner, err := f.client(at, f.transport)
 		if err != nil {
 			return nil, intake.Unavailable("node %q: %v", m.Name, err)
 		}
 		n = newNode(f, m.Name, owner)
+		n.waiter, _ = f.client(at, f.waits)
 		f.nodes[at] = n
 	}
 	return n, nil
@@ -143,7 +148,7 @@ func (f *Forwarder) node(m cluster.Member) (*node, error) {
 // endpoint is a node at the address of its HTTP API. A node that has moved is a new endpoint.
 type endpoint struct{ node, address string }
 
-func (f *Forwarder) client(of endpoint) (*client.Client, error) {
+func (f *Forwarder) client(of endpoint, transport *http.Transport) (*client.Client, error) {
 	base := of.address
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -152,7 +157,7 @@ func (f *Forwarder) client(of endpoint) (*client.Client, error) {
 		return nil, fmt.Errorf("%.100q is no address; it is host:port, or a URL with http or https", of.address)
 	}
 	web := &http.Client{
-		Transport: f.cfg.Proof.Transport(of.node, f.transport),
+		Transport: f.cfg.Proof.Transport(of.node, transport),
 		// A node does not redirect, so a redirect comes from something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -194,4 +199,5 @@ func (f *Forwarder) Close() {
 		n.offers.Wait()
 	}
 	f.transport.CloseIdleConnections()
+	f.waits.CloseIdleConnections()
 }

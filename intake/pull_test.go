@@ -1,0 +1,161 @@
+package intake_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/worker"
+)
+
+// distant is another node that has tasks from a time on.
+type distant struct {
+	intake.Peer
+	due       time.Time
+	questions atomic.Int32 // that wait now
+	most      atomic.Int32
+	asked     atomic.Int32 // for tasks
+	mu        sync.Mutex
+	left      int
+}
+
+func (d *distant) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+	if q.Wait == 0 {
+		d.asked.Add(1)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.left == 0 || time.Now().Before(d.due) {
+			return wire.LeaseAnswer{}, nil
+		}
+		d.left--
+		return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Attempt: 1}}}, nil
+	}
+	d.most.Store(max(d.most.Load(), d.questions.Add(1)))
+	defer d.questions.Add(-1)
+	d.mu.Lock()
+	wait := q.Wait
+	if d.left > 0 {
+		wait = min(wait, time.Until(d.due))
+	}
+	d.mu.Unlock()
+	select {
+	case <-time.After(wait):
+		return wire.LeaseAnswer{}, nil
+	case <-ctx.Done():
+		return wire.LeaseAnswer{}, ctx.Err()
+	}
+}
+
+// alone is a node without tasks of its own, and with another node.
+type alone struct{ other *distant }
+
+func (alone) Term(int) uint64                  { return 1 }
+func (a alone) Owner(int) (intake.Peer, error) { return a.other, nil }
+func (a alone) Peers() []intake.Peer           { return []intake.Peer{a.other} }
+
+func (alone) Lease(_, wait context.Context, _ uint64, _ int, _ time.Duration) ([]task.Task, error) {
+	if wait != nil {
+		<-wait.Done()
+	}
+	return nil, nil
+}
+func (alone) AwaitDue(ctx context.Context, _ uint64) error { <-ctx.Done(); return ctx.Err() }
+func (alone) Settle(_ context.Context, list []worker.Settlement) []worker.Settled {
+	return make([]worker.Settled, len(list))
+}
+
+func pullService(t *testing.T, other *distant) *intake.Service {
+	types, err := task.NewTypes(task.BizType{ID: 1, Name: "orders", Pull: true}, task.BizType{ID: 2, Name: "pushed", Processor: "log"})
+	require.NoError(t, err)
+	s := intake.New(intake.Config{Queue: queue.New(queue.Config{Partitions: 4}), Layout: sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4},
+		Catalog: task.NewCatalog(types), Cluster: alone{other}, Puller: alone{other}, Now: time.Now})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Another node is asked once for all consumers that wait, and each of its tasks wakes one of them, at its time.
+func TestConsumersWaitForAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &distant{due: time.Now().Add(10 * time.Second), left: 3}
+		s := pullService(t, other)
+		var got, empty atomic.Int32
+		var waiting sync.WaitGroup
+		for range 100 {
+			waiting.Go(func() {
+				began := time.Now()
+				answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: 30 * time.Second})
+				require.NoError(t, err)
+				require.NotNil(t, answer.Tasks)
+				if len(answer.Tasks) > 0 {
+					got.Add(1)
+					require.Less(t, time.Since(began), 10*time.Second+10*time.Millisecond)
+				} else {
+					empty.Add(1)
+					require.Equal(t, 30*time.Second, time.Since(began))
+				}
+			})
+		}
+		waiting.Wait()
+		require.EqualValues(t, 3, got.Load())
+		require.EqualValues(t, 97, empty.Load())
+		require.EqualValues(t, 1, other.most.Load(), "questions at the same time")
+		require.Less(t, other.asked.Load(), int32(110), "no consumer asks again and again")
+		<-time.After(time.Minute)
+		require.Zero(t, other.questions.Load(), "nobody waits any more")
+	})
+}
+
+func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &distant{due: time.Now().Add(time.Second), left: 1}
+		s := pullService(t, other)
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1, Wait: time.Minute})
+			ended <- err
+		}()
+		<-time.After(time.Second / 2)
+		leave()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		<-time.After(2 * time.Second)
+		require.Equal(t, 1, other.left)
+		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
+		require.NoError(t, err)
+		require.Len(t, answer.Tasks, 1)
+	})
+}
+
+func TestRefusedLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := pullService(t, &distant{})
+		for want, q := range map[string]intake.Lease{
+			"name":  {BizType: "pushed", Max: 1},
+			"max":   {BizType: "orders", Max: 257},
+			"wait":  {BizType: "orders", Max: 1, Wait: time.Minute + 1},
+			"ttr":   {BizType: "orders", Max: 1, TTR: time.Millisecond},
+			"max 0": {BizType: "orders"},
+		} {
+			_, err := s.Lease(t.Context(), q)
+			var field *task.FieldError
+			require.ErrorAs(t, err, &field, want)
+			require.Equal(t, want[:min(len(want), len(field.Field))], field.Field)
+		}
+		_, err := s.Lease(t.Context(), intake.Lease{BizType: "nobody", Max: 1})
+		require.ErrorIs(t, err, task.ErrNotFound)
+		_, err = s.Settle(t.Context(), nil)
+		require.ErrorContains(t, err, "settle: holds 0")
+		_, err = s.Settle(t.Context(), []wire.Settlement{{Lease: "a-b", Do: "extend", TTR: 1}})
+		require.ErrorContains(t, err, "settle[0].ttr: is 1ns")
+	})
+}
