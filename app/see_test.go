@@ -54,6 +54,6 @@ func TestWhatIsToCome(t *testing.T) {
 			text := scrape(t, c)
 			return strings.Contains(text, `toc_due{biz_type="order_close",within="1h"} 11`) && strings.Contains(text, `toc_due{biz_type="order_close",within="1d"} 12`) &&
 				strings.Contains(text, `toc_due{biz_type="order_close",within="1m"} 0`)
-		}, 30*time.Second, 200*time.Millisecond)
+		}, 60*time.Second, 500*time.Millisecond)
 	})
 }

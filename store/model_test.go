@@ -23,7 +23,7 @@ func columnsAreTheMigrations(t *testing.T, p place) {
 		columns, err := rows.Columns()
 		require.NoError(t, err)
 		require.NoError(t, rows.Close())
-		columns = slices.DeleteFunc(columns, func(c string) bool { return c == "lease" || c == "trace" })
+		columns = slices.DeleteFunc(columns, func(c string) bool { return c == "trace" })
 		require.Equal(t, columns, store.ModelColumns(t, f.Store))
 		require.Equal(t, columns, strings.Split(store.Columns, ","))
 	}

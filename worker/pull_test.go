@@ -72,7 +72,7 @@ func TestALeasedTaskIsItsConsumers(t *testing.T) {
 		require.Zero(t, r.InFlight(1))
 		require.Equal(t, worker.Lost, r.settleLease(list[0], worker.Ack), "a lease settles once")
 		require.Empty(t, r.leaseIn(time.Hour))
-		require.Equal(t, 1, r.tally.outcomes[worker.Processed])
+		require.Equal(t, 1, r.tally.count(worker.Processed))
 	}, pullLane())
 }
 
@@ -97,8 +97,8 @@ func TestALeaseThatEndsIsAFailedRun(t *testing.T) {
 		require.Equal(t, 3, row.Attempts)
 		require.Contains(t, row.LastError, "lease is over")
 		require.Zero(t, r.InFlight(1))
-		require.Equal(t, 2, r.tally.outcomes[worker.Failed])
-		require.Equal(t, 1, r.tally.outcomes[worker.Dead])
+		require.Equal(t, 2, r.tally.count(worker.Failed))
+		require.Equal(t, 1, r.tally.count(worker.Dead))
 		require.Len(t, r.reports.taken(), 3)
 	}, pullLane())
 }
