@@ -25,19 +25,19 @@ type row struct {
 	DedupKey    sql.NullString `gorm:"column:dedup_key"`
 	DueTime     sql.Null[utc]  `gorm:"column:due_time"`
 	TimeoutMs   sql.NullInt64  `gorm:"column:timeout_ms"`
-	BizKey      sql.NullString `gorm:"column:biz_key"`
 	Lease       unsigned       `gorm:"column:lease"`
+	BizKey      sql.NullString `gorm:"column:biz_key"`
 
 	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
 }
 
 // columns is the select list that scan reads.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
-	"due_time,timeout_ms,biz_key,lease"
+	"due_time,timeout_ms,lease,biz_key"
 
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
-		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.BizKey, &r.Lease)
+		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.Lease, &r.BizKey)
 	if err != nil {
 		return err
 	}
