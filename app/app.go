@@ -20,6 +20,7 @@ import (
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/operations"
@@ -58,6 +59,7 @@ type App struct {
 	control    *control.Control
 	operations *operations.Runner
 	service    *intake.Service
+	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
 	metrics    *metrics.Metrics
 

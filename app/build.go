@@ -80,6 +80,9 @@ func (a *App) build() error {
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
 	})
+	if err := a.buildReaders(); err != nil {
+		return err
+	}
 	a.control = a.newControl()
 	a.operations = a.newOperations(owned)
 	a.metrics.Watch(a.state)
@@ -186,20 +189,22 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 		w := b.Webhook
 		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch}, nil
 	case configs.ProcessorKafka:
-		c, _ := cfg.Kafka.Clusters.Find(b.Kafka.Cluster)
-		tlsConfig, err := c.TLS.Config()
-		if err != nil {
-			return nil, fmt.Errorf("kafka.clusters.%s.tls: %w", c.Name, err)
-		}
-		return kafka.Config{
-			Cluster: kafka.Cluster{
-				Name: c.Name, Brokers: c.Brokers, TLS: tlsConfig,
-				SASL: c.SASL.Mechanism, Username: c.SASL.Username, Password: c.SASL.Password,
-			},
-			Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced,
-		}, nil
+		c, err := kafkaCluster(cfg, b.Kafka.Cluster)
+		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced}, err
 	}
 	return nil, nil
+}
+
+func kafkaCluster(cfg configs.Config, name string) (kafka.Cluster, error) {
+	c, _ := cfg.Kafka.Clusters.Find(name)
+	tlsConfig, err := c.TLS.Config()
+	if err != nil {
+		return kafka.Cluster{}, fmt.Errorf("kafka.clusters.%s.tls: %w", c.Name, err)
+	}
+	return kafka.Cluster{
+		Name: c.Name, Brokers: c.Brokers, TLS: tlsConfig,
+		SASL: c.SASL.Mechanism, Username: c.SASL.Username, Password: c.SASL.Password,
+	}, nil
 }
 
 func laneList(built map[uint64]builtLane) []*worker.Lane {

@@ -121,6 +121,11 @@ func (a *App) run(ctx context.Context) error {
 	loop("control", a.control.Run, work)
 	loop("operations", a.operations.Run, work)
 	loop("scanner", a.scanner.Run, work)
+	reading, stopReading := context.WithCancel(work)
+	defer stopReading()
+	for _, r := range a.readers {
+		loop("intake "+r.Name(), r.Run, reading)
+	}
 	timerDone := make(chan struct{})
 	loop("redistimer", func(ctx context.Context) error {
 		defer close(timerDone)
@@ -144,6 +149,7 @@ func (a *App) run(ctx context.Context) error {
 		}
 		// Drain order: each step bounds the next one.
 		a.draining.Store(true) // /readyz fails, so load balancers turn away
+		stopReading()          // other nodes get the partitions of the topics
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
 		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {

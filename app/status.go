@@ -44,6 +44,12 @@ func (a *App) state() metrics.State {
 		}
 		s.Types = append(s.Types, t)
 	}
+	for _, r := range a.readers {
+		if s.IntakeLag == nil {
+			s.IntakeLag = make(map[string]int64)
+		}
+		s.IntakeLag[r.Name()] = r.Lag()
+	}
 	for d := range a.layout.Databases {
 		s.DatabaseUp = append(s.DatabaseUp, a.store.Writable(d))
 	}

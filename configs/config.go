@@ -59,6 +59,9 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	Kafka    Kafka    `yaml:"kafka"`
 
+	// Intake are the topics of Kafka from which tasks are read. There are none by default.
+	Intake []Intake `yaml:"intake"`
+
 	// BizTypes are the business types of this center, one or more. Without a list there
 	// are two: order_close (id 1, a webhook to http://127.0.0.1:9000/fire) and demo_log (id 2,
 	// mode redis, a log line). A list in the file replaces both. A changed list takes effect
@@ -116,6 +119,9 @@ type Store struct {
 	// AuditRetention is the time for which the entries of the audit, and operations that have
 	// ended, are kept. 0 keeps them for ever. Defaults to 8760h.
 	AuditRetention time.Duration `yaml:"audit_retention"`
+	// SlowAfter is how far ahead a task is due that an intake with lane slow stores at its rate
+	// only: 1s or more. Defaults to 1h.
+	SlowAfter time.Duration `yaml:"slow_after"`
 
 	SQLite SQLite `yaml:"sqlite"`
 	MySQL  MySQL  `yaml:"mysql"`
@@ -245,10 +251,32 @@ type Shutdown struct {
 	Drain time.Duration `yaml:"drain"`
 }
 
-// Kafka configures the Kafka clusters that business types name.
+// Kafka configures the Kafka clusters that business types and intakes name.
 type Kafka struct {
 	// Clusters are the clusters by name. There are none by default.
 	Clusters KafkaClusters `yaml:"clusters"`
+}
+
+// Intake configures a topic of Kafka whose records become tasks. Each node of the center is
+// a member of the consumer group.
+type Intake struct {
+	// Name is the name in metrics and in the log: 1 to 64 of a-z, 0-9, _ -. It has no default.
+	Name string `yaml:"name"`
+	// Cluster is the name of the cluster: one of kafka.clusters. It has no default.
+	Cluster string `yaml:"cluster"`
+	// Topic is the name of the topic. It has no default.
+	Topic string `yaml:"topic"`
+	// Group is the name of the consumer group. Defaults to toc.
+	Group string `yaml:"group"`
+	// Lane is fast, or slow: then rate holds only for tasks that are due later than
+	// store.slow_after from now, and the others pass them. Defaults to fast.
+	Lane string `yaml:"lane"`
+	// Rate is how many records a second each node stores at most: 0 to 1000000. 0 is no limit.
+	// Defaults to 0.
+	Rate int `yaml:"rate"`
+	// FailureTopic is the name of the topic that gets the records that are refused. "" logs
+	// them. Defaults to "".
+	FailureTopic string `yaml:"failure_topic"`
 }
 
 // KafkaCluster configures a Kafka cluster.

@@ -33,6 +33,7 @@ func base() Config {
 			TablesPerDatabase: 32,
 			Retention:         30 * 24 * time.Hour,
 			AuditRetention:    365 * 24 * time.Hour,
+			SlowAfter:         time.Hour,
 			SQLite:            SQLite{Dir: "data"},
 			MySQL:             MySQL{DSN: "root@tcp(127.0.0.1:3306)/toc_%d", DSNs: []string{}, MaxOpenConns: 16},
 		},
@@ -52,9 +53,13 @@ func base() Config {
 		Queue:    Queue{Capacity: 10000},
 		Clock:    Clock{MaxSkew: 500 * time.Millisecond},
 		Shutdown: Shutdown{Drain: 30 * time.Second},
+		Intake:   []Intake{},
 		BizTypes: []BizType{orderClose, demoLog},
 	}
 }
+
+// defaultIntake is what an element of intake means that says nothing.
+func defaultIntake() Intake { return Intake{Group: "toc", Lane: LaneFast} }
 
 // DefaultBizType is what an element of biz_types means that says nothing: all
 // but ID and Name, which it must say, and what WithDefaults works out.
@@ -81,6 +86,12 @@ func (c Config) WithDefaults() Config {
 	c.Node.Name = cmp.Or(c.Node.Name, hostPID())
 	if c.Cluster.Partitions == 0 && c.Store.hasLayout() {
 		c.Cluster.Partitions = min(256, c.Store.Layout())
+	}
+	c.Store.SlowAfter = cmp.Or(c.Store.SlowAfter, time.Hour)
+	c.Intake = slices.Clone(c.Intake)
+	for i := range c.Intake {
+		n := &c.Intake[i]
+		n.Group, n.Lane = cmp.Or(n.Group, defaultIntake().Group), cmp.Or(n.Lane, LaneFast)
 	}
 	c.BizTypes = slices.Clone(c.BizTypes)
 	for i := range c.BizTypes {

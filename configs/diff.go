@@ -10,6 +10,9 @@ import (
 // the key in front: they need a restart. Secrets are not shown.
 func Diff(before, after Config) []string {
 	lines := diff("", before, after)
+	if !reflect.DeepEqual(before.Intake, after.Intake) {
+		lines = append(lines, "intake: changed")
+	}
 	if !reflect.DeepEqual(before.Kafka, after.Kafka) {
 		lines = append(lines, "kafka.clusters: changed")
 	}

@@ -21,6 +21,9 @@ const (
 	SASLScram256 = "scram-sha-256"
 	SASLScram512 = "scram-sha-512"
 
+	LaneFast = "fast" // intake[].lane
+	LaneSlow = "slow"
+
 	KeyBizID    = "biz_id" // biz_types[].kafka.key
 	KeyJobID    = "job_id"
 	KeyDedupKey = "dedup_key"
@@ -86,6 +89,32 @@ func (k Kafka) check(ps *problems) {
 		ps.require(s.Mechanism == "" || s.Password != "", at+".sasl.password", "is empty; write the user's password, or the path of its file as %s", at+".sasl.password"+fileSuffix)
 		ps.require(s.Mechanism != "" || s.Username == "" && s.Password == "", at+".sasl.mechanism",
 			"is empty, and there is a user; write plain, scram-sha-256 or scram-sha-512")
+	}
+}
+
+func checkIntake(ps *problems, list []Intake, clusters KafkaClusters) {
+	names, read := map[string]int{}, map[[3]string]int{}
+	for i, n := range list {
+		at := fmt.Sprintf("intake[%d].", i)
+		ps.require(clusterName.MatchString(n.Name), at+"name", "%s is not a name; write 1 to 64 of a-z, 0-9, _ -", quote(n.Name))
+		if other, ok := names[n.Name]; ok {
+			ps.add(at+"name", "%s is the name of intake[%d]; write another", quote(n.Name), other)
+		}
+		names[n.Name] = i
+		_, ok := clusters.Find(n.Cluster)
+		ps.require(ok, at+"cluster", "%s is not in kafka.clusters; write the name of one of them", quote(n.Cluster))
+		ps.require(topicName.MatchString(n.Topic), at+"topic", "%s is not a topic; write 1 to 249 letters, digits or . _ -", quote(n.Topic))
+		place := [3]string{n.Cluster, n.Topic, n.Group}
+		if other, ok := read[place]; ok {
+			ps.add(at+"topic", "%s is read by intake[%d] in the same group; leave one out", quote(n.Topic), other)
+		}
+		read[place] = i
+		ps.require(topicName.MatchString(n.Group), at+"group", "%s is not a group; write 1 to 249 letters, digits or . _ -", quote(n.Group))
+		ps.oneOf(at+"lane", n.Lane, LaneFast, LaneSlow)
+		within(ps, at+"rate", n.Rate, 0, maxLimit)
+		ps.require(n.FailureTopic == "" || topicName.MatchString(n.FailureTopic), at+"failure_topic",
+			"%s is not a topic; write 1 to 249 letters, digits or . _ -", quote(n.FailureTopic))
+		ps.require(n.FailureTopic == "" || n.FailureTopic != n.Topic, at+"failure_topic", "is the topic itself; write another")
 	}
 }
 

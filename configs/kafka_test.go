@@ -64,3 +64,37 @@ kafka:
 		require.ErrorContains(t, err, says, kafka)
 	}
 }
+
+func TestIntake(t *testing.T) {
+	load := func(intake string) (Config, error) {
+		path := filepath.Join(t.TempDir(), "toc.yaml")
+		require.NoError(t, os.WriteFile(path, []byte("kafka: {clusters: {main: {brokers: [10.0.0.5:9092]}}}\nintake:\n"+intake), 0o600))
+		return Load(path, nil)
+	}
+	c, err := load("  - {name: orders, cluster: main, topic: timers, lane: slow, rate: 500, failure_topic: refused}\n  - {name: b, cluster: main, topic: b}\n")
+	require.NoError(t, err)
+	require.Equal(t, []Intake{
+		{Name: "orders", Cluster: "main", Topic: "timers", Group: "toc", Lane: LaneSlow, Rate: 500, FailureTopic: "refused"},
+		{Name: "b", Cluster: "main", Topic: "b", Group: "toc", Lane: LaneFast},
+	}, c.Intake)
+	other := c
+	other.Intake = nil
+	require.Equal(t, []string{"intake: changed"}, Diff(c, other))
+
+	for intake, says := range map[string]string{
+		"  - {cluster: main, topic: t}":                                                  "intake[0].name: ",
+		"  - {name: a, cluster: other, topic: t}":                                        `intake[0].cluster: "other" is not in kafka.clusters`,
+		"  - {name: a, cluster: main}":                                                   "intake[0].topic: ",
+		"  - {name: a, cluster: main, topic: t, lane: quick}":                            "intake[0].lane: ",
+		"  - {name: a, cluster: main, topic: t, rate: -1}":                               "intake[0].rate: ",
+		"  - {name: a, cluster: main, topic: t, failure_topic: t}":                       "intake[0].failure_topic: is the topic itself",
+		"  - {name: a, cluster: main, topic: t, failure_topc: t}":                        "intake[0].failure_topc: unknown key; did you mean intake[0].failure_topic?",
+		"  - {name: a, cluster: main, topic: t}\n  - {name: a, cluster: main, topic: u}": "intake[1].name: ",
+		"  - {name: a, cluster: main, topic: t}\n  - {name: b, cluster: main, topic: t}": "intake[1].topic: ",
+		"  - {name: a, cluster: main, topic: t}\nstore: {slow_after: 1ms}":               "store.slow_after: ",
+		"  main: {name: a}": "intake: is not a list of sections",
+	} {
+		_, err := load(intake + "\n")
+		require.ErrorContains(t, err, says, intake)
+	}
+}

@@ -84,6 +84,8 @@ func (r *reference) section(section reflect.Value, at string) {
 				r.open(key, s.value.Type().Elem(), comment)
 				if s.value.Type() == reflect.TypeFor[KafkaClusters]() {
 					r.section(reflect.ValueOf(KafkaCluster{Brokers: []string{}}), key+".NAME")
+				} else if s.value.Type() == reflect.TypeFor[[]Intake]() {
+					r.section(reflect.ValueOf(defaultIntake()), key+"[]")
 				} else {
 					r.section(reflect.ValueOf(DefaultBizType()), key+"[]")
 				}

@@ -99,7 +99,7 @@ func kindOf(v reflect.Value) (kind, example string) {
 		return "a text", `"…"`
 	case []string:
 		return "a list", "[a, b]"
-	case []BizType:
+	case []BizType, []Intake:
 		return "a list of sections", `one "- " element each`
 	case KafkaClusters:
 		return "a section", "one section for each cluster, by its name"

@@ -24,6 +24,7 @@ func (c Config) check() problems {
 	c.Redis.check(&ps)
 	c.checkEngine(&ps)
 	c.Kafka.check(&ps)
+	checkIntake(&ps, c.Intake, c.Kafka.Clusters)
 	checkBizTypes(&ps, c.BizTypes, c.Kafka.Clusters)
 	if c.Cluster.Provider == ProviderConsul {
 		c.checkShared(&ps)

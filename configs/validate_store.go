@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -19,6 +20,7 @@ func (s Store) check(ps *problems) {
 	atLeast(ps, "store.retention", s.Retention, 0)
 	atLeast(ps, "store.dead_retention", s.DeadRetention, 0)
 	atLeast(ps, "store.audit_retention", s.AuditRetention, 0)
+	ps.require(s.SlowAfter >= time.Second, "store.slow_after", "%v is too little; write 1s or more", s.SlowAfter)
 	switch s.Driver {
 	case DriverSQLite:
 		ps.require(s.SQLite.Dir != "", "store.sqlite.dir", "is empty; write the directory of the database files, data")

@@ -81,7 +81,9 @@ func (l *loader) section(section reflect.Value, n *yaml.Node, at string) {
 			}
 		default:
 			meant := keys(l.tree(), "")
-			if end := strings.IndexByte(at, ']'); end >= 0 {
+			if end := strings.IndexByte(at, ']'); strings.HasPrefix(at, "intake[") {
+				meant = keys(reflect.ValueOf(Intake{}), at[:end+1])
+			} else if end >= 0 {
 				meant = keys(reflect.ValueOf(BizType{}), at[:end+1])
 			} else if c, ok := section.Interface().(KafkaCluster); ok {
 				meant = keys(reflect.ValueOf(c), at)
@@ -134,8 +136,11 @@ func (l *loader) list(v reflect.Value, n *yaml.Node, key string) {
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, e := range n.Content {
 		at := fmt.Sprintf("%s[%d]", key, i)
-		if b, ok := v.Index(i).Addr().Interface().(*BizType); ok {
-			*b = DefaultBizType()
+		switch e := v.Index(i).Addr().Interface().(type) {
+		case *BizType:
+			*e = DefaultBizType()
+		case *Intake:
+			*e = defaultIntake()
 		}
 		l.sources[at] = l.place(e)
 		l.value(v.Index(i), e, at)

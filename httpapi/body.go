@@ -15,6 +15,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // body is embedded by the input of a route that takes a body of type T, a struct.
@@ -43,6 +47,22 @@ func (b *body[T]) Resolve(ctx huma.Context) []error {
 		errs = append(errs, located("body", f.field, f.message))
 	}
 	return errs
+}
+
+// ReadSubmit reads the body of POST /v1/tasks from elsewhere. Its error is a task.FieldError: the first fault.
+func ReadSubmit(value []byte) (intake.Submit, error) {
+	value = bytes.TrimSpace(value)
+	if len(value) == 0 {
+		return intake.Submit{}, &task.FieldError{Message: "the body is empty; send a JSON object"}
+	}
+	if err := check(value); err != nil {
+		return intake.Submit{}, &task.FieldError{Message: "the body " + err.Error()}
+	}
+	var r wire.SubmitRequest
+	if faults := fill(&r, value); len(faults) > 0 {
+		return intake.Submit{}, &task.FieldError{Field: faults[0].field, Message: faults[0].message}
+	}
+	return intake.SubmitOf(&r), nil
 }
 
 // bodyType tells the documentation what T is.

@@ -68,7 +68,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 	case !isForwarded(ctx):
 		err = c.lease(waiting)
 	case q.Wait == 0:
-		err = c.leaseHere(nil)
+		err = c.leaseHere(notAtAll)
 	default: // another node asks when it is worth while to ask for tasks; see waiters
 		if err = s.cfg.Puller.AwaitDue(waiting, b.ID); err != nil && waiting.Err() == nil {
 			return wire.LeaseAnswer{}, Unavailable("%v", err)
@@ -124,7 +124,7 @@ type consumer struct {
 
 // lease asks this node, then the others, and then waits until one of them has a task that is due.
 func (c *consumer) lease(waiting context.Context) (err error) {
-	if err = c.leaseHere(nil); errors.Is(err, worker.ErrStopped) {
+	if err = c.leaseHere(notAtAll); errors.Is(err, worker.ErrStopped) {
 		return err
 	}
 	for _, p := range c.cfg.Cluster.Peers() {
@@ -168,7 +168,10 @@ func (c *consumer) await(waiting context.Context) error {
 // againPause is the pause of a consumer after an error.
 const againPause = 50 * time.Millisecond
 
-// leaseHere leases tasks of this node, and waits for one until wait ends; nil: not at all.
+// notAtAll is how long a consumer waits who does not wait.
+var notAtAll context.Context
+
+// leaseHere leases tasks of this node, and waits for one until wait ends, or notAtAll.
 func (c *consumer) leaseHere(wait context.Context) error {
 	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, c.ask.Max-len(c.got), c.ask.TTR)
 	for i := range leased {

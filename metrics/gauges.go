@@ -21,7 +21,8 @@ type State struct {
 	ConsulUp        *bool  // nil: there is none
 	Degraded        []Trouble
 	Skews           []Skew
-	UnknownPending  map[uint64]int // by a biz_type that is not configured: overdue rows
+	IntakeLag       map[string]int64 // by the name of an intake
+	UnknownPending  map[uint64]int   // by a biz_type that is not configured: overdue rows
 }
 
 // DueWithin are the spans of toc_due.
@@ -78,13 +79,14 @@ var (
 	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
 	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
 	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
+	lagDesc      = prometheus.NewDesc("toc_intake_lag", "Records of this node's partitions of the topic that are not stored or refused yet.", []string{"name"}, nil)
 	skewDesc     = prometheus.NewDesc("toc_clock_skew_seconds", "How far this machine's clock is ahead of another one; negative: behind.", []string{"of", "name"}, nil)
 	degradedDesc = prometheus.NewDesc("toc_degraded", "What /readyz lists: how many of each reason.", []string{"reason", "database"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, lagDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -134,6 +136,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if s.ConsulUp != nil {
 		gauge(consulDesc, up(*s.ConsulUp))
+	}
+	for name, lag := range s.IntakeLag {
+		gauge(lagDesc, float64(lag), name)
 	}
 	for _, k := range s.Skews {
 		gauge(skewDesc, k.Ahead.Seconds(), k.Of, k.Name)

@@ -47,6 +47,7 @@ type Metrics struct {
 	expired   *prometheus.CounterVec
 	roundTrip prometheus.Histogram
 	produced  *prometheus.HistogramVec
+	unstored  *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	answering *prometheus.HistogramVec
@@ -124,6 +125,9 @@ func New() *Metrics {
 			Name: "toc_kafka_produce_seconds", Help: "Time until the brokers of a Kafka cluster acknowledged a record.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 30},
 		}, []string{"cluster"}),
+		unstored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_intake_refused_total", Help: "Records of a topic that were refused as tasks.",
+		}, []string{"name"}),
 	}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "toc_http_requests_total", Help: "Requests to the HTTP API by route and the status that they were answered with.",
@@ -137,7 +141,7 @@ func New() *Metrics {
 	}, []string{"route"})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.requests, m.refused, m.answering)
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -287,6 +291,9 @@ func reasonOf(status int) string {
 
 // RoundTrip implements redistimer.Observer.
 func (m *Metrics) RoundTrip(took time.Duration) { m.roundTrip.Observe(took.Seconds()) }
+
+// IntakeRefused counts n refused records of an intake.
+func (m *Metrics) IntakeRefused(name string, n int) { m.unstored.WithLabelValues(name).Add(float64(n)) }
 
 // Produced observes how long the brokers of a Kafka cluster took to acknowledge a record.
 func (m *Metrics) Produced(cluster string, took time.Duration) {

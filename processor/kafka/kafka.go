@@ -63,27 +63,36 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	if cfg.Produced == nil {
 		cfg.Produced = func(string, time.Duration) {}
 	}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(cfg.Cluster.Brokers...), kgo.ClientID("toc"), kgo.DefaultProduceTopic(cfg.Topic),
+	options, err := cfg.Cluster.Options()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, kgo.DefaultProduceTopic(cfg.Topic),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		// Else a broker that does not answer would hold the worker for longer than the time-out of the type.
 		kgo.AllowIdempotentProduceCancellation(),
+	)
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", cfg.Cluster.Name, err)
 	}
-	if cfg.Cluster.TLS != nil {
-		options = append(options, kgo.DialTLSConfig(cfg.Cluster.TLS))
+	return &Processor{cfg: cfg, bizType: b.Name, client: client}, nil
+}
+
+// Options are what a client of the cluster needs to connect.
+func (c Cluster) Options() ([]kgo.Opt, error) {
+	options := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("toc")}
+	if c.TLS != nil {
+		options = append(options, kgo.DialTLSConfig(c.TLS))
 	}
-	mechanism, err := cfg.Cluster.mechanism()
+	mechanism, err := c.mechanism()
 	if err != nil {
 		return nil, err
 	}
 	if mechanism != nil {
 		options = append(options, kgo.SASL(mechanism))
 	}
-	client, err := kgo.NewClient(options...)
-	if err != nil {
-		return nil, fmt.Errorf("kafka cluster %s: %w", cfg.Cluster.Name, err)
-	}
-	return &Processor{cfg: cfg, bizType: b.Name, client: client}, nil
+	return options, nil
 }
 
 func (c Cluster) mechanism() (sasl.Mechanism, error) {

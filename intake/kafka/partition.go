@@ -1,0 +1,333 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+const (
+	// window is how many records are open at a time in a partition, from the oldest that is not settled. Behind a
+	// record whose database is away those of the other databases go on, as far as this.
+	window = 5_000
+	// replayed is how many records may come again at most after a rebalance or a kill: those of a window, and as many
+	// that were settled since the last commit of offsets (uncommitted).
+	replayed    = 2 * window
+	uncommitted = window
+
+	stepSize    = 2_000 // records that are stored in one call
+	retryAfter  = time.Second
+	stepTimeout = 15 * time.Second // less than a rebalance waits for
+)
+
+// partition is a partition of the topic for as long as this node has it. One goroutine works through its records.
+type partition struct {
+	reader *Reader
+	number int32
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	topic   topicID
+	fetched []*kgo.Record // not taken over by work yet
+	wake    chan struct{} // of one place: there is something to do
+	paused  bool          // the client does not fetch more
+	added   time.Time     // when records came last
+	end     int64         // the offset behind the last record of the partition, as far as known
+	next    int64         // the offset behind the settled prefix; -1: nothing was read yet
+
+	open   []*entry // in the order of offsets, from the first that is not settled; of work alone
+	replay int64    // the end of the partition when its first records came: up to there records may come again; -1: none came
+}
+
+// entry is a record that is open.
+type entry struct {
+	record  *kgo.Record
+	request request
+	refusal error     // it is to go to the failure topic
+	retryAt time.Time // not before this
+	settled bool
+	allowed bool // the rate has let it through
+}
+
+func newPartition(r *Reader, number int32) *partition {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &partition{reader: r, number: number, ctx: ctx, cancel: cancel, done: make(chan struct{}),
+		wake: make(chan struct{}, 1), next: -1, replay: -1}
+}
+
+// add takes fetched records.
+func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
+	p.mu.Lock()
+	p.topic, p.fetched = topic, append(p.fetched, records...)
+	p.end, p.added = max(p.end, end), time.Now()
+	if p.replay < 0 {
+		p.replay = end
+	}
+	if p.next < 0 && len(records) > 0 {
+		p.next = records[0].Offset
+	}
+	p.mu.Unlock()
+	p.poke()
+}
+
+func (p *partition) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lag is how many records are not settled.
+func (p *partition) lag() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next < 0 {
+		return 0
+	}
+	return max(0, p.end-p.next)
+}
+
+func (p *partition) setEnd(end int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = max(p.end, end)
+}
+
+// work settles records until the partition is taken away.
+func (p *partition) work() {
+	defer close(p.done)
+	for p.ctx.Err() == nil {
+		p.takeOver()
+		step, wait := p.choose(time.Now())
+		if len(step) == 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-p.wake:
+			case <-timer.C:
+			case <-p.ctx.Done():
+			}
+			timer.Stop()
+			continue
+		}
+		p.settle(step)
+		p.advance()
+	}
+}
+
+// takeOver parses what was fetched, and keeps the client from fetching more than fits.
+func (p *partition) takeOver() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.fetched {
+		e := &entry{record: r}
+		e.request, e.refusal = parse(r, p.topic, p.reader.cfg.Body)
+		p.open = append(p.open, e)
+	}
+	p.fetched = nil
+	if full := len(p.open) >= replayed; full != p.paused && (full || len(p.open) < window) {
+		p.paused = full
+		of := map[string][]int32{p.reader.cfg.Topic: {p.number}}
+		if full {
+			p.reader.client.PauseFetchPartitions(of)
+		} else {
+			p.reader.client.ResumeFetchPartitions(of)
+		}
+	}
+}
+
+// takesOver reports whether a request decides alone what becomes of its key's task, whatever was asked before.
+func (q *request) takesOver() bool { return q.cancel || q.submit.OnDuplicate == intake.Move }
+
+const (
+	idle      = time.Hour   // how long to wait when there is nothing to do
+	gatherFor = time.Second // how long after the last records that came
+)
+
+// choose returns what to settle now, or how long to wait. Of the open records of a key the newest decides: the ones before it
+// are settled with it.
+func (p *partition) choose(now time.Time) (step []*entry, wait time.Duration) {
+	if len(p.open) == 0 {
+		return nil, idle
+	}
+	if d := p.gather(now); d > 0 {
+		return nil, d
+	}
+	wait = idle
+	open := p.open[:min(len(p.open), window)]
+	newest := newestOf(open)
+	for i, e := range open {
+		if e.settled {
+			continue
+		}
+		if e.refusal == nil {
+			if n, ok := newest[e.request.key()]; ok && i < n {
+				continue
+			}
+		}
+		if d := e.retryAt.Sub(now); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
+		if d := p.reader.admit(e, now); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
+		if step = append(step, e); len(step) == stepSize {
+			break
+		}
+	}
+	return step, wait
+}
+
+// newestOf is the index of the last record of each key that takes over.
+func newestOf(open []*entry) map[intake.Key]int {
+	newest := make(map[intake.Key]int)
+	for i, e := range open {
+		if !e.settled && e.refusal == nil && e.request.takesOver() {
+			newest[e.request.key()] = i
+		}
+	}
+	return newest
+}
+
+// gather waits until all records that may come again are there. Else an older record of a key, whose time has passed since it
+// was stored, could fire before the newer one that has moved the task comes again.
+func (p *partition) gather(now time.Time) (wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.open[len(p.open)-1].record.Offset
+	if last+1 < p.replay && len(p.open) < replayed {
+		if d := p.added.Add(gatherFor).Sub(now); d > 0 { // the end may hold none of ours, but markers of transactions
+			return d
+		}
+	}
+	p.replay = 0
+	return 0
+}
+
+// settle stores, cancels and refuses. What is not settled then is tried again.
+func (p *partition) settle(step []*entry) {
+	ctx, cancel := context.WithTimeout(p.ctx, stepTimeout)
+	defer cancel()
+	var submits, refused []*entry
+	var cancels errgroup.Group
+	cancels.SetLimit(concurrentCancels)
+	replaces := p.replaces(step)
+	for _, e := range step {
+		switch {
+		case e.refusal != nil:
+		case e.request.cancel:
+			cancels.Go(func() error {
+				p.note(e, p.reader.cancelTask(ctx, &e.request, replaces[e]))
+				return nil
+			})
+		default:
+			submits = append(submits, e)
+		}
+	}
+	_ = cancels.Wait()
+	now := time.Now()
+	list := make([]intake.Submit, len(submits))
+	for i, e := range submits {
+		list[i] = e.request.submit
+		list[i].When = intake.In(0) // what is past fires at once
+		if e.request.at.After(now) {
+			list[i].When = intake.At(e.request.at)
+		}
+	}
+	if len(list) > 0 {
+		for i, s := range p.reader.cfg.Service.SubmitBatch(ctx, list) {
+			p.note(submits[i], p.reader.repeated(ctx, &submits[i].request, s.Err))
+		}
+	}
+	for _, e := range step {
+		if e.refusal != nil && !e.settled {
+			refused = append(refused, e)
+		}
+	}
+	p.reader.refuse(ctx, refused)
+	p.settleOlder()
+}
+
+const concurrentCancels = 64
+
+// note records how a try of one record has ended.
+func (p *partition) note(e *entry, err error) {
+	var wrong *task.FieldError
+	var conflict *task.ConflictError
+	switch {
+	case err == nil:
+		e.settled = true
+	case errors.As(err, &wrong), errors.As(err, &conflict):
+		e.refusal = err
+	default: // the store is away, or a part of it
+		e.retryAt = time.Now().Add(retryAfter)
+		p.reader.waits(e.record, err)
+	}
+}
+
+// replaces returns the cancels of a step before which a record of the same key is open.
+func (p *partition) replaces(step []*entry) map[*entry]bool {
+	var replaces map[*entry]bool
+	for _, e := range step {
+		if e.request.cancel && replaces == nil {
+			replaces = make(map[*entry]bool)
+		}
+	}
+	if replaces == nil {
+		return nil
+	}
+	before := make(map[intake.Key]bool)
+	for _, e := range p.open {
+		if e.settled || e.refusal != nil {
+			continue
+		}
+		key := e.request.key()
+		if e.request.cancel {
+			replaces[e] = before[key]
+		}
+		before[key] = true
+	}
+	return replaces
+}
+
+// settleOlder settles the records that a newer one of their key has replaced. If the newer one was refused, they count again.
+func (p *partition) settleOlder() {
+	replaced := make(map[intake.Key]bool)
+	for i := min(len(p.open), window) - 1; i >= 0; i-- {
+		e := p.open[i]
+		switch key := e.request.key(); {
+		case e.refusal != nil:
+		case !e.settled:
+			e.settled = replaced[key]
+		case e.request.takesOver():
+			replaced[key] = true
+		}
+	}
+}
+
+// advance drops the settled records in front, and marks their offsets: never one behind a record that is not settled.
+func (p *partition) advance() {
+	n := 0
+	for n < len(p.open) && p.open[n].settled {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	last := p.open[n-1].record
+	p.open = append([]*entry(nil), p.open[n:]...)
+	p.mu.Lock()
+	p.next = last.Offset + 1
+	p.mu.Unlock()
+	p.reader.mark(p.ctx, last, n)
+}

@@ -1,0 +1,354 @@
+// Package kafka reads tasks from a topic of Kafka.
+//
+// A Reader is a member of a consumer group. Each partition of the topic that it has is worked through in steps: a step stores
+// some thousand tasks in one call. An offset is committed when the store has committed the tasks of all offsets before it, so a
+// kill or a rebalance loses no record; what comes again makes no second task, because each task has a dedup_key: the key of the
+// record, or the record's place in the topic.
+//
+// Records for a database that is away wait, and those of the others go on, as far as a window behind the first that waits. Then
+// the partition is paused. A record that is refused goes to the failure topic before its offset is committed.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/time/rate"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/processor/kafka"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// Service is the part of an intake.Service that a Reader uses.
+type Service interface {
+	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
+	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
+	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	Cancel(ctx context.Context, jobID uint64) error
+}
+
+// Config says what to read.
+type Config struct {
+	Name    string // for messages and metrics
+	Cluster kafka.Cluster
+	Topic   string
+	Group   string
+	// Rate is how many records a second this Reader stores at most. 0: no limit.
+	Rate int
+	// SlowAfter limits the rate to the records that are due later than this from now; the others are stored at once. 0: all
+	// records are limited.
+	SlowAfter time.Duration
+	// FailureTopic gets the refused records. "": they are logged, and left where they are.
+	FailureTopic string
+
+	Service Service
+	// Body reads the body of a submit, as POST /v1/tasks takes it. Its error is a task.FieldError.
+	Body func(value []byte) (intake.Submit, error)
+	// Refused counts a refused record. Defaults to nothing.
+	Refused func(name string)
+	// Logger defaults to none.
+	Logger *slog.Logger
+}
+
+// Reader reads a topic. Use New.
+type Reader struct {
+	cfg     Config
+	options []kgo.Opt
+	client  *kgo.Client // while it runs
+	limiter *rate.Limiter
+
+	mu         sync.Mutex
+	partitions map[int32]*partition
+	settled    int       // since the last commit
+	told       time.Time // when a record that waits was logged
+}
+
+// New makes a Reader. It connects when it runs.
+func New(cfg Config) (*Reader, error) {
+	if cfg.Refused == nil {
+		cfg.Refused = func(string) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Reader{cfg: cfg, partitions: make(map[int32]*partition), limiter: rate.NewLimiter(rate.Inf, 0)}
+	if cfg.Rate > 0 {
+		r.limiter = rate.NewLimiter(rate.Limit(cfg.Rate), max(1, cfg.Rate/10))
+	}
+	options, err := cfg.Cluster.Options()
+	if err != nil {
+		return nil, err
+	}
+	r.options = append(options,
+		kgo.ConsumeTopics(cfg.Topic), kgo.ConsumerGroup(cfg.Group),
+		// A new group begins with the oldest record. With committed reads, the records of a transaction that was
+		// aborted make no tasks.
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(sessionTimeout/5), kgo.RebalanceTimeout(rebalanceTimeout),
+		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(r.assigned), kgo.OnPartitionsRevoked(r.revoked), kgo.OnPartitionsLost(r.lost),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(),
+	)
+	if err := kgo.ValidateOpts(r.options...); err != nil {
+		return nil, fmt.Errorf("intake %s, kafka cluster %s: %w", cfg.Name, cfg.Cluster.Name, err)
+	}
+	return r, nil
+}
+
+const (
+	sessionTimeout   = 10 * time.Second // so long after its last sign of life a node's partitions are given to others
+	rebalanceTimeout = 20 * time.Second // a node that is killed while it joins holds up the others for so long
+	commitInterval   = time.Second
+	pollSize         = 10_000 // records
+	endsInterval     = 5 * time.Second
+	tellInterval     = 10 * time.Second
+)
+
+// Name is the name of the Reader's configuration.
+func (r *Reader) Name() string { return r.cfg.Name }
+
+// Lag is how many records of this node's partitions are not settled.
+func (r *Reader) Lag() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.partitions {
+		n += p.lag()
+	}
+	return n
+}
+
+// Run reads until ctx ends. Then what is being stored is finished, its offsets are committed, and the Reader leaves the group.
+func (r *Reader) Run(ctx context.Context) (err error) {
+	r.mu.Lock() // the client calls assigned at once
+	r.client, err = kgo.NewClient(r.options...)
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var ends sync.WaitGroup
+	ends.Go(func() { r.watchEnds(ctx) })
+	for ctx.Err() == nil {
+		fetches := r.client.PollRecords(ctx, pollSize)
+		fetches.EachError(func(_ string, p int32, err error) {
+			if ctx.Err() == nil {
+				r.tell("records cannot be read", "partition", p, "error", err)
+			}
+		})
+		fetches.EachTopic(func(t kgo.FetchTopic) {
+			id := topicIDOf(t, r.cfg.Cluster.Name)
+			t.EachPartition(func(f kgo.FetchPartition) {
+				r.mu.Lock()
+				p := r.partitions[f.Partition]
+				r.mu.Unlock()
+				if p != nil {
+					p.add(id, f.Records, f.HighWatermark)
+				}
+			})
+		})
+		r.client.AllowRebalance()
+	}
+	ends.Wait()
+	r.client.CloseAllowingRebalance() // calls revoked
+	return nil
+}
+
+func (r *Reader) assigned(_ context.Context, _ *kgo.Client, of map[string][]int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range of[r.cfg.Topic] {
+		p := newPartition(r, n)
+		r.partitions[n] = p
+		go p.work()
+	}
+}
+
+// revoked ends the work of partitions before another node gets them.
+func (r *Reader) revoked(ctx context.Context, c *kgo.Client, of map[string][]int32) {
+	r.stop(of)
+	if err := c.CommitMarkedOffsets(ctx); err != nil {
+		r.cfg.Logger.Warn("offsets not committed; the records come again, and make no second tasks", "intake", r.cfg.Name, "error", err)
+	}
+}
+
+// lost ends the work of partitions that another node has by now.
+func (r *Reader) lost(_ context.Context, _ *kgo.Client, of map[string][]int32) { r.stop(of) }
+
+func (r *Reader) stop(of map[string][]int32) {
+	var gone []*partition
+	r.mu.Lock()
+	for _, n := range of[r.cfg.Topic] {
+		if p := r.partitions[n]; p != nil {
+			delete(r.partitions, n)
+			gone = append(gone, p)
+			p.cancel()
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range gone {
+		<-p.done
+	}
+	r.client.ResumeFetchPartitions(of) // a pause would outlive the assignment
+}
+
+// mark lets the offset behind a record be committed. n is how many records it settles.
+func (r *Reader) mark(ctx context.Context, last *kgo.Record, n int) {
+	r.client.MarkCommitRecords(last)
+	r.mu.Lock()
+	r.settled += n
+	full := r.settled >= uncommitted
+	if full {
+		r.settled = 0
+	}
+	r.mu.Unlock()
+	if full {
+		if err := r.client.CommitMarkedOffsets(ctx); err != nil && ctx.Err() == nil {
+			r.tell("offsets not committed", "error", err)
+		}
+	}
+}
+
+// admit reports how long a record must wait for the rate, and counts it if it need not.
+func (r *Reader) admit(e *entry, now time.Time) (wait time.Duration) {
+	limited := r.cfg.Rate > 0 && e.refusal == nil && !e.allowed && !e.request.cancel
+	if !limited || r.cfg.SlowAfter > 0 && e.request.at.Sub(now) <= r.cfg.SlowAfter || r.limiter.AllowN(now, 1) {
+		e.allowed = true
+		return 0
+	}
+	return max(time.Millisecond, time.Second/time.Duration(r.cfg.Rate))
+}
+
+// cancelTask cancels the task of a key. replaces: there was a record of this key that has not been stored.
+func (r *Reader) cancelTask(ctx context.Context, q *request, replaces bool) error {
+	t, err := r.cfg.Service.ByKey(ctx, q.key())
+	if err == nil {
+		err = r.cfg.Service.Cancel(ctx, t.JobID)
+	}
+	var conflict *task.ConflictError
+	switch {
+	case errors.Is(err, task.ErrNotFound) && replaces:
+		return nil
+	case errors.Is(err, task.ErrNotFound):
+		return &task.FieldError{Field: "dedup_key", Message: "there is no task with this key to cancel"}
+	case errors.As(err, &conflict) && conflict.Conflict == task.ConflictCancelled:
+		return nil
+	}
+	return err
+}
+
+// repeated turns the conflict of a record that came again into success: its task has been promised what the record asks for.
+func (r *Reader) repeated(ctx context.Context, q *request, err error) error {
+	var conflict *task.ConflictError
+	if !errors.As(err, &conflict) {
+		return err
+	}
+	t, getErr := r.cfg.Service.Get(ctx, conflict.JobID)
+	if getErr != nil {
+		return getErr // looked at again later
+	}
+	if t.Attribute == q.submit.Attribute && !t.Promised().Before(q.at.Truncate(time.Millisecond)) {
+		return nil
+	}
+	return err
+}
+
+// refuse sends records to the failure topic. Those that it does not take are tried again.
+func (r *Reader) refuse(ctx context.Context, list []*entry) {
+	if len(list) == 0 {
+		return
+	}
+	errs := make([]error, len(list))
+	if r.cfg.FailureTopic != "" {
+		var wg sync.WaitGroup
+		wg.Add(len(list))
+		for i, e := range list {
+			r.client.Produce(ctx, failure(e.record, r.cfg.FailureTopic, e.refusal), func(_ *kgo.Record, err error) {
+				errs[i] = err
+				wg.Done()
+			})
+		}
+		wg.Wait()
+	}
+	for i, e := range list {
+		if errs[i] != nil {
+			e.retryAt = time.Now().Add(retryAfter)
+			r.tell("refused record not written to the failure topic", "topic", r.cfg.FailureTopic, "error", errs[i])
+			continue
+		}
+		e.settled = true
+		r.cfg.Refused(r.cfg.Name)
+		if r.cfg.FailureTopic == "" {
+			r.cfg.Logger.Error("record refused", "intake", r.cfg.Name, "topic", r.cfg.Topic, "partition", e.record.Partition,
+				"offset", e.record.Offset, "error", e.refusal)
+		}
+	}
+}
+
+// waits tells that a record cannot be stored now.
+func (r *Reader) waits(record *kgo.Record, err error) {
+	if !errors.Is(err, context.Canceled) {
+		r.tell("records wait for the store", "partition", record.Partition, "offset", record.Offset, "error", err)
+	}
+}
+
+// tell logs a trouble that may come with each record, now and then.
+func (r *Reader) tell(what string, args ...any) {
+	r.mu.Lock()
+	now := time.Now()
+	due := now.Sub(r.told) >= tellInterval
+	if due {
+		r.told = now
+	}
+	r.mu.Unlock()
+	if due {
+		r.cfg.Logger.Warn(what, append([]any{"intake", r.cfg.Name, "topic", r.cfg.Topic}, args...)...)
+	}
+}
+
+// watchEnds keeps the ends of partitions up to date: of one that is paused no records come that would tell.
+func (r *Reader) watchEnds(ctx context.Context) {
+	tick := time.NewTicker(endsInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		ask := kmsg.NewPtrListOffsetsRequest()
+		ask.ReplicaID = -1
+		topic := kmsg.NewListOffsetsRequestTopic()
+		topic.Topic = r.cfg.Topic
+		r.mu.Lock()
+		for n := range r.partitions {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.Timestamp = n, -1 // the latest
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		r.mu.Unlock()
+		if len(topic.Partitions) == 0 {
+			continue
+		}
+		ask.Topics = append(ask.Topics, topic)
+		answer, err := ask.RequestWith(ctx, r.client)
+		if err != nil {
+			continue // the poll tells what is wrong
+		}
+		for _, t := range answer.Topics {
+			for _, a := range t.Partitions {
+				r.mu.Lock()
+				p := r.partitions[a.Partition]
+				r.mu.Unlock()
+				if p != nil && a.ErrorCode == 0 {
+					p.setEnd(a.Offset)
+				}
+			}
+		}
+	}
+}

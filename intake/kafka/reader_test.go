@@ -1,0 +1,551 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/timeoutcenter/toc/intake"
+	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
+	"github.com/timeoutcenter/toc/processor/kafka"
+	"github.com/timeoutcenter/toc/task"
+)
+
+const (
+	topic    = "orders"
+	failures = "orders-refused"
+	group    = "toc"
+)
+
+// center is a store of tasks in memory, with the rules of a submit, in eight databases by biz_id.
+type center struct {
+	mu     sync.Mutex
+	tasks  map[intake.Key]*task.Task
+	down   map[uint64]bool // databases
+	stored []uint64        // biz_ids, in the order in which they were stored
+	fired  []string        // attributes of what was stored or moved to at once
+	lastID uint64
+}
+
+func newCenter() *center {
+	return &center{tasks: map[intake.Key]*task.Task{}, down: map[uint64]bool{}}
+}
+
+func (c *center) SubmitBatch(_ context.Context, list []intake.Submit) []intake.Submitted {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	results := make([]intake.Submitted, len(list))
+	for i, s := range list {
+		results[i] = c.submit(s)
+	}
+	return results
+}
+
+func (c *center) submit(s intake.Submit) intake.Submitted {
+	if c.down[s.BizID%8] {
+		return intake.Submitted{Err: intake.Unavailable("database %d is away", s.BizID%8)}
+	}
+	if s.BizType != "order_close" {
+		return intake.Submitted{Err: &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%q is not configured", s.BizType)}}
+	}
+	at, absolute := s.When.Moment()
+	if !absolute {
+		at = time.Now()
+		c.fired = append(c.fired, s.Attribute)
+	}
+	key := intake.Key{BizType: s.BizType, BizID: s.BizID, BizKey: s.BizKey, DedupKey: s.DedupKey}
+	first := c.tasks[key]
+	switch {
+	case first == nil:
+		c.lastID++
+		first = &task.Task{JobID: c.lastID, BizID: s.BizID, ActionTime: at, Attribute: s.Attribute}
+		c.tasks[key] = first
+		c.stored = append(c.stored, s.BizID)
+		return intake.Submitted{Task: *first}
+	case s.OnDuplicate != intake.Move:
+	case first.Status != task.Pending:
+		return intake.Submitted{Err: &task.ConflictError{JobID: first.JobID, Conflict: task.ConflictOf(first.Status)}}
+	default:
+		first.ActionTime, first.Attribute = at, s.Attribute
+	}
+	return intake.Submitted{Task: *first, Duplicate: true}
+}
+
+func (c *center) ByKey(_ context.Context, k intake.Key) (task.Task, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.tasks[k]; t != nil {
+		return *t, nil
+	}
+	return task.Task{}, task.ErrNotFound
+}
+
+func (c *center) find(id uint64) *task.Task {
+	for _, t := range c.tasks {
+		if t.JobID == id {
+			return t
+		}
+	}
+	return nil
+}
+
+func (c *center) Get(_ context.Context, id uint64) (task.Task, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.find(id); t != nil {
+		return *t, nil
+	}
+	return task.Task{}, task.ErrNotFound
+}
+
+func (c *center) Cancel(_ context.Context, id uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.find(id)
+	if t.Status != task.Pending {
+		return &task.ConflictError{JobID: id, Conflict: task.ConflictOf(t.Status)}
+	}
+	t.Status = task.Cancelled
+	return nil
+}
+
+// set changes a task as a run or a hand does.
+func (c *center) set(k intake.Key, status task.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tasks[k].Status = status
+}
+
+func (c *center) setDown(database uint64, down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down[database] = down
+}
+
+func (c *center) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.stored)
+}
+
+// readBody reads what these tests write as a body.
+func readBody(value []byte) (intake.Submit, error) {
+	var b struct {
+		BizType  string
+		BizID    uint64
+		At       *time.Time
+		Delay    time.Duration
+		DedupKey string
+	}
+	if err := json.Unmarshal(value, &b); err != nil {
+		return intake.Submit{}, &task.FieldError{Message: err.Error()}
+	}
+	s := intake.Submit{BizType: b.BizType, BizID: b.BizID, DedupKey: b.DedupKey, When: intake.In(b.Delay), Attribute: "from a body"}
+	if b.At != nil {
+		s.When = intake.At(*b.At)
+	}
+	return s, nil
+}
+
+func brokers(t *testing.T, partitions int32) *kfake.Cluster {
+	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, failures))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// read runs a Reader until the test ends or calls stop.
+func read(t *testing.T, c *kfake.Cluster, s intakekafka.Service, change ...func(*intakekafka.Config)) (r *intakekafka.Reader, stop func()) {
+	cfg := intakekafka.Config{
+		Name: "orders", Cluster: kafka.Cluster{Name: "main", Brokers: c.ListenAddrs()}, Topic: topic, Group: group,
+		FailureTopic: failures, Service: s, Body: readBody,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r, err := intakekafka.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return r, stop
+}
+
+func producer(t *testing.T, c *kfake.Cluster) *kgo.Client {
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func produce(t *testing.T, c *kgo.Client, records ...*kgo.Record) {
+	require.NoError(t, c.ProduceSync(t.Context(), records...).FirstErr())
+}
+
+// withHeaders is a record; pairs are names and values of headers.
+func withHeaders(key, value string, pairs ...string) *kgo.Record {
+	r := &kgo.Record{Value: []byte(value)}
+	if key != "" {
+		r.Key = []byte(key)
+	}
+	for ; len(pairs) > 0; pairs = pairs[2:] {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pairs[0], Value: []byte(pairs[1])})
+	}
+	return r
+}
+
+// null makes a record's value null.
+func null(r *kgo.Record) *kgo.Record {
+	r.Value = nil
+	return r
+}
+
+// order is a record with a time from now.
+func order(key string, bizID uint64, value string, from time.Duration) *kgo.Record {
+	return withHeaders(key, value, "toc-biz-type", "order_close", "toc-biz-id", strconv.FormatUint(bizID, 10),
+		"toc-action-time", time.Now().Add(from).Format(time.RFC3339Nano))
+}
+
+func keyOf(bizID uint64, dedup string) intake.Key {
+	return intake.Key{BizType: "order_close", BizID: bizID, DedupKey: dedup}
+}
+
+func eventually(t *testing.T, what func() bool, about ...any) {
+	t.Helper()
+	require.Eventually(t, what, 30*time.Second, 20*time.Millisecond, about...)
+}
+
+// refusedRecords reads n records of the failure topic.
+func refusedRecords(t *testing.T, c *kfake.Cluster, n int) (list []*kgo.Record) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(failures), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for len(list) < n {
+		f := client.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "%d of %d refused records", len(list), n)
+		f.EachRecord(func(r *kgo.Record) { list = append(list, r) })
+	}
+	return list
+}
+
+// committed gives the committed offset of a partition; -1: none.
+func committed(t *testing.T, c *kgo.Client, partition int32) int64 {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = group
+	of := kmsg.NewOffsetFetchRequestTopic()
+	of.Topic, of.Partitions = topic, []int32{partition}
+	req.Topics = append(req.Topics, of)
+	answer, err := req.RequestWith(t.Context(), c)
+	require.NoError(t, err)
+	if len(answer.Groups) > 0 {
+		for _, one := range answer.Groups[0].Topics {
+			return one.Partitions[0].Offset
+		}
+	}
+	for _, one := range answer.Topics {
+		return one.Partitions[0].Offset
+	}
+	return -1
+}
+
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	stamp := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	body := func(b string) *kgo.Record { return &kgo.Record{Value: []byte(b), Timestamp: stamp} }
+	good := []*kgo.Record{
+		withHeaders("k1", "a", "toc-biz-type", "order_close", "toc-biz-id", "1", "toc-action-time", at.Format(time.RFC3339)),
+		withHeaders("k2", "", "toc-biz-type", "order_close", "toc-biz-id", "2", "toc-action-time", strconv.FormatInt(at.UnixMilli(), 10)),
+		withHeaders("k3", "c", "toc-biz-type", "order_close", "toc-biz-id", "3", "scheduler-epoch", strconv.FormatInt(at.Unix(), 10)),
+		withHeaders("", "d", "toc-biz-type", "order_close", "toc-biz-id", "4", "toc-action-time", at.Format(time.RFC3339)),
+		withHeaders("order-5", "e", "toc-biz-type", "order_close", "toc-action-time", at.Format(time.RFC3339)),
+		body(fmt.Sprintf(`{"BizType":"order_close","BizID":6,"At":%q,"DedupKey":"own"}`, at.Format(time.RFC3339))),
+		body(`{"BizType":"order_close","BizID":7,"Delay":7200000000000}`),
+		order("k8", 8, "h", -24*time.Hour),
+	}
+	bad := []struct {
+		r     *kgo.Record
+		field string
+	}{
+		{withHeaders("k", "x", "toc-biz-type", "order_close", "toc-biz-id", "1"), "toc-action-time"},
+		{withHeaders("k", "x", "toc-biz-type", "order_close", "toc-biz-id", "1", "toc-action-time", "noon"), "toc-action-time"},
+		{withHeaders("k", "x", "toc-biz-type", "order_close", "toc-biz-id", "1", "scheduler-epoch", "noon"), "scheduler-epoch"},
+		{withHeaders("", "x", "toc-biz-type", "order_close", "toc-action-time", "1"), "toc-biz-id"},
+		{withHeaders("k", "x", "toc-biz-type", "order_clsoe", "toc-biz-id", "1", "toc-action-time", "1"), "biz_type"},
+		{null(withHeaders("", "", "toc-biz-type", "order_close", "toc-biz-id", "1")), "key"},
+		{null(withHeaders("nobody", "", "toc-biz-type", "order_close", "toc-biz-id", "1")), "dedup_key"},
+		{null(withHeaders("k1", "")), "toc-biz-type"},
+		{body(`{`), ""},
+		{body(`{"BizType":"order_close","BizID":7,"Delay":-1}`), "delay"},
+	}
+	for _, r := range good {
+		produce(t, p, r)
+	}
+	for _, b := range bad {
+		produce(t, p, b.r)
+	}
+	var refused sync.Map
+	r, _ := read(t, c, s, func(cfg *intakekafka.Config) {
+		cfg.Refused = func(name string) { n, _ := refused.LoadOrStore(name, new(int)); *n.(*int)++ }
+	})
+	list := refusedRecords(t, c, len(bad))
+	for i, b := range bad {
+		headers := map[string]string{}
+		for _, h := range list[i].Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		require.Equal(t, b.field, headers["toc-error-field"], "%d: %s", i, headers["toc-error"])
+		require.NotEmpty(t, headers["toc-error"])
+		require.Equal(t, []string{topic, "0", strconv.Itoa(len(good) + i)}, []string{headers["toc-topic"], headers["toc-partition"], headers["toc-offset"]})
+		require.Equal(t, b.r.Key, list[i].Key)
+		require.Equal(t, b.r.Value, list[i].Value)
+	}
+	eventually(t, func() bool { return r.Lag() == 0 && committed(t, p, 0) == int64(len(good)+len(bad)) })
+	n, _ := refused.Load("orders")
+	require.Equal(t, len(bad), *n.(*int))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.tasks, len(good))
+	for _, want := range []struct {
+		key       intake.Key
+		at        time.Time
+		attribute string
+	}{
+		{keyOf(1, "k1"), at, "a"}, {keyOf(2, "k2"), at, ""}, {keyOf(3, "k3"), at, "c"},
+		{intake.Key{BizType: "order_close", BizID: task.HashBizKey("order-5"), BizKey: "order-5", DedupKey: "order-5"}, at, "e"},
+		{keyOf(6, "own"), at, "from a body"},
+	} {
+		require.Contains(t, s.tasks, want.key)
+		require.True(t, s.tasks[want.key].ActionTime.Equal(want.at))
+		require.Equal(t, want.attribute, s.tasks[want.key].Attribute)
+	}
+	for k, one := range s.tasks {
+		switch k.BizID {
+		case 4, 7:
+			require.Regexp(t, `^k:[\w-]{22}:0:\d+$`, k.DedupKey)
+			require.LessOrEqual(t, len(k.DedupKey), task.MaxDedupKey)
+		}
+		if k.BizID == 7 {
+			require.True(t, one.ActionTime.Equal(stamp.Add(2*time.Hour)), "a delay counts from the record's timestamp")
+		}
+	}
+	require.Equal(t, []string{"h"}, s.fired, "what is past fires at once")
+}
+
+// The same key again moves its task, and a null value cancels it.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	r, _ := read(t, c, s)
+	settled := func() { t.Helper(); eventually(t, func() bool { return r.Lag() == 0 }) }
+	sent := int64(0)
+	send := func(records ...*kgo.Record) {
+		t.Helper()
+		produce(t, p, records...)
+		sent += int64(len(records))
+		eventually(t, func() bool { return committed(t, p, 0) == sent })
+		settled()
+	}
+	get := func(k intake.Key) task.Task {
+		one, err := s.ByKey(t.Context(), k)
+		require.NoError(t, err)
+		return one
+	}
+	send(order("a", 1, "v1", time.Hour))
+	send(order("a", 1, "v2", 2*time.Hour))
+	require.Equal(t, "v2", get(keyOf(1, "a")).Attribute)
+	send(null(order("a", 1, "", 0)))
+	require.Equal(t, task.Cancelled, get(keyOf(1, "a")).Status)
+	send(null(order("a", 1, "", 0))) // again: nothing is wrong
+
+	send(order("b", 1, "v1", time.Hour), order("b", 1, "v2", 2*time.Hour), order("b", 1, "v3", 3*time.Hour))
+	require.Equal(t, "v3", get(keyOf(1, "b")).Attribute)
+	send(order("c", 1, "v1", time.Hour), null(order("c", 1, "", 0)))
+	if one, err := s.ByKey(t.Context(), keyOf(1, "c")); err == nil { // else both came together, and there is nothing to store
+		require.Equal(t, task.Cancelled, one.Status)
+	}
+
+	// The task of a key has run: the same record again is no fault, another one is.
+	s.set(keyOf(1, "b"), task.Processed)
+	again := order("b", 1, "v3", time.Hour)
+	send(again)
+	send(order("b", 1, "v4", time.Hour))
+	list := refusedRecords(t, c, 1)
+	require.Len(t, list, 1)
+	require.Equal(t, "v4", string(list[0].Value))
+}
+
+// A record that comes again after its task was moved does not fire, though its time has passed meanwhile.
+func TestOlderRecordsDoNotComeBack(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	s.tasks[keyOf(1, "a")] = &task.Task{JobID: 1 << 40, BizID: 1, ActionTime: time.Now().Add(time.Hour), Attribute: "v2"} // by both records
+	produce(t, p, order("a", 1, "v1", -time.Minute))
+	for i := range 2000 {
+		produce(t, p, order("", uint64(i), strconv.Itoa(i), time.Hour)) // in many batches: they come in several fetches
+	}
+	produce(t, p, order("a", 1, "v2", time.Hour))
+	r, _ := read(t, c, s)
+	eventually(t, func() bool { return s.count() == 2000 && r.Lag() == 0 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, s.fired)
+	require.Equal(t, "v2", s.tasks[keyOf(1, "a")].Attribute)
+}
+
+// With a database away its records wait and the others go on; no offset behind a record that waits is committed.
+func TestADatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 2), newCenter()
+	p := producer(t, c)
+	s.setDown(3, true)
+	const n = 4000
+	var records []*kgo.Record
+	for i := range n {
+		r := order("", uint64(i), "", time.Hour)
+		r.Partition = int32(i % 2)
+		records = append(records, r)
+	}
+	produce(t, p, records...)
+	r, stop := read(t, c, s)
+	eventually(t, func() bool { return s.count() == n*7/8 })
+	time.Sleep(1200 * time.Millisecond) // commits are made each second
+	require.Equal(t, int64(1), committed(t, p, 1), "biz_id 3 is the second record of partition 1")
+	require.Equal(t, int64(n/2), committed(t, p, 0), "partition 0 has none of that database")
+	require.Positive(t, r.Lag())
+
+	stop() // and another node reads what was not committed again
+	s.setDown(3, false)
+	r, _ = read(t, c, s)
+	eventually(t, func() bool { return s.count() == n && committed(t, p, 1) == n/2 && r.Lag() == 0 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.tasks, n, "no second tasks")
+}
+
+// Readers come and go while records come: none is lost, and no offset is ahead of the store.
+func TestReadersComeAndGo(t *testing.T) {
+	t.Parallel()
+	const partitions, n = 8, 40_000
+	c, s := brokers(t, partitions), newCenter()
+	p := producer(t, c)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for from := 0; from < n; from += 1000 {
+			var records []*kgo.Record
+			for i := from; i < from+1000; i++ {
+				r := order("", uint64(i), "", time.Hour)
+				r.Partition = int32(i % partitions)
+				records = append(records, r)
+			}
+			if err := p.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	check := func() {
+		var offsets [partitions]int64
+		for i := range int32(partitions) {
+			offsets[i] = committed(t, p, i)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var stored [partitions]int64
+		for _, id := range s.stored {
+			stored[id%partitions]++
+		}
+		for i, at := range offsets {
+			require.LessOrEqual(t, at, stored[i])
+		}
+	}
+	_, stop := read(t, c, s)
+	for range 4 {
+		_, next := read(t, c, s)
+		for range 5 {
+			time.Sleep(100 * time.Millisecond)
+			check()
+		}
+		stop()
+		stop = next
+	}
+	ended.Wait()
+	eventually(t, func() bool { return s.count() == n })
+	check()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.stored, n)
+}
+
+// The rate holds for what is due later than slow_after; what is due sooner passes.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	var records []*kgo.Record
+	for i := range 1000 {
+		due := 2 * time.Hour
+		if i%100 == 99 {
+			due = time.Minute
+		}
+		records = append(records, order("", uint64(i), "", due))
+	}
+	produce(t, p, records...)
+	r, _ := read(t, c, s, func(cfg *intakekafka.Config) { cfg.Rate, cfg.SlowAfter = 100, time.Hour })
+	soon := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, id := range s.stored {
+			if id%100 == 99 {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, func() bool { return soon() == 10 })
+	first := time.Now()
+	require.Less(t, s.count(), 500)
+	eventually(t, func() bool { return s.count() == 1000 && r.Lag() == 0 })
+	require.Greater(t, time.Since(first), 4*time.Second)
+}
+
+// A failure topic that is not there keeps the refused record, and what is behind it, from being committed.
+func TestTheFailureTopicIsMissing(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	produce(t, p, withHeaders("k", "x", "toc-biz-type", "unknown", "toc-biz-id", "1", "toc-action-time", "1"), order("a", 1, "", time.Hour))
+	_, stop := read(t, c, s, func(cfg *intakekafka.Config) { cfg.FailureTopic = "nowhere" })
+	eventually(t, func() bool { return s.count() == 1 })
+	stop()
+	require.LessOrEqual(t, committed(t, p, 0), int64(0))
+	read(t, c, s)
+	require.Len(t, refusedRecords(t, c, 1), 1)
+	eventually(t, func() bool { return committed(t, p, 0) == 2 })
+	require.Equal(t, 1, s.count())
+}
+
+func TestNew(t *testing.T) {
+	_, err := intakekafka.New(intakekafka.Config{Name: "orders", Cluster: kafka.Cluster{Name: "main", SASL: "ntlm"}})
+	require.ErrorContains(t, err, "ntlm")
+}

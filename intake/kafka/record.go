@@ -1,0 +1,178 @@
+package kafka
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// The headers that are read.
+const (
+	headerBizType    = "toc-biz-type"    // with it, the value is the attribute; without it, the value is a body of POST /v1/tasks
+	headerBizID      = "toc-biz-id"      // a number or a text; without it the key of the record
+	headerActionTime = "toc-action-time" // RFC 3339, or Unix milliseconds
+	headerEpoch      = "scheduler-epoch" // Unix seconds: what other schedulers on Kafka call the action time
+)
+
+// request is what a record asks for: a submit, or the cancel of the task that has its key.
+type request struct {
+	submit intake.Submit // its time is an absolute one
+	at     time.Time
+	cancel bool
+}
+
+// key is the task that a request is about. Requests of one key apply in the order of their offsets.
+func (r *request) key() intake.Key {
+	return intake.Key{BizType: r.submit.BizType, BizID: r.submit.BizID, BizKey: r.submit.BizKey, DedupKey: r.submit.DedupKey}
+}
+
+// topicID is the id of a topic, or stands for it if the brokers have no ids.
+type topicID [16]byte
+
+func topicIDOf(t kgo.FetchTopic, cluster string) (id topicID) {
+	if id = t.TopicID; id == (topicID{}) {
+		sum := sha256.Sum256([]byte(cluster + "/" + t.Topic))
+		copy(id[:], sum[:])
+	}
+	return id
+}
+
+// parse reads a record, or returns a task.FieldError.
+func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, error)) (request, error) {
+	headers := make(map[string]string, len(r.Headers))
+	for _, h := range r.Headers {
+		headers[h.Key] = string(h.Value)
+	}
+	var q request
+	var err error
+	if bizType, ok := headers[headerBizType]; ok {
+		q, err = fromHeaders(r, bizType, headers)
+	} else {
+		q, err = fromBody(r, readBody)
+	}
+	if err != nil || q.submit.DedupKey != "" {
+		return q, err
+	}
+	if len(r.Key) > 0 {
+		q.submit.DedupKey, q.submit.OnDuplicate = string(r.Key), intake.Move
+	} else {
+		// The id of the topic, because offsets start again in a topic that was deleted and made again.
+		q.submit.DedupKey = fmt.Sprintf("k:%s:%d:%d", base64.RawURLEncoding.EncodeToString(topic[:]), r.Partition, r.Offset)
+	}
+	return q, nil
+}
+
+func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q request, err error) {
+	if r.Value == nil {
+		return q, &task.FieldError{Field: headerBizType, Message: "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it"}
+	}
+	if q.submit, err = readBody(r.Value); err != nil {
+		return q, err
+	}
+	at, ok := q.submit.When.Moment()
+	if !ok {
+		d, _ := q.submit.When.Delay()
+		if d < 0 {
+			return q, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from the record's timestamp, 0s or more", d)}
+		}
+		at = r.Timestamp.Add(d) // so that it means the same whenever it is read
+	}
+	q.at = at
+	return q, nil
+}
+
+func fromHeaders(r *kgo.Record, bizType string, headers map[string]string) (q request, err error) {
+	q = request{cancel: r.Value == nil, submit: intake.Submit{BizType: bizType, Attribute: string(r.Value)}}
+	id, ok := headers[headerBizID]
+	if !ok {
+		id = string(r.Key)
+	}
+	if id == "" {
+		return q, &task.FieldError{Field: headerBizID, Message: "is missing, and the record has no key that could stand for it"}
+	}
+	if q.submit.BizID, q.submit.BizKey, err = bizID(id); err != nil {
+		return q, err
+	}
+	if q.cancel {
+		if len(r.Key) == 0 {
+			return q, &task.FieldError{Field: "key", Message: "is missing; a null value cancels the task that has the record's key"}
+		}
+		return q, nil
+	}
+	q.at, err = actionTime(headers)
+	return q, err
+}
+
+// bizID reads a biz_id: digits are a number.
+func bizID(text string) (uint64, string, error) {
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && strconv.FormatUint(n, 10) == text {
+		return n, "", nil
+	}
+	return task.BizIDOf(0, text)
+}
+
+func actionTime(headers map[string]string) (time.Time, error) {
+	if text, ok := headers[headerActionTime]; ok {
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return time.UnixMilli(ms), nil
+		}
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return at, &task.FieldError{Field: headerActionTime, Message: fmt.Sprintf("%.40q is neither an RFC 3339 time nor Unix milliseconds", text)}
+		}
+		return at, nil
+	}
+	if text, ok := headers[headerEpoch]; ok {
+		s, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || s > math.MaxInt64/1000 || s < math.MinInt64/1000 {
+			return time.Time{}, &task.FieldError{Field: headerEpoch, Message: fmt.Sprintf("%.40q is not a time in Unix seconds", text)}
+		}
+		return time.Unix(s, 0), nil
+	}
+	return time.Time{}, &task.FieldError{Field: headerActionTime, Message: "is missing; give an RFC 3339 time or Unix milliseconds"}
+}
+
+// The headers that a refused record gets in the failure topic, beside its own.
+const (
+	headerErrorField = "toc-error-field"
+	headerError      = "toc-error"
+	headerTopic      = "toc-topic" // where it came from
+	headerPartition  = "toc-partition"
+	headerOffset     = "toc-offset"
+)
+
+// failure is the record of the failure topic.
+func failure(r *kgo.Record, topic string, refusal error) *kgo.Record {
+	var wrong *task.FieldError
+	field := ""
+	if errors.As(refusal, &wrong) {
+		field = wrong.Field
+	} else {
+		field = "dedup_key" // the key's task is in a state that does not allow it
+	}
+	headers := append([]kgo.RecordHeader(nil), r.Headers...)
+	for _, h := range [][2]string{
+		{headerErrorField, field}, {headerError, message(refusal)},
+		{headerTopic, r.Topic}, {headerPartition, strconv.Itoa(int(r.Partition))}, {headerOffset, strconv.FormatInt(r.Offset, 10)},
+	} {
+		headers = append(headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
+	}
+	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp}
+}
+
+func message(refusal error) string {
+	var wrong *task.FieldError
+	if errors.As(refusal, &wrong) {
+		return wrong.Message
+	}
+	return refusal.Error()
+}
