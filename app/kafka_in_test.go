@@ -62,6 +62,7 @@ func TestKafkaIn(t *testing.T) {
 		cfg.BizTypes[0].Processor = configs.ProcessorLog
 		file := filepath.Join(t.TempDir(), "toc.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
+		require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil)) // so that rows can be counted
 		const n = 6000
 		produced := make(chan error, 1)
 		go func() {
