@@ -43,6 +43,7 @@ const (
 	masterFrozen = "Redis master SIGSTOPped"
 	masterKilled = "Redis master killed"
 	redisFrozen  = "Redis SIGSTOPped"
+	redisWiped   = "Redis wiped"
 	storeFrozen  = "a database server SIGSTOPped"
 	storeKilled  = "a database server killed"
 	cutPrefix    = "cut from "
@@ -53,7 +54,7 @@ const (
 // happens to it explains no run.
 func explaining(kind string) bool {
 	switch kind {
-	case rolling, switched, masterFrozen, masterKilled, redisFrozen, cutPrefix + "redis", stallPrefix + "redis":
+	case rolling, switched, masterFrozen, masterKilled, redisFrozen, redisWiped, cutPrefix + "redis", stallPrefix + "redis":
 		return false
 	}
 	return true
@@ -66,6 +67,7 @@ type faultInjector struct {
 	redis  *testrig.RedisCluster // nil: there is none
 	rng    *rand.Rand
 	long   bool
+	chosen []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
 	faults []*fault
 	nested bool
 
@@ -85,6 +87,9 @@ func (i *faultInjector) patience(short, low, high time.Duration) time.Duration {
 
 // kinds lists what can be done to this fleet.
 func (i *faultInjector) kinds() []string {
+	if i.chosen != nil {
+		return slices.Clone(i.chosen)
+	}
 	if i.databases != nil {
 		return []string{storeFrozen, storeKilled, redisFrozen, consulAway}
 	}
@@ -106,7 +111,11 @@ func (i *faultInjector) kinds() []string {
 // plan is what is done in any case, in random order: some of it in the short form, all of it in a soak.
 func (i *faultInjector) plan() []string {
 	list := i.kinds()
-	if !i.long && i.databases == nil {
+	switch {
+	case i.long || i.databases != nil:
+	case i.chosen != nil:
+		list = list[:2]
+	default:
 		list = []string{kill, pause, switched}
 		switch {
 		case i.redis != nil:
@@ -124,7 +133,7 @@ func (i *faultInjector) plan() []string {
 // anything is one more fault, when there is time left.
 func (i *faultInjector) anything() string {
 	kinds := i.kinds()
-	if i.databases == nil {
+	if i.databases == nil && i.chosen == nil {
 		kinds = append(kinds, kill, kill, switched)
 	}
 	return kinds[i.rng.IntN(len(kinds))]
@@ -183,6 +192,8 @@ func (i *faultInjector) inject(kind string) {
 			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
 			i.redis.Start(master)
 		})
+	case redisWiped:
+		i.one(kind, nil, i.wipeRedis)
 	case redisFrozen:
 		i.one(kind, nil, func() {
 			i.silent.Freeze()
