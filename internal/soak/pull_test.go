@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +46,7 @@ func soakPull(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.startAll()
 	f.awaitWhole()
 
-	c := &consumers{fleet: f, tasks: map[uint64]*pulledTask{}}
+	c := &consumers{fleet: f, tasks: map[uint64]*pulledTask{}, broken: map[string][]string{}}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	submits, consuming := context.WithCancel(ctx)
@@ -85,7 +87,7 @@ type consumers struct {
 	mu       sync.Mutex
 	tasks    map[uint64]*pulledTask
 	unheard  []unheard // requests for leases without an answer
-	problems []string
+	broken   map[string][]string // what is not as it should be, by rule
 
 	submitted, lost, unavailable, left, refusedCancels int
 }
@@ -115,10 +117,9 @@ type unheard struct{ from, till time.Time }
 
 const unsure = "unsure"
 
-func (c *consumers) problem(what string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.problems = append(c.problems, time.Now().Format("15:04:05.000 ")+what)
+// blame writes down what must not be. The caller holds mu.
+func (c *consumers) blame(broken, format string, args ...any) {
+	c.broken[broken] = append(c.broken[broken], time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 // submit stores so many tasks a second until ctx ends. What got no answer is sent again.
@@ -132,10 +133,9 @@ func (c *consumers) submit(ctx context.Context, rate int) {
 		case <-ctx.Done():
 			return
 		}
-		list := make([]client.Submit, rate/int(time.Second/every))
+		list := make([]*wish, rate/int(time.Second/every))
 		for i := range list {
-			list[i] = client.Submit{BizType: bizTypes[rand.IntN(len(bizTypes))], BizID: rand.Uint64() >> 1, DedupKey: "p" + strconv.Itoa(n),
-				ActionTime: time.Now().Add(time.Duration(rand.Int64N(int64(3 * time.Second)))).Truncate(time.Millisecond)}
+			list[i] = &wish{submit: client.Submit{BizType: bizTypes[rand.IntN(len(bizTypes))], BizID: rand.Uint64() >> 1, DedupKey: "p" + strconv.Itoa(n)}}
 		}
 		for len(list) > 0 {
 			list = c.submitOnce(list)
@@ -144,7 +144,7 @@ func (c *consumers) submit(ctx context.Context, rate int) {
 }
 
 // submitOnce gives what must be sent again.
-func (c *consumers) submitOnce(list []client.Submit) (rest []client.Submit) {
+func (c *consumers) submitOnce(list []*wish) (rest []*wish) {
 	api := c.fleet.anyAPI()
 	if api == nil {
 		<-time.After(20 * time.Millisecond)
@@ -152,7 +152,13 @@ func (c *consumers) submitOnce(list []client.Submit) (rest []client.Submit) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	results, err := api.SubmitBatch(ctx, list)
+	body := make([]client.Submit, len(list))
+	for i, w := range list {
+		w.submit.ActionTime = ahead()
+		w.tries = append(w.tries, submitTry{due: w.submit.ActionTime})
+		body[i] = w.submit
+	}
+	results, err := api.SubmitBatch(ctx, body)
 	if err != nil {
 		<-time.After(20 * time.Millisecond)
 		return list
@@ -160,12 +166,17 @@ func (c *consumers) submitOnce(list []client.Submit) (rest []client.Submit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, r := range results {
-		if r.Err != nil {
+		switch {
+		case r.Err == nil:
+		case r.Err.Retry:
 			rest = append(rest, list[i])
+			continue
+		default:
+			c.blame("submits were refused", "%v", r.Err)
 			continue
 		}
 		one := c.task(uint64(r.JobID))
-		one.known, one.due = true, list[i].ActionTime
+		one.known, one.due = true, list[i].tries[0].due // whichever has stored it, none is earlier
 		c.submitted++
 	}
 	return rest
@@ -229,7 +240,7 @@ func (c *consumers) take(list []client.LeasedTask, ttr time.Duration) map[string
 		t := c.task(uint64(one.Task.JobID))
 		t.holds = append(t.holds, h)
 		if holds[h.lease] != nil {
-			c.problems = append(c.problems, "a lease came twice in one answer")
+			c.blame("leases came twice in one answer", "%s", h.lease)
 		}
 		holds[h.lease] = h
 	}
@@ -247,12 +258,12 @@ func (c *consumers) tryCancel(one client.LeasedTask) {
 	err := api.Cancel(ctx, uint64(one.Task.JobID))
 	holds := time.Now().Before(one.ExpiresAt.Time())
 	conflict, isConflict := errors.AsType[*task.ConflictError](err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if isConflict && conflict.Conflict == task.ConflictRunning {
-		c.mu.Lock()
 		c.refusedCancels++
-		c.mu.Unlock()
 	} else if holds && (err == nil || isConflict) {
-		c.problem("the cancel of leased task " + one.Task.JobID.String() + " was answered otherwise than running")
+		c.blame("leased tasks could be cancelled", "%d: %v", one.Task.JobID, err)
 	}
 }
 
@@ -338,13 +349,13 @@ func (c *consumers) note(h *hold, s client.Settlement, result string, sent, answ
 			h.acks++
 		}
 		if h.result == client.SettledOK {
-			c.problems = append(c.problems, "lease "+h.lease+" was settled ok twice")
+			c.blame("leases were settled ok twice", "%s", h.lease)
 		}
 		h.result = client.SettledOK
 	case client.SettledLost:
 		c.lost++
 		if !tried && answered.Before(h.expires) {
-			c.problems = append(c.problems, "lease "+h.lease+" is called lost by "+string(s.Do)+" "+h.expires.Sub(answered).String()+" before its end")
+			c.blame("leases were called lost before their end", "%s by %s, %s before", h.lease, s.Do, h.expires.Sub(answered))
 		}
 		if h.result == "" && tried {
 			h.result = unsure
@@ -357,7 +368,7 @@ func (c *consumers) note(h *hold, s client.Settlement, result string, sent, answ
 			h.result = cmp.Or(h.result, "") // extended or not: it ends at the earlier time, at least
 		}
 	default:
-		c.problems = append(c.problems, "lease "+h.lease+" is called "+result)
+		c.blame("leases were called invalid", "%s: %s", h.lease, result)
 	}
 	if ends && h.settled.IsZero() && result != client.SettledLost {
 		h.settled, h.do = sent, string(s.Do)
@@ -366,12 +377,14 @@ func (c *consumers) note(h *hold, s client.Settlement, result string, sent, answ
 
 // audit compares what the consumers know with the rows.
 func (c *consumers) audit(t *testing.T, faults []*fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	rows := readRows(c.fleet)
 	ends, holds, gaps := map[task.Status]int{}, 0, 0
 	for id, one := range c.tasks {
 		r, there := rows[id]
 		if !there {
-			c.problem("a task is not in the store: " + strconv.FormatUint(id, 10))
+			c.blame("tasks are lost", "%d is not in the store", id)
 			continue
 		}
 		ends[r.status]++
@@ -380,40 +393,35 @@ func (c *consumers) audit(t *testing.T, faults []*fault) {
 	}
 	for id, r := range rows {
 		if c.tasks[id] == nil {
-			c.problem("a task is in the store that nobody submitted: " + strconv.FormatUint(id, 10) + " " + r.status.String())
+			c.blame("tasks are in the store that nobody submitted", "%d (%s)", id, r.status)
 		}
 	}
 	t.Logf("%d tasks: %d processed, %d cancelled, %d dead, %d pending; %d leases, %d attempts of which nobody heard, explained by %d requests without an answer (%d consumers left); "+
 		"%d settlements lost, %d unavailable; %d cancels of leased tasks refused", len(c.tasks), ends[task.Processed], ends[task.Cancelled], ends[task.Dead], ends[task.Pending],
 		holds, gaps, len(c.unheard), c.left, c.lost, c.unavailable, c.refusedCancels)
 	require.Positive(t, ends[task.Processed])
-	if n := len(c.problems); n > 0 {
-		t.Errorf("%d promises broken", n)
-		for _, p := range c.problems[:min(n, 4*shown)] {
-			t.Log("  ", p)
-		}
-	}
+	reportBroken(t, c.broken)
 }
 
 // check asks all rules of one task. It gives the number of attempts that no consumer has heard of.
 func (c *consumers) check(id uint64, one *pulledTask, r row, faults []*fault) (gaps int) {
 	slices.SortFunc(one.holds, func(a, b *hold) int { return a.given.Compare(b.given) })
-	blame := func(what string) { c.problem(what + ": " + c.story(id, one, r)) }
+	blame := func(broken string) { c.blame(broken, "%s", c.story(id, one, r)) }
 	const ceil = time.Millisecond // the end of a lease is rounded up
 	acks, last := 0, 0
 	free := one.due // when it may be handed out next
 	for _, h := range one.holds {
 		acks += h.acks
 		if h.given.Add(ceil).Before(free) {
-			blame("handed out before its time, or while another consumer had it")
+			blame("tasks were handed out early, or to two at a time")
 		}
 		switch {
 		case h.attempt <= last:
-			blame("an attempt was handed out twice")
+			blame("attempts were handed out twice")
 		case h.attempt > last+1:
 			gaps += h.attempt - last - 1
 			if !c.explained(free, h.given, faults) {
-				blame("an attempt is counted that nobody has had")
+				blame("attempts are counted that nobody has had")
 			}
 		}
 		last, free = h.attempt, h.expires
@@ -429,7 +437,7 @@ func (c *consumers) check(id uint64, one *pulledTask, r row, faults []*fault) (g
 		}
 	}
 	if acks > 1 {
-		blame("acknowledged ok twice")
+		blame("tasks were acknowledged ok twice")
 	}
 	c.checkRow(one, r, acks, last, faults, blame)
 	return gaps
@@ -449,19 +457,19 @@ func (c *consumers) checkRow(one *pulledTask, r row, acks, last int, faults []*f
 	switch r.status {
 	case task.Processed, task.Cancelled:
 		if by == nil {
-			blame("ended without a settlement")
+			blame("tasks ended without a settlement")
 		} else if r.attempts != int64(by.attempt-1) {
 			blame("attempts are counted wrong")
 		}
 	case task.Dead:
 		if r.attempts != maxRetries+1 || last > maxRetries+1 {
-			blame("dead after another number of attempts than it has retries")
+			blame("tasks died with another number of attempts")
 		}
 	default:
-		blame("lost: it is pending")
+		blame("tasks are lost")
 	}
 	if acks > 0 && r.status != task.Processed {
-		blame("acknowledged ok, and not processed")
+		blame("acknowledged tasks are not processed")
 	}
 }
 
@@ -481,12 +489,13 @@ func (c *consumers) explained(from, till time.Time, faults []*fault) bool {
 }
 
 func (c *consumers) story(id uint64, one *pulledTask, r row) string {
-	text := "task " + strconv.FormatUint(id, 10) + " due " + clock(one.due.UnixNano()) + " " + r.status.String() + " attempts " + strconv.FormatInt(r.attempts, 10)
+	var text strings.Builder
+	fmt.Fprintf(&text, "task %d due %s, now %s, attempts %d", id, clock(one.due.UnixNano()), r.status, r.attempts)
 	for _, h := range one.holds {
-		text += "; attempt " + strconv.Itoa(h.attempt) + " from " + clock(h.given.UnixNano()) + " to " + clock(h.expires.UnixNano())
+		fmt.Fprintf(&text, "; attempt %d from %s to %s", h.attempt, clock(h.given.UnixNano()), clock(h.expires.UnixNano()))
 		if !h.settled.IsZero() {
-			text += " " + h.do + " at " + clock(h.settled.UnixNano()) + " " + h.result
+			fmt.Fprintf(&text, ", %s at %s: %s", h.do, clock(h.settled.UnixNano()), h.result)
 		}
 	}
-	return text
+	return text.String()
 }

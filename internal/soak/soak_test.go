@@ -169,11 +169,17 @@ func (v *verdict) report(t *testing.T, l *load) {
 	for _, p := range l.problems {
 		v.blame("requests went wrong", p)
 	}
-	for broken, list := range v.broken {
-		t.Errorf("%d %s", len(list), broken)
+	reportBroken(t, v.broken)
+	require.NotEmpty(t, v.runs)
+}
+
+// reportBroken fails the test for each rule that was broken.
+func reportBroken(t *testing.T, broken map[string][]string) {
+	t.Helper()
+	for rule, list := range broken {
+		t.Errorf("%d %s", len(list), rule)
 		for _, story := range list[:min(shown, len(list))] {
 			t.Log("  ", story)
 		}
 	}
-	require.NotEmpty(t, v.runs)
 }
