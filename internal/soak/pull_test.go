@@ -52,7 +52,7 @@ func soakPull(t *testing.T, a arena, seed uint64, last time.Duration) {
 	submits, consuming := context.WithCancel(ctx)
 	var load, work sync.WaitGroup
 	load.Go(func() { c.submit(submits, int(envInt(t, rateEnv, 200))) })
-	for n := range 6 {
+	for n := range 4 * len(bizTypes) {
 		work.Go(func() { c.consume(ctx, bizTypes[n%len(bizTypes)]) })
 	}
 	began := time.Now()
@@ -84,18 +84,17 @@ func (i *faultInjector) wipeRedis() {
 type consumers struct {
 	fleet *fleet
 
-	mu       sync.Mutex
-	tasks    map[uint64]*pulledTask
-	unheard  []unheard // requests for leases without an answer
-	broken   map[string][]string // what is not as it should be, by rule
+	mu      sync.Mutex
+	tasks   map[uint64]*pulledTask
+	unheard []unheard           // requests for leases without an answer
+	broken  map[string][]string // what is not as it should be, by rule
 
 	submitted, lost, unavailable, left, refusedCancels int
 }
 
 // pulledTask is what is known of a task.
 type pulledTask struct {
-	due   time.Time
-	known bool // its submit was answered
+	due   time.Time // of the tries to submit it the earliest
 	holds []*hold
 }
 
@@ -176,10 +175,15 @@ func (c *consumers) submitOnce(list []*wish) (rest []*wish) {
 			continue
 		}
 		one := c.task(uint64(r.JobID))
-		one.known, one.due = true, list[i].tries[0].due // whichever has stored it, none is earlier
+		one.due = list[i].earliest()
 		c.submitted++
 	}
 	return rest
+}
+
+// earliest is the earliest time that any try asked for: any of them may have stored the task.
+func (w *wish) earliest() time.Time {
+	return slices.MinFunc(w.tries, func(a, b submitTry) int { return a.due.Compare(b.due) }).due
 }
 
 // task is what is known of a task. The caller holds mu.
@@ -200,7 +204,7 @@ func (c *consumers) consume(ctx context.Context, bizType string) {
 		}
 		wait := time.Duration(rand.Int64N(int64(2 * time.Second)))
 		// The time that the node has given it at follows from the one that was asked for.
-		ask := client.AskLease{Max: 1 + rand.IntN(32), Wait: wait, TTR: time.Second + time.Duration(rand.IntN(1000))*time.Millisecond}
+		ask := client.AskLease{Max: 1 + rand.IntN(64), Wait: wait, TTR: time.Second + time.Duration(rand.IntN(1000))*time.Millisecond}
 		patience := wait + requestTimeout
 		if rand.IntN(10) == 0 { // it goes away
 			patience = time.Duration(rand.Int64N(int64(wait + time.Millisecond)))
