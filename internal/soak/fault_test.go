@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
@@ -62,14 +64,15 @@ func explaining(kind string) bool {
 
 // faultInjector breaks a fleet, one or two things at a time.
 type faultInjector struct {
-	fleet  *fleet
-	consul *testrig.ConsulServer // nil: there is none
-	redis  *testrig.RedisCluster // nil: there is none
-	rng    *rand.Rand
-	long   bool
-	chosen []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
-	faults []*fault
-	nested bool
+	fleet   *fleet
+	consul  *testrig.ConsulServer // nil: there is none
+	redis   *testrig.RedisCluster // nil: there is none
+	brokers *kfake.Cluster        // nil: there is none
+	rng     *rand.Rand
+	long    bool
+	chosen  []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
+	faults  []*fault
+	nested  bool
 
 	// Of the arena of outages:
 	silent    *testrig.PrivateRedis
@@ -114,7 +117,7 @@ func (i *faultInjector) plan() []string {
 	switch {
 	case i.long || i.databases != nil:
 	case i.chosen != nil:
-		list = list[:2]
+		list = list[:min(len(list), 2)]
 	default:
 		list = []string{kill, pause, switched}
 		switch {
@@ -192,6 +195,8 @@ func (i *faultInjector) inject(kind string) {
 			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
 			i.redis.Start(master)
 		})
+	case brokersSilent, brokerRestarted, leadersMoved, groupMoved:
+		i.one(kind, nil, func() { i.breakBrokers(kind) })
 	case redisWiped:
 		i.one(kind, nil, i.wipeRedis)
 	case redisFrozen:

@@ -443,26 +443,24 @@ func (c *consumers) check(id uint64, one *pulledTask, r row, faults []*fault) (g
 	if acks > 1 {
 		blame("tasks were acknowledged ok twice")
 	}
-	c.checkRow(one, r, acks, last, faults, blame)
+	checkRow(one, r, acks, last, blame)
 	return gaps
 }
 
 // checkRow compares the row with the leases.
-func (c *consumers) checkRow(one *pulledTask, r row, acks, last int, faults []*fault, blame func(string)) {
-	settledBy := func(do string) (by *hold) {
+func checkRow(one *pulledTask, r row, acks, last int, blame func(string)) {
+	switch r.status {
+	case task.Processed, task.Cancelled:
+		do := map[task.Status]string{task.Processed: client.Ack, task.Cancelled: client.Reject}[r.status]
+		var by *hold // which may have ended it: for certain, or else the one that the attempts tell
 		for _, h := range one.holds {
-			if h.do == do && (h.result == client.SettledOK || by == nil && h.result == unsure) {
+			if h.do == do && (h.result == client.SettledOK || h.result == unsure && (by == nil || by.result == unsure && int64(h.attempt) == r.attempts+1)) {
 				by = h
 			}
 		}
-		return by
-	}
-	by := map[task.Status]*hold{task.Processed: settledBy(client.Ack), task.Cancelled: settledBy(client.Reject)}[r.status]
-	switch r.status {
-	case task.Processed, task.Cancelled:
 		if by == nil {
 			blame("tasks ended without a settlement")
-		} else if r.attempts != int64(by.attempt-1) {
+		} else if int64(by.attempt) != r.attempts+1 {
 			blame("attempts are counted wrong")
 		}
 	case task.Dead:
