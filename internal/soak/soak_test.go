@@ -20,7 +20,7 @@ const (
 	durationEnv = "TOC_SOAK"         // how long each arena: "10m"; unset: the short form, some 40 s
 	seedEnv     = "TOC_SOAK_SEED"    // of the faults, their order and their victims
 	rateEnv     = "TOC_SOAK_RATE"    // tasks a second; 120
-	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka or outages; unset: all but outages, one after the other
+	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other
 )
 
 func envInt(t *testing.T, name string, otherwise uint64) uint64 {
@@ -55,6 +55,7 @@ var arenas = []arena{
 	{name: "embedded", nodes: 1, servers: func(*testing.T, *faultInjector) servers { return servers{} }},
 	{name: "pull", nodes: 3, soak: soakPull},
 	{name: "kafka", nodes: 3, soak: soakKafka},
+	{name: "youzan", nodes: 3, soak: soakYouzan},
 	// Each server goes away for longer than any time-out: of two that have half of the databases each, one hangs and one
 	// is killed; Redis is silent; Consul is away.
 	{name: "outages", nodes: 3, asked: true, servers: func(t *testing.T, i *faultInjector) servers {
