@@ -115,9 +115,10 @@ func (i *faultInjector) kinds() []string {
 func (i *faultInjector) plan() []string {
 	list := i.kinds()
 	switch {
-	case i.long || i.databases != nil:
+	case i.long:
 	case i.chosen != nil:
-		list = list[:min(len(list), 2)]
+		list = list[:2]
+	case i.databases != nil:
 	default:
 		list = []string{kill, pause, switched}
 		switch {

@@ -84,8 +84,11 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)
 	faults := &faultInjector{rng: rand.New(rand.NewPCG(seed, 0)), long: last > 0, brokers: brokers, consul: testrig.StartConsul(t),
-		chosen: []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, pause, rolling}}
-	f := newFleet(t, sharedServers(t, faults.consul.Addr(), "toc"), a.nodes, func(cfg *configs.Config) {
+		databases: []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)},
+		chosen:    []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, pause, rolling, storeKilled, storeFrozen}}
+	redis := testrig.Redis(t)
+	s := servers{databases: faults.databases, redis: []string{redis.Addr()}, redisPrefix: redis.Prefix(), consul: faults.consul.Addr(), consulPrefix: "toc"}
+	f := newFleet(t, s, a.nodes, func(cfg *configs.Config) {
 		cfg.Kafka.Clusters = configs.KafkaClusters{{Name: "main", Brokers: brokers.ListenAddrs()}}
 		cfg.Intake = []configs.Intake{{Name: "timers", Cluster: "main", Topic: topicIn, Group: "toc", FailureTopic: topicRefused}}
 		for i := range cfg.BizTypes {
@@ -103,6 +106,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 		n, rate = 100_000, int(100_000/last.Seconds())
 	}
 	r := newRecords(f, brokers)
+	faults.hands = r.hands
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var work sync.WaitGroup
