@@ -24,6 +24,8 @@ const (
 	Nack   = "nack"   // the run has failed: the task is tried again, or dead after max_retries
 	Extend = "extend" // the lease ends later
 	Reject = "reject" // the task is cancelled
+	// Release says that nobody has begun the task: it is due again at once, and this was no attempt.
+	Release = "release"
 )
 
 // What became of a settlement.

@@ -40,6 +40,7 @@ func (a *api) stream(pattern, name string) {
 			got, err := a.desk.Lease(r.Context(), ask)
 			switch {
 			case r.Context().Err() != nil:
+				a.desk.GiveBack(r.Context(), got.Tasks)
 				return
 			case err != nil && !begun:
 				writeProblem(w, a.problem(op, err).(*problem))
@@ -61,7 +62,14 @@ func (a *api) stream(pattern, name string) {
 				text = append(text, ": nothing is due\n\n"...)
 			}
 			_ = conn.SetWriteDeadline(time.Now().Add(streamPatience))
-			if _, err := w.Write(text); err != nil || conn.Flush() != nil || over {
+			_, err = w.Write(text)
+			if err == nil {
+				err = conn.Flush()
+			}
+			if err != nil {
+				a.desk.GiveBack(r.Context(), got.Tasks)
+			}
+			if err != nil || over {
 				return
 			}
 			ask.Wait = streamBeat // the first answer comes at once

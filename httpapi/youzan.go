@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/intake"
@@ -30,15 +32,43 @@ const (
 
 // youzanCommand is the body of a request.
 type youzanCommand struct {
-	Command string      `json:"command"`
-	Topic   string      `json:"topic"`
-	ID      youzanID    `json:"id"`
-	Delay   json.Number `json:"delay"` // seconds
-	TTR     json.Number `json:"TTR"`   // seconds; none: that of the business type
-	Body    string      `json:"body"`
-	Wait    json.Number `json:"wait"` // of pop: seconds to wait for a job
-	Max     int         `json:"max"`  // of pop: more than one job is answered as a list
+	Command string
+	Topic   string
+	ID      youzanID
+	Delay   json.Number // seconds
+	TTR     json.Number // seconds; none: that of the business type
+	Body    string
+	Wait    json.Number // of pop: seconds to wait for a job
+	Max     int         // of pop: more than one job is answered as a list
 }
+
+// readYouzan reads a request. What it does not know it leaves out, as Youzan's programs may send more.
+func readYouzan(text []byte) (c youzanCommand, err error) {
+	var fields map[string]json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&fields); err != nil || d.More() || fields == nil {
+		return c, &task.FieldError{Field: "body", Message: `is no command; send one like {"command":"pop","topic":"order_close"}`}
+	}
+	for name, value := range fields {
+		fields[strings.ToLower(name)] = value
+	}
+	for _, f := range []struct {
+		name, what string
+		into       any
+	}{
+		{"command", "a text", &c.Command}, {"topic", "a text", &c.Topic}, {"id", "a text or a number", &c.ID}, {"delay", "seconds", &c.Delay},
+		{"TTR", "seconds", &c.TTR}, {"body", "a text", &c.Body}, {"wait", "seconds", &c.Wait}, {"max", "a whole number", &c.Max},
+	} {
+		value, there := fields[strings.ToLower(f.name)]
+		if there && json.Unmarshal(value, f.into) != nil {
+			return c, &task.FieldError{Field: f.name, Message: fmt.Sprintf("is %.64s; give %s", value, f.what)}
+		}
+	}
+	return c, nil
+}
+
+// youzanFields are what the fields of a submit are called here.
+var youzanFields = map[string]string{"attribute": "body", "timeout": "TTR", "action_time": "delay", "delay": "delay", "biz_id": "id", "biz_type": "topic", "name": "topic"}
 
 // youzanID is a text or a number.
 type youzanID string
@@ -65,20 +95,23 @@ type youzanJob struct {
 	JobID wire.ID `json:"job_id"`
 }
 
+// youzanPopped answers the pop of one job.
+type youzanPopped struct {
+	Code int `json:"code"`
+	youzanJob
+}
+
 // youzanAnswer is the body of an answer.
 type youzanAnswer struct {
 	Code    int         `json:"code"`
 	Message string      `json:"message,omitempty"`
 	JobID   wire.ID     `json:"job_id,omitzero"`
-	Topic   string      `json:"topic,omitempty"`
-	ID      string      `json:"id,omitempty"`
-	TTR     float64     `json:"TTR,omitempty"`
-	Body    string      `json:"body,omitempty"`
 	Jobs    []youzanJob `json:"jobs,omitempty"`
 }
 
 // youzan serves POST /youzan.
 func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
+	var answer any
 	answer, err := a.youzanCommand(w, r)
 	status := http.StatusOK
 	if err != nil {
@@ -86,7 +119,8 @@ func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
 		conflict, isConflict := errors.AsType[*task.ConflictError](err)
 		switch {
 		case isField:
-			status, answer = http.StatusUnprocessableEntity, youzanAnswer{Code: youzanInvalid, Message: field.Error()}
+			named := task.FieldError{Field: cmp.Or(youzanFields[field.Field], field.Field), Message: field.Message}
+			status, answer = http.StatusUnprocessableEntity, youzanAnswer{Code: youzanInvalid, Message: named.Error()}
 		case errors.Is(err, task.ErrNotFound):
 			answer = youzanAnswer{Code: youzanNone, Message: "there is no such job"}
 		case isConflict:
@@ -103,31 +137,31 @@ func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
-	var c youzanCommand
+func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (any, error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, smallBody))
 	if err != nil {
-		return youzanAnswer{}, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
+		return nil, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&c); err != nil || d.More() {
-		return youzanAnswer{}, &task.FieldError{Field: "body", Message: `is no command; send one like {"command":"pop","topic":"order_close"}`}
+	c, err := readYouzan(text)
+	if err != nil {
+		return nil, err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(intake.MaxWait + time.Minute))
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout+intake.MaxWait)
 	defer cancel()
-	if c.Command != "pop" && c.ID == "" {
-		return youzanAnswer{}, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
-	}
 	switch c.Command {
-	case "add":
-		return a.youzanAdd(ctx, &c)
 	case "pop":
 		return a.youzanPop(ctx, &c)
-	case "finish", "delete":
+	case "add", "finish", "delete":
+		switch {
+		case c.ID == "":
+			return nil, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
+		case c.Command == "add":
+			return a.youzanAdd(ctx, &c)
+		}
 		return a.youzanEnd(ctx, &c)
 	default:
-		return youzanAnswer{}, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
+		return nil, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
 	}
 }
 
@@ -204,17 +238,17 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Tas
 	}
 }
 
-func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
 	wait, err := seconds("wait", c.Wait)
 	if err != nil {
-		return youzanAnswer{}, err
+		return nil, err
 	}
 	got, err := a.desk.Lease(ctx, intake.Lease{BizType: c.Topic, Max: max(1, c.Max), Wait: min(wait, intake.MaxWait)})
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
+		return nil, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
 	case err != nil:
-		return youzanAnswer{}, err
+		return nil, err
 	case len(got.Tasks) == 0:
 		return youzanAnswer{Code: youzanNone}, nil
 	}
@@ -225,8 +259,7 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if c.Max > 1 {
 		return youzanAnswer{Jobs: jobs}, nil
 	}
-	one := &jobs[0]
-	return youzanAnswer{JobID: one.JobID, Topic: one.Topic, ID: one.ID, TTR: one.TTR, Body: one.Body}, nil
+	return youzanPopped{youzanJob: jobs[0]}, nil
 }
 
 // youzanEnd finishes a job that was popped, or deletes one that is not over.

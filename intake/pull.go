@@ -74,7 +74,8 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 			return wire.LeaseAnswer{}, Unavailable("%v", err)
 		}
 	}
-	if ctx.Err() != nil && len(c.got) == 0 {
+	if ctx.Err() != nil {
+		s.GiveBack(ctx, c.got)
 		return wire.LeaseAnswer{}, ctx.Err()
 	}
 	if len(c.got) > 0 || waiting.Err() != nil && q.Wait > 0 || errors.Is(err, worker.ErrStopped) || errors.Is(err, queue.ErrClosed) {
@@ -184,12 +185,29 @@ func (c *consumer) leaseHere(wait context.Context) error {
 	return err
 }
 
-// leaseThere leases tasks of another node.
+// leaseThere leases tasks of another node. It does not hang up when the consumer does: what the node has leased by then must
+// be given back.
 func (c *consumer) leaseThere(p Peer) error {
-	answer, err := p.Lease(c.ctx, Lease{BizType: c.bizType.Name, Max: c.ask.Max - len(c.got), TTR: c.ask.TTR})
+	answer, err := p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: c.ask.Max - len(c.got), TTR: c.ask.TTR})
 	c.got = append(c.got, answer.Tasks...)
 	return err
 }
+
+// GiveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt.
+func (s *Service) GiveBack(ctx context.Context, list []wire.LeasedTask) {
+	if len(list) == 0 {
+		return
+	}
+	settle := make([]wire.Settlement, len(list))
+	for i, t := range list {
+		settle[i] = wire.Settlement{Lease: t.Lease.String(), Do: wire.Do(worker.Release)}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	_, _ = s.Settle(ctx, settle) // what cannot be given back ends by itself
+}
+
+const giveBackWithin = 5 * time.Second
 
 // waiters are the consumers that wait, by business type. While there are some, each other node is asked, once for all of
 // them, to answer when it has a task that is due. Then the consumer that has waited longest asks that node.

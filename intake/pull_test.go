@@ -75,10 +75,14 @@ func (alone) Settle(_ context.Context, list []worker.Settlement) []worker.Settle
 }
 
 func pullService(t *testing.T, other *distant) *intake.Service {
+	return pullServiceIn(t, alone{other}, alone{other})
+}
+
+func pullServiceIn(t *testing.T, c intake.Cluster, p intake.Puller) *intake.Service {
 	types, err := task.NewTypes(task.BizType{ID: 1, Name: "orders", Pull: true}, task.BizType{ID: 2, Name: "pushed", Processor: "log"})
 	require.NoError(t, err)
 	s := intake.New(intake.Config{Queue: queue.New(queue.Config{Partitions: 4}), Layout: sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 4},
-		Catalog: task.NewCatalog(types), Cluster: alone{other}, Puller: alone{other}, Now: time.Now})
+		Catalog: task.NewCatalog(types), Cluster: c, Puller: p, Now: time.Now})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -133,6 +137,42 @@ func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
 		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
 		require.NoError(t, err)
 		require.Len(t, answer.Tasks, 1)
+	})
+}
+
+// slow is another node that answers late, and is told what becomes of its leases.
+type slow struct {
+	*distant
+	settled []wire.Settlement
+}
+
+func (s *slow) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+	<-time.After(time.Second)
+	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Lease: wire.Lease{JobID: 7, Number: 8}, Attempt: 1}}}, ctx.Err()
+}
+
+func (s *slow) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	s.settled = append(s.settled, list...)
+	return make([]wire.Settled, len(list)), nil
+}
+
+// elsewhere is a cluster in which another node has everything.
+type elsewhere struct{ other *slow }
+
+func (elsewhere) Term(int) uint64                  { return 0 }
+func (e elsewhere) Owner(int) (intake.Peer, error) { return e.other, nil }
+func (e elsewhere) Peers() []intake.Peer           { return []intake.Peer{e.other} }
+
+// A consumer goes while another node hands out tasks: they are given back.
+func TestAConsumerThatLeavesGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &slow{distant: &distant{}}
+		s := pullServiceIn(t, elsewhere{other}, alone{})
+		ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
+		defer leave()
+		_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, []wire.Settlement{{Lease: wire.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
 	})
 }
 

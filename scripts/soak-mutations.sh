@@ -31,6 +31,6 @@ for patch in internal/soak/mutations/*.patch; do
     result='NOT FOUND'
   fi
   [[ $result == found ]] || missed=1
-  printf '%-24s %-12s %-10s %s\n' "$name" "$arena" "$result" "$(sed -nE 's/^ +soak_test.go:[0-9]+: ([0-9]+ [a-z].*)$/\1/p' "$log" | paste -sd ';')"
+  printf '%-24s %-12s %-10s %s\n' "$name" "$arena" "$result" "$(sed -nE 's/^ +[a-z]+_test.go:[0-9]+: ([0-9]+ [a-z].*)$/\1/p' "$log" | paste -sd ';')"
 done
 exit "$missed"

@@ -101,14 +101,16 @@ type SettleRequest struct {
 type Settlement struct {
 	_          struct{}  `additionalProperties:"false"`
 	Lease      string    `json:"lease" doc:"The lease, as it came with the task." example:"3bw1f0sk8b4-1y0gkz9d6v3p2"`
-	Do         Do        `json:"do" enum:"ack,nack,extend,reject" doc:"ack: the task is processed. nack: the run has failed; the task is tried again, or dead after max_retries. extend: the lease ends ttr from now. reject: the task is cancelled." example:"ack"`
+	Do         Do        `json:"do" enum:"ack,nack,extend,reject,release" doc:"ack: the task is processed. nack: the run has failed; the task is tried again, or dead after max_retries. extend: the lease ends ttr from now. reject: the task is cancelled. release: nobody has begun it; it is due again at once, and this was no attempt." example:"ack"`
 	RetryAfter *Duration `json:"retry_after,omitempty" doc:"Of nack: when to try again, from now: a Go duration of 0s or more. Left out: the back-off of the business type." example:"10s"`
 	TTR        Duration  `json:"ttr,omitzero" doc:"Of extend: a Go duration of 100ms to 24h. Left out: the task's timeout, or else pull.ttr of the business type." example:"30s"`
 	Error      string    `json:"error,omitempty" doc:"Of nack and reject: why; kept as last_error, cut to 255 bytes." example:"order 42 is locked"`
 }
 
-// Do is what a consumer does with a lease: ack, nack, extend or reject.
+// Do is what a consumer does with a lease: ack, nack, extend, reject or release.
 type Do string
+
+var dos = []Do{"ack", "nack", "extend", "reject", "release"}
 
 // UnmarshalJSON reads a settlement, strictly.
 func (s *Settlement) UnmarshalJSON(text []byte) error {
@@ -121,8 +123,8 @@ func (s *Settlement) UnmarshalJSON(text []byte) error {
 	switch {
 	case s.Lease == "":
 		return errors.New("lease is missing; give the lease as it came with the task")
-	case s.Do != "ack" && s.Do != "nack" && s.Do != "extend" && s.Do != "reject":
-		return fmt.Errorf("do is %.64q; give ack, nack, extend or reject", string(s.Do))
+	case !slices.Contains(dos, s.Do):
+		return fmt.Errorf("do is %.64q; give ack, nack, extend, reject or release", string(s.Do))
 	}
 	return nil
 }

@@ -186,13 +186,16 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 		case row.Status != task.Pending:
 			f.fence(d, row, FencedStatus)
 			continue
+		case d.entry.Task.Lease != 0 && (row.Lease != d.entry.Task.Lease || row.IsLeased(f.cfg.Now())): // its consumer still has it, or has ended it
+			f.fence(d, row, FencedMoved)
+			continue
 		case d.isUnrun(): // a later edit wants it to run
 			f.fence(d, row, FencedMoved)
 			continue
 		}
 		m, fenced := d.move, []Fence(nil)
 		if d.outcome == Failed || d.outcome == Dead {
-			m, d.row, fenced = d.amend(row, f.cfg.Now())
+			m, d.row, fenced = amend(d.bizType, d.entry.Task, d.move, row, f.cfg.Now())
 			d.outcome = Failed
 		} // else it became pending again meanwhile: retry
 		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)

@@ -80,26 +80,30 @@ func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome,
 	return Failed, m, t
 }
 
-// amend returns the part of a failed run's outcome that is still written if its row, pending, was edited during
+// amend returns the part of a failed run's move that is still written if its row, pending, was edited during
 // the run: the attempts if they were not edited, the pause if action_time was not, and the error. fences names
 // the rest. The run does not make the task dead: the edit shows that it should run.
-func (d *finish) amend(row task.Task, now time.Time) (m store.Move, after task.Task, fences []Fence) {
-	read, after := d.entry.Task, row
+func amend(b *task.BizType, read task.Task, failed store.Move, row task.Task, now time.Time) (m store.Move, after task.Task, fences []Fence) {
+	after = row
 	m = store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Read: &row}
-	m.LastError = d.move.LastError
+	m.LastError = failed.LastError
 	after.LastError = *m.LastError
+	if read.Lease != 0 {
+		none := uint64(0)
+		m.HasLease, m.Lease, after.Lease = &read.Lease, &none, 0
+	}
 	switch {
-	case d.move.Attempts == nil: // this run does not count as an attempt
+	case failed.Attempts == nil: // this run does not count as an attempt
 	case row.Attempts == read.Attempts:
-		m.Attempts = d.move.Attempts
+		m.Attempts = failed.Attempts
 		after.Attempts = *m.Attempts
 	default:
 		fences = append(fences, FencedAttempts)
 	}
 	if row.ActionTime.Equal(read.ActionTime) {
-		next, promised := d.move.ActionTime, row.Promised()
+		next, promised := failed.ActionTime, row.Promised()
 		if next == nil { // it would have been dead
-			at := task.CeilMilli(now.Add(backoff(d.bizType, row.Attempts+1, rand.Float64())))
+			at := task.CeilMilli(now.Add(backoff(b, row.Attempts+1, rand.Float64())))
 			next = &at
 		}
 		m.ActionTime, m.Promised = next, &promised

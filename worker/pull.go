@@ -273,7 +273,7 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 func (c *pool) giveBack(leased []task.Task) {
 	list := make([]Settlement, len(leased))
 	for i := range leased {
-		list[i] = Settlement{JobID: leased[i].JobID, Lease: leased[i].Lease, Do: release}
+		list[i] = Settlement{JobID: leased[i].JobID, Lease: leased[i].Lease, Do: Release}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
 	defer cancel()
@@ -299,7 +299,6 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		w.pulls.remove(e.ID())
 		d := finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}
 		d.outcome, d.move, d.row = w.decideSettled(&w.bizType, e.Task, processor.RetryAfter(0, errLeaseOver), now)
-		d.move.Read = &e.Task
 		if d.outcome != Processed {
 			w.failed = append(w.failed, failure{d.row, errLeaseOver})
 		}
@@ -309,11 +308,11 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 	return others
 }
 
-// decideSettled is decide for a leased task: the lease, not the row that was read, is the condition, and it ends.
+// decideSettled is decide for a leased task: the lease is a condition, too, and it ends.
 func (r *Runner) decideSettled(b *task.BizType, t task.Task, err error, now time.Time) (Outcome, store.Move, task.Task) {
 	outcome, move, row := decide(b, t, err, now)
 	none := uint64(0)
-	move.Read, move.HasLease, move.Lease, row.Lease = nil, &t.Lease, &none, 0
+	move.HasLease, move.Lease, row.Lease = &t.Lease, &none, 0
 	if outcome == Dead {
 		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.BizID, "attempts", row.Attempts, "error", row.LastError)
 	}

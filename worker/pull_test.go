@@ -205,6 +205,51 @@ func TestAConsumerThatHasGoneTakesNoLease(t *testing.T) {
 	}, pullLane())
 }
 
+// What a hand has changed while a consumer had the task stays, as during any run that fails.
+func TestALeasedTaskIsEditedByHand(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		moved, raised, ended := r.submit(1, 42, 0), r.submit(1, 42, 0), r.submit(1, 42, 0)
+		synctest.Wait()
+		leased := map[uint64]task.Task{}
+		for _, one := range r.leaseNow(10) {
+			leased[one.JobID] = one
+		}
+		later := task.CeilMilli(time.Now().Add(time.Hour))
+		r.store.byHand(moved, func(t *task.Task) { t.ActionTime = later })
+		r.store.byHand(raised, func(t *task.Task) { t.Attempts = 2 })
+		r.store.byHand(ended, func(t *task.Task) { t.ActionTime = time.Now() })
+		require.Equal(t, worker.SettledOK, r.settleLease(leased[moved], worker.Nack))
+		row := r.store.row(moved)
+		require.True(t, row.ActionTime.Equal(later))
+		require.Equal(t, 1, row.Attempts)
+		require.Zero(t, row.Lease)
+		require.Contains(t, row.LastError, "nack")
+		require.Equal(t, worker.SettledOK, r.settleLease(leased[raised], worker.Nack))
+		row = r.store.row(raised)
+		require.Equal(t, 2, row.Attempts)
+		require.Zero(t, row.Lease)
+		require.WithinRange(t, row.ActionTime, time.Now().Add(4*time.Second), time.Now().Add(20*time.Second))
+		require.Equal(t, worker.Lost, r.settleLease(leased[ended], worker.Nack), "the hand has ended the lease")
+		require.Equal(t, 0, r.store.row(ended).Attempts)
+		require.Equal(t, map[worker.Fence]int{worker.FencedMoved: 1, worker.FencedAttempts: 1}, r.tally.fences)
+	}, pullLane())
+}
+
+// A lease that another node has extended, or a hand, is as good as the row says, whatever this process remembers.
+func TestALeaseThatWasExtendedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		one := r.leaseIn(time.Second)[0]
+		r.store.byHand(id, func(t *task.Task) { t.ActionTime = t.ActionTime.Add(time.Minute) })
+		<-time.After(2 * time.Second)
+		require.Equal(t, worker.SettledOK, r.settleLease(one, worker.Ack))
+		row := r.store.row(id)
+		require.Equal(t, task.Processed, row.Status)
+		require.Zero(t, row.Attempts)
+		require.Empty(t, row.LastError)
+	}, pullLane())
+}
+
 func TestMaxInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for range 5 {

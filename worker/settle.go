@@ -19,12 +19,11 @@ type Do string
 
 // What it can do.
 const (
-	Ack    Do = "ack"    // the task is processed
-	Nack   Do = "nack"   // the run has failed: it is tried again, or dead
-	Extend Do = "extend" // the lease ends later
-	Reject Do = "reject" // nobody wants the task any more: it is cancelled
-
-	release Do = "release" // nobody has got the task: it is due again, and this was no attempt
+	Ack     Do = "ack"     // the task is processed
+	Nack    Do = "nack"    // the run has failed: it is tried again, or dead
+	Extend  Do = "extend"  // the lease ends later
+	Reject  Do = "reject"  // nobody wants the task any more: it is cancelled
+	Release Do = "release" // nobody has begun it: it is due again, and this was no attempt
 )
 
 // Settlement is what a consumer does with one lease.
@@ -103,19 +102,81 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 		}
 		moves, open = append(moves, r.settlement(s, now)), append(open, s)
 	}
+	edited := r.record(ctx, open, moves, now)
+	if len(edited) == 0 {
+		return
+	}
+	open, moves = r.amendAll(ctx, edited, now)
+	for _, s := range r.record(ctx, open, moves, now) {
+		s.end(Unavailable) // and edited once more
+	}
+}
+
+// record makes the moves of settlements. It returns the failed runs whose rows are not as they were read.
+func (r *Runner) record(ctx context.Context, list []*settling, moves []store.Move, now time.Time) (edited []*settling) {
 	for i, m := range r.cfg.Store.MoveAll(ctx, moves) {
-		switch s := open[i]; {
+		switch s := list[i]; {
 		case m.Err != nil:
-			s.hold.Restore()
+			s.end(Unavailable)
+		case !m.Applied && moves[i].Read != nil:
+			edited = append(edited, s)
 		case !m.Applied:
-			*s.result = Lost
 			r.pulls.remove(s.JobID)
-			s.hold.Restore()
+			s.end(Lost)
 		default:
 			*s.result = SettledOK
 			r.completeSettled(ctx, s, now)
 		}
 	}
+	return edited
+}
+
+// end ends a settlement that has changed nothing.
+func (s *settling) end(result Settled) {
+	*s.result = result
+	s.hold.Restore()
+}
+
+// amendAll returns the moves of failed runs whose rows were edited by hand: the edited columns stay, and the lease ends.
+func (r *Runner) amendAll(ctx context.Context, list []*settling, now time.Time) (open []*settling, moves []store.Move) {
+	rows, unread := r.load(ctx, list)
+	for _, s := range list {
+		row, there := rows[s.JobID]
+		switch {
+		case !there && unread != nil:
+			s.end(Unavailable)
+			continue
+		case !there || row.Status != task.Pending || row.Lease != s.Lease || !row.IsLeased(now):
+			r.pulls.remove(s.JobID)
+			s.end(Lost)
+			continue
+		}
+		_, failed, _ := decide(s.bizType, s.given.task, s.err, now)
+		m, after, fences := amend(s.bizType, s.given.task, failed, row, now)
+		s.outcome, s.row = Failed, after
+		for _, why := range fences {
+			r.cfg.Observer.Fenced(*s.bizType, why)
+		}
+		open, moves = append(open, s), append(moves, m)
+	}
+	return open, moves
+}
+
+// load reads the rows of settlements.
+func (r *Runner) load(ctx context.Context, list []*settling) (rows map[uint64]task.Task, err error) {
+	rows = make(map[uint64]task.Task, len(list))
+	if len(list) == 0 {
+		return rows, nil
+	}
+	ids := make([]uint64, len(list))
+	for i, s := range list {
+		ids[i] = s.JobID
+	}
+	found, err := r.cfg.Store.Load(ctx, ids)
+	for _, t := range found {
+		rows[t.JobID] = t
+	}
+	return rows, err
 }
 
 // holdAll holds the tasks, and leaves out those that cannot be held.
@@ -150,23 +211,17 @@ func (r *Runner) holdAll(ctx context.Context, list []*settling) []*settling {
 
 // findLeases finds the leases, in memory or in the store, and leaves out those that cannot be read now.
 func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
-	var unknown []uint64
+	var unknown []*settling
+	now := r.cfg.Now()
 	for _, s := range list {
 		var known bool
-		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known {
+		// One that is over as far as this process knows may have been extended by another node, or by hand.
+		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
 			s.given = lent{}
-			unknown = append(unknown, s.JobID)
+			unknown = append(unknown, s)
 		}
 	}
-	var unread error
-	rows := make(map[uint64]task.Task, len(unknown))
-	if len(unknown) > 0 {
-		var found []task.Task
-		found, unread = r.cfg.Store.Load(ctx, unknown)
-		for _, t := range found {
-			rows[t.JobID] = t
-		}
-	}
+	rows, unread := r.load(ctx, unknown)
 	open := list[:0]
 	for _, s := range list {
 		if s.given.task.JobID == 0 {
@@ -199,7 +254,7 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 		s.row = t
 		s.row.ActionTime = until
 		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &until}}
-	case release:
+	case Release:
 		at, none := task.CeilMilli(now), uint64(0)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = at, 0

@@ -18,6 +18,7 @@ func All() []Peer {
 			}
 		}
 	}
+	list = append(list, NewPulled(configs.ModeRedis, Small))
 	for _, l := range []Layout{Small, Large} { // SQLite has one node
 		for _, nodes := range []int{1, 2, 4} {
 			list = append(list, NewNodes(configs.ModeRedis, l, nodes))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
@@ -25,7 +26,8 @@ type Toc struct {
 	layout   Layout
 	mode     string
 	overHTTP bool
-	nodes    int // 0: one, that needs no Consul
+	pulled   bool // consumers lease the tasks
+	nodes    int  // 0: one, that needs no Consul
 	running  []*app.App
 	client   *http.Client
 }
@@ -41,6 +43,9 @@ func NewToc(mode string, l Layout, overHTTP bool) *Toc {
 func NewNodes(mode string, l Layout, nodes int) *Toc {
 	return &Toc{mode: mode, layout: l, nodes: nodes}
 }
+
+// NewPulled makes the product with consumers that lease the tasks and settle them, instead of a processor.
+func NewPulled(mode string, l Layout) *Toc { return &Toc{mode: mode, layout: l, pulled: true} }
 
 // Info implements Peer.
 func (p *Toc) Info() Info {
@@ -58,6 +63,10 @@ func (p *Toc) Info() Info {
 		i.Name += "/http"
 		i.Parts = Submits | Batches
 		i.Settings += "; submits by package client, HTTP/1.1 on loopback"
+	case p.pulled:
+		i.Name += "/pull"
+		i.Parts = Submits | Batches | Fires
+		i.Settings += fmt.Sprintf("; %d consumers lease and settle over HTTP/1.1 on loopback, up to %d tasks at a time", pullers, pullSize)
 	case p.nodes > 0:
 		i.Name += fmt.Sprintf("/nodes-%d", p.nodes)
 		i.Parts = Clusters
@@ -99,6 +108,9 @@ func (p *Toc) Up(ctx context.Context, env Env) error {
 		return err
 	}
 	cfg.BizTypes[0].Mode = p.mode
+	if p.pulled {
+		cfg.BizTypes[0].Processor = configs.ProcessorPull
+	}
 	if p.layout.Tables > 0 && p.mode == configs.ModeRedis {
 		s, err := p.start(ctx, server.Redis, env)
 		if err != nil {
@@ -142,7 +154,11 @@ func placeOf(cfg configs.Config) func(biz uint64) int {
 
 func (p *Toc) run(ctx context.Context, cfg configs.Config) error {
 	ready := make(chan struct{})
-	a, err := app.New(cfg, app.WithLogger(logger()), app.WithReady(func(string) { close(ready) }), app.WithProcessor(bizName, noting{p}))
+	options := []app.Option{app.WithLogger(logger()), app.WithReady(func(string) { close(ready) })}
+	if !p.pulled {
+		options = append(options, app.WithProcessor(bizName, noting{p}))
+	}
+	a, err := app.New(cfg, options...)
 	if err != nil {
 		return err
 	}
@@ -244,8 +260,50 @@ func submitHTTP(ctx context.Context, c *client.Client, jobs []job) error {
 	return err
 }
 
-// Work implements Peer: the processors run already.
-func (p *Toc) Work(context.Context) error { return nil }
+// Work implements Peer: processors run already.
+func (p *Toc) Work(context.Context) error {
+	if !p.pulled {
+		return nil
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range pullers {
+		c := client.New(p.running[0].Addr())
+		acks := make(chan []client.Settlement, 1)
+		wg.Go(func() { defer close(acks); p.pull(ctx, c, acks) })
+		wg.Go(func() {
+			defer c.CloseIdleConnections()
+			for list := range acks {
+				if _, err := c.Settle(context.WithoutCancel(ctx), list...); err != nil {
+					logger().Error("not settled", "error", err) // what is missing shows
+				}
+			}
+		})
+	}
+	p.onDown(func() error { stop(); wg.Wait(); return nil })
+	return nil
+}
+
+const (
+	pullers  = 4
+	pullSize = 256
+)
+
+// pull leases until ctx ends. What was leased is settled while it leases more.
+func (p *Toc) pull(ctx context.Context, c *client.Client, acks chan<- []client.Settlement) {
+	for ctx.Err() == nil {
+		got, err := c.Lease(ctx, bizName, client.AskLease{Max: pullSize, Wait: 20 * time.Second})
+		if err != nil || len(got.Tasks) == 0 {
+			continue
+		}
+		list := make([]client.Settlement, len(got.Tasks))
+		for i, t := range got.Tasks {
+			p.fired(t.Task.ActionTime.Time())
+			list[i] = client.Settlement{Lease: t.Lease.String(), Do: client.Ack}
+		}
+		acks <- list
+	}
+}
 
 // Done implements Peer, by the metric that counts durable outcomes.
 func (p *Toc) Done(ctx context.Context) (int, error) {

@@ -443,6 +443,41 @@ func TestADatabaseIsAway(t *testing.T) {
 	require.Len(t, s.tasks, n, "no second tasks")
 }
 
+// Behind a record whose database stays away a partition is read for a window, and then paused; the other partition goes on. No
+// more is kept in memory than can come again.
+func TestAPartitionIsPaused(t *testing.T) {
+	t.Parallel()
+	const window, behind, others = 5_000, 25_000, 12_000
+	c, s := brokers(t, 2), newCenter()
+	p := producer(t, c)
+	s.setDown(3, true)
+	records := []*kgo.Record{order("", 3, "", time.Hour)}
+	for i := range behind {
+		records = append(records, order("", uint64(8*i), "", time.Hour))
+	}
+	for i := range others {
+		r := order("", uint64(8*i+1), "", time.Hour)
+		r.Partition = 1
+		records = append(records, r)
+	}
+	produce(t, p, records...)
+	r, stop := read(t, c, s)
+	eventually(t, func() bool { return s.count() == others+window-1 })
+	eventually(t, func() bool { return committed(t, p, 1) == others })
+	require.LessOrEqual(t, committed(t, p, 0), int64(0))
+	eventually(t, func() bool { return r.Lag() == behind+1 }, "the lag counts what is not fetched, too")
+	more := order("", 1, "", time.Hour)
+	more.Partition = 1
+	produce(t, p, more)
+	eventually(t, func() bool { return s.count() == others+window }, "the other partition goes on")
+
+	s.setDown(3, false)
+	eventually(t, func() bool { return s.count() == 1+behind+others+1 && r.Lag() == 0 })
+	eventually(t, func() bool { return committed(t, p, 0) == behind+1 })
+	stop()
+	require.Len(t, s.tasks, 1+behind+others+1, "no second tasks")
+}
+
 // Readers come and go while records come: none is lost, and no offset is ahead of the store.
 func TestReadersComeAndGo(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
@@ -43,6 +45,7 @@ const (
 	masterFrozen = "Redis master SIGSTOPped"
 	masterKilled = "Redis master killed"
 	redisFrozen  = "Redis SIGSTOPped"
+	redisWiped   = "Redis wiped"
 	storeFrozen  = "a database server SIGSTOPped"
 	storeKilled  = "a database server killed"
 	cutPrefix    = "cut from "
@@ -53,7 +56,7 @@ const (
 // happens to it explains no run.
 func explaining(kind string) bool {
 	switch kind {
-	case rolling, switched, masterFrozen, masterKilled, redisFrozen, cutPrefix + "redis", stallPrefix + "redis":
+	case rolling, switched, masterFrozen, masterKilled, redisFrozen, redisWiped, cutPrefix + "redis", stallPrefix + "redis":
 		return false
 	}
 	return true
@@ -61,13 +64,15 @@ func explaining(kind string) bool {
 
 // faultInjector breaks a fleet, one or two things at a time.
 type faultInjector struct {
-	fleet  *fleet
-	consul *testrig.ConsulServer // nil: there is none
-	redis  *testrig.RedisCluster // nil: there is none
-	rng    *rand.Rand
-	long   bool
-	faults []*fault
-	nested bool
+	fleet   *fleet
+	consul  *testrig.ConsulServer // nil: there is none
+	redis   *testrig.RedisCluster // nil: there is none
+	brokers *kfake.Cluster        // nil: there is none
+	rng     *rand.Rand
+	long    bool
+	chosen  []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
+	faults  []*fault
+	nested  bool
 
 	// Of the arena of outages:
 	silent    *testrig.PrivateRedis
@@ -85,6 +90,9 @@ func (i *faultInjector) patience(short, low, high time.Duration) time.Duration {
 
 // kinds lists what can be done to this fleet.
 func (i *faultInjector) kinds() []string {
+	if i.chosen != nil {
+		return slices.Clone(i.chosen)
+	}
 	if i.databases != nil {
 		return []string{storeFrozen, storeKilled, redisFrozen, consulAway}
 	}
@@ -106,7 +114,12 @@ func (i *faultInjector) kinds() []string {
 // plan is what is done in any case, in random order: some of it in the short form, all of it in a soak.
 func (i *faultInjector) plan() []string {
 	list := i.kinds()
-	if !i.long && i.databases == nil {
+	switch {
+	case i.long:
+	case i.chosen != nil:
+		list = list[:2]
+	case i.databases != nil:
+	default:
 		list = []string{kill, pause, switched}
 		switch {
 		case i.redis != nil:
@@ -124,7 +137,7 @@ func (i *faultInjector) plan() []string {
 // anything is one more fault, when there is time left.
 func (i *faultInjector) anything() string {
 	kinds := i.kinds()
-	if i.databases == nil {
+	if i.databases == nil && i.chosen == nil {
 		kinds = append(kinds, kill, kill, switched)
 	}
 	return kinds[i.rng.IntN(len(kinds))]
@@ -183,6 +196,10 @@ func (i *faultInjector) inject(kind string) {
 			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
 			i.redis.Start(master)
 		})
+	case brokersSilent, brokerRestarted, leadersMoved, groupMoved:
+		i.one(kind, nil, func() { i.breakBrokers(kind) })
+	case redisWiped:
+		i.one(kind, nil, i.wipeRedis)
 	case redisFrozen:
 		i.one(kind, nil, func() {
 			i.silent.Freeze()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -61,12 +62,16 @@ func runNode(dir string) error {
 		}
 	}
 	go watchStalls(files[2])
-	a, err := app.New(cfg,
-		app.WithProcessor("ledger", recorder{files[0], filepath.Dir(dir)}),
+	options := []app.Option{
 		app.WithAudit(newTenureLog(files[1], cfg.Cluster.Partitions).record),
 		app.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		app.WithConfigFile(filepath.Join(dir, reloadFile), nil),
-		app.WithReady(func(addr string) { fmt.Println(addr) }))
+		app.WithReady(func(addr string) { fmt.Println(addr) }),
+	}
+	if slices.ContainsFunc(cfg.BizTypes, func(b configs.BizType) bool { return b.Processor == "ledger" }) {
+		options = append(options, app.WithProcessor("ledger", recorder{files[0], filepath.Dir(dir)}))
+	}
+	a, err := app.New(cfg, options...)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const (
 	durationEnv = "TOC_SOAK"         // how long each arena: "10m"; unset: the short form, some 40 s
 	seedEnv     = "TOC_SOAK_SEED"    // of the faults, their order and their victims
 	rateEnv     = "TOC_SOAK_RATE"    // tasks a second; 120
-	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded or outages; unset: the first three, one after the other
+	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other
 )
 
 func envInt(t *testing.T, name string, otherwise uint64) uint64 {
@@ -40,21 +40,25 @@ type arena struct {
 	nodes   int
 	asked   bool // it is only soaked by name
 	servers func(t *testing.T, i *faultInjector) servers
+	soak    func(t *testing.T, a arena, seed uint64, last time.Duration) // nil: soak
 }
 
 var arenas = []arena{
-	{"cluster", 3, false, func(t *testing.T, i *faultInjector) servers {
+	{name: "cluster", nodes: 3, servers: func(t *testing.T, i *faultInjector) servers {
 		i.consul = testrig.StartConsul(t)
 		return sharedServers(t, i.consul.Addr(), "toc")
 	}},
-	{"rediscluster", 3, false, func(t *testing.T, i *faultInjector) servers {
+	{name: "rediscluster", nodes: 3, servers: func(t *testing.T, i *faultInjector) servers {
 		i.consul, i.redis = testrig.StartConsul(t), testrig.StartRedisCluster(t)
 		return servers{mysql: testrig.MySQL(t), redis: i.redis.Addrs(), consul: i.consul.Addr(), consulPrefix: "toc"}
 	}},
-	{"embedded", 1, false, func(*testing.T, *faultInjector) servers { return servers{} }},
+	{name: "embedded", nodes: 1, servers: func(*testing.T, *faultInjector) servers { return servers{} }},
+	{name: "pull", nodes: 3, soak: soakPull},
+	{name: "kafka", nodes: 3, soak: soakKafka},
+	{name: "youzan", nodes: 3, soak: soakYouzan},
 	// Each server goes away for longer than any time-out: of two that have half of the databases each, one hangs and one
 	// is killed; Redis is silent; Consul is away.
-	{"outages", 3, true, func(t *testing.T, i *faultInjector) servers {
+	{name: "outages", nodes: 3, asked: true, servers: func(t *testing.T, i *faultInjector) servers {
 		i.consul, i.silent = testrig.StartConsul(t), testrig.StartRedis(t)
 		i.databases = []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)}
 		return servers{databases: i.databases, redis: []string{i.silent.Addr()}, redisPrefix: i.silent.Prefix(), consul: i.consul.Addr(), consulPrefix: "toc"}
@@ -78,7 +82,10 @@ func TestSoak(t *testing.T) {
 	require.True(t, only == "" || slices.ContainsFunc(arenas, func(a arena) bool { return a.name == only }), "%s=%s is none", arenaEnv, only)
 	for _, a := range arenas {
 		if only == a.name || only == "" && !a.asked {
-			t.Run(a.name, func(t *testing.T) { soak(t, a, seed, last) })
+			if a.soak == nil {
+				a.soak = soak
+			}
+			t.Run(a.name, func(t *testing.T) { a.soak(t, a, seed, last) })
 		}
 	}
 }
@@ -164,11 +171,17 @@ func (v *verdict) report(t *testing.T, l *load) {
 	for _, p := range l.problems {
 		v.blame("requests went wrong", p)
 	}
-	for broken, list := range v.broken {
-		t.Errorf("%d %s", len(list), broken)
+	reportBroken(t, v.broken)
+	require.NotEmpty(t, v.runs)
+}
+
+// reportBroken fails the test for each rule that was broken.
+func reportBroken(t *testing.T, broken map[string][]string) {
+	t.Helper()
+	for rule, list := range broken {
+		t.Errorf("%d %s", len(list), rule)
 		for _, story := range list[:min(shown, len(list))] {
 			t.Log("  ", story)
 		}
 	}
-	require.NotEmpty(t, v.runs)
 }
