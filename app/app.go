@@ -61,6 +61,7 @@ type App struct {
 	service    *intake.Service
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
+	loads      loads              // of the other nodes
 	metrics    *metrics.Metrics
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes

@@ -39,15 +39,11 @@ func (s *Service) Audit(ctx context.Context, q Audit) (AuditPage, error) {
 	if err != nil {
 		return AuditPage{}, err
 	}
-	list, last, err := s.cfg.Store.Audit(ctx, store.AuditFilter{
+	list, next, err := s.cfg.Store.Audit(ctx, store.AuditFilter{
 		Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, After: q.After, Limit: limit,
 	})
 	if err != nil {
 		return AuditPage{}, err
 	}
-	p := AuditPage{Entries: list}
-	if len(list) == limit { // the next page may be empty
-		p.Next = last
-	}
-	return p, nil
+	return AuditPage{Entries: list, Next: next}, nil
 }

@@ -65,7 +65,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 	defer stop()
 	c := consumer{Service: s, ctx: ctx, bizType: b, ask: q}
 	switch {
-	case !isForwarded(ctx):
+	case !IsForwarded(ctx):
 		err = c.lease(waiting)
 	case q.Wait == 0:
 		err = c.leaseHere(notAtAll)
