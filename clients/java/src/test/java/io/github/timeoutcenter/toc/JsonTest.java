@@ -9,6 +9,8 @@ import java.util.Map;
 import java.util.Random;
 
 final class JsonTest {
+    private static final String MUTILATIONS = "{}[]\",:\\u019-eE.tfn \ud800\u0000";
+
     void jsonIsRead() {
         Tests.equal(Map.of("a", List.of(1L, -2L, new BigDecimal("1.50"), new BigDecimal("1E+400"), true, false, "x"), "b", Map.of(), "c", List.of()),
                 JsonReader.read(" {\"a\" : [1,-2,1.50,1e400,true,false,\"x\"],\r\n\t\"b\":{ },\"c\":[ ]} "));
@@ -56,7 +58,7 @@ final class JsonTest {
             Tests.equal(value, JsonReader.read(text));
             StringBuilder broken = new StringBuilder(text);
             for (int k = chance.nextInt(4); k >= 0 && broken.length() > 0; k--) {
-                broken.setCharAt(chance.nextInt(broken.length()), "{}[]\",:\\u019-eE.tfn \ud800\u0000".charAt(chance.nextInt(23)));
+                broken.setCharAt(chance.nextInt(broken.length()), MUTILATIONS.charAt(chance.nextInt(MUTILATIONS.length())));
             }
             try {
                 JsonReader.read(broken.toString());
