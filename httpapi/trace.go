@@ -13,7 +13,7 @@ const traceHeader = "Traceparent"
 func continueTrace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if came := r.Header[traceHeader]; len(came) == 1 {
-			if ctx := tracing.WithRemote(r.Context(), came[0]); ctx != r.Context() {
+			if ctx, ok := tracing.WithRemote(r.Context(), came[0]); ok {
 				r = r.WithContext(ctx)
 			}
 		}

@@ -21,7 +21,7 @@ type ownTrace struct {
 
 func (s *Service) traceSubmits(ctx context.Context, requests []Submit) (t submitTraces) {
 	for i := range requests {
-		if came := tracing.WithRemote(ctx, requests[i].Trace); came != ctx {
+		if came, ok := tracing.WithRemote(ctx, requests[i].Trace); ok {
 			if t.own == nil {
 				t.own = make(map[int]ownTrace)
 			}

@@ -82,10 +82,12 @@ func Valid(text string) string {
 	return Format(sc)
 }
 
-// WithRemote returns ctx with the span of a traceparent that came from elsewhere. If it is none, ctx stays as it is.
-func WithRemote(ctx context.Context, traceparent string) context.Context {
-	if sc, ok := Parse(traceparent); ok {
-		return trace.ContextWithRemoteSpanContext(ctx, sc)
+// WithRemote returns ctx with the span of a traceparent that came from elsewhere. If it is none, ctx stays as it is and ok is
+// false.
+func WithRemote(ctx context.Context, traceparent string) (_ context.Context, ok bool) {
+	sc, ok := Parse(traceparent)
+	if ok {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
 	}
-	return ctx
+	return ctx, ok
 }
