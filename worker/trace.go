@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/tracing"
@@ -30,14 +31,22 @@ func (w *worker) beginSpans(ctx context.Context) context.Context {
 // endSpans ends the spans of beginSpans. errs are the results of the batch, or err is why it has none.
 func (w *worker) endSpans(errs []error, err error) {
 	for i, span := range w.spans {
-		if err == nil && errs != nil && i < len(errs) {
-			endSpan(span, errs[i])
-		} else {
+		switch {
+		case err != nil:
 			endSpan(span, err)
+		case errs == nil:
+			endSpan(span, nil)
+		case len(errs) != len(w.tasks):
+			endSpan(span, errOtherNumber)
+		default:
+			endSpan(span, errs[i])
 		}
 	}
 	clear(w.spans)
 }
+
+// errOtherNumber is why each task of a batch is run again, alone.
+var errOtherNumber = errors.New("the processor answered another number of results")
 
 // endSpan ends the span of a run. A discarded task has not failed.
 func endSpan(span *tracing.Span, err error) {
