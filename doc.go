@@ -18,6 +18,7 @@
 //	worker             runs it by a processor, of the user's or one that ships
 //	                   (processor/webhook, processor/kafka, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
+//	tracing            makes spans of submits and runs; tracing/otlp exports them
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
 //
@@ -27,7 +28,7 @@
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
-//	store, queue, dispatch, wire, processor, configs, peerproof
+//	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit
 //	sharding, internal/wait

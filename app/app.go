@@ -32,6 +32,8 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
+	"github.com/timeoutcenter/toc/tracing/otlp"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -63,6 +65,8 @@ type App struct {
 	forward    *forward.Forwarder // nil: this node decides everything
 	loads      loads              // of the other nodes
 	metrics    *metrics.Metrics
+	spans      *otlp.Exporter  // nil: there is no collector
+	tracer     *tracing.Tracer // nil: the same
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force

@@ -170,7 +170,7 @@ func New(cfg Config) http.Handler {
 	a.routes()
 	a.serveDocs()
 
-	var h http.Handler = a.router
+	h := continueTrace(a.router)
 	h = sameOrigin(h)
 	if a.guarded {
 		h = authorize(h, cfg.Tokens)

@@ -87,7 +87,8 @@ var descriptions = map[string]description{
 		text: "Stores a task durably: it is committed when the answer arrives. With a dedup_key the submit is safe to repeat: " +
 			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it. " +
 			"With on_duplicate move that first task gets this action_time and attribute, and this timeout where there is one; " +
-			"if it is not pending any more, or running, the answer is 409.",
+			"if it is not pending any more, or running, the answer is 409. " +
+			"A header traceparent (W3C trace context) is kept with the task, and the call of its webhook has one.",
 		request: `{"biz_type":"order_close","biz_id":"42","delay":"30m","attribute":"{\"shop\":7}","dedup_key":"order-42-unpaid"}`,
 		answer:  pendingTask,
 		success: 201, also: map[int]string{200: "The dedup_key was known: this is the first task."},
@@ -96,7 +97,8 @@ var descriptions = map[string]description{
 	"submit-batch": {
 		tag: "tasks", summary: "Submit many tasks", maxBody: 8 << 20,
 		text: "Stores up to 10,000 tasks, of 8 MiB together, and answers for each of them, in order. One that is refused does not spoil the rest. " +
-			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome.",
+			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome. " +
+			"A header traceparent holds for all of them.",
 		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_clos","biz_id":43,"delay":"30m"}]}`,
 		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_type",` +
 			`"message":"\"order_clos\" is not configured; there are: order_close"}}]}`,

@@ -51,6 +51,7 @@ type Metrics struct {
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	answering *prometheus.HistogramVec
+	spans     prometheus.Counter
 
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
@@ -139,9 +140,12 @@ func New() *Metrics {
 		Name: "toc_http_request_seconds", Help: "Time from a request's headers to the end of its answer.",
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
 	}, []string{"route"})
+	m.spans = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "toc_trace_spans_dropped_total", Help: "Spans that the collector has not taken.",
+	})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering)
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering, m.spans)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -299,3 +303,6 @@ func (m *Metrics) IntakeRefused(name string, n int) { m.unstored.WithLabelValues
 func (m *Metrics) Produced(cluster string, took time.Duration) {
 	m.produced.WithLabelValues(cluster).Observe(took.Seconds())
 }
+
+// SpansDropped counts n spans that were not exported.
+func (m *Metrics) SpansDropped(n int) { m.spans.Add(float64(n)) }
