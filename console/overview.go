@@ -46,15 +46,15 @@ func (c *Console) overviewBody(ctx context.Context) (*overviewBody, error) {
 	}
 	hour := p.hour()
 	total := p.since(hour[0].At)
-	note := "in the last hour"
+	const note = "in the last hour"
 	b.Tiles = []tile{
-		{"Late, half", orNone(total.Late.quantile(.5)), "p50 " + note},
-		{"Late, 99 in 100", orNone(total.Late.quantile(.99)), "p99 " + note},
+		{"Lateness, p50", orNone(total.Late.quantile(.5)), "half of the runs " + note},
+		{"Lateness, p99", orNone(total.Late.quantile(.99)), "99 in 100 " + note},
 		{"Runs", num(total.Runs), note},
 		{"Failed runs", num(total.Failed), note},
 		{"Submits", num(total.Submitted), note},
 		{"Running", num(p.Running), "now"},
-		{"In memory", num(p.Waiting), "due soon, or waiting to start"},
+		{"In memory", num(p.Waiting), "due soon or now"},
 		{"Overdue", num(p.Overdue), overdueNote(p)},
 	}
 	b.Late, b.Work = lateChart(hour), workChart(hour)

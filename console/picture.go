@@ -208,7 +208,7 @@ const overdueFrom = 10.0
 
 // verdict says in a sentence whether tasks are on time. mood is ok, warn, bad or idle.
 func (p *picture) verdict() (mood, text string) {
-	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute))
+	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
 	p99, started := recent.Late.quantile(.99), recent.Late.count()
 	late := func(l typeLoad) bool { return l.Paused == nil && l.Overdue > 0 && l.Oldest > overdueFrom }
 	tasks, first := 0, typeLoad{}
@@ -225,23 +225,33 @@ func (p *picture) verdict() (mood, text string) {
 	case tasks > 0:
 		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", are(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
 	case started > 0 && p99 >= lateFrom:
-		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, one in a hundred started %s or more after its time.", plural(started, "run", "runs"), seconds(p99))
+		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, %s started %s or more after its time.",
+			plural(started, "run", "runs"), few(started, "the latest one", "one in 100"), seconds(p99))
 	case started > 0:
-		return "ok", fmt.Sprintf("Tasks are on time: of the last five minutes' %s, 99 in 100 started within %s of their time.", plural(started, "run", "runs"), seconds(max(p99, .0005)))
+		return "ok", fmt.Sprintf("Tasks are on time: of the last five minutes' %s, %s started within %s of their time.",
+			plural(started, "run", "runs"), few(started, "all", "99 in 100"), seconds(max(p99, .0005)))
 	default:
 		return "idle", "Tasks are on time: nothing is overdue, and nothing was due in the last five minutes."
 	}
 }
 
+// few chooses how to speak of the last hundredth: of a few runs that is the last one.
+func few(runs int, few, many string) string {
+	if runs < 100 {
+		return few
+	}
+	return many
+}
+
 func are(n int, one, many string) string { return plural(n, one, many) }
 
-// hour is the last hour by the minute, without the one that is under way. A minute of which nobody tells is zero.
+// hour is the last hour by the minute, up to the one that is under way. A minute of which nobody tells is zero.
 func (p *picture) hour() (list []minute) {
 	known := make(map[time.Time]minute)
 	for _, m := range p.Minutes {
 		known[m.At] = m
 	}
-	end := p.At.UTC().Truncate(time.Minute)
+	end := p.At.UTC().Truncate(time.Minute).Add(time.Minute)
 	for at := end.Add(-60 * time.Minute); at.Before(end); at = at.Add(time.Minute) {
 		m, ok := known[at]
 		if !ok {

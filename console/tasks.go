@@ -164,16 +164,16 @@ func (b *tasksBody) next(cursor string) {
 
 type taskBody struct {
 	wire.Task
-	ETag    string
-	Why     wire.Why
-	Story   []storyLine
-	Late    string // how late it is, or was; empty: it is not
-	Pending bool
-	Dead    bool
-	IsMoved bool // its action_time is not what was promised
-	TypeIs  *task.BizType
-	Tries   string
-	NewTime string // what the form offers
+	ETag     string
+	Why      wire.Why
+	Story    []storyLine
+	Late     string // how late it is, or was; empty: it is not
+	Pending  bool
+	Dead     bool
+	IsMoved  bool // its action_time is not what was promised
+	TypeIs   *task.BizType
+	MostRuns int    // of its type
+	NewTime  string // what the form offers
 }
 
 // storyLine is a line of a task's story.
@@ -226,21 +226,25 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 // tell makes the story of a task: what its row still knows of it.
 func (b *taskBody) tell(t task.Task, now time.Time) {
 	add := func(at time.Time, mood, what, text string) {
+		if at.After(now) {
+			mood = "future"
+		}
 		b.Story = append(b.Story, storyLine{at, what, text, mood})
 	}
 	promised := t.Promised()
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
 	add(promised, "", "Promised for this time", "")
-	b.Tries = plural(t.Attempts, "failed run", "failed runs")
+	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
-		b.Tries += fmt.Sprintf(" of at most %d", b.TypeIs.MaxRetries+1)
+		b.MostRuns = b.TypeIs.MaxRetries + 1
+		tries += fmt.Sprintf(" of at most %d", b.MostRuns)
 	}
 	switch {
 	case t.Attempts > 0 && t.Status == task.Pending:
-		add(t.Modified, "warn", "Last change: "+b.Tries, t.LastError)
+		add(t.Modified, "warn", "Last change: "+tries, t.LastError)
 	case t.Attempts > 0 && t.Status != task.Dead:
-		add(time.Time{}, "warn", b.Tries, t.LastError)
+		add(time.Time{}, "warn", tries, t.LastError)
 	}
 	switch t.Status {
 	case task.Pending:
@@ -255,7 +259,7 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		}
 		add(t.Modified, "", "Cancelled: it never fires", text)
 	case task.Dead:
-		add(t.Modified, "bad", "Dead, after "+b.Tries, t.LastError)
+		add(t.Modified, "bad", "Dead, after "+tries, t.LastError)
 	}
 	slices.SortStableFunc(b.Story, func(x, y storyLine) int {
 		if x.At.IsZero() || y.At.IsZero() {
