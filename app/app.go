@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
@@ -64,6 +65,7 @@ type App struct {
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
 	loads      loads              // of the other nodes
+	console    *console.Console   // nil: there is none
 	metrics    *metrics.Metrics
 	spans      *otlp.Exporter  // nil: there is no collector
 	tracer     *tracing.Tracer // nil: the same
