@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/remote"
 
@@ -111,6 +113,13 @@ func (tab *Tab) Go(path string) (status int) {
 	return int(response.Status)
 }
 
+// ForgetCache has the next page load all that it shows again.
+func (tab *Tab) ForgetCache() {
+	tab.t.Helper()
+	_, err := chromedp.Call(tab.ctx, network.ClearBrowserCache, cdp.Empty{})
+	tab.must("forget the cache", err)
+}
+
 // Path is where the tab is: the path of its page with the query.
 func (tab *Tab) Path() string {
 	tab.t.Helper()
@@ -186,7 +195,9 @@ func (tab *Tab) Screenshot(whole bool) []byte {
 	return png
 }
 
-func (tab *Tab) do(steps ...chromedp.Action[chromedp.Void]) error { return chromedp.Do(tab.ctx, steps...) }
+func (tab *Tab) do(steps ...chromedp.Action[chromedp.Void]) error {
+	return chromedp.Do(tab.ctx, steps...)
+}
 
 func (tab *Tab) must(do string, err error) {
 	tab.t.Helper()
