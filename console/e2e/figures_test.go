@@ -66,8 +66,8 @@ func serveMany(b *testing.B) *many {
 	seed(b, server.DB(b), server.Prefix())
 
 	binary := filepath.Join(dir, "toc")
-	build := exec.CommandContext(b.Context(), "go", "build", "-buildvcs=false", "-o", binary, "github.com/timeoutcenter/toc/cmd/toc")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build := exec.CommandContext(b.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/toc")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(b, err, string(out))
 	log, err := os.Create(filepath.Join(dir, "log"))

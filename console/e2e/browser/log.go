@@ -113,6 +113,9 @@ func (tab *Tab) Expect(words string) {
 // Faults are what the pages did wrong so far.
 func (tab *Tab) Faults() []string { return tab.log.all() }
 
+// ForgetFaults forgets them: the test has looked at them.
+func (tab *Tab) ForgetFaults() { tab.log.take("") }
+
 func (tab *Tab) requireNoFaults() {
 	for _, f := range tab.log.all() {
 		tab.t.Errorf("browser: the page did wrong: %s", f)

@@ -103,12 +103,18 @@ func (tab *Tab) show(v View) chromedp.Action[chromedp.Void] {
 // Go goes to a page and answers the HTTP status of what it got there.
 func (tab *Tab) Go(path string) (status int) {
 	tab.t.Helper()
+	return tab.GoAway(tab.base + path)
+}
+
+// GoAway is Go to another site.
+func (tab *Tab) GoAway(url string) (status int) {
+	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
-	response, err := chromedp.RunResponse(ctx, chromedp.Navigate(tab.base+path))
-	tab.must("go to "+path, err)
+	response, err := chromedp.RunResponse(ctx, chromedp.Navigate(url))
+	tab.must("go to "+url, err)
 	if response == nil {
-		tab.t.Fatalf("browser: %s gave no answer", path)
+		tab.t.Fatalf("browser: %s gave no answer", url)
 	}
 	return int(response.Status)
 }
