@@ -174,7 +174,7 @@ func tell(t testing.TB, change ...func(*configs.Config)) *story {
 	s := &story{center: start(t, change...)}
 	var batch []client.Submit
 	for i := range uint64(60) {
-		batch = append(batch, client.Submit{BizType: orders, BizID: 7000 + i, Delay: time.Duration(i) * 4 * time.Minute, Attribute: fmt.Sprintf(`{"order":"%d"}`, 7000+i)})
+		batch = append(batch, client.Submit{BizType: orders, BizID: 7000 + i, Delay: time.Duration(i+1) * 4 * time.Minute, Attribute: fmt.Sprintf(`{"order":"%d"}`, 7000+i)})
 	}
 	rush := time.Now().Add(40 * time.Minute).Truncate(time.Second)
 	for i := range uint64(25) { // a crowded second

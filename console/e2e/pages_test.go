@@ -30,8 +30,8 @@ func TestEveryPageIsFitForUse(t *testing.T) {
 				requireFit(t, tab, p.name)
 			}
 			require.Equal(t, http.StatusNotFound, tab.Go("/console/no-such-page"))
-			requireFit(t, tab, "an unknown page")
 			tab.Expect("404 (Not Found)")
+			requireFit(t, tab, "an unknown page")
 		})
 	}
 }

@@ -1,7 +1,9 @@
 package browser
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,11 +44,16 @@ func press(ctx context.Context, name string, within []string) error {
 // Has tells whether the page has a button, link or summary of that name now.
 func (tab *Tab) Has(name string, within ...string) bool {
 	tab.t.Helper()
-	_, err := find(tab.ctx, pressed, name, within)
-	if err != nil && !errors.Is(err, errNotThere) {
-		tab.must("look for "+name, err)
-	}
-	return err == nil
+	var found bool
+	tab.retry("look for "+name, func(ctx context.Context) error {
+		_, err := find(ctx, pressed, name, within)
+		found = err == nil || errors.Is(err, errAmbiguous)
+		if errors.Is(err, errNotThere) || errors.Is(err, errAmbiguous) {
+			return nil
+		}
+		return err
+	})
+	return found
 }
 
 // Fill gives the field of that label a value, in place of the one it has.
@@ -57,13 +64,18 @@ func (tab *Tab) Fill(label, value string, within ...string) {
 		if err != nil {
 			return err
 		}
-		_, err = callOn[bool](ctx, node, setValue, value)
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = callOn[bool](ctx, node, fmt.Sprintf(setValue, text))
 		return err
 	})
 }
 
 // setValue is what typing or choosing comes to. The events are those that the browser sends then.
-const setValue = `function (value) {
+const setValue = `function () {
+	let value = %s;
 	this.focus();
 	if (this.tagName === "SELECT") {
 		const option = [...this.options].find(o => o.value === value || o.label === value);
@@ -71,7 +83,7 @@ const setValue = `function (value) {
 		value = option.value;
 	}
 	this.value = value;
-	if (this.value !== value) throw new Error("the field takes no " + value);
+	if ((this.value === "") !== (value === "")) throw new Error("the field takes no " + value);
 	this.dispatchEvent(new Event("input", {bubbles: true}));
 	this.dispatchEvent(new Event("change", {bubbles: true}));
 	return true;
@@ -103,12 +115,17 @@ func (tab *Tab) retry(what string, do func(ctx context.Context) error) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
-	err := do(ctx)
-	for ; err != nil && ctx.Err() == nil; err = do(ctx) {
+	var last error
+	for {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			tab.fail(fmt.Sprintf("%s: %v", what, cmp.Or(last, err)))
+		}
+		last = err
 		time.Sleep(lookEach)
-	}
-	if err != nil {
-		tab.fail(fmt.Sprintf("%s: %v", what, err))
 	}
 }
 
@@ -149,8 +166,11 @@ func find(ctx context.Context, roles []string, name string, within []string) (cd
 // scope is the element of the selector, or the document.
 func scope(ctx context.Context, within []string) (cdp.NodeID, error) {
 	document, err := chromedp.Call(ctx, dom.GetDocument, dom.GetDocumentParams{})
-	if err != nil || len(within) == 0 {
-		return document.Root.NodeID, err
+	if err != nil {
+		return 0, err
+	}
+	if len(within) == 0 {
+		return document.Root.NodeID, nil
 	}
 	found, err := chromedp.Call(ctx, dom.QuerySelector, dom.QuerySelectorParams{NodeID: document.Root.NodeID, Selector: strings.Join(within, " ")})
 	if err == nil && found.NodeID == 0 {
@@ -179,12 +199,12 @@ func click(ctx context.Context, node cdp.BackendNodeID) error {
 }
 
 // callOn calls a function of JavaScript with the element as this.
-func callOn[T any](ctx context.Context, node cdp.BackendNodeID, function string, args ...any) (T, error) {
+func callOn[T any](ctx context.Context, node cdp.BackendNodeID, function string) (T, error) {
 	var none T
 	object, err := chromedp.Call(ctx, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: node})
 	if err != nil {
 		return none, err
 	}
 	on := func(p *runtime.CallFunctionOnParams) { p.ObjectID = object.Object.ObjectID }
-	return chromedp.Run(ctx, chromedp.CallFunctionOn[T](function, on, args...))
+	return chromedp.Run(ctx, chromedp.CallFunctionOn[T](function, on))
 }

@@ -56,7 +56,8 @@ func (l *pageLog) hear(event any) {
 			l.add(fmt.Sprintf("console.%s: %s", e.Type, words(e.Args)))
 		}
 	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+		// The browser asks for that icon by itself where an answer is no page of ours.
+		if (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) && !strings.HasSuffix(e.Entry.URL, "/favicon.ico") {
 			l.add(fmt.Sprintf("%s %s: %s %s", e.Entry.Source, e.Entry.Level, e.Entry.Text, e.Entry.URL))
 		}
 	case *audits.EventIssueAdded:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,5 +216,5 @@ func (tab *Tab) must(do string, err error) {
 // fail ends the test with what the page looks like in words.
 func (tab *Tab) fail(what string) {
 	tab.t.Helper()
-	tab.t.Fatalf("browser: %s; %s says:\n%s\n%s", what, tab.Path(), tab.Text(), strings.Join(tab.log.all(), "\n"))
+	tab.t.Fatalf("browser: %s; %s says:\n%s\n%s", what, tab.Path(), tab.Text(), strings.Join(slices.Compact(tab.log.all()), "\n"))
 }
