@@ -8,6 +8,7 @@
 // The way of a task through the packages (each package's comment tells its own part):
 //
 //	httpapi, client    a request comes in, as JSON (wire), or in process: app.Tasks
+//	console            or as a form of a page
 //	intake/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
@@ -23,6 +24,7 @@
 //
 //	cmd/toc, examples/orderclose, clients
 //	app
+//	console
 //	httpapi, cluster/forward, metrics, intake/kafka
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker

@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
@@ -61,6 +62,7 @@ type App struct {
 	service    *intake.Service
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
+	console    *console.Console   // nil: there is none
 	metrics    *metrics.Metrics
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes

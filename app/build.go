@@ -85,6 +85,7 @@ func (a *App) build() error {
 	}
 	a.control = a.newControl()
 	a.operations = a.newOperations(owned)
+	a.console = a.newConsole()
 	a.metrics.Watch(a.state)
 	return nil
 }

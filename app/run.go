@@ -117,6 +117,10 @@ func (a *App) run(ctx context.Context) error {
 		loop("limits", a.borrow, work)
 	}
 	loop("due", a.watchDue, work)
+	loop("pulse", a.watchPulse, work)
+	if a.console != nil {
+		loop("console", a.console.Run, work) // its streams end before the server is shut down
+	}
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)
 	loop("operations", a.operations.Run, work)

@@ -96,6 +96,9 @@ type HTTP struct {
 	// connection that has been idle longest. 0 means half of the file descriptors that the
 	// process may have (RLIMIT_NOFILE), and at most 10,000. Defaults to 0.
 	MaxConnections int `yaml:"max_connections"`
+	// Console is whether the listener serves the console, pages for people, at /console/.
+	// Defaults to true.
+	Console bool `yaml:"console"`
 }
 
 // Store configures the task tables.

@@ -227,6 +227,14 @@ var descriptions = map[string]description{
 		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}],"now":"2026-01-02T15:04:05.000Z"}`,
 		refusals: []int{422, 503},
 	},
+	"get-pulse": {
+		tag: "center", summary: "How a node is",
+		text: "Between nodes, for the console of each: what this node did in the last hour, and how it finds the databases, Redis, Consul and the other clocks.",
+		answer: `{"node":"node-1","ready":true,"degraded":[],"minutes":[{"at":"2026-01-02T15:04:00.000Z","submitted":250,"runs":250,"failed":2,"late":[{"under":0.005,"runs":250}]}],` +
+			`"waiting":12,"running":3,"overdue":0,"biz_types":[{"biz_type":"order_close","waiting":12,"running":3,"overdue":0,"oldest_overdue_seconds":0}],` +
+			`"databases":[{"up":true}],"redis":true,"clocks":[{"of":"database","name":"0","ahead_seconds":0.002}]}`,
+		refusals: []int{422, 503},
+	},
 	"share-limits": {
 		tag: "center", summary: "Lend what a limit leaves", maxBody: 256 << 10,
 		text: "Between nodes: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +

@@ -7,8 +7,25 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// ByAPI is who acts through a Service, as the audit names it.
-const ByAPI = "api"
+// Who acts through a Service, as the audit names it.
+const (
+	ByAPI     = "api"     // unless the context says otherwise
+	ByConsole = "console" // a person, by the pages of package console
+)
+
+type actorKey struct{}
+
+// As makes whoever acts in a context known to the audit.
+func As(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+func actorOf(ctx context.Context) string {
+	if actor, ok := ctx.Value(actorKey{}).(string); ok {
+		return actor
+	}
+	return ByAPI
+}
 
 // Record writes into the audit what was done, now. What was done stands also if the audit cannot be written; then the
 // log has it.

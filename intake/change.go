@@ -94,7 +94,7 @@ func (s *Service) Redrive(ctx context.Context, jobID uint64) (task.Task, error) 
 func (s *Service) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
 	t, err := s.redrive(ctx, jobID, ifMatch)
 	if err == nil && !isForwarded(ctx) {
-		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
 	}
 	return t, err
 }

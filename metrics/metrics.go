@@ -27,6 +27,9 @@ var latenessBuckets = []float64{
 	.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 900, 3600,
 }
 
+// latenessParts are the parts of lateness, label values of toc_lateness_part_seconds.
+var latenessParts = [...]string{"find", "check", "wait", "start"}
+
 // Metrics holds the series. It implements the Observers of intake, processor,
 // scanner and redistimer.
 type Metrics struct {
@@ -52,6 +55,8 @@ type Metrics struct {
 	refused   *prometheus.CounterVec
 	answering *prometheus.HistogramVec
 
+	recent *Recent
+
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
 }
@@ -72,6 +77,7 @@ type series struct {
 // New makes the metrics of a process.
 func New() *Metrics {
 	m := &Metrics{
+		recent:   newRecent(),
 		registry: prometheus.NewRegistry(),
 		process:  prometheus.NewRegistry(),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -150,6 +156,9 @@ func New() *Metrics {
 // It is complete after Watch.
 func (m *Metrics) Collector() prometheus.Collector { return m.registry }
 
+// Recent is the work of the last hour.
+func (m *Metrics) Recent() *Recent { return m.recent }
+
 // Handler serves a scrape.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process}, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
@@ -172,7 +181,7 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(b.Name, string(b.Mode)) }),
 		parts: sync.OnceValue(func() (list [4]prometheus.Observer) {
-			for i, part := range [...]string{"find", "check", "wait", "start"} {
+			for i, part := range latenessParts {
 				list[i] = m.part.WithLabelValues(b.Name, string(b.Mode), part)
 			}
 			return list
@@ -206,12 +215,16 @@ func (m *Metrics) of(b task.BizType) *series {
 }
 
 // Submitted implements intake.Observer.
-func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(float64(tasks)) }
+func (m *Metrics) Submitted(b task.BizType, tasks int) {
+	m.of(b).submitted.Add(float64(tasks))
+	m.recent.submitted.Add(int64(tasks))
+}
 
 // Started implements worker.Observer.
 func (m *Metrics) Started(b task.BizType, late queue.Lateness) {
 	s := m.of(b)
 	s.lateness().Observe(late.Total().Seconds())
+	m.recent.started(late.Total())
 	parts := s.parts()
 	for i, part := range [...]time.Duration{late.Find, late.Check, late.Wait, late.Start} {
 		parts[i].Observe(part.Seconds())
@@ -222,6 +235,10 @@ func (m *Metrics) Started(b task.BizType, late queue.Lateness) {
 func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran, promiseLateness time.Duration) {
 	s := m.of(b)
 	s.runs[o].Inc()
+	m.recent.runs.Add(1)
+	if o == worker.Failed || o == worker.Dead {
+		m.recent.failed.Add(1)
+	}
 	s.run().Observe(ran.Seconds())
 	if o == worker.Processed {
 		s.promise().Observe(promiseLateness.Seconds())
