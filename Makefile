@@ -24,7 +24,7 @@ demo: build ## watch a few thousand timeouts fire, then their lateness as a hist
 build: ## bin/toc, static
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
 
-deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, promtool, a C compiler
+deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, Chromium, promtool, a C compiler
 	@scripts/deps.sh
 
 # The rig's own tests are of servers, all of them. -short leaves out what asks the rig for one,
@@ -41,6 +41,7 @@ test: deps ## every test, with the race detector, on real servers
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=20m $(PKG)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
+	$(if $(filter ./...,$(PKG)),scripts/test-console.sh -count=1 -timeout=10m)
 
 # TOC_SOAK_ARENA is cluster, rediscluster, embedded or outages, without it the first three. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.

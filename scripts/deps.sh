@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Python, and a C
-# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
+# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, promtool, and Chromium with a font. Installs packages where there is apt (Consul,
 # MySQL and promtool go to the user's cache, scripts/consul.sh, scripts/mysql.sh, scripts/promtool.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
@@ -14,11 +14,14 @@ env_file=bin/test.env
 # Servers are often not in a user's PATH.
 has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null; }
 
+on_debian() { grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
 has_mysql() { if has mariadbd; then has mariadb-install-db; else has mysqld; fi; }
 has_redis() { has redis-server; }
+# Only Debian has it as a package.
+has_chromium() { scripts/test-console.sh have || ! on_debian; }
 has_consul() { scripts/consul.sh have; }
 # Only Debian's mirrors have it.
-has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
+has_mysql97() { scripts/mysql.sh have || ! on_debian; }
 # Where it is not to be had the tests run on one database, and say so.
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
 # Only the test of the alerts needs it, which is left out without it.
@@ -31,6 +34,7 @@ missing() {
   has_mysql || { lacks+=("MariaDB 10.6 or later, or MySQL 8 (mariadbd or mysqld)"); packages+=(mariadb-server); }
   has_redis || { lacks+=("Redis 7 (redis-server)"); packages+=(redis-server); }
   has_consul || lacks+=("Consul 1.8 or newer (consul in PATH)")
+  has_chromium || { lacks+=("Chromium (chromium)"); packages+=(chromium fonts-dejavu-core); }
   has python3 || { lacks+=("Python 3.9 or newer (python3)"); packages+=(python3); }
   has_cc || { lacks+=("a C compiler with headers (go test -race)"); packages+=(gcc libc6-dev); }
 }

@@ -1,6 +1,7 @@
-// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis and Consul, started from what is installed, on
-// free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
-// no other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
+// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis and Consul, and a browser. They are started from
+// what is installed, on free loopback ports, in directories that vanish with them. A test asks for a server and gets an
+// address and names that no other test uses. The rig knows nothing of the product: no table, no key, no configuration of
+// ours.
 //
 // There are two kinds of server:
 //
@@ -10,6 +11,8 @@
 //     [Main] ends them.
 //   - Private: [StartMySQL], [StartRedis], [StartRedisCluster] and [StartConsul]. One test's own, to stop, freeze, kill
 //     and start again.
+//
+// [Chromium] is a browser, one for all tests of a process.
 //
 // [StartProxy] stands between a client and any of them, to break the line while the server lives.
 //
