@@ -51,10 +51,10 @@ func (c *SharedConsul) removeAll(ctx context.Context) error {
 	var errs []error
 	for id, s := range services {
 		if strings.Contains(id, c.prefix) || strings.Contains(s.Service, c.prefix) {
-			_, err := consulCall(ctx, http.MethodPut, c.addr, "/v1/agent/service/deregister/"+url.PathEscape(id))
+			_, err := httpCall(ctx, http.MethodPut, c.addr, "/v1/agent/service/deregister/"+url.PathEscape(id))
 			errs = append(errs, err)
 		}
 	}
-	_, err := consulCall(ctx, http.MethodDelete, c.addr, "/v1/kv/"+c.prefix+"?recurse")
+	_, err := httpCall(ctx, http.MethodDelete, c.addr, "/v1/kv/"+c.prefix+"?recurse")
 	return errors.Join(append(errs, err)...)
 }

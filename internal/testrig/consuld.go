@@ -87,15 +87,15 @@ func consulPorts(http int) (rpc, serf int) { return http ^ 1, http ^ 2 }
 // consulGet reads an answer of the HTTP API, which is JSON. The rig needs few of them, which is no reason to choose a
 // client library for everyone.
 func consulGet(ctx context.Context, addr, path string, answer any) error {
-	body, err := consulCall(ctx, http.MethodGet, addr, path)
+	body, err := httpCall(ctx, http.MethodGet, addr, path)
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(body, answer)
 }
 
-// consulCall sends a request without a body and returns what is answered. No connection stays open.
-func consulCall(ctx context.Context, method, addr, path string) ([]byte, error) {
+// httpCall sends a request without a body and returns what is answered. No connection stays open.
+func httpCall(ctx context.Context, method, addr, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, nil)
 	if err != nil {
 		return nil, err
