@@ -55,7 +55,7 @@ soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then mea
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=60m -run=Soak ./internal/soak
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
-lint: ## formatting, vet, staticcheck, go.mod, docker-compose.yml
+lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/
 	@scripts/lint.sh
 
 bench: deps ## every Go benchmark, one package after the other, on servers of their own

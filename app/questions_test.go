@@ -40,7 +40,7 @@ type panel struct {
 
 // questions are those of all dashboards and alerts, with values for the variables.
 func questions(t *testing.T, values map[string]string) (list []question) {
-	files, err := filepath.Glob("../deploy/grafana/dashboards/*.json")
+	files, err := filepath.Glob("../deploy/grafana/*.json")
 	require.NoError(t, err)
 	require.Len(t, files, 4)
 	for _, name := range files {
