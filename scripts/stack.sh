@@ -59,8 +59,9 @@ demo_load() {
 }
 
 up() {
+  compose build migrate
   # shellcheck disable=SC2046 # a word each
-  compose up --build --detach $(services)
+  compose up --detach $(services)
   await_healthy
   demo_load | curl --fail --silent --show-error --max-time 60 -o /dev/null -H "Authorization: Bearer $token" \
     -H 'Content-Type: application/json' --data-binary @- "$center/v1/tasks/batch"
