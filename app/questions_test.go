@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -115,7 +116,8 @@ func alertQuestions(t *testing.T) (list []question) {
 
 // hasAnswer tells whether Prometheus answers with a number. A refusal of the question fails the test.
 func hasAnswer(t *testing.T, server *testrig.PrometheusServer, q question) bool {
-	res, err := http.Get("http://" + server.Addr() + "/api/v1/query?query=" + url.QueryEscape(q.expr))
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	res, err := c.Get("http://" + server.Addr() + "/api/v1/query?query=" + url.QueryEscape(q.expr))
 	require.NoError(t, err)
 	defer res.Body.Close()
 	var answer struct {

@@ -3,7 +3,8 @@
 # Grafana run, tasks fire on all three nodes, one node is killed, the others take over, Prometheus sees it.
 # Some five minutes, more the first time; not a part of `make test`.
 #
-# No image is pulled: those of other projects are stand-ins of the same names, made of Debian packages (deploy/stack/standins).
+# No image is pulled: those of other projects are stand-ins of the same names, made of Debian packages (deploy/stack/standins),
+# which behave as the real ones do as far as docker-compose.yml and the Dockerfile look.
 # The Docker engine runs in namespaces of its own (network, processes, mounts): it reaches nothing outside, its ports collide
 # with nobody's, and when the first process there ends, in whatever way, the kernel ends everything in it.
 set -euo pipefail
@@ -48,18 +49,20 @@ make_base() {
   mv "$base.$$" "$base"
 }
 
-# make_context fills the folder that the stand-ins are built in.
-make_context() {
-  local context=$1 consul
-  mkdir "$context"
-  cp deploy/stack/standins/* "$context"
-  cp -r "$cache/mysql-9.7" "$context/mysql"
+# make_contexts gives each stand-in its folder, with what no package of the release brings.
+make_contexts() {
+  local to=$1 consul
+  cp -r deploy/stack/standins "$to"
   consul=$(command -v consul || ls "$cache"/consul-*/usr/bin/consul)
-  cp "$consul" "$context/consul"
-  cp -r "$(go env GOROOT)" "$context/go"
-  GOMODCACHE=$context/modules GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" GOFLAGS=-modcacherw go mod download
-  find "$context/modules" -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} +
+  copy "$cache/mysql-9.7" "$to/mysql/mysql"
+  copy "$consul" "$to/consul/consul"
+  copy "$(go env GOROOT)" "$to/golang/go"
+  GOMODCACHE=$to/golang/modules GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" GOFLAGS=-modcacherw go mod download
+  find "$to/golang/modules" -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} +
 }
+
+# copy makes links where it can: nobody writes there.
+copy() { cp -rl "$1" "$2" 2>/dev/null || { rm -rf "$2" && cp -r "$1" "$2"; }; }
 
 outside() {
   ((EUID == 0)) || fail "a Docker engine needs root"
@@ -71,7 +74,7 @@ outside() {
   work=$(mktemp -d /tmp/toc-stack.XXXXXX)
   inner=
   trap clean EXIT
-  make_context "$work/context"
+  make_contexts "$work/standins"
   unshare --net --pid --mount --mount-proc --ipc --fork --kill-child=KILL "$0" inside "$work" &
   inner=$!
   local code=0
@@ -100,12 +103,13 @@ start_engine() {
 }
 
 make_images() {
-  local name
+  local name folder
   docker import "$base" standins >/dev/null
   for name in golang:1.26 mysql:8.4 redis:7 hashicorp/consul:1.20 haproxy:3.2-alpine prom/prometheus:v3.5.0; do
     grep -qF "$name" docker-compose.yml Dockerfile || fail "neither docker-compose.yml nor the Dockerfile names $name any more"
-    target=${name##*/}
-    docker build --quiet --target "${target%%:*}" --tag "$name" "$work/context"
+    folder=${name##*/}
+    docker build --quiet --tag "$name" "$work/standins/${folder%%:*}" >/dev/null
+    echo "$name"
   done
 }
 
