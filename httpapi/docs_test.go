@@ -198,7 +198,7 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
-			if strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Toc-") {
+			if strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Toc-") || name == "Traceparent" {
 				assert.True(t, headers[name], name)
 				delete(headers, name)
 			}
@@ -213,7 +213,8 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 	defer receiver.Close()
 	hook, err := webhook.New(task.BizType{Name: "order_close", Timeout: time.Minute}, webhook.Config{URL: receiver.URL, Secret: "sixteen characters"})
 	require.NoError(t, err)
-	require.NoError(t, hook.Process(t.Context(), task.Task{JobID: 1, BizKey: "a", Attribute: "b", DedupKey: "c", LastError: "d"}))
+	require.NoError(t, hook.Process(t.Context(), task.Task{JobID: 1, BizKey: "a", Attribute: "b", DedupKey: "c", LastError: "d",
+		Trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
 	require.NoError(t, hook.Close())
 }
 
