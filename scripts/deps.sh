@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Python, and a C
-# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, promtool and PHP. Installs packages where there is apt (Consul,
+# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
 # MySQL and promtool go to the user's cache, scripts/consul.sh, scripts/mysql.sh, scripts/promtool.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
@@ -23,13 +23,6 @@ has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
 # Only the test of the alerts needs it, which is left out without it.
 fetch_promtool() { scripts/promtool.sh have || ! has apt-get || scripts/promtool.sh fetch || echo "make deps: on without promtool" >&2; }
-# The tests of the clients in Java and PHP are left out without them. A JDK is large, so nobody gets one unasked.
-fetch_php() { has php || ! has apt-get || { ((EUID != 0)) && ! sudo -n true 2>/dev/null; } || (packages=(php-cli) && install_packages) || true; }
-offer_clients() {
-  fetch_php
-  has php || echo "make deps: SKIP: no PHP here (php), so the PHP client is not tested" >&2
-  has javac || echo "make deps: SKIP: no JDK here (javac, 17 or later), so the Java client is not tested" >&2
-}
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -64,6 +57,14 @@ install_packages() {
   fi
 }
 
+# The tests of the clients in PHP and Java are left out without those. A JDK is large, so nobody gets one unasked.
+fetch_php() { has php || ! has apt-get || { ((EUID != 0)) && ! sudo -n true 2>/dev/null; } || (packages=(php-cli) && install_packages) || true; }
+offer_clients() {
+  fetch_php
+  has php || echo "make deps: SKIP: no PHP here (php), so the PHP client is not tested" >&2
+  has javac || echo "make deps: SKIP: no JDK here (javac, 17 or later), so the Java client is not tested" >&2
+}
+
 has_docker() { docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; }
 
 start_containers() {
@@ -82,13 +83,13 @@ start_containers() {
   echo "make deps: tests that stop and kill a server of their own still need these in PATH, and fail without:$(printf '\n  - %s' "${lacks[@]}")"
 }
 
+offer_clients
 has go || fail "Go is missing: install the version that go.mod names, or later"
 rm -f "$env_file"
 missing
 if ((${#lacks[@]} == 0)); then
   fetch_mysql97
   fetch_promtool
-  offer_clients
   exit 0
 fi
 
@@ -105,4 +106,3 @@ if ((${#lacks[@]} > 0)); then
 fi
 fetch_mysql97
 fetch_promtool
-offer_clients
