@@ -117,6 +117,15 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 		}
 	})
 
+	t.Run("a client finds the nodes by their service in Consul", func(t *testing.T) {
+		c := client.New("consul://"+consul.Addr()+"/"+cfg.Cluster.Consul.Prefix, client.WithToken("let-me-in-0123456"),
+			client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}))
+		require.Eventually(t, func() bool { // a node says after a while that it is ready
+			got, err := c.Cluster(ctx)
+			return err == nil && len(got.Nodes) == 3
+		}, 20*time.Second, 20*time.Millisecond)
+	})
+
 	t.Run("what runs", func(t *testing.T) {
 		s, err := nodes[0].Desk().Submit(ctx, intake.Submit{BizType: "gate", BizID: rand.Uint64(), When: intake.In(0)})
 		require.NoError(t, err)

@@ -34,6 +34,7 @@ type Worker struct {
 const (
 	workerWait  = 20 * time.Second // of a lease
 	workerPause = time.Second      // after a failed request
+	stopPause   = 500 * time.Millisecond
 	settlePause = 100 * time.Millisecond
 )
 
@@ -50,6 +51,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return nil
 		}
 		free := 1
@@ -57,7 +60,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			slots <- struct{}{}
 			free++
 		}
-		got, err := w.Client.Lease(ctx, w.BizType, AskLease{Max: free, Wait: workerWait, TTR: w.TTR})
+		got, err := w.lease(ctx, free)
 		for range free - len(got.Tasks) {
 			<-slots
 		}
@@ -78,6 +81,18 @@ func (w *Worker) Run(ctx context.Context) error {
 			})
 		}
 	}
+}
+
+// lease leases up to n tasks. When ctx ends, an answer may be under way whose tasks nobody would work on until their leases
+// end: it is awaited for a moment. After that the center gives a caller that hangs up no lease.
+func (w *Worker) lease(ctx context.Context, n int) (Leased, error) {
+	asking, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	defer context.AfterFunc(ctx, func() {
+		pause(asking, stopPause)
+		hangUp()
+	})()
+	return w.Client.Lease(asking, w.BizType, AskLease{Max: n, Wait: workerWait, TTR: w.TTR})
 }
 
 func (w *Worker) logger() *slog.Logger { return cmp.Or(w.Logger, slog.Default()) }

@@ -9,12 +9,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/dedup"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-func TestMain(m *testing.M) { testrig.Main(m) }
+// A dedup.Dedup has a goroutine that ends with the process.
+func TestMain(m *testing.M) {
+	testrig.Main(m, goleak.IgnoreAnyFunction("github.com/hashicorp/golang-lru/v2/expirable.NewLRU[...].func1"))
+}
 
 // Receivers in Python and in Go that share a Redis do each work once together.
 func TestPythonDedup(t *testing.T) {

@@ -61,6 +61,14 @@ install_packages() {
   fi
 }
 
+# The tests of the clients in PHP and Java are left out without those. A JDK is large, so nobody gets one unasked.
+fetch_php() { has php || ! has apt-get || { ((EUID != 0)) && ! sudo -n true 2>/dev/null; } || (packages=(php-cli) && install_packages) || true; }
+offer_clients() {
+  fetch_php
+  has php || echo "make deps: SKIP: no PHP here (php), so the PHP client is not tested" >&2
+  has javac || echo "make deps: SKIP: no JDK here (javac, 17 or later), so the Java client is not tested" >&2
+}
+
 has_docker() { docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; }
 
 start_containers() {
@@ -79,6 +87,7 @@ start_containers() {
   echo "make deps: tests that stop and kill a server of their own still need these in PATH, and fail without:$(printf '\n  - %s' "${lacks[@]}")"
 }
 
+offer_clients
 has go || fail "Go is missing: install the version that go.mod names, or later"
 rm -f "$env_file"
 missing

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Semaphore;
@@ -37,6 +38,7 @@ public final class Worker {
     private final Duration maxRun;
     private final Semaphore free;
     private final Object change = new Object();
+    private final CountDownLatch ended = new CountDownLatch(1);
     private boolean isStopped; // guarded by change
     private TocException failure; // by the thread that leases, until it has ended
 
@@ -135,6 +137,20 @@ public final class Worker {
     }
 
     /**
+     * Stops, and waits until run has returned, for a shutdown hook say: the JVM does not wait for run. It tells whether run
+     * has returned in time.
+     */
+    public boolean stop(Duration atMost) {
+        stop();
+        try {
+            return ended.await(atMost.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    /**
      * Works until stop is called, or the calling thread is interrupted. It throws a TocException that a repeat would not mend,
      * such as an unknown business type. A worker runs once.
      */
@@ -150,6 +166,7 @@ public final class Worker {
         pool.shutdown();
         interrupted |= awaitEnd(pool);
         keeper.close();
+        ended.countDown();
         if (interrupted) {
             Thread.currentThread().interrupt();
         }

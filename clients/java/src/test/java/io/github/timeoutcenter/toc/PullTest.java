@@ -102,7 +102,9 @@ final class PullTest {
         worker.stop();
         t.join(700);
         Tests.holds(t.isAlive(), "it waits for the task that runs");
+        Tests.holds(!worker.stop(Duration.ZERO), "run has not returned");
         go.countDown();
+        Tests.holds(worker.stop(LIMIT), "run has returned");
         t.join();
         Tests.holds(Duration.between(stopped, Instant.now()).toSeconds() < 15, "it hangs up, and does not wait for tasks");
         Tests.equal("processed", toc.get(id).status());

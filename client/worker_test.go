@@ -1,0 +1,56 @@
+package client_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+)
+
+// A worker that is told to stop while it asks for tasks runs those that are under way, and does not wait for others.
+func TestWorkerStopsWhileItAsks(t *testing.T) {
+	for name, row := range map[string]struct {
+		answersAfter time.Duration // from the stop
+		settled      int
+	}{
+		"an answer is under way": {400 * time.Millisecond, 1},
+		"none is":                {time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				settled := 0
+				center := roundTrip(func(r *http.Request) (*http.Response, error) {
+					if strings.HasSuffix(r.URL.Path, "/settle") {
+						body, err := io.ReadAll(r.Body)
+						require.NoError(t, err)
+						require.JSONEq(t, `{"settle":[{"lease":"1-1","do":"ack"}]}`, string(body))
+						settled++
+						return answered(200, `{"results":[{"lease":"1-1","result":"ok"}]}`), nil
+					}
+					stop()
+					select {
+					case <-time.After(row.answersAfter):
+						expires := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+						return answered(200, `{"tasks":[{"lease":"1-1","attempt":1,"expires_at":"`+expires+`","task":{"job_id":"1","biz_id":"1"}}]}`), nil
+					case <-r.Context().Done():
+						return nil, r.Context().Err()
+					}
+				})
+				w := client.Worker{Client: client.New("center", client.WithHTTPClient(&http.Client{Transport: center})), BizType: "a",
+					Process: func(ctx context.Context, _ client.LeasedTask) error { return ctx.Err() }}
+				began := time.Now()
+				require.NoError(t, w.Run(ctx))
+				require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+				require.Equal(t, row.settled, settled)
+			})
+		})
+	}
+}
