@@ -151,3 +151,20 @@ func TestNothingIsAllocated(t *testing.T) {
 		}), name)
 	}
 }
+
+func BenchmarkRun(b *testing.B) {
+	never, _ := recorded(0)
+	seldom := tracing.New(sdk.NewTracerProvider(), 0.01)
+	always := tracing.New(sdk.NewTracerProvider(), 1)
+	for name, tracer := range map[string]*tracing.Tracer{"off": nil, "0": never, "0.01": seldom, "1": always} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			ctx, start := b.Context(), time.Now()
+			for b.Loop() {
+				one := task.Task{JobID: 1}
+				_, run := tracer.Run(ctx, "order_close", &one, start)
+				run.End("")
+			}
+		})
+	}
+}
