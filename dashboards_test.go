@@ -60,15 +60,17 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// Grafana finds its files where docker-compose.yml mounts them, and Prometheus its.
-func TestProvisioning(t *testing.T) {
+// Grafana finds its files where docker-compose.yml mounts them, and Prometheus its. Nothing is published to other machines.
+func TestStack(t *testing.T) {
 	var compose struct {
-		Services map[string]struct {
-			Volumes []string
-			Command []string
-		}
+		Services map[string]struct{ Volumes, Command, Ports []string }
 	}
 	require.NoError(t, yaml.Unmarshal(read(t, "docker-compose.yml"), &compose))
+	for name, s := range compose.Services {
+		for _, port := range s.Ports {
+			require.True(t, strings.HasPrefix(port, "127.0.0.1:"), "%s publishes %s", name, port)
+		}
+	}
 	var providers struct {
 		Providers []struct{ Options struct{ Path string } }
 	}
