@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Python, and a C
-# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool. Installs packages where there is apt (Consul,
-# MySQL and promtool go to the user's cache, scripts/consul.sh, scripts/mysql.sh, scripts/promtool.sh); else
+# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool; where there are mvn and Java, Kafka.
+# Installs packages where there is apt (Consul, MySQL, promtool and Kafka go to the user's cache, scripts/consul.sh,
+# scripts/mysql.sh, scripts/promtool.sh, scripts/kafka.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,6 +24,8 @@ has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
 # Only the test of the alerts needs it, which is left out without it.
 fetch_promtool() { scripts/promtool.sh have || ! has apt-get || scripts/promtool.sh fetch || echo "make deps: on without promtool" >&2; }
+# Only tests on a broker of Kafka's own need it, which are left out without it.
+fetch_kafka() { scripts/kafka.sh have || ! has mvn || ! has java || scripts/kafka.sh fetch || echo "make deps: on without Kafka" >&2; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -81,6 +84,7 @@ missing
 if ((${#lacks[@]} == 0)); then
   fetch_mysql97
   fetch_promtool
+  fetch_kafka
   exit 0
 fi
 
@@ -97,3 +101,4 @@ if ((${#lacks[@]} > 0)); then
 fi
 fetch_mysql97
 fetch_promtool
+fetch_kafka
