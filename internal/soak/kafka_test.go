@@ -2,9 +2,11 @@ package soak_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -364,41 +366,89 @@ func (r *records) await(patience time.Duration) {
 	t.Errorf("records are still not settled, or tasks not written, after %s", patience)
 }
 
+// log reads the topic as it is in the end: the numbers of the records by their places. A producer that got no answer for a
+// while may have written a record twice, or after one that followed it.
+func (r *records) log() (list [partitionsIn][]int) {
+	t := r.fleet.t
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(r.fleet.cfg.Kafka.Clusters[0].Brokers...), kgo.ConsumeTopics(topicIn), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer consumer.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	for n := 0; n < r.produced; {
+		fetches := consumer.PollFetches(ctx)
+		require.NoError(t, ctx.Err())
+		fetches.EachRecord(func(one *kgo.Record) {
+			n++
+			list[one.Partition] = append(list[one.Partition], numberOf(t, one))
+		})
+	}
+	return list
+}
+
+// numberOf reads the number of a record: its value, or, of one that cancels, from the task that it cancels.
+func numberOf(t testing.TB, one *kgo.Record) int {
+	text, behind := string(one.Value), 0
+	if one.Value == nil {
+		text, behind = string(one.Headers[1].Value), apart
+	}
+	if len(text) > 0 && text[0] == '{' {
+		var body struct{ Attribute string }
+		require.NoError(t, json.Unmarshal(one.Value, &body))
+		text = body.Attribute
+	}
+	number, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return number + behind
+}
+
 // audit compares records, rows and what was written.
 func (r *records) audit(t *testing.T) {
 	rows, err := r.read(context.WithoutCancel(t.Context()))
 	require.NoError(t, err)
-	var counts struct{ rows, soon, far, cancelled int }
-	for p := range r.places {
-		for at, number := range r.places[p] {
-			w, list := wantedOf(number), rows[number]
-			counts.rows += len(list)
-			switch {
-			case len(list) > 1:
-				r.blame("records have a second task", "%d at %d of partition %d: %v", number, at, p, list)
-			case w.cancels, w.moved:
-				if len(list) > 0 {
-					r.blame("tasks are as an older record asks for", "%d: %v", number, list)
-				}
-			case w.cancelled:
-				if len(list) == 1 && list[0].status != task.Cancelled {
-					r.blame("tasks are as an older record asks for", "%d: %v", number, list)
-				}
-				counts.cancelled++
-			case len(list) == 0:
-				r.blame("records are lost", "%d at %d of partition %d", number, at, p)
-			case w.soon && list[0].status != task.Processed, !w.soon && list[0].status != task.Pending:
-				r.blame("tasks are not as they should be", "%d: %v", number, list)
-			case w.soon:
-				counts.soon++
-			default:
-				counts.far++
+	times, last := map[int]int{}, map[int]int{} // how often a record is in the topic; of those that are about one task the last one
+	disordered := 0
+	for _, list := range r.log() {
+		for _, number := range list {
+			about := number
+			if w := wantedOf(number); w.moves || w.cancels {
+				about -= apart
 			}
+			if times[number]++; times[number] > 1 || last[about] > number {
+				disordered++
+			}
+			last[about] = number
+		}
+	}
+	var counts struct{ rows, soon, far, cancelled int }
+	for number, n := range times {
+		w, list := wantedOf(number), rows[number]
+		counts.rows += len(list)
+		switch special := w.moves || w.moved || w.cancels || w.cancelled; {
+		case len(list) > n, special && len(list) > 1:
+			r.blame("records have a second task", "%d, %d times in the topic: %v", number, n, list)
+		case w.cancels, (w.moves || w.moved) && last[number-number%50] != number:
+			if len(list) > 0 {
+				r.blame("tasks are as an older record asks for", "%d: %v", number, list)
+			}
+		case w.cancelled && last[number] != number:
+			if len(list) == 1 && list[0].status != task.Cancelled {
+				r.blame("tasks are as an older record asks for", "%d: %v", number, list)
+			}
+			counts.cancelled++
+		case len(list) == 0:
+			r.blame("records are lost", "%d", number)
+		case w.soon && list[0].status != task.Processed, !w.soon && list[0].status != task.Pending:
+			r.blame("tasks are not as they should be", "%d: %v", number, list)
+		case w.soon:
+			counts.soon++
+		default:
+			counts.far++
 		}
 	}
 	written, twice := r.written(rows, counts.soon)
-	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times",
-		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks)
+	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times; %d records came into the topic twice or out of order",
+		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks, disordered)
 	reportBroken(t, r.broken)
 	require.Positive(t, counts.soon)
 	require.Positive(t, r.checks)
@@ -428,7 +478,8 @@ func (r *records) written(rows map[int][]stored, soon int) (n, twice int) {
 				twice++
 			}
 			seen[number] = job
-			if list := rows[number]; len(list) != 1 || strconv.FormatUint(list[0].jobID, 10) != job {
+			if !slices.ContainsFunc(rows[number], func(s stored) bool { return strconv.FormatUint(s.jobID, 10) == job }) {
+				list := rows[number]
 				r.blame("records are written for no task", "%d of task %s: %v", number, job, list)
 			}
 		})
