@@ -103,7 +103,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.startAll()
 	f.awaitWhole()
 
-	n, rate := 6000, 600
+	n, rate, enough := 60_000, 600, make(chan struct{}) // in the short form until the faults are over
 	if faults.long {
 		n, rate = 100_000, int(100_000/last.Seconds())
 	}
@@ -113,7 +113,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	defer stop()
 	var work sync.WaitGroup
 	produced := make(chan struct{})
-	work.Go(func() { defer close(produced); r.produce(ctx, n, rate) })
+	work.Go(func() { defer close(produced); r.produce(ctx, n, rate, enough) })
 	work.Go(func() { r.watchOffsets(ctx) })
 	began := time.Now()
 	f.rest(time.Second)
@@ -122,6 +122,9 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	}
 	for time.Since(began) < last && !t.Failed() {
 		faults.inject(faults.anything())
+	}
+	if !faults.long {
+		close(enough)
 	}
 	for done := false; !done; f.rest(50 * time.Millisecond) {
 		select {
@@ -183,13 +186,19 @@ func (r *records) blame(broken, format string, args ...any) {
 	r.broken[broken] = append(r.broken[broken], time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// produce writes n records, so many a second.
-func (r *records) produce(ctx context.Context, n, rate int) {
+// produce writes n records, so many a second, until enough is closed.
+func (r *records) produce(ctx context.Context, n, rate int, enough <-chan struct{}) {
 	var acknowledged sync.WaitGroup
+	defer acknowledged.Wait()
 	began := time.Now()
 	for i := range n {
-		if ahead := time.Duration(i) * time.Second / time.Duration(rate); ahead > time.Since(began) && !wait(ctx, time.Until(began.Add(ahead))) {
-			break
+		due := time.NewTimer(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		select {
+		case <-due.C:
+		case <-enough:
+			return
+		case <-ctx.Done():
+			return
 		}
 		acknowledged.Add(1)
 		r.client.Produce(ctx, record(i), func(at *kgo.Record, err error) {
@@ -206,7 +215,6 @@ func (r *records) produce(ctx context.Context, n, rate int) {
 			r.produced++
 		})
 	}
-	acknowledged.Wait()
 }
 
 // record is the record of a number: by headers with a key or without one, or as a body.
