@@ -8,7 +8,7 @@ PKG     ?= ./...
 NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build check deps test soak lint bench bench-peers fuzz
+.PHONY: help run demo stack stack-down build check deps test soak lint bench bench-peers fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,10 +21,17 @@ run: build ## start a timeout center on 127.0.0.1:8080, its store in data/ (need
 demo: build ## watch a few thousand timeouts fire, then their lateness as a histogram
 	bin/toc demo $(ARGS)
 
+# scripts/stack-test.sh tests it, on a bare Debian machine as root.
+stack: ## three nodes, MySQL, Redis, Consul, Prometheus and Grafana on 127.0.0.1, under some load (needs Docker)
+	@scripts/stack.sh up
+
+stack-down: ## remove that stack with its data
+	@scripts/stack.sh down
+
 build: ## bin/toc, static
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
 
-deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, promtool, a C compiler
+deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, Prometheus, Chromium, a C compiler
 	@scripts/deps.sh
 
 # The rig's own tests are of servers, all of them. -short leaves out what asks the rig for one,
@@ -37,11 +44,12 @@ check: ## build, vet and the tests that need no server: a minute, and less where
 
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)
-	$(if $(filter ./...,$(PKG)),scripts/promtool.sh test)
+	$(if $(filter ./...,$(PKG)),scripts/prometheus.sh test)
 	@scripts/kafka.sh have || echo "no Kafka here (it takes mvn and Java 17): what is tested with Kafka was tested on kfake only" >&2
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=20m $(PKG)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
+	$(if $(filter ./...,$(PKG)),scripts/test-console.sh -count=1 -timeout=10m)
 
 # TOC_SOAK_ARENA is cluster, rediscluster, embedded, pull, kafka, youzan or outages, without it all but the last. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.
@@ -49,7 +57,7 @@ soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then mea
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=120m -run=Soak ./internal/soak
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
-lint: ## formatting, vet, staticcheck, go.mod, docker-compose.yml
+lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/
 	@scripts/lint.sh
 
 bench: deps ## every Go benchmark, one package after the other, on servers of their own

@@ -8,6 +8,7 @@
 // The way of a task through the packages (each package's comment tells its own part):
 //
 //	httpapi, client    a request comes in, as JSON (wire), or in process: app.Tasks
+//	console            or as a form of a page
 //	intake/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
@@ -18,16 +19,18 @@
 //	worker             runs it by a processor, of the user's or one that ships
 //	                   (processor/webhook, processor/kafka, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
+//	tracing            makes spans of submits and runs; tracing/otlp exports them
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
 //
 //	cmd/toc, examples/orderclose, clients
 //	app
+//	console
 //	httpapi, cluster/forward, metrics, intake/kafka
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
-//	store, queue, dispatch, wire, processor, configs, peerproof
+//	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit
 //	sharding, internal/wait

@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
@@ -32,6 +33,8 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
+	"github.com/timeoutcenter/toc/tracing/otlp"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -61,7 +64,11 @@ type App struct {
 	service    *intake.Service
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
+	loads      loads              // of the other nodes
+	console    *console.Console   // nil: there is none
 	metrics    *metrics.Metrics
+	spans      *otlp.Exporter  // nil: there is no collector
+	tracer     *tracing.Tracer // nil: the same
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // parts reads the sums of toc_lateness_part_seconds, and of toc_lateness_seconds as "", in seconds, and how many runs these are.
-func parts(t *testing.T, c *center) (sums map[string]float64, n int) {
+func parts(t testing.TB, c *center) (sums map[string]float64, n int) {
 	sums = map[string]float64{}
 	for line := range strings.Lines(scrape(t, c)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -42,11 +43,76 @@ func parts(t *testing.T, c *center) (sums map[string]float64, n int) {
 	return sums, n
 }
 
-// Something is slow, and the part to blame is the one that grows. Redis may be slow by less than the 200 ms ahead in which
-// tasks are claimed, and nothing grows.
-func TestThePartToBlame(t *testing.T) {
+// slowed is a center of one business type behind proxies that may delay what Redis and the database say.
+type slowed struct {
+	*center
+	redis, store *testrig.Proxy
+	late         atomic.Int64 // nanoseconds: the sum of all runs, by the processor's own clock
+}
+
+const slowedTasks = 50
+
+// fireSlowed lets the tasks of a center fire while its servers answer late, and returns the parts of their lateness, as sums
+// in seconds. A run takes as long as takes, and then there is only one worker.
+func fireSlowed(t testing.TB, mode task.Mode, redis, store, takes time.Duration) (s *slowed, sums map[string]float64) {
+	db, own := testrig.MySQL(t), testrig.StartRedis(t)
+	s = &slowed{redis: testrig.StartProxy(t, own.Addr()), store: testrig.StartProxy(t, db.Addr())}
+	cfg := onMySQL(t, onRedis(embedded(t), s.redis.Addr()))
+	cfg.Store.MySQL.DSN = strings.Replace(cfg.Store.MySQL.DSN, db.Addr(), s.store.Addr(), 1)
+	cfg.Store.MySQL.MaxOpenConns = 16
+	cfg.Scan.Lookahead = 10 * time.Second
+	cfg.BizTypes[0].Mode = string(mode)
+	if takes > 0 {
+		cfg.BizTypes[0].Workers = 1
+	}
+	s.center = run(t, cfg, app.WithProcessor("ledger", processor.Func(func(_ context.Context, t task.Task) error {
+		s.late.Add(int64(time.Since(t.ActionTime)))
+		time.Sleep(takes)
+		return nil
+	})))
+	list := make([]client.Submit, slowedTasks)
+	for i := range list {
+		list[i] = client.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: time.Now().Add(8*time.Second + time.Duration(i)*10*time.Millisecond)}
+	}
+	_, err := s.Tasks().SubmitBatch(t.Context(), list)
+	require.NoError(t, err)
+	if mode == task.ModeRedis {
+		awaitWaiting(t, cfg, redisClient(t, own.Addr()), slowedTasks)
+	}
+	s.redis.Delay(redis)
+	s.store.Delay(store)
+	require.Eventually(t, func() bool {
+		var runs int
+		sums, runs = parts(t, s.center)
+		return runs >= slowedTasks
+	}, time.Minute, 50*time.Millisecond)
+	return s, sums
+}
+
+// The parts of lateness add up to it, and it is no more than what a processor sees by its own clock.
+func TestThePartsAddUp(t *testing.T) {
 	t.Parallel()
-	db := testrig.MySQL(t)
+	for _, mode := range []task.Mode{task.ModeRedis, task.ModeScan} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s, sums := fireSlowed(t, mode, 50*time.Millisecond, 100*time.Millisecond, 5*time.Millisecond)
+			total, sum := sums[""], 0.
+			delete(sums, "")
+			require.Len(t, sums, 4)
+			for _, part := range sums {
+				require.GreaterOrEqual(t, part, 0.)
+				sum += part
+			}
+			require.InDelta(t, total, sum, 0.001*slowedTasks)
+			require.Greater(t, sums["wait"], 0., "fifty tasks shared a worker")
+			require.LessOrEqual(t, total, time.Duration(s.late.Load()).Seconds())
+		})
+	}
+}
+
+// BenchmarkThePartToBlame slows a server, or keeps the only worker busy, and fails unless the part to blame is the one that
+// grows. Redis may be slow by less than the 200 ms ahead in which tasks are claimed, and nothing grows. Use -benchtime=1x.
+func BenchmarkThePartToBlame(b *testing.B) {
 	for _, row := range []struct {
 		mode         task.Mode
 		name         string
@@ -56,63 +122,27 @@ func TestThePartToBlame(t *testing.T) {
 	}{
 		{mode: task.ModeRedis, name: "nothing"},
 		{mode: task.ModeRedis, name: "redis by 50 ms", redis: 50 * time.Millisecond},
-		{mode: task.ModeRedis, name: "redis by 2 s", redis: 2000 * time.Millisecond, blame: "find"},
+		{mode: task.ModeRedis, name: "redis by 2 s", redis: 2 * time.Second, blame: "find"},
 		{mode: task.ModeRedis, name: "database by 300 ms", store: 300 * time.Millisecond, blame: "check"},
 		{mode: task.ModeRedis, name: "workers", takes: 40 * time.Millisecond, blame: "wait"},
 		{mode: task.ModeScan, name: "nothing"},
-		{mode: task.ModeScan, name: "database by 300 ms", store: 300 * time.Millisecond, blame: "check"},
+		{mode: task.ModeScan, name: "database by 100 ms", store: 100 * time.Millisecond, blame: "check"},
 		{mode: task.ModeScan, name: "workers", takes: 40 * time.Millisecond, blame: "wait"},
 	} {
-		t.Run(fmt.Sprint(row.mode, "/", row.name), func(t *testing.T) {
-			t.Parallel()
-			cfg, redis := embedded(t), testrig.StartRedis(t)
-			lines := [2]*testrig.Proxy{testrig.StartProxy(t, redis.Addr()), testrig.StartProxy(t, db.Addr())}
-			cfg = onMySQL(t, onRedis(cfg, lines[0].Addr()))
-			cfg.Store.MySQL.DSN = strings.Replace(cfg.Store.MySQL.DSN, db.Addr(), lines[1].Addr(), 1)
-			cfg.Store.MySQL.MaxOpenConns = 16
-			cfg.Scan.Lookahead = 10 * time.Second
-			cfg.BizTypes[0].Mode = string(row.mode)
-			if row.takes > 0 {
-				cfg.BizTypes[0].Workers = 1
-			}
-			c := run(t, cfg, app.WithProcessor("ledger", processor.Func(func(context.Context, task.Task) error {
-				time.Sleep(row.takes)
-				return nil
-			})))
-			const n = 50
-			list := make([]client.Submit, n)
-			for i := range list {
-				list[i] = client.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: time.Now().Add(3*time.Second + time.Duration(i)*10*time.Millisecond)}
-			}
-			_, err := c.Tasks().SubmitBatch(t.Context(), list)
-			require.NoError(t, err)
-			if row.mode == task.ModeRedis {
-				awaitWaiting(t, cfg, redisClient(t, redis.Addr()), n)
-			}
-			lines[0].Delay(row.redis)
-			lines[1].Delay(row.store)
-			var got map[string]float64
-			require.Eventually(t, func() bool {
-				var runs int
-				got, runs = parts(t, c)
-				return runs == n
-			}, 30*time.Second, 50*time.Millisecond)
-			for part := range got {
-				got[part] *= 1000. / n // mean milliseconds
-			}
-			t.Logf("mean ms a task: %v", got)
-			total := got[""]
-			delete(got, "")
-			sum, most := 0., ""
-			for part, mean := range got {
-				if sum += mean; mean > got[most] {
-					most = part
+		b.Run(fmt.Sprint(row.mode, "/", row.name), func(b *testing.B) {
+			for b.Loop() {
+				_, sums := fireSlowed(b, row.mode, row.redis, row.store, row.takes)
+				delete(sums, "")
+				most := "find"
+				for part, sum := range sums {
+					b.ReportMetric(sum*1000/slowedTasks, part+"-ms/task")
+					if sum > sums[most] {
+						most = part
+					}
 				}
-			}
-			require.InDelta(t, total, sum, 0.001)
-			if row.blame != "" {
-				require.Equal(t, row.blame, most)
-				require.Greater(t, got[most], 20.)
+				if row.blame != "" {
+					require.Equal(b, row.blame, most)
+				}
 			}
 		})
 	}

@@ -53,6 +53,9 @@ func (a *App) build() error {
 	}
 	a.metrics = metrics.New()
 	a.metrics.SetTypes(a.catalog.Load())
+	if err := a.buildTracing(); err != nil {
+		return err
+	}
 	a.limits = a.newLimits(owned)
 	a.limits.SetTypes(a.catalog.Load().All())
 	a.queue = queue.New(queue.Config{
@@ -74,17 +77,18 @@ func (a *App) build() error {
 	a.dispatcher = &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
 	a.runner = worker.New(worker.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: a.dispatcher, Ownership: owned, Failed: a.opts.failed,
-		Now: a.clock.Now, Logger: a.component("processor"),
+		Tracer: a.tracer, Now: a.clock.Now, Logger: a.component("processor"),
 	})
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Now: a.clock.Now, Logger: a.component("intake"),
+		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Tracer: a.tracer, Now: a.clock.Now, Logger: a.component("intake"),
 	})
 	if err := a.buildReaders(); err != nil {
 		return err
 	}
 	a.control = a.newControl()
 	a.operations = a.newOperations(owned)
+	a.console = a.newConsole()
 	a.metrics.Watch(a.state)
 	return nil
 }

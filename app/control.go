@@ -43,9 +43,6 @@ func (a *App) Resume(ctx context.Context, bizType string) (client.BizType, error
 	return a.resume(ctx, bizType, byEmbedder)
 }
 
-// BizTypes returns the business types and their load on this node.
-func (a *App) BizTypes() []client.BizType { return status{a}.bizTypes() }
-
 // Who decides, as toc_control names them.
 const (
 	byAPI      = intake.ByAPI
@@ -91,7 +88,7 @@ func (a *App) decide(ctx context.Context, bizType, by string, p wire.PauseReques
 		detail = strings.TrimSpace("until " + wire.Time(row.Until).String() + " " + p.Reason)
 	}
 	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "pause", Target: b.Name, Detail: detail})
-	return status{a}.bizType(b, a.scanner.Overdue()), nil
+	return a.bizTypeOfAll(ctx, b), nil
 }
 
 func (a *App) resume(ctx context.Context, bizType, by string) (wire.BizType, error) {
@@ -103,7 +100,7 @@ func (a *App) resume(ctx context.Context, bizType, by string) (wire.BizType, err
 		return wire.BizType{}, err
 	}
 	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "resume", Target: b.Name})
-	return status{a}.bizType(b, a.scanner.Overdue()), nil
+	return a.bizTypeOfAll(ctx, b), nil
 }
 
 // paused is the pause of a business type as the API shows it; nil: it is not paused.

@@ -12,8 +12,13 @@ import (
 // httpServer serves the HTTP API: the service and this node's status.
 func (a *App) httpServer() *http.Server {
 	log := a.component("http")
+	var pages http.Handler
+	if a.console != nil {
+		pages = a.console
+	}
 	handler := httpapi.New(httpapi.Config{
-		Desk: a.service, Status: status{a}, Operator: operator{a}, Limits: lender{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
+		Console: pages,
+		Desk:    a.service, Status: status{a}, Operator: operator{a}, Limits: lender{a}, Tokens: a.httpTokens, Peers: a.proof, Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Logger: log, Version: a.opts.version,
 	})
 	server := httpapi.Server(a.cfg.HTTP.Listen, handler, log)

@@ -11,7 +11,7 @@ import (
 func (a *App) newOperations(owned owners) *operations.Runner {
 	return operations.New(operations.Config{
 		Store: a.store, Databases: a.layout.Databases, Runs: func() bool { return owned.Owns(0) },
-		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Now: a.clock.Now, Logger: a.component("operations"),
+		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Discarded: a.forgetDiscarded, Now: a.clock.Now, Logger: a.component("operations"),
 	})
 }
 
@@ -30,6 +30,13 @@ func (a *App) wakeRedriven(ctx context.Context, jobIDs []uint64) {
 	list, err := a.store.Load(ctx, others)
 	if err == nil {
 		a.dispatcher.Place(list...)
+	}
+}
+
+// forgetDiscarded takes discarded tasks out of the dead queues in Redis.
+func (a *App) forgetDiscarded(jobIDs []uint64) {
+	for _, id := range jobIDs {
+		a.dispatcher.Forget(id)
 	}
 }
 

@@ -211,6 +211,12 @@ func TestPauseInACluster(t *testing.T) {
 	submit()
 	time.Sleep(pausedFor)
 	require.Zero(t, fired.count())
+	for _, n := range nodes { // each of them tells of all
+		require.Eventually(t, func() bool {
+			list, err := askHTTP(n).BizTypes(t.Context())
+			return err == nil && list[0].Overdue == 60 && list[0].OldestOverdue > 2 && bizTypeNow(t, n, "order_close").Overdue < 60
+		}, 20*time.Second, 100*time.Millisecond)
+	}
 	r.Kill() // the scan engine takes over, and leaves them alone too
 	time.Sleep(pausedFor + cfg.Redis.OutageAfter)
 	require.Zero(t, fired.count())
@@ -222,4 +228,70 @@ func TestPauseInACluster(t *testing.T) {
 	require.NoError(t, err)
 	paused(false)
 	fired.await(t, 60, 60*time.Second)
+}
+
+// With Redis, Consul or a database away a paused type stays paused, and another one goes on.
+func TestAPauseHoldsWhileServersAreAway(t *testing.T) {
+	t.Parallel()
+	consul, redis, half := testrig.StartConsul(t), testrig.StartRedis(t), testrig.StartMySQL(t)
+	cfg := embedded(t)
+	cfg.Store.Driver = configs.DriverMySQL
+	shared := testrig.MySQL(t).DSN()
+	for d := range cfg.Store.Databases { // the odd ones are on the server that goes away
+		dsn := []string{shared, half.DSN()}[d%2]
+		cfg.Store.MySQL.DSNs = append(cfg.Store.MySQL.DSNs, fmt.Sprintf(dsn, d))
+	}
+	cfg.Store.MySQL.MaxOpenConns = 4
+	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
+	cfg.Cluster.Provider, cfg.Cluster.OnConsulLoss = configs.ProviderConsul, configs.ConsulLossKeep
+	cfg.Cluster.Consul.Address = consul.Addr()
+	cfg.HTTP.Tokens = []string{"let-me-in-0123456"}
+	cfg.Redis.Addrs, cfg.Redis.OutageAfter = []string{redis.Addr()}, time.Second
+	cfg.BizTypes[0].Mode = configs.ModeRedis
+	mail := cfg.BizTypes[0]
+	mail.ID, mail.Name, mail.Processor = 2, "mail", "mail"
+	cfg.BizTypes = append(cfg.BizTypes, mail)
+	held, sent := newLedger(), newLedger()
+	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", held), app.WithProcessor("mail", sent))
+	_, err := nodes[0].Pause(t.Context(), "order_close", client.Pause{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return bizTypeNow(t, nodes[1], "order_close").Paused != nil }, 20*time.Second, 20*time.Millisecond)
+	submit := func(bizType string, n, step int) {
+		var list []client.Submit
+		for i := range n {
+			list = append(list, client.Submit{BizType: bizType, BizID: uint64(i * step), ActionTime: time.Now().Add(300 * time.Millisecond)})
+		}
+		stored, err := nodes[0].Tasks().SubmitBatch(t.Context(), list)
+		require.NoError(t, err)
+		for _, s := range stored {
+			require.Nil(t, s.Err)
+		}
+	}
+	submit("order_close", 40, 1)
+	mails := 0
+	for _, away := range []struct {
+		server interface {
+			Kill()
+			Start()
+		}
+		reason string
+	}{{redis, "redis"}, {consul, "consul"}, {half, "database 1"}} {
+		away.server.Kill()
+		for _, n := range nodes {
+			awaitDegraded(t, n, away.reason)
+		}
+		submit("mail", 20, 2)
+		mails += 20
+		sent.await(t, mails, 60*time.Second)
+		time.Sleep(pausedFor)
+		require.Zero(t, held.count(), away.reason)
+		away.server.Start()
+		for _, n := range nodes {
+			awaitDegraded(t, n, "")
+		}
+	}
+	require.Zero(t, held.count())
+	_, err = nodes[1].Resume(t.Context(), "order_close")
+	require.NoError(t, err)
+	held.await(t, 40, 60*time.Second)
 }

@@ -34,7 +34,7 @@ func onRedis(cfg configs.Config, addrs ...string) configs.Config {
 var noFile = []testrig.Option{"--appendonly", "no"}
 
 // redisClient talks to a server of the test past the center.
-func redisClient(t *testing.T, addr string) *redis.Client {
+func redisClient(t testing.TB, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -42,7 +42,7 @@ func redisClient(t *testing.T, addr string) *redis.Client {
 }
 
 // inSlots counts what all slots hold: tasks that wait for their time, and claims.
-func inSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient) (waiting, claims int) {
+func inSlots(t testing.TB, cfg configs.Config, client redis.UniversalClient) (waiting, claims int) {
 	t.Helper()
 	pipe := client.Pipeline()
 	var stored, prepared []*redis.IntCmd
@@ -62,7 +62,7 @@ func inSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient) (wa
 
 // awaitWaiting waits until at least so many tasks wait for their time in all
 // slots: a submit does not wait for that.
-func awaitWaiting(t *testing.T, cfg configs.Config, client redis.UniversalClient, least int) {
+func awaitWaiting(t testing.TB, cfg configs.Config, client redis.UniversalClient, least int) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {

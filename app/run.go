@@ -110,6 +110,11 @@ func (a *App) run(ctx context.Context) error {
 	memberCtx, leaveCluster := context.WithCancel(drainCtx) // keeps the partitions until the last outcome is recorded
 	defer leaveCluster()
 	loop("cluster", a.cluster.Run, memberCtx)
+	exporting, stopExporting := context.WithCancel(drainCtx)
+	defer stopExporting()
+	if a.spans != nil {
+		loop("tracing", a.spans.Run, exporting)
+	}
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
 	if a.forward != nil {
@@ -117,6 +122,10 @@ func (a *App) run(ctx context.Context) error {
 		loop("limits", a.borrow, work)
 	}
 	loop("due", a.watchDue, work)
+	loop("pulse", a.watchPulse, work)
+	if a.console != nil {
+		loop("console", a.console.Run, work) // its streams end before the server is shut down
+	}
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)
 	loop("operations", a.operations.Run, work)
@@ -168,6 +177,7 @@ func (a *App) run(ctx context.Context) error {
 		}
 		err = errors.Join(err, a.timer.Close())
 		leaveCluster()
+		stopExporting() // the spans that are left are exported
 		return err
 	})
 	if err := a.wait(ctx, g, drainCtx); err != nil {

@@ -131,35 +131,6 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 	return c, nil
 }
 
-// BizTypes returns the load of each business type on this node.
-func (s status) BizTypes(context.Context) ([]wire.BizType, error) {
-	return s.bizTypes(), nil
-}
-
-func (s status) bizTypes() []wire.BizType {
-	overdue := s.scanner.Overdue()
-	list := []wire.BizType{}
-	for _, b := range s.catalog.Load().All() {
-		list = append(list, s.bizType(b, overdue))
-	}
-	return list
-}
-
-func (s status) bizType(b task.BizType, overdue map[uint64]store.Overdue) wire.BizType {
-	stats, late := s.queue.Stats(b.ID), overdue[b.ID]
-	shown := wire.BizType{
-		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
-		QueueDepth: stats.Depth, Running: stats.Running + s.runner.InFlight(b.ID), Overdue: late.Count, Paused: s.paused(b.ID),
-		RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
-	}
-	_, by := s.limits.Throttled(b.ID)
-	shown.Throttled = string(by)
-	if late.Count > 0 {
-		shown.OldestOverdue = s.clock.Now().Sub(late.Oldest).Truncate(time.Millisecond).Seconds()
-	}
-	return shown
-}
-
 // Ready reports whether this node works: the store answers and accepts writes, and the partitions' owners are
 // known. A database that is down, or a lost Consul, is reported and leaves the node ready: it still accepts
 // submits. Ready queries nothing; its data are a second old.

@@ -56,7 +56,7 @@ func TestRunsThatIgnoreTheirTimeoutShowAndHoldNobodyUp(t *testing.T) {
 	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == 22 }, 10*time.Second, 50*time.Millisecond)
 }
 
-func scrape(t *testing.T, c *center) string {
+func scrape(t testing.TB, c *center) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	answer, err := client.Get("http://" + c.Addr() + "/metrics")

@@ -57,11 +57,14 @@ type (
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
-	servers []string      // base URLs
-	current atomic.Uint32 // the one that answered last
+	servers []string               // base URLs
+	consul  *consul                // where more of them are found; nil: nowhere
+	current atomic.Pointer[string] // the one that answered last
 	token   string
 	header  http.Header
 	http    *http.Client
+
+	consulToken string
 }
 
 // Option changes a Client.
@@ -89,8 +92,16 @@ const idleConns = 64
 
 // New makes a client of the center at baseURL, like http://127.0.0.1:8080; the
 // scheme may be left out. It connects at the first call.
+//
+// consul://127.0.0.1:8500/toc is the service toc of a Consul (consul+https: by TLS), under which the nodes of a center
+// register: cluster.consul.prefix. The parameters dc, ns, partition, peer, tag and filter go to Consul. A request goes to an
+// instance that passes its checks. They are read at the first call, in the background of calls 10 s later, and when none of
+// them takes a request.
 func New(baseURL string, opts ...Option) *Client {
-	c := &Client{servers: []string{baseOf(baseURL)}, header: http.Header{}}
+	c := &Client{consul: consulOf(baseURL), header: http.Header{}}
+	if c.consul == nil {
+		c.servers = []string{baseOf(baseURL)}
+	}
 	for _, o := range opts {
 		o(c)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,20 +36,55 @@ const tryTime = 5 * time.Second
 
 // each makes a request of one server after the other, until one takes it.
 func (c *Client) each(ctx context.Context, repeatable bool, try func(ctx context.Context, base string) (status int, err error)) (status int, err error) {
-	n := uint32(len(c.servers))
+	list, err := c.candidates(ctx)
+	if err != nil {
+		return 0, err
+	}
+	status, goes, err := c.tryAll(ctx, list, repeatable, try)
+	if !goes || c.consul == nil {
+		return status, err
+	}
+	fresh, asked := c.consul.refresh(ctx, c)
+	fresh = slices.DeleteFunc(slices.Clone(fresh), func(base string) bool { return slices.Contains(list, base) })
+	if asked != nil || len(fresh) == 0 {
+		return status, err
+	}
+	status, _, err = c.tryAll(ctx, fresh, repeatable, try)
+	return status, err
+}
+
+// candidates lists the servers, the one that answered last at the front.
+func (c *Client) candidates(ctx context.Context) ([]string, error) {
+	list := c.servers
+	if c.consul != nil {
+		found, err := c.consul.servers(ctx, c)
+		if err != nil && len(list) == 0 {
+			return nil, err
+		}
+		list = slices.Concat(found, list)
+	}
+	current := c.current.Load()
+	if current == nil {
+		return list, nil
+	}
+	at := max(0, slices.Index(list, *current))
+	return slices.Concat(list[at:], list[:at]), nil
+}
+
+// tryAll makes a request of one server of a list after the other. goes: another server may do better.
+func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
 	first := c.current.Load()
-	for i := range n {
-		at := (first + i) % n
-		last := i == n-1
-		status, err = c.one(ctx, c.servers[at], repeatable && !last, try)
-		if last || ctx.Err() != nil || !goesOn(err, repeatable) {
-			if err == nil && at != first {
-				c.current.CompareAndSwap(first, at)
+	for i, base := range list {
+		last := i == len(list)-1
+		status, err = c.one(ctx, base, repeatable && !last, try)
+		if goes = ctx.Err() == nil && goesOn(err, repeatable); !goes {
+			if err == nil && (first == nil || *first != base) {
+				c.current.CompareAndSwap(first, &base)
 			}
-			return status, err
+			break
 		}
 	}
-	return status, err
+	return status, goes, err
 }
 
 func (c *Client) one(ctx context.Context, base string, bounded bool, try func(ctx context.Context, base string) (int, error)) (int, error) {

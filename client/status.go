@@ -16,6 +16,12 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	return out, err
 }
 
+// Pulse tells how a node is and what it did in the last hour, as nodes tell each other for their consoles.
+func (c *Client) Pulse(ctx context.Context) (out wire.Pulse, err error) {
+	_, err = c.do(ctx, http.MethodGet, "/v1/cluster/pulse", nil, &out)
+	return out, err
+}
+
 // Wake tells a node of up to 1000 tasks in its partitions that are due soon, as
 // nodes do among themselves. It answers how many the node has queued.
 func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err error) {

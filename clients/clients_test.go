@@ -3,22 +3,17 @@ package clients
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
-	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/processor/webhook"
-	"github.com/timeoutcenter/toc/task"
 )
 
 const token = "0123456789abcdef"
@@ -29,13 +24,15 @@ func start(t *testing.T) string {
 	cfg.HTTP.Listen, cfg.HTTP.Tokens = "127.0.0.1:0", []string{token}
 	cfg.Store.SQLite.Dir = t.TempDir()
 	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
-	b := configs.DefaultBizType()
-	b.ID, b.Name, b.Processor = 1, "order_close", configs.ProcessorLog
-	other := b
-	other.ID, other.Name = 2, "demo"
-	pulled := b
-	pulled.ID, pulled.Name, pulled.Processor, pulled.MaxRetries = 3, "pulled", configs.ProcessorPull, 1
-	cfg.BizTypes = []configs.BizType{b, other, pulled}
+	cfg.BizTypes = nil
+	for i, name := range []string{"order_close", "demo", "pulled", "slow", "stopped"} {
+		b := configs.DefaultBizType()
+		b.ID, b.Name, b.Processor, b.MaxRetries = uint64(i+1), name, configs.ProcessorPull, 1
+		if i < 2 {
+			b.Processor = configs.ProcessorLog
+		}
+		cfg.BizTypes = append(cfg.BizTypes, b)
+	}
 	ready := make(chan string, 1)
 	a, err := app.New(cfg, app.WithLogger(slog.New(slog.DiscardHandler)), app.WithReady(func(addr string) { ready <- addr }))
 	require.NoError(t, err)
@@ -53,66 +50,64 @@ func start(t *testing.T) string {
 	}
 }
 
-func TestPython(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not here")
-	}
-	cmd := exec.CommandContext(t.Context(), python, "-W", "error", "-m", "unittest", "-v")
-	cmd.Dir = "python"
-	cmd.Env = append(os.Environ(), "TOC_SERVER="+start(t), "TOC_TOKEN="+token, "PYTHONDONTWRITEBYTECODE=1")
+// scenarios are what the tests of each language must have passed.
+var scenarios = []string{
+	"a_life", "by_key", "it_fires", "batches_and_lists", "dead_and_pause", "refusals", // the API
+	"a_worker", "a_worker_extends", "a_worker_stops", "a_worker_is_refused", "leases", // pull
+	"a_server_is_not_there", "what_is_safe_goes_on", "bad_answers", // servers that are not well
+	"signatures", "refusal_vectors", // testdata/vectors.json
+}
+
+// passed finds the name of a test that has passed: "ok a_life" or, of Python, "test_a_life (…) ... ok".
+var passed = regexp.MustCompile(`(?m)^(?:ok (\w+)|test_(\w+) .*\.\.\. ok)\r?$`)
+
+// holds runs the tests of a client, which must pass all scenarios.
+func holds(t *testing.T, cmd *exec.Cmd) {
+	vectors, err := filepath.Abs("testdata/vectors.json")
+	require.NoError(t, err)
+	cmd.Env = append(os.Environ(), "TOC_SERVER="+start(t), "TOC_TOKEN="+token, "TOC_FAKE="+fake(t), "TOC_VECTORS="+vectors)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	var names []string
+	for _, found := range passed.FindAllStringSubmatch(string(out), -1) {
+		names = append(names, found[1]+found[2])
+	}
+	require.Subset(t, names, scenarios, "%s", out)
 	t.Logf("%s", out)
 }
 
-// The vectors are what the Go code does.
-func TestVectors(t *testing.T) {
-	text, err := os.ReadFile("testdata/vectors.json")
+// program finds a program, or leaves the test out; scripts/deps.sh says so.
+func program(t *testing.T, name string) string {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not here", name)
+	}
+	return path
+}
+
+func TestPython(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), program(t, "python3"), "-W", "error", "-m", "unittest", "-v")
+	cmd.Dir = "python"
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	holds(t, cmd)
+}
+
+// The Java client needs nothing but a JDK.
+func TestJava(t *testing.T) {
+	javac, java, classes := program(t, "javac"), program(t, "java"), t.TempDir()
+	if err := exec.CommandContext(t.Context(), javac, "--release", "17", "-version").Run(); err != nil {
+		t.Skip("javac is older than 17")
+	}
+	sources, err := filepath.Glob("java/src/*/java/io/github/timeoutcenter/toc/*.java")
 	require.NoError(t, err)
-	var vectors struct {
-		Signatures []struct {
-			Name, Secret, ID, Timestamp, Body, Signature string
-			Valid                                        bool
-		}
-		Refusals []struct {
-			Status     int
-			RetryAfter string `json:"retry_after"`
-			Body       json.RawMessage
-			Kind, Text string
-		}
-	}
-	require.NoError(t, json.Unmarshal(text, &vectors))
-	for _, v := range vectors.Signatures {
-		verifier, err := webhook.NewSigner(v.Secret)
-		require.NoError(t, err)
-		err = verifier.VerifyIgnoringTimestamp([]byte(v.Body), http.Header{
-			"Webhook-Id": {v.ID}, "Webhook-Timestamp": {v.Timestamp}, "Webhook-Signature": {v.Signature},
-		})
-		require.Equal(t, v.Valid, err == nil, v.Name)
-	}
-	var conflict *task.ConflictError
-	var changed *task.ChangedError
-	var field *task.FieldError
-	is := map[string]func(error) bool{
-		"not found":   func(err error) bool { return errors.Is(err, task.ErrNotFound) },
-		"conflict":    func(err error) bool { return errors.As(err, &conflict) },
-		"changed":     func(err error) bool { return errors.As(err, &changed) },
-		"invalid":     func(err error) bool { return errors.As(err, &field) },
-		"unavailable": func(err error) bool { return errors.Is(err, task.ErrUnavailable) },
-	}
-	for _, v := range vectors.Refusals {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.Header().Set("Retry-After", v.RetryAfter)
-			w.WriteHeader(v.Status)
-			_, _ = w.Write(v.Body)
-		}))
-		_, err := client.New(s.URL).Get(t.Context(), 1)
-		s.Close()
-		require.EqualError(t, err, v.Text)
-		for kind, holds := range is {
-			require.Equal(t, kind == v.Kind, holds(err), "%d %s", v.Status, kind)
-		}
-	}
+	args := append([]string{"-Xlint:all", "-Werror", "--release", "17", "-d", classes}, sources...)
+	out, err := exec.CommandContext(t.Context(), javac, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	holds(t, exec.CommandContext(t.Context(), java, "-cp", classes, "io.github.timeoutcenter.toc.Tests"))
+}
+
+func TestPHP(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), program(t, "php"), "-d", "error_reporting=-1", "-d", "display_errors=stderr", "tests/run.php")
+	cmd.Dir = "php"
+	holds(t, cmd)
 }

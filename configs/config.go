@@ -58,6 +58,7 @@ type Config struct {
 	Clock    Clock    `yaml:"clock"`
 	Shutdown Shutdown `yaml:"shutdown"`
 	Kafka    Kafka    `yaml:"kafka"`
+	Tracing  Tracing  `yaml:"tracing"`
 
 	// Intake are the topics of Kafka from which tasks are read. There are none by default.
 	Intake []Intake `yaml:"intake"`
@@ -96,6 +97,9 @@ type HTTP struct {
 	// connection that has been idle longest. 0 means half of the file descriptors that the
 	// process may have (RLIMIT_NOFILE), and at most 10,000. Defaults to 0.
 	MaxConnections int `yaml:"max_connections"`
+	// Console is whether the listener serves the console, pages for people, at /console/.
+	// Defaults to true.
+	Console bool `yaml:"console"`
 }
 
 // Store configures the task tables.
@@ -249,6 +253,18 @@ type Shutdown struct {
 	// Drain is the longest time to wait for running tasks. 0 waits for none.
 	// Defaults to 30s.
 	Drain time.Duration `yaml:"drain"`
+}
+
+// Tracing configures the traces of submits and runs.
+type Tracing struct {
+	// OTLP is the address of an OpenTelemetry collector that takes OTLP over HTTP: the URL to
+	// which /v1/traces is added, or host:port of it. A user and password in the URL are sent as
+	// basic authentication. "" exports none. Defaults to "".
+	OTLP string `yaml:"otlp" secret:"password"`
+	// Sample is the share of the submits without a trace of their own, and of the runs of tasks
+	// without one, that begin a trace: 0 to 1. A trace that came with a submit says itself
+	// whether it is sampled. Defaults to 0.
+	Sample float64 `yaml:"sample"`
 }
 
 // Kafka configures the Kafka clusters that business types and intakes name.

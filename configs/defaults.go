@@ -26,7 +26,7 @@ func base() Config {
 	demoLog.ID, demoLog.Name, demoLog.Mode = 2, "demo_log", ModeRedis
 
 	return Config{
-		HTTP: HTTP{Listen: "127.0.0.1:8080", Tokens: []string{}},
+		HTTP: HTTP{Listen: "127.0.0.1:8080", Tokens: []string{}, Console: true},
 		Store: Store{
 			Driver:            DriverSQLite,
 			Databases:         8,

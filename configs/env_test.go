@@ -24,7 +24,7 @@ func (l *loader) variables() []setting {
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
 	all := fresh().variables()
-	require.Len(t, all, 39)
+	require.Len(t, all, 42)
 	seen := map[string]string{}
 	for _, s := range all {
 		require.NotContains(t, seen, s.env(), "two keys would share it")
@@ -55,6 +55,12 @@ func drawValue(t *rapid.T, typ reflect.Type) (string, any) {
 	case typ.Kind() == reflect.Int:
 		n := rapid.Int().Draw(t, "number")
 		return fmt.Sprint(n), n
+	case typ.Kind() == reflect.Float64:
+		n := rapid.Float64().Draw(t, "number")
+		return fmt.Sprint(n), n
+	case typ.Kind() == reflect.Bool:
+		is := rapid.Bool().Draw(t, "is")
+		return fmt.Sprint(is), is
 	case typ.Kind() == reflect.Slice:
 		words := rapid.SliceOf(rapid.StringMatching(`[!-+--~]+`)).Draw(t, "words")
 		return strings.Join(words, ","), words

@@ -124,7 +124,7 @@ func TestComposeEnvironmentLoads(t *testing.T) {
 			return value
 		}))
 	}
-	c, err := Load("cluster.yaml", environ)
+	c, err := Load("../deploy/stack/toc.yaml", environ)
 	require.NoError(t, err)
 	require.Equal(t, "0.0.0.0:8080", c.HTTP.Listen)
 	require.Equal(t, []string{"local-token-to-try-it"}, c.HTTP.Tokens)

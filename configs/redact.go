@@ -28,6 +28,7 @@ func (c Config) Redacted() Config {
 	for i := range c.Kafka.Clusters {
 		c.Kafka.Clusters[i].SASL.Password = hide(c.Kafka.Clusters[i].SASL.Password)
 	}
+	c.Tracing.OTLP = hideURL(c.Tracing.OTLP)
 	c.BizTypes = slices.Clone(c.BizTypes)
 	for i, b := range c.BizTypes {
 		c.BizTypes[i] = b.Redacted()

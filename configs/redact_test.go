@@ -24,6 +24,7 @@ func secretive() Config {
 	c.Cluster.Consul.Token = "hush7"
 	c.Redis.Addrs = []string{"redis://:hush8@r:6379"}
 	c.Redis.Password = "hush9"
+	c.Tracing.OTLP = "https://u:hushG@h/otlp/hushH-0123456789"
 	c.BizTypes[0].Webhook.URL = "https://u:hushA@h/fire/hushE-0123456789?key=hushB"
 	c.BizTypes[0].Webhook.Secret = "whsec_hushC"
 	return c
@@ -73,6 +74,7 @@ func TestDiff(t *testing.T) {
 		"redis.addrs: [embedded] -> [redis://:xxxxx@r:6379]",
 		"redis.password:  -> ***",
 		"queue.capacity: 10000 -> 5",
+		"tracing.otlp:  -> https://u:xxxxx@h/otlp/***",
 	}, Diff(withName(Default(), "n"), changed))
 
 	other := secretive()

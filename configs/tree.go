@@ -68,6 +68,12 @@ func setText(v reflect.Value, text string) error {
 		parsed, err = strconv.Atoi(trimmed)
 	case uint64:
 		parsed, err = strconv.ParseUint(trimmed, 10, 64)
+	case float64:
+		parsed, err = strconv.ParseFloat(trimmed, 64)
+	case bool:
+		if parsed = trimmed == "true"; trimmed != "true" && trimmed != "false" {
+			err = strconv.ErrSyntax
+		}
 	case []string:
 		words := []string{}
 		if trimmed != "" {
@@ -95,6 +101,10 @@ func kindOf(v reflect.Value) (kind, example string) {
 		return "a whole number", "10"
 	case uint64:
 		return "a whole number of 0 or more", "1"
+	case float64:
+		return "a number", "0.01"
+	case bool:
+		return "a yes or no", "true or false"
 	case string:
 		return "a text", `"…"`
 	case []string:

@@ -24,6 +24,7 @@ func (c Config) check() problems {
 	c.Redis.check(&ps)
 	c.checkEngine(&ps)
 	c.Kafka.check(&ps)
+	c.Tracing.check(&ps)
 	checkIntake(&ps, c.Intake, c.Kafka.Clusters)
 	checkBizTypes(&ps, c.BizTypes, c.Kafka.Clusters)
 	if c.Cluster.Provider == ProviderConsul {
@@ -105,6 +106,16 @@ func (r Redis) check(ps *problems) {
 	// Less would take a busy moment for a fault; more is a net that catches nothing.
 	within(ps, "redis.sweep_after", r.SweepAfter, 100*time.Millisecond, 24*time.Hour)
 	within(ps, "redis.outage_after", r.OutageAfter, 100*time.Millisecond, 24*time.Hour)
+}
+
+func (t Tracing) check(ps *problems) {
+	address := quote(hideURL(t.OTLP))
+	isURL := isWebURL(t.OTLP)
+	ps.require(t.OTLP == "" || isURL || isHostPort(t.OTLP) && !strings.HasPrefix(t.OTLP, ":"), "tracing.otlp",
+		"%s is not the address of a collector; write http://127.0.0.1:4318, with the port on which it takes OTLP over HTTP", address)
+	ps.require(!isURL || !strings.ContainsAny(t.OTLP, "?#"), "tracing.otlp",
+		"%s has more than a path; write the URL to which /v1/traces is added, without ? and #", address)
+	ps.require(t.Sample >= 0 && t.Sample <= 1, "tracing.sample", "%v is out of range; write 0 to 1", t.Sample) // NaN is not
 }
 
 func (c Cluster) check(ps *problems, store Store) {

@@ -2,6 +2,7 @@ package configs
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,17 @@ func TestRefusedSettings(t *testing.T) {
 		{"capacity 0", func(c *Config) { c.Queue.Capacity = 0 }, "queue.capacity", "0 is too little; write 1 or more"},
 		{"max skew too small", func(c *Config) { c.Clock.MaxSkew = time.Millisecond }, "clock.max_skew", "1ms is too little; write 10ms or more"},
 		{"drain below 0", func(c *Config) { c.Shutdown.Drain = -1 }, "shutdown.drain", "-1ns is too little; write 0s or more"},
+
+		{"collector by gRPC", func(c *Config) { c.Tracing.OTLP = "grpc://h:4317" }, "tracing.otlp", `"grpc://h:4317" is not the address of a collector; write http://127.0.0.1:4318`},
+		{"collector without a host", func(c *Config) { c.Tracing.OTLP = "http://" }, "tracing.otlp", "is not the address of a collector"},
+		{"collector without a port", func(c *Config) { c.Tracing.OTLP = "collector" }, "tracing.otlp", "is not the address of a collector"},
+		{"collector, only a port", func(c *Config) { c.Tracing.OTLP = ":4318" }, "tracing.otlp", "is not the address of a collector"},
+		{"collector with a password, no URL", func(c *Config) { c.Tracing.OTLP = "u:hush@h:4318" }, "tracing.otlp", "is not the address of a collector"},
+		{"collector with a query", func(c *Config) { c.Tracing.OTLP = "https://u:hush@h/?key=hush" }, "tracing.otlp", "has more than a path"},
+		{"collector, a placeholder", func(c *Config) { c.Tracing.OTLP = "https://u:changeme@h" }, "tracing.otlp", "is a placeholder"},
+		{"sample above 1", func(c *Config) { c.Tracing.Sample = 1.01 }, "tracing.sample", "1.01 is out of range; write 0 to 1"},
+		{"sample below 0", func(c *Config) { c.Tracing.Sample = -0.1 }, "tracing.sample", "-0.1 is out of range; write 0 to 1"},
+		{"sample is no number", func(c *Config) { c.Tracing.Sample = math.NaN() }, "tracing.sample", "NaN is out of range; write 0 to 1"},
 	})
 }
 
@@ -231,6 +243,8 @@ func TestAccepted(t *testing.T) {
 		"all interfaces":   func(c *Config) { c.HTTP.Listen = ":8080" },
 		"keep for ever":    func(c *Config) { c.Store.Retention = 0 },
 		"no max skew":      func(c *Config) { c.Clock.MaxSkew = 0 },
+		"collector":        func(c *Config) { c.Tracing = Tracing{"collector:4318", 1} },
+		"far collector":    func(c *Config) { c.Tracing = Tracing{"https://u:p@h/otlp/v1/traces", 1e-9} },
 		"no drain":         func(c *Config) { c.Shutdown.Drain = 0 },
 		"unused MySQL":     func(c *Config) { c.Store.MySQL = MySQL{DSN: "-"} },
 		"a password with all": func(c *Config) {
@@ -291,6 +305,8 @@ func TestWarnings(t *testing.T) {
 			c.BizTypes[0].Timeout = time.Minute
 		}, "may run for 1m0s (timeout), and a partition that is handed over waits 30s"},
 		"a long run on a single node": {func(c *Config) { c.BizTypes[0].Timeout = time.Minute }, ""},
+		"samples for nobody":          {func(c *Config) { c.Tracing.Sample = 0.5 }, "tracing.sample: 0.5 has no effect"},
+		"samples":                     {func(c *Config) { c.Tracing = Tracing{"http://127.0.0.1:4318", 0.5} }, ""},
 		"uneven ticks":                {func(c *Config) { c.Scan.Schedule = "0,50 * * * * *" }, "the 50s between two ticks"},
 		"long enough":                 {func(c *Config) { c.Scan.Schedule = "*/10 * * * * *" }, ""},
 	} {

@@ -21,6 +21,9 @@ func (c Config) Warnings() []string {
 				c.Scan.Lookahead, pause, (pause-c.Scan.Lookahead).Round(time.Millisecond)))
 		}
 	}
+	if c.Tracing.Sample > 0 && c.Tracing.OTLP == "" {
+		lines = append(lines, fmt.Sprintf("tracing.sample: %v has no effect, because tracing.otlp is empty", c.Tracing.Sample))
+	}
 	if c.Cluster.Provider == ProviderConsul {
 		for _, b := range c.BizTypes {
 			if b.Timeout > c.Shutdown.Drain {

@@ -61,6 +61,7 @@ type Status interface {
 	Cluster(ctx context.Context) (wire.Cluster, error)
 	BizTypes(ctx context.Context) ([]wire.BizType, error)
 	Ready(ctx context.Context) wire.Readiness
+	Pulse(ctx context.Context) wire.Pulse
 }
 
 // Operator changes business types. Its errors are those of a Desk; task.ErrNotFound stands for an unknown name.
@@ -103,6 +104,8 @@ type Config struct {
 	Tokens func() []string
 	// Peers knows what other nodes prove; they need no token. Defaults to nothing.
 	Peers *peerproof.Prover
+	// Console serves /console and all below it, and asks for tokens itself. Nil: there is no console.
+	Console http.Handler
 	// Metrics serves GET /metrics. Nil: there is no such route.
 	Metrics http.Handler
 	// Observer is told of every request. Defaults to none.
@@ -170,11 +173,15 @@ func New(cfg Config) http.Handler {
 	a.routes()
 	a.serveDocs()
 
-	var h http.Handler = a.router
+	h := continueTrace(a.router)
 	h = sameOrigin(h)
 	if a.guarded {
 		h = authorize(h, cfg.Tokens)
-	} else {
+	}
+	if cfg.Console != nil {
+		h = withConsole(h, sameOrigin(cfg.Console))
+	}
+	if !a.guarded {
 		h = noDomain(h)
 	}
 	h = a.checkPeers(h)

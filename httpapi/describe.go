@@ -87,7 +87,8 @@ var descriptions = map[string]description{
 		text: "Stores a task durably: it is committed when the answer arrives. With a dedup_key the submit is safe to repeat: " +
 			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it. " +
 			"With on_duplicate move that first task gets this action_time and attribute, and this timeout where there is one; " +
-			"if it is not pending any more, or running, the answer is 409.",
+			"if it is not pending any more, or running, the answer is 409. " +
+			"A header traceparent (W3C trace context) is kept with the task, and the call of its webhook has one.",
 		request: `{"biz_type":"order_close","biz_id":"42","delay":"30m","attribute":"{\"shop\":7}","dedup_key":"order-42-unpaid"}`,
 		answer:  pendingTask,
 		success: 201, also: map[int]string{200: "The dedup_key was known: this is the first task."},
@@ -96,7 +97,8 @@ var descriptions = map[string]description{
 	"submit-batch": {
 		tag: "tasks", summary: "Submit many tasks", maxBody: 8 << 20,
 		text: "Stores up to 10,000 tasks, of 8 MiB together, and answers for each of them, in order. One that is refused does not spoil the rest. " +
-			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome.",
+			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome. " +
+			"A header traceparent holds for all of them.",
 		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_clos","biz_id":43,"delay":"30m"}]}`,
 		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_type",` +
 			`"message":"\"order_clos\" is not configured; there are: order_close"}}]}`,
@@ -225,6 +227,14 @@ var descriptions = map[string]description{
 		tag: "center", summary: "Who owns what",
 		text:     "The healthy nodes and the partitions that each of them owns.",
 		answer:   `{"node":"node-1","partitions":4,"nodes":[{"name":"node-1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}],"now":"2026-01-02T15:04:05.000Z"}`,
+		refusals: []int{422, 503},
+	},
+	"get-pulse": {
+		tag: "center", summary: "How a node is",
+		text: "Between nodes, for the console of each: what this node did in the last hour, and how it finds the databases, Redis, Consul and the other clocks.",
+		answer: `{"node":"node-1","ready":true,"degraded":[],"minutes":[{"at":"2026-01-02T15:04:00.000Z","submitted":250,"runs":250,"failed":2,"late":[{"under":0.005,"runs":250}]}],` +
+			`"waiting":12,"running":3,"overdue":0,"biz_types":[{"biz_type":"order_close","waiting":12,"running":3,"overdue":0,"oldest_overdue_seconds":0}],` +
+			`"databases":[{"up":true}],"redis":true,"clocks":[{"of":"database","name":"0","ahead_seconds":0.002}]}`,
 		refusals: []int{422, 503},
 	},
 	"share-limits": {

@@ -24,7 +24,7 @@ import (
 var documented = []string{
 	"POST /v1/tasks", "POST /v1/tasks/batch", "GET /v1/tasks/{job_id}", "GET /v1/tasks/{job_id}/why", "GET /v1/tasks", "POST /v1/tasks/{job_id}/cancel",
 	"PATCH /v1/tasks/{job_id}", "POST /v1/tasks/{job_id}/redrive", "GET /v1/forecast", "GET /v1/dead", "POST /v1/dead/redrive", "GET /v1/dead/groups", "POST /v1/dead/discard", "GET /v1/audit", "GET /v1/operations", "GET /v1/operations/{id}", "POST /v1/operations/{id}/stop", "POST /v1/operations/{id}/undo", "GET /v1/cluster",
-	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/biz-types",
+	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "GET /v1/cluster/pulse", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/biz-types",
 	"POST /v1/biz-types/{name}/pause", "POST /v1/biz-types/{name}/resume", "POST /v1/biz-types/{name}/lease", "POST /v1/leases/settle", "POST /youzan", "GET /v1/biz-types/{name}/stream", "GET /healthz", "GET /readyz", "GET /metrics",
 }
 
@@ -198,7 +198,7 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
-			if strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Toc-") {
+			if strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Toc-") || name == "Traceparent" {
 				assert.True(t, headers[name], name)
 				delete(headers, name)
 			}
@@ -213,7 +213,8 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 	defer receiver.Close()
 	hook, err := webhook.New(task.BizType{Name: "order_close", Timeout: time.Minute}, webhook.Config{URL: receiver.URL, Secret: "sixteen characters"})
 	require.NoError(t, err)
-	require.NoError(t, hook.Process(t.Context(), task.Task{JobID: 1, BizKey: "a", Attribute: "b", DedupKey: "c", LastError: "d"}))
+	require.NoError(t, hook.Process(t.Context(), task.Task{JobID: 1, BizKey: "a", Attribute: "b", DedupKey: "c", LastError: "d",
+		Trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
 	require.NoError(t, hook.Close())
 }
 

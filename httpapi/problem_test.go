@@ -79,6 +79,8 @@ func (f failing) Resume(ctx context.Context, _ string) (wire.BizType, error) {
 	return wire.BizType{}, f.d.called(ctx)
 }
 
+func (f failing) Pulse(ctx context.Context) wire.Pulse { return calm{}.Pulse(ctx) }
+
 func (f failing) Ready(context.Context) wire.Readiness {
 	return wire.Readiness{Degraded: []string{"database 3 does not answer"}}
 }

@@ -38,6 +38,7 @@ func (a *api) routes() {
 	route(a, "GET    /v1/audit", "list-audit", a.audit)
 
 	route(a, "GET    /v1/cluster", "get-cluster", a.cluster)
+	route(a, "GET    /v1/cluster/pulse", "get-pulse", a.pulse)
 	route(a, "POST   /v1/cluster/wake", "wake-tasks", a.wake)
 	route(a, "POST   /v1/cluster/limits", "share-limits", a.shareLimits)
 	route(a, "GET    /v1/biz-types", "list-biz-types", a.bizTypes)

@@ -21,6 +21,10 @@ func (a *api) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], 
 	return &output[wire.Cluster]{c}, nil
 }
 
+func (a *api) pulse(ctx context.Context, _ *struct{}) (*output[wire.Pulse], error) {
+	return &output[wire.Pulse]{a.status.Pulse(ctx)}, nil
+}
+
 func (a *api) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes], error) {
 	list, err := a.status.BizTypes(ctx)
 	if err != nil {

@@ -37,6 +37,7 @@ func (a *api) documentWebhook() {
 		{"webhook-timestamp", huma.TypeInteger, "When this call was made, in seconds since 1970.", true},
 		{"webhook-signature", huma.TypeString, "Standard Webhooks v1, one for each secret, with spaces between them. Only where webhook.secret is set.", false},
 		{"toc-attempt", huma.TypeInteger, "Which attempt this is, from 1.", true},
+		{"traceparent", huma.TypeString, "The W3C trace context of the run if it is traced, else that of the submit if it had one.", false},
 	} {
 		call.Parameters = append(call.Parameters, &huma.Param{
 			Name: h.name, In: "header", Required: h.required, Description: h.text, Schema: &huma.Schema{Type: h.kind},

@@ -7,8 +7,25 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// ByAPI is who acts through a Service, as the audit names it.
-const ByAPI = "api"
+// Who acts through a Service, as the audit names it.
+const (
+	ByAPI     = "api"     // unless the context says otherwise
+	ByConsole = "console" // a person, by the pages of package console
+)
+
+type actorKey struct{}
+
+// As makes whoever acts in a context known to the audit.
+func As(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+func actorOf(ctx context.Context) string {
+	if actor, ok := ctx.Value(actorKey{}).(string); ok {
+		return actor
+	}
+	return ByAPI
+}
 
 // Record writes into the audit what was done, now. What was done stands also if the audit cannot be written; then the
 // log has it.
@@ -39,15 +56,11 @@ func (s *Service) Audit(ctx context.Context, q Audit) (AuditPage, error) {
 	if err != nil {
 		return AuditPage{}, err
 	}
-	list, last, err := s.cfg.Store.Audit(ctx, store.AuditFilter{
+	list, next, err := s.cfg.Store.Audit(ctx, store.AuditFilter{
 		Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, After: q.After, Limit: limit,
 	})
 	if err != nil {
 		return AuditPage{}, err
 	}
-	p := AuditPage{Entries: list}
-	if len(list) == limit { // the next page may be empty
-		p.Next = last
-	}
-	return p, nil
+	return AuditPage{Entries: list, Next: next}, nil
 }

@@ -93,8 +93,8 @@ func (s *Service) Redrive(ctx context.Context, jobID uint64) (task.Task, error) 
 // RedriveIf is Redrive if one of the tags matches; see CancelIf.
 func (s *Service) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
 	t, err := s.redrive(ctx, jobID, ifMatch)
-	if err == nil && !isForwarded(ctx) {
-		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
+	if err == nil && !IsForwarded(ctx) {
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
 	}
 	return t, err
 }

@@ -61,11 +61,12 @@ func Forwarded(ctx context.Context) context.Context {
 	return context.WithValue(ctx, forwardedKey{}, true)
 }
 
-func isForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
+// IsForwarded reports whether another node has forwarded the request.
+func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
 // owner returns the node that decides about a partition which this node does not own.
 func (s *Service) owner(ctx context.Context, partition int) (Peer, error) {
-	if isForwarded(ctx) {
+	if IsForwarded(ctx) {
 		return nil, Unavailable("partition %d is not this node's, and the request was forwarded already", partition)
 	}
 	return s.cfg.Cluster.Owner(partition)

@@ -121,7 +121,7 @@ func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead, c
 	}
 	answer.Changed, err = s.changePages(ctx, f, answer.Matched, c.Limit, change)
 	if answer.Changed > 0 {
-		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail(0)})
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail(0)})
 	}
 	return answer, err
 }

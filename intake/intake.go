@@ -22,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/why"
 )
 
@@ -69,7 +70,9 @@ type Config struct {
 	Puller Puller
 	// Facts adds what this node knows about a task to its row, for Why. Defaults to nothing.
 	Facts func(f *why.Facts)
-	Now   func() time.Time
+	// Tracer makes the spans of submits; nil: there are none.
+	Tracer *tracing.Tracer
+	Now    func() time.Time
 	// Logger gets what the audit does not take. Defaults to none.
 	Logger *slog.Logger
 }

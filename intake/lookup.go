@@ -97,7 +97,7 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 		return wire.Why{}, err
 	}
 	f := why.Facts{Now: s.cfg.Now(), Node: s.cfg.Node, Partition: why.Partition{Number: p, Owned: s.owns(p)}}
-	if !f.Partition.Owned && !isForwarded(ctx) {
+	if !f.Partition.Owned && !IsForwarded(ctx) {
 		peer, err := s.cfg.Cluster.Owner(p)
 		if err == nil {
 			var said wire.Why

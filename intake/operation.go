@@ -23,11 +23,11 @@ func checkRate(rate float64) error {
 
 // startOperation starts a change of dead tasks at a rate.
 func (s *Service) startOperation(ctx context.Context, kind string, c ChangeDead, f store.DeadFilter) (ChangedDead, error) {
-	o := store.Operation{Kind: kind, Actor: ByAPI, Filter: f, Limit: c.Limit, Rate: c.Rate, Started: task.CeilMilli(s.cfg.Now())}
+	o := store.Operation{Kind: kind, Actor: actorOf(ctx), Filter: f, Limit: c.Limit, Rate: c.Rate, Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartOperation(ctx, &o); err != nil {
 		return ChangedDead{}, err
 	}
-	s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: kind, Target: c.BizType, Count: o.Matched, Detail: c.detail(o.ID)})
+	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: kind, Target: c.BizType, Count: o.Matched, Detail: c.detail(o.ID)})
 	return ChangedDead{Matched: o.Matched, Operation: o.ID}, nil
 }
 
@@ -67,7 +67,7 @@ func (s *Service) StopOperation(ctx context.Context, id uint64) (store.Operation
 	}
 	o, err := s.Operation(ctx, id)
 	if stopped {
-		s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: "stop", Target: strconv.FormatUint(id, 10), Count: o.Done})
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "stop", Target: strconv.FormatUint(id, 10), Count: o.Done})
 	}
 	return o, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -65,7 +66,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 	defer stop()
 	c := consumer{Service: s, ctx: ctx, bizType: b, ask: q}
 	switch {
-	case !isForwarded(ctx):
+	case !IsForwarded(ctx):
 		err = c.lease(waiting)
 	case q.Wait == 0:
 		err = c.leaseHere(notAtAll)
@@ -180,7 +181,7 @@ func (c *consumer) leaseHere(wait context.Context) error {
 		shown := *t
 		shown.ActionTime = t.Promised() // as it was before the lease, but for the pauses of earlier runs
 		c.got = append(c.got, wire.LeasedTask{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}, ExpiresAt: wire.Time(t.ActionTime),
-			Attempt: t.Attempts + 1, Task: wire.From(shown, c.bizType.Name)})
+			Attempt: t.Attempts + 1, Traceparent: tracing.Valid(t.Trace), Task: wire.From(shown, c.bizType.Name)})
 	}
 	return err
 }

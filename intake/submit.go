@@ -85,6 +85,8 @@ type Submit struct {
 
 	// OnDuplicate is what happens to the first task if DedupKey exists already. Defaults to Keep.
 	OnDuplicate OnDuplicate
+	// Trace is the W3C traceparent that came with this task. Without one, or if it is none, the task has the span in ctx.
+	Trace string
 }
 
 // Submitted is the result of a Submit.
@@ -179,6 +181,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	places := make([]int, 0, len(requests)) // indexes of tasks in results
 	types := make([]task.BizType, 0, len(requests))
 	var replays []replay
+	traces := s.traceSubmits(ctx, requests)
 	now := s.cfg.Now()
 	for i := range requests {
 		t, b, err := s.check(&requests[i], now)
@@ -189,6 +192,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 			}
 			continue
 		}
+		t.Trace = traces.of(i)
 		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
 	}
 
@@ -213,6 +217,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	s.cfg.Dispatch.Place(stored...)
 	s.moveDuplicates(ctx, requests, results)
 	s.answerReplays(ctx, replays)
+	traces.end(requests, results)
 	return results
 }
 

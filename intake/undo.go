@@ -26,11 +26,11 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation
 			return store.Operation{}, err
 		}
 	}
-	o := store.Operation{Kind: store.OperationUndo, Undoes: id, Actor: ByAPI, Filter: other.Filter, Started: task.CeilMilli(s.cfg.Now())}
+	o := store.Operation{Kind: store.OperationUndo, Undoes: id, Actor: actorOf(ctx), Filter: other.Filter, Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartUndo(ctx, &o); err != nil {
 		return store.Operation{}, err
 	}
-	s.Record(ctx, store.AuditEntry{Actor: ByAPI, Action: "undo", Target: strconv.FormatUint(id, 10), Count: o.Matched, Detail: strconv.FormatUint(o.ID, 10)})
+	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "undo", Target: strconv.FormatUint(id, 10), Count: o.Matched, Detail: strconv.FormatUint(o.ID, 10)})
 	return o, nil
 }
 

@@ -27,6 +27,9 @@ var latenessBuckets = []float64{
 	.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 900, 3600,
 }
 
+// latenessParts are the parts of lateness, label values of toc_lateness_part_seconds.
+var latenessParts = [...]string{"find", "check", "wait", "start"}
+
 // Metrics holds the series. It implements the Observers of intake, processor,
 // scanner and redistimer.
 type Metrics struct {
@@ -51,6 +54,9 @@ type Metrics struct {
 	requests  *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	answering *prometheus.HistogramVec
+	spans     prometheus.Counter
+
+	recent *Recent
 
 	mu    sync.Mutex
 	types atomic.Pointer[map[uint64]*series]
@@ -72,6 +78,7 @@ type series struct {
 // New makes the metrics of a process.
 func New() *Metrics {
 	m := &Metrics{
+		recent:   newRecent(),
 		registry: prometheus.NewRegistry(),
 		process:  prometheus.NewRegistry(),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -139,9 +146,12 @@ func New() *Metrics {
 		Name: "toc_http_request_seconds", Help: "Time from a request's headers to the end of its answer.",
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
 	}, []string{"route"})
+	m.spans = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "toc_trace_spans_dropped_total", Help: "Spans that the collector has not taken.",
+	})
 	m.types.Store(&map[uint64]*series{})
 	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering)
+		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering, m.spans)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -149,6 +159,9 @@ func New() *Metrics {
 // Collector gives the center's own series, without those of Go and the process, which a program's registry has itself.
 // It is complete after Watch.
 func (m *Metrics) Collector() prometheus.Collector { return m.registry }
+
+// Recent is the work of the last hour.
+func (m *Metrics) Recent() *Recent { return m.recent }
 
 // Handler serves a scrape.
 func (m *Metrics) Handler() http.Handler {
@@ -172,7 +185,7 @@ func (m *Metrics) seriesOf(b task.BizType) *series {
 		submitted: m.submitted.WithLabelValues(b.Name),
 		lateness:  sync.OnceValue(func() prometheus.Observer { return m.lateness.WithLabelValues(b.Name, string(b.Mode)) }),
 		parts: sync.OnceValue(func() (list [4]prometheus.Observer) {
-			for i, part := range [...]string{"find", "check", "wait", "start"} {
+			for i, part := range latenessParts {
 				list[i] = m.part.WithLabelValues(b.Name, string(b.Mode), part)
 			}
 			return list
@@ -206,12 +219,16 @@ func (m *Metrics) of(b task.BizType) *series {
 }
 
 // Submitted implements intake.Observer.
-func (m *Metrics) Submitted(b task.BizType, tasks int) { m.of(b).submitted.Add(float64(tasks)) }
+func (m *Metrics) Submitted(b task.BizType, tasks int) {
+	m.of(b).submitted.Add(float64(tasks))
+	m.recent.submitted.Add(int64(tasks))
+}
 
 // Started implements worker.Observer.
 func (m *Metrics) Started(b task.BizType, late queue.Lateness) {
 	s := m.of(b)
 	s.lateness().Observe(late.Total().Seconds())
+	m.recent.started(late.Total())
 	parts := s.parts()
 	for i, part := range [...]time.Duration{late.Find, late.Check, late.Wait, late.Start} {
 		parts[i].Observe(part.Seconds())
@@ -222,6 +239,10 @@ func (m *Metrics) Started(b task.BizType, late queue.Lateness) {
 func (m *Metrics) Finished(b task.BizType, o worker.Outcome, ran, promiseLateness time.Duration) {
 	s := m.of(b)
 	s.runs[o].Inc()
+	m.recent.runs.Add(1)
+	if o == worker.Failed || o == worker.Dead {
+		m.recent.failed.Add(1)
+	}
 	s.run().Observe(ran.Seconds())
 	if o == worker.Processed {
 		s.promise().Observe(promiseLateness.Seconds())
@@ -299,3 +320,6 @@ func (m *Metrics) IntakeRefused(name string, n int) { m.unstored.WithLabelValues
 func (m *Metrics) Produced(cluster string, took time.Duration) {
 	m.produced.WithLabelValues(cluster).Observe(took.Seconds())
 }
+
+// SpansDropped counts n spans that were not exported.
+func (m *Metrics) SpansDropped(n int) { m.spans.Add(float64(n)) }

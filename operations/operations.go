@@ -34,8 +34,10 @@ type Config struct {
 	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
 	// Redriven is told of tasks that may have become pending and due.
 	Redriven func(ctx context.Context, jobIDs []uint64)
-	Now      func() time.Time
-	Logger   *slog.Logger
+	// Discarded is told of tasks that may have become cancelled.
+	Discarded func(jobIDs []uint64)
+	Now       func() time.Time
+	Logger    *slog.Logger
 }
 
 const (
@@ -150,6 +152,8 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 			owed -= float64(len(jobIDs))
 			if o.Kind == store.OperationRedrive {
 				r.cfg.Redriven(ctx, jobIDs)
+			} else {
+				r.cfg.Discarded(jobIDs)
 			}
 		}
 	}

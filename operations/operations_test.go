@@ -274,7 +274,7 @@ func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
 	n.owns.Store(true)
 	n.run(t, operations.Config{
 		Store: c, Databases: len(c.left), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Redriven: func(context.Context, []uint64) {},
+		Redriven: func(context.Context, []uint64) {}, Discarded: func([]uint64) {},
 		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
 			c.change(func() {
 				for _, one := range tasks {

@@ -207,7 +207,7 @@ func memberOf(row *task.Task) slots.Member {
 }
 
 // Forget removes a task from its slot, in the background, because it is not pending any more or was moved
-// beyond the horizon. If that fails, its claim finds out.
+// beyond the horizon. If that fails, its claim finds out. A dead task stays in the dead queue, a finished one leaves it.
 func (t *Timer) Forget(jobID uint64) {
 	t.mu.Lock()
 	none := len(t.bizTimers) == 0
@@ -223,7 +223,7 @@ func (t *Timer) flushRemovals(batch []uint64) {
 	// After an error these are the rows of the databases that answered.
 	rows, _ := t.cfg.Store.Load(context.Background(), batch)
 	now := t.cfg.Now()
-	bySlot := make(map[slots.Slot]*slots.SettleRequest)
+	bySlot, finished := make(map[slots.Slot]*slots.SettleRequest), make(map[slots.Slot][]uint64)
 	var again []*armCall
 	t.mu.Lock()
 	for i := range rows {
@@ -245,7 +245,14 @@ func (t *Timer) flushRemovals(batch []uint64) {
 		if bySlot[slot] == nil {
 			bySlot[slot] = &slots.SettleRequest{Slot: slot}
 		}
+		if rows[i].Status == task.Dead {
+			bySlot[slot].Dead = append(bySlot[slot].Dead, slots.Member{JobID: rows[i].JobID, At: rows[i].Modified})
+			continue
+		}
 		bySlot[slot].Done = append(bySlot[slot].Done, rows[i].JobID)
+		if rows[i].Status != task.Pending {
+			finished[slot] = append(finished[slot], rows[i].JobID)
+		}
 	}
 	t.mu.Unlock()
 	list := make([]slots.SettleRequest, 0, len(bySlot))
@@ -253,5 +260,21 @@ func (t *Timer) flushRemovals(batch []uint64) {
 		list = append(list, *s)
 	}
 	t.slots.Settle(context.Background(), list)
+	for slot, ids := range finished { // they may have been dead
+		_ = t.slots.RemoveDead(context.Background(), slot, ids)
+	}
 	t.queueArms(again)
+}
+
+// PurgeDead removes from the dead queues of a partition what died before a time. What fails is left to the next call.
+func (t *Timer) PurgeDead(ctx context.Context, partition int, before time.Time) {
+	var list []slots.Slot
+	t.mu.Lock()
+	for _, bt := range t.bizTimers {
+		if s := &bt.slots[partition]; s.isServed() && !s.server.isSilent(t.cfg.Now()) {
+			list = append(list, s.slot)
+		}
+	}
+	t.mu.Unlock()
+	t.slots.PurgeDead(ctx, list, before)
 }

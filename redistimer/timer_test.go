@@ -50,6 +50,7 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 		{"a failed run comes back with its count", comesBack},
 		{"a failed run comes back at its back-off", backsOff},
 		{"the dead are kept, and redriven", diesAndLives},
+		{"the dead are discarded, and purged", diesForGood},
 		{"what has not started is given back", givesBack},
 		{"claims of a crashed node are rolled back at once", recoversOrphans},
 		{"a claim that arrives after it was given up is rolled back", recoversLateClaims},
@@ -158,6 +159,33 @@ func diesAndLives(t *testing.T, c *center) {
 	require.NoError(t, err)
 	c.settled(id, task.Processed)
 	c.eventually(func() bool { return c.depth() == depth{} }, "it is in its slot still") // its arming may come after its end, too
+}
+
+// diesForGood: a task that was discarded leaves the dead queue, one whose discard was undone is in it again, and what died
+// long ago leaves it, too.
+func diesForGood(t *testing.T, c *center) {
+	c.biz.MaxRetries = 0
+	c.process = func(context.Context, task.Task) error { return errors.New("the shop is closed") }
+	n := c.start(allPartitions...)
+	id := n.submit(1, 0).JobID
+	isKept := func() bool { return c.score(c.slots.DeadKey(c.slot(id)), id) != 0 }
+	died := c.settled(id, task.Dead).Modified
+	c.eventually(isKept, "it is not among the dead")
+	changed, err := n.desk.DiscardDead(t.Context(), intake.ChangeDead{})
+	require.NoError(t, err)
+	require.Equal(t, 1, changed.Changed)
+	c.eventually(func() bool { return !isKept() }, "it is among the dead still")
+
+	id = n.submit(2, time.Hour).JobID // becomes dead as by an undo
+	_, err = c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Dead})
+	require.NoError(t, err)
+	n.Forget(id)
+	c.eventually(isKept, "it is not among the dead again")
+	p := c.slot(id).Partition
+	n.PurgeDead(t.Context(), p, died)
+	require.True(t, isKept())
+	n.PurgeDead(t.Context(), p, time.Now().Add(time.Minute))
+	require.False(t, isKept())
 }
 
 // gate delays runs until it is opened.

@@ -316,9 +316,16 @@ func (f *faults) NextDue(ctx context.Context, p int) (time.Time, bool, error) {
 // timer is the redis engine: it serves redis-mode types where Redis is in reach, and records the tasks that are
 // swept to it.
 type timer struct {
-	mu    sync.Mutex
-	out   bool
-	swept []uint64
+	mu     sync.Mutex
+	out    bool
+	swept  []uint64
+	purged []purged
+}
+
+// purged is a call of PurgeDead.
+type purged struct {
+	partition int
+	before    time.Time
 }
 
 func (f *timer) Serves(uint64, int) bool {
@@ -333,6 +340,12 @@ func (f *timer) InFallback() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.out
+}
+
+func (f *timer) PurgeDead(_ context.Context, partition int, before time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.purged = append(f.purged, purged{partition, before})
 }
 
 func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {

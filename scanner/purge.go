@@ -20,7 +20,7 @@ type purging struct {
 func (s *Scanner) purges() []purging {
 	return []purging{
 		{s.cfg.Retention, s.cfg.Store.Purge, s.cfg.Store.PurgeEarly},
-		{s.cfg.DeadRetention, s.cfg.Store.PurgeDead, nil},
+		{s.cfg.DeadRetention, s.purgeDead, nil},
 		{s.cfg.AuditRetention, s.purgeAudit, nil},
 	}
 }
@@ -50,6 +50,15 @@ func (s *Scanner) purge(ctx context.Context, rows purging) error {
 			}
 		}
 	}
+}
+
+// purgeDead purges the dead of a partition, and then those that the Timer lists.
+func (s *Scanner) purgeDead(ctx context.Context, partition int, before time.Time) (int, error) {
+	n, err := s.cfg.Store.PurgeDead(ctx, partition, before)
+	if n == 0 && err == nil && s.cfg.Timer != nil {
+		s.cfg.Timer.PurgeDead(ctx, partition, before)
+	}
+	return n, err
 }
 
 // purgeAudit purges the audit of a database: that is up to the owner of its first partition.

@@ -56,6 +56,8 @@ type Timer interface {
 	// InFallback reports whether Redis is out of reach for some of its tasks.
 	InFallback() bool
 	Sweep(ctx context.Context, partition int, overdue []task.Task)
+	// PurgeDead removes from the Timer's own lists what died before a time.
+	PurgeDead(ctx context.Context, partition int, before time.Time)
 }
 
 // Observer records the time of each pass over a database, for the metrics.

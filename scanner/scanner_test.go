@@ -446,6 +446,36 @@ func TestPurge(t *testing.T) {
 	})
 }
 
+// The dead are purged after a time of their own, also where the Timer lists them.
+func TestPurgeOfTheDead(t *testing.T) {
+	listed := &timer{}
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.DeadRetention, c.Schedule, c.Timer = time.Hour, never{}, listed }, func(t *testing.T, r *rig) {
+		r.owned.set(3, false)
+		id := r.insert(hidden, r.bizID(0, 1), 0)
+		_, err := r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Dead})
+		require.NoError(t, err)
+		began := now()
+		r.run()
+		left := func() int {
+			rows, err := r.store.Load(t.Context(), []uint64{id})
+			require.NoError(t, err)
+			return len(rows)
+		}
+		r.after(59 * time.Minute)
+		require.Equal(t, 1, left())
+		r.after(10 * time.Minute)
+		require.Zero(t, left())
+		listed.mu.Lock()
+		defer listed.mu.Unlock()
+		partitions := map[int]bool{}
+		for _, one := range listed.purged {
+			partitions[one.partition] = true
+			require.False(t, one.before.After(began.Add(10*time.Minute)))
+		}
+		require.Equal(t, map[int]bool{0: true, 1: true, 2: true}, partitions, "those of this node")
+	})
+}
+
 // The clock of this machine jumps ahead by a day. Before, all finished tasks were deleted at once, and their
 // dedup_keys with them.
 func TestPurgeBesideAClockThatJumps(t *testing.T) {

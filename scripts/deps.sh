@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Python, and a C
-# compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and promtool; where there are mvn and Java, Kafka.
-# Installs packages where there is apt (Consul, MySQL, promtool and Kafka go to the user's cache, scripts/consul.sh,
-# scripts/mysql.sh, scripts/promtool.sh, scripts/kafka.sh); else
+# Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Prometheus, Python,
+# and a C compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and Chromium with a font;
+# where there are mvn and Java, Kafka. Installs packages
+# where there is apt (Consul, Prometheus, MySQL and Kafka go to the user's cache: scripts/consul.sh, scripts/prometheus.sh, scripts/mysql.sh,
+# scripts/kafka.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,15 +16,17 @@ env_file=bin/test.env
 # Servers are often not in a user's PATH.
 has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null; }
 
+on_debian() { grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
 has_mysql() { if has mariadbd; then has mariadb-install-db; else has mysqld; fi; }
 has_redis() { has redis-server; }
+# Only Debian has it as a package.
+has_chromium() { scripts/test-console.sh have || ! on_debian; }
 has_consul() { scripts/consul.sh have; }
+has_prometheus() { scripts/prometheus.sh have; }
 # Only Debian's mirrors have it.
-has_mysql97() { scripts/mysql.sh have || ! grep -qx 'ID=debian' /etc/os-release 2>/dev/null; }
+has_mysql97() { scripts/mysql.sh have || ! on_debian; }
 # Where it is not to be had the tests run on one database, and say so.
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
-# Only the test of the alerts needs it, which is left out without it.
-fetch_promtool() { scripts/promtool.sh have || ! has apt-get || scripts/promtool.sh fetch || echo "make deps: on without promtool" >&2; }
 # Only tests on a broker of Kafka's own need it, which are left out without it.
 fetch_kafka() { scripts/kafka.sh have || ! has mvn || ! has java || scripts/kafka.sh fetch || echo "make deps: on without Kafka" >&2; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
@@ -34,6 +37,8 @@ missing() {
   has_mysql || { lacks+=("MariaDB 10.6 or later, or MySQL 8 (mariadbd or mysqld)"); packages+=(mariadb-server); }
   has_redis || { lacks+=("Redis 7 (redis-server)"); packages+=(redis-server); }
   has_consul || lacks+=("Consul 1.8 or newer (consul in PATH)")
+  has_chromium || { lacks+=("Chromium (chromium)"); packages+=(chromium fonts-dejavu-core); }
+  has_prometheus || lacks+=("Prometheus 2.40 or newer (prometheus and promtool in PATH)")
   has python3 || { lacks+=("Python 3.9 or newer (python3)"); packages+=(python3); }
   has_cc || { lacks+=("a C compiler with headers (go test -race)"); packages+=(gcc libc6-dev); }
 }
@@ -83,7 +88,6 @@ rm -f "$env_file"
 missing
 if ((${#lacks[@]} == 0)); then
   fetch_mysql97
-  fetch_promtool
   fetch_kafka
   exit 0
 fi
@@ -91,6 +95,7 @@ fi
 if has apt-get; then
   ((${#packages[@]} == 0)) || install_packages
   has_consul || scripts/consul.sh fetch || true
+  has_prometheus || scripts/prometheus.sh fetch || true
   missing
 elif has_cc && has_docker; then
   start_containers
@@ -100,5 +105,4 @@ if ((${#lacks[@]} > 0)); then
   fail "missing and not installed by this script here:$(printf '\n  - %s' "${lacks[@]}")"
 fi
 fetch_mysql97
-fetch_promtool
 fetch_kafka

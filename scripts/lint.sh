@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+kustomize=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
+kube_score=github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 failed=0
 
 # check NAME COMMAND... runs a command that is silent and successful when all is well.
@@ -18,20 +20,51 @@ check() {
   fi
 }
 
+# score_manifests builds the manifests and shows them to kube-score, whose warnings count as well. That it wants a limit of the
+# processor does not: deployment.yaml says why there is none.
+score_manifests() {
+  local said
+  said=$(go run "$kustomize" build deploy/kubernetes |
+    go run "$kube_score" score --ignore-container-cpu-limit --exit-one-on-warning --output-format ci - deploy/kubernetes/migrate.yaml) ||
+    { grep -v '^\[OK\]\|^\[SKIPPED\]' <<<"$said" >&2; return 1; }
+}
+
+# verify_unit has systemd read the unit, with a program that is there, and rate how much it exposes: at most 2 of 10.
+verify_unit() {
+  local work code=0
+  work=$(mktemp -d)
+  sed 's#^ExecStart=/usr/local/bin/toc#ExecStart=/bin/true#' deploy/systemd/toc.service >"$work/toc.service"
+  systemd-analyze verify --man=no "$work/toc.service" || code=1
+  systemd-analyze security --offline=true --no-pager --threshold=20 deploy/systemd/toc.service >"$work/exposure" || { tail -1 "$work/exposure"; code=1; }
+  rm -rf "$work"
+  return $code
+}
+
 check gofmt test -z "$(gofmt -l . | tee /dev/stderr)" # names the files to run gofmt -w on
 check vet go vet ./...
 check staticcheck go run "$staticcheck" ./...
 check "go mod tidy" go mod tidy -diff
-# bench/ is a module of its own: what is compared with is no dependency of ours.
-check "bench: vet" go vet -C bench ./...
-check "bench: staticcheck" go run -C bench "$staticcheck" ./...
-check "bench: go mod tidy" go mod tidy -C bench -diff
+# Modules of their own: what we compare ourselves with, and what drives a browser, is no dependency of ours.
+for module in bench console/e2e; do
+  check "$module: vet" go vet -C "$module" ./...
+  check "$module: staticcheck" go run -C "$module" "$staticcheck" ./...
+  check "$module: go mod tidy" go mod tidy -C "$module" -diff
+done
 for script in scripts/*.sh .ci/run; do
   check "$script" bash -n "$script"
 done
+# What deploys it, by its own tools.
 if docker compose version >/dev/null 2>&1; then
   check "docker compose" docker compose config -q
+elif command -v docker-compose >/dev/null; then
+  check "docker-compose" docker-compose config -q
 else
   echo "--    docker compose is not here: docker-compose.yml was not checked"
+fi
+check "deploy/kubernetes" score_manifests
+if command -v systemd-analyze >/dev/null; then
+  check "deploy/systemd" verify_unit
+else
+  echo "--    systemd is not here: deploy/systemd was not checked"
 fi
 exit "$failed"

@@ -6,8 +6,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -26,12 +26,12 @@ type AuditEntry struct {
 // AuditKey is a place in the list of entries, which is ordered from the latest to the earliest.
 type AuditKey struct {
 	At       time.Time
-	Database int
 	ID       uint64
+	Database int
 }
 
 func (k AuditKey) compare(other AuditKey) int {
-	return cmp.Or(other.At.Compare(k.At), cmp.Compare(k.Database, other.Database), cmp.Compare(other.ID, k.ID))
+	return cmp.Or(other.At.Compare(k.At), cmp.Compare(other.ID, k.ID), cmp.Compare(k.Database, other.Database))
 }
 
 // AuditFilter narrows a look-up of entries.
@@ -50,12 +50,12 @@ const (
 	maxDetail = 1024
 )
 
-// Record writes an entry. A database that does not take it leaves it to the next one, so the error is that of all.
-// (If only the answer of a database is lost, the entry is there twice.)
+// Record writes an entry. A database that does not take it leaves it to the next one, so the error is that of all. If only
+// the answer of a database is lost, the entry is there twice, with one id, and Audit reads it once.
 func (s *Store) Record(ctx context.Context, e AuditEntry) error {
 	st := statement{
-		sql: "INSERT INTO toc_audit (at,actor,action,target,count,detail) VALUES (?,?,?,?,?,?)",
-		args: []any{s.backend.timeArg(task.CeilMilli(e.At)), cut(e.Actor, maxActor), cut(e.Action, maxAction),
+		sql: "INSERT INTO toc_audit (id,at,actor,action,target,count,detail) VALUES (?,?,?,?,?,?,?)",
+		args: []any{s.backend.idArg(rand.Uint64N(1 << 62)), s.backend.timeArg(task.CeilMilli(e.At)), cut(e.Actor, maxActor), cut(e.Action, maxAction),
 			cut(e.Target, maxTarget), int64(e.Count), cut(e.Detail, maxDetail)},
 	}
 	var order, away []int
@@ -89,65 +89,93 @@ func cut(text string, n int) string {
 	return text
 }
 
-// Audit reads entries of all databases, the latest first, and the place of the last of them. If a database does not
-// answer, the entries of the others come with its error.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, last AuditKey, err error) {
-	type entry struct {
-		AuditKey
-		AuditEntry
-	}
-	var mu sync.Mutex
-	var found []entry
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		text, args := s.auditStatement(d, f)
-		errs[d] = s.wrap(d, "read the audit", s.scan(ctx, d, text, args, func(rows *sql.Rows) error {
-			e := entry{AuditKey: AuditKey{Database: d}}
-			var at utc
-			err := rows.Scan((*unsigned)(&e.ID), &at, &e.Actor, &e.Action, &e.Target, &e.Count, &e.Detail)
-			e.AuditKey.At, e.AuditEntry.At = time.Time(at), time.Time(at)
-			mu.Lock()
-			found = append(found, e)
-			mu.Unlock()
-			return err
-		}))
-	})
-	slices.SortFunc(found, func(a, b entry) int { return a.compare(b.AuditKey) })
-	for _, e := range found[:min(f.Limit, len(found))] {
-		list, last = append(list, e.AuditEntry), e.AuditKey
-	}
-	return list, last, errors.Join(errs...)
+// auditRows is how many rows of a database an Audit of some actor or action looks at. The index has their times alone.
+const auditRows = 2000
+
+// auditEntry is a row of toc_audit.
+type auditEntry struct {
+	AuditKey
+	AuditEntry
 }
 
-func (s *Store) auditStatement(database int, f AuditFilter) (text string, args []any) {
-	text = "SELECT id,at,actor,action,target,count,detail FROM toc_audit WHERE 1=1"
+// Audit reads entries of all databases, the latest first: at most f.Limit. next is the place of the last one if there may be
+// more; the zero next: there are none. A page may be short, or empty, although there are more. If a database does not answer,
+// the entries of the others come with its error.
+func (s *Store) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, next AuditKey, err error) {
+	most := f.Limit
+	if f.Actor != "" || f.Action != "" {
+		most = max(most, auditRows)
+	}
+	found, errs := make([][]auditEntry, len(s.dbs)), make([]error, len(s.dbs))
+	s.eachDatabase(func(d int) {
+		found[d], errs[d] = s.audit(ctx, f, d, most)
+		errs[d] = s.wrap(d, "read the audit", errs[d])
+	})
+	var all []auditEntry
+	var horizon AuditKey // what is behind it was not read everywhere
+	for _, rows := range found {
+		if len(rows) == most {
+			if last := rows[most-1].AuditKey; horizon.At.IsZero() || last.compare(horizon) < 0 {
+				horizon = AuditKey{At: last.At, ID: last.ID, Database: len(s.dbs)} // with the copies in other databases
+			}
+		}
+		all = append(all, rows...)
+	}
+	slices.SortFunc(all, func(a, b auditEntry) int { return a.compare(b.AuditKey) })
+	next = horizon
+	for i, e := range all {
+		if !horizon.At.IsZero() && e.compare(horizon) > 0 {
+			break
+		}
+		isCopy := i > 0 && e.ID == all[i-1].ID && e.AuditEntry == all[i-1].AuditEntry
+		switch {
+		case isCopy && len(list) == f.Limit:
+			next = e.AuditKey // the next page must not begin with it
+		case len(list) == f.Limit:
+			return list, next, errors.Join(errs...)
+		case !isCopy && f.matches(&e.AuditEntry):
+			if list = append(list, e.AuditEntry); len(list) == f.Limit {
+				next = e.AuditKey
+			}
+		}
+	}
+	return list, next, errors.Join(errs...)
+}
+
+func (f *AuditFilter) matches(e *AuditEntry) bool {
+	return (f.Actor == "" || f.Actor == e.Actor) && (f.Action == "" || f.Action == e.Action)
+}
+
+// audit reads the latest rows of a database, at most most.
+func (s *Store) audit(ctx context.Context, f AuditFilter, database, most int) (list []auditEntry, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	text, args := "SELECT id,at,actor,action,target,count,detail FROM toc_audit WHERE 1=1", []any(nil)
 	add := func(condition string, more ...any) { text, args = text+condition, append(args, more...) }
-	if f.Actor != "" {
-		add(" AND actor=?", f.Actor)
-	}
-	if f.Action != "" {
-		add(" AND action=?", f.Action)
-	}
 	if !f.From.IsZero() {
 		add(" AND at>=?", s.backend.timeArg(task.CeilMilli(f.From)))
 	}
 	if !f.To.IsZero() {
 		add(" AND at<?", s.backend.timeArg(task.CeilMilli(f.To)))
 	}
-	if at := s.backend.timeArg(f.After.At); !f.After.At.IsZero() {
-		switch cmp.Compare(database, f.After.Database) {
-		case -1:
-			add(" AND at<?", at)
-		case 0:
-			add(" AND at<=? AND (at<? OR id<?)", at, at, s.backend.idArg(f.After.ID))
-		case 1:
-			add(" AND at<=?", at)
+	if !f.After.At.IsZero() {
+		at := s.backend.timeArg(f.After.At)
+		order := "id<?"
+		if database > f.After.Database {
+			order = "id<=?"
 		}
+		add(" AND at<=? AND (at<? OR "+order+")", at, at, s.backend.idArg(f.After.ID))
 	}
-	add(" ORDER BY at DESC,id DESC LIMIT ?", int64(f.Limit))
-	return text, args
+	add(" ORDER BY at DESC,id DESC LIMIT ?", int64(most))
+	err = s.scan(ctx, database, text, args, func(rows *sql.Rows) error {
+		e := auditEntry{AuditKey: AuditKey{Database: database}}
+		var at utc
+		err := rows.Scan((*unsigned)(&e.ID), &at, &e.Actor, &e.Action, &e.Target, &e.Count, &e.Detail)
+		e.AuditKey.At, e.AuditEntry.At = time.Time(at), time.Time(at)
+		list = append(list, e)
+		return err
+	})
+	return list, err
 }
 
 // purgeAuditRows is the maximum number of rows of a table in a PurgeAudit.

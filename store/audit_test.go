@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -23,13 +24,13 @@ func audits(t *testing.T, p place) {
 	}
 	page := func(q store.AuditFilter) (got []store.AuditEntry) {
 		for {
-			list, last, err := f.Audit(ctx, q)
+			list, next, err := f.Audit(ctx, q)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(list), q.Limit)
-			if len(list) == 0 {
+			if got = append(got, list...); next.At.IsZero() {
 				return got
 			}
-			got, q.After = append(got, list...), last
+			q.After = next
 		}
 	}
 	for _, limit := range []int{1, 5, 100} {
@@ -54,6 +55,79 @@ func audits(t *testing.T, p place) {
 	require.Len(t, left, 5)
 	require.False(t, left[len(left)-1].At.Before(f.in(4000)))
 	require.Len(t, []rune(left[0].Actor), 64)
+}
+
+// auditsOnce: an entry whose answer was lost is in two databases, with one id. It is read once, also at the end of a page.
+func auditsOnce(t *testing.T, p place) {
+	f := p.open(t, small)
+	rec := store.Record(f.Store)
+	lost := true
+	rec.OnTransaction = func(do func() error) error {
+		err := do()
+		if lost {
+			lost, err = false, errors.New("connection reset")
+		}
+		return err
+	}
+	require.NoError(t, f.Record(t.Context(), store.AuditEntry{At: f.in(0), Actor: "api", Action: "pause"}))
+	require.False(t, lost)
+	require.NoError(t, f.Record(t.Context(), store.AuditEntry{At: f.in(-1), Actor: "api", Action: "resume"}))
+	rows := 0
+	for _, db := range f.hands[:f.layout.Databases] {
+		var n int
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM toc_audit").Scan(&n))
+		rows += n
+	}
+	require.Equal(t, 3, rows)
+	for _, limit := range []int{1, 2, 10} {
+		var actions []string
+		for q := (store.AuditFilter{Limit: limit}); ; {
+			list, next, err := f.Audit(t.Context(), q)
+			require.NoError(t, err)
+			for _, e := range list {
+				actions = append(actions, e.Action)
+			}
+			if q.After = next; next.At.IsZero() {
+				break
+			}
+		}
+		require.Equal(t, []string{"pause", "resume"}, actions)
+	}
+}
+
+// auditsInPieces: a look-up of an actor reads a bounded number of rows, and the next page goes on behind them.
+func auditsInPieces(t *testing.T, p place) {
+	f := p.open(t, small)
+	const rows = 2300 // of one database, more than a page looks at
+	text := "INSERT INTO toc_audit (at,actor,action) VALUES " + strings.Repeat("(?,?,'pause'),", rows-1) + "(?,?,'pause')"
+	var args []any
+	for i := range rows {
+		args = append(args, f.at(f.in(i)), "api")
+	}
+	args[1] = "somebody" // the oldest
+	_, err := f.hands[1].ExecContext(t.Context(), text, args...)
+	require.NoError(t, err)
+	require.NoError(t, f.Record(t.Context(), store.AuditEntry{At: f.in(-1), Actor: "somebody", Action: "resume"})) // in another database
+	rec := store.Record(f.Store)
+	var got []string
+	pages := 0
+	for q := (store.AuditFilter{Actor: "somebody", Limit: 10}); ; pages++ {
+		rec.Clear()
+		list, next, err := f.Audit(t.Context(), q)
+		require.NoError(t, err)
+		require.Len(t, rec.Queries(), f.layout.Databases)
+		for _, q := range rec.Queries() {
+			require.Contains(t, q.SQL, " ORDER BY at DESC,id DESC LIMIT ?")
+		}
+		for _, e := range list {
+			got = append(got, e.Action)
+		}
+		if q.After = next; next.At.IsZero() {
+			break
+		}
+	}
+	require.Equal(t, []string{"pause", "resume"}, got)
+	require.Equal(t, 1, pages)
 }
 
 // auditsAround: a database that is away neither keeps an action from being written down, nor the others from being read.

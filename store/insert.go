@@ -282,8 +282,10 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 	return again
 }
 
-// hasExtraColumns reports whether a task has rare columns: a time-out of its own, or a text as biz_id.
-func (in *insert) hasExtraColumns() bool { return in.task.Timeout != 0 || in.task.BizKey != "" }
+// hasExtraColumns reports whether a task has rare columns: a time-out of its own, a text as biz_id, or a trace.
+func (in *insert) hasExtraColumns() bool {
+	return in.task.Timeout != 0 || in.task.BizKey != "" || in.task.Trace != ""
+}
 
 // insertStatements renders one multi-row INSERT per table, and one more for the rows with a dedup_key, which
 // ignores existing rows. Rows with extra columns are apart, too.
@@ -320,7 +322,7 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 	dedup, more := group[0].task.DedupKey != "", group[0].hasExtraColumns()
 	head, one := " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
 	if more {
-		head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key,timeout_ms,biz_key) VALUES ", "(?,?,?,?,?,?,?,?,?,?)"
+		head, one = " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key,timeout_ms,trace,biz_key) VALUES ", "(?,?,?,?,?,?,?,?,?,?,?)"
 	}
 	var b strings.Builder
 	b.Grow(64 + len(head) + len(group)*(len(one)+1))
@@ -342,7 +344,7 @@ func (s *Store) insertStatement(group []*insert, table string) statement {
 		args = append(args, s.backend.idArg(t.JobID), created, created, s.backend.idArg(t.BizID), s.backend.idArg(t.BizType),
 			s.backend.timeArg(t.ActionTime), t.Attribute, dedupKey)
 		if more {
-			args = append(args, orNull(t.Timeout.Milliseconds()), orNull(t.BizKey))
+			args = append(args, orNull(t.Timeout.Milliseconds()), orNull(t.Trace), orNull(t.BizKey))
 		}
 	}
 	if dedup {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -54,6 +55,9 @@ func insertsABatch(t *testing.T, p place) {
 		batch[i] = task.Task{BizID: rand.Uint64(), BizType: uint64(i), ActionTime: f.in(i)}
 		if i%3 == 0 {
 			batch[i].DedupKey = "key"
+		}
+		if i%5 == 0 {
+			batch[i].Trace = fmt.Sprintf("00-4bf92f3577b34da6a3ce929d0e0e4736-%016x-01", i+1)
 		}
 	}
 	batch[17].JobID = f.NewID(batch[17].BizID)

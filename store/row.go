@@ -10,7 +10,7 @@ import (
 )
 
 // row is the GORM model of the task table: it names the columns for Go, as the migrations name them for SQL. If
-// you change it, write the next numbered migration first; a test compares the two. (trace is not read here.)
+// you change it, write the next numbered migration first; a test compares the two.
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -26,6 +26,7 @@ type row struct {
 	DueTime     sql.Null[utc]  `gorm:"column:due_time"`
 	TimeoutMs   sql.NullInt64  `gorm:"column:timeout_ms"`
 	Lease       unsigned       `gorm:"column:lease"`
+	Trace       sql.NullString `gorm:"column:trace"`
 	BizKey      sql.NullString `gorm:"column:biz_key"`
 
 	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
@@ -33,11 +34,11 @@ type row struct {
 
 // columns is the select list that scan reads.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
-	"due_time,timeout_ms,lease,biz_key"
+	"due_time,timeout_ms,lease,trace,biz_key"
 
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
-		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.Lease, &r.BizKey)
+		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.Lease, &r.Trace, &r.BizKey)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (r *row) task() task.Task {
 		Attribute: r.Attribute, Attempts: int(r.Attempts), LastError: r.LastError, DedupKey: r.DedupKey.String,
 		Created: time.Time(r.GmtCreate), Modified: time.Time(r.GmtModified),
 		BizKey: r.BizKey.String, DueTime: time.Time(r.DueTime.V), Timeout: time.Duration(r.TimeoutMs.Int64) * time.Millisecond,
-		Lease: uint64(r.Lease),
+		Lease: uint64(r.Lease), Trace: r.Trace.String,
 	}
 }
 

@@ -60,6 +60,8 @@ func exercise(t *testing.T, p place) {
 		{"what is paused", controls},
 		// audit_test.go
 		{"the audit is read across databases", audits},
+		{"the audit has an entry once", auditsOnce},
+		{"the audit of an actor is read in pieces", auditsInPieces},
 		{"the audit goes around a database that is away", auditsAround},
 		// operation_test.go
 		{"an operation changes what matches", operates},

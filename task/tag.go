@@ -34,6 +34,9 @@ func (t *Task) Tag() string {
 	number(uint64(t.Timeout.Milliseconds()))
 	moment(t.Created)
 	moment(t.Modified)
+	if t.Trace != "" { // the last one
+		text(t.Trace)
+	}
 	sum := sha256.Sum256(b)
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }

@@ -44,6 +44,10 @@ type Task struct {
 	DueTime time.Time     // the promised time, once a failed run has moved ActionTime; zero: ActionTime. See Promised
 	Timeout time.Duration // of one run, whole milliseconds; 0: the business type's
 
+	// Trace is the W3C traceparent of the submit; empty: there is none. A row that was written by hand may have any text. A
+	// processor gets that of the run where the run is traced, and never what is no traceparent.
+	Trace string
+
 	// Lease names the hand-out to a consumer that has the task until ActionTime; 0: no consumer has it.
 	Lease uint64
 }

@@ -171,15 +171,15 @@ type BizTypes struct {
 	BizTypes []BizType `json:"biz_types" nullable:"false"`
 }
 
-// BizType is a business type and how much it has to do on the node that answers.
+// BizType is a business type and how much it has to do.
 type BizType struct {
 	ID         ID     `json:"id" doc:"Its number in the task tables." example:"1"`
 	Name       string `json:"name" example:"order_close"`
 	Mode       string `json:"mode" enum:"scan,redis" doc:"The engine that finds its due tasks."`
 	Processor  string `json:"processor" example:"webhook"`
-	QueueDepth int    `json:"queue_depth" doc:"Tasks in this node's queue." example:"12"`
-	Running    int    `json:"running" doc:"Tasks that are being processed by this node." example:"3"`
-	Overdue    int    `json:"overdue" doc:"Pending tasks in this node's tables whose time has come." example:"0"`
+	QueueDepth int    `json:"queue_depth" doc:"Tasks in the queues of the nodes." example:"12"`
+	Running    int    `json:"running" doc:"Tasks that are being processed." example:"3"`
+	Overdue    int    `json:"overdue" doc:"Pending tasks whose time has come, as of the last scan of each node." example:"0"`
 
 	OldestOverdue float64 `json:"oldest_overdue_seconds" doc:"How long the oldest of them is overdue." example:"0"`
 	Paused        *Pause  `json:"paused,omitempty" doc:"Its pause. Left out if it is not paused."`
@@ -187,7 +187,7 @@ type BizType struct {
 	RateLimit  int    `json:"rate_limit" doc:"Runs a second in the whole cluster; 0: no limit." example:"500"`
 	MaxRunning int    `json:"max_running" doc:"Runs at the same time in the whole cluster; 0: no limit." example:"20"`
 	CatchUp    int    `json:"catch_up" doc:"Runs a second of what is overdue by more than 10 s; 0: no limit." example:"2000"`
-	Throttled  string `json:"throttled,omitempty" enum:"rate,running,catch_up" doc:"The limit for which due tasks wait on this node now."`
+	Throttled  string `json:"throttled,omitempty" enum:"rate,running,catch_up" doc:"The limit for which due tasks wait now, on some node."`
 }
 
 // Pause is why and how long the tasks of a business type do not start.

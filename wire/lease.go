@@ -31,7 +31,9 @@ type LeasedTask struct {
 	Lease     Lease `json:"lease" doc:"Names this hand-out of the task; settle it by this." example:"3bw1f0sk8b4-1y0gkz9d6v3p2"`
 	ExpiresAt Time  `json:"expires_at" doc:"When the lease ends: settle or extend it before. RFC 3339." example:"2026-01-02T15:04:35.004Z"`
 	Attempt   int   `json:"attempt" doc:"1 for the first hand-out." example:"1"`
-	Task      Task  `json:"task" doc:"The task. Its action_time is the time that was asked for, whatever pauses and leases have moved since."`
+	// Traceparent is that of the submit.
+	Traceparent string `json:"traceparent,omitempty" doc:"The W3C trace context of the submit, if there is one: link the span of the run to it." example:"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
+	Task        Task   `json:"task" doc:"The task. Its action_time is the time that was asked for, whatever pauses and leases have moved since."`
 }
 
 // AppendJSON appends t as JSON to dst; see Task.AppendJSON.
@@ -39,6 +41,9 @@ func (t LeasedTask) AppendJSON(dst []byte) []byte {
 	dst = append(append(append(dst, `{"lease":"`...), t.Lease.String()...), '"')
 	dst = t.ExpiresAt.appendJSON(append(dst, `,"expires_at":`...))
 	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(t.Attempt), 10)
+	if t.Traceparent != "" {
+		dst = appendString(append(dst, `,"traceparent":`...), t.Traceparent)
+	}
 	return append(t.Task.AppendJSON(append(dst, `,"task":`...)), '}')
 }
 

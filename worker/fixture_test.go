@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/dispatch"
@@ -24,6 +26,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -420,6 +423,7 @@ type rig struct {
 	store *memory
 	tally *tally
 	log   *logbook
+	spans *tracetest.SpanRecorder // all runs are traced
 	*worker.Runner
 
 	own         time.Duration // time-out of tasks submitted
@@ -478,6 +482,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			store: &memory{rows: map[uint64]task.Task{}},
 			tally: &tally{outcomes: map[worker.Outcome]int{}},
 			log:   &logbook{},
+			spans: tracetest.NewSpanRecorder(),
 			near:  10 * time.Second,
 			lanes: make(chan []*worker.Lane),
 		}
@@ -488,6 +493,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
 			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Failed: r.reports.add, Instance: "this", Now: time.Now,
+			Tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(r.spans)), 1),
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 		r.Runner = runner

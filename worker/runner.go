@@ -21,6 +21,7 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 )
 
 // Store records outcomes; see store.Store.
@@ -79,7 +80,9 @@ type Config struct {
 	// as it will be recorded, and the worker waits for it. Defaults to nothing.
 	Failed func(ctx context.Context, t task.Task, err error)
 	// Grace is how long a run may continue after its time-out before it counts as stuck. Defaults to 10 s.
-	Grace  time.Duration
+	Grace time.Duration
+	// Tracer makes the spans of runs; nil: there are none.
+	Tracer *tracing.Tracer
 	Now    func() time.Time
 	Logger *slog.Logger
 }

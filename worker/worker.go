@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 )
 
 // pool is the workers of a lane.
@@ -74,8 +75,9 @@ type worker struct {
 	start     time.Time      // of the last call
 	failed    []failure      // not yet reported
 
-	tasks []task.Task // reused
-	errs  [1]error    // reused
+	tasks []task.Task     // reused
+	errs  [1]error        // reused
+	spans []*tracing.Span // reused
 }
 
 // errExited: the processor ended the goroutine of the run.
@@ -216,8 +218,12 @@ func (w *worker) process(ctx context.Context, one []*queue.Entry) (err error) {
 	defer cancel()
 	w.begin(one, timeout)
 	defer w.end()
+	t := one[0].Task
+	ctx, span := w.cfg.Tracer.Run(ctx, w.bizType.Name, &t, w.start)
+	defer func() { endSpan(span, err) }()
 	defer w.recoverPanic(&err)
-	return w.processor.Process(ctx, one[0].Task)
+	err = errExited // unless the call returns
+	return w.processor.Process(ctx, t)
 }
 
 // processBatch runs tasks by the batch form, and reports whether this gave their results. If not, it is unknown
@@ -248,7 +254,10 @@ func (w *worker) callBatch(ctx context.Context, entries []*queue.Entry) (errs []
 	defer cancel()
 	w.begin(entries, w.bizType.Timeout)
 	defer w.end()
+	ctx = w.beginSpans(ctx)
+	defer func() { w.endSpans(errs, err) }()
 	defer w.recoverPanic(&err)
+	err = errExited // unless the call returns
 	return w.batch.ProcessBatch(ctx, w.tasks), nil
 }
 

@@ -1,21 +1,30 @@
-"""Tests of the client against a real center (TOC_SERVER, TOC_TOKEN) and the vectors that all clients share."""
+"""Tests of the client against a real center (TOC_SERVER, TOC_TOKEN), servers that are not well (TOC_FAKE) and the vectors that
+all clients share (TOC_VECTORS)."""
 
 import json
+import logging
 import os
+import resource
 import socket
+import sys
 import threading
 import time
 import unittest
+import urllib.request
+import uuid
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
 
 import toc_client
 from toc_client import Client, ConflictError, Dedup, Error, InvalidError, NotFoundError, Reject, RetryAfter, UnderWay, Worker
 from toc_client._errors import refusal
 
-VECTORS = json.loads((Path(__file__).parent.parent / "testdata" / "vectors.json").read_text("utf-8"))
-SERVER, TOKEN = os.environ["TOC_SERVER"], os.environ["TOC_TOKEN"]
+VECTORS = json.loads(Path(os.environ["TOC_VECTORS"]).read_text("utf-8"))
+SERVER, TOKEN, FAKE = os.environ["TOC_SERVER"], os.environ["TOC_TOKEN"], os.environ["TOC_FAKE"]
+
+logging.disable()  # it would stand between a test and its result
 
 
 def nobody() -> str:
@@ -48,10 +57,26 @@ class Center(unittest.TestCase):
         with self.assertRaises(toc_client.ChangedError) as changed:
             self.toc.cancel(task["job_id"], etag=got["etag"])
         self.assertEqual(moved["action_time"], changed.exception.task["action_time"])
-        self.toc.cancel(task["job_id"])
+        self.assertEqual(moved["etag"], changed.exception.task["etag"])
+        other = self.toc.reschedule(task["job_id"], attribute="", timeout=timedelta(seconds=90))
+        self.assertEqual((None, "1m30s", moved["action_time"]), (other.get("attribute"), other["timeout"], other["action_time"]))
+        self.toc.cancel(task["job_id"], etag=other["etag"])
         with self.assertRaises(ConflictError) as conflict:
             self.toc.cancel(task["job_id"])
         self.assertEqual("already_cancelled", conflict.exception.outcome)
+
+    def test_by_key(self) -> None:
+        largest, key = 2**64 - 1, self.biz_id
+        job = self.toc.submit("order_close", largest, delay=timedelta(hours=1), dedup_key=key)[0]["job_id"]
+        got = self.toc.get_by_key("order_close", largest, key)
+        self.assertEqual((job, str(largest)), (got["job_id"], got["biz_id"]))
+        self.assertEqual("moved", self.toc.reschedule_by_key("order_close", str(largest), key, attribute="moved")["attribute"])
+        self.toc.submit("order_close", largest, delay=timedelta(hours=1), attribute="again", dedup_key=key, on_duplicate="move")
+        self.assertEqual("again", self.toc.get(job)["attribute"])
+        self.toc.cancel_by_key("order_close", largest, key)
+        self.assertEqual("cancelled", self.toc.get(job)["status"])
+        with self.assertRaises(NotFoundError):
+            self.toc.get_by_key("order_close", 1, key)
 
     def test_it_fires(self) -> None:
         task, _ = self.toc.submit("order_close", self.biz_id, delay=timedelta())
@@ -88,19 +113,18 @@ class Center(unittest.TestCase):
         with self.assertRaises(Error) as refused, Client(SERVER) as nobody_known:
             nobody_known.get(1)
         self.assertEqual(401, refused.exception.status)
-        for wrong in ({}, {"delay": timedelta(), "action_time": datetime.now(timezone.utc)}, {"action_time": datetime(2030, 1, 1)}):
+        with self.assertRaises(NotFoundError):
+            self.toc.resume("../../x y")
+        half = {"delay": timedelta(), "attribute": "a\ud800"}
+        for wrong in ({}, {"delay": timedelta(), "action_time": datetime.now(timezone.utc)}, {"action_time": datetime(2030, 1, 1)}, half):
             with self.assertRaises(ValueError):
                 self.toc.submit("order_close", 1, **wrong)
-        with self.assertRaises(ValueError):
-            Client("ftp://x")
-
-    def test_a_server_is_not_there(self) -> None:
-        toc = Client(nobody(), SERVER, token=TOKEN)
-        self.addCleanup(toc.close)
-        task, _ = toc.submit("order_close", self.biz_id, delay=timedelta(hours=1))
-        toc.cancel(task["job_id"])
-        with self.assertRaises(OSError):
-            Client(nobody(), nobody()).get(1)
+        for id_ in (-1, 2**64):
+            with self.assertRaises(ValueError):
+                self.toc.submit("order_close", id_, delay=timedelta())
+        for url in ("ftp://x", "http://", "http://a?b"):
+            with self.assertRaises(ValueError):
+                Client(url)
 
     def test_many_threads(self) -> None:
         wrong = []
@@ -126,19 +150,16 @@ class Pull(unittest.TestCase):
     setUp = Center.setUp
 
     def test_a_worker(self) -> None:
-        seen: dict[str, list[int]] = {}
-        done = threading.Event()
+        seen: Dict[str, List[int]] = {}
 
-        def run(task: dict, attempt: int) -> None:
-            seen.setdefault(task["attribute"], []).append(attempt)
-            if task["attribute"] == "once more" and attempt == 1:
+        def run(task: Dict[str, Any], attempt: int) -> None:
+            seen.setdefault(task.get("attribute", ""), []).append(attempt)
+            if task.get("attribute", "") == "once more" and attempt == 1:
                 raise RetryAfter(timedelta(milliseconds=50))
-            if task["attribute"] == "gone":
+            if task.get("attribute", "") == "gone":
                 raise Reject("paid")
-            if task["attribute"] == "broken":
-                raise ValueError("no")
-            if len(seen) == 4 and seen["once more"] == [1, 2]:
-                done.set()
+            if task.get("attribute", "") == "broken":
+                raise ValueError("no\ud800")
 
         ids = {a: self.toc.submit("pulled", 7, delay=timedelta(0), attribute=a)[0]["job_id"]
                for a in ("well", "once more", "gone", "broken")}
@@ -154,11 +175,71 @@ class Pull(unittest.TestCase):
         while {a: status(a) for a in ids} != want and time.time() < until:
             time.sleep(0.05)
         worker.stop()
-        self.toc.submit("pulled", 8, delay=timedelta(0))  # ends the wait of the worker
         thread.join()
         self.assertEqual({a: status(a) for a in ids}, want)
-        self.assertEqual(self.toc.get(ids["broken"])["last_error"], "ValueError: no")
+        self.assertEqual(self.toc.get(ids["broken"])["last_error"], "ValueError: no?")
         self.assertEqual(seen["once more"], [1, 2])
+        again = self.toc.redrive(ids["broken"])
+        self.assertEqual(("pending", 0), (again["status"], again["attempts"]))
+        self.toc.cancel(again["job_id"])
+
+    def started(self, biz_type: str, run: Callable[[Dict[str, Any], int], None], **more: Any) -> Tuple[Worker, threading.Thread]:
+        worker = Worker(self.toc, biz_type, run, **more)
+        thread = threading.Thread(target=worker.work)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(worker.stop)
+        return worker, thread
+
+    def wait(self, fact: Callable[[], bool]) -> None:
+        until = time.time() + 60
+        while not fact():
+            self.assertLess(time.time(), until)
+            time.sleep(0.02)
+
+    def test_a_worker_extends(self) -> None:
+        # The lease of a run that takes longer than the ttr is extended, and nobody else gets the task.
+        def run(task: Dict[str, Any], _: int) -> None:
+            with Client(SERVER, token=TOKEN) as toc:
+                first = toc.get(task["job_id"])["running"]["until"]
+                self.wait(lambda: bool(toc.get(task["job_id"])["running"]["until"] > first))
+
+        job = self.toc.submit("slow", 1, delay=timedelta(0))[0]["job_id"]
+        worker, thread = self.started("slow", run, ttr=timedelta(seconds=3))
+        self.wait(lambda: self.toc.get(job)["status"] == "processed")
+        worker.stop()
+        thread.join()
+        self.assertEqual(0, self.toc.get(job)["attempts"])
+
+    def test_a_worker_stops(self) -> None:
+        # A worker that is stopped settles what runs, and takes nothing more.
+        runs, go = threading.Event(), threading.Event()
+
+        def run(*_: Any) -> None:
+            runs.set()
+            go.wait()
+
+        job = self.toc.submit("stopped", 1, delay=timedelta(0))[0]["job_id"]
+        worker, thread = self.started("stopped", run, threads=2)
+        self.addCleanup(go.set)
+        runs.wait()
+        stopped = time.monotonic()
+        worker.stop()
+        thread.join(0.7)
+        self.assertTrue(thread.is_alive(), "it waits for the task that runs")
+        go.set()
+        thread.join()
+        self.assertLess(time.monotonic() - stopped, 15, "it hangs up, and does not wait for tasks")
+        self.assertEqual("processed", self.toc.get(job)["status"])
+        after = self.toc.submit("stopped", 1, delay=timedelta(0))[0]["job_id"]
+        got = self.toc.lease("stopped", 2, wait=timedelta(seconds=20))["tasks"]
+        self.assertEqual([after], [one["task"]["job_id"] for one in got])
+        self.toc.settle([{"lease": got[0]["lease"], "do": "ack"}])
+
+    def test_a_worker_is_refused(self) -> None:
+        for biz_type, kind in (("nobody", NotFoundError), ("order_close", InvalidError)):
+            with self.assertRaises(kind):
+                Worker(self.toc, biz_type, lambda *_: None).work()
 
     def test_leases(self) -> None:
         with self.assertRaises(NotFoundError):
@@ -175,54 +256,83 @@ class Pull(unittest.TestCase):
 
 
 class Failover(unittest.TestCase):
-    def serve(self, status: int) -> tuple:
-        """A server that answers with a status, or hangs up (0), and its calls."""
-        calls = []
+    """Servers that are not well: those of TOC_FAKE do what the first part of their path says."""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def client(self, *servers: str, **more: Any) -> Client:
+        toc = Client(*servers, **more)
+        self.addCleanup(toc.close)
+        return toc
 
-            def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                calls.append(self.command)
-                if status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                self.send_header("Content-Length", "14")
-                self.end_headers()
-                self.wfile.write(b'{"job_id":"7"}')
+    def server(self, behaviour: str) -> str:
+        """A server that does so, with a count of its own."""
+        return f"{FAKE}/{behaviour}/{uuid.uuid4()}"
 
-            do_GET = do_POST = answer
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        return f"http://127.0.0.1:{server.server_port}", calls
+    def calls(self, server: str) -> int:
+        with urllib.request.urlopen(f"{FAKE}/calls/{server.split('/')[-1]}", timeout=30) as answer:
+            return int(answer.read())
 
     def test_what_is_safe_goes_on(self) -> None:
         hour = timedelta(hours=1)
-        for status in (0, 502, 503, 504):
+        keyed = toc_client.submission("a", 1, delay=hour, dedup_key="k")
+        for status in ("0", "502", "503", "504"):
             for safe, call in (
                 (True, lambda toc: toc.get(7)),
                 (True, lambda toc: toc.submit("a", 1, delay=hour, dedup_key="k")),
+                (True, lambda toc: toc.submit_batch([keyed])),
                 (False, lambda toc: toc.submit("a", 1, delay=hour)),
+                (False, lambda toc: toc.submit_batch([keyed, toc_client.submission("a", 1, delay=hour)])),
                 (False, lambda toc: toc.submit("a", 1, delay=hour, dedup_key="k", on_duplicate="move")),
                 (False, lambda toc: toc.cancel(7)),
+                (False, lambda toc: toc.settle([{"lease": "x", "do": "ack"}])),
             ):
-                (bad, bad_calls), (good, good_calls) = self.serve(status), self.serve(200)
-                toc = Client(bad, good)
-                self.addCleanup(toc.close)
+                bad, good = self.server(status), self.server("200")
+                toc = self.client(bad, good)
                 if safe:
                     call(toc)
                 else:
-                    with self.assertRaises(Exception):
+                    with self.assertRaises((Error, OSError, HTTPException)):
                         call(toc)
-                self.assertEqual((1, int(safe)), (len(bad_calls), len(good_calls)))
+                self.assertEqual((1, int(safe)), (self.calls(bad), self.calls(good)))
+
+    def test_a_server_is_not_there(self) -> None:
+        good = self.server("200")
+        toc = self.client(nobody(), good)
+        toc.cancel(7)
+        toc.cancel(7)
+        self.assertEqual(2, self.calls(good))
+        with self.assertRaises(ConnectionRefusedError):
+            self.client(nobody(), nobody()).get(1)
+        with self.assertRaises(NotFoundError):
+            self.client(self.server("404"), good).get(1)
+        self.assertEqual(2, self.calls(good))
+
+    def test_bad_answers(self) -> None:
+        for silent in ("hang", "drip"):
+            for call in (lambda toc: toc.get(7), lambda toc: toc.cancel(7)):
+                with self.assertRaises(TimeoutError if sys.version_info >= (3, 10) else OSError):
+                    call(self.client(self.server(silent), timeout=0.3))
+        for garbage in ("html", "list", "deep", "short", "latin1", "0"):
+            with self.assertRaises((HTTPException, ConnectionError)):
+                self.client(self.server(garbage)).cancel(7)
+        thief = self.server("redirect")
+        with self.assertRaises(Error) as refused:
+            self.client(thief, token="secret-of-mine-123").get(7)
+        self.assertEqual((302, 1), (refused.exception.status, self.calls(thief)))
+
+    def test_more_than_1024_files_are_open(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < 1200:
+            self.skipTest(f"this machine allows {hard} open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        toc = self.client(self.server("200"))
+        files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1050)]
+        try:
+            toc.get(7)
+            toc.get(7)
+        finally:
+            for f in files:
+                os.close(f)
 
 
 class Vectors(unittest.TestCase):
@@ -239,7 +349,7 @@ class Vectors(unittest.TestCase):
         with self.assertRaises(toc_client.SignatureError):
             toc_client.verify("secret", {}, b"")
 
-    def test_refusals(self) -> None:
+    def test_refusal_vectors(self) -> None:
         kinds = {"not found": NotFoundError, "conflict": ConflictError, "changed": toc_client.ChangedError,
                  "invalid": InvalidError, "unavailable": toc_client.UnavailableError, "other": Error}
         for v in VECTORS["refusals"]:
@@ -249,6 +359,8 @@ class Vectors(unittest.TestCase):
                 self.assertIs(kinds[v["kind"]], type(got))
                 self.assertEqual(v["text"], str(got))
                 self.assertEqual(int(v.get("retry_after", 0)), got.retry_after)
+        for text in (b"[]", b"7", b"{", b"[" * 100000, b'{"errors":[1,null,{}],"task":7}', b'{"errors":7}'):
+            self.assertIs(toc_client.ChangedError, type(refusal(412, "", {"Content-Type": "application/problem+json"}, text)))
         strange = refusal(502, "Bad Gateway", {"Content-Type": "text/html"}, b"<html>")
         self.assertEqual("502 Bad Gateway: '<html>'", str(strange))
 

@@ -34,6 +34,16 @@ func (f *Forwarder) ShareLimits(ctx context.Context, m cluster.Member, r wire.Li
 	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.LimitsAnswer, error) { return c.ShareLimits(ctx, r) })
 }
 
+// BizTypes asks another node for its load.
+func (f *Forwarder) BizTypes(ctx context.Context, m cluster.Member) ([]wire.BizType, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) ([]wire.BizType, error) { return c.BizTypes(ctx) })
+}
+
+// Pulse asks another node how it is.
+func (f *Forwarder) Pulse(ctx context.Context, m cluster.Member) (wire.Pulse, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.Pulse, error) { return c.Pulse(ctx) })
+}
+
 // askMember asks a node that need not own anything. The error is a task.ErrUnavailable.
 func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member, call func(context.Context, *client.Client) (T, error)) (said T, err error) {
 	n, err := f.node(m)

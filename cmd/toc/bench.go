@@ -57,6 +57,7 @@ at the end, but do not aim it at a store that matters.
 	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness and idle")
 	cmd.Flags().IntVar(&b.parked, "parked", 0, "tasks parked over the next 30 days before idle")
 	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain, pull and idle are timed: the database writes what was stored for them")
+	cmd.Flags().BoolVar(&b.limited, "limited", false, "set rate_limit, max_running and catch_up, so high that none is reached")
 	cmd.Flags().IntSliceVar(&b.pids, "pid", nil, "processes whose CPU idle counts as well (the database)")
 	profile := cmd.Flags().String("cpuprofile", "", "write a CPU profile of this process to the file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -107,13 +108,16 @@ type bench struct {
 	submits, batched, backlog, rate, parked int
 	duration, settle                        time.Duration
 	mode                                    string
-	webhook                                 bool
+	webhook, limited                        bool
 	pids                                    []int
 }
 
 func (b *bench) run(ctx context.Context, names []string) error {
 	bt := configs.DefaultBizType()
 	bt.ID, bt.Name, bt.Processor, bt.Mode = benchType, "toc_bench", "bench", b.mode
+	if b.limited {
+		bt.RateLimit, bt.MaxRunning, bt.CatchUp = 1_000_000, 1_000_000, 1_000_000
+	}
 	b.cfg.BizTypes = []configs.BizType{bt}
 	if b.cfg.Store.Driver == configs.DriverSQLite {
 		if err := app.Migrate(ctx, b.cfg, slog.New(slog.DiscardHandler), nil); err != nil {

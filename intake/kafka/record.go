@@ -13,6 +13,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 )
 
 // The headers that are read.
@@ -21,6 +22,7 @@ const (
 	headerBizID      = "toc-biz-id"      // a number or a text; without it the key of the record
 	headerActionTime = "toc-action-time" // RFC 3339, or Unix milliseconds
 	headerEpoch      = "scheduler-epoch" // Unix seconds: what other schedulers on Kafka call the action time
+	// And tracing.Header.
 )
 
 // request is what a record asks for: a submit, or the cancel of the task that has its key.
@@ -59,6 +61,7 @@ func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, e
 	} else {
 		q, err = fromBody(r, readBody)
 	}
+	q.submit.Trace = headers[tracing.Header]
 	if err != nil || q.submit.DedupKey != "" {
 		return q, err
 	}

@@ -145,6 +145,9 @@ func (r recorder) Process(ctx context.Context, t task.Task) (err error) {
 	s := span{key: t.JobID, from: time.Now().UnixNano(), seen: seen{int64(t.Attempts), t.ActionTime.UnixMilli(), textHash(t.Attribute)}}
 	place := r.ledger.add(s)
 	b := behave(t.JobID, t.Attempts)
+	if takes, ok := steadyFor(t.Attribute); ok {
+		b = behaviour{takes: takes}
+	}
 	if t.Attribute == poison && r.mayKill(t.JobID) {
 		os.Exit(poisonExit)
 	}

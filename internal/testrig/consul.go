@@ -45,16 +45,16 @@ func (c *SharedConsul) Prefix() string { return c.prefix }
 // removeAll takes the services first: whoever still holds a lock would see its key go.
 func (c *SharedConsul) removeAll(ctx context.Context) error {
 	var services map[string]struct{ Service string }
-	if err := consulGet(ctx, c.addr, "/v1/agent/services", &services); err != nil {
+	if err := getJSON(ctx, c.addr, "/v1/agent/services", &services); err != nil {
 		return err
 	}
 	var errs []error
 	for id, s := range services {
 		if strings.Contains(id, c.prefix) || strings.Contains(s.Service, c.prefix) {
-			_, err := consulCall(ctx, http.MethodPut, c.addr, "/v1/agent/service/deregister/"+url.PathEscape(id))
+			_, err := callHTTP(ctx, http.MethodPut, c.addr, "/v1/agent/service/deregister/"+url.PathEscape(id))
 			errs = append(errs, err)
 		}
 	}
-	_, err := consulCall(ctx, http.MethodDelete, c.addr, "/v1/kv/"+c.prefix+"?recurse")
+	_, err := callHTTP(ctx, http.MethodDelete, c.addr, "/v1/kv/"+c.prefix+"?recurse")
 	return errors.Join(append(errs, err)...)
 }

@@ -2,15 +2,11 @@ package testrig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // consuld is the engine of Consul: a cluster of one server, that keeps keys, sessions and checks over a restart. Needs
@@ -59,14 +55,14 @@ func (consuld) ready(ctx context.Context, dir string, port, _ int) error {
 	var self struct {
 		Config struct{ NodeName string }
 	}
-	if err := consulGet(ctx, loopback(port), "/v1/agent/self", &self); err != nil {
+	if err := getJSON(ctx, loopback(port), "/v1/agent/self", &self); err != nil {
 		return err
 	}
 	if self.Config.NodeName != node {
 		return errors.New("another server has the port")
 	}
 	var checks []struct{ CheckID, Status string }
-	if err := consulGet(ctx, loopback(port), "/v1/health/node/"+node+"?consistent", &checks); err != nil {
+	if err := getJSON(ctx, loopback(port), "/v1/health/node/"+node+"?consistent", &checks); err != nil {
 		return err
 	}
 	for _, check := range checks {
@@ -83,32 +79,3 @@ func consulNode(dir string) string { return filepath.Base(dir) }
 // consulPorts are where a server with this HTTP port talks to its like: the port's neighbours, which are of the rig's
 // range as well. Where one is taken the server does not start, and launch tries other ports.
 func consulPorts(http int) (rpc, serf int) { return http ^ 1, http ^ 2 }
-
-// consulGet reads an answer of the HTTP API, which is JSON. The rig needs few of them, which is no reason to choose a
-// client library for everyone.
-func consulGet(ctx context.Context, addr, path string, answer any) error {
-	body, err := consulCall(ctx, http.MethodGet, addr, path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, answer)
-}
-
-// consulCall sends a request without a body and returns what is answered. No connection stays open.
-func consulCall(ctx context.Context, method, addr, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s: %s", method, path, res.Status, strings.TrimSpace(string(body)))
-	}
-	return body, err
-}

@@ -1,5 +1,5 @@
-// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul and Kafka, started from what is installed, on
-// free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
+// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul, Prometheus and Kafka, and a browser. They are
+// started from what is installed, on free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
 // no other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
 //
 // There are two kinds of server:
@@ -8,8 +8,10 @@
 //     program with-servers starts them once for `go test ./...` and hands their addresses down by environment
 //     ([EnvMySQL], [EnvRedis], [EnvConsul]). Without it, each test process starts its own when the first test asks, and
 //     [Main] ends them.
-//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster], [StartConsul] and [StartKafka]. One test's own, to stop,
-//     freeze, kill and start again.
+//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster], [StartConsul], [StartPrometheus] and [StartKafka]. One test's
+//     own, to stop, freeze, kill and start again.
+//
+// [Chromium] is a browser, one for all tests of a process.
 //
 // [StartProxy] stands between a client and any of them, to break the line while the server lives.
 //

@@ -31,6 +31,9 @@ var ErrNotInstalled = errors.New(`is not installed: run "make deps"`)
 // consulDir is where scripts/consul.sh puts Consul, below the user's cache directory.
 const consulDir = "toc/consul-1.8.7/usr/bin"
 
+// prometheusDir is where scripts/prometheus.sh puts Prometheus.
+const prometheusDir = "toc/prometheus"
+
 // mysqlDir is where scripts/mysql.sh puts MySQL.
 const mysqlDir = "toc/mysql-9.7"
 
@@ -42,7 +45,7 @@ func findBinary(name string) (string, error) {
 	}
 	dirs := []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec"}
 	if cache, err := os.UserCacheDir(); err == nil {
-		dirs = append(dirs, filepath.Join(cache, consulDir))
+		dirs = append(dirs, filepath.Join(cache, consulDir), filepath.Join(cache, prometheusDir))
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)

@@ -28,23 +28,24 @@ const (
 )
 
 // Servers are the shared servers of a test run, one of each kind. One whose address stands in the environment is
-// taken as it is: it is neither started nor ended.
+// taken as it is: it is neither started nor ended. A browser is started by the first test that asks, since few do.
 type Servers struct {
-	mysql, redis, consul shared
+	mysql, redis, consul, chromium shared
 }
 
 // NewServers describes the servers and starts none; mysql goes to MariaDB's or MySQL's command line.
 func NewServers(mysql ...Option) *Servers {
 	return &Servers{
-		mysql:  shared{env: EnvMySQL, find: func() (engine, error) { return findMySQL(mysql...) }},
-		redis:  shared{env: EnvRedis, find: func() (engine, error) { return findRedis() }},
-		consul: shared{env: EnvConsul, find: func() (engine, error) { return findConsul() }},
+		mysql:    shared{env: EnvMySQL, find: func() (engine, error) { return findMySQL(mysql...) }},
+		redis:    shared{env: EnvRedis, find: func() (engine, error) { return findRedis() }},
+		consul:   shared{env: EnvConsul, find: func() (engine, error) { return findConsul() }},
+		chromium: shared{find: func() (engine, error) { return findChromium() }},
 	}
 }
 
 func (s *Servers) all() []*shared { return []*shared{&s.mysql, &s.redis, &s.consul} }
 
-// Start starts all of them at the same time. After an error those that did start wait for Close.
+// Start starts all of them but the browser at the same time. After an error those that did start wait for Close.
 func (s *Servers) Start(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range s.all() {
@@ -68,7 +69,7 @@ func (s *Servers) Env() []string {
 // Close ends the servers that were started and removes their data.
 func (s *Servers) Close() error {
 	var errs []error
-	for _, one := range s.all() {
+	for _, one := range append(s.all(), &s.chromium) {
 		errs = append(errs, one.close())
 	}
 	return errors.Join(errs...)
@@ -76,7 +77,7 @@ func (s *Servers) Close() error {
 
 // shared is one of the Servers: somebody else's when the environment names one, else our own from the first use on.
 type shared struct {
-	env  string
+	env  string // none: it is always our own
 	find func() (engine, error)
 
 	mu  sync.Mutex
@@ -95,7 +96,7 @@ func (s *shared) addr(ctx context.Context) (string, error) {
 }
 
 func (s *shared) open(ctx context.Context) (string, error) {
-	if at := os.Getenv(s.env); at != "" {
+	if at := os.Getenv(s.env); s.env != "" && at != "" {
 		return at, nil
 	}
 	e, err := s.find()

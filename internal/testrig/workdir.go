@@ -35,8 +35,14 @@ func newWorkdir() (*workdir, error) {
 	return &workdir{path: path, lock: lock}, nil
 }
 
+// remove tries more than once: the helpers of a browser that was ended live a moment longer, and write into the directory.
 func (w *workdir) remove() error {
-	return errors.Join(os.RemoveAll(w.path), w.lock.Close())
+	err := os.RemoveAll(w.path)
+	for tries := 0; err != nil && tries < 50; tries++ {
+		time.Sleep(100 * time.Millisecond)
+		err = os.RemoveAll(w.path)
+	}
+	return errors.Join(err, w.lock.Close())
 }
 
 // scratch is where server data goes. /tmp is memory on many systems, which would flatter every fsync; /var/tmp is

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -195,6 +196,7 @@ const (
 	headerBizID   = "toc-biz-id"
 	headerDueTime = "toc-due-time" // RFC 3339, in milliseconds: the promised time
 	headerAttempt = "toc-attempt"  // from 1
+	// And tracing.Header, where the task has a trace.
 )
 
 func (p *Processor) record(t *task.Task) *kgo.Record {
@@ -208,6 +210,9 @@ func (p *Processor) record(t *task.Task) *kgo.Record {
 			{Key: headerDueTime, Value: []byte(wire.Time(t.Promised()).String())},
 			{Key: headerAttempt, Value: strconv.AppendInt(nil, int64(t.Attempts)+1, 10)},
 		},
+	}
+	if t.Trace != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: tracing.Header, Value: []byte(t.Trace)})
 	}
 	switch p.cfg.Key {
 	case JobID:

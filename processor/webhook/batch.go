@@ -41,7 +41,11 @@ func (w *Processor) several(tasks []task.Task) message {
 		}
 		body = wire.From(tasks[i], w.bizType).AppendJSON(body)
 	}
-	return message{id: "batch_" + rand.Text(), body: append(body, ']')}
+	m := message{id: "batch_" + rand.Text(), body: append(body, ']')}
+	if len(tasks) == 1 {
+		m.trace = tasks[0].Trace
+	}
+	return m
 }
 
 // resultSize is what a result may take of an answer to a batch, in bytes.

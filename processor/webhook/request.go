@@ -26,6 +26,7 @@ const (
 	headerTimestamp = "Webhook-Timestamp"
 	headerSignature = "Webhook-Signature"
 	headerAttempt   = "Toc-Attempt"
+	headerTrace     = "Traceparent"
 )
 
 // newTemplate makes what all calls have in common. Its headers are shared by
@@ -86,6 +87,7 @@ var errHungUp = errors.New("the connection was closed without an answer")
 type message struct {
 	id      string // webhook-id
 	attempt string // toc-attempt; empty: the header is left out
+	trace   string // traceparent; the same
 	body    []byte
 }
 
@@ -93,7 +95,7 @@ type message struct {
 // transport may read it still when the call is over, and one right-sized
 // allocation among the dozens of a call is not worth that trap.
 func (w *Processor) single(t task.Task) message {
-	return message{strconv.FormatUint(t.JobID, 10), strconv.Itoa(t.Attempts + 1), wire.From(t, w.bizType).AppendJSON(nil)}
+	return message{strconv.FormatUint(t.JobID, 10), strconv.Itoa(t.Attempts + 1), t.Trace, wire.From(t, w.bizType).AppendJSON(nil)}
 }
 
 func (w *Processor) request(ctx context.Context, m message) (*http.Request, error) {
@@ -107,6 +109,9 @@ func (w *Processor) request(ctx context.Context, m message) (*http.Request, erro
 	req.Header[headerTimestamp] = []string{strconv.FormatInt(now.Unix(), 10)}
 	if m.attempt != "" {
 		req.Header[headerAttempt] = []string{m.attempt}
+	}
+	if m.trace != "" {
+		req.Header[headerTrace] = []string{m.trace}
 	}
 	if len(w.signers) > 0 {
 		signatures := make([]string, len(w.signers))

@@ -11,9 +11,10 @@ It needs Python 3.9 or newer and nothing else. Tasks are dicts with the fields o
 datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A Client may be used by many threads.
 """
 
-from ._client import Client, Task, submission
+from ._client import Client, Task
 from ._errors import ChangedError, ConflictError, Error, InvalidError, NotFoundError, UnavailableError
 from ._receiver import Dedup, SignatureError, UnderWay, verify
+from ._values import submission
 from ._worker import Reject, RetryAfter, Worker
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from email.message import Message
 from typing import Any, Mapping
 
 
@@ -15,9 +16,10 @@ class Error(Exception):
 
     def __init__(self, status: int, title: str, detail: str, problem: Mapping[str, Any], retry_after: int = 0) -> None:
         self.status, self.title, self.detail = status, title, detail
-        self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
+        errors, task = problem.get("errors"), problem.get("task")
+        self.errors: list[dict[str, str]] = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
         self.outcome: str = problem.get("outcome") or ""
-        self.task: dict[str, Any] | None = problem.get("task")
+        self.task: dict[str, Any] | None = task if isinstance(task, dict) else None
         self.retry_after = retry_after
         said = "; ".join(f"{e.get('location')}: {e.get('message')}" for e in self.errors) or detail
         super().__init__(f"{status} {title}: {said}")
@@ -46,17 +48,19 @@ class UnavailableError(Error):
 _KINDS = {404: NotFoundError, 409: ConflictError, 412: ChangedError, 422: InvalidError, 503: UnavailableError}
 
 
-def refusal(status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Error:
+def refusal(status: int, reason: str, headers: Mapping[str, str] | Message, body: bytes) -> Error:
     """Makes an exception of an answer. What stands between client and server may have sent it."""
     problem: dict[str, Any] = {}
     if (headers.get("Content-Type") or "").startswith("application/problem+json"):
         try:
             problem = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             problem = {}
     if not isinstance(problem, dict):
         problem = {}
     detail = problem.get("detail") or repr(body[:200])[1:]
     wait = headers.get("Retry-After") or ""
+    if isinstance(problem.get("task"), dict) and headers.get("ETag"):
+        problem["task"]["etag"] = headers["ETag"]
     kind = _KINDS.get(status, Error)
     return kind(status, problem.get("title") or reason, detail, problem, int(wait) if wait.isdigit() else 0)

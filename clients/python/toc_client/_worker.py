@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from datetime import datetime, timedelta
+from datetime import timedelta
 from http.client import HTTPException
-from typing import Any, Callable, Dict
+from queue import SimpleQueue
+from typing import Any, Callable
 
 from ._client import Client, Task
-from ._errors import Error, InvalidError, NotFoundError, UnavailableError
+from ._errors import Error, UnavailableError
+from ._leases import LeaseKeeper, expires_at
+from ._transport import Stop
+from ._values import duration
 
 _log = logging.getLogger("toc_client")
 
-_WAIT = timedelta(seconds=10)  # of a lease
+_WAIT = timedelta(seconds=20)  # of a lease
 _PAUSE = 1.0  # seconds after a failed request
 _SETTLE_PAUSE = 0.1  # seconds before a lease is settled again
+_SETTLE_TIME = 20.0  # seconds that a lease is settled again, and longer if it lasts longer
 
 
 class Reject(Exception):
@@ -33,73 +37,128 @@ class RetryAfter(Exception):
 
 
 class Worker:
-    """Leases the tasks of a pull type, runs each in a thread, and settles the leases.
+    """Leases the tasks of a pull type, runs each in a thread, and settles the leases. It leases no more than it has free
+    threads, so no task waits here.
 
     run gets a task, and its attempt: 1 for the first. Its return acks the task. Reject cancels it, RetryAfter says when to
     try again, and any other exception nacks it: it is tried again after the back-off of the business type, or dead after
-    max_retries. It must end within ttr, or the task's own timeout: then the task is handed out again. A task may come twice;
-    Dedup remembers what was done.
+    max_retries. A task may come twice; Dedup remembers what was done.
+
+    The lease of a run that takes longer than ttr is extended, until max_run (zero: not at all), but that of a task with a
+    timeout of its own: that is how long its run may take. The clock of this machine and those of the center should agree.
     """
 
     def __init__(self, client: Client, biz_type: str, run: Callable[[Task, int], Any], *, threads: int = 16,
-                 ttr: timedelta | None = None) -> None:
+                 ttr: timedelta | None = None, max_run: timedelta = timedelta(hours=1)) -> None:
         if not 1 <= threads <= 256:
             raise ValueError(f"threads is {threads}; give 1 to 256")
-        self._client, self._biz_type, self._run, self._threads, self._ttr = client, biz_type, run, threads, ttr
-        self._stop = threading.Event()
+        self._client, self._biz_type, self._run, self._threads = client, biz_type, run, threads
+        self._ttr, self._max_run = ttr, max_run
+        self._free = threading.Semaphore(threads)
+        self._stop = Stop()
 
     def stop(self) -> None:
-        """Makes work return, once the tasks that run have ended. Any thread may call it."""
-        self._stop.set()
+        """Makes work return, once the tasks that run have ended. Any thread, and a signal handler, may call it."""
+        self._stop.stop()
 
     def work(self) -> None:
-        """Works until stop is called. It raises an Error that a repeat would not mend, such as an unknown business type."""
-        running: set[Future[None]] = set()
-        with ThreadPoolExecutor(self._threads) as pool:
-            while not self._stop.is_set():
-                if len(running) == self._threads:
-                    _, running = wait(running, return_when=FIRST_COMPLETED)
-                running = {f for f in running if not f.done()}
-                free = self._threads - len(running)
-                try:
-                    leased = self._client.lease(self._biz_type, free, wait=_WAIT, ttr=self._ttr)["tasks"]
-                except UnavailableError as e:
-                    _log.warning("no tasks of %s leased; trying again: %s", self._biz_type, e)
-                    self._stop.wait(_PAUSE)
-                except (InvalidError, NotFoundError):
-                    raise
-                except (Error, OSError, HTTPException) as e:
-                    if isinstance(e, Error) and 400 <= e.status < 500:
-                        raise
-                    _log.warning("no tasks of %s leased; trying again: %s", self._biz_type, e)
-                    self._stop.wait(_PAUSE)
-                else:
-                    running |= {pool.submit(self._one, one) for one in leased}
+        """Works until stop is called. It raises an Error that a repeat would not mend, such as an unknown business type. A
+        worker works once."""
+        keeper = LeaseKeeper(self._client, self._ttr, self._max_run)
+        tasks: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        threads = [threading.Thread(target=self._run_all, args=(tasks, keeper), name="toc-worker", daemon=True) for _ in range(self._threads)]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._stop.at is None:
+                free = self._take()
+                leased = self._lease(free) if free else []
+                for _ in range(free - len(leased)):
+                    self._free.release()
+                for one in leased:
+                    tasks.put(one)
+        finally:
+            for _ in threads:
+                tasks.put(None)
+            for thread in threads:
+                thread.join()
+            keeper.close()
+            self._stop.close()
 
-    def _one(self, leased: Dict[str, Any]) -> None:
-        settle = {"lease": leased["lease"], "do": "ack"}
+    def _take(self) -> int:
+        """Takes all free threads, and waits for one; none: it is stopped."""
+        while not self._free.acquire(timeout=0.5):
+            if self._stop.at is not None:
+                return 0
+        n = 1
+        while n < self._threads and self._free.acquire(blocking=False):
+            n += 1
+        return n
+
+    def _lease(self, free: int) -> list[dict[str, Any]]:
+        try:
+            return list(self._client._lease(self._biz_type, free, _WAIT, self._ttr, self._stop)["tasks"])
+        except Error as e:
+            if 400 <= e.status < 500 and e.status not in (408, 429):
+                raise
+            wrong: Exception = e
+        except (OSError, HTTPException) as e:
+            wrong = e
+        if self._stop.at is None:
+            _log.warning("no tasks of %s leased; trying again: %s", self._biz_type, wrong)
+            self._stop.pause(_PAUSE)
+        return []
+
+    def _run_all(self, tasks: SimpleQueue[dict[str, Any] | None], keeper: LeaseKeeper) -> None:
+        try:
+            for leased in iter(tasks.get, None):
+                self._one(leased, keeper)
+        finally:
+            self._client.close()  # the connections of this thread
+
+    def _one(self, leased: dict[str, Any], keeper: LeaseKeeper) -> None:
+        try:
+            kept = keeper.keep(leased)
+            try:
+                settlement = self._outcome(leased)
+            finally:
+                keeper.release(kept)
+            self._settle(leased, settlement)
+        except Exception:
+            _log.exception("task %s is not settled", leased["task"]["job_id"])
+        finally:
+            self._free.release()
+
+    def _outcome(self, leased: dict[str, Any]) -> dict[str, str]:
+        settlement: dict[str, str] = {"lease": leased["lease"], "do": "nack"}
         try:
             self._run(leased["task"], leased["attempt"])
+            settlement["do"] = "ack"
         except Reject as e:
-            settle.update(do="reject", error=str(e))
+            settlement.update(do="reject", error=_text(str(e)))
         except RetryAfter as e:
-            settle.update(do="nack", error=str(e), retry_after=f"{max(0, e.delay // timedelta(microseconds=1))}us")
-        except Exception as e:  # noqa: BLE001 - whatever the function raises
+            settlement.update(error=_text(str(e)), retry_after=duration(max(timedelta(), e.delay)))
+        except BaseException as e:  # whatever the function raises
             _log.warning("run of task %s failed", leased["task"]["job_id"], exc_info=True)
-            settle.update(do="nack", error=f"{type(e).__name__}: {e}"[:255])
-        expires = datetime.fromisoformat(leased["expires_at"].replace("Z", "+00:00")).timestamp()
+            settlement.update(error=_text(f"{type(e).__name__}: {e}"))
+        return settlement
+
+    def _settle(self, leased: dict[str, Any], settlement: dict[str, str]) -> None:
+        until = max(time.time() + _SETTLE_TIME, expires_at(leased).timestamp())
         while True:
             try:
-                result = self._client.settle([settle])[0]["result"]
+                result = self._client.settle([settlement])[0]["result"]
             except (UnavailableError, OSError, HTTPException) as e:
                 _log.warning("a lease of %s is not settled; trying again: %s", self._biz_type, e)
                 result = "unavailable"
-            except Error:
-                _log.exception("a lease of %s cannot be settled", self._biz_type)
-                return
             if result == "ok":
                 return
-            if result != "unavailable" or time.time() > expires:
-                _log.warning("the lease of task %s ended before it was settled; it may run again", leased["task"]["job_id"])
+            if result != "unavailable" or time.time() > until:
+                _log.warning("task %s is not settled: %s; it may run again", leased["task"]["job_id"], result)
                 return
             time.sleep(_SETTLE_PAUSE)
+
+
+def _text(error: str) -> str:
+    """What the center keeps of an error, without what JSON cannot carry."""
+    return error[:255].encode("utf-8", "replace").decode()

@@ -1,0 +1,147 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/console"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// newConsole makes the console; nil if the configuration turns it off.
+func (a *App) newConsole() *console.Console {
+	if a.opts.noHTTP || !a.cfg.HTTP.Console {
+		return nil
+	}
+	return console.New(console.Config{
+		Node: a.node, Desk: a.service, Operator: consoleOperator{a}, Center: consoleCenter{status{a}},
+		Tokens: a.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
+	})
+}
+
+// consoleOperator changes business types for the console.
+type consoleOperator struct{ *App }
+
+// Pause implements console.Operator.
+func (o consoleOperator) Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error) {
+	return o.decide(ctx, bizType, intake.ByConsole, p)
+}
+
+// Resume implements console.Operator.
+func (o consoleOperator) Resume(ctx context.Context, bizType string) (wire.BizType, error) {
+	return o.resume(ctx, bizType, intake.ByConsole)
+}
+
+// consoleCenter tells the console how the nodes are.
+type consoleCenter struct{ status }
+
+// OfType implements console.Center.
+func (c consoleCenter) OfType(b task.BizType) metrics.OfType { return c.metrics.OfType(b) }
+
+// pulsesWithin is how long Pulses waits for the other nodes.
+const pulsesWithin = time.Second
+
+// Pulses implements console.Center.
+func (c consoleCenter) Pulses(ctx context.Context) []console.NodePulse {
+	ctx, cancel := context.WithTimeout(ctx, pulsesWithin)
+	defer cancel()
+	members := c.cluster.Members()
+	list := make([]console.NodePulse, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		list[i] = console.NodePulse{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		if m.Name == c.node || c.forward == nil {
+			list[i].Pulse = c.Pulse(ctx)
+			continue
+		}
+		asking.Go(func() { list[i].Pulse, list[i].Err = c.forward.Pulse(ctx, m) })
+	}
+	asking.Wait()
+	return list
+}
+
+// pulseEvery is the interval at which what was counted becomes part of a minute.
+const pulseEvery = 2 * time.Second
+
+// watchPulse counts by the minute until ctx ends.
+func (a *App) watchPulse(ctx context.Context) error {
+	tick := time.NewTicker(pulseEvery)
+	defer tick.Stop()
+	for {
+		a.metrics.Recent().Tick(a.clock.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// pulseTypes is how many business types a Pulse lists.
+const pulseTypes = 100
+
+// Pulse tells how this node is, and what it did in the last hour.
+func (s status) Pulse(ctx context.Context) wire.Pulse {
+	ready := s.Ready(ctx)
+	p := wire.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []wire.PulseMinute{}, BizTypes: []wire.PulseType{}, Databases: []wire.PulseServer{}, Clocks: []wire.PulseClock{}}
+	for _, m := range s.metrics.Recent().Minutes() {
+		p.Minutes = append(p.Minutes, pulseMinute(m))
+	}
+	for _, b := range s.App.BizTypes() {
+		p.Waiting, p.Running, p.Overdue = p.Waiting+b.QueueDepth, p.Running+b.Running, p.Overdue+b.Overdue
+		if b.QueueDepth+b.Running+b.Overdue > 0 {
+			p.BizTypes = append(p.BizTypes, wire.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue, Oldest: b.OldestOverdue})
+		}
+	}
+	slices.SortFunc(p.BizTypes, func(a, b wire.PulseType) int {
+		return cmp.Or(b.Overdue-a.Overdue, b.Running-a.Running, cmp.Compare(a.Name, b.Name))
+	})
+	p.BizTypes = p.BizTypes[:min(pulseTypes, len(p.BizTypes))]
+	for d := range s.layout.Databases {
+		p.Databases = append(p.Databases, s.pulseDatabase(d))
+	}
+	if s.timer.InUse() {
+		p.Redis = new(s.timer.Degraded() == "")
+	}
+	if s.cfg.Cluster.Provider == configs.ProviderConsul {
+		p.Consul = new(s.cluster.Lost() == "")
+	}
+	for _, k := range s.skews() {
+		p.Clocks = append(p.Clocks, wire.PulseClock{Of: k.Of, Name: k.Name, Ahead: k.Ahead.Seconds()})
+	}
+	return p
+}
+
+func (s status) pulseDatabase(d int) wire.PulseServer {
+	now := s.store.Condition(d)
+	said := wire.PulseServer{Up: now.Usable(), Since: wire.Time(now.Since), Answer: now.Slow.Seconds()}
+	switch {
+	case now.Down != nil:
+		said.Fault = "is out of reach: " + now.Down.Error()
+	case now.IsReadOnly():
+		said.Fault = "is read-only"
+	case now.Refusing != nil:
+		said.Fault = "refuses writes: " + now.Refusing.Error()
+	}
+	return said
+}
+
+func pulseMinute(m metrics.Minute) wire.PulseMinute {
+	out := wire.PulseMinute{At: wire.Time(m.At), Submitted: m.Submitted, Runs: m.Runs, Failed: m.Failed, Late: []wire.LateCount{}}
+	for bound, n := range m.Late {
+		if math.IsInf(bound, 1) {
+			bound = 0 // JSON has no infinity
+		}
+		out.Late = append(out.Late, wire.LateCount{Under: bound, Runs: n})
+	}
+	slices.SortFunc(out.Late, func(a, b wire.LateCount) int { return cmp.Compare(a.Under, b.Under) })
+	return out
+}

@@ -1,0 +1,89 @@
+"""Times, durations and ids as the API writes them, and the bodies of requests."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any, Mapping
+from urllib.parse import urlencode
+
+
+def duration(d: timedelta) -> str:
+    return f"{d // timedelta(microseconds=1)}us"
+
+
+def time(at: datetime | None) -> str:
+    if at is None:
+        return ""
+    if at.tzinfo is None:
+        raise ValueError(f"{at!r} has no time zone; give one, like datetime.now(timezone.utc)")
+    return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def job_id(given: int | str) -> int:
+    return int(given)
+
+
+def biz_id(given: int | str) -> str:
+    if isinstance(given, int) and not 0 <= given < 1 << 64:
+        raise ValueError(f"biz_id: {given} is no unsigned 64-bit number")
+    return str(given)
+
+
+def query(**values: Any) -> str:
+    return "?" + urlencode({name: v for name, v in values.items() if v not in ("", None)})
+
+
+def key(biz_type: str, id_: int | str, dedup_key: str) -> str:
+    return query(biz_type=biz_type, biz_id=biz_id(id_), dedup_key=dedup_key)
+
+
+def filters(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: time(v) if isinstance(v, datetime) else v for name, v in given.items() if v is not None}
+
+
+def set_time(body: dict[str, Any], action_time: datetime | None, delay: timedelta | None) -> None:
+    if action_time is not None and delay is not None:
+        raise ValueError("give action_time or delay, not both")
+    if action_time is not None:
+        body["action_time"] = time(action_time)
+    if delay is not None:
+        body["delay"] = duration(delay)
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as e:
+        raise ValueError(f"body: {e.object[max(0, e.start - 20):e.end]!r} is no text: it has half a surrogate pair") from e
+
+
+def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | None = None, delay: timedelta | None = None,
+               attribute: str = "", dedup_key: str = "", timeout: timedelta | None = None,
+               on_duplicate: str = "") -> dict[str, Any]:
+    """One task of submit_batch."""
+    body: dict[str, Any] = {"biz_type": biz_type, "biz_id": biz_id(biz_id_)}
+    set_time(body, action_time, delay)
+    if action_time is None and delay is None:
+        raise ValueError("give action_time or delay")
+    for name, value in (("attribute", attribute), ("dedup_key", dedup_key), ("on_duplicate", on_duplicate)):
+        if value:
+            body[name] = value
+    if timeout is not None:
+        body["timeout"] = duration(timeout)
+    return body
+
+
+def change(action_time: datetime | None, delay: timedelta | None, attribute: str | None, timeout: timedelta | None) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    set_time(body, action_time, delay)
+    if attribute is not None:
+        body["attribute"] = attribute
+    if timeout is not None:
+        body["timeout"] = duration(timeout)
+    return body
+
+
+def has_key(body: Mapping[str, Any]) -> bool:
+    """Whether a submit makes no second task, however often it is sent."""
+    return bool(body.get("dedup_key")) and body.get("on_duplicate", "keep") == "keep"

@@ -1,0 +1,74 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+type auditBody struct {
+	Actor, Action, From, To string
+	Actions                 []string
+	Entries                 []auditRow
+	Next                    string
+	First                   bool
+	Start                   string
+}
+
+type auditRow struct {
+	wire.AuditEntry
+	Link string // to what was acted upon
+}
+
+var auditActions = []string{"pause", "resume", "cancel", "reschedule", "redrive", "discard", "stop", "undo"}
+
+func (c *Console) audit(r *http.Request) (*page, error) {
+	f := formOf(r)
+	from, to := f.time("from"), f.time("to")
+	b := &auditBody{Actor: f.text("actor"), Action: f.text("action"), From: forInput(from), To: forInput(to), Actions: auditActions, First: f.text("cursor") == ""}
+	p := &page{Name: "audit", Title: "Audit", Body: b}
+	ask := intake.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage}
+	if cursor := f.text("cursor"); cursor != "" {
+		var err error
+		if ask.After.At, ask.After.Database, ask.After.ID, err = wire.ParseAuditCursor([]byte(cursor)); err != nil {
+			f.wrong("cursor", "%v", err)
+		}
+	}
+	if f.err != nil {
+		p.Status, p.Wrong = c.explain(r, f.err)
+		return p, nil
+	}
+	got, err := c.desk.Audit(r.Context(), ask)
+	if err != nil {
+		p.Status, p.Wrong = c.explain(r, err)
+		return p, nil
+	}
+	shown := got.Wire()
+	for _, e := range shown.Entries {
+		b.Entries = append(b.Entries, auditRow{e, c.targetLink(e)})
+	}
+	at := func(cursor string) string {
+		return "/console/audit" + query("actor", b.Actor, "action", b.Action, "from", b.From, "to", b.To, "cursor", cursor)
+	}
+	if b.Start = at(""); shown.NextCursor != "" {
+		b.Next = at(shown.NextCursor)
+	}
+	return p, nil
+}
+
+// targetLink is the page of what was acted upon; empty if there is none.
+func (c *Console) targetLink(e wire.AuditEntry) string {
+	if _, ok := c.desk.Types().ByName(e.Target); ok {
+		return typePath(e.Target)
+	}
+	n, err := strconv.ParseUint(e.Target, 10, 64)
+	if err != nil {
+		return ""
+	}
+	if e.Action == "stop" || e.Action == "undo" {
+		return "/console/operations#operation-" + e.Target
+	}
+	return taskPath(n)
+}

@@ -1,0 +1,175 @@
+// Package console is the face of the center for people: pages at /console/ that show what the API tells, and forms that do what it does.
+//
+// Requests of browsers come in. They go to the same services as those of the API, in process, and HTML goes out. Each act is written into
+// the audit under the name intake.ByConsole.
+//
+// The pages are made on the server by html/template, with charts as SVG, and work without script. Nothing is loaded from elsewhere, and
+// the Content-Security-Policy lets nothing in. A GET changes nothing. A form that changes something is a POST from the same site, or it is
+// refused (package httpapi does that). What destroys asks first, on a page of its own.
+//
+//	console.go   configuration and routes
+//	session.go   login by one of the tokens, and the cookie after it
+//	page.go      an answer: headers, template, compression, errors
+//	live.go      parts of pages that change while somebody looks: one snapshot a tick for all who look
+//	picture.go   the center as a whole, of what all nodes say
+//	overview.go, forecast.go, types.go, tasks.go, dead.go, operations.go, cluster.go, audit.go   the pages and their acts
+//	chart.go     charts, with their words and their table
+//	words.go     numbers, times and names as people read them
+//	templates/, assets/   what is embedded
+package console
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// Desk looks tasks up and changes them; see intake.Service.
+type Desk interface {
+	Types() *task.Types
+	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
+	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	Running(ctx context.Context, t task.Task) (intake.Running, bool)
+	List(ctx context.Context, q intake.List) (intake.Page, error)
+	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
+	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
+	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
+	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
+	Forecast(ctx context.Context, q intake.Forecast) (intake.Forecasted, error)
+	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
+	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
+	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	Operations(ctx context.Context, limit int) ([]store.Operation, error)
+	Operation(ctx context.Context, id uint64) (store.Operation, error)
+	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
+	UndoOperation(ctx context.Context, id uint64) (store.Operation, error)
+	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
+	Record(ctx context.Context, e store.AuditEntry)
+}
+
+// Operator pauses and resumes business types, as intake.ByConsole. task.ErrNotFound stands for an unknown name.
+type Operator interface {
+	Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error)
+	Resume(ctx context.Context, bizType string) (wire.BizType, error)
+}
+
+// Center knows how this node and the others are.
+type Center interface {
+	Cluster(ctx context.Context) (wire.Cluster, error)
+	BizTypes(ctx context.Context) ([]wire.BizType, error)
+	// Pulses asks each node how it is. It waits for a second at most for those that do not answer.
+	Pulses(ctx context.Context) []NodePulse
+	// OfType is what this node has counted for a business type since its start.
+	OfType(b task.BizType) metrics.OfType
+}
+
+// NodePulse is what a node said, or why it did not.
+type NodePulse struct {
+	Name, Address string
+	Partitions    []int
+	Err           error // nil: it said Pulse
+	wire.Pulse
+}
+
+// Config is what a console works with.
+type Config struct {
+	Node     string // this node's name
+	Desk     Desk
+	Operator Operator
+	Center   Center
+	// Tokens are those that let somebody in. Without any, everybody is let in, as by the API.
+	Tokens func() []string
+	Now    func() time.Time
+	// Tick is the time between two snapshots. Defaults to 2 s.
+	Tick   time.Duration
+	Logger *slog.Logger // defaults to none
+}
+
+// Console serves the pages. It is an http.Handler for /console and all below it.
+type Console struct {
+	cfg     Config
+	desk    Desk
+	mux     *http.ServeMux
+	live    *live
+	owners  *owners
+	picture pictures
+}
+
+// New makes a console. Run keeps its live parts going.
+func New(cfg Config) *Console {
+	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners()}
+	c.routes()
+	return c
+}
+
+// routes is every page and every act. A POST is an act; what destroys has a GET of the same path, which asks.
+func (c *Console) routes() {
+	c.page("GET  /console/{$}", c.overview)
+	c.page("GET  /console/forecast", c.forecast)
+	c.page("GET  /console/types", c.types)
+	c.page("GET  /console/types/{name}", c.bizType)
+	c.page("POST /console/types/{name}/pause", c.pause)
+	c.page("POST /console/types/{name}/resume", c.resume)
+	c.page("GET  /console/tasks", c.tasks)
+	c.page("GET  /console/tasks/{job_id}", c.task)
+	c.page("GET  /console/tasks/{job_id}/cancel", c.askCancel)
+	c.page("POST /console/tasks/{job_id}/cancel", c.cancel)
+	c.page("POST /console/tasks/{job_id}/reschedule", c.reschedule)
+	c.page("POST /console/tasks/{job_id}/run-now", c.runNow)
+	c.page("POST /console/tasks/{job_id}/redrive", c.redrive)
+	c.page("GET  /console/dead", c.dead)
+	c.page("GET  /console/dead/redrive", c.askDead)
+	c.page("POST /console/dead/redrive", c.changeDead)
+	c.page("GET  /console/dead/discard", c.askDead)
+	c.page("POST /console/dead/discard", c.changeDead)
+	c.page("GET  /console/operations", c.operations)
+	c.page("POST /console/operations/{id}/stop", c.stop)
+	c.page("GET  /console/operations/{id}/undo", c.askUndo)
+	c.page("POST /console/operations/{id}/undo", c.undo)
+	c.page("GET  /console/cluster", c.cluster)
+	c.page("GET  /console/audit", c.audit)
+
+	c.open("GET  /console/login", c.loginPage)
+	c.open("POST /console/login", c.login)
+	c.open("POST /console/logout", c.logout)
+	c.handle("GET  /console/live", http.HandlerFunc(c.stream))
+	c.handle("GET  /console/assets/{name}", http.HandlerFunc(asset))
+	c.handle("GET  /console", http.RedirectHandler("/console/", http.StatusPermanentRedirect))
+	c.open("/console/", func(*http.Request) (*page, error) { return nil, errNoPage })
+}
+
+// Handler returns what serves the pages.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	protect(w.Header())
+	c.mux.ServeHTTP(w, r)
+}
+
+// Run makes a snapshot each tick while somebody looks, and follows who owns what, until ctx ends. Then all streams end.
+func (c *Console) Run(ctx context.Context) error {
+	defer c.live.close()
+	tick := time.NewTicker(c.cfg.Tick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if cluster, err := c.cfg.Center.Cluster(ctx); err == nil {
+			c.owners.note(c.cfg.Now(), cluster)
+		}
+		c.publish(ctx)
+	}
+}

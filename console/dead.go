@@ -1,0 +1,207 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+type deadBody struct {
+	BizType, Error, Since, Until string
+	TypeNames                    []string
+	Groups                       []wire.DeadGroup
+	GroupCount, GroupTasks       int
+	Partial                      bool
+	Tasks                        []wire.Task
+	Next                         string
+	First                        bool
+	Start                        string
+	Filtered                     bool
+	Rate                         string
+}
+
+// groupsMost is how many groups a page lists.
+const groupsMost = 50
+
+// deadFilter reads which dead tasks somebody means.
+func deadFilter(f *form) (intake.Dead, deadBody) {
+	d := intake.Dead{BizType: f.text("biz_type"), Error: f.values.Get("error"), Since: f.time("since"), Until: f.time("until")}
+	return d, deadBody{BizType: d.BizType, Error: d.Error, Since: forInput(d.Since), Until: forInput(d.Until), Rate: f.text("rate"),
+		Filtered: d != intake.Dead{}}
+}
+
+// query is the filter as a query.
+func (b *deadBody) query(more ...string) string {
+	return query(append([]string{"biz_type", b.BizType, "error", b.Error, "since", b.Since, "until", b.Until}, more...)...)
+}
+
+// GroupLink is the page with the dead tasks of a group. Its error has # instead of numbers, so the longest text without one stands for it.
+func (b *deadBody) GroupLink(g wire.DeadGroup) string {
+	return "/console/dead" + query("biz_type", g.BizType, "error", longestLiteral(g.Error))
+}
+
+func (c *Console) dead(r *http.Request) (*page, error) {
+	f := formOf(r)
+	ask, b := deadFilter(f)
+	b.TypeNames, b.First = c.typeNames(), f.text("cursor") == ""
+	p := &page{Name: "dead", Title: "Dead letters", Body: &b}
+	wrong := func(err error) (*page, error) {
+		p.Status, p.Wrong = c.explain(r, err)
+		return p, nil
+	}
+	after, err := intake.CursorOf(wire.ListDead, f.text("cursor"))
+	if f.err != nil || err != nil {
+		return wrong(firstOf(f.err, err))
+	}
+	if b.First {
+		groups, err := c.desk.DeadGroups(r.Context(), ask.BizType)
+		if err != nil {
+			return wrong(err)
+		}
+		all := groups.Wire(c.desk.Types())
+		b.Partial, b.GroupCount = all.Partial, len(all.Groups)
+		for _, g := range all.Groups {
+			b.GroupTasks += g.Count
+		}
+		b.Groups = all.Groups[:min(groupsMost, len(all.Groups))]
+	}
+	list, err := c.desk.ListDead(r.Context(), ask, after, rowsPerPage)
+	if err != nil {
+		return wrong(err)
+	}
+	shown := list.Wire(c.desk.Types(), wire.ListDead)
+	b.Start = "/console/dead" + b.query()
+	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
+		b.Next = "/console/dead" + b.query("cursor", shown.NextCursor)
+	}
+	return p, nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultRate is the rate that the form offers, in tasks a second.
+const defaultRate = 50
+
+// bulk is a change of all dead tasks that match.
+type bulk struct {
+	intake.ChangeDead
+	filter deadBody
+	verb   string // redrive or discard
+}
+
+func bulkOf(r *http.Request) (bulk, error) {
+	f := formOf(r)
+	k := bulk{verb: path.Base(r.URL.Path)}
+	k.Dead, k.filter = deadFilter(f)
+	k.Limit = f.number("limit", 1, 1<<31-1, 0)
+	k.Rate = defaultRate
+	if text := f.text("rate"); text != "" {
+		rate, err := strconv.ParseFloat(text, 64)
+		if k.Rate = rate; err != nil || !(rate > 0 && rate <= intake.MaxRate) {
+			f.wrong("rate", "%.40q is not more than 0 and at most %d tasks a second", text, intake.MaxRate)
+		}
+	}
+	return k, f.err
+}
+
+func (k *bulk) back() string { return "/console/dead" + k.filter.query() }
+
+// askDead counts what matches, changes nothing, and asks.
+func (c *Console) askDead(r *http.Request) (*page, error) {
+	k, err := bulkOf(r)
+	if err != nil {
+		return nil, err
+	}
+	k.DryRun = true
+	change, verb, end := c.desk.RedriveDead, "Redrive", "They become pending with a fresh start, and run as soon as their limits let them. Undo makes those dead again that have not started."
+	if k.verb == "discard" {
+		change, verb, end = c.desk.DiscardDead, "Discard", "They become cancelled and never run. Undo makes them dead again."
+	}
+	found, err := change(r.Context(), k.ChangeDead)
+	if err != nil {
+		return nil, err
+	}
+	n := found.Matched
+	if k.Limit > 0 {
+		n = min(n, k.Limit)
+	}
+	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb, Action: "/console/dead/" + k.verb, Back: k.back(), Danger: k.verb == "discard"}
+	switch {
+	case found.Matched == 0:
+		b.Question, b.Button = "No dead task matches.", ""
+		return &page{Name: "confirm", Title: verb + " dead tasks", Body: b}, nil
+	case n < found.Matched:
+		b.Question = fmt.Sprintf("%s the first %s of %s that match?", verb, num(n), num(found.Matched))
+	}
+	b.Explain = []string{"Which: " + k.words() + ".", end,
+		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.Rate), span(time.Duration(float64(n)/k.Rate*float64(time.Second))))}
+	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {k.filter.Since}, "until": {k.filter.Until}, "rate": {trimFloat(k.Rate)}}
+	if k.Limit > 0 {
+		b.Fields.Set("limit", strconv.Itoa(k.Limit))
+	}
+	return &page{Name: "confirm", Title: verb + " dead tasks", Body: b}, nil
+}
+
+func trimFloat(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+
+// words say which tasks are meant.
+func (k *bulk) words() string {
+	text := "dead tasks of all types"
+	if k.BizType != "" {
+		text = "dead tasks of " + k.BizType
+	}
+	if k.Error != "" {
+		text += fmt.Sprintf(", whose error has “%s”", k.Error)
+	}
+	if !k.Since.IsZero() {
+		text += ", that died at " + wire.Time(k.Since).String() + " or later"
+	}
+	if !k.Until.IsZero() {
+		text += ", that died before " + wire.Time(k.Until).String()
+	}
+	return text
+}
+
+// changeDead starts the operation.
+func (c *Console) changeDead(r *http.Request) (*page, error) {
+	k, err := bulkOf(r)
+	if err != nil {
+		return nil, err
+	}
+	change := c.desk.RedriveDead
+	if k.verb == "discard" {
+		change = c.desk.DiscardDead
+	}
+	started, err := change(r.Context(), k.ChangeDead)
+	if err != nil {
+		return nil, err
+	}
+	return see("/console/operations?did=" + k.verb + "#operation-" + strconv.FormatUint(started.Operation, 10)), nil
+}
+
+// longestLiteral is the longest part of an error of a group that has no #.
+func longestLiteral(text string) string {
+	best, start := "", 0
+	for i := 0; i <= len(text); i++ {
+		if i == len(text) || text[i] == '#' {
+			if i-start > len(best) {
+				best = text[start:i]
+			}
+			start = i + 1
+		}
+	}
+	return best
+}

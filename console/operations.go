@@ -1,0 +1,108 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+type operationsBody struct {
+	Operations []operationRow
+	Most       int
+}
+
+type operationRow struct {
+	wire.Operation
+	Percent int
+	Which   string
+}
+
+// operationsMost is how many operations the page lists.
+const operationsMost = 50
+
+func (c *Console) operations(r *http.Request) (*page, error) {
+	b, err := c.operationsBody(r.Context())
+	return &page{Name: "operations", Title: "Operations", Topic: "operations", Body: b, Did: didOperation[r.URL.Query().Get("did")]}, err
+}
+
+// didOperation says what was done to an operation.
+var didOperation = map[string]string{
+	"redrive": "The redrive has started.",
+	"discard": "The discard has started.",
+	"stop":    "The operation is stopped. What it has changed stays so.",
+	"undo":    "The undo has started.",
+}
+
+func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
+	list, err := c.desk.Operations(ctx, operationsMost)
+	if err != nil {
+		return nil, err
+	}
+	b := &operationsBody{Most: operationsMost}
+	for _, o := range intake.OperationsOf(list, c.desk.Types()).Operations {
+		row := operationRow{Operation: o, Which: which(o)}
+		if all := o.Matched; all > 0 {
+			if o.Filter.Limit > 0 {
+				all = min(all, o.Filter.Limit)
+			}
+			row.Percent = min(100, 100*(o.Done+o.Skipped)/all)
+		}
+		b.Operations = append(b.Operations, row)
+	}
+	return b, nil
+}
+
+// which says which tasks an operation is about.
+func which(o wire.Operation) string {
+	if o.Undoes != 0 {
+		return "takes operation " + o.Undoes.String() + " back"
+	}
+	k := bulk{ChangeDead: intake.ChangeDead{Dead: intake.Dead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(), Until: o.Filter.Until.Time()}}}
+	text := k.words()
+	if o.Filter.Limit > 0 {
+		text += fmt.Sprintf(", at most %s", num(o.Filter.Limit))
+	}
+	return text
+}
+
+func (c *Console) stop(r *http.Request) (*page, error) {
+	return c.changeOperation(r, "stop", c.desk.StopOperation)
+}
+
+func (c *Console) undo(r *http.Request) (*page, error) {
+	return c.changeOperation(r, "undo", c.desk.UndoOperation)
+}
+
+func (c *Console) changeOperation(r *http.Request, did string, change func(context.Context, uint64) (store.Operation, error)) (*page, error) {
+	of, err := id(r, "id")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := change(r.Context(), of); err != nil {
+		return nil, err
+	}
+	return see("/console/operations?did=" + did), nil
+}
+
+func (c *Console) askUndo(r *http.Request) (*page, error) {
+	of, err := id(r, "id")
+	if err != nil {
+		return nil, err
+	}
+	read, err := c.desk.Operation(r.Context(), of)
+	if err != nil {
+		return nil, err
+	}
+	o := intake.Operation(&read, c.desk.Types())
+	return &page{Name: "confirm", Title: "Undo operation " + o.ID.String(), Body: confirmBody{
+		Question: fmt.Sprintf("Undo the %s of %s?", o.Kind, plural(o.Done, "task", "tasks")),
+		Explain: []string{"It was of " + which(o) + ".", "Those that have not started since are dead again, with their attempts as before. One that runs, or that somebody has changed, is skipped.",
+			"If it is still running, it is stopped first."},
+		Button: "Undo", Action: "/console/operations/" + o.ID.String() + "/undo", Back: "/console/operations", Fields: url.Values{},
+	}}, nil
+}

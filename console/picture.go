@@ -1,0 +1,263 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// picture is the center as a whole.
+type picture struct {
+	At      time.Time
+	Nodes   []NodePulse
+	Faults  []faultLine
+	Silent  int // nodes that do not answer
+	Minutes []minute
+	Types   []typeLoad // with work, the most overdue first
+	Waiting int
+	Running int
+	Overdue int
+	Oldest  float64 // seconds
+	Paused  []wire.BizType
+}
+
+// faultLine is what is wrong, and where that was noticed.
+type faultLine struct {
+	Text  string
+	Nodes []string
+}
+
+// minute is what all nodes did in a minute.
+type minute struct {
+	At                      time.Time
+	Submitted, Runs, Failed int
+	Late                    lateness
+}
+
+// lateness counts runs by the least bound above their lateness, in seconds.
+type lateness map[float64]int
+
+func (l lateness) add(more lateness) {
+	for bound, n := range more {
+		l[bound] += n
+	}
+}
+
+func (l lateness) count() (n int) {
+	for _, m := range l {
+		n += m
+	}
+	return n
+}
+
+// quantile estimates a quantile: linear between the bound before and the bound. Without runs it is not a number.
+func (l lateness) quantile(q float64) float64 {
+	total := l.count()
+	if total == 0 {
+		return math.NaN()
+	}
+	rank, below, seen := q*float64(total), 0.0, 0.0
+	for _, bound := range slices.Sorted(maps.Keys(l)) {
+		n := float64(l[bound])
+		if seen+n >= rank {
+			if math.IsInf(bound, 1) {
+				return below
+			}
+			below = max(below, bound*.6) // no two bounds are further apart
+			return below + (bound-below)*(rank-seen)/n
+		}
+		seen, below = seen+n, bound
+	}
+	return below
+}
+
+// typeLoad is the work of a business type on all nodes.
+type typeLoad struct {
+	Name                      string
+	Waiting, Running, Overdue int
+	Oldest                    float64
+	Paused                    *wire.Pause
+}
+
+// pictures keeps the last one for all who look at the same time.
+type pictures struct {
+	mu   sync.Mutex
+	last *picture
+}
+
+// look returns a picture that is no older than half a tick.
+func (c *Console) look(ctx context.Context) (*picture, error) {
+	c.picture.mu.Lock()
+	defer c.picture.mu.Unlock()
+	if last := c.picture.last; last != nil && time.Since(last.At) < c.cfg.Tick/2 { // At has a monotonic reading
+		return last, nil
+	}
+	types, err := c.cfg.Center.BizTypes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := time.Now()
+	p := paint(c.cfg.Center.Pulses(ctx), types)
+	p.At = at
+	c.picture.last = p
+	return p, nil
+}
+
+// paint sums up what the nodes say.
+func paint(nodes []NodePulse, types []wire.BizType) *picture {
+	p := &picture{Nodes: nodes}
+	minutes, loads, faults := make(map[time.Time]*minute), make(map[string]*typeLoad), make(map[string]int)
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Err != nil {
+			p.Silent++
+			p.Faults = append(p.Faults, faultLine{"does not answer: " + n.Err.Error(), []string{n.Name}})
+			continue
+		}
+		for _, text := range n.Degraded {
+			if at, ok := faults[text]; ok {
+				p.Faults[at].Nodes = append(p.Faults[at].Nodes, n.Name)
+				continue
+			}
+			faults[text] = len(p.Faults)
+			p.Faults = append(p.Faults, faultLine{text, []string{n.Name}})
+		}
+		p.Waiting, p.Running, p.Overdue = p.Waiting+n.Waiting, p.Running+n.Running, p.Overdue+n.Overdue
+		addMinutes(minutes, n.Minutes)
+		addLoads(loads, n.BizTypes)
+	}
+	for _, b := range types {
+		if b.Paused == nil {
+			continue
+		}
+		p.Paused = append(p.Paused, b)
+		if l := loads[b.Name]; l != nil {
+			l.Paused = b.Paused
+		}
+	}
+	for _, l := range loads {
+		p.Types = append(p.Types, *l)
+		if l.Paused == nil {
+			p.Oldest = max(p.Oldest, l.Oldest)
+		}
+	}
+	slices.SortFunc(p.Types, func(a, b typeLoad) int {
+		return cmp.Or(b.Overdue-a.Overdue, cmp.Compare(b.Oldest, a.Oldest), b.Running-a.Running, cmp.Compare(a.Name, b.Name))
+	})
+	for _, at := range slices.SortedFunc(maps.Keys(minutes), time.Time.Compare) {
+		p.Minutes = append(p.Minutes, *minutes[at])
+	}
+	return p
+}
+
+func addMinutes(sum map[time.Time]*minute, more []wire.PulseMinute) {
+	for _, m := range more {
+		at := m.At.Time()
+		one := sum[at]
+		if one == nil {
+			one = &minute{At: at, Late: lateness{}}
+			sum[at] = one
+		}
+		one.Submitted, one.Runs, one.Failed = one.Submitted+m.Submitted, one.Runs+m.Runs, one.Failed+m.Failed
+		for _, l := range m.Late {
+			bound := l.Under
+			if bound <= 0 {
+				bound = math.Inf(1)
+			}
+			one.Late[bound] += l.Runs
+		}
+	}
+}
+
+func addLoads(sum map[string]*typeLoad, more []wire.PulseType) {
+	for _, t := range more {
+		one := sum[t.Name]
+		if one == nil {
+			one = &typeLoad{Name: t.Name}
+			sum[t.Name] = one
+		}
+		one.Waiting, one.Running, one.Overdue = one.Waiting+t.Waiting, one.Running+t.Running, one.Overdue+t.Overdue
+		one.Oldest = max(one.Oldest, t.Oldest)
+	}
+}
+
+// since sums up the minutes from a moment on.
+func (p *picture) since(from time.Time) (sum minute) {
+	sum.Late = lateness{}
+	for _, m := range p.Minutes {
+		if !m.At.Before(from) {
+			sum.Submitted, sum.Runs, sum.Failed = sum.Submitted+m.Submitted, sum.Runs+m.Runs, sum.Failed+m.Failed
+			sum.Late.add(m.Late)
+		}
+	}
+	return sum
+}
+
+// lateFrom is the lateness from which on tasks are called late, in seconds.
+const lateFrom = 1.0
+
+// overdueFrom is how long a task may be overdue before its type is called late, in seconds: by then a tick has passed.
+const overdueFrom = 10.0
+
+// verdict says in a sentence whether tasks are on time. mood is ok, warn, bad or idle.
+func (p *picture) verdict() (mood, text string) {
+	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
+	p99, started := recent.Late.quantile(.99), recent.Late.count()
+	late := func(l typeLoad) bool { return l.Paused == nil && l.Overdue > 0 && l.Oldest > overdueFrom }
+	tasks, first := 0, typeLoad{}
+	for _, l := range p.Types {
+		if late(l) {
+			if tasks += l.Overdue; l.Oldest > first.Oldest {
+				first = l
+			}
+		}
+	}
+	switch {
+	case p.Silent > 0 && p.Silent == len(p.Nodes):
+		return "bad", "No node answers."
+	case tasks > 0:
+		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", are(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
+	case started > 0 && p99 >= lateFrom:
+		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, %s started %s or more after its time.",
+			plural(started, "run", "runs"), few(started, "the latest one", "one in 100"), seconds(p99))
+	case started > 0:
+		return "ok", fmt.Sprintf("Tasks are on time: of the last five minutes' %s, %s started within %s of their time.",
+			plural(started, "run", "runs"), few(started, "all", "99 in 100"), seconds(max(p99, .0005)))
+	default:
+		return "idle", "Tasks are on time: nothing is overdue, and nothing was due in the last five minutes."
+	}
+}
+
+// few chooses how to speak of the last hundredth: of a few runs that is the last one.
+func few(runs int, few, many string) string {
+	if runs < 100 {
+		return few
+	}
+	return many
+}
+
+func are(n int, one, many string) string { return plural(n, one, many) }
+
+// hour is the last hour by the minute, up to the one that is under way. A minute of which nobody tells is zero.
+func (p *picture) hour() (list []minute) {
+	known := make(map[time.Time]minute)
+	for _, m := range p.Minutes {
+		known[m.At] = m
+	}
+	end := p.At.UTC().Truncate(time.Minute).Add(time.Minute)
+	for at := end.Add(-60 * time.Minute); at.Before(end); at = at.Add(time.Minute) {
+		m, ok := known[at]
+		if !ok {
+			m = minute{At: at, Late: lateness{}}
+		}
+		list = append(list, m)
+	}
+	return list
+}

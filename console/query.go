@@ -1,0 +1,105 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// form reads the fields of a request: the query of a GET, the body of a POST. The first wrong field is kept in err.
+type form struct {
+	values url.Values
+	err    error
+}
+
+func formOf(r *http.Request) *form {
+	if r.Method == http.MethodPost {
+		err := r.ParseForm()
+		return &form{r.PostForm, err}
+	}
+	return &form{values: r.URL.Query()}
+}
+
+func (f *form) wrong(field, message string, args ...any) {
+	if f.err == nil {
+		f.err = &task.FieldError{Field: field, Message: fmt.Sprintf(message, args...)}
+	}
+}
+
+func (f *form) text(field string) string { return strings.TrimSpace(f.values.Get(field)) }
+
+// time reads RFC 3339, or what a field for a date and a time sends, which is UTC here; zero if it is empty.
+func (f *form) time(field string) time.Time {
+	text := f.text(field)
+	if text == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at.UTC()
+		}
+	}
+	f.wrong(field, "%.40q is no time; give one like 2026-01-02T15:04:05Z", text)
+	return time.Time{}
+}
+
+// duration reads a Go duration; zero if it is empty.
+func (f *form) duration(field string) time.Duration {
+	text := f.text(field)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		f.wrong(field, "%.40q is no duration; give one like 30m or 1h15m", text)
+	}
+	return d
+}
+
+// number reads a whole number from least to most; otherwise if it is empty.
+func (f *form) number(field string, least, most, otherwise int) int {
+	text := f.text(field)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		f.wrong(field, "%.40q is not from %d to %d", text, least, most)
+		return otherwise
+	}
+	return n
+}
+
+// id reads a 64-bit id in a path.
+func id(r *http.Request, name string) (uint64, error) {
+	n, err := wire.ParseID(r.PathValue(name))
+	if err != nil {
+		return 0, errNoPage
+	}
+	return uint64(n), nil
+}
+
+// forInput writes a time for a field for a date and a time.
+func forInput(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05")
+}
+
+// query is the query of a link, without what is empty. It begins with a question mark.
+func query(pairs ...string) string {
+	v := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return "?" + v.Encode()
+}

@@ -1,0 +1,17 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+)
+
+// withConsole hands what is below /console to the console.
+func withConsole(next, console http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/console" || strings.HasPrefix(r.URL.Path, "/console/") {
+			console.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
