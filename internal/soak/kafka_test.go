@@ -133,7 +133,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 		default:
 		}
 	}
-	r.await(2 * time.Minute)
+	r.await(4 * time.Minute)
 	stop()
 	work.Wait()
 	f.stopAll()
@@ -247,8 +247,11 @@ func record(i int) *kgo.Record {
 
 // stored is what the store has of a record.
 type stored struct {
-	jobID  uint64
-	status task.Status
+	jobID    uint64
+	status   task.Status
+	attempts int
+	action   string
+	failure  string
 }
 
 // read reads all rows by the numbers in their attributes, by plain SQL.
@@ -258,7 +261,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 	for d, db := range r.hands.dbs {
 		found[d] = map[int][]stored{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, attribute FROM %s"))
 			if err != nil {
 				return err
 			}
@@ -266,7 +269,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 			for rows.Next() {
 				var one stored
 				var number int
-				if err := rows.Scan(&one.jobID, &one.status, &number); err != nil {
+				if err := rows.Scan(&one.jobID, &one.status, &one.attempts, &one.action, &one.failure, &number); err != nil {
 					return err
 				}
 				found[d][number] = append(found[d][number], one)
