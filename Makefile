@@ -45,15 +45,16 @@ check: ## build, vet and the tests that need no server: a minute, and less where
 test: deps ## every test, with the race detector, on real servers
 	go vet $(PKG)
 	$(if $(filter ./...,$(PKG)),scripts/prometheus.sh test)
+	@scripts/kafka.sh have || echo "no Kafka here (it takes mvn and Java 17): what is tested with Kafka was tested on kfake only" >&2
 	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=20m $(PKG)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
 	$(if $(filter ./...,$(PKG)),scripts/test-console.sh -count=1 -timeout=10m)
 
-# TOC_SOAK_ARENA is cluster, rediscluster, embedded or outages, without it the first three. TOC_SOAK_SEED repeats the choice of
+# TOC_SOAK_ARENA is cluster, rediscluster, embedded, pull, kafka, youzan or outages, without it all but the last. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.
 soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then measure how a cluster grows
-	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=60m -run=Soak ./internal/soak
+	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=120m -run=Soak ./internal/soak
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
 lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/

@@ -69,12 +69,23 @@ func (s *Service) moveDuplicates(ctx context.Context, requests []Submit, results
 // concurrentMoves is the number of first tasks that a batch moves at a time. Concurrent moves share commits.
 const concurrentMoves = 256
 
+// moveFirst moves a task if it is still as it was read, or else reads it again: a statement that reaches the database late, when
+// its caller has long given up, does not come behind a newer move.
 func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 	c := Change{When: &r.When, Attribute: &r.Attribute}
 	if r.Timeout != 0 {
 		c.Timeout = &r.Timeout
 	}
-	moved, err := s.Reschedule(ctx, result.Task.JobID, c)
+	first := result.Task
+	moved, err := s.moveAsRead(ctx, &first, c)
+	for range moveTries {
+		if _, changed := errors.AsType[*task.ChangedError](err); !changed {
+			break
+		}
+		if first, err = s.cfg.Store.Get(ctx, first.JobID); err == nil {
+			moved, err = s.moveAsRead(ctx, &first, c)
+		}
+	}
 	if errors.Is(err, task.ErrNotFound) { // purged a moment ago
 		err = Unavailable("task %d has just been deleted; submit again", result.Task.JobID)
 	}
@@ -83,6 +94,16 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 		return
 	}
 	result.Task = moved
+}
+
+const moveTries = 3
+
+func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c Change) (task.Task, error) {
+	if ctx.Err() != nil { // an insert does not end with its caller
+		return task.Task{}, Unavailable("the submit was given up")
+	}
+	c.IfMatch = []string{first.Tag()}
+	return s.Reschedule(ctx, first.JobID, c)
 }
 
 // replay is a request whose time has passed. It may repeat a request that was accepted when the time had not

@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -415,6 +416,36 @@ func TestTheLastMoveOfABatchDecides(t *testing.T) {
 		require.ErrorAs(t, err, &conflict)
 		require.Equal(t, task.ConflictProcessed, conflict.Conflict)
 		require.Zero(t, s.Task)
+	})
+}
+
+// The statement of a move that got no answer takes effect late: not behind a newer move, and not for a caller that has gone.
+func TestALateMoveDoesNotComeBehindANewerOne(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		one := func(attribute string) intake.Submit {
+			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: "k", Attribute: attribute, OnDuplicate: intake.Move}
+		}
+		_, err := r.Submit(t.Context(), one("first"))
+		require.NoError(t, err)
+		var late store.Move
+		r.fault.move = func(m *store.Move) (bool, error) {
+			late, r.fault.move = *m, nil
+			return false, task.ErrUnavailable
+		}
+		_, err = r.Submit(t.Context(), one("second"))
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		s, err := r.Submit(t.Context(), one("third"))
+		require.NoError(t, err)
+		applied, err := r.store.Move(t.Context(), late)
+		require.NoError(t, err)
+		require.False(t, applied)
+		require.Equal(t, "third", r.row(s.Task.JobID).Attribute)
+
+		gone, leave := context.WithCancel(t.Context())
+		r.fault.insert = func(*task.Task) error { leave(); return nil }
+		_, err = r.Submit(gone, one("fourth"))
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		require.Equal(t, "third", r.row(s.Task.JobID).Attribute)
 	})
 }
 

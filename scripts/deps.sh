@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Brings what the tests need and this machine lacks: a MariaDB (or MySQL) server, a Redis server, Consul, Prometheus, Python,
-# and a C compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and Chromium with a font. Installs packages
-# where there is apt (Consul, Prometheus and MySQL go to the user's cache: scripts/consul.sh, scripts/prometheus.sh, scripts/mysql.sh); else
+# and a C compiler for the race detector; on Debian also MySQL 9.7, beside MariaDB, and Chromium with a font;
+# where there are mvn and Java, Kafka. Installs packages
+# where there is apt (Consul, Prometheus, MySQL and Kafka go to the user's cache: scripts/consul.sh, scripts/prometheus.sh, scripts/mysql.sh,
+# scripts/kafka.sh); else
 # runs the servers of docker-compose.yml; else says what is missing. Says nothing when nothing is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +27,8 @@ has_prometheus() { scripts/prometheus.sh have; }
 has_mysql97() { scripts/mysql.sh have || ! on_debian; }
 # Where it is not to be had the tests run on one database, and say so.
 fetch_mysql97() { has_mysql97 || scripts/mysql.sh fetch || echo "make deps: on without MySQL 9.7" >&2; }
+# Only tests on a broker of Kafka's own need it, which are left out without it.
+fetch_kafka() { scripts/kafka.sh have || ! has mvn || ! has java || scripts/kafka.sh fetch || echo "make deps: on without Kafka" >&2; }
 has_cc() { echo '#include <stdlib.h>' | "$(go env CC)" -E - >/dev/null 2>&1; }
 
 # missing fills `lacks` with what is not there, in words, and `packages` with the Debian packages that bring it.
@@ -93,6 +97,7 @@ rm -f "$env_file"
 missing
 if ((${#lacks[@]} == 0)); then
   fetch_mysql97
+  fetch_kafka
   exit 0
 fi
 
@@ -109,3 +114,4 @@ if ((${#lacks[@]} > 0)); then
   fail "missing and not installed by this script here:$(printf '\n  - %s' "${lacks[@]}")"
 fi
 fetch_mysql97
+fetch_kafka

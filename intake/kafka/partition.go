@@ -22,9 +22,9 @@ const (
 	replayed    = 2 * window
 	uncommitted = window
 
-	stepSize    = 2_000 // records that are stored in one call
-	retryAfter  = time.Second
-	stepTimeout = 15 * time.Second // less than a rebalance waits for
+	stepSize     = 2_000 // records that are stored in one call
+	retryAfter   = time.Second
+	sessionPause = 100 * time.Millisecond
 )
 
 // partition is a partition of the topic for as long as this node has it. One goroutine works through its records.
@@ -107,7 +107,11 @@ func (p *partition) work() {
 	defer close(p.done)
 	for p.ctx.Err() == nil {
 		p.takeOver()
-		step, wait := p.choose(time.Now())
+		now, end := time.Now(), p.reader.session.end()
+		step, wait := p.choose(now)
+		if len(step) > 0 && !now.Before(end) {
+			step, wait = nil, sessionPause
+		}
 		if len(step) == 0 {
 			timer := time.NewTimer(wait)
 			select {
@@ -118,7 +122,7 @@ func (p *partition) work() {
 			timer.Stop()
 			continue
 		}
-		p.settle(step)
+		p.settle(step, end)
 		p.advance()
 	}
 }
@@ -214,9 +218,9 @@ func (p *partition) gather(now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// settle stores, cancels and refuses. What is not settled then is tried again.
-func (p *partition) settle(step []*entry) {
-	ctx, cancel := context.WithTimeout(p.ctx, stepTimeout)
+// settle stores, cancels and refuses, until end. What is not settled then is tried again.
+func (p *partition) settle(step []*entry, end time.Time) {
+	ctx, cancel := context.WithDeadline(p.ctx, end)
 	defer cancel()
 	var submits, refused []*entry
 	var cancels errgroup.Group

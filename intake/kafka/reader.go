@@ -31,7 +31,7 @@ type Service interface {
 	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
 	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
-	Cancel(ctx context.Context, jobID uint64) error
+	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
 }
 
 // Config says what to read.
@@ -63,6 +63,7 @@ type Reader struct {
 	options []kgo.Opt
 	client  *kgo.Client // while it runs
 	limiter *rate.Limiter
+	session session
 
 	mu         sync.Mutex
 	partitions map[int32]*partition
@@ -94,7 +95,7 @@ func New(cfg Config) (*Reader, error) {
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(sessionTimeout/5), kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(r.assigned), kgo.OnPartitionsRevoked(r.revoked), kgo.OnPartitionsLost(r.lost),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(),
+		kgo.WithHooks(&r.session), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(),
 	)
 	if err := kgo.ValidateOpts(r.options...); err != nil {
 		return nil, fmt.Errorf("intake %s, kafka cluster %s: %w", cfg.Name, cfg.Cluster.Name, err)
@@ -228,7 +229,7 @@ func (r *Reader) admit(e *entry, now time.Time) (wait time.Duration) {
 func (r *Reader) cancelTask(ctx context.Context, q *request, replaces bool) error {
 	t, err := r.cfg.Service.ByKey(ctx, q.key())
 	if err == nil {
-		err = r.cfg.Service.Cancel(ctx, t.JobID)
+		err = r.cfg.Service.CancelIf(ctx, t.JobID, []string{t.Tag()}) // what was changed since is looked at again
 	}
 	var conflict *task.ConflictError
 	switch {

@@ -107,10 +107,13 @@ func (c *center) Get(_ context.Context, id uint64) (task.Task, error) {
 	return task.Task{}, task.ErrNotFound
 }
 
-func (c *center) Cancel(_ context.Context, id uint64) error {
+func (c *center) CancelIf(_ context.Context, id uint64, ifMatch []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.find(id)
+	if !t.Matches(ifMatch) {
+		return &task.ChangedError{Task: *t}
+	}
 	if t.Status != task.Pending {
 		return &task.ConflictError{JobID: id, Conflict: task.ConflictOf(t.Status)}
 	}
@@ -476,6 +479,65 @@ func TestAPartitionIsPaused(t *testing.T) {
 	eventually(t, func() bool { return committed(t, p, 0) == behind+1 })
 	stop()
 	require.Len(t, s.tasks, 1+behind+others+1, "no second tasks")
+}
+
+// hung is a center whose submits of one attribute wait, until they are given up or go on.
+type hung struct {
+	*center
+	attribute   string
+	begun, goOn chan struct{}
+}
+
+func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted {
+	if list[0].Attribute == h.attribute {
+		close(h.begun)
+		<-h.goOn
+		if ctx.Err() != nil {
+			return []intake.Submitted{{Err: intake.Unavailable("given up")}}
+		}
+	}
+	return h.center.SubmitBatch(ctx, list)
+}
+
+// A reader is cut off from its group while the store hangs, and another one takes its partition and a newer record over. What
+// the first one was about to store does not come behind it.
+func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
+	t.Parallel()
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	var mu sync.Mutex
+	first, cut := "", false
+	c.ControlKey(int16(kmsg.Heartbeat), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		member := r.(*kmsg.HeartbeatRequest).MemberID
+		if first == "" {
+			first = member
+		}
+		return nil, nil, cut && member == first // no answer
+	})
+	gone := &hung{center: s, attribute: "v1", begun: make(chan struct{}), goOn: make(chan struct{})}
+	read(t, c, gone)
+	eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return first != "" })
+	produce(t, p, order("a", 1, "v1", time.Hour))
+	<-gone.begun
+	mu.Lock()
+	cut = true
+	mu.Unlock()
+	produce(t, p, order("a", 1, "v2", 2*time.Hour))
+	read(t, c, s)
+	stored := func() string {
+		one, err := s.ByKey(t.Context(), keyOf(1, "a"))
+		if err != nil {
+			return ""
+		}
+		return one.Attribute
+	}
+	require.Eventually(t, func() bool { return stored() == "v2" }, time.Minute, 20*time.Millisecond)
+	close(gone.goOn)
+	eventually(t, func() bool { return committed(t, p, 0) == 2 })
+	require.Equal(t, "v2", stored())
 }
 
 // Readers come and go while records come: none is lost, and no offset is ahead of the store.

@@ -2,9 +2,11 @@ package soak_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -101,7 +103,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.startAll()
 	f.awaitWhole()
 
-	n, rate := 6000, 600
+	n, rate, enough := 60_000, 600, make(chan struct{}) // in the short form until the faults are over
 	if faults.long {
 		n, rate = 100_000, int(100_000/last.Seconds())
 	}
@@ -111,7 +113,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	defer stop()
 	var work sync.WaitGroup
 	produced := make(chan struct{})
-	work.Go(func() { defer close(produced); r.produce(ctx, n, rate) })
+	work.Go(func() { defer close(produced); r.produce(ctx, n, rate, enough) })
 	work.Go(func() { r.watchOffsets(ctx) })
 	began := time.Now()
 	f.rest(time.Second)
@@ -121,6 +123,9 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	for time.Since(began) < last && !t.Failed() {
 		faults.inject(faults.anything())
 	}
+	if !faults.long {
+		close(enough)
+	}
 	for done := false; !done; f.rest(50 * time.Millisecond) {
 		select {
 		case <-produced:
@@ -128,7 +133,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 		default:
 		}
 	}
-	r.await(2 * time.Minute)
+	r.await(4 * time.Minute)
 	stop()
 	work.Wait()
 	f.stopAll()
@@ -181,13 +186,19 @@ func (r *records) blame(broken, format string, args ...any) {
 	r.broken[broken] = append(r.broken[broken], time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// produce writes n records, so many a second.
-func (r *records) produce(ctx context.Context, n, rate int) {
+// produce writes n records, so many a second, until enough is closed.
+func (r *records) produce(ctx context.Context, n, rate int, enough <-chan struct{}) {
 	var acknowledged sync.WaitGroup
+	defer acknowledged.Wait()
 	began := time.Now()
 	for i := range n {
-		if ahead := time.Duration(i) * time.Second / time.Duration(rate); ahead > time.Since(began) && !wait(ctx, time.Until(began.Add(ahead))) {
-			break
+		due := time.NewTimer(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		select {
+		case <-due.C:
+		case <-enough:
+			return
+		case <-ctx.Done():
+			return
 		}
 		acknowledged.Add(1)
 		r.client.Produce(ctx, record(i), func(at *kgo.Record, err error) {
@@ -204,7 +215,6 @@ func (r *records) produce(ctx context.Context, n, rate int) {
 			r.produced++
 		})
 	}
-	acknowledged.Wait()
 }
 
 // record is the record of a number: by headers with a key or without one, or as a body.
@@ -237,8 +247,11 @@ func record(i int) *kgo.Record {
 
 // stored is what the store has of a record.
 type stored struct {
-	jobID  uint64
-	status task.Status
+	jobID    uint64
+	status   task.Status
+	attempts int
+	action   string
+	failure  string
 }
 
 // read reads all rows by the numbers in their attributes, by plain SQL.
@@ -248,7 +261,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 	for d, db := range r.hands.dbs {
 		found[d] = map[int][]stored{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, attribute FROM %s"))
 			if err != nil {
 				return err
 			}
@@ -256,7 +269,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 			for rows.Next() {
 				var one stored
 				var number int
-				if err := rows.Scan(&one.jobID, &one.status, &number); err != nil {
+				if err := rows.Scan(&one.jobID, &one.status, &one.attempts, &one.action, &one.failure, &number); err != nil {
 					return err
 				}
 				found[d][number] = append(found[d][number], one)
@@ -364,41 +377,89 @@ func (r *records) await(patience time.Duration) {
 	t.Errorf("records are still not settled, or tasks not written, after %s", patience)
 }
 
+// log reads the topic as it is in the end: the numbers of the records by their places. A producer that got no answer for a
+// while may have written a record twice, or after one that followed it.
+func (r *records) log() (list [partitionsIn][]int) {
+	t := r.fleet.t
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(r.fleet.cfg.Kafka.Clusters[0].Brokers...), kgo.ConsumeTopics(topicIn), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer consumer.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	for n := 0; n < r.produced; {
+		fetches := consumer.PollFetches(ctx)
+		require.NoError(t, ctx.Err())
+		fetches.EachRecord(func(one *kgo.Record) {
+			n++
+			list[one.Partition] = append(list[one.Partition], numberOf(t, one))
+		})
+	}
+	return list
+}
+
+// numberOf reads the number of a record: its value, or, of one that cancels, from the task that it cancels.
+func numberOf(t testing.TB, one *kgo.Record) int {
+	text, behind := string(one.Value), 0
+	if one.Value == nil {
+		text, behind = string(one.Headers[1].Value), apart
+	}
+	if len(text) > 0 && text[0] == '{' {
+		var body struct{ Attribute string }
+		require.NoError(t, json.Unmarshal(one.Value, &body))
+		text = body.Attribute
+	}
+	number, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return number + behind
+}
+
 // audit compares records, rows and what was written.
 func (r *records) audit(t *testing.T) {
 	rows, err := r.read(context.WithoutCancel(t.Context()))
 	require.NoError(t, err)
-	var counts struct{ rows, soon, far, cancelled int }
-	for p := range r.places {
-		for at, number := range r.places[p] {
-			w, list := wantedOf(number), rows[number]
-			counts.rows += len(list)
-			switch {
-			case len(list) > 1:
-				r.blame("records have a second task", "%d at %d of partition %d: %v", number, at, p, list)
-			case w.cancels, w.moved:
-				if len(list) > 0 {
-					r.blame("tasks are as an older record asks for", "%d: %v", number, list)
-				}
-			case w.cancelled:
-				if len(list) == 1 && list[0].status != task.Cancelled {
-					r.blame("tasks are as an older record asks for", "%d: %v", number, list)
-				}
-				counts.cancelled++
-			case len(list) == 0:
-				r.blame("records are lost", "%d at %d of partition %d", number, at, p)
-			case w.soon && list[0].status != task.Processed, !w.soon && list[0].status != task.Pending:
-				r.blame("tasks are not as they should be", "%d: %v", number, list)
-			case w.soon:
-				counts.soon++
-			default:
-				counts.far++
+	times, last := map[int]int{}, map[int]int{} // how often a record is in the topic; of those that are about one task the last one
+	disordered := 0
+	for _, list := range r.log() {
+		for _, number := range list {
+			about := number
+			if w := wantedOf(number); w.moves || w.cancels {
+				about -= apart
 			}
+			if times[number]++; times[number] > 1 || last[about] > number {
+				disordered++
+			}
+			last[about] = number
+		}
+	}
+	var counts struct{ rows, soon, far, cancelled int }
+	for number, n := range times {
+		w, list := wantedOf(number), rows[number]
+		counts.rows += len(list)
+		switch special := w.moves || w.moved || w.cancels || w.cancelled; {
+		case len(list) > n, special && len(list) > 1:
+			r.blame("records have a second task", "%d, %d times in the topic: %v", number, n, list)
+		case w.cancels, (w.moves || w.moved) && last[number-number%50] != number:
+			if len(list) > 0 {
+				r.blame("tasks are as an older record asks for", "%d: %v", number, list)
+			}
+		case w.cancelled && last[number] != number:
+			if len(list) == 1 && list[0].status != task.Cancelled {
+				r.blame("tasks are as an older record asks for", "%d: %v", number, list)
+			}
+			counts.cancelled++
+		case len(list) == 0:
+			r.blame("records are lost", "%d", number)
+		case w.soon && list[0].status != task.Processed, !w.soon && list[0].status != task.Pending:
+			r.blame("tasks are not as they should be", "%d: %v", number, list)
+		case w.soon:
+			counts.soon++
+		default:
+			counts.far++
 		}
 	}
 	written, twice := r.written(rows, counts.soon)
-	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times",
-		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks)
+	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times; %d records came into the topic twice or out of order",
+		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks, disordered)
 	reportBroken(t, r.broken)
 	require.Positive(t, counts.soon)
 	require.Positive(t, r.checks)
@@ -428,7 +489,8 @@ func (r *records) written(rows map[int][]stored, soon int) (n, twice int) {
 				twice++
 			}
 			seen[number] = job
-			if list := rows[number]; len(list) != 1 || strconv.FormatUint(list[0].jobID, 10) != job {
+			if !slices.ContainsFunc(rows[number], func(s stored) bool { return strconv.FormatUint(s.jobID, 10) == job }) {
+				list := rows[number]
 				r.blame("records are written for no task", "%d of task %s: %v", number, job, list)
 			}
 		})

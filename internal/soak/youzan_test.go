@@ -19,7 +19,7 @@ func soakYouzan(t *testing.T, a arena, _ uint64, last time.Duration) {
 	f := newFleet(t, sharedServers(t, consul.Addr(), "toc"), a.nodes, pulled)
 	f.startAll()
 	f.awaitWhole()
-	args := []string{"testdata/youzan.py", strconv.FormatFloat(cmp.Or(last, 5*time.Second).Seconds(), 'f', -1, 64), strings.Join(bizTypes, ",")}
+	args := []string{"testdata/youzan.py", strconv.FormatFloat(min(time.Minute, cmp.Or(last, 5*time.Second)).Seconds(), 'f', -1, 64), strings.Join(bizTypes, ",")}
 	for _, n := range f.nodes {
 		args = append(args, n.url())
 	}

@@ -1,4 +1,4 @@
-// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul and Prometheus, and a browser. They are
+// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul, Prometheus and Kafka, and a browser. They are
 // started from what is installed, on free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
 // no other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
 //
@@ -8,8 +8,8 @@
 //     program with-servers starts them once for `go test ./...` and hands their addresses down by environment
 //     ([EnvMySQL], [EnvRedis], [EnvConsul]). Without it, each test process starts its own when the first test asks, and
 //     [Main] ends them.
-//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster], [StartConsul] and [StartPrometheus]. One test's own, to stop, freeze, kill
-//     and start again.
+//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster], [StartConsul], [StartPrometheus] and [StartKafka]. One test's
+//     own, to stop, freeze, kill and start again.
 //
 // [Chromium] is a browser, one for all tests of a process.
 //
@@ -17,7 +17,8 @@
 //
 // Nothing is left behind. A server dies with the process that started it, even by SIGKILL (package child); a
 // directory whose process died before it could clean up is swept by the next run (workdir.go). A server that is not
-// installed fails the test: no test passes by skipping, but for `go test -short`, which runs what needs no server.
+// installed fails the test: no test passes by skipping, but for `go test -short`, which runs what needs no server, and for
+// Kafka, which takes a Java that not every machine has: make test says so there.
 //
 // Another kind of server is one more implementation of engine (server.go) and one more entry in shared.go.
 package testrig
