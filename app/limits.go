@@ -22,7 +22,7 @@ func (a *App) newLimits(owned owners) *limits.Limits {
 
 // borrow asks the other nodes for what they do not use of the limits, while tasks wait for these, until ctx ends.
 func (a *App) borrow(ctx context.Context) error {
-	b := borrower{App: a, from: a.node + " " + rand.Text(), busy: map[string]bool{}}
+	b := borrower{App: a, from: a.node + " " + rand.Text(), busy: map[string]bool{}, failing: map[string]time.Time{}}
 	tick := time.NewTicker(limits.AskEvery)
 	defer tick.Stop()
 	for {
@@ -41,14 +41,19 @@ type borrower struct {
 	from   string
 	asking sync.WaitGroup
 
-	mu   sync.Mutex
-	busy map[string]bool // nodes that have not answered yet
-	seq  int
+	mu      sync.Mutex
+	busy    map[string]bool      // nodes that have not answered yet
+	failing map[string]time.Time // nodes that do not answer: since when
+	seq     int
 }
+
+// silentAfter is how long a node must not have answered to count as silent.
+const silentAfter = 3 * limits.AskEvery
 
 // ask asks each node that has answered the last time.
 func (b *borrower) ask(ctx context.Context) {
 	members := b.cluster.Members()
+	b.limits.SetSilent(b.isSilent(members))
 	for _, m := range members {
 		if m.Name == b.node || !b.begin(m.Name) {
 			continue
@@ -56,6 +61,7 @@ func (b *borrower) ask(ctx context.Context) {
 		sent := b.clock.Now()
 		asks := b.limits.Asks(m.Name, len(members))
 		if len(asks) == 0 {
+			b.recordAnswer(m.Name, nil) // nobody knows
 			b.end(m.Name)
 			continue
 		}
@@ -63,6 +69,28 @@ func (b *borrower) ask(ctx context.Context) {
 			defer b.end(m.Name)
 			b.askNode(ctx, m, sent, asks[:min(len(asks), limits.MaxAsks)])
 		})
+	}
+}
+
+// isSilent reports whether one of the nodes has not answered for some time.
+func (b *borrower) isSilent(members []cluster.Member) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range members {
+		if since, ok := b.failing[m.Name]; ok && time.Since(since) > silentAfter {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *borrower) recordAnswer(node string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		delete(b.failing, node)
+	} else if b.failing[node].IsZero() {
+		b.failing[node] = time.Now()
 	}
 }
 
@@ -95,6 +123,7 @@ func (b *borrower) askNode(ctx context.Context, m cluster.Member, sent time.Time
 		return
 	}
 	said, err := b.forward.ShareLimits(ctx, m, r)
+	b.recordAnswer(m.Name, err)
 	if err != nil {
 		return // its part of the limits stays unused
 	}

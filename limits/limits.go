@@ -61,6 +61,7 @@ type Limits struct {
 	changed uint64   // grows when terms change
 	looked  time.Time
 	taken   []time.Time    // by partition: when it was taken uncleanly; zero: cleanly
+	silent  bool           // another node does not answer
 	asked   map[string]int // the last seq, by asker
 }
 
@@ -70,6 +71,14 @@ func New(cfg Config) *Limits {
 		cfg: cfg, types: map[uint64]*Type{}, terms: make([]uint64, cfg.Partitions), taken: make([]time.Time, cfg.Partitions),
 		asked: map[string]int{},
 	}
+}
+
+// SetSilent says whether another node does not answer. It may be dead, so that its part of the rates is missing until others
+// have its partitions: what will be missed is made up for already.
+func (l *Limits) SetSilent(silent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = silent
 }
 
 // Type is the limits of one business type.
@@ -156,8 +165,10 @@ func (t *Type) update(now time.Time) {
 	if d := now.Sub(l.looked); d >= lookEvery || d < 0 {
 		l.look(now)
 	}
-	t.rate.accrue(now, &t.ratePot)
-	t.catchUp.accrue(now, &t.catchUpPot)
+	for b, lent := range map[*bucket]*pot{&t.rate: &t.ratePot, &t.catchUp: &t.catchUpPot} {
+		b.expect(l.silent, l.cfg.Gap)
+		b.accrue(now, lent)
+	}
 	if t.changed == l.changed && (t.recount.IsZero() || now.Before(t.recount)) {
 		return
 	}
@@ -223,14 +234,15 @@ type bucket struct {
 	// missed is what nobody ran while partitions had no owner. It is made up for slowly, so that the rate stays
 	// within a tenth of the limit even if the owner had run on.
 	missed float64
+	early  float64 // tokens for what a silent node may miss; they count as made up for
 
 	short   time.Time // when a token was last refused
 	waiting int       // tasks that waited then
 }
 
 const (
-	burst  = 0.1  // seconds of the rate that a bucket can hold
-	makeUp = 0.08 // part of the rate by which missed runs are made up for
+	burst  = 0.1   // seconds of the rate that a bucket can hold
+	makeUp = 0.085 // part of the rate by which missed runs are made up for
 )
 
 func (b *bucket) most() float64 { return max(1, b.perSecond*burst) }
@@ -250,9 +262,20 @@ func (b *bucket) setShare(units, total int, unclean bool, gap time.Duration) {
 	}
 	share := float64(units) / float64(total)
 	if unclean && share > b.share {
-		b.missed += (share - b.share) * b.perSecond * gap.Seconds()
+		b.missed += max(0, (share-b.share)*b.perSecond*gap.Seconds()-b.early)
+		b.early = 0
 	}
 	b.share = share
+}
+
+// expect adds to missed what this node can make up for while another one is silent.
+func (b *bucket) expect(silent bool, gap time.Duration) {
+	if !silent {
+		b.missed, b.early = max(0, b.missed-b.early), 0
+	} else if b.early == 0 {
+		b.early = b.share * b.perSecond * makeUp * 2 * gap.Seconds() // of a gap twice as long as usual
+		b.missed += b.early
+	}
 }
 
 // accrue adds the tokens of the time since the last call. A part is set aside for the nodes that ask.

@@ -41,6 +41,7 @@ type node struct {
 	takes   time.Duration
 	ends    []time.Time // of the runs under way
 	dead    bool
+	listed  bool // although it is dead
 	late    bool
 	asked   time.Time
 	started int
@@ -144,6 +145,11 @@ func (n *node) work() {
 }
 
 func (n *node) ask() {
+	silent := n.lose == 2
+	for _, other := range n.nodes {
+		silent = silent || other.dead && other.listed
+	}
+	n.limits.SetSilent(silent)
 	for name, other := range n.nodes {
 		if other == n || other.dead {
 			continue
@@ -233,20 +239,37 @@ func TestEveryNodeGetsAPartOfASmallLimit(t *testing.T) {
 }
 
 func TestANodeIsKilled(t *testing.T) {
+	for _, without := range []time.Duration{gap, 3500 * time.Millisecond} { // until others have its partitions
+		c := newCluster(t, 3, task.BizType{RateLimit: 500, Timeout: time.Second})
+		from := c.now.Add(time.Second)
+		c.run(12 * time.Second)
+		c.kill(2, without)
+		c.run(20 * time.Second)
+		least, most := c.perTenSeconds(from)
+		require.LessOrEqual(t, most, 5500)
+		require.GreaterOrEqual(t, least, 4500, without)
+	}
+}
+
+// The nodes do not reach one another, for long, and each of them counts the others as silent.
+func TestNodesThatDoNotReachOneAnother(t *testing.T) {
 	c := newCluster(t, 3, task.BizType{RateLimit: 500, Timeout: time.Second})
 	from := c.now.Add(time.Second)
 	c.run(12 * time.Second)
-	c.kill(2, gap)
+	c.lose = 2
 	c.run(20 * time.Second)
 	least, most := c.perTenSeconds(from)
 	require.LessOrEqual(t, most, 5500)
 	require.GreaterOrEqual(t, least, 4500)
+	least, most = c.perTenSeconds(c.now.Add(-10 * time.Second))
+	require.InDelta(t, 5000, most, 100, "it does not go on so")
+	require.InDelta(t, 5000, least, 100)
 }
 
 // kill ends a node. Its partitions have no owner for a while.
 func (c *cluster) kill(i int, after time.Duration) {
 	n := c.nodes[i]
-	n.dead, n.ends = true, nil
+	n.dead, n.ends, n.listed = true, nil, true
 	var mine []int
 	for p := range c.owner {
 		if c.owner[p] == n {
@@ -255,6 +278,7 @@ func (c *cluster) kill(i int, after time.Duration) {
 		}
 	}
 	c.run(after)
+	n.listed = false
 	for k, p := range mine {
 		c.take(p, c.nodes[(i+1+k%2)%3], true) // neither is the dead one
 	}

@@ -90,7 +90,7 @@ func cut(text string, n int) string {
 }
 
 // auditRows is how many rows of a database an Audit of some actor or action looks at. The index has their times alone.
-const auditRows = 2000
+const auditRows = 1000
 
 // auditEntry is a row of toc_audit.
 type auditEntry struct {

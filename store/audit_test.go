@@ -98,7 +98,7 @@ func auditsOnce(t *testing.T, p place) {
 // auditsInPieces: a look-up of an actor reads a bounded number of rows, and the next page goes on behind them.
 func auditsInPieces(t *testing.T, p place) {
 	f := p.open(t, small)
-	const rows = 2300 // of one database, more than a page looks at
+	const rows = 1300 // of one database, more than a page looks at
 	text := "INSERT INTO toc_audit (at,actor,action) VALUES " + strings.Repeat("(?,?,'pause'),", rows-1) + "(?,?,'pause')"
 	var args []any
 	for i := range rows {
