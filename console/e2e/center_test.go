@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,8 +42,9 @@ const (
 
 // center is a running center with the address of its API and console.
 type center struct {
-	url string
-	api *client.Client
+	url  string
+	api  *client.Client
+	stop func() // ends it before the test does
 }
 
 // start starts a center on SQLite, which ends with the test.
@@ -69,12 +71,12 @@ func start(t testing.TB, change ...func(*configs.Config)) *center {
 		c(&cfg)
 	}
 	c := &center{}
-	c.url = run(t, cfg)
+	c.url, c.stop = run(t, cfg)
 	c.api = client.New(c.url, client.WithToken(token))
 	return c
 }
 
-func run(t testing.TB, cfg configs.Config) (url string) {
+func run(t testing.TB, cfg configs.Config) (url string, stop func()) {
 	t.Helper()
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -94,17 +96,18 @@ func run(t testing.TB, cfg configs.Config) (url string) {
 		})))
 	require.NoError(t, err)
 	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-ended)
 	})
+	t.Cleanup(stop)
 	select {
 	case addr := <-ready:
-		return "http://" + addr
+		return "http://" + addr, stop
 	case err := <-ended:
 		ended <- err
 		require.NoError(t, err, "the center did not start")
-		return ""
+		return "", stop
 	}
 }
 
