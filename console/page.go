@@ -94,7 +94,14 @@ var errNoPage = errors.New("there is no such page")
 // failure is the page about an error.
 func (c *Console) failure(r *http.Request, err error) *page {
 	status, text := c.explain(r, err)
-	return &page{Name: "failure", Title: http.StatusText(status), Status: status, Wrong: text}
+	title := "This did not work"
+	switch status {
+	case http.StatusNotFound:
+		title = "Not found"
+	case http.StatusUnprocessableEntity:
+		title = "This was not understood"
+	}
+	return &page{Name: "failure", Title: title, Status: status, Wrong: text}
 }
 
 // explain turns an error into a status and a sentence.

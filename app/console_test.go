@@ -1,0 +1,190 @@
+package app_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// browser opens pages of a center, like one that is logged in.
+type browser struct {
+	t      *testing.T
+	base   string
+	client *http.Client
+	cookie *http.Cookie
+}
+
+func newBrowser(t *testing.T, c *center) *browser {
+	return &browser{t, "http://" + c.Addr(), &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil}
+}
+
+func (b *browser) send(method, path string, form url.Values) (*http.Response, string) {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.base+path, strings.NewReader(form.Encode()))
+	require.NoError(b.t, err)
+	if method == "POST" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if b.cookie != nil {
+		r.AddCookie(b.cookie)
+	}
+	a, err := b.client.Do(r)
+	require.NoError(b.t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(b.t, err)
+	for _, c := range a.Cookies() {
+		b.cookie = c
+	}
+	return a, string(text)
+}
+
+func (b *browser) page(path string) string {
+	b.t.Helper()
+	a, text := b.send("GET", path, nil)
+	require.Equal(b.t, 200, a.StatusCode, text)
+	return text
+}
+
+// A center serves its console to whoever logs in; what a person does there is done, and is in the audit under console.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	cfg.HTTP.Tokens = []string{"let-me-in-0123456"}
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	b := newBrowser(t, c)
+	a, _ := b.send("GET", "/console/", nil)
+	require.Equal(t, 303, a.StatusCode)
+	a, _ = b.send("POST", "/console/login", url.Values{"token": {"let-me-in-0123456"}})
+	require.Equal(t, 303, a.StatusCode)
+	require.Contains(t, b.page("/console/"), "nothing is overdue")
+
+	got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 42, ActionTime: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	task := "/console/tasks/" + got.Task.JobID.String()
+	require.Contains(t, b.page(task), "its time has not come")
+	a, text := b.send("POST", "/console/types/order_close/pause", url.Values{"reason": {"the shop is down"}})
+	require.Equal(t, 303, a.StatusCode, text)
+	require.Contains(t, b.page("/console/types/order_close"), "the shop is down")
+	require.Equal(t, "console", bizTypeNow(t, c, "order_close").Paused.By)
+	a, text = b.send("POST", "/console/types/order_close/resume", nil)
+	require.Equal(t, 303, a.StatusCode, text)
+	a, text = b.send("POST", task+"/run-now", nil)
+	require.Equal(t, 303, a.StatusCode, text)
+	fired.await(t, 1, 30*time.Second)
+	require.Eventually(t, func() bool { return strings.Contains(b.page(task), "Processed, and recorded") }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.page("/console/"), "last five minutes&#39; 1 run, all started within")
+	}, 30*time.Second, 50*time.Millisecond)
+	require.Contains(t, b.page("/console/types/order_close"), "1 processed")
+
+	p, err := c.Tasks().Audit(t.Context(), client.Audit{})
+	require.NoError(t, err)
+	var did []string
+	for _, e := range p.Entries {
+		require.Equal(t, "console", e.Actor)
+		did = append(did, e.Action)
+	}
+	require.Equal(t, []string{"reschedule", "resume", "pause"}, did)
+	require.Contains(t, scrape1(t, b), `route="POST /console/tasks/{job_id}/run-now"`, "its requests are counted by their routes")
+}
+
+// scrape1 reads the metrics with the token.
+func scrape1(t *testing.T, b *browser) string {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", b.base+"/metrics", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer let-me-in-0123456")
+	a, err := b.client.Do(r)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestWithoutConsole(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	cfg.HTTP.Console = false
+	b := newBrowser(t, run(t, cfg, app.WithProcessor("ledger", newLedger())))
+	for _, p := range []string{"/console/", "/console", "/console/login", "/console/assets/console.js"} {
+		a, _ := b.send("GET", p, nil)
+		require.Equal(t, 404, a.StatusCode, p)
+	}
+}
+
+// An open page keeps no center from stopping, and its stream ends.
+func TestStopEndsStreams(t *testing.T) {
+	t.Parallel()
+	c := run(t, embedded(t), app.WithProcessor("ledger", newLedger()))
+	r, err := http.NewRequestWithContext(context.Background(), "GET", "http://"+c.Addr()+"/console/live?topic=overview", nil)
+	require.NoError(t, err)
+	a, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	lines := bufio.NewScanner(a.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+	}
+	require.Contains(t, lines.Text(), "live-verdict")
+	require.NoError(t, c.stop())
+	for lines.Scan() {
+	}
+	require.NoError(t, lines.Err(), "it was ended, not cut off with the server")
+}
+
+// Each node's console shows the whole center: what the others do, and who owns what.
+func TestConsoleOfACluster(t *testing.T) {
+	t.Parallel()
+	consul := testrig.Consul(t)
+	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	fired := newLedger()
+	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", fired))
+	awaitShares(t, nodes)
+	var list []client.Submit
+	for i := range uint64(64) {
+		list = append(list, client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now()})
+	}
+	_, err := nodes[0].Tasks().SubmitBatch(t.Context(), list)
+	require.NoError(t, err)
+	fired.await(t, 64, 30*time.Second)
+	for _, n := range nodes {
+		b := newBrowser(t, n)
+		if tokens := cfg.HTTP.Tokens; len(tokens) > 0 {
+			b.send("POST", "/console/login", url.Values{"token": {tokens[0]}})
+		}
+		require.Eventually(t, func() bool {
+			text := b.page("/console/")
+			return strings.Contains(text, "64 runs") && strings.Contains(text, "Of 2 nodes.")
+		}, 30*time.Second, 100*time.Millisecond, "the runs of both nodes")
+		text := b.page("/console/cluster")
+		for _, other := range nodes {
+			require.Contains(t, text, `id="node-`+other.Node()+`"`)
+		}
+		require.Contains(t, text, "Each has its owner.")
+		require.Equal(t, 2, strings.Count(text, `<span class="tag ok">ready</span>`))
+	}
+	require.NoError(t, nodes[1].stop())
+	b := newBrowser(t, nodes[0])
+	if tokens := cfg.HTTP.Tokens; len(tokens) > 0 {
+		b.send("POST", "/console/login", url.Values{"token": {tokens[0]}})
+	}
+	require.Eventually(t, func() bool {
+		text := b.page("/console/cluster")
+		return strings.Contains(text, "<td>"+nodes[1].Node()+"</td>") && strings.Contains(text, "on 1 node. Each has its owner.")
+	}, 60*time.Second, 200*time.Millisecond, "the owner changes that the node has seen")
+}

@@ -1,0 +1,301 @@
+package console_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"database/sql"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/timeoutcenter/toc/console"
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "let-me-in-0123456"
+
+var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
+
+// fake is a console over a real desk and a real store, with no engine: tasks stay as they are.
+type fake struct {
+	*console.Console
+	api    http.Handler // what a server serves: with the console in it
+	desk   *intake.Service
+	store  *store.Store
+	center *center
+	log    *bytes.Buffer
+	cookie string
+
+	mu     sync.Mutex
+	tokens []string
+	now    time.Time
+}
+
+func newFake(t testing.TB, types ...task.BizType) *fake {
+	if len(types) == 0 {
+		types = []task.BizType{{ID: 1, Name: "order_close", Mode: task.ModeScan, MaxRetries: 3}, {ID: 2, Name: "coupon", Mode: task.ModeRedis, RateLimit: 100}}
+	}
+	list, err := task.NewTypes(types...)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
+	for i := range layout.Databases {
+		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
+	}
+	require.NoError(t, migrations.Up(t.Context(), m))
+	ids, err := sharding.NewIDs(layout, 1, time.Now)
+	require.NoError(t, err)
+	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}}
+	f.store, err = store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.store.Close()) })
+	f.desk = intake.New(intake.Config{
+		Node: "n1", Store: f.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(list),
+		Observer: observer{}, Now: time.Now,
+	})
+	f.center = &center{types: list, desk: f.desk}
+	f.Console = console.New(console.Config{
+		Node: "n1", Desk: f.desk, Operator: f.center, Center: f.center, Tokens: f.known, Now: f.time,
+		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+	})
+	f.api = httpapi.New(httpapi.Config{Desk: f.desk, Console: f.Console, Tokens: f.known})
+	f.cookie = console.SessionOf(token, time.Now().Add(time.Hour))
+	return f
+}
+
+func (f *fake) known() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tokens
+}
+
+func (f *fake) time() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.now.IsZero() {
+		return time.Now()
+	}
+	return f.now
+}
+
+type observer struct{}
+
+func (observer) Submitted(task.BizType, int) {}
+
+// center is a center whose nodes say what a test has them say.
+type center struct {
+	types *task.Types
+	desk  *intake.Service
+
+	mu     sync.Mutex
+	paused map[string]*wire.Pause
+	nodes  []console.NodePulse // none: one that is calm
+	asked  int                 // how often Pulses was called
+}
+
+func (c *center) Cluster(context.Context) (wire.Cluster, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cluster := wire.Cluster{Node: "n1", Partitions: 16}
+	for _, n := range c.list() {
+		cluster.Nodes = append(cluster.Nodes, wire.Node{Name: n.Name, Address: n.Address, Partitions: n.Partitions})
+	}
+	return cluster, nil
+}
+
+func (c *center) list() []console.NodePulse {
+	if len(c.nodes) > 0 {
+		return c.nodes
+	}
+	all := make([]int, 16)
+	for i := range all {
+		all[i] = i
+	}
+	return []console.NodePulse{{Name: "n1", Address: "127.0.0.1:8080", Partitions: all, Pulse: wire.Pulse{Node: "n1", Ready: true, Databases: []wire.PulseServer{{Up: true}, {Up: true}}}}}
+}
+
+func (c *center) BizTypes(context.Context) ([]wire.BizType, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []wire.BizType
+	for _, b := range c.types.All() {
+		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name]})
+	}
+	return list, nil
+}
+
+func (c *center) Pulses(context.Context) []console.NodePulse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return c.list()
+}
+
+func (c *center) say(nodes ...console.NodePulse) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = nodes
+}
+
+func (c *center) OfType(task.BizType) metrics.OfType { return metrics.OfType{} }
+
+func (c *center) Pause(ctx context.Context, name string, p wire.PauseRequest) (wire.BizType, error) {
+	b, ok := c.types.ByName(name)
+	if !ok {
+		return wire.BizType{}, task.ErrNotFound
+	}
+	if p.Reason == "too long" {
+		return wire.BizType{}, &task.FieldError{Field: "reason", Message: "is too long"}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pause := &wire.Pause{By: intake.ByConsole, Since: wire.Time(time.Now()), Reason: p.Reason}
+	if p.Until != nil {
+		pause.Until = wire.Time(*p.Until)
+	}
+	c.paused = map[string]*wire.Pause{b.Name: pause}
+	return wire.BizType{}, nil
+}
+
+func (c *center) Resume(_ context.Context, name string) (wire.BizType, error) {
+	if _, ok := c.types.ByName(name); !ok {
+		return wire.BizType{}, task.ErrNotFound
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = nil
+	return wire.BizType{}, nil
+}
+
+// answer is what came back.
+type answer struct {
+	*httptest.ResponseRecorder
+	text string // the body, unpacked
+}
+
+// ask sends a request of a browser that is logged in.
+func (f *fake) ask(t testing.TB, method, target string, form url.Values, headers ...string) answer {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form.Encode()))
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	r.Header.Set("Accept-Encoding", "gzip")
+	if f.cookie != "" {
+		r.AddCookie(&http.Cookie{Name: "__Host-toc", Value: f.cookie})
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.api.ServeHTTP(w, r)
+	a := answer{w, w.Body.String()}
+	if w.Header().Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(w.Body)
+		require.NoError(t, err)
+		text, err := io.ReadAll(z)
+		require.NoError(t, err)
+		a.text = string(text)
+	}
+	return a
+}
+
+// get opens a page that must be there.
+func (f *fake) get(t testing.TB, target string) string {
+	t.Helper()
+	a := f.ask(t, "GET", target, nil)
+	require.Equal(t, 200, a.Code, a.text)
+	return a.text
+}
+
+// post sends a form that must lead on to another page, and opens that.
+func (f *fake) post(t testing.TB, target string, pairs ...string) string {
+	t.Helper()
+	a := f.ask(t, "POST", target, fields(pairs...))
+	require.Equal(t, 303, a.Code, a.text)
+	to, _, _ := strings.Cut(a.Header().Get("Location"), "#")
+	return f.get(t, to)
+}
+
+func fields(pairs ...string) url.Values {
+	form := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	return form
+}
+
+// submitted stores a task that is due in an hour.
+func (f *fake) submitted(t testing.TB, bizID uint64, more ...func(*intake.Submit)) task.Task {
+	t.Helper()
+	s := intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(time.Hour)}
+	for _, m := range more {
+		m(&s)
+	}
+	got, err := f.desk.Submit(t.Context(), s)
+	require.NoError(t, err)
+	return got.Task
+}
+
+// died stores a task that has died of an error.
+func (f *fake) died(t testing.TB, bizID uint64, text string) task.Task {
+	t.Helper()
+	got := f.submitted(t, bizID)
+	attempts := 4
+	ok, err := f.store.Move(t.Context(), store.Move{JobID: got.JobID, To: task.Dead, Set: store.Set{Attempts: &attempts, LastError: &text}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	return f.read(t, got.JobID)
+}
+
+// read is a task as it stands.
+func (f *fake) read(t testing.TB, jobID uint64) task.Task {
+	t.Helper()
+	got, err := f.desk.Get(t.Context(), jobID)
+	require.NoError(t, err)
+	return got
+}
+
+// audit lists who did what to what, the latest first.
+func (f *fake) audit(t testing.TB) (list []store.AuditEntry) {
+	t.Helper()
+	p, err := f.desk.Audit(t.Context(), intake.Audit{})
+	require.NoError(t, err)
+	return p.Entries
+}
+
+func at(jobID uint64) string { return "/console/tasks/" + strconv.FormatUint(jobID, 10) }
+
+func typeURL(name string) string { return "/console/types/" + url.PathEscape(name) }
+
+func escape(text string) string { return url.QueryEscape(text) }
+
+func entry(text string) store.AuditEntry {
+	return store.AuditEntry{Actor: text[:60], Action: "pause", Target: text, Detail: text}
+}
+
+var nilLog = slog.New(slog.DiscardHandler)

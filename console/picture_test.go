@@ -1,0 +1,141 @@
+package console
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/wire"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 30, 0, time.UTC)
+
+func minuteAt(ago time.Duration, runs int, late ...wire.LateCount) wire.PulseMinute {
+	return wire.PulseMinute{At: wire.Time(noon.Truncate(time.Minute).Add(-ago)), Runs: runs, Submitted: 2 * runs, Late: late}
+}
+
+func picturedAt(types []wire.BizType, nodes ...NodePulse) *picture {
+	p := paint(nodes, types)
+	p.At = noon
+	return p
+}
+
+func node(name string, p wire.Pulse) NodePulse { return NodePulse{Name: name, Pulse: p} }
+
+// The sentence at the top is about all nodes.
+func TestVerdict(t *testing.T) {
+	onTime := node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(time.Minute, 200, wire.LateCount{Under: .002, Runs: 199}, wire.LateCount{Under: .01, Runs: 1})}})
+	slow := node("n2", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(2*time.Minute, 50, wire.LateCount{Under: 3, Runs: 50})}})
+	overdue := func(seconds float64) NodePulse {
+		return node("n3", wire.Pulse{Overdue: 1200, BizTypes: []wire.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
+	}
+	for name, c := range map[string]struct {
+		types []wire.BizType
+		nodes []NodePulse
+		mood  string
+		says  string
+	}{
+		"nothing to do":     {nil, []NodePulse{node("n1", wire.Pulse{})}, "idle", "nothing is overdue, and nothing was due"},
+		"an hour ago":       {nil, []NodePulse{node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(50*time.Minute, 9, wire.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
+		"on time":           {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
+		"one node is slow":  {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
+		"few and slow":      {nil, []NodePulse{slow}, "warn", "50 runs, the latest one started 3 s or more"},
+		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},
+		"overdue for a bit": {nil, []NodePulse{onTime, overdue(3)}, "ok", "on time"},
+		"overdue, paused":   {[]wire.BizType{{Name: "order_close", Paused: &wire.Pause{By: "api"}}}, []NodePulse{onTime, overdue(75)}, "ok", "on time"},
+		"silent":            {nil, []NodePulse{{Name: "n1", Err: errNoPage}}, "bad", "No node answers"},
+	} {
+		mood, text := picturedAt(c.types, c.nodes...).verdict()
+		require.Equal(t, c.mood, mood, "%s: %s", name, text)
+		require.Contains(t, text, c.says, name)
+	}
+}
+
+// Nodes are added up by the minute and by the type; a fault that several have stands once.
+func TestPaint(t *testing.T) {
+	p := picturedAt([]wire.BizType{{Name: "b", Paused: &wire.Pause{}}},
+		node("n1", wire.Pulse{Degraded: []string{"redis is away", "x"}, Waiting: 1, Running: 2, Overdue: 3, Minutes: []wire.PulseMinute{minuteAt(0, 5)},
+			BizTypes: []wire.PulseType{{Name: "a", Overdue: 1, Oldest: 9}, {Name: "b", Overdue: 2, Oldest: 99, Running: 2}}}),
+		node("n2", wire.Pulse{Degraded: []string{"redis is away"}, Waiting: 10, Minutes: []wire.PulseMinute{minuteAt(0, 7), minuteAt(time.Minute, 1)}, BizTypes: []wire.PulseType{{Name: "a", Overdue: 4, Oldest: 5}}}),
+		NodePulse{Name: "n3", Err: errNoPage})
+	require.Equal(t, []faultLine{{"redis is away", []string{"n1", "n2"}}, {"x", []string{"n1"}}, {"does not answer: there is no such page", []string{"n3"}}}, p.Faults)
+	require.Equal(t, []int{11, 2, 3, 1}, []int{p.Waiting, p.Running, p.Overdue, p.Silent})
+	require.Equal(t, "a", p.Types[0].Name)
+	require.Equal(t, 5, p.Types[0].Overdue)
+	require.NotNil(t, p.Types[1].Paused)
+	require.InDelta(t, 9, p.Oldest, 0, "the oldest that is not paused")
+	hour := p.hour()
+	require.Len(t, hour, 60)
+	require.Equal(t, []int{1, 12}, []int{hour[58].Runs, hour[59].Runs})
+	require.Equal(t, 24, hour[59].Submitted)
+}
+
+func TestQuantile(t *testing.T) {
+	require.True(t, math.IsNaN(lateness{}.quantile(.5)))
+	l := lateness{.001: 90, .002: 9, 3600: 1}
+	require.LessOrEqual(t, l.quantile(.5), .001)
+	require.LessOrEqual(t, l.quantile(.99), .002)
+	require.Greater(t, l.quantile(.999), 2000.)
+	require.InDelta(t, 1, lateness{1: 1, math.Inf(1): 9}.quantile(.99), .001, "no more is known than the last bound")
+}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 s", 400 * time.Microsecond: "0.4 ms", 4400 * time.Microsecond: "4.4 ms", 40 * time.Millisecond: "40 ms", 999 * time.Millisecond: "999 ms", 999900 * time.Microsecond: "1 s",
+		1500 * time.Millisecond: "1.5 s", 40 * time.Second: "40 s", 75 * time.Second: "1 min 15 s", time.Hour: "1 h", 200 * time.Minute: "3 h 20 min", 50 * time.Hour: "2 d 2 h", -time.Second: "-1 s",
+	} {
+		require.Equal(t, want, span(d), d)
+	}
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12403: "12,403", 1234567: "1,234,567", -1234: "-1,234"} {
+		require.Equal(t, want, num(n))
+	}
+}
+
+// Changes of owners are told in ranges; the first look is none.
+func TestOwners(t *testing.T) {
+	o := newOwners()
+	cluster := func(n1, n2 []int) wire.Cluster {
+		return wire.Cluster{Partitions: 8, Nodes: []wire.Node{{Name: "n1", Partitions: n1}, {Name: "n2", Partitions: n2}}}
+	}
+	o.note(noon, cluster([]int{0, 1, 2, 3, 4, 5, 6, 7}, nil))
+	o.note(noon, cluster([]int{0, 1, 2, 3, 4, 5, 6, 7}, nil))
+	require.Empty(t, o.list())
+	o.note(noon, cluster([]int{0, 1, 2}, []int{3, 5, 6}))
+	require.Equal(t, []ownerChange{{noon, "n1", "", 2, "4, 7"}, {noon, "n1", "n2", 3, "3, 5–6"}}, o.list())
+	for i := range 100 {
+		o.note(noon, cluster([]int{i % 2}, nil))
+	}
+	require.Len(t, o.list(), changesMost)
+}
+
+// The cells of a map cover its partitions once, row by row.
+func TestCells(t *testing.T) {
+	require.Equal(t, "M0 0h4v1h-4zM0 1h2v1h-2z", cells([]int{0, 1, 2, 3, 4, 5}, 4))
+	require.Equal(t, "M3 0h1v1h-1zM0 2h1v1h-1z", cells([]int{3, 8}, 4))
+	var odd []int
+	for i := 0; i < 8192; i += 2 {
+		odd = append(odd, i)
+	}
+	require.Less(t, len(cells(odd, 128)), 90<<10, "the most scattered map")
+	require.Equal(t, rangesMost+1, strings.Count(ranges(odd), ",")+1)
+}
+
+// A chart says in words and in a table what it draws.
+func TestCharts(t *testing.T) {
+	p := picturedAt(nil, node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(time.Minute, 300, wire.LateCount{Under: .005, Runs: 300}), minuteAt(0, 2, wire.LateCount{Under: 30, Runs: 2})}}))
+	late := lateChart(p.hour())
+	require.Equal(t, []string{"100 s", "10 s", "1 s", "100 ms", "10 ms", "1 ms"}, strings.Split(strings.ReplaceAll(strings.Join(late.Ticks, "|"), "1 min 40 s", "100 s"), "|"))
+	require.Contains(t, late.Words, "half of 302 runs started within")
+	require.Contains(t, late.Words, "The worst minute was 12:00, with 30 s.")
+	require.Len(t, late.Rows, 2)
+	require.Len(t, late.Lines, 2)
+	require.Len(t, late.Columns, 2)
+	work := workChart(p.hour())
+	require.Contains(t, work.Words, "302 runs ended, 0 of them failed, and 604 submits came in. The busiest minute was 11:59, with 300 runs.")
+	require.Equal(t, []string{"600", "300", "0"}, work.Ticks)
+	require.Len(t, work.Bars, 2)
+	require.Contains(t, lateChart(picturedAt(nil).hour()).Words, "No run has started")
+}
