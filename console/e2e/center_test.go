@@ -172,9 +172,24 @@ type story struct {
 	pending, processed, dead, cancelled, failed, running client.Task
 }
 
-func tell(t testing.TB, change ...func(*configs.Config)) *story {
+func tell(t testing.TB) *story {
 	t.Helper()
-	s := &story{center: start(t, change...)}
+	s := begin(t)
+	s.startReport(t)
+	return s
+}
+
+// startReport has a task run from now on.
+func (s *story) startReport(t testing.TB) {
+	t.Helper()
+	s.running = s.submit(t, client.Submit{BizType: reports, Now: true})
+	s.await(t, s.running, "running", func(tk client.Task) bool { return tk.Running != nil })
+}
+
+// begin is a story in which no task runs yet.
+func begin(t testing.TB) *story {
+	t.Helper()
+	s := &story{center: start(t)}
 	var batch []client.Submit
 	for i := range uint64(60) {
 		batch = append(batch, client.Submit{BizType: orders, BizID: 7000 + i, Delay: time.Duration(i+1) * 4 * time.Minute, Attribute: fmt.Sprintf(`{"order":"%d"}`, 7000+i)})
@@ -191,7 +206,6 @@ func tell(t testing.TB, change ...func(*configs.Config)) *story {
 	s.pending = s.later(t, orders)
 	s.processed = s.submit(t, client.Submit{BizType: orders, Now: true})
 	s.failed = s.submit(t, client.Submit{BizType: coupons, Now: true, Attribute: "the coupon service answers 503"})
-	s.running = s.submit(t, client.Submit{BizType: reports, Now: true})
 	s.cancelled = s.later(t, orders)
 	require.NoError(t, s.api.Cancel(t.Context(), uint64(s.cancelled.JobID)))
 	for i := range 5 {
@@ -204,7 +218,6 @@ func tell(t testing.TB, change ...func(*configs.Config)) *story {
 	require.NoError(t, err)
 	s.await(t, s.processed, "processed", func(tk client.Task) bool { return tk.Status == "processed" })
 	s.await(t, s.failed, "failed once", func(tk client.Task) bool { return tk.Attempts == 1 })
-	s.await(t, s.running, "running", func(tk client.Task) bool { return tk.Running != nil })
 	return s
 }
 
