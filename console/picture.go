@@ -210,11 +210,13 @@ const overdueFrom = 10.0
 func (p *picture) verdict() (mood, text string) {
 	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
 	p99, started := recent.Late.quantile(.99), recent.Late.count()
-	late := func(l typeLoad) bool { return l.Paused == nil && l.Overdue > 0 && l.Oldest > overdueFrom }
+	// What runs is still pending, and overdue by that, however punctually it started.
+	wait := func(l typeLoad) int { return l.Overdue - l.Running }
+	late := func(l typeLoad) bool { return l.Paused == nil && wait(l) > 0 && l.Oldest > overdueFrom }
 	tasks, first := 0, typeLoad{}
 	for _, l := range p.Types {
 		if late(l) {
-			if tasks += l.Overdue; l.Oldest > first.Oldest {
+			if tasks += wait(l); l.Oldest > first.Oldest {
 				first = l
 			}
 		}

@@ -32,6 +32,7 @@ func TestVerdict(t *testing.T) {
 	overdue := func(seconds float64) NodePulse {
 		return node("n3", wire.Pulse{Overdue: 1200, BizTypes: []wire.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
 	}
+	longRun := node("n4", wire.Pulse{Running: 2, Overdue: 2, BizTypes: []wire.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
 	for name, c := range map[string]struct {
 		types []wire.BizType
 		nodes []NodePulse
@@ -45,6 +46,7 @@ func TestVerdict(t *testing.T) {
 		"few and slow":      {nil, []NodePulse{slow}, "warn", "50 runs, the latest one started 3 s or more"},
 		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},
 		"overdue for a bit": {nil, []NodePulse{onTime, overdue(3)}, "ok", "on time"},
+		"a long run":        {nil, []NodePulse{onTime, longRun}, "ok", "on time"},
 		"overdue, paused":   {[]wire.BizType{{Name: "order_close", Paused: &wire.Pause{By: "api"}}}, []NodePulse{onTime, overdue(75)}, "ok", "on time"},
 		"silent":            {nil, []NodePulse{{Name: "n1", Err: errNoPage}}, "bad", "No node answers"},
 	} {

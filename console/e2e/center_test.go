@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,8 +42,9 @@ const (
 
 // center is a running center with the address of its API and console.
 type center struct {
-	url string
-	api *client.Client
+	url  string
+	api  *client.Client
+	stop func() // ends it before the test does
 }
 
 // start starts a center on SQLite, which ends with the test.
@@ -69,12 +71,12 @@ func start(t testing.TB, change ...func(*configs.Config)) *center {
 		c(&cfg)
 	}
 	c := &center{}
-	c.url = run(t, cfg)
+	c.url, c.stop = run(t, cfg)
 	c.api = client.New(c.url, client.WithToken(token))
 	return c
 }
 
-func run(t testing.TB, cfg configs.Config) (url string) {
+func run(t testing.TB, cfg configs.Config) (url string, stop func()) {
 	t.Helper()
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -94,17 +96,18 @@ func run(t testing.TB, cfg configs.Config) (url string) {
 		})))
 	require.NoError(t, err)
 	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-ended)
 	})
+	t.Cleanup(stop)
 	select {
 	case addr := <-ready:
-		return "http://" + addr
+		return "http://" + addr, stop
 	case err := <-ended:
 		ended <- err
 		require.NoError(t, err, "the center did not start")
-		return ""
+		return "", stop
 	}
 }
 
@@ -169,9 +172,24 @@ type story struct {
 	pending, processed, dead, cancelled, failed, running client.Task
 }
 
-func tell(t testing.TB, change ...func(*configs.Config)) *story {
+func tell(t testing.TB) *story {
 	t.Helper()
-	s := &story{center: start(t, change...)}
+	s := begin(t)
+	s.startReport(t)
+	return s
+}
+
+// startReport has a task run from now on.
+func (s *story) startReport(t testing.TB) {
+	t.Helper()
+	s.running = s.submit(t, client.Submit{BizType: reports, Now: true})
+	s.await(t, s.running, "running", func(tk client.Task) bool { return tk.Running != nil })
+}
+
+// begin is a story in which no task runs yet.
+func begin(t testing.TB) *story {
+	t.Helper()
+	s := &story{center: start(t)}
 	var batch []client.Submit
 	for i := range uint64(60) {
 		batch = append(batch, client.Submit{BizType: orders, BizID: 7000 + i, Delay: time.Duration(i+1) * 4 * time.Minute, Attribute: fmt.Sprintf(`{"order":"%d"}`, 7000+i)})
@@ -188,7 +206,6 @@ func tell(t testing.TB, change ...func(*configs.Config)) *story {
 	s.pending = s.later(t, orders)
 	s.processed = s.submit(t, client.Submit{BizType: orders, Now: true})
 	s.failed = s.submit(t, client.Submit{BizType: coupons, Now: true, Attribute: "the coupon service answers 503"})
-	s.running = s.submit(t, client.Submit{BizType: reports, Now: true})
 	s.cancelled = s.later(t, orders)
 	require.NoError(t, s.api.Cancel(t.Context(), uint64(s.cancelled.JobID)))
 	for i := range 5 {
@@ -201,7 +218,6 @@ func tell(t testing.TB, change ...func(*configs.Config)) *story {
 	require.NoError(t, err)
 	s.await(t, s.processed, "processed", func(tk client.Task) bool { return tk.Status == "processed" })
 	s.await(t, s.failed, "failed once", func(tk client.Task) bool { return tk.Attempts == 1 })
-	s.await(t, s.running, "running", func(tk client.Task) bool { return tk.Running != nil })
 	return s
 }
 

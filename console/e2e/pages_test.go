@@ -59,5 +59,6 @@ func TestEveryPageWithoutScript(t *testing.T) {
 	for _, p := range s.pages() {
 		require.Equal(t, http.StatusOK, tab.Go(p.path), p.name)
 		require.NotEmpty(t, browser.Eval[string](tab, `document.querySelector("main").innerText`), p.name)
+		require.False(t, tab.Has("Hold still"), "%s: nothing moves there", p.name)
 	}
 }

@@ -21,7 +21,10 @@ import (
 	"github.com/timeoutcenter/toc/console/e2e/browser"
 )
 
-var update = flag.Bool("update", false, "TestScreenshots writes docs/images/console-*.png")
+var (
+	update = flag.Bool("update", false, "TestScreenshots writes docs/images/console-*.png")
+	busy   = flag.Duration("busy", 5*time.Minute, "how long the center has worked when its pictures are taken: charts are of minutes")
+)
 
 const images = "../../docs/images"
 
@@ -48,25 +51,24 @@ func TestScreenshots(t *testing.T) {
 }
 
 func takeScreenshots(t *testing.T) {
-	s := tell(t)
-	s.work(t, busyFor)
+	s := begin(t)
+	s.work(t, *busy)
+	for name, view := range map[string]browser.View{"overview": {}, "overview-dark": {Dark: true}, "overview-phone": {Phone: true}} {
+		tab := s.open(t, view)
+		save(t, name, tab)
+	}
+	s.startReport(t)
+	_, err := s.api.RedriveDead(t.Context(), client.RedriveDead{BizType: mails, Error: "no such customer", Rate: 0.1})
+	require.NoError(t, err)
 	out := browser.Open(t, s.url, browser.View{})
 	out.Go("/console/login")
 	save(t, "login", out)
 	tab := s.open(t, browser.View{})
-	for _, p := range s.pages() {
+	for _, p := range s.pages()[1:] {
 		tab.Go(p.path)
 		save(t, p.name, tab)
 	}
-	for name, view := range map[string]browser.View{"overview-dark": {Dark: true}, "overview-phone": {Phone: true}} {
-		tab := s.open(t, view)
-		tab.Go("/console/")
-		save(t, name, tab)
-	}
 }
-
-// busyFor is how long the center has worked when its pictures are taken: charts are of minutes.
-const busyFor = 5 * time.Minute
 
 // work has orders fall due, now more of them and now fewer, and stays until they have run.
 func (s *story) work(t *testing.T, long time.Duration) {
@@ -85,10 +87,20 @@ func save(t *testing.T, name string, tab *browser.Tab) {
 	t.Helper()
 	shot, err := png.Decode(bytes.NewReader(tab.Screenshot(true)))
 	require.NoError(t, err)
+	shot = top(shot, 1600)
 	var out bytes.Buffer
 	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, paletted(shot)))
 	require.LessOrEqual(t, out.Len(), maxPicture, name)
 	require.NoError(t, os.WriteFile(filepath.Join(images, "console-"+name+".png"), out.Bytes(), 0o644))
+}
+
+// top is the upper part of a picture, of so many lines at most.
+func top(shot image.Image, lines int) image.Image {
+	part := shot.Bounds()
+	part.Max.Y = min(part.Max.Y, part.Min.Y+lines)
+	return shot.(interface {
+		SubImage(image.Rectangle) image.Image
+	}).SubImage(part)
 }
 
 // paletted brings a picture down to its 256 most frequent colours: pages have few, but for the edges of their letters.

@@ -66,6 +66,8 @@ func (c chromium) command(dir string, port int) *exec.Cmd {
 		"--hide-scrollbars",
 		"--font-render-hinting=none",
 		"--lang=en-US",
+		// It has a mouse, which can hover and is fine, though nobody moves it.
+		"--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
 		// Tabs that a test does not look at keep their pace.
 		"--disable-background-timer-throttling",
 		"--disable-backgrounding-occluded-windows",

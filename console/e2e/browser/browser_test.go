@@ -46,6 +46,7 @@ func TestAFormIsFilledInAndPressed(t *testing.T) {
 			tab := browser.Open(t, at, view)
 			require.Equal(t, http.StatusOK, tab.Go("/"))
 			require.Equal(t, view.Dark, browser.Eval[bool](tab, `matchMedia("(prefers-color-scheme: dark)").matches`))
+			require.Equal(t, !view.Phone, browser.Eval[bool](tab, `matchMedia("(hover: hover) and (pointer: fine)").matches`))
 			width, _ := view.Size()
 			require.EqualValues(t, width, browser.Eval[int](tab, "innerWidth"))
 			tab.Fill("Word", "new <b>")

@@ -96,6 +96,9 @@ func (tab *Tab) show(v View) chromedp.Action[chromedp.Void] {
 		}); err != nil {
 			return err
 		}
+		if _, err := chromedp.Call(ctx, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: v.Phone}); err != nil {
+			return err
+		}
 		_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript})
 		return err
 	})
@@ -125,6 +128,14 @@ func (tab *Tab) ForgetCache() {
 	tab.t.Helper()
 	_, err := chromedp.Call(tab.ctx, network.ClearBrowserCache, cdp.Empty{})
 	tab.must("forget the cache", err)
+}
+
+// Cookies are those that the tab has for the page.
+func (tab *Tab) Cookies() []*network.Cookie {
+	tab.t.Helper()
+	got, err := chromedp.Call(tab.ctx, network.GetCookies, network.GetCookiesParams{})
+	tab.must("read the cookies", err)
+	return got.Cookies
 }
 
 // Path is where the tab is: the path of its page with the query.
