@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings docker-compose.yml really up on a bare Debian machine, as root, and breaks it: the Dockerfile is built, all services but
 # Grafana run, tasks fire on all three nodes, one node is killed, the others take over, Prometheus sees it.
-# Some five minutes, more the first time; not a part of `make test`.
+# Some ten minutes on two busy cores, most of it the build; not a part of `make test`.
 #
 # No image is pulled: those of other projects are stand-ins of the same names, made of Debian packages (deploy/stack/standins),
 # which behave as the real ones do as far as docker-compose.yml and the Dockerfile look.
