@@ -104,7 +104,7 @@ func kindOf(v reflect.Value) (kind, example string) {
 	case float64:
 		return "a number", "0.01"
 	case bool:
-		return "a yes or no", "true or false"
+		return "true or false", "true"
 	case string:
 		return "a text", `"…"`
 	case []string:
