@@ -19,13 +19,14 @@ type due map[uint64][len(metrics.DueWithin)]float64
 func (a *App) watchDue(ctx context.Context) error {
 	first := time.NewTimer(dueFirst)
 	defer first.Stop()
+	counts := make([]due, a.layout.Databases)
 	for {
 		select {
 		case <-first.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		a.countDue(ctx)
+		a.countDue(ctx, counts)
 		first.Reset(dueEvery)
 	}
 }
@@ -39,20 +40,27 @@ const (
 	duePause = 100 * time.Millisecond
 )
 
-func (a *App) countDue(ctx context.Context) {
-	counts := due{}
-	now := a.clock.Now()
-	for _, shards := range a.ownedShards() {
+// countDue counts database by database. Of a database that does not answer the last count stands.
+func (a *App) countDue(ctx context.Context, byDatabase []due) {
+	now, sum := a.clock.Now(), due{}
+	for d, shards := range a.ownedShards() {
 		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
-		if err != nil {
-			return // whoever needs the database tells; the last count stands
+		if err == nil { // else whoever needs the database tells
+			byDatabase[d] = due{}
+			byDatabase[d].add(list, scale, now)
 		}
-		counts.add(list, scale, now)
+		for bizType, counts := range byDatabase[d] {
+			all := sum[bizType]
+			for i, n := range counts {
+				all[i] += n
+			}
+			sum[bizType] = all
+		}
 		if wait.For(ctx, duePause) != nil {
 			return
 		}
 	}
-	a.due.Store(&counts)
+	a.due.Store(&sum)
 }
 
 // ownedShards lists the shards of this node's partitions, by database.
