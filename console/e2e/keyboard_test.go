@@ -25,7 +25,7 @@ const marked = `(() => {
 	const box = e.getBoundingClientRect(), style = getComputedStyle(e);
 	const picker = e.type === "datetime-local" && !e.matches(":focus-visible");
 	return {
-		Name: (e.getAttribute("aria-label") || (e.labels && e.labels.length && e.labels[0].innerText) || e.innerText || e.name || "").trim(),
+		Name: (e.getAttribute("aria-label") || (e.labels && e.labels.length && e.labels[0].innerText) || e.innerText || e.name || "").trim().split("\n")[0],
 		Visible: box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth
 			&& (picker || style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2),
 	};
