@@ -67,7 +67,7 @@ func (f *fixture) everything(t testing.TB) map[uint64]task.Task {
 	for shard := range f.layout.Shards() {
 		rows, err := f.hands[f.layout.Database(shard)].QueryContext(t.Context(),
 			`SELECT job_id, biz_id, biz_type, status, action_time, attribute, attempts, last_error, COALESCE(dedup_key, ''),
-			gmt_create, gmt_modified, due_time, COALESCE(timeout_ms, 0), COALESCE(biz_key, '') FROM `+sharding.TableName(f.layout.Table(shard)))
+			gmt_create, gmt_modified, due_time, COALESCE(timeout_ms, 0), COALESCE(trace, ''), COALESCE(biz_key, '') FROM `+sharding.TableName(f.layout.Table(shard)))
 		require.NoError(t, err)
 		for rows.Next() {
 			var one task.Task
@@ -75,7 +75,7 @@ func (f *fixture) everything(t testing.TB) map[uint64]task.Task {
 			var due, created, modified, promised any
 			var timeout int64
 			require.NoError(t, rows.Scan(&job, &biz, &typ, &one.Status, &due, &one.Attribute, &one.Attempts, &one.LastError,
-				&one.DedupKey, &created, &modified, &promised, &timeout, &one.BizKey))
+				&one.DedupKey, &created, &modified, &promised, &timeout, &one.Trace, &one.BizKey))
 			if promised != nil {
 				one.DueTime = moment(t, promised)
 			}

@@ -72,6 +72,12 @@ func insertsABatch(t *testing.T, p place) {
 		require.Equal(t, want, r.Task, "the answer in the question's place")
 		require.Equal(t, want, all[want.JobID])
 	}
+	read, err := f.Load(t.Context(), []uint64{got[0].Task.JobID})
+	require.NoError(t, err)
+	require.Equal(t, []task.Task{got[0].Task}, read, "with its trace")
+	one, err := f.Get(t.Context(), got[0].Task.JobID)
+	require.NoError(t, err)
+	require.Equal(t, got[0].Task, one)
 	require.Equal(t, batch[17].JobID, got[17].Task.JobID, "a job_id that the caller drew stays")
 }
 
