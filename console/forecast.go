@@ -36,7 +36,7 @@ type typeDue struct {
 var spans = []spanChoice{{"2h", "2 hours, by the minute"}, {"6h", "6 hours, by the minute"}, {"48h", "2 days, by the hour"}, {"168h", "7 days, by the hour"}, {"744h", "31 days, by the hour"}}
 
 // forecastRows is how many tasks are counted exactly, about: somebody waits for the page, and a picture needs no more.
-const forecastRows = 8000
+const forecastRows = 6000
 
 // byMinute is the longest span that is shown by the minute.
 const byMinute = 6 * time.Hour
