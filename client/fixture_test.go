@@ -89,4 +89,8 @@ func (calm) BizTypes(context.Context) ([]wire.BizType, error) {
 	return []wire.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
 }
 
+func (calm) Pulse(context.Context) wire.Pulse {
+	return wire.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []wire.PulseMinute{}, BizTypes: []wire.PulseType{}, Databases: []wire.PulseServer{}, Clocks: []wire.PulseClock{}}
+}
+
 func (calm) Ready(context.Context) wire.Readiness { return wire.Readiness{Ready: true} }

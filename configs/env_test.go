@@ -120,6 +120,7 @@ func TestUnknownVariables(t *testing.T) {
 		"TOC_BIZ_TYPES=[]":                       "TOC_BIZ_TYPES: biz_types are given by the file only",
 		"TOC_SCAN_SCHEDULE=\xff":                 "scan.schedule: is not UTF-8; write plain text (TOC_SCAN_SCHEDULE)",
 		"TOC_QUEUE_CAPACITY=":                    `queue.capacity: "" is not a whole number; write 10 (TOC_QUEUE_CAPACITY)`,
+		"TOC_HTTP_CONSOLE=yes":                   `http.console: "yes" is not true or false; write true (TOC_HTTP_CONSOLE)`,
 		"TOC_QUEUE_CAPACITY=9999999999999999999": "queue.capacity: ",
 		"TOC_SCAN_LOOKAHEAD=10":                  `scan.lookahead: "10" is not a duration; write 10s, 1m30s, 720h or 0 (TOC_SCAN_LOOKAHEAD)`,
 	} {

@@ -100,7 +100,7 @@ func kindOf(v reflect.Value) (kind, example string) {
 	case uint64:
 		return "a whole number of 0 or more", "1"
 	case bool:
-		return "a yes or no", "true or false"
+		return "true or false", "true"
 	case string:
 		return "a text", `"…"`
 	case []string:

@@ -152,45 +152,53 @@ func servers(p *picture) (list []serverRow) {
 		databases = max(databases, len(n.Databases))
 	}
 	for d := range databases {
-		row := serverRow{Name: fmt.Sprintf("database %d", d), Mood: "ok", State: "answers"}
-		slow := 0.0
-		for _, n := range p.Nodes {
-			if d >= len(n.Databases) {
-				continue
-			}
-			said := n.Databases[d]
-			if slow = max(slow, said.Answer); !said.Up {
-				text := cmp.Or(said.Fault, "down")
-				if !said.Since.IsZero() {
-					text += ", since " + said.Since.String()
-				}
-				row.Faults = append(row.Faults, n.Name+": "+text)
-			}
+		list = append(list, database(p, d))
+	}
+	return append(list,
+		helper(p, "Redis", func(n *NodePulse) *bool { return n.Redis }),
+		helper(p, "Consul", func(n *NodePulse) *bool { return n.Consul }))
+}
+
+func database(p *picture, d int) serverRow {
+	row := serverRow{Name: fmt.Sprintf("database %d", d), Mood: "ok", State: "answers"}
+	slow := 0.0
+	for _, n := range p.Nodes {
+		if d >= len(n.Databases) {
+			continue
 		}
-		switch {
-		case len(row.Faults) > 0:
+		said := n.Databases[d]
+		if slow = max(slow, said.Answer); said.Up {
+			continue
+		}
+		text := n.Name + ": " + cmp.Or(said.Fault, "down")
+		if !said.Since.IsZero() {
+			text += ", since " + said.Since.String()
+		}
+		row.Faults = append(row.Faults, text)
+	}
+	switch {
+	case len(row.Faults) > 0:
+		row.Mood, row.State = "bad", "fails"
+	case slow > 0:
+		row.Mood, row.State = "warn", "slow: an answer takes "+seconds(slow)
+	}
+	return row
+}
+
+// helper is Redis or Consul; up is how a node finds it, nil if it needs none.
+func helper(p *picture, name string, up func(*NodePulse) *bool) serverRow {
+	row := serverRow{Name: name, State: "not used"}
+	for i := range p.Nodes {
+		switch is := up(&p.Nodes[i]); {
+		case is == nil:
+		case !*is:
 			row.Mood, row.State = "bad", "fails"
-		case slow > 0:
-			row.Mood, row.State = "warn", "slow: an answer takes "+seconds(slow)
+			row.Faults = append(row.Faults, p.Nodes[i].Name+": does not answer for all that it needs")
+		case row.Mood == "":
+			row.Mood, row.State = "ok", "answers"
 		}
-		list = append(list, row)
 	}
-	for _, s := range []struct {
-		name string
-		of   func(*NodePulse) *bool
-	}{{"Redis", func(n *NodePulse) *bool { return n.Redis }}, {"Consul", func(n *NodePulse) *bool { return n.Consul }}} {
-		row := serverRow{Name: s.name, State: "not used"}
-		for i := range p.Nodes {
-			if up := s.of(&p.Nodes[i]); up != nil && *up && row.Mood == "" {
-				row.Mood, row.State = "ok", "answers"
-			} else if up != nil && !*up {
-				row.Mood, row.State = "bad", "fails"
-				row.Faults = append(row.Faults, p.Nodes[i].Name+": does not answer for all that it needs")
-			}
-		}
-		list = append(list, row)
-	}
-	return list
+	return row
 }
 
 // owners follows who owns what, as this node learns it.

@@ -12,9 +12,11 @@
 //	page.go      an answer: headers, template, compression, errors
 //	live.go      parts of pages that change while somebody looks: one snapshot a tick for all who look
 //	picture.go   the center as a whole, of what all nodes say
-//	overview.go, forecast.go, types.go, tasks.go, dead.go, operations.go, cluster.go, audit.go   the pages and their acts
+//	overview.go, forecast.go, types.go, tasks.go, task.go, dead.go, operations.go, cluster.go, audit.go   the pages and their acts
+//	query.go     what a form or a query asks for
 //	chart.go     charts, with their words and their table
 //	words.go     numbers, times and names as people read them
+//	assets.go    the style, the script and the icon
 //	templates/, assets/   what is embedded
 package console
 
@@ -150,7 +152,7 @@ func (c *Console) routes() {
 	c.open("/console/", func(*http.Request) (*page, error) { return nil, errNoPage })
 }
 
-// Handler returns what serves the pages.
+// ServeHTTP serves the pages.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	c.mux.ServeHTTP(w, r)

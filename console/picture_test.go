@@ -141,3 +141,20 @@ func TestCharts(t *testing.T) {
 	require.Len(t, work.Bars, 2)
 	require.Contains(t, lateChart(picturedAt(nil).hour()).Words, "No run has started")
 }
+
+// A server is as the node that finds it worst says, and that node is named.
+func TestServers(t *testing.T) {
+	up, down := true, false
+	since := wire.Time(noon)
+	p := picturedAt(nil,
+		node("n1", wire.Pulse{Databases: []wire.PulseServer{{Up: true}, {Up: true, Answer: .7}, {Up: true}}, Redis: &up}),
+		node("n2", wire.Pulse{Databases: []wire.PulseServer{{Up: true}, {Up: true}, {Fault: "is out of reach: no route", Since: since}}, Redis: &down}))
+	p.Nodes[0].Name, p.Nodes[1].Name = "n1", "n2"
+	require.Equal(t, []serverRow{
+		{Name: "database 0", Mood: "ok", State: "answers"},
+		{Name: "database 1", Mood: "warn", State: "slow: an answer takes 700 ms"},
+		{Name: "database 2", Mood: "bad", State: "fails", Faults: []string{"n2: is out of reach: no route, since 2026-01-02T12:00:30.000Z"}},
+		{Name: "Redis", Mood: "bad", State: "fails", Faults: []string{"n2: does not answer for all that it needs"}},
+		{Name: "Consul", State: "not used"},
+	}, servers(p))
+}
