@@ -55,6 +55,7 @@ func takeScreenshots(t *testing.T) {
 	s.work(t, *busy)
 	for name, view := range map[string]browser.View{"overview": {}, "overview-dark": {Dark: true}, "overview-phone": {Phone: true}} {
 		tab := s.open(t, view)
+		tab.Go("/console/")
 		save(t, name, tab)
 	}
 	s.startReport(t)
