@@ -62,6 +62,7 @@ func (c *Console) clusterBody(ctx context.Context) (*clusterBody, error) {
 	}
 	b := &clusterBody{Node: cluster.Node, Partitions: cluster.Partitions, Faults: p.Faults, Changes: c.owners.list()}
 	b.Columns = max(8, 1<<int(math.Round(math.Log2(math.Sqrt(4*float64(cluster.Partitions))))))
+	b.Columns = max(1, min(b.Columns, cluster.Partitions)) // a cell of no partition looks like one of another node
 	b.Height = strconv.Itoa((cluster.Partitions + b.Columns - 1) / b.Columns)
 	owned := make([]bool, cluster.Partitions)
 	for _, n := range cluster.Nodes {

@@ -55,6 +55,7 @@ func takeScreenshots(t *testing.T) {
 	s.work(t, *busy)
 	for name, view := range map[string]browser.View{"overview": {}, "overview-dark": {Dark: true}, "overview-phone": {Phone: true}} {
 		tab := s.open(t, view)
+		tab.Go("/console/")
 		save(t, name, tab)
 	}
 	s.startReport(t)
@@ -87,7 +88,9 @@ func save(t *testing.T, name string, tab *browser.Tab) {
 	t.Helper()
 	shot, err := png.Decode(bytes.NewReader(tab.Screenshot(true)))
 	require.NoError(t, err)
-	shot = top(shot, 1600)
+	if shot.Bounds().Dx() > 1000 { // a phone's picture may be as long as it is
+		shot = top(shot, 960)
+	}
 	var out bytes.Buffer
 	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, paletted(shot)))
 	require.LessOrEqual(t, out.Len(), maxPicture, name)
@@ -103,7 +106,7 @@ func top(shot image.Image, lines int) image.Image {
 	}).SubImage(part)
 }
 
-// paletted brings a picture down to its 256 most frequent colours: pages have few, but for the edges of their letters.
+// paletted brings a picture down to 256 colours: pages have few, but for the edges of their letters.
 func paletted(from image.Image) image.Image {
 	bounds := from.Bounds()
 	count := map[color.RGBA]int{}
@@ -112,7 +115,7 @@ func paletted(from image.Image) image.Image {
 			count[color.RGBAModel.Convert(from.At(x, y)).(color.RGBA)]++
 		}
 	}
-	to := image.NewPaletted(bounds, frequent(count, 256))
+	to := image.NewPaletted(bounds, distinct(count, 256))
 	nearest := map[color.RGBA]uint8{}
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
 		for x := bounds.Min.X; x < bounds.Max.X; x++ {
@@ -128,11 +131,24 @@ func paletted(from image.Image) image.Image {
 	return to
 }
 
-func frequent(count map[color.RGBA]int, most int) color.Palette {
-	all := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) })
+// alike is the difference, summed over red, green and blue, up to which two colours count as one.
+const alike = 24
+
+// distinct are the most frequent colours of those that are not alike.
+func distinct(count map[color.RGBA]int, most int) color.Palette {
 	var p color.Palette
-	for _, c := range all[:min(most, len(all))] {
-		p = append(p, c)
+	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) }) {
+		if len(p) == most {
+			break
+		}
+		if !slices.ContainsFunc(p, func(chosen color.Color) bool { return difference(c, chosen.(color.RGBA)) <= alike }) || count[c] > 500 {
+			p = append(p, c)
+		}
 	}
 	return p
+}
+
+func difference(a, b color.RGBA) int {
+	apart := func(x, y uint8) int { return max(int(x), int(y)) - min(int(x), int(y)) }
+	return apart(a.R, b.R) + apart(a.G, b.G) + apart(a.B, b.B)
 }
