@@ -20,7 +20,7 @@ type Upcoming struct {
 
 // What a look at the upcoming tasks may cost. Beyond it, some tables stand for all: tasks are spread over them by a hash.
 const (
-	UpcomingRows   = 30_000 // the default number of rows, about
+	UpcomingRows   = 16_000 // the default number of rows, about
 	upcomingSample = 128    // tables of the first look
 	upcomingTable  = 128    // at least so many rows are read of a table in the second
 	upcomingLeast  = 16     // tables of the second look

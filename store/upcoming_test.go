@@ -1,10 +1,12 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -51,6 +53,34 @@ func looksAhead(t *testing.T, p place) {
 // Above the bound a sample is read, and its rows stand for more.
 func TestUpcomingIsBounded(t *testing.T) {
 	t.Parallel()
+	// On MariaDB alone, as in TestLookingForTheDeadIsBounded.
+	f := onMySQL().open(t, sharding.Layout{Databases: 1, TablesPerDatabase: 512, Partitions: 4})
+	var shards []int
+	for shard := range 512 {
+		shards = append(shards, shard)
+	}
+	rec := store.Record(f.Store)
+	look := func(rows int) (tables int) {
+		rec.Clear()
+		_, _, _, err := f.Upcoming(t.Context(), shards, f.in(0), f.in(10_000), rows)
+		require.NoError(t, err)
+		for _, q := range rec.Queries() {
+			members := strings.Count(q.SQL, "FROM timeout_task_")
+			require.LessOrEqual(t, members, 256)
+			require.Equal(t, members, max(strings.Count(q.SQL, " LIMIT ?"), strings.Count(q.SQL, "MIN(action_time)")))
+			tables += members
+		}
+		return tables
+	}
+	require.Equal(t, 128+512, look(1000), "of none: a sample, and one index entry of each table")
+	var all []task.Task
+	for i := range 512 * 8 {
+		all = append(all, task.Task{BizID: uint64(i), BizType: 1, ActionTime: f.in(1 + i)})
+	}
+	f.put(t, all...)
+	require.Equal(t, 128+512, look(10_000), "all of them")
+	require.LessOrEqual(t, look(500), 128+500/8+16, "of many: some tables")
+
 	list := make([]int, 8192)
 	for i := range list {
 		list[i] = i
