@@ -178,7 +178,7 @@ func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, e
 
 // Forecast counts the pending tasks that are due from now on, by steps of time.
 func (t *Tasks) Forecast(ctx context.Context, q client.AskForecast) (client.Forecast, error) {
-	f, err := t.service.Forecast(ctx, intake.Forecast(q))
+	f, err := t.service.Forecast(ctx, intake.Forecast{BizType: q.BizType, Step: q.Step, Span: q.Span})
 	if err != nil {
 		return client.Forecast{}, err
 	}

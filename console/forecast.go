@@ -35,6 +35,9 @@ type typeDue struct {
 // spans are how far ahead somebody may look: by the minute for hours, by the hour for days.
 var spans = []spanChoice{{"2h", "2 hours, by the minute"}, {"6h", "6 hours, by the minute"}, {"48h", "2 days, by the hour"}, {"168h", "7 days, by the hour"}, {"744h", "31 days, by the hour"}}
 
+// forecastRows is how many tasks are counted exactly, about: somebody waits for the page, and a picture needs no more.
+const forecastRows = 6000
+
 // byMinute is the longest span that is shown by the minute.
 const byMinute = 6 * time.Hour
 
@@ -42,7 +45,7 @@ func (c *Console) forecast(r *http.Request) (*page, error) {
 	f := formOf(r)
 	b := &forecastBody{BizType: f.text("biz_type"), Span: cmp.Or(f.text("span"), "2h"), Spans: spans, TypeNames: c.typeNames()}
 	p := &page{Name: "forecast", Title: "Forecast", Body: b}
-	ask := intake.Forecast{BizType: b.BizType, Span: f.duration("span"), Step: f.duration("step")}
+	ask := intake.Forecast{BizType: b.BizType, Span: f.duration("span"), Step: f.duration("step"), Rows: forecastRows}
 	if ask.Span == 0 {
 		ask.Span = 2 * time.Hour
 	}

@@ -29,6 +29,7 @@ type Forecast struct {
 	BizType string        // name; empty: all
 	Step    time.Duration // whole seconds; 0: a minute
 	Span    time.Duration // from now on; 0: two hours
+	Rows    int           // of more tasks than about so many, some tables stand for all; 0: store.UpcomingRows
 }
 
 // DueAt is the number of tasks of a business type that are due within a time from At on.
@@ -68,7 +69,7 @@ func (s *Service) Forecast(ctx context.Context, q Forecast) (f Forecasted, err e
 	for i := range shards {
 		shards[i] = i
 	}
-	list, scale, exact, err := s.cfg.Store.Upcoming(ctx, shards, f.AsOf, f.AsOf.Add(span), store.UpcomingRows)
+	list, scale, exact, err := s.cfg.Store.Upcoming(ctx, shards, f.AsOf, f.AsOf.Add(span), cmp.Or(q.Rows, store.UpcomingRows))
 	if err != nil {
 		return f, err
 	}

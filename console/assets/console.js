@@ -2,6 +2,8 @@
 // Nothing moves under the pointer: while it is on a row, a link or a field, or while the focus is in a live part, all parts wait.
 'use strict';
 (function () {
+  var here = document.querySelector('nav [aria-current]');
+  if (here) here.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // on a phone the navigation is wider than the screen
   var topic = document.body.dataset.topic;
   var hold = document.getElementById('hold');
   if (!topic || !hold || !window.EventSource) return;

@@ -38,6 +38,11 @@ public final class Settlement {
         return new Settlement(lease, "reject").error(error);
     }
 
+    /** The task was not begun: it is due again at once, and this was no attempt. */
+    public static Settlement release(String lease) {
+        return new Settlement(lease, "release");
+    }
+
     /** The lease ends ttr from now, 100 ms to 24 h; null: the task's timeout, or else pull.ttr of its business type. */
     public static Settlement extend(String lease, Duration ttr) {
         Settlement s = new Settlement(lease, "extend");

@@ -125,6 +125,8 @@ final class PullTest {
         Tests.equal(List.of(), toc.lease("pulled", 1, Duration.ZERO, null).tasks());
         String id = submit("pulled", "");
         Leased got = toc.lease("pulled", 1, Duration.ofSeconds(20), Duration.ofSeconds(50));
+        Tests.equal("ok", toc.settle(List.of(Settlement.release(got.tasks().get(0).lease()))).get(0).result());
+        got = toc.lease("pulled", 1, Duration.ofSeconds(20), Duration.ofSeconds(50));
         Leased.One one = got.tasks().get(0);
         Tests.equal(List.of(id, 1, false), List.of(one.task().jobId(), one.attempt(), got.isPaused()));
         Tests.holds(one.expiresAt().isAfter(Instant.now().plusSeconds(10)), "it is leased until " + one.expiresAt());
