@@ -35,7 +35,7 @@ func pulledFleet(b *testing.B, mode string) *fleet {
 	consul := testrig.Consul(b)
 	f := newFleet(b, sharedServers(b, consul.Addr(), consul.Prefix()), 3, many, func(cfg *configs.Config) {
 		d := configs.Default()
-		cfg.Scan, cfg.Redis.SweepAfter = d.Scan, d.Redis.SweepAfter
+		cfg.Scan, cfg.Redis.SweepAfter, cfg.Store.MySQL.MaxOpenConns = d.Scan, d.Redis.SweepAfter, d.Store.MySQL.MaxOpenConns
 		one := configs.DefaultBizType()
 		one.ID, one.Name, one.Mode, one.Processor = 1, "pulled", mode, configs.ProcessorPull
 		cfg.BizTypes = []configs.BizType{one}
