@@ -47,7 +47,7 @@ func TestYouzan(t *testing.T) {
 		require.Equal(t, "o-1", job["id"])
 		require.Equal(t, `{"shop":7}`, job["body"])
 		require.Equal(t, added["job_id"], job["job_id"])
-		require.InDelta(t, 2, job["TTR"], 0.5)
+		require.EqualValues(t, 2, job["TTR"])
 		_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
 		require.Equal(t, "o-1", job["id"], "after its TTR it is handed out again")
 		require.EqualValues(t, 0, code(`{"command":"finish","id":"o-1"}`))

@@ -90,7 +90,7 @@ func (id *youzanID) UnmarshalJSON(text []byte) error {
 type youzanJob struct {
 	Topic string  `json:"topic"`
 	ID    string  `json:"id"`
-	TTR   float64 `json:"TTR"` // seconds that are left
+	TTR   float64 `json:"TTR"` // seconds, as it was added
 	Body  string  `json:"body"`
 	JobID wire.ID `json:"job_id"`
 }
@@ -252,9 +252,10 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
 	case len(got.Tasks) == 0:
 		return youzanAnswer{Code: youzanNone}, nil
 	}
+	b, _ := a.desk.Types().ByName(c.Topic)
 	jobs := make([]youzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
-		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: time.Until(t.ExpiresAt.Time()).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
+		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
 	}
 	if c.Max > 1 {
 		return youzanAnswer{Jobs: jobs}, nil
