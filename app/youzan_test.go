@@ -73,6 +73,14 @@ func TestYouzan(t *testing.T) {
 		require.EqualValues(t, 0, code(`{"command":"delete","id":"o-2"}`), "also one that was popped")
 		require.EqualValues(t, 0, code(`{"command":"finish","id":3}`))
 
+		// A task that came by another way is popped as well, and can be finished.
+		_, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 77, Delay: time.Millisecond})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, code(`{"command":"delete","id":77}`), "it is no job before it is popped")
+		_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
+		require.Equal(t, "77", job["id"])
+		require.EqualValues(t, 0, code(`{"command":"finish","id":77}`))
+
 		for body, field := range map[string]string{
 			`{"command":"add","topic":"nothing","id":"a"}`: "topic", `{"command":"pop","topic":"nothing"}`: "topic", `{"command":"eat","id":"a"}`: "command",
 			`{"command":"finish"}`: "id", `{"command":"add","topic":"order_close","id":"a","delay":-1}`: "delay", `[]`: "body", ``: "body",

@@ -197,7 +197,7 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if err != nil {
 		return youzanAnswer{}, &task.FieldError{Field: "id", Message: err.Error()}
 	}
-	jobs, err := a.youzanJobs(ctx, c)
+	jobs, err := a.youzanJobs(ctx, c, isYouzans)
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -215,8 +215,11 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	return youzanAnswer{JobID: wire.ID(s.Task.JobID)}, nil
 }
 
-// youzanJobs lists the jobs that have an id, the last added at the end; of one topic, if the command names it.
-func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Task, err error) {
+// isYouzans reports whether a task was added as a job.
+func isYouzans(t *task.Task) bool { return strings.HasPrefix(t.DedupKey, youzanKey) }
+
+// youzanJobs lists the tasks with an id that are jobs, the last added at the end; of one topic, if the command names it.
+func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task.Task) bool) (jobs []task.Task, err error) {
 	id, err := wire.ParseBizID(string(c.ID))
 	if err != nil {
 		return nil, &task.FieldError{Field: "id", Message: err.Error()}
@@ -228,7 +231,7 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Tas
 			return nil, err
 		}
 		for _, t := range p.Tasks {
-			if len(t.DedupKey) >= len(youzanKey) && t.DedupKey[:len(youzanKey)] == youzanKey {
+			if isJob(&t) {
 				jobs = append(jobs, t)
 			}
 		}
@@ -263,9 +266,10 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
 	return youzanPopped{youzanJob: jobs[0]}, nil
 }
 
-// youzanEnd finishes a job that was popped, or deletes one that is not over.
+// youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
+// it can be finished and deleted while it is.
 func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
-	jobs, err := a.youzanJobs(ctx, c)
+	jobs, err := a.youzanJobs(ctx, c, func(t *task.Task) bool { return isYouzans(t) || t.Lease != 0 })
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -279,7 +283,7 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	case len(open) == 0:
 		return youzanAnswer{}, task.ErrNotFound
 	case len(open) > 1:
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: jobs of several topics have this id"}
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: several jobs have this id"}
 	}
 	t := open[0]
 	if t.Lease == 0 {
