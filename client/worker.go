@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,8 @@ func (w *Worker) run(ctx context.Context, t LeasedTask) (o outcome) {
 	}
 	o.settlement.Do, o.settlement.Error = Nack, cut(err.Error())
 	if processor.IsDiscard(err) {
-		o.settlement.Do = Reject
+		reason := strings.TrimPrefix(err.Error(), processor.Discard(nil).Error()) // the center says that itself
+		o.settlement.Do, o.settlement.Error = Reject, cut(strings.TrimPrefix(reason, ": "))
 		return o
 	}
 	if d, ok := processor.RetryPause(err); ok {

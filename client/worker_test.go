@@ -2,6 +2,9 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/processor"
 )
 
 // A worker that is told to stop while it asks for tasks runs those that are under way, and does not wait for others.
@@ -51,6 +55,33 @@ func TestWorkerStopsWhileItAsks(t *testing.T) {
 				require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
 				require.Equal(t, row.settled, settled)
 			})
+		})
+	}
+}
+
+// The center puts "discarded" before the reason of a rejected task, so the worker sends the reason without it.
+func TestWorkerRejects(t *testing.T) {
+	for reason, err := range map[string]error{
+		"exit status 99":                processor.Discard(errors.New("exit status 99")),
+		"":                              processor.Discard(nil),
+		"fire: discarded: out of paper": fmt.Errorf("fire: %w", processor.Discard(errors.New("out of paper"))),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			var asked struct{ Settle []client.Settlement }
+			center := roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "/settle") {
+					require.NoError(t, json.NewDecoder(r.Body).Decode(&asked))
+					return answered(200, `{"results":[{"lease":"1-1","result":"ok"}]}`), nil
+				}
+				stop()
+				expires := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+				return answered(200, `{"tasks":[{"lease":"1-1","attempt":1,"expires_at":"`+expires+`","task":{"job_id":"1","biz_id":"1"}}]}`), nil
+			})
+			w := client.Worker{Client: client.New("center", client.WithHTTPClient(&http.Client{Transport: center})), BizType: "a",
+				Process: func(context.Context, client.LeasedTask) error { return err }}
+			require.NoError(t, w.Run(ctx))
+			require.Equal(t, []client.Settlement{{Lease: "1-1", Do: client.Reject, Error: reason}}, asked.Settle)
 		})
 	}
 }

@@ -50,6 +50,13 @@ func TestCarryOver(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.ElementsMatch(t, []string{"o-1", "o-2"}, strings.Fields(string(out)))
 	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", script(t, "python"))
+	cmd.Env = append(os.Environ(), "TOC="+url+"/youzan", "TOC_TOKEN="+token)
+	cmd.Stdin = strings.NewReader(`{"topic":"nosuch","id":"o-3","due":0,"ttr":1,"body":""}`)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, cmd.ProcessState.ExitCode())
+	require.Regexp(t, `^o-3: \{"code":2,"message":"topic.*nosuch`, string(out), "a refusal names the job and what is wrong, and is no traceback")
 	for _, line := range lines {
 		var job struct{ ID, Body string }
 		require.NoError(t, json.Unmarshal([]byte(line), &job))

@@ -54,7 +54,7 @@ kafka:
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {ca: /nosuch}}}}":                                        "kafka.clusters.main.tls: ca cannot be read: ",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {cert: x}}}}":                                            "ca is empty, so there is no TLS",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {ca: " + password + "}}}}":                               "has no certificate in PEM form",
-		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {mechanism: gssapi, username: u, password: p}}}}":       "kafka.clusters.main.sasl.mechanism: ",
+		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {mechanism: gssapi, username: u, password: p}}}}":       `kafka.clusters.main.sasl.mechanism: "gssapi" is unknown; write plain, scram-sha-256 or scram-sha-512`,
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {username: u}}}}":                                       "kafka.clusters.main.sasl.mechanism: is empty, and there is a user",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {mechanism: plain, username: u}}}}":                     "kafka.clusters.main.sasl.password: is empty",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {mechanism: plain, username: u, password: \"${P}\"}}}}": "kafka.clusters.main.sasl.password: is a placeholder",

@@ -42,7 +42,7 @@ func parse(path string, data []byte, environ []string) (Config, secretFiles, err
 		l.config = l.config.WithDefaults()
 		misread := l.problems
 		for _, p := range l.config.check() {
-			if !misread.has(p.Key) { // the default in its place may break a rule
+			if !misread.has(p.Key) && !misread.has(p.Key+fileSuffix) { // the default in its place may break a rule
 				p.Source = l.sourceOf(p.Key)
 				l.problems = append(l.problems, p)
 			}

@@ -45,10 +45,12 @@ func (ps *problems) require(ok bool, key, format string, args ...any) {
 	}
 }
 
-// oneOf requires value to be one of the words.
+// oneOf requires value to be one of the words. "" may be one of them, and is not told.
 func (ps *problems) oneOf(key, value string, words ...string) {
+	ok := slices.Contains(words, value)
+	words = slices.DeleteFunc(words, func(word string) bool { return word == "" })
 	last := len(words) - 1
-	ps.require(slices.Contains(words, value), key, "%s is unknown; write %s or %s",
+	ps.require(ok, key, "%s is unknown; write %s or %s",
 		quote(value), strings.Join(words[:last], ", "), words[last])
 }
 

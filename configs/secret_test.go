@@ -57,6 +57,9 @@ func TestSecretsOfFiles(t *testing.T) {
 		require.ErrorContains(t, err, row.says)
 		require.NotContains(t, err.Error(), "hush")
 	}
+	_, err = Load(write(t, "kafka: {clusters: {main: {brokers: ['a:1'], sasl: {mechanism: plain, username: u, password_file: /nowhere}}}}"), nil)
+	require.ErrorContains(t, err, "kafka.clusters.main.sasl.password_file: cannot be read")
+	require.NotContains(t, err.Error(), "is empty", "a file that is missing is told once")
 }
 
 // A secret that is changed in its file is told, though the configuration names the file as before.

@@ -111,10 +111,11 @@ type center struct {
 	types *task.Types
 	desk  *intake.Service
 
-	mu     sync.Mutex
-	paused map[string]*wire.Pause
-	nodes  []console.NodePulse // none: one that is calm
-	asked  int                 // how often Pulses was called
+	mu      sync.Mutex
+	paused  map[string]*wire.Pause
+	nodes   []console.NodePulse // none: one that is calm
+	counted metrics.OfType
+	asked   int // how often Pulses was called
 }
 
 func (c *center) Cluster(context.Context) (wire.Cluster, error) {
@@ -161,7 +162,7 @@ func (c *center) say(nodes ...console.NodePulse) {
 	c.nodes = nodes
 }
 
-func (c *center) OfType(task.BizType) metrics.OfType { return metrics.OfType{} }
+func (c *center) OfType(task.BizType) metrics.OfType { return c.counted }
 
 func (c *center) Pause(ctx context.Context, name string, p wire.PauseRequest) (wire.BizType, error) {
 	b, ok := c.types.ByName(name)

@@ -104,7 +104,7 @@ func (c *Console) failure(r *http.Request, err error) *page {
 	title := "This did not work"
 	switch status {
 	case http.StatusNotFound:
-		title = "Not found"
+		title, text = "Not found", text+" You asked for "+cutText(200, r.URL.Path)+"."
 	case http.StatusUnprocessableEntity:
 		title = "This was not understood"
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -240,6 +241,7 @@ func TestWrongInput(t *testing.T) {
 		require.Equal(t, 404, a.Code, target)
 		require.Contains(t, a.text, `role="alert"`, target)
 	}
+	require.Contains(t, f.ask(t, "GET", "/console/%3Cb%3E", nil).text, "There is no such page. You asked for /console/&lt;b&gt;.")
 	require.Equal(t, 404, f.ask(t, "POST", "/console/types/nope/pause", nil).Code)
 	require.Equal(t, 409, f.ask(t, "POST", at(dead.JobID)+"/cancel", nil).Code, "it is dead already")
 	require.Equal(t, task.Pending, f.read(t, got.JobID).Status)
@@ -323,4 +325,18 @@ func TestPagesAreBehindTheAPI(t *testing.T) {
 	require.Equal(t, 401, f.ask(t, "GET", "/v1/cluster", nil).Code, "a session is for the console alone")
 	require.Equal(t, 401, f.ask(t, "GET", "/consoles", nil).Code)
 	require.True(t, slices.Contains(console.Pages(), "overview"))
+}
+
+// A type whose tasks are leased has no workers, and its page does not speak of them.
+func TestTypeOfPull(t *testing.T) {
+	f := newFake(t, task.BizType{ID: 5, Name: "pulled", Pull: true, TTR: time.Minute, MaxInFlight: 10_000})
+	f.center.counted = metrics.OfType{Submitted: 31, Late: metrics.Distribution{Count: 1, Sum: 1}}
+	for i := range f.center.counted.Parts {
+		f.center.counted.Parts[i].Count = 1
+	}
+	page := f.get(t, "/console/types/pulled")
+	for _, says := range []string{"<dt>id</dt><dd>5</dd>", "<dt>Leases at once</dt><dd>10,000 on each node</dd>", "until a consumer asked, and until its limits", "Submits: 31. Runs: "} {
+		require.Contains(t, page, says)
+	}
+	require.NotContains(t, page, "worker")
 }

@@ -243,7 +243,7 @@ func (p *picture) punctuality(recent *minute) (mood, text string) {
 		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", are(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
 	case started > 0 && p99 >= lateFrom:
 		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, %s started %s or more after its time.",
-			plural(started, "run", "runs"), few(started, "the latest one", "one in 100"), seconds(p99))
+			plural(started, "run", "runs"), few(started, "the most late one", "one in 100"), seconds(p99))
 	case started > 0:
 		return "ok", fmt.Sprintf("Tasks are on time: of the last five minutes' %s, %s started within %s of their time.",
 			plural(started, "run", "runs"), few(started, "all", "99 in 100"), seconds(max(p99, .0005)))

@@ -48,7 +48,7 @@ func TestVerdict(t *testing.T) {
 		"an hour ago":       {nil, []NodePulse{node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(50*time.Minute, 9, wire.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
 		"on time":           {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
 		"one node is slow":  {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
-		"few and slow":      {nil, []NodePulse{slow}, "warn", "50 runs, the latest one started 3 s or more"},
+		"few and slow":      {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
 		"many runs fail":    {nil, []NodePulse{failing(31)}, "warn", "on time: of the last five minutes' 40 runs, all started within 2 ms of their time. 31 of the 40 runs that ended in the last five minutes failed."},
 		"some runs fail":    {nil, []NodePulse{failing(3)}, "ok", "on time"},
 		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},

@@ -87,7 +87,7 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	promised := t.Promised()
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
-	add(promised, "", "Promised for this time", "")
+	add(promised, "", "Due: as submitted, or as last moved or redriven", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
 		b.MostRuns = b.TypeIs.MaxRetries + 1
@@ -171,6 +171,7 @@ type confirmBody struct {
 	Action   string
 	Fields   url.Values
 	Back     string
+	Keep     string // the way back in words
 	Danger   bool
 }
 
@@ -188,7 +189,7 @@ func (c *Console) askCancel(r *http.Request) (*page, error) {
 		Question: "Cancel this task?",
 		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType), wire.BizID{Number: t.BizID, Key: t.BizKey}, wire.Time(t.ActionTime)),
 			"A cancelled task never fires. There is no way back."},
-		Button: "Cancel", Action: at + "/cancel", Back: at, Danger: true, Fields: url.Values{"if_match": {wire.ETag(&t)}},
+		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {wire.ETag(&t)}},
 	}}, nil
 }
 

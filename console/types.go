@@ -113,6 +113,7 @@ type typeBody struct {
 	Load    typeLoad
 	Node    string // whose counts these are
 	Counted metrics.OfType
+	Submits string
 	Runs    [][2]string
 	Parts   []partRow
 	Words   string
@@ -197,7 +198,7 @@ func (b *typeBody) facts() {
 	}
 	add("Engine", engine)
 	add("Processor", k.Processor)
-	add("Number", b.ID.String())
+	add("id", b.ID.String())
 	none := func(n int, unit string) string {
 		if n == 0 {
 			return "no limit"
@@ -209,6 +210,7 @@ func (b *typeBody) facts() {
 	add("Catch up", none(k.CatchUp, " a second"))
 	if k.Pull {
 		add("Time to run of a lease", span(k.TTR))
+		add("Leases at once", num(k.MaxInFlight)+" on each node")
 	} else {
 		add("Workers", num(k.Workers)+" on each node")
 		add("Time-out of a run", span(k.Timeout))
@@ -224,7 +226,7 @@ func (b *typeBody) facts() {
 
 func (b *typeBody) count() {
 	n := &b.Counted
-	b.Runs = append(b.Runs, [2]string{"submitted", num(n.Submitted)})
+	b.Submits = num(n.Submitted)
 	for _, o := range worker.Outcomes {
 		b.Runs = append(b.Runs, [2]string{string(o), num(n.Runs[o])})
 	}
@@ -242,7 +244,11 @@ func (b *typeBody) count() {
 	names := metrics.LatenessParts()
 	most := 0
 	for i, d := range n.Parts {
-		b.Parts = append(b.Parts, row(names[i], partWords[names[i]], d))
+		explain := partWords[names[i]]
+		if b.Kind.Pull {
+			explain = strings.Replace(explain, "a worker took it", "a consumer asked", 1)
+		}
+		b.Parts = append(b.Parts, row(names[i], explain, d))
 		if b.Parts[i].Share > b.Parts[most].Share {
 			most = i
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func bizTypesCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "biz-types", Short: "Show the business types of a node, and which are paused", Args: noArguments}
+	cmd := &cobra.Command{Use: "biz-types", Short: "Show the business types, their load on all nodes, and which are paused", Args: noArguments}
 	r := remoteFlags(cmd, now)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.BizType, error) { return c.BizTypes(ctx) }, r.showBizTypes)

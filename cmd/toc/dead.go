@@ -17,7 +17,9 @@ func deadCommand(now func() time.Time) *cobra.Command {
 		Short: "List, redrive and discard dead tasks",
 		Long:  "List, group, redrive and discard dead tasks: those whose retries are used up, and those that would have started too late.",
 		Args:  noArguments,
-		RunE:  func(*cobra.Command, []string) error { return usage("use: toc dead list, groups, redrive or discard") },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage("use: toc dead list, groups, redrive or discard\n\n%s", cmd.UsageString())
+		},
 	}
 	cmd.AddCommand(deadListCommand(now), deadGroupsCommand(now), deadRedriveCommand(now), deadDiscardCommand(now))
 	return cmd

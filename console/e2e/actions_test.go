@@ -102,7 +102,7 @@ func TestCancel(t *testing.T) {
 		tab.Go(taskPage(one))
 		tab.Press("Cancel")
 		tab.Sees("never fires")
-		tab.Press("Leave as it is")
+		tab.Press("Keep the task")
 		tab.Until("it is the task's page again", func() bool { return tab.Path() == taskPage(one) })
 		require.Equal(t, "pending", c.get(t, one).Status)
 

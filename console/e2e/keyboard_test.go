@@ -62,7 +62,7 @@ func TestTheKeyTabReachesEveryAct(t *testing.T) {
 
 		"/console/tasks":                {"job_id", "Find", s.pending.JobID.String()},
 		taskPage(s.pending):             {"New action_time (UTC)", "Reschedule", "Run now", "Cancel"},
-		taskPage(s.pending) + "/cancel": {"Cancel", "Leave as it is"},
+		taskPage(s.pending) + "/cancel": {"Cancel", "Keep the task"},
 		taskPage(s.dead):                {"Redrive"},
 		"/console/dead":                 {"Show", "Redrive", "Discard"},
 		"/console/dead/discard":         {"Discard", "Leave as it is"},
