@@ -358,7 +358,7 @@ func TestPullStream(t *testing.T) {
 		}
 		var one client.LeasedTask
 		require.NoError(t, json.Unmarshal([]byte(`{"lease"`+data), &one))
-		require.WithinRange(t, one.ExpiresAt.Time(), start.Add(30*time.Second), time.Now().Add(30*time.Second))
+		require.WithinRange(t, one.ExpiresAt.Time(), start.Add(30*time.Second), time.Now().Add(30*time.Second+time.Millisecond), "rounded up to a millisecond")
 		results, err := client.New("http://"+c.Addr()).Settle(t.Context(), client.Settlement{Lease: one.Lease.String(), Do: client.Ack})
 		require.NoError(t, err)
 		require.Equal(t, client.SettledOK, results[0].Result)
