@@ -18,6 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -99,6 +100,25 @@ func TestKafkaIn(t *testing.T) {
 		})
 		require.Equal(t, n, distinct)
 	})
+}
+
+// A topic whose brokers are away looks like one without records, so /readyz tells them apart.
+func TestKafkaInIsAway(t *testing.T) {
+	t.Parallel()
+	cfg := embedded(t)
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timers"))
+	require.NoError(t, err)
+	defer brokers.Close()
+	line := testrig.StartProxy(t, brokers.ListenAddrs()[0])
+	line.Cut()
+	cfg.Kafka.Clusters = configs.KafkaClusters{{Name: "main", Brokers: []string{line.Addr()}}}
+	cfg.Intake = []configs.Intake{{Name: "orders", Cluster: "main", Topic: "timers"}}
+	cfg.BizTypes[0].Processor = configs.ProcessorLog
+	c := run(t, cfg)
+	awaitDegraded(t, c, "intake orders reads nothing: no broker of its Kafka cluster answers")
+	require.Contains(t, scrape(t, c), `toc_degraded{database="",reason="kafka"} 1`)
+	line.Mend()
+	awaitDegraded(t, c, "")
 }
 
 // A task from a topic fires, can be moved and cancelled by its key, and is found by it in the API.
