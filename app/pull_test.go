@@ -327,15 +327,17 @@ func TestPullStream(t *testing.T) {
 		require.NoError(t, r.Body.Close())
 		require.Equal(t, status, r.StatusCode, query)
 	}
-	foreign, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
-	foreign.Header.Set("Sec-Fetch-Site", "cross-site")
-	r, err := http.DefaultClient.Do(foreign)
-	require.NoError(t, err)
-	require.NoError(t, r.Body.Close())
-	require.Equal(t, http.StatusForbidden, r.StatusCode)
+	for header, status := range map[[2]string]int{{"Sec-Fetch-Site", "cross-site"}: 403, {"User-Agent", "Mozilla/5.0 (a picture of another page)"}: 406} {
+		foreign, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		require.NoError(t, err)
+		foreign.Header.Set(header[0], header[1])
+		r, err := http.DefaultClient.Do(foreign)
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		require.Equal(t, status, r.StatusCode, header[0])
+	}
 
-	r, err = http.Get(url + "?credit=3&ttr=30s")
+	r, err := http.Get(url + "?credit=3&ttr=30s")
 	require.NoError(t, err)
 	defer r.Body.Close()
 	require.Equal(t, 200, r.StatusCode)

@@ -162,6 +162,7 @@ const (
 	reasonSlow        = "database_slow"
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
+	reasonKafka       = "kafka"
 	// and the worker.TroubleKinds
 )
 
@@ -205,6 +206,11 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	}
 	if a.descriptorsGone.Load() {
 		add(reasonDescriptors, none, "no file descriptor is left: nothing can be connected to; raise the limit of open files")
+	}
+	for _, r := range a.readers {
+		if err := r.Away(); err != nil {
+			add(reasonKafka, none, "intake %s reads nothing: no broker of its Kafka cluster answers: %v", r.Name(), err)
+		}
 	}
 	for _, t := range a.runner.Degraded() {
 		add(string(t.Kind), t.Database, "%s", t.Text)

@@ -48,4 +48,7 @@ func (a *App) whyFacts(f *why.Facts) {
 	f.Queue.Size, f.Queue.Capacity = stats.Depth+stats.Running, a.queue.Capacity(b.ID)
 	_, f.Queue.Limit = a.limits.Throttled(b.ID)
 	f.Queue.Workers, f.Queue.Busy, f.Queue.Oldest = b.Workers, load.Busy, load.Oldest
+	if b.Pull {
+		f.Queue.Busy = a.runner.InFlight(b.ID)
+	}
 }

@@ -47,7 +47,7 @@ func TestYouzan(t *testing.T) {
 		require.Equal(t, "o-1", job["id"])
 		require.Equal(t, `{"shop":7}`, job["body"])
 		require.Equal(t, added["job_id"], job["job_id"])
-		require.InDelta(t, 2, job["TTR"], 0.5)
+		require.EqualValues(t, 2, job["TTR"])
 		_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
 		require.Equal(t, "o-1", job["id"], "after its TTR it is handed out again")
 		require.EqualValues(t, 0, code(`{"command":"finish","id":"o-1"}`))
@@ -72,6 +72,14 @@ func TestYouzan(t *testing.T) {
 		require.Equal(t, []string{"3", "o-1", "o-2"}, ids)
 		require.EqualValues(t, 0, code(`{"command":"delete","id":"o-2"}`), "also one that was popped")
 		require.EqualValues(t, 0, code(`{"command":"finish","id":3}`))
+
+		// A task that came by another way is popped as well, and can be finished.
+		_, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 77, Delay: time.Millisecond})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, code(`{"command":"delete","id":77}`), "it is no job before it is popped")
+		_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
+		require.Equal(t, "77", job["id"])
+		require.EqualValues(t, 0, code(`{"command":"finish","id":77}`))
 
 		for body, field := range map[string]string{
 			`{"command":"add","topic":"nothing","id":"a"}`: "topic", `{"command":"pop","topic":"nothing"}`: "topic", `{"command":"eat","id":"a"}`: "command",

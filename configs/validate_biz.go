@@ -46,8 +46,8 @@ func unique[T comparable](ps *problems, seen map[T]int, at, key string, value T,
 func (b BizType) check(ps *problems, at string) {
 	at += "."
 	ps.require(b.ID > 0, at+"id", "is missing or 0; write a number of 1 or more, and never give it to another type")
-	ps.require(bizName.MatchString(b.Name), at+"name",
-		"%s is not a name; write 1 to 64 of a-z, 0-9, _ . -", quote(b.Name))
+	ps.require(bizName.MatchString(b.Name) && b.Name != "." && b.Name != "..", at+"name",
+		"%s is not a name; write 1 to 64 of a-z, 0-9, _ . -, and not . or .. alone", quote(b.Name))
 	ps.oneOf(at+"mode", b.Mode, ModeScan, ModeRedis)
 	ps.require(strings.TrimSpace(b.Processor) == b.Processor && b.Processor != "", at+"processor",
 		"%s is not a name; write log, webhook, kafka, pull, or the name of a registered one", quote(b.Processor))

@@ -219,6 +219,53 @@ func TestManyDead(t *testing.T) {
 	}
 }
 
+// What is sent is of what was asked, and is done once however often it is sent.
+func TestActsAreDoneOnce(t *testing.T) {
+	f := newFake(t)
+	f.died(t, 1, "first line\nsecond line")
+	ask := f.get(t, "/console/dead/discard?error="+escape("line\nsecond"))
+	require.Contains(t, ask, "Discard all 1 that match?")
+	now := f.time()
+	f.died(t, 2, "first line\nsecond line") // later
+	for range 3 {
+		f.submit(t, strings.ReplaceAll(ask, "line\nsecond", "line\r\nsecond"), "Discard") // as a browser sends it
+	}
+	list, err := f.desk.Operations(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "line\nsecond", list[0].Filter.Error)
+	require.WithinDuration(t, now, list[0].Filter.Until, 2*time.Second)
+
+	id := "/console/operations/" + fmt.Sprint(list[0].ID)
+	require.Contains(t, f.post(t, id+"/stop"), "The operation is stopped.")
+	require.Contains(t, f.post(t, id+"/stop"), "was over already. Nothing was done.")
+	require.Contains(t, f.post(t, id+"/undo"), "The undo has started.")
+	require.Contains(t, f.post(t, id+"/undo"), "is taken back already. Nothing was done.")
+	list, err = f.desk.Operations(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Len(t, f.audit(t), 3)
+}
+
+// An act whose form cannot be read, or has a field that is misspelt, is refused: without its filter it would be of everything.
+func TestFormsThatCannotBeRead(t *testing.T) {
+	f := newFake(t)
+	f.died(t, 1, "refused")
+	for _, path := range []string{"/console/dead/discard", "/console/dead/redrive", typeURL("order_close") + "/pause", typeURL("order_close") + "/resume", "/console/operations/1/stop"} {
+		for _, kind := range []string{"multipart/form-data; boundary=x", "text/plain", "application/json"} {
+			require.Equal(t, 415, f.ask(t, "POST", path, fields("biz_type", "order_close"), "Content-Type", kind).Code, path)
+		}
+	}
+	require.Equal(t, 422, f.ask(t, "POST", "/console/dead/discard", fields("biztype", "nobody")).Code)
+	require.Equal(t, 422, f.ask(t, "GET", "/console/dead/discard?biztype=nobody", nil).Code)
+	require.Equal(t, 422, f.ask(t, "GET", "/console/dead/discard?biz_type=%zz", nil).Code)
+	require.Equal(t, 422, f.ask(t, "POST", typeURL("order_close")+"/pause", fields("untl", "2036-01-02T15:04:05Z")).Code)
+	list, err := f.desk.Operations(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.Nil(t, f.center.paused)
+}
+
 // A limit is asked for, and a filter that matches nothing has nothing to confirm.
 func TestSomeDead(t *testing.T) {
 	f := newFake(t)

@@ -25,6 +25,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/intake"
@@ -105,13 +106,15 @@ type Console struct {
 	live    *live
 	owners  *owners
 	picture pictures
+	acts    sync.Mutex        // of operations: one after the other, so that a form that was sent twice is known
+	sent    map[string]uint64 // the forms that have started an operation
 }
 
 // New makes a console. Run keeps its live parts going.
 func New(cfg Config) *Console {
 	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners()}
+	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners(), sent: make(map[string]uint64)}
 	c.routes()
 	return c
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -24,7 +26,14 @@ type deadBody struct {
 	Start                        string
 	Filtered                     bool
 	Rate                         string
+	exact                        intake.Dead // the filter, to the millisecond
 }
+
+// ExactSince is Since to the millisecond.
+func (b *deadBody) ExactSince() string { return exactly(b.exact.Since) }
+
+// ExactUntil is Until to the millisecond.
+func (b *deadBody) ExactUntil() string { return exactly(b.exact.Until) }
 
 // groupsMost is how many groups a page lists.
 const groupsMost = 50
@@ -33,12 +42,12 @@ const groupsMost = 50
 func deadFilter(f *form) (intake.Dead, deadBody) {
 	d := intake.Dead{BizType: f.text("biz_type"), Error: f.values.Get("error"), Since: f.time("since"), Until: f.time("until")}
 	return d, deadBody{BizType: d.BizType, Error: d.Error, Since: forInput(d.Since), Until: forInput(d.Until), Rate: f.text("rate"),
-		Filtered: d != intake.Dead{}}
+		Filtered: d != intake.Dead{}, exact: d}
 }
 
 // query is the filter as a query.
 func (b *deadBody) query(more ...string) string {
-	return query(append([]string{"biz_type", b.BizType, "error", b.Error, "since", b.Since, "until", b.Until}, more...)...)
+	return query(append([]string{"biz_type", b.BizType, "error", b.Error, "since", b.ExactSince(), "until", b.ExactUntil()}, more...)...)
 }
 
 // GroupLink is the page with the dead tasks of a group. Its error has # instead of numbers, so the longest text without one stands for it.
@@ -104,6 +113,7 @@ type bulk struct {
 
 func bulkOf(r *http.Request) (bulk, error) {
 	f := formOf(r)
+	f.only("biz_type", "error", "since", "until", "limit", "rate", asked)
 	k := bulk{verb: path.Base(r.URL.Path)}
 	k.Dead, k.filter = deadFilter(f)
 	k.Limit = f.number("limit", 1, 1<<31-1, 0)
@@ -126,6 +136,10 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 		return nil, err
 	}
 	k.DryRun = true
+	back := k.back()
+	if k.Until.IsZero() { // so that the act is of those that were counted, and of no later deaths
+		k.Until = task.CeilMilli(c.cfg.Now().Add(time.Millisecond))
+	}
 	change, verb, end := c.desk.RedriveDead, "Redrive", "They become pending with a fresh start, and run as soon as their limits let them. Undo makes those dead again that have not started."
 	if k.verb == "discard" {
 		change, verb, end = c.desk.DiscardDead, "Discard", "They become cancelled and never run. Undo makes them dead again."
@@ -138,7 +152,7 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	if k.Limit > 0 {
 		n = min(n, k.Limit)
 	}
-	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb, Action: "/console/dead/" + k.verb, Back: k.back(), Danger: k.verb == "discard"}
+	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb, Action: "/console/dead/" + k.verb, Back: back, Danger: k.verb == "discard"}
 	switch {
 	case found.Matched == 0:
 		b.Question, b.Button = "No dead task matches.", ""
@@ -148,7 +162,7 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	}
 	b.Explain = []string{"Which: " + k.words() + ".", end,
 		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.Rate), span(time.Duration(float64(n)/k.Rate*float64(time.Second))))}
-	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {k.filter.Since}, "until": {k.filter.Until}, "rate": {trimFloat(k.Rate)}}
+	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {exactly(k.Since)}, "until": {exactly(k.Until)}, "rate": {trimFloat(k.Rate)}, asked: {rand.Text()}}
 	if k.Limit > 0 {
 		b.Fields.Set("limit", strconv.Itoa(k.Limit))
 	}
@@ -185,12 +199,30 @@ func (c *Console) changeDead(r *http.Request) (*page, error) {
 	if k.verb == "discard" {
 		change = c.desk.DiscardDead
 	}
-	started, err := change(r.Context(), k.ChangeDead)
-	if err != nil {
-		return nil, err
+	c.acts.Lock()
+	defer c.acts.Unlock()
+	form := k.verb + " " + r.PostForm.Encode()
+	of, sent := c.sent[form]
+	if !sent {
+		started, err := change(r.Context(), k.ChangeDead)
+		if err != nil {
+			return nil, err
+		}
+		if of = started.Operation; r.PostForm.Has(asked) {
+			if len(c.sent) == maxSent {
+				clear(c.sent)
+			}
+			c.sent[form] = of
+		}
 	}
-	return see("/console/operations?did=" + k.verb + "#operation-" + strconv.FormatUint(started.Operation, 10)), nil
+	return see("/console/operations?did=" + k.verb + "#operation-" + strconv.FormatUint(of, 10)), nil
 }
+
+// asked is the field by which the forms of two pages differ that ask the same, so that one that is sent twice is known.
+const asked = "asked"
+
+// maxSent bounds how many forms are remembered.
+const maxSent = 1000
 
 // longestLiteral is the longest part of an error of a group that has no #.
 func longestLiteral(text string) string {

@@ -207,12 +207,13 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case text = <-v.events:
 		case <-beat.C:
-			if text = []byte(": nothing has changed\n\n"); !c.loggedIn(r) {
-				return
-			}
+			text = []byte(": nothing has changed\n\n")
 		case <-c.live.closed:
 			return
 		case <-r.Context().Done():
+			return
+		}
+		if !c.loggedIn(r) {
 			return
 		}
 	}

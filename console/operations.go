@@ -36,6 +36,8 @@ var didOperation = map[string]string{
 	"discard": "The discard has started.",
 	"stop":    "The operation is stopped. What it has changed stays so.",
 	"undo":    "The undo has started.",
+	"over":    "The operation was over already. Nothing was done.",
+	"undone":  "The operation is taken back already. Nothing was done.",
 }
 
 func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
@@ -83,10 +85,33 @@ func (c *Console) changeOperation(r *http.Request, did string, change func(conte
 	if err != nil {
 		return nil, err
 	}
+	c.acts.Lock()
+	defer c.acts.Unlock()
+	if before, err := c.isDone(r.Context(), of, did); before != "" || err != nil {
+		return see("/console/operations?did=" + before), err
+	}
 	if _, err := change(r.Context(), of); err != nil {
 		return nil, err
 	}
 	return see("/console/operations?did=" + did), nil
+}
+
+// isDone tells whether there is nothing left to stop or to take back, as a key of didOperation.
+func (c *Console) isDone(ctx context.Context, of uint64, did string) (before string, err error) {
+	if did == "stop" {
+		o, err := c.desk.Operation(ctx, of)
+		if err == nil && o.State != store.OperationRunning {
+			before = "over"
+		}
+		return before, err
+	}
+	list, err := c.desk.Operations(ctx, operationsMost)
+	for i := range list {
+		if list[i].Undoes == of {
+			before = "undone"
+		}
+	}
+	return before, err
 }
 
 func (c *Console) askUndo(r *http.Request) (*page, error) {

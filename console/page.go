@@ -66,7 +66,14 @@ func (c *Console) open(pattern string, h handler) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		ctx, cancel := context.WithTimeout(intake.As(r.Context(), intake.ByConsole), handleFor)
 		defer cancel()
-		p, err := h(r.WithContext(ctx))
+		var p *page
+		var err error
+		if r.Method == http.MethodPost {
+			err = readForm(r)
+		}
+		if err == nil {
+			p, err = h(r.WithContext(ctx))
+		}
 		if err != nil {
 			p = c.failure(r, err)
 		}
@@ -121,6 +128,8 @@ func (c *Console) explain(r *http.Request, err error) (status int, text string) 
 		return http.StatusNotFound, "What you look for is not here, or not any more."
 	case errors.Is(err, errNoPage):
 		return http.StatusNotFound, "There is no such page."
+	case errors.Is(err, errNotForm):
+		return http.StatusUnsupportedMediaType, sentence(err.Error())
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, "The form is too large."
 	case wire.IsUnavailable(err), errors.Is(err, context.DeadlineExceeded):

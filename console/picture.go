@@ -206,9 +206,24 @@ const lateFrom = 1.0
 // overdueFrom is how long a task may be overdue before its type is called late, in seconds: by then a tick has passed.
 const overdueFrom = 10.0
 
-// verdict says in a sentence whether tasks are on time. mood is ok, warn, bad or idle.
+// verdict says whether tasks are on time, and whether their runs fail. mood is ok, warn, bad or idle.
 func (p *picture) verdict() (mood, text string) {
 	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
+	mood, text = p.punctuality(&recent)
+	if recent.Failed > 0 && recent.Failed*failingFrom >= recent.Runs {
+		if mood == "ok" {
+			mood = "warn"
+		}
+		text += fmt.Sprintf(" %s of the %s that ended in the last five minutes failed.", num(recent.Failed), plural(recent.Runs, "run", "runs"))
+	}
+	return mood, text
+}
+
+// failingFrom is the part of the runs, one in so many, from which on their failures are told first.
+const failingFrom = 4
+
+// punctuality is the verdict on time alone.
+func (p *picture) punctuality(recent *minute) (mood, text string) {
 	p99, started := recent.Late.quantile(.99), recent.Late.count()
 	// What runs is still pending, and overdue by that, however punctually it started.
 	wait := func(l typeLoad) int { return l.Overdue - l.Running }

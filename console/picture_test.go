@@ -32,6 +32,11 @@ func TestVerdict(t *testing.T) {
 	overdue := func(seconds float64) NodePulse {
 		return node("n3", wire.Pulse{Overdue: 1200, BizTypes: []wire.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
 	}
+	failing := func(n int) NodePulse {
+		m := minuteAt(0, 40, wire.LateCount{Under: .002, Runs: 40})
+		m.Failed = n
+		return node("n5", wire.Pulse{Minutes: []wire.PulseMinute{m}})
+	}
 	longRun := node("n4", wire.Pulse{Running: 2, Overdue: 2, BizTypes: []wire.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
 	for name, c := range map[string]struct {
 		types []wire.BizType
@@ -44,6 +49,8 @@ func TestVerdict(t *testing.T) {
 		"on time":           {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
 		"one node is slow":  {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
 		"few and slow":      {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
+		"many runs fail":    {nil, []NodePulse{failing(31)}, "warn", "on time: of the last five minutes' 40 runs, all started within 2 ms of their time. 31 of the 40 runs that ended in the last five minutes failed."},
+		"some runs fail":    {nil, []NodePulse{failing(3)}, "ok", "on time"},
 		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},
 		"overdue for a bit": {nil, []NodePulse{onTime, overdue(3)}, "ok", "on time"},
 		"a long run":        {nil, []NodePulse{onTime, longRun}, "ok", "on time"},

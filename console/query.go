@@ -1,9 +1,13 @@
 package console
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,10 +24,47 @@ type form struct {
 
 func formOf(r *http.Request) *form {
 	if r.Method == http.MethodPost {
-		err := r.ParseForm()
-		return &form{r.PostForm, err}
+		return &form{values: r.PostForm} // readForm has read it
 	}
-	return &form{values: r.URL.Query()}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	f := &form{values: values}
+	if err != nil {
+		f.wrong("query", "cannot be read: %v", err)
+	}
+	return f
+}
+
+// only refuses fields that are not known: an act without a filter that was misspelt would be of everything.
+func (f *form) only(known ...string) {
+	for _, name := range slices.Sorted(maps.Keys(f.values)) {
+		if !slices.Contains(known, name) {
+			f.wrong(name, "is not known here; the fields are %s", strings.Join(known, ", "))
+		}
+	}
+}
+
+// errNotForm is answered with 415.
+var errNotForm = errors.New("an act is sent as application/x-www-form-urlencoded, as a browser sends a form")
+
+// readForm reads the body of a POST. A form that cannot be read is refused: its act would be another one.
+func readForm(r *http.Request) error {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if (err != nil || kind != "application/x-www-form-urlencoded") && r.ContentLength != 0 {
+		return errNotForm
+	}
+	var large *http.MaxBytesError
+	switch err := r.ParseForm(); {
+	case errors.As(err, &large):
+		return err
+	case err != nil:
+		return &task.FieldError{Field: "form", Message: "cannot be read: " + err.Error()}
+	}
+	for _, values := range r.PostForm {
+		for i := range values {
+			values[i] = strings.ReplaceAll(values[i], "\r\n", "\n") // so does a browser send a line break
+		}
+	}
+	return nil
 }
 
 func (f *form) wrong(field, message string, args ...any) {
@@ -91,6 +132,14 @@ func forInput(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02T15:04:05")
+}
+
+// exactly writes a time so that reading it gives the same millisecond; empty for none.
+func exactly(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return wire.Time(t).String()
 }
 
 // query is the query of a link, without what is empty. It begins with a question mark.

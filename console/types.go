@@ -275,6 +275,7 @@ func quantileOf(d metrics.Distribution, q float64) float64 {
 
 func (c *Console) pause(r *http.Request) (*page, error) {
 	f := formOf(r)
+	f.only("reason", "until", "for")
 	ask := wire.PauseRequest{Reason: f.text("reason")}
 	if until := f.time("until"); !until.IsZero() {
 		ask.Until = &until

@@ -12,6 +12,10 @@ func withConsole(next, console http.Handler) http.Handler {
 			console.ServeHTTP(w, r)
 			return
 		}
+		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser
+			http.Redirect(w, r, "/console/", http.StatusSeeOther)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

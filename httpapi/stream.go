@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/intake"
@@ -24,6 +25,15 @@ func (a *api) stream(pattern, name string) {
 	a.handler(pattern, name, "text/event-stream", func(w http.ResponseWriter, r *http.Request) {
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 			writeProblem(w, newProblem(http.StatusForbidden, "a page of another site must not lease tasks")) // by a GET, which sameOrigin lets pass
+			return
+		}
+		if strings.HasPrefix(r.UserAgent(), "Mozilla/") && !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+			// So asks a picture or a script of any page, whose browser need not say where it comes from.
+			writeProblem(w, newProblem(http.StatusNotAcceptable, "a browser asks for this stream by an EventSource, which accepts text/event-stream"))
+			return
+		}
+		if r.Method == http.MethodHead {
+			w.Header().Set("Content-Type", "text/event-stream")
 			return
 		}
 		ask, credit, err := streamOf(r)

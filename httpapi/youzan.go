@@ -90,7 +90,7 @@ func (id *youzanID) UnmarshalJSON(text []byte) error {
 type youzanJob struct {
 	Topic string  `json:"topic"`
 	ID    string  `json:"id"`
-	TTR   float64 `json:"TTR"` // seconds that are left
+	TTR   float64 `json:"TTR"` // seconds, as it was added
 	Body  string  `json:"body"`
 	JobID wire.ID `json:"job_id"`
 }
@@ -197,7 +197,7 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if err != nil {
 		return youzanAnswer{}, &task.FieldError{Field: "id", Message: err.Error()}
 	}
-	jobs, err := a.youzanJobs(ctx, c)
+	jobs, err := a.youzanJobs(ctx, c, isYouzans)
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -215,8 +215,11 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	return youzanAnswer{JobID: wire.ID(s.Task.JobID)}, nil
 }
 
-// youzanJobs lists the jobs that have an id, the last added at the end; of one topic, if the command names it.
-func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Task, err error) {
+// isYouzans reports whether a task was added as a job.
+func isYouzans(t *task.Task) bool { return strings.HasPrefix(t.DedupKey, youzanKey) }
+
+// youzanJobs lists the tasks with an id that are jobs, the last added at the end; of one topic, if the command names it.
+func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task.Task) bool) (jobs []task.Task, err error) {
 	id, err := wire.ParseBizID(string(c.ID))
 	if err != nil {
 		return nil, &task.FieldError{Field: "id", Message: err.Error()}
@@ -228,7 +231,7 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand) (jobs []task.Tas
 			return nil, err
 		}
 		for _, t := range p.Tasks {
-			if len(t.DedupKey) >= len(youzanKey) && t.DedupKey[:len(youzanKey)] == youzanKey {
+			if isJob(&t) {
 				jobs = append(jobs, t)
 			}
 		}
@@ -252,9 +255,10 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
 	case len(got.Tasks) == 0:
 		return youzanAnswer{Code: youzanNone}, nil
 	}
+	b, _ := a.desk.Types().ByName(c.Topic)
 	jobs := make([]youzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
-		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: time.Until(t.ExpiresAt.Time()).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
+		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
 	}
 	if c.Max > 1 {
 		return youzanAnswer{Jobs: jobs}, nil
@@ -262,9 +266,10 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
 	return youzanPopped{youzanJob: jobs[0]}, nil
 }
 
-// youzanEnd finishes a job that was popped, or deletes one that is not over.
+// youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
+// it can be finished and deleted while it is.
 func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
-	jobs, err := a.youzanJobs(ctx, c)
+	jobs, err := a.youzanJobs(ctx, c, func(t *task.Task) bool { return isYouzans(t) || t.Lease != 0 })
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -278,7 +283,7 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	case len(open) == 0:
 		return youzanAnswer{}, task.ErrNotFound
 	case len(open) > 1:
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: jobs of several topics have this id"}
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: several jobs have this id"}
 	}
 	t := open[0]
 	if t.Lease == 0 {

@@ -133,6 +133,9 @@ func (c *consumer) lease(waiting context.Context) (err error) {
 		if len(c.got) == c.ask.Max || c.ctx.Err() != nil {
 			break
 		}
+		if c.ask.Wait > 0 && c.waiters.areTold(c.bizType.ID, p) {
+			continue
+		}
 		if failed := c.leaseThere(p); err == nil {
 			err = failed
 		}
@@ -225,7 +228,8 @@ type waiters struct {
 // waitingFor is the waiters of one business type.
 type waitingFor struct {
 	list   []*waiter     // the longest first
-	asked  map[Peer]bool // nodes with a question under way
+	asked  map[Peer]bool // nodes that are asked
+	quiet  map[Peer]bool // those that have not answered yet: nothing is due there
 	more   chan struct{} // closed when a waiter comes; nil: nobody waits for that
 	recent time.Time     // when the last waiter came or went
 }
@@ -256,7 +260,7 @@ func (w *waiters) add(b task.BizType, one *waiter) {
 	defer w.mu.Unlock()
 	f := w.types[b.ID]
 	if f == nil {
-		f = &waitingFor{asked: make(map[Peer]bool)}
+		f = &waitingFor{asked: make(map[Peer]bool), quiet: make(map[Peer]bool)}
 		w.types[b.ID] = f
 	}
 	f.list, f.recent = append(f.list, one), time.Now()
@@ -291,7 +295,10 @@ func (w *waiters) remove(b task.BizType, one *waiter) *there {
 func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
 	empty := time.Duration(0)
 	for w.hasWaiters(f, p) {
-		if _, err := p.Lease(w.ctx, Lease{BizType: b.Name, Max: 1, Wait: askWait}); err != nil {
+		w.setQuiet(f, p, true)
+		_, err := p.Lease(w.ctx, Lease{BizType: b.Name, Max: 1, Wait: askWait})
+		w.setQuiet(f, p, false)
+		if err != nil {
 			w.pause(askPause)
 			continue
 		}
@@ -317,6 +324,20 @@ func (w *waiters) pause(d time.Duration) {
 	}
 }
 
+func (w *waiters) setQuiet(f *waitingFor, p Peer, quiet bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.quiet[p] = quiet
+}
+
+// areTold reports whether a node has a question under way, so that a waiter is told when it has a task.
+func (w *waiters) areTold(bizType uint64, p Peer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[bizType]
+	return f != nil && f.quiet[p]
+}
+
 // hasWaiters waits until there is a waiter. It returns false, and ends the question, if none has come for a while or the
 // node is gone.
 func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
@@ -328,6 +349,7 @@ func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
 		w.mu.Lock()
 		if !there || w.ctx.Err() != nil || len(f.list) == 0 && time.Since(f.recent) > linger {
 			delete(f.asked, p)
+			delete(f.quiet, p)
 			w.mu.Unlock()
 			return false
 		}

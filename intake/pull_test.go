@@ -114,6 +114,18 @@ func TestConsumersWaitForAnotherNode(t *testing.T) {
 		require.EqualValues(t, 97, empty.Load())
 		require.EqualValues(t, 1, other.most.Load(), "questions at the same time")
 		require.Less(t, other.asked.Load(), int32(110), "no consumer asks again and again")
+		one := func() {
+			_, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: time.Second})
+			require.NoError(t, err)
+		}
+		waiting.Go(one)
+		synctest.Wait()
+		before := other.asked.Load()
+		for range 50 { // while the node is asked already
+			waiting.Go(one)
+		}
+		waiting.Wait()
+		require.Equal(t, before, other.asked.Load(), "they wait with the question that is under way")
 		<-time.After(time.Minute)
 		require.Zero(t, other.questions.Load(), "nobody waits any more")
 	})

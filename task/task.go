@@ -65,6 +65,14 @@ func (t *Task) Promised() time.Time {
 	return t.DueTime
 }
 
+// GivenBizID is the biz_id as it was submitted: a uint64, or the text. It is for logs.
+func (t *Task) GivenBizID() any {
+	if t.BizKey != "" {
+		return t.BizKey
+	}
+	return t.BizID
+}
+
 // Status is where a task stands in its life. Only pending tasks ever run.
 type Status uint8
 

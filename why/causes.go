@@ -280,6 +280,8 @@ func waitsForWorker(f *Facts) string {
 	switch {
 	case q.Seen.State != queue.Waiting || !f.isDue():
 		return ""
+	case f.Type != nil && f.Type.Pull && q.Busy >= f.Type.MaxInFlight:
+		return fmt.Sprintf("consumers have %d tasks of %s from node %s, as many as pull.max_in_flight allows: it is handed out when one of them is settled or its lease ends", q.Busy, f.typeName(), f.Node)
 	case f.Type != nil && f.Type.Pull:
 		return fmt.Sprintf("it is due and waits for a consumer: %s is pulled, by POST /v1/biz-types/%s/lease or toc pull; a node's consumers have at most %d tasks at once", f.typeName(), f.typeName(), f.Type.MaxInFlight)
 	case q.Seen.Retry:

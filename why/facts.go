@@ -66,7 +66,7 @@ type Queue struct {
 	Capacity int         // 0: there is no such queue
 	Limit    limits.Kind // the limit for which tasks of the type wait now; "": none
 	Workers  int         // of the business type
-	Busy     int         // workers with a run under way
+	Busy     int         // workers with a run under way; of a pull type, tasks that consumers have
 	Oldest   time.Time   // since when the longest of these runs
 }
 

@@ -156,6 +156,16 @@ func TestEachCause(t *testing.T) {
 			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 2, Capacity: 1000, Workers: 1, Busy: 1, Oldest: ago(12 * time.Second)}
 		}, wire.WhyQueue, time.Time{}, []string{
 			"it waits for the only worker of order_close on node n1, which has been busy for 12s; 2 tasks of its type are in memory"}},
+		"no consumer asks": {func(f *why.Facts) {
+			f.Type.Pull, f.Type.MaxInFlight = true, 3
+			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 3, Capacity: 1000, Busy: 2}
+		}, wire.WhyQueue, time.Time{}, []string{
+			"it is due and waits for a consumer: order_close is pulled, by POST /v1/biz-types/order_close/lease or toc pull; a node's consumers have at most 3 tasks at once"}},
+		"max_in_flight": {func(f *why.Facts) {
+			f.Type.Pull, f.Type.MaxInFlight = true, 3
+			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 3, Capacity: 1000, Busy: 3}
+		}, wire.WhyQueue, time.Time{}, []string{
+			"consumers have 3 tasks of order_close from node n1, as many as pull.max_in_flight allows: it is handed out when one of them is settled or its lease ends"}},
 		"next one": {func(f *why.Facts) {
 			f.Queue = why.Queue{Seen: queue.Sight{State: queue.Waiting}, Size: 3, Capacity: 1000, Workers: 8, Busy: 2}
 		}, wire.WhyQueue, time.Time{}, []string{

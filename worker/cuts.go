@@ -132,7 +132,7 @@ func (w *worker) declareDead(e *queue.Entry, cuts int, p *history) {
 	text := fmt.Sprintf("started %d times without an end: its run may end the process", cuts)
 	row := e.Task
 	row.Status, row.LastError = task.Dead, text
-	w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.BizID, "cuts", cuts, "error", text)
+	w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "cuts", cuts, "error", text)
 	p.mu.Lock()
 	w.journal.track(journalWrite{row: p.starts[row.JobID]}) // removed when that is recorded
 	p.mu.Unlock()

@@ -98,7 +98,7 @@ func (f *failures) logSummaries(now time.Time) {
 
 // runLogFields are the log attributes of a failed run.
 func runLogFields(b *task.BizType, t *task.Task, err error) []any {
-	facts := []any{"biz_type", b.Name, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts + 1, "error", *reason(err)}
+	facts := []any{"biz_type", b.Name, "job_id", t.JobID, "biz_id", t.GivenBizID(), "attempt", t.Attempts + 1, "error", *reason(err)}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		facts = append(facts, "stack", p.stack)
 	}

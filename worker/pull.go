@@ -314,7 +314,7 @@ func (r *Runner) decideSettled(b *task.BizType, t task.Task, err error, now time
 	none := uint64(0)
 	move.HasLease, move.Lease, row.Lease = &t.Lease, &none, 0
 	if outcome == Dead {
-		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.BizID, "attempts", row.Attempts, "error", row.LastError)
+		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "attempts", row.Attempts, "error", row.LastError)
 	}
 	if outcome != Processed {
 		r.failures.record(b, func(int) *task.Task { return &t }, []error{err}, now)

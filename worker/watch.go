@@ -181,7 +181,7 @@ func (w *worker) logFields(now time.Time) []any {
 		return facts // it has just ended
 	}
 	t := &w.entries[0].Task
-	facts = append(facts, "job_id", t.JobID, "biz_id", t.BizID, "attempt", t.Attempts+1,
+	facts = append(facts, "job_id", t.JobID, "biz_id", t.GivenBizID(), "attempt", t.Attempts+1,
 		"running_for", now.Sub(w.since).Round(time.Millisecond))
 	if len(w.entries) > 1 {
 		facts = append(facts, "batch", len(w.entries))

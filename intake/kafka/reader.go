@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -63,6 +64,7 @@ type Reader struct {
 	options []kgo.Opt
 	client  *kgo.Client // while it runs
 	limiter *rate.Limiter
+	away    atomic.Pointer[error] // why no broker answers; nil: one does
 	session session
 
 	mu         sync.Mutex
@@ -135,6 +137,7 @@ func (r *Reader) Run(ctx context.Context) (err error) {
 	}
 	var ends sync.WaitGroup
 	ends.Go(func() { r.watchEnds(ctx) })
+	ends.Go(func() { r.watchBrokers(ctx) })
 	for ctx.Err() == nil {
 		fetches := r.client.PollRecords(ctx, pollSize)
 		fetches.EachError(func(_ string, p int32, err error) {

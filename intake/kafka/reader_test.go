@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -541,6 +543,17 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 }
 
 // Readers come and go while records come: none is lost, and no offset is ahead of the store.
+// Brokers that are away are told: without that a topic would look empty.
+func TestNoBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	r, _ := read(t, brokers(t, 1), newCenter(), func(c *intakekafka.Config) { c.Cluster.Brokers = []string{closed.Addr().String()} })
+	eventually(t, func() bool { return r.Away() != nil })
+	require.ErrorIs(t, r.Away(), syscall.ECONNREFUSED)
+}
+
 func TestReadersComeAndGo(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 8, 40_000

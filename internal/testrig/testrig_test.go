@@ -155,6 +155,7 @@ func TestAMissingServerFailsTheTest(t *testing.T) {
 	for name, start := range map[string]func(testing.TB){
 		"redis-server": func(t testing.TB) { testrig.StartRedis(t) },
 		"consul":       func(t testing.TB) { testrig.StartConsul(t) },
+		"chromium":     func(t testing.TB) { testrig.Chromium(t) },
 	} {
 		got := &verdict{TB: t}
 		done := make(chan struct{})

@@ -57,6 +57,7 @@ type Processor struct {
 	cfg     Config
 	bizType string
 	client  *kgo.Client // its own: a broker that hangs holds up this business type only
+	connect *connects
 }
 
 // New makes the Kafka processor of a business type. It connects with the first task.
@@ -68,7 +69,8 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, kgo.DefaultProduceTopic(cfg.Topic),
+	connect := new(connects)
+	options = append(options, kgo.DefaultProduceTopic(cfg.Topic), kgo.WithHooks(connect),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		// Else a broker that does not answer would hold the worker for longer than the time-out of the type.
 		kgo.AllowIdempotentProduceCancellation(),
@@ -77,7 +79,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka cluster %s: %w", cfg.Cluster.Name, err)
 	}
-	return &Processor{cfg: cfg, bizType: b.Name, client: client}, nil
+	return &Processor{cfg: cfg, bizType: b.Name, client: client, connect: connect}, nil
 }
 
 // Options are what a client of the cluster needs to connect.
@@ -184,7 +186,7 @@ func (b *batch) outcomes() []error {
 func (p *Processor) describe(ctx context.Context, err error, after time.Duration) error {
 	where := fmt.Sprintf("kafka %s, topic %s", p.cfg.Cluster.Name, p.cfg.Topic)
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: not acknowledged within %s: %w", where, after.Round(time.Millisecond), err)
+		return fmt.Errorf("%s: not acknowledged within %s: %w", where, after.Round(time.Millisecond), p.connect.explain(err))
 	}
 	return fmt.Errorf("%s: %w", where, err)
 }

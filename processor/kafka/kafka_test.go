@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,6 +143,11 @@ func TestBrokersDoNotAnswer(t *testing.T) {
 				require.Less(t, time.Since(began), 5*time.Second)
 				for _, err := range errs {
 					require.ErrorContains(t, err, "kafka main, topic order-timeouts: not acknowledged within")
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					if name == "gone" {
+						require.ErrorContains(t, err, "no connection to broker "+addrs[0])
+						require.ErrorIs(t, err, syscall.ECONNREFUSED)
+					}
 				}
 			}
 		})

@@ -56,15 +56,8 @@ func (l *Processor) fired(ctx context.Context, level slog.Level, t task.Task) {
 	}
 	l.logger.LogAttrs(ctx, level, "task fired",
 		slog.Uint64("job_id", t.JobID),
-		bizID(&t),
+		slog.Any("biz_id", t.GivenBizID()),
 		slog.Time("action_time", t.ActionTime.UTC()),
 		slog.Int64("lateness_ms", max(0, time.Since(t.ActionTime)).Milliseconds()),
 		slog.Int("attempt", t.Attempts+1))
-}
-
-func bizID(t *task.Task) slog.Attr {
-	if t.BizKey != "" {
-		return slog.String("biz_id", t.BizKey)
-	}
-	return slog.Uint64("biz_id", t.BizID)
 }
