@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func deadCommand(now func() time.Time) *cobra.Command {
 		Long:  "List, group, redrive and discard dead tasks: those whose retries are used up, and those that would have started too late.",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage("use: toc dead list, groups, redrive or discard\n\n%s", cmd.UsageString())
+			return usage("use: toc dead list, groups, redrive or discard\n\n%s", strings.TrimSpace(cmd.UsageString()))
 		},
 	}
 	cmd.AddCommand(deadListCommand(now), deadGroupsCommand(now), deadRedriveCommand(now), deadDiscardCommand(now))

@@ -41,7 +41,7 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 		"sql --timeout 0s x":                 "--timeout 0s: give more than 0s",
 		"sql --limit 0 x":                    "--limit 0: give 1 or more",
 
-		"dead":                           "use: toc dead list, groups, redrive or discard\n\nUsage:\n  toc dead [command]",
+		"dead":                           "use: toc dead list, groups, redrive or discard\n\nUsage:\n  toc dead [flags]\n  toc dead [command]",
 		"dead nosuch":                    "unknown command",
 		"dead redrive --rate 0":          "--rate 0: give more than 0 tasks a second",
 		"dead discard --rate -1":         "--rate -1: give more than 0 tasks a second",
