@@ -60,7 +60,7 @@ func TestTheKeyTabReachesEveryAct(t *testing.T) {
 		"/console/types/" + orders:  {"Reason", "Pause"},
 		"/console/types/" + coupons: {"Resume"},
 
-		"/console/tasks":                {"job_id", "Find", s.pending.JobID.String()},
+		"/console/tasks?biz_id=" + s.pending.BizID.String(): {"job_id", "Find", s.pending.JobID.String()},
 		taskPage(s.pending):             {"New action_time (UTC)", "Reschedule", "Run now", "Cancel"},
 		taskPage(s.pending) + "/cancel": {"Cancel", "Keep the task"},
 		taskPage(s.dead):                {"Redrive"},
