@@ -250,7 +250,13 @@ func TestTraceByHand(t *testing.T) {
 			require.NotEqual(t, s.Task.ETag, edited.ETag)
 			_, err = c.Tasks().Reschedule(t.Context(), uint64(s.Task.JobID), client.Change{Delay: new(time.Duration(0))}, client.IfMatch(edited.ETag))
 			require.NoError(t, err, "%q", text)
-			call := receive(t, receiver.calls)
+			var call http.Header
+			select {
+			case call = <-receiver.calls:
+			case <-time.After(60 * time.Second):
+				said, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
+				require.Failf(t, "it did not run", "%q: %+v, %v", text, said, err)
+			}
 			if text == callerPlain {
 				require.Equal(t, []string{callerPlain}, call["Traceparent"])
 			} else {

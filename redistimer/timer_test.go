@@ -377,8 +377,8 @@ func keepsToItsRoom(t *testing.T, c *center) {
 		}
 		return time.Now().After(now) && d.Prepared+d.Store == 0
 	}, "tasks are left")
-	// Three quarters of it, but the slots are not counted at one instant.
-	require.LessOrEqual(t, most.Load(), int64(c.capacity), "what the queue holds")
+	// Three quarters of what the queue holds at one instant. The slots are not counted at one, so a task may count in two of them.
+	require.LessOrEqual(t, most.Load(), 2*int64(c.capacity), "of 300 that are due")
 	for _, s := range submitted {
 		require.NoError(t, s.Err)
 		require.Len(t, c.runsOf(s.Task.JobID), 1)

@@ -87,7 +87,7 @@ func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit 
 }
 
 // deadTables is the number of tables, about, that a page of ListDead reads.
-const deadTables = 4096
+const deadTables = 2048
 
 // compareShards is the order of shard and job_id.
 func (s *Store) compareShards(a, b uint64) int {
