@@ -23,6 +23,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -106,15 +107,15 @@ type Console struct {
 	live    *live
 	owners  *owners
 	picture pictures
-	acts    sync.Mutex        // of operations: one after the other, so that a form that was sent twice is known
-	sent    map[string]uint64 // the forms that have started an operation
+	acts    sync.Mutex                   // of operations: one after the other, so that a form that was sent twice is known
+	sent    map[[sha256.Size]byte]uint64 // the operations that forms have started, by the hash of the form
 }
 
 // New makes a console. Run keeps its live parts going.
 func New(cfg Config) *Console {
 	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners(), sent: make(map[string]uint64)}
+	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
 	c.routes()
 	return c
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -201,7 +202,7 @@ func (c *Console) changeDead(r *http.Request) (*page, error) {
 	}
 	c.acts.Lock()
 	defer c.acts.Unlock()
-	form := k.verb + " " + r.PostForm.Encode()
+	form := sha256.Sum256([]byte(k.verb + " " + r.PostForm.Encode()))
 	of, sent := c.sent[form]
 	if !sent {
 		started, err := change(r.Context(), k.ChangeDead)

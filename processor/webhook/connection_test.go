@@ -34,7 +34,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		_ = w.Process(t.Context(), o)
 	}
 	// A connection is free again a moment after its answer was read: a call that comes sooner dials, so there may be a few.
-	require.Less(t, r.connections(), 200/4, "one after the other")
+	require.Less(t, r.connections(), 200/10, "one after the other")
 
 	var all errgroup.Group
 	for range orderClose.Workers {
@@ -50,7 +50,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		})
 	}
 	require.NoError(t, all.Wait())
-	require.Less(t, r.connections(), (200+50*orderClose.Workers)/4)
+	require.LessOrEqual(t, r.connections(), orderClose.Workers*5/4, "of %d calls; at most %d are open at a time", 50*orderClose.Workers, orderClose.Workers)
 }
 
 func TestCloseHangsUp(t *testing.T) {
