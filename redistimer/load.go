@@ -41,7 +41,9 @@ func (t *Timer) flushLoads(batch []claim) {
 	var misplaced []task.Task
 	now := t.cfg.Now()
 	owned := t.ownedSlots(batch)
-	for i, c := range batch {
+	for i := range batch {
+		receipts[i] = receipt{t, batch[i]}
+		c := &receipts[i].claim
 		row := rows[c.member.JobID]
 		switch {
 		case row == nil && err != nil:
@@ -61,7 +63,6 @@ func (t *Timer) flushLoads(batch []claim) {
 		case row.ActionTime.Sub(now) > 2*claimAhead:
 			t.postpone(c, row, now) // moved to a later time by SQL
 		default:
-			receipts[i] = receipt{t, c}
 			p := c.slot.slot.Partition
 			r := reads[p]
 			if r.items == nil {
@@ -77,7 +78,7 @@ func (t *Timer) flushLoads(batch []claim) {
 }
 
 // isMisplaced reports whether a task was claimed from a slot that is not its own.
-func (t *Timer) isMisplaced(c claim) bool {
+func (t *Timer) isMisplaced(c *claim) bool {
 	shard, ok := t.cfg.Layout.ShardOf(c.member.JobID)
 	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
@@ -94,7 +95,7 @@ func (t *Timer) ownedSlots(batch []claim) map[*slotState]bool {
 }
 
 // postpone moves a task back whose row has a later time than its slot.
-func (t *Timer) postpone(c claim, row *task.Task, now time.Time) {
+func (t *Timer) postpone(c *claim, row *task.Task, now time.Time) {
 	if row.ActionTime.After(c.biz.armUntil(now)) {
 		t.settle(settlement{claim: c, done: true})
 		return

@@ -17,7 +17,7 @@ type receipt struct {
 
 // Ack implements queue.Receipt: the outcome is in the store.
 func (r *receipt) Ack(row task.Task) {
-	c := r.claim
+	c := &r.claim
 	s := settlement{claim: c}
 	switch {
 	case row.Status == task.Dead:
@@ -36,7 +36,7 @@ const releasePause = 250 * time.Millisecond
 // Release implements queue.Receipt: the task did not start. It is claimed again when it is due, or after a
 // pause if the queue does not want it now.
 func (r *receipt) Release(task.Task) {
-	t, c := r.timer, r.claim
+	t, c := r.timer, &r.claim
 	t.mu.Lock()
 	at := c.member.At
 	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.bizTimer.closed {
@@ -47,13 +47,13 @@ func (r *receipt) Release(task.Task) {
 }
 
 // release ends a claim without a run: the attempts stay.
-func (t *Timer) release(c claim, at time.Time) {
+func (t *Timer) release(c *claim, at time.Time) {
 	t.settle(settlement{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
 }
 
 // settlement is the second phase of a claim: done, dead, back or released.
 type settlement struct {
-	claim
+	*claim
 	done, dead, release bool
 	back                slots.Member
 }

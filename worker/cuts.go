@@ -136,7 +136,7 @@ func (w *worker) declareDead(e *queue.Entry, cuts int, p *history) {
 	p.mu.Lock()
 	w.journal.track(journalWrite{row: p.starts[row.JobID]}) // removed when that is recorded
 	p.mu.Unlock()
-	w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: Dead, row: row,
+	w.finisher.add(&finish{entry: e, bizType: &w.bizType, outcome: Dead, row: row,
 		move: store.Move{JobID: row.JobID, From: task.Pending, To: task.Dead, Read: &e.Task, Set: store.Set{LastError: &text}}})
 	w.failed = append(w.failed, failure{row, errors.New(text)})
 }

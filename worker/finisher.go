@@ -44,20 +44,20 @@ const (
 type finisher struct {
 	cfg        Config
 	onRecorded func(jobID uint64) // called for each durable outcome
-	groups     []*groupcommit.Group[finish]
+	groups     []*groupcommit.Group[*finish]
 	failing    []atomic.Pointer[error] // by database: the error of its last flush, which is being repeated
 	locked     *lockedRows
 }
 
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.cfg.Layout.Databases {
-		g := groupcommit.New(maxFlush, 1, func(batch []finish) { f.flush(ctx, d, batch) })
+		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.flush(ctx, d, batch) })
 		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
 	}
 }
 
 // add queues outcomes. Those of one database stay together.
-func (f *finisher) add(list ...finish) {
+func (f *finisher) add(list ...*finish) {
 	for len(list) > 0 {
 		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
 		n := 1
@@ -83,14 +83,14 @@ func (f *finisher) wait() {
 }
 
 // flush records a batch, and sets aside the outcomes whose rows are locked.
-func (f *finisher) flush(ctx context.Context, database int, batch []finish) {
+func (f *finisher) flush(ctx context.Context, database int, batch []*finish) {
 	f.setAside(ctx, database, f.record(ctx, database, batch))
 }
 
 // record retries until a batch is durable or ctx, which bounds the program's shutdown, ends. Tasks without a
 // recorded outcome are still pending and run again. It returns the outcomes whose rows another transaction has
 // locked.
-func (f *finisher) record(ctx context.Context, database int, batch []finish) (locked []finish) {
+func (f *finisher) record(ctx context.Context, database int, batch []*finish) (locked []*finish) {
 	moves := make([]store.Move, len(batch))
 	for i := range batch {
 		moves[i] = batch[i].move
@@ -99,24 +99,24 @@ func (f *finisher) record(ctx context.Context, database int, batch []finish) (lo
 	if !ok {
 		return nil
 	}
-	var edited []finish
+	var edited []*finish
 	for i := range batch {
 		switch {
 		case applied[i]:
-			f.complete(&batch[i])
-		case recordLocked(held, &batch[i]):
+			f.complete(batch[i])
+		case recordLocked(held, batch[i]):
 			locked = append(locked, batch[i])
 		default:
 			edited = append(edited, batch[i])
 		}
 	}
 	for try := 0; len(edited) > 0 && try < amendTries; try++ {
-		var more []finish
+		var more []*finish
 		edited, more = f.settleEdited(ctx, database, edited)
 		locked = append(locked, more...)
 	}
 	for i := range edited { // the rows keep changing: the other writer wins
-		f.fence(&edited[i], edited[i].entry.Task, FencedMoved)
+		f.fence(edited[i], edited[i].entry.Task, FencedMoved)
 	}
 	return locked
 }
@@ -159,24 +159,23 @@ func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) 
 // settleEdited handles outcomes whose rows have changed since they were read, by hand or by a newer owner. It
 // keeps the edited columns and writes the rest of the outcome. It returns the outcomes whose rows changed once
 // more, and those whose rows are locked.
-func (f *finisher) settleEdited(ctx context.Context, database int, batch []finish) (again, locked []finish) {
+func (f *finisher) settleEdited(ctx context.Context, database int, batch []*finish) (again, locked []*finish) {
 	entries := make([]*queue.Entry, len(batch))
 	for i := range batch {
 		entries[i] = batch[i].entry
 	}
 	rows, unread := loadRows(context.WithoutCancel(ctx), f.cfg.Store, entries) // the store bounds its time
 	var moves []store.Move
-	var open []finish
+	var open []*finish
 	var fences [][]Fence
-	for i := range batch {
-		d := &batch[i]
+	for _, d := range batch {
 		row, there := rows[d.entry.Task.JobID]
 		switch {
 		case !there && unread != nil: // its table is locked or missing, or the database has just failed
 			if d.tableErr = nil; !errors.Is(unread, task.ErrLocked) {
 				d.tableErr = unread
 			}
-			locked = append(locked, *d)
+			locked = append(locked, d)
 			continue
 		case !there:
 			row = d.entry.Task
@@ -198,7 +197,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 			m, d.row, fenced = amend(d.bizType, d.entry.Task, d.move, row, f.cfg.Now())
 			d.outcome = Failed
 		} // else it became pending again meanwhile: retry
-		moves, open, fences = append(moves, m), append(open, *d), append(fences, fenced)
+		moves, open, fences = append(moves, m), append(open, d), append(fences, fenced)
 	}
 	if len(moves) == 0 {
 		return nil, locked
@@ -207,19 +206,19 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []finis
 	if !ok {
 		return nil, nil
 	}
-	for i := range open {
-		if recordLocked(held, &open[i]) {
-			locked = append(locked, open[i])
+	for i, d := range open {
+		if recordLocked(held, d) {
+			locked = append(locked, d)
 			continue
 		}
 		if !applied[i] {
-			again = append(again, open[i])
+			again = append(again, d)
 			continue
 		}
 		for _, why := range fences[i] {
-			f.cfg.Observer.Fenced(*open[i].bizType, why)
+			f.cfg.Observer.Fenced(*d.bizType, why)
 		}
-		f.complete(&open[i])
+		f.complete(d)
 	}
 	return again, locked
 }

@@ -49,7 +49,7 @@ func (l *lockedRows) isOverLimit(jobID uint64, database int) bool {
 }
 
 // setAside lets outcomes wait for the locks of their rows.
-func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
+func (f *finisher) setAside(ctx context.Context, database int, list []*finish) {
 	if len(list) == 0 {
 		return
 	}
@@ -57,9 +57,10 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	now := f.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range list {
-		d := &list[i]
+	first := len(l.byDatabase[database]) == 0
+	for i, d := range list {
 		d.waitsSince = now
+		l.byDatabase[database] = append(l.byDatabase[database], *d)
 		l.countOf(d.entry.ID()).Add(1)
 		switch log := f.cfg.Logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
 		case i >= lockedLogMax:
@@ -72,8 +73,6 @@ func (f *finisher) setAside(ctx context.Context, database int, list []finish) {
 	if more := len(list) - lockedLogMax; more > 0 {
 		f.cfg.Logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
 	}
-	first := len(l.byDatabase[database]) == 0
-	l.byDatabase[database] = append(l.byDatabase[database], list...)
 	l.overLimit[database].Store(len(l.byDatabase[database]) >= lockedDatabaseMax)
 	if first {
 		l.loops.Go(func() { f.retryLocked(ctx, database) })
@@ -88,9 +87,13 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 		l.mu.Lock()
 		list := slices.Clone(l.byDatabase[database])
 		l.mu.Unlock()
-		var left []finish
+		var left []*finish
 		if ctx.Err() == nil {
-			left = f.record(ctx, database, slices.Clone(list))
+			tried := make([]*finish, len(list))
+			for i, d := range list {
+				tried[i] = &d // a copy: the trouble that list tells is read meanwhile
+			}
+			left = f.record(ctx, database, tried)
 		} else {
 			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(list),
 				"error", "their rows are locked, or their tables cannot be written")
@@ -102,11 +105,12 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 }
 
 // removeSettled removes the outcomes of list that do not wait any more, and returns how many still do.
-func (f *finisher) removeSettled(ctx context.Context, database int, list, left []finish) (waiting int) {
+func (f *finisher) removeSettled(ctx context.Context, database int, list []finish, left []*finish) (waiting int) {
 	l := f.locked
 	waits := make(map[uint64]bool, len(left))
-	for i := range left {
-		waits[left[i].entry.ID()] = true
+	open := make([]finish, len(left))
+	for i, d := range left {
+		waits[d.entry.ID()], open[i] = true, *d
 	}
 	back, settled := false, 0
 	l.mu.Lock()
@@ -120,7 +124,7 @@ func (f *finisher) removeSettled(ctx context.Context, database int, list, left [
 		}
 		back = l.countOf(id).Add(-1) == lockedTableMax-1 || back
 	}
-	l.byDatabase[database] = append(left, l.byDatabase[database][len(list):]...)
+	l.byDatabase[database] = append(open, l.byDatabase[database][len(list):]...)
 	waiting = len(l.byDatabase[database])
 	back = l.overLimit[database].Swap(waiting >= lockedDatabaseMax) && waiting < lockedDatabaseMax || back
 	l.mu.Unlock()

@@ -297,7 +297,7 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 			given.since = e.Task.Modified
 		}
 		w.pulls.remove(e.ID())
-		d := finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}
+		d := &finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}
 		d.outcome, d.move, d.row = w.decideSettled(&w.bizType, e.Task, processor.RetryAfter(0, errLeaseOver), now)
 		if d.outcome != Processed {
 			w.failed = append(w.failed, failure{d.row, errLeaseOver})

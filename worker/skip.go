@@ -32,7 +32,7 @@ func (w *worker) skip(e *queue.Entry, to task.Status, why string) task.Task {
 		outcome = Dead
 	}
 	move := store.Move{JobID: read.JobID, From: task.Pending, To: to, Read: &read, Set: store.Set{LastError: &why}}
-	w.finisher.add(finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row})
+	w.finisher.add(&finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row})
 	return row
 }
 

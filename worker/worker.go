@@ -189,7 +189,7 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 	if ctx.Err() == nil { // else the run was cancelled
 		w.failures.record(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
 	}
-	finished := make([]finish, 0, len(entries))
+	finished, list := make([]finish, len(entries)), make([]*finish, 0, len(entries))
 	for i, e := range entries {
 		w.journal.recordEnd(e.ID()) // from here on this run cannot be the one that ends the process
 		if errs[i] != nil && ctx.Err() != nil {
@@ -203,10 +203,11 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		if outcome == Failed || outcome == Dead {
 			w.failed = append(w.failed, failure{row, errs[i]})
 		}
-		finished = append(finished, finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start),
-			late: max(0, w.start.Sub(e.Task.Promised()))})
+		finished[i] = finish{entry: e, bizType: &w.bizType, outcome: outcome, move: move, row: row, ran: end.Sub(w.start),
+			late: max(0, w.start.Sub(e.Task.Promised()))}
+		list = append(list, &finished[i])
 	}
-	w.finisher.add(finished...)
+	w.finisher.add(list...)
 	w.pending, w.called = w.pending[len(entries):], false
 	w.report(ctx)
 }
