@@ -75,7 +75,11 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.detectRestart(r.server, answers)
-	answered, failure := false, error(nil)
+	answered, failure, members := false, error(nil), 0
+	for i := range answers {
+		members += len(answers[i].Members)
+	}
+	loads = make([]claim, 0, members)
 	for i := range answers {
 		a, s := &answers[i], r.slots[i].slot
 		s.recordPoll(now)
