@@ -38,7 +38,7 @@ func endTimeout(timeout time.Duration) time.Duration { return timeout / 8 }
 func (s *Store) settle(ctx context.Context, database int, stamp time.Time, moves []Move, lost error) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout(s.cfg.Timeout))
 	defer cancel()
-	_, groups := s.moveStatements(database, stamp, moves)
+	_, groups := s.moveStatements(database, stamp, moves, tableName)
 	applied := make([]bool, len(moves))
 	if err := s.findApplied(ctx, database, stamp, moves, groups, applied); err != nil {
 		return nil, lost

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -130,7 +129,7 @@ func tableFault(err error) error {
 
 // applyWhole makes moves in one transaction, or returns errLocked.
 func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, moves []Move, transact transactor) ([]bool, error) {
-	statements, groups := s.moveStatements(database, stamp, moves)
+	statements, groups := s.moveStatements(database, stamp, moves, tableName)
 	affected, err := s.retryConflicts(ctx, database, statements, transact)
 	switch why := s.backend.refusal(err); {
 	case why == refusedLocked:
@@ -140,6 +139,11 @@ func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, m
 	case err != nil:
 		return nil, err
 	}
+	return s.readCounts(ctx, database, stamp, moves, groups, affected)
+}
+
+// readCounts returns which moves of a committed transaction applied, by the number of rows that each statement changed.
+func (s *Store) readCounts(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup, affected []int64) ([]bool, error) {
 	applied := make([]bool, len(moves))
 	var unclear []moveGroup
 	for i, group := range groups {
@@ -208,7 +212,7 @@ func orZero[T any](p *T) (v T) {
 
 // moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change. They count their rows unless a
 // task is moved twice: the rows then do not show what was done.
-func (s *Store) moveStatements(database int, stamp time.Time, moves []Move) ([]statement, []moveGroup) {
+func (s *Store) moveStatements(database int, stamp time.Time, moves []Move, name func(database, table int) string) ([]statement, []moveGroup) {
 	index := make(map[moveShape]int, len(moves))
 	seen := make(map[uint64]struct{}, len(moves))
 	var groups []moveGroup
@@ -227,12 +231,12 @@ func (s *Store) moveStatements(database int, stamp time.Time, moves []Move) ([]s
 	slices.SortStableFunc(groups, func(a, b moveGroup) int { return a.shard - b.shard })
 	statements := make([]statement, len(groups))
 	for i, g := range groups {
-		statements[i] = s.moveStatement(database, stamp, moves, g, len(seen) == len(moves))
+		statements[i] = s.moveStatement(name(database, s.layout.Table(g.shard)), database, stamp, moves, g, len(seen) == len(moves))
 	}
 	return statements, groups
 }
 
-func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g moveGroup, counts bool) statement {
+func (s *Store) moveStatement(name string, database int, stamp time.Time, moves []Move, g moveGroup, counts bool) statement {
 	m := &moves[g.moves[0]]
 	table := s.layout.Table(g.shard)
 	var b strings.Builder
@@ -242,7 +246,7 @@ func (s *Store) moveStatement(database int, stamp time.Time, moves []Move, g mov
 	if counts {
 		status = s.backend.countingExpr(database, status)
 	}
-	b.WriteString("UPDATE " + sharding.TableName(table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
+	b.WriteString("UPDATE " + name + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
 	args = append(args, s.backend.timeArg(stamp))
 	if m.KeepDue {
 		b.WriteString(",due_time=COALESCE(due_time,action_time)") // MySQL sets one column after the other

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -35,7 +36,7 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	}
 	req := &moveRequest{ctx: ctx, move: m}
 	req.done.Add(1)
-	s.dbs[s.layout.Database(shard)].moves.Add(req)
+	s.sharedMoves[s.layout.Database(shard)].Add(req)
 	req.done.Wait()
 	return req.applied, req.err
 }
@@ -46,7 +47,7 @@ type Moved struct {
 	Err     error
 }
 
-// MoveAll is Move for tasks of any databases, all at the same time: each database writes those of a call together.
+// MoveAll is Move for tasks of any databases, all at the same time.
 func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	results := make([]Moved, len(moves))
 	requests := make([]*moveRequest, len(moves))
@@ -63,7 +64,11 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 		byDatabase[d] = append(byDatabase[d], req)
 	}
 	for d, list := range byDatabase {
-		s.dbs[d].moves.Add(list...)
+		if len(moves) <= burst {
+			s.sharedMoves[d].Add(list...)
+		} else {
+			s.dbs[d].moves.Add(list...)
+		}
 	}
 	for i, req := range requests {
 		if req != nil {
@@ -74,8 +79,91 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	return results
 }
 
+// flushSharedMoves writes one batch of a server: moves of several databases share a commit. If the server refuses it, each
+// database gets its own, so that the others are not affected.
+func (s *Store) flushSharedMoves(batch []*moveRequest) {
+	parts := make([]movePart, 0, len(s.dbs))
+	for _, r := range keepMovesAwaited(batch) {
+		shard, _ := s.layout.ShardOf(r.move.JobID)
+		db := s.dbs[s.layout.Database(shard)]
+		if db.unresponsive.Load() || !s.Writable(db.index) {
+			db.moves.Add(r)
+			continue
+		}
+		i := slices.IndexFunc(parts, func(p movePart) bool { return p.db == db })
+		if i < 0 {
+			i = len(parts)
+			parts = append(parts, movePart{db: db})
+		}
+		parts[i].requests = append(parts[i].requests, r)
+	}
+	if len(parts) > 1 && s.moveTogether(parts) {
+		return
+	}
+	var flushes sync.WaitGroup
+	for _, p := range parts {
+		flushes.Go(func() { s.flushMoves(p.db, p.requests) })
+	}
+	flushes.Wait()
+}
+
+// movePart is the moves of one database in a batch of a server.
+type movePart struct {
+	db       *database
+	requests []*moveRequest
+
+	stamp  time.Time
+	moves  []Move
+	groups []moveGroup
+}
+
+// moveTogether makes the moves of several databases in one transaction and answers them. If the server refuses it, it does
+// neither.
+func (s *Store) moveTogether(parts []movePart) (ended bool) {
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	var statements []statement
+	for i := range parts {
+		p := &parts[i]
+		p.stamp, p.moves = s.Stamp(p.db.index), movesOf(p.requests)
+		var more []statement
+		more, p.groups = s.moveStatements(p.db.index, p.stamp, p.moves, s.backend.qualified)
+		statements = append(statements, more...)
+	}
+	affected, err := s.backend.transact(ctx, parts[0].db.index, statements)
+	if s.backend.refusal(err) != 0 {
+		return false
+	}
+	for _, p := range parts {
+		p.db.unresponsive.Store(err != nil)
+		applied, failed := []bool(nil), err
+		switch {
+		case err == nil:
+			applied, failed = s.readCounts(ctx, p.db.index, p.stamp, p.moves, p.groups, affected[:len(p.groups)])
+			affected = affected[len(p.groups):]
+		case isOver(err):
+			applied, failed = s.settle(ctx, p.db.index, p.stamp, p.moves, err)
+		}
+		s.answerMoves(p.db, p.requests, applied, s.wrap(p.db.index, "update", failed))
+	}
+	return true
+}
+
+// flushMoves writes one batch of a database.
 func (s *Store) flushMoves(db *database, batch []*moveRequest) {
-	batch = slices.DeleteFunc(batch, func(r *moveRequest) bool {
+	if batch = keepMovesAwaited(batch); len(batch) == 0 {
+		return
+	}
+	// The batch belongs to many callers: none of their contexts may end it.
+	applied, err := s.Apply(context.Background(), db.index, s.Stamp(db.index), movesOf(batch))
+	_, locked := errors.AsType[*LockedError](err)
+	db.unresponsive.Store(err != nil && !locked && s.backend.refusal(err) == 0)
+	s.answerMoves(db, batch, applied, err)
+}
+
+// keepMovesAwaited keeps the moves whose callers still wait, and answers the others.
+func keepMovesAwaited(batch []*moveRequest) []*moveRequest {
+	return slices.DeleteFunc(batch, func(r *moveRequest) bool {
 		err := r.ctx.Err()
 		if err != nil {
 			r.err = notBegun("update", err)
@@ -83,13 +171,18 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		}
 		return err != nil
 	})
+}
+
+func movesOf(batch []*moveRequest) []Move {
 	moves := make([]Move, len(batch))
 	for i, r := range batch {
 		moves[i] = r.move
 	}
-	stamp := s.Stamp(db.index)
-	// The batch belongs to many callers: none of their contexts may end it.
-	applied, err := s.Apply(context.Background(), db.index, stamp, moves)
+	return moves
+}
+
+// answerMoves answers moves with the result of Apply.
+func (s *Store) answerMoves(db *database, batch []*moveRequest, applied []bool, err error) {
 	var held map[uint64]error
 	if locked, is := errors.AsType[*LockedError](err); is {
 		held, err = locked.Tasks, nil

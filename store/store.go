@@ -75,6 +75,8 @@ type Store struct {
 	dbs     []*database
 	shared  []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share a group
 
+	sharedMoves []*groupcommit.Group[*moveRequest] // the same for moves
+
 	opened   time.Time // by the wall clock
 	openedAt time.Time // by the monotonic one
 
@@ -89,7 +91,7 @@ type database struct {
 	inserts      *groupcommit.Group[*insert]
 	moves        *groupcommit.Group[*moveRequest]
 	stamp        atomic.Int64 // last stamp, in Unix milliseconds
-	unresponsive atomic.Bool  // its last insert got no answer: it shares no transaction
+	unresponsive atomic.Bool  // its last write got no answer: it shares no transaction
 
 	condition condition
 
@@ -136,11 +138,12 @@ func Open(cfg Config) (*Store, error) {
 	}
 	for i := range s.dbs {
 		if server := s.backend.server(i); server < i {
-			s.shared = append(s.shared, s.shared[server])
+			s.shared, s.sharedMoves = append(s.shared, s.shared[server]), append(s.sharedMoves, s.sharedMoves[server])
 			continue
 		}
 		n := shared[i]
 		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.keepUnblocked(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
+		s.sharedMoves = append(s.sharedMoves, groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(min(2, n), burst))
 	}
 	return s, nil
 }
@@ -148,8 +151,8 @@ func Open(cfg Config) (*Store, error) {
 // maxBatch is the maximum number of rows in a transaction.
 const maxBatch = 1000
 
-// burst is the number of waiting inserts of a server from which on a third flush is made. More tasks than that
-// are inserted per database, where rows share tables.
+// burst is the number of waiting inserts or moves of a server from which on a third flush is made. A call with more tasks
+// than that writes per database, where rows share tables.
 const burst = 64
 
 // Layout returns the layout of the store.
@@ -159,6 +162,7 @@ func (s *Store) Layout() sharding.Layout { return s.layout }
 func (s *Store) Close() error {
 	for i, db := range s.dbs {
 		s.shared[i].Wait()
+		s.sharedMoves[i].Wait()
 		db.inserts.Wait()
 		db.moves.Wait()
 		db.insertsAside.Wait()
