@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 	case !IsForwarded(ctx):
 		err = c.lease(waiting)
 	case q.Wait == 0:
-		err = c.leaseHere(notAtAll)
+		err = c.leaseHere(notAtAll, q.Max)
 	default: // another node asks when it is worth while to ask for tasks; see waiters
 		if err = s.cfg.Puller.AwaitDue(waiting, b.ID); err != nil && waiting.Err() == nil {
 			return wire.LeaseAnswer{}, Unavailable("%v", err)
@@ -124,24 +125,42 @@ type consumer struct {
 	got     []wire.LeasedTask
 }
 
-// lease asks this node, then the others, and then waits until one of them has a task that is due.
+// lease asks all nodes, and then waits until one of them has a task that is due.
 func (c *consumer) lease(waiting context.Context) (err error) {
-	if err = c.leaseHere(notAtAll); errors.Is(err, worker.ErrStopped) {
-		return err
+	peers := c.cfg.Cluster.Peers()
+	if c.ask.Wait > 0 {
+		peers = slices.DeleteFunc(peers, func(p Peer) bool { return c.waiters.areTold(c.bizType.ID, p) })
 	}
-	for _, p := range c.cfg.Cluster.Peers() {
-		if len(c.got) == c.ask.Max || c.ctx.Err() != nil {
-			break
-		}
-		if c.ask.Wait > 0 && c.waiters.areTold(c.bizType.ID, p) {
-			continue
-		}
-		if failed := c.leaseThere(p); err == nil {
-			err = failed
-		}
+	if err = c.leaseNow(peers); errors.Is(err, worker.ErrStopped) {
+		return err
 	}
 	for len(c.got) == 0 && waiting.Err() == nil && !errors.Is(err, worker.ErrStopped) {
 		err = c.await(waiting)
+	}
+	return err
+}
+
+// leaseNow asks this node and others for what is due. They are asked at once, each for a part, so that what one has given
+// does not wait for the next. If too few are asked for, one node is asked after the other.
+func (c *consumer) leaseNow(peers []Peer) error {
+	var asked sync.WaitGroup
+	part := c.ask.Max / (len(peers) + 1)
+	answers, errs := make([]wire.LeaseAnswer, len(peers)), make([]error, len(peers))
+	if part > 0 {
+		for i, p := range peers {
+			asked.Go(func() { answers[i], errs[i] = c.askThere(p, part) })
+		}
+	}
+	err := c.leaseHere(notAtAll, c.ask.Max-part*len(peers))
+	asked.Wait()
+	for i, p := range peers {
+		c.got = append(c.got, answers[i].Tasks...)
+		if part == 0 && len(c.got) < c.ask.Max && c.ctx.Err() == nil {
+			errs[i] = c.leaseThere(p)
+		}
+		if err == nil {
+			err = errs[i]
+		}
 	}
 	return err
 }
@@ -152,7 +171,7 @@ func (c *consumer) await(waiting context.Context) error {
 	defer stop()
 	w := &waiter{wake: stop}
 	c.waiters.add(c.bizType, w)
-	err := c.leaseHere(here)
+	err := c.leaseHere(here, c.ask.Max)
 	if err != nil { // the business types are being changed, or a database does not answer
 		select {
 		case <-here.Done():
@@ -176,9 +195,9 @@ const againPause = 50 * time.Millisecond
 // notAtAll is how long a consumer waits who does not wait.
 var notAtAll context.Context
 
-// leaseHere leases tasks of this node, and waits for one until wait ends, or notAtAll.
-func (c *consumer) leaseHere(wait context.Context) error {
-	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, c.ask.Max-len(c.got), c.ask.TTR)
+// leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or notAtAll.
+func (c *consumer) leaseHere(wait context.Context, most int) error {
+	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR)
 	for i := range leased {
 		t := &leased[i]
 		shown := *t
@@ -189,12 +208,17 @@ func (c *consumer) leaseHere(wait context.Context) error {
 	return err
 }
 
-// leaseThere leases tasks of another node. It does not hang up when the consumer does: what the node has leased by then must
-// be given back.
+// leaseThere leases tasks of another node.
 func (c *consumer) leaseThere(p Peer) error {
-	answer, err := p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: c.ask.Max - len(c.got), TTR: c.ask.TTR})
+	answer, err := c.askThere(p, c.ask.Max-len(c.got))
 	c.got = append(c.got, answer.Tasks...)
 	return err
+}
+
+// askThere asks another node for tasks. It does not hang up when the consumer does: what the node has leased by then must be
+// given back.
+func (c *consumer) askThere(p Peer, most int) (wire.LeaseAnswer, error) {
+	return p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: most, TTR: c.ask.TTR})
 }
 
 // GiveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt.
