@@ -41,7 +41,7 @@ func (l *logbook) String() string {
 }
 
 // metric gives a series of a scrape, and whether it is there.
-func metric(t *testing.T, c *center, series string) (value float64, there bool) {
+func metric(t testing.TB, c *center, series string) (value float64, there bool) {
 	t.Helper()
 	for line := range strings.Lines(scrape(t, c)) {
 		if rest, ok := strings.CutPrefix(line, series+" "); ok {

@@ -154,11 +154,12 @@ func TestKafkaInByKey(t *testing.T) {
 	})
 }
 
-// BenchmarkKafkaIn stores tasks from a topic, and as many by SubmitBatch, in turns. The brokers run in the same process.
+// BenchmarkKafkaIn stores tasks from a topic, from when the first records have come on, and as many by SubmitBatch, with a
+// dedup_key as each record has one and without, in turns. The brokers run in the same process.
 func BenchmarkKafkaIn(b *testing.B) {
 	const n = 50_000
-	for range 3 {
-		b.Run("batch", func(b *testing.B) {
+	batch := func(keys bool) func(b *testing.B) {
+		return func(b *testing.B) {
 			cfg := onMySQL(b, embedded(b))
 			c := run(b, cfg, app.WithProcessor("ledger", newLedger()))
 			for b.Loop() {
@@ -167,22 +168,38 @@ func BenchmarkKafkaIn(b *testing.B) {
 					list := make([]client.Submit, 10_000)
 					for i := range list {
 						list[i] = client.Submit{BizType: "order_close", BizID: uint64(from + i), Attribute: strconv.Itoa(i), ActionTime: at}
+						if keys {
+							list[i].DedupKey = fmt.Sprint("timer-", at.UnixNano(), from+i)
+						}
 					}
 					_, err := c.Tasks().SubmitBatch(b.Context(), list)
 					require.NoError(b, err)
 				}
 			}
 			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tasks/s")
-		})
+		}
+	}
+	for range 3 {
+		b.Run("batch", batch(false))
+		b.Run("batch with keys", batch(true))
 		b.Run("kafka", func(b *testing.B) {
 			cfg, producer := fromKafka(b, onMySQL(b, embedded(b)))
 			total, took := 0, time.Duration(0)
 			for b.Loop() {
 				require.NoError(b, producer.ProduceSync(context.Background(), timers(n, time.Now().Add(time.Hour))...).FirstErr())
-				start := time.Now()
 				c := run(b, cfg, app.WithProcessor("ledger", newLedger()))
+				await := func(some bool) {
+					for {
+						time.Sleep(5 * time.Millisecond)
+						if lag, _ := metric(b, c, `toc_intake_lag{name="orders"}`); lag > 0 == some {
+							return
+						}
+					}
+				}
+				await(true)
+				start := time.Now()
 				for total += n; countStatus(b, cfg, task.Pending) < total; {
-					time.Sleep(50 * time.Millisecond)
+					await(false)
 				}
 				took += time.Since(start)
 				require.NoError(b, c.stop())

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -51,7 +52,7 @@ type Moved struct {
 func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	results := make([]Moved, len(moves))
 	requests := make([]*moveRequest, len(moves))
-	byDatabase := make([][]*moveRequest, len(s.dbs))
+	lists := make(map[*groupcommit.Group[*moveRequest]][]*moveRequest)
 	for i, m := range moves {
 		shard, ok := s.layout.ShardOf(m.JobID)
 		if results[i].Err = m.validate(); results[i].Err != nil || !ok {
@@ -60,15 +61,14 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 		req := &moveRequest{ctx: ctx, move: m}
 		req.done.Add(1)
 		requests[i] = req
-		d := s.layout.Database(shard)
-		byDatabase[d] = append(byDatabase[d], req)
-	}
-	for d, list := range byDatabase {
-		if len(moves) <= burst {
-			s.sharedMoves[d].Add(list...)
-		} else {
-			s.dbs[d].moves.Add(list...)
+		group := s.sharedMoves[s.layout.Database(shard)]
+		if len(moves) > burst {
+			group = s.dbs[s.layout.Database(shard)].moves
 		}
+		lists[group] = append(lists[group], req)
+	}
+	for group, list := range lists {
+		group.Add(list...)
 	}
 	for i, req := range requests {
 		if req != nil {
