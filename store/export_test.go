@@ -41,6 +41,7 @@ func Record(s *Store) *Recorder {
 		db.read = db.read.Session(&gorm.Session{})
 		db.read.Statement.ConnPool = pool
 		db.read.ConnPool = pool
+		db.unobserved = &recordingPool{db.unobserved, r, db.index}
 	}
 	return r
 }

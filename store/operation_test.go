@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -309,4 +311,67 @@ func stopsUndoes(t *testing.T, p place) {
 	for _, one := range dead {
 		require.Equal(t, task.Dead, f.everything(t)[one.JobID].Status)
 	}
+}
+
+// However many operations there have been, a look at them reads the asked ones, by an index.
+func TestMySQLLooksAtOperationsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := onMySQL().open(t, operated)
+	const ended = 3000
+	row := "(?,'redrive','api',1,0,?,0,'2026-01-01')"
+	var args []any
+	for i := range ended {
+		state := "done"
+		if i == 7 {
+			state = "running"
+		}
+		args = append(args, i+1, state)
+	}
+	for d := range f.layout.Databases {
+		_, err := f.hands[d].ExecContext(t.Context(), "INSERT INTO toc_operation (id,kind,actor,rate,matched,state,done,started) VALUES "+
+			strings.TrimSuffix(strings.Repeat(row+",", ended), ","), args...)
+		require.NoError(t, err)
+		_, err = f.hands[d].ExecContext(t.Context(), "ANALYZE TABLE toc_operation")
+		require.NoError(t, err)
+	}
+	rec := store.Record(f.Store)
+	for name, look := range map[string]func() ([]store.Operation, error){
+		"latest":  func() ([]store.Operation, error) { return f.Operations(t.Context(), 0, 20) },
+		"one":     func() ([]store.Operation, error) { return f.Operations(t.Context(), 5, 1) },
+		"running": func() ([]store.Operation, error) { return f.RunningOperations(t.Context(), 20) },
+	} {
+		rec.Clear()
+		list, err := look()
+		require.NoError(t, err, name)
+		require.Len(t, list, map[string]int{"latest": 20, "one": 1, "running": 1}[name], name)
+		require.LessOrEqual(t, len(rec.Queries()), 2*f.layout.Databases, name)
+		for _, q := range rec.Queries() {
+			require.Contains(t, q.SQL, " LIMIT ?", name)
+			require.LessOrEqual(t, rowsRead(t, f.hands[q.Database], q), 20, "%s: %s", name, q.SQL)
+		}
+	}
+}
+
+// rowsRead is how many rows the server reads for a query, as it counts them itself.
+func rowsRead(t *testing.T, hand *sql.DB, q store.Statement) (n int) {
+	conn, err := hand.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "FLUSH STATUS")
+	require.NoError(t, err)
+	found, err := conn.QueryContext(t.Context(), q.SQL, q.Args...)
+	require.NoError(t, err)
+	for found.Next() {
+	}
+	require.NoError(t, found.Err())
+	counters, err := conn.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
+	require.NoError(t, err)
+	defer counters.Close()
+	for counters.Next() {
+		var name string
+		var value int
+		require.NoError(t, counters.Scan(&name, &value))
+		n += value
+	}
+	return n
 }
