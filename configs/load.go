@@ -39,9 +39,10 @@ func parse(path string, data []byte, environ []string) (Config, secretFiles, err
 	readable := path == "" || l.readYAML(data)
 	l.readEnv(environ)
 	if readable { // else all values are still the defaults
+		zeros := l.config.zeros()
 		l.config = l.config.WithDefaults()
 		misread := l.problems
-		for _, p := range l.config.check() {
+		for _, p := range append(zeros, l.config.check()...) {
 			if !misread.has(p.Key) && !misread.has(p.Key+fileSuffix) { // the default in its place may break a rule
 				p.Source = l.sourceOf(p.Key)
 				l.problems = append(l.problems, p)
@@ -52,6 +53,18 @@ func parse(path string, data []byte, environ []string) (Config, secretFiles, err
 		return Config{}, l.secrets, err
 	}
 	return l.config, l.secrets, nil
+}
+
+// zeros refuses zeros that WithDefaults would take for "not set": base has set these, so the file or the environment has
+// said 0.
+func (c Config) zeros() (ps problems) {
+	ps.require(c.Store.SlowAfter != 0, "store.slow_after", "0s is too little; write 1s or more")
+	for i, b := range c.BizTypes {
+		at := fmt.Sprintf("biz_types[%d].", i)
+		ps.require(b.Pull.TTR != 0, at+"pull.ttr", "0s is out of range; write 100ms to 24h")
+		ps.require(b.Pull.MaxInFlight != 0, at+"pull.max_in_flight", "0 is too little; write 1 or more")
+	}
+	return ps
 }
 
 // tree is the Config, its fields settable.

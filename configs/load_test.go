@@ -170,6 +170,17 @@ biz_types:
 	}, c.BizTypes)
 }
 
+// A zero that is written is no default.
+func TestZerosAreRefused(t *testing.T) {
+	path := write(t, "store: {slow_after: 0s}\nbiz_types:\n  - {id: 1, name: a, processor: pull, pull: {ttr: 0s, max_in_flight: 0}}\n")
+	_, err := Load(path, nil)
+	require.EqualError(t, err, "store.slow_after: 0s is too little; write 1s or more ("+path+":1)\n"+
+		"biz_types[0].pull.ttr: 0s is out of range; write 100ms to 24h ("+path+":3)\n"+
+		"biz_types[0].pull.max_in_flight: 0 is too little; write 1 or more ("+path+":3)")
+	_, err = Load("", []string{"TOC_STORE_SLOW_AFTER=0s"})
+	require.ErrorContains(t, err, "TOC_STORE_SLOW_AFTER")
+}
+
 func TestYAMLIsReadAsWritten(t *testing.T) {
 	c, err := Load(write(t, `
 redis:
