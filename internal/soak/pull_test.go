@@ -94,8 +94,9 @@ type consumers struct {
 
 // pulledTask is what is known of a task.
 type pulledTask struct {
-	due   time.Time // of the tries to submit it the earliest
-	holds []*hold
+	due            time.Time // of the tries to submit it the earliest
+	holds          []*hold
+	mayBeCancelled bool // a cancel got no answer: a node that stood still may have done it once the lease was over
 }
 
 // hold is a lease, as its consumer knows it.
@@ -264,6 +265,9 @@ func (c *consumers) tryCancel(one client.LeasedTask) {
 	conflict, isConflict := errors.AsType[*task.ConflictError](err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil && !isConflict {
+		c.task(uint64(one.Task.JobID)).mayBeCancelled = true
+	}
 	if isConflict && conflict.Conflict == task.ConflictRunning {
 		c.refusedCancels++
 	} else if holds && (err == nil || isConflict) {
@@ -458,9 +462,11 @@ func checkRow(one *pulledTask, r row, acks, last int, blame func(string)) {
 				by = h
 			}
 		}
-		if by == nil {
+		switch {
+		case by == nil && r.status == task.Cancelled && one.mayBeCancelled:
+		case by == nil:
 			blame("tasks ended without a settlement")
-		} else if int64(by.attempt) != r.attempts+1 {
+		case int64(by.attempt) != r.attempts+1:
 			blame("attempts are counted wrong")
 		}
 	case task.Dead:
