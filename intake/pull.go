@@ -1,10 +1,10 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -127,11 +127,15 @@ type consumer struct {
 
 // lease asks all nodes, and then waits until one of them has a task that is due.
 func (c *consumer) lease(waiting context.Context) (err error) {
-	peers := c.cfg.Cluster.Peers()
-	if c.ask.Wait > 0 {
-		peers = slices.DeleteFunc(peers, func(p Peer) bool { return c.waiters.areTold(c.bizType.ID, p) })
+	var peers []Peer
+	for _, p := range c.cfg.Cluster.Peers() {
+		if c.ask.Wait == 0 || !c.waiters.areTold(c.bizType.ID, p) {
+			peers = append(peers, p)
+		}
 	}
-	if err = c.leaseNow(peers); errors.Is(err, worker.ErrStopped) {
+	if err = c.leaseNow(peers); errors.Is(err, worker.ErrStopped) { // it hands out nothing, not even what others have given
+		c.GiveBack(c.ctx, c.got)
+		c.got = nil
 		return err
 	}
 	for len(c.got) == 0 && waiting.Err() == nil && !errors.Is(err, worker.ErrStopped) {
@@ -140,30 +144,64 @@ func (c *consumer) lease(waiting context.Context) (err error) {
 	return err
 }
 
-// leaseNow asks this node and others for what is due. They are asked at once, each for a part, so that what one has given
-// does not wait for the next. If too few are asked for, one node is asked after the other.
+// leaseNow asks this node and others for what is due: at once, each for a part, so that what one has given does not wait for the
+// next. Those that have given all of their part are asked for the rest. If fewer are wanted than there are nodes, one node is
+// asked after the other.
 func (c *consumer) leaseNow(peers []Peer) error {
-	var asked sync.WaitGroup
 	part := c.ask.Max / (len(peers) + 1)
-	answers, errs := make([]wire.LeaseAnswer, len(peers)), make([]error, len(peers))
+	here, answers := c.ask.Max-part*len(peers), make(chan partAnswer, len(peers))
+	full := peers
 	if part > 0 {
-		for i, p := range peers {
-			asked.Go(func() { answers[i], errs[i] = c.askThere(p, part) })
+		full = nil
+		for _, p := range peers {
+			go func() {
+				answer, err := c.askThere(p, part)
+				answers <- partAnswer{p, answer.Tasks, err}
+			}()
 		}
 	}
-	err := c.leaseHere(notAtAll, c.ask.Max-part*len(peers))
-	asked.Wait()
-	for i, p := range peers {
-		c.got = append(c.got, answers[i].Tasks...)
-		if part == 0 && len(c.got) < c.ask.Max && c.ctx.Err() == nil {
-			errs[i] = c.leaseThere(p)
+	err := c.leaseHere(notAtAll, here)
+	hereFull := len(c.got) == here
+	var late <-chan time.Time
+	for open := cap(answers); part > 0 && open > 0; open-- {
+		if len(c.got) > 0 && late == nil {
+			late = time.After(lateAnswer)
 		}
-		if err == nil {
-			err = errs[i]
+		select {
+		case a := <-answers:
+			if c.got, err = append(c.got, a.tasks...), cmp.Or(err, a.err); len(a.tasks) == part {
+				full = append(full, a.peer)
+			}
+			continue
+		case <-late:
+			c.waiters.background(func() {
+				for range open {
+					c.GiveBack(c.ctx, (<-answers).tasks)
+				}
+			})
 		}
+		break
+	}
+	for _, p := range full {
+		if len(c.got) < c.ask.Max && c.ctx.Err() == nil && !errors.Is(err, worker.ErrStopped) {
+			err = cmp.Or(err, c.leaseThere(p))
+		}
+	}
+	if rest := c.ask.Max - len(c.got); hereFull && rest > 0 && c.ctx.Err() == nil {
+		err = cmp.Or(err, c.leaseHere(notAtAll, rest))
 	}
 	return err
 }
+
+// partAnswer is what another node has given of a part.
+type partAnswer struct {
+	peer  Peer
+	tasks []wire.LeasedTask
+	err   error
+}
+
+// lateAnswer is how long leases wait for those of other nodes: one of these may stand still, and leases end meanwhile.
+const lateAnswer = 100 * time.Millisecond
 
 // await waits until this node has a task, and leases it, or until another node has one, and asks that.
 func (c *consumer) await(waiting context.Context) error {
@@ -345,6 +383,19 @@ func (w *waiters) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-w.ctx.Done():
+	}
+}
+
+// background runs f, and Close waits for it.
+func (w *waiters) background(f func()) {
+	w.mu.Lock()
+	closing := w.ctx.Err() != nil
+	if !closing {
+		w.asking.Go(f)
+	}
+	w.mu.Unlock()
+	if closing {
+		f()
 	}
 }
 

@@ -188,6 +188,62 @@ func TestAConsumerThatLeavesGivesBack(t *testing.T) {
 	})
 }
 
+// ready is a node that has tasks of its own.
+type ready struct {
+	alone
+	tasks int
+	err   error
+}
+
+func (r ready) Lease(_, _ context.Context, _ uint64, most int, _ time.Duration) ([]task.Task, error) {
+	return make([]task.Task, min(most, r.tasks)), r.err
+}
+
+// Another node stands still: what this one has given does not wait for it, and what comes too late is given back.
+func TestLeasesDoNotWaitForANodeThatStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &slow{distant: &distant{}}
+		s := pullServiceIn(t, elsewhere{other}, ready{tasks: 1000})
+		began := time.Now()
+		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10})
+		require.NoError(t, err)
+		require.Len(t, answer.Tasks, 10, "this node is asked for the rest")
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []wire.Settlement{{Lease: wire.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
+	})
+}
+
+// A node that stops hands out nothing, and gives back what others have given.
+func TestANodeThatStopsHandsOutNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &slow{distant: &distant{}}
+		s := pullServiceIn(t, elsewhere{other}, ready{err: worker.ErrStopped})
+		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: time.Second})
+		require.NoError(t, err)
+		require.Empty(t, answer.Tasks)
+		require.Len(t, other.settled, 1)
+	})
+}
+
+// All due tasks are at one node: it is asked for the rest.
+func TestANodeThatHasAllGivesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := pullServiceIn(t, singleWith{&distant{}, &distant{}}, ready{tasks: 1000})
+		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 256})
+		require.NoError(t, err)
+		require.Len(t, answer.Tasks, 256)
+	})
+}
+
+// singleWith has other nodes that have no tasks.
+type singleWith []*distant
+
+func (singleWith) Term(int) uint64                  { return 1 }
+func (s singleWith) Owner(int) (intake.Peer, error) { return s[0], nil }
+func (s singleWith) Peers() []intake.Peer           { return []intake.Peer{s[0], s[1]} }
+
 func TestRefusedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := pullService(t, &distant{})

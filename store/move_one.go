@@ -48,7 +48,7 @@ type Moved struct {
 	Err     error
 }
 
-// MoveAll is Move for tasks of any databases, all at the same time.
+// MoveAll is Move for tasks of any databases, all at the same time: two moves of one task may be made in either order.
 func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	results := make([]Moved, len(moves))
 	requests := make([]*moveRequest, len(moves))
@@ -80,31 +80,25 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 }
 
 // flushSharedMoves writes one batch of a server: moves of several databases share a commit. If the server refuses it, each
-// database gets its own, so that the others are not affected.
+// database writes its own, so that the others are not affected. So do those that did not answer the last time.
 func (s *Store) flushSharedMoves(batch []*moveRequest) {
-	parts := make([]movePart, 0, len(s.dbs))
+	byDB := make([]movePart, len(s.dbs))
 	for _, r := range keepMovesAwaited(batch) {
 		shard, _ := s.layout.ShardOf(r.move.JobID)
-		db := s.dbs[s.layout.Database(shard)]
-		if db.unresponsive.Load() || !s.Writable(db.index) {
-			db.moves.Add(r)
+		d := s.layout.Database(shard)
+		if s.dbs[d].unansweredMoves.Load() || !s.Writable(d) {
+			s.dbs[d].moves.Add(r)
 			continue
 		}
-		i := slices.IndexFunc(parts, func(p movePart) bool { return p.db == db })
-		if i < 0 {
-			i = len(parts)
-			parts = append(parts, movePart{db: db})
-		}
-		parts[i].requests = append(parts[i].requests, r)
+		byDB[d].db, byDB[d].requests = s.dbs[d], append(byDB[d].requests, r)
 	}
+	parts := slices.DeleteFunc(byDB, func(p movePart) bool { return p.db == nil })
 	if len(parts) > 1 && s.moveTogether(parts) {
 		return
 	}
-	var flushes sync.WaitGroup
 	for _, p := range parts {
-		flushes.Go(func() { s.flushMoves(p.db, p.requests) })
+		p.db.moves.Add(p.requests...)
 	}
-	flushes.Wait()
 }
 
 // movePart is the moves of one database in a batch of a server.
@@ -112,12 +106,13 @@ type movePart struct {
 	db       *database
 	requests []*moveRequest
 
-	stamp  time.Time
-	moves  []Move
-	groups []moveGroup
+	stamp    time.Time
+	moves    []Move
+	groups   []moveGroup
+	affected []int64 // by group
 }
 
-// moveTogether makes the moves of several databases in one transaction and answers them. If the server refuses it, it does
+// moveTogether makes the moves of several databases in one transaction and answers them. If nothing was done it does
 // neither.
 func (s *Store) moveTogether(parts []movePart) (ended bool) {
 	ctx, cancel := s.bound(context.Background())
@@ -130,23 +125,38 @@ func (s *Store) moveTogether(parts []movePart) (ended bool) {
 		more, p.groups = s.moveStatements(p.db.index, p.stamp, p.moves, s.backend.qualified)
 		statements = append(statements, more...)
 	}
+	began := time.Now()
 	affected, err := s.backend.transact(ctx, parts[0].db.index, statements)
-	if s.backend.refusal(err) != 0 {
+	_, unanswered := errors.AsType[*unansweredError](err)
+	if err != nil && !unanswered {
 		return false
 	}
+	took := time.Since(began)
+	var answers sync.WaitGroup
 	for _, p := range parts {
-		p.db.unresponsive.Store(err != nil)
-		applied, failed := []bool(nil), err
-		switch {
-		case err == nil:
-			applied, failed = s.readCounts(ctx, p.db.index, p.stamp, p.moves, p.groups, affected[:len(p.groups)])
-			affected = affected[len(p.groups):]
-		case isOver(err):
-			applied, failed = s.settle(ctx, p.db.index, p.stamp, p.moves, err)
+		if err == nil {
+			p.affected, affected = affected[:len(p.groups)], affected[len(p.groups):]
 		}
-		s.answerMoves(p.db, p.requests, applied, s.wrap(p.db.index, "update", failed))
+		answers.Go(func() { s.answerPart(&p, took, err) })
 	}
+	answers.Wait()
 	return true
+}
+
+// answerPart answers the moves of one database after their transaction.
+func (s *Store) answerPart(p *movePart, took time.Duration, err error) {
+	ctx, cancel := s.bound(context.Background())
+	defer cancel()
+	p.db.unansweredMoves.Store(err != nil)
+	var applied []bool
+	switch {
+	case err == nil:
+		p.db.condition.recordLatency(&p.db.condition.writes, took)
+		applied, err = s.readCounts(ctx, p.db.index, p.stamp, p.moves, p.groups, p.affected)
+	case isOver(err):
+		applied, err = s.settle(ctx, p.db.index, p.stamp, p.moves, err)
+	}
+	s.answerMoves(p.db, p.requests, applied, s.wrap(p.db.index, "update", err))
 }
 
 // flushMoves writes one batch of a database.
@@ -157,7 +167,7 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 	// The batch belongs to many callers: none of their contexts may end it.
 	applied, err := s.Apply(context.Background(), db.index, s.Stamp(db.index), movesOf(batch))
 	_, locked := errors.AsType[*LockedError](err)
-	db.unresponsive.Store(err != nil && !locked && s.backend.refusal(err) == 0)
+	db.unansweredMoves.Store(err != nil && !locked && s.backend.refusal(err) == 0)
 	s.answerMoves(db, batch, applied, err)
 }
 

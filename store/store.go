@@ -91,7 +91,9 @@ type database struct {
 	inserts      *groupcommit.Group[*insert]
 	moves        *groupcommit.Group[*moveRequest]
 	stamp        atomic.Int64 // last stamp, in Unix milliseconds
-	unresponsive atomic.Bool  // its last write got no answer: it shares no transaction
+	unresponsive atomic.Bool  // its last insert got no answer: it shares no transaction
+
+	unansweredMoves atomic.Bool // the same for moves
 
 	condition condition
 
@@ -143,7 +145,11 @@ func Open(cfg Config) (*Store, error) {
 		}
 		n := shared[i]
 		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.keepUnblocked(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
-		s.sharedMoves = append(s.sharedMoves, groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(min(2, n), burst))
+		moves := s.dbs[i].moves // alone on its server
+		if n > 1 {
+			moves = groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(2, burst)
+		}
+		s.sharedMoves = append(s.sharedMoves, moves)
 	}
 	return s, nil
 }
