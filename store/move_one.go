@@ -83,7 +83,7 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 // database writes its own, so that the others are not affected. So do those that did not answer the last time.
 func (s *Store) flushSharedMoves(batch []*moveRequest) {
 	byDB := make([]movePart, len(s.dbs))
-	for _, r := range keepMovesAwaited(batch) {
+	for _, r := range batch {
 		shard, _ := s.layout.ShardOf(r.move.JobID)
 		d := s.layout.Database(shard)
 		if s.dbs[d].unansweredMoves.Load() || !s.Writable(d) {
@@ -93,6 +93,12 @@ func (s *Store) flushSharedMoves(batch []*moveRequest) {
 		byDB[d].db, byDB[d].requests = s.dbs[d], append(byDB[d].requests, r)
 	}
 	parts := slices.DeleteFunc(byDB, func(p movePart) bool { return p.db == nil })
+	if len(parts) > 1 {
+		for i := range parts {
+			parts[i].requests = keepMovesAwaited(parts[i].requests)
+		}
+		parts = slices.DeleteFunc(parts, func(p movePart) bool { return len(p.requests) == 0 })
+	}
 	if len(parts) > 1 && s.moveTogether(parts) {
 		return
 	}
