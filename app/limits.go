@@ -29,7 +29,10 @@ func (a *App) borrow(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			b.ask(ctx)
-		case <-ctx.Done():
+		case <-ctx.Done(): // the runs have ended: else the lenders would count what was borrowed until none could go on
+			b.asking.Wait()
+			b.limits.WaitNoMore()
+			b.ask(context.WithoutCancel(ctx))
 			b.asking.Wait()
 			return ctx.Err()
 		}

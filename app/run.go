@@ -115,11 +115,15 @@ func (a *App) run(ctx context.Context) error {
 	if a.spans != nil {
 		loop("tracing", a.spans.Run, exporting)
 	}
+	borrowDone := make(chan struct{})
 	loop("store", a.watchDatabases, work)
 	loop("clock", a.watchClock, work)
 	if a.forward != nil {
 		loop("peer clocks", a.watchPeerClocks, work)
-		loop("limits", a.borrow, work)
+		loop("limits", func(ctx context.Context) error {
+			defer close(borrowDone)
+			return a.borrow(ctx)
+		}, work)
 	}
 	loop("due", a.watchDue, work)
 	loop("pulse", a.watchPulse, work)
@@ -173,6 +177,7 @@ func (a *App) run(ctx context.Context) error {
 		err := a.shutdown(drainCtx, server)
 		a.service.Close()
 		if a.forward != nil {
+			<-borrowDone
 			a.forward.Close()
 		}
 		err = errors.Join(err, a.timer.Close())

@@ -232,6 +232,15 @@ func (b *bucket) want(now time.Time) float64 {
 	return max(0, min(float64(b.waiting), b.most()-b.tokens))
 }
 
+// WaitNoMore says that no task of this node waits for a limit any more: from now on Asks gives back what no run uses.
+func (l *Limits) WaitNoMore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.types {
+		t.short, t.rate.short, t.catchUp.short = time.Time{}, time.Time{}, time.Time{}
+	}
+}
+
 // Answer answers another node. Asks that come out of order are ignored; seq grows with each.
 func (l *Limits) Answer(from string, seq int, asks []Ask) (grants []Grant) {
 	now := l.cfg.Now()

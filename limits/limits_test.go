@@ -347,6 +347,29 @@ func TestPermitsOfANodeThatIsCutOff(t *testing.T) {
 	require.Equal(t, 9, c.peak)
 }
 
+// A node that leaves gives back what it has borrowed with its last ask. Before, the lender counted it as used for a time-out more, and
+// could not hand over its own partitions.
+func TestANodeThatLeavesGivesBackPermits(t *testing.T) {
+	c := newCluster(t, 2, task.BizType{MaxRunning: 8, Timeout: 30 * time.Second})
+	lender, borrower := c.nodes[0], c.nodes[1]
+	lender.waiting = none
+	c.run(2 * time.Second)
+	require.Greater(t, len(borrower.ends), 4, "it has borrowed")
+	for range borrower.ends { // its runs end, and at once it leaves
+		borrower.limits.Of(orders).End()
+	}
+	borrower.ends, borrower.dead = nil, true
+	for p := range c.owner {
+		c.take(p, lender, false)
+	}
+	borrower.limits.WaitNoMore()
+	borrower.ask()
+	for p := range c.owner {
+		c.owner[p] = nil
+	}
+	require.True(t, lender.limits.Settled(), "the lender can leave, too")
+}
+
 func TestCatchUpLimitsLateTasksOnly(t *testing.T) {
 	c := newCluster(t, 1, task.BizType{CatchUp: 50, Timeout: time.Second})
 	n := c.nodes[0]
