@@ -1,0 +1,193 @@
+package intake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/task"
+)
+
+// waiters are the consumers that wait, by business type. While there are some, each other node is asked, once for all of
+// them, to answer when it has a task that is due. Then the consumer that has waited longest asks that node.
+type waiters struct {
+	peers  func() []Peer
+	ctx    context.Context // of the questions
+	stop   context.CancelFunc
+	asking sync.WaitGroup
+
+	mu    sync.Mutex
+	types map[uint64]*waitingFor
+}
+
+// waitingFor is the waiters of one business type.
+type waitingFor struct {
+	list   []*waiter     // the longest first
+	asked  map[Peer]bool // nodes that are asked
+	quiet  map[Peer]bool // those that have not answered yet: nothing is due there
+	more   chan struct{} // closed when a waiter comes; nil: nobody waits for that
+	recent time.Time     // when the last waiter came or went
+}
+
+type waiter struct {
+	wake  func()
+	there *there // set when another node has a task
+}
+
+// there is another node that has a task.
+type there struct {
+	peer  Peer
+	tried chan bool // whether it had one
+}
+
+// linger is how long other nodes are asked after the last consumer has left: most come back at once.
+const linger = 3 * time.Second
+
+func newWaiters(peers func() []Peer) *waiters {
+	w := &waiters{peers: peers, types: make(map[uint64]*waitingFor)}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+func (w *waiters) add(b task.BizType, one *waiter) {
+	peers := w.peers()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[b.ID]
+	if f == nil {
+		f = &waitingFor{asked: make(map[Peer]bool), quiet: make(map[Peer]bool)}
+		w.types[b.ID] = f
+	}
+	f.list, f.recent = append(f.list, one), time.Now()
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
+	for _, p := range peers {
+		if !f.asked[p] && w.ctx.Err() == nil {
+			f.asked[p] = true
+			w.asking.Go(func() { w.askPeer(b, f, p) })
+		}
+	}
+}
+
+// remove ends a wait. It returns the node that has woken the waiter, if one has.
+func (w *waiters) remove(b task.BizType, one *waiter) *there {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[b.ID]
+	f.recent = time.Now()
+	for i, o := range f.list {
+		if o == one {
+			f.list = append(f.list[:i], f.list[i+1:]...)
+			break
+		}
+	}
+	return one.there
+}
+
+// askPeer asks a node, again and again, to answer when it has a task that is due, and wakes a waiter then.
+func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
+	empty := time.Duration(0)
+	for w.hasWaiters(f, p) {
+		w.setQuiet(f, p, true)
+		_, err := p.Lease(w.ctx, Lease{BizType: b.Name, Max: 1, Wait: askWait})
+		w.setQuiet(f, p, false)
+		if err != nil {
+			w.pause(askPause)
+			continue
+		}
+		if one := w.wakeFirst(f, p); one == nil || <-one.tried {
+			empty = 0
+			continue
+		}
+		empty = min(max(time.Millisecond, 2*empty), maxEmpty) // others were faster, or a limit holds
+		w.pause(empty)
+	}
+}
+
+const (
+	askWait  = 20 * time.Second       // of a question
+	askPause = 500 * time.Millisecond // after an error
+	maxEmpty = 200 * time.Millisecond // the pause after a node that had no task after all, at most
+)
+
+func (w *waiters) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.ctx.Done():
+	}
+}
+
+// background runs f, and Close waits for it.
+func (w *waiters) background(f func()) {
+	w.mu.Lock()
+	closing := w.ctx.Err() != nil
+	if !closing {
+		w.asking.Go(f)
+	}
+	w.mu.Unlock()
+	if closing {
+		f()
+	}
+}
+
+func (w *waiters) setQuiet(f *waitingFor, p Peer, quiet bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.quiet[p] = quiet
+}
+
+// areTold reports whether a node has a question under way, so that a waiter is told when it has a task.
+func (w *waiters) areTold(bizType uint64, p Peer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.types[bizType]
+	return f != nil && f.quiet[p]
+}
+
+// hasWaiters waits until there is a waiter. It returns false, and ends the question, if none has come for a while or the
+// node is gone.
+func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
+	for {
+		there := false
+		for _, other := range w.peers() {
+			there = there || other == p
+		}
+		w.mu.Lock()
+		if !there || w.ctx.Err() != nil || len(f.list) == 0 && time.Since(f.recent) > linger {
+			delete(f.asked, p)
+			delete(f.quiet, p)
+			w.mu.Unlock()
+			return false
+		}
+		if len(f.list) > 0 {
+			w.mu.Unlock()
+			return true
+		}
+		if f.more == nil {
+			f.more = make(chan struct{})
+		}
+		more := f.more
+		w.mu.Unlock()
+		select {
+		case <-more:
+		case <-time.After(linger):
+		case <-w.ctx.Done():
+		}
+	}
+}
+
+// wakeFirst wakes the first waiter; nil: there is none any more.
+func (w *waiters) wakeFirst(f *waitingFor, p Peer) *there {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(f.list) == 0 {
+		return nil
+	}
+	one := f.list[0]
+	f.list = f.list[1:]
+	one.there = &there{peer: p, tried: make(chan bool, 1)}
+	one.wake()
+	return one.there
+}
