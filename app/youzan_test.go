@@ -155,3 +155,35 @@ func TestWorker(t *testing.T) {
 	w.BizType = "nobody"
 	require.ErrorIs(t, w.Run(t.Context()), task.ErrNotFound)
 }
+
+// The lease of a run that takes longer than the ttr is extended, and nobody else gets the task.
+func TestWorkerExtends(t *testing.T) {
+	t.Parallel()
+	c := run(t, pulled(embedded(t), 3*time.Second))
+	until := func(id client.ID) time.Time {
+		row, err := c.Tasks().Get(t.Context(), uint64(id))
+		require.NoError(t, err)
+		require.NotNil(t, row.Running)
+		return row.Running.Until.Time()
+	}
+	w := client.Worker{Client: client.New("http://" + c.Addr()), BizType: "order_close", Logger: testLogger(t),
+		Process: func(ctx context.Context, got client.LeasedTask) error {
+			for first := until(got.Task.JobID); !until(got.Task.JobID).After(first) && ctx.Err() == nil; {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return ctx.Err()
+		}}
+	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 1, Now: true})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))
+		require.NoError(t, err)
+		require.Zero(t, row.Attempts)
+		return row.Status == "processed"
+	}, time.Minute, 20*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+}

@@ -15,18 +15,25 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Worker leases the tasks of a pull type, runs them, and settles their leases.
+// Worker leases the tasks of a pull type, runs them, extends the leases of long runs, and settles them. The clock of this machine
+// and those of the center should agree.
 type Worker struct {
 	Client  *Client
 	BizType string
 	// Process runs a task. nil acks it, an error nacks it: it is tried again, or dead after max_retries. processor.Discard
-	// rejects it, and processor.RetryAfter says when to try again. ctx ends with the lease: then the task is handed out again.
-	// It may come twice: dedup remembers what was done.
+	// rejects it, and processor.RetryAfter says when to try again. It may come twice: dedup remembers what was done.
+	//
+	// ctx ends with the lease: then the task is handed out again. A task with a timeout of its own has a deadline, and its lease is
+	// not extended. Other runs have none, because extensions move the end of their leases; context.Cause tells why ctx has ended:
+	// ErrLeaseLost, or context.DeadlineExceeded if the lease was not extended in time, or no more after MaxRun.
 	Process func(ctx context.Context, t LeasedTask) error
 	// Concurrency is how many tasks run at once, 1 to 1000. Defaults to 16.
 	Concurrency int
-	// TTR is how long a run of a task without a timeout of its own may take. 0: as the business type says.
+	// TTR is how long a lease is, of a task without a timeout of its own, 100 ms to 24 h. It is extended while the run lasts.
+	// 0: as the business type says.
 	TTR time.Duration
+	// MaxRun is how long the leases of a run are extended, from its start. Defaults to 1 h; negative: not at all.
+	MaxRun time.Duration
 	// Logger gets what fails. Defaults to slog.Default.
 	Logger *slog.Logger
 }
@@ -46,8 +53,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	results := make(chan outcome, cap(slots))
 	settled := make(chan struct{})
 	go func() { w.settleAll(results); close(settled) }()
+	leases := newExtender(w)
+	extending, stopExtending := context.WithCancel(context.WithoutCancel(ctx)) // until the last run has ended
+	extended := make(chan struct{})
+	go func() { leases.run(extending); close(extended) }()
 	var running sync.WaitGroup
-	defer func() { running.Wait(); close(results); <-settled }()
+	defer func() { running.Wait(); stopExtending(); close(results); <-settled; <-extended }()
 	for {
 		select {
 		case slots <- struct{}{}:
@@ -77,7 +88,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		for _, t := range got.Tasks {
 			running.Go(func() {
-				results <- w.run(context.WithoutCancel(ctx), t)
+				results <- w.run(context.WithoutCancel(ctx), t, leases)
 				<-slots
 			})
 		}
@@ -117,11 +128,10 @@ type outcome struct {
 	expires    time.Time
 }
 
-func (w *Worker) run(ctx context.Context, t LeasedTask) (o outcome) {
-	o = outcome{Settlement{Lease: t.Lease.String(), Do: Ack}, t.ExpiresAt.Time()}
-	ctx, cancel := context.WithDeadline(ctx, o.expires)
-	defer cancel()
+func (w *Worker) run(ctx context.Context, t LeasedTask, leases *extender) outcome {
+	ctx, release := leases.hold(ctx, t)
 	err := w.process(ctx, t)
+	o := outcome{Settlement{Lease: t.Lease.String(), Do: Ack}, release()}
 	if err == nil {
 		return o
 	}

@@ -35,8 +35,10 @@ TOC_BIZ_ID, TOC_BIZ_TYPE, TOC_ATTEMPT and TOC_ATTRIBUTE in its environment.
   any other     the run has failed, with the last line of its standard error: the task
                 is tried again, or dead after max_retries (nack)
 
-A command that still runs when its lease ends is killed, and the task is handed out
-again. Ctrl-C leases nothing more and waits for the commands that run.`,
+The lease of a command that takes longer than --ttr is extended, until --max-run; that
+of a task with a timeout of its own is not. A command that still runs when its lease
+ends is killed, and the task is handed out again. Ctrl-C leases nothing more and waits
+for the commands that run.`,
 		Example: `  toc pull --biz-type order_close --exec './close-order.sh'
   toc pull --biz-type order_close --ttr 5m --concurrency 4 --exec 'jq -r .biz_id'`,
 		Args: noArguments,
@@ -47,7 +49,8 @@ again. Ctrl-C leases nothing more and waits for the commands that run.`,
 	command := cmd.Flags().String("exec", "", "shell `command` to run for each task")
 	cmd.Flags().StringVar(&w.BizType, "biz-type", "", "`name` of the business type")
 	cmd.Flags().IntVar(&w.Concurrency, "concurrency", 16, "commands at once, 1 to 1000")
-	cmd.Flags().DurationVar(&w.TTR, "ttr", 0, "how long a command may take if the task does not say (default: pull.ttr of the business type)")
+	cmd.Flags().DurationVar(&w.TTR, "ttr", 0, "how long a lease is if the task has no timeout of its own; it is extended while its command runs (default: pull.ttr of the business type)")
+	cmd.Flags().DurationVar(&w.MaxRun, "max-run", time.Hour, "how long the lease of a command is extended; 0: not at all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case w.BizType == "":
@@ -56,6 +59,9 @@ again. Ctrl-C leases nothing more and waits for the commands that run.`,
 			return usage("--exec is missing: give the shell command to run for each task")
 		case w.Concurrency < 1 || w.Concurrency > 1000:
 			return usage("--concurrency %d: give 1 to 1000", w.Concurrency)
+		}
+		if w.MaxRun == 0 {
+			w.MaxRun = -1
 		}
 		server, err := r.address()
 		if err != nil {

@@ -483,26 +483,31 @@ func TestAPartitionIsPaused(t *testing.T) {
 	require.Len(t, s.tasks, 1+behind+others+1, "no second tasks")
 }
 
-// hung is a center whose submits of one attribute wait, until they are given up or go on.
+// hung is a center that is about to store one attribute when it hangs.
 type hung struct {
 	*center
 	attribute   string
 	begun, goOn chan struct{}
+	ended       chan error // why it did not store; nil: it did
 }
 
 func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted {
-	if list[0].Attribute == h.attribute {
-		close(h.begun)
-		<-h.goOn
-		if ctx.Err() != nil {
-			return []intake.Submitted{{Err: intake.Unavailable("given up")}}
-		}
+	if list[0].Attribute != h.attribute {
+		return h.center.SubmitBatch(ctx, list)
 	}
-	return h.center.SubmitBatch(ctx, list)
+	close(h.begun)
+	<-h.goOn
+	if ctx.Err() != nil {
+		h.ended <- ctx.Err()
+		return []intake.Submitted{{Err: intake.Unavailable("given up")}}
+	}
+	stored := h.center.SubmitBatch(ctx, list)
+	h.ended <- nil
+	return stored
 }
 
 // A reader is cut off from its group while the store hangs, and another one takes its partition and a newer record over. What
-// the first one was about to store does not come behind it.
+// the first one was about to store does not come behind it: its own clock has ended the step, before it could hear of it.
 func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 	t.Parallel()
 	c, s := brokers(t, 1), newCenter()
@@ -517,9 +522,9 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 		if first == "" {
 			first = member
 		}
-		return nil, nil, cut && member == first // no answer
+		return nil, nil, cut && member == first // no answer: its client gives up after 10 s, and says so
 	})
-	gone := &hung{center: s, attribute: "v1", begun: make(chan struct{}), goOn: make(chan struct{})}
+	gone := &hung{center: s, attribute: "v1", begun: make(chan struct{}), goOn: make(chan struct{}), ended: make(chan error, 1)}
 	read(t, c, gone)
 	eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return first != "" })
 	produce(t, p, order("a", 1, "v1", time.Hour))
@@ -538,11 +543,12 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return stored() == "v2" }, time.Minute, 20*time.Millisecond)
 	close(gone.goOn)
+	// Without its clock the step would go on, or be cancelled by the client: whichever comes first on this machine.
+	require.Equal(t, context.DeadlineExceeded, <-gone.ended)
 	eventually(t, func() bool { return committed(t, p, 0) == 2 })
 	require.Equal(t, "v2", stored())
 }
 
-// Readers come and go while records come: none is lost, and no offset is ahead of the store.
 // Brokers that are away are told: without that a topic would look empty.
 func TestNoBrokerAnswers(t *testing.T) {
 	t.Parallel()
@@ -554,6 +560,7 @@ func TestNoBrokerAnswers(t *testing.T) {
 	require.ErrorIs(t, r.Away(), syscall.ECONNREFUSED)
 }
 
+// Readers come and go while records come: none is lost, and no offset is ahead of the store.
 func TestReadersComeAndGo(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 8, 40_000

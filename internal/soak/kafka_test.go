@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -118,6 +119,9 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	began := time.Now()
 	f.rest(time.Second)
 	for _, kind := range faults.plan() {
+		if !faults.long { // which has many
+			r.awaitFlow()
+		}
 		faults.inject(kind)
 	}
 	for time.Since(began) < last && !t.Failed() {
@@ -169,7 +173,8 @@ func wantedOf(i int) wanted {
 }
 
 func newRecords(f *fleet, brokers *kfake.Cluster) *records {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers.ListenAddrs()...), kgo.DefaultProduceTopic(topicIn), kgo.RecordRetries(1<<30))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers.ListenAddrs()...), kgo.DefaultProduceTopic(topicIn), kgo.RecordRetries(1<<30), kgo.RecordPartitioner(spread()),
+		kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second)) // after brokers were silent it goes on soon
 	require.NoError(f.t, err)
 	f.t.Cleanup(client.Close)
 	r := &records{fleet: f, client: client, hands: newHands(f, false), broken: map[string][]string{}}
@@ -177,6 +182,21 @@ func newRecords(f *fleet, brokers *kfake.Cluster) *records {
 		r.places[p] = map[int64]int{}
 	}
 	return r
+}
+
+// spread gives each partition its share of the records without a key, too: kgo's own choice puts most of them into a few, and the
+// node that is killed may have none of these.
+func spread() kgo.Partitioner {
+	return kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
+		next := 0
+		return func(r *kgo.Record, n int) int {
+			if r.Key != nil {
+				return int(crc32.ChecksumIEEE(r.Key) % uint32(n))
+			}
+			next++
+			return next % n
+		}
+	})
 }
 
 // blame writes down what must not be.
@@ -342,6 +362,31 @@ func (r *records) committed(ctx context.Context) (offsets [partitionsIn]int64, e
 	}
 	return offsets, nil
 }
+
+// awaitFlow waits until records are read: the next fault is to hit nodes that have stored some whose offsets are not committed.
+func (r *records) awaitFlow() {
+	began := int64(-1)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); r.fleet.rest(100 * time.Millisecond) {
+		offsets, err := r.committed(r.fleet.t.Context())
+		if err != nil {
+			continue
+		}
+		sum := int64(0)
+		for _, at := range offsets {
+			sum += at
+		}
+		if began < 0 {
+			began = sum
+		}
+		if sum > began+flowing {
+			r.fleet.rest(500 * time.Millisecond) // a node has just committed
+			return
+		}
+	}
+	r.fleet.t.Errorf("no records are read after a minute")
+}
+
+const flowing = 500 // records
 
 // await waits until all records are settled, and what was due soon has run.
 func (r *records) await(patience time.Duration) {

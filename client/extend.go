@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// ErrLeaseLost is the cause of a run's context that has ended because the center says that the lease is over: somebody else
+// has the task, or it was settled.
+var ErrLeaseLost = errors.New("the lease is lost")
+
+// The times of extensions.
+const (
+	minLease      = 100 * time.Millisecond
+	extendTimeout = 5 * time.Second        // of a request
+	extendPause   = 200 * time.Millisecond // after one that has failed
+)
+
+// extender extends the leases of a Worker's runs, each when half of it is over, all due ones in one request, until a run has
+// taken maxRun. The first end of a lease is its ExpiresAt by this machine's clock; after that it is counted from the request that
+// extends it.
+type extender struct {
+	worker *Worker
+	maxRun time.Duration
+	wake   chan struct{} // of one place: a lease came
+
+	mu   sync.Mutex
+	held map[*heldLease]struct{}
+}
+
+// heldLease is the lease of a run. ctx ends with it.
+type heldLease struct {
+	lease  string
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	length time.Duration
+	began  time.Time
+	end    *time.Timer // ends ctx
+
+	// Of the extender's lock.
+	expires time.Time
+	next    time.Time // when to extend it
+}
+
+func newExtender(w *Worker) *extender {
+	maxRun := w.MaxRun
+	if maxRun == 0 {
+		maxRun = time.Hour
+	}
+	return &extender{worker: w, maxRun: maxRun, wake: make(chan struct{}, 1), held: make(map[*heldLease]struct{})}
+}
+
+// hold gives a run its context. The lease is extended until release.
+func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Context, release func() (expires time.Time)) {
+	expires := t.ExpiresAt.Time()
+	if t.Task.Timeout > 0 || e.maxRun < 0 { // a task's own timeout is how long its run may take
+		limited, cancel := context.WithDeadline(ctx, expires)
+		return limited, func() time.Time { cancel(); return expires }
+	}
+	now := time.Now()
+	left := max(minLease, expires.Sub(now))
+	l := &heldLease{lease: t.Lease.String(), length: left, began: now, expires: now.Add(left)}
+	if e.worker.TTR > 0 {
+		l.length = e.worker.TTR
+	}
+	l.next = now.Add(min(left, l.length) / 2)
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l.end = time.AfterFunc(left, func() { l.cancel(context.DeadlineExceeded) })
+	e.mu.Lock()
+	e.held[l] = struct{}{}
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+	return l.ctx, func() time.Time {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.held, l)
+		l.end.Stop()
+		l.cancel(nil)
+		return l.expires
+	}
+}
+
+// run extends leases until ctx ends.
+func (e *extender) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		due, wait := e.due(time.Now())
+		if len(due) > 0 {
+			e.extend(ctx, due)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-e.wake:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// due returns the leases to extend now, or how long to wait for the next one.
+func (e *extender) due(now time.Time) (due []*heldLease, wait time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wait = time.Hour
+	for l := range e.held {
+		switch {
+		case l.ctx.Err() != nil || now.Sub(l.began) > e.maxRun:
+			delete(e.held, l)
+		case l.next.After(now):
+			wait = min(wait, l.next.Sub(now))
+		default:
+			due = append(due, l)
+		}
+	}
+	return due, wait
+}
+
+func (e *extender) extend(ctx context.Context, due []*heldLease) {
+	list := make([]Settlement, len(due))
+	for i, l := range due {
+		list[i] = Settlement{Lease: l.lease, Do: Extend, TTR: wire.Duration(e.worker.TTR)}
+	}
+	sent := time.Now()
+	asking, cancel := context.WithTimeout(ctx, extendTimeout)
+	defer cancel()
+	results, err := e.worker.Client.Settle(asking, list...)
+	if err != nil && ctx.Err() == nil {
+		e.worker.logger().Warn("leases not extended; trying again", "biz_type", e.worker.BizType, "leases", len(list), "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, l := range due {
+		if _, runs := e.held[l]; !runs {
+			continue
+		}
+		result := SettledUnavailable
+		if err == nil && i < len(results) {
+			result = results[i].Result
+		}
+		switch result {
+		case SettledOK:
+			l.next, l.expires = sent.Add(l.length/2), sent.Add(l.length)
+			l.end.Reset(time.Until(l.expires))
+		case SettledUnavailable:
+			l.next = time.Now().Add(extendPause)
+		default:
+			delete(e.held, l)
+			l.cancel(ErrLeaseLost)
+			e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.lease, "result", result)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+)
+
+// extending is a center that hands out tasks once, and writes down which leases it is asked to extend when.
+type extending struct {
+	t       *testing.T
+	tasks   string                                    // the fields of each, one a line; $end is in 10 s
+	extend  func(after time.Duration) (string, error) // the result
+	stop    context.CancelFunc                        // once they are handed out
+	began   time.Time
+	asked   map[time.Duration][]client.Settlement
+	settled map[string]client.Settlement
+}
+
+func (c *extending) answer(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/settle") {
+		c.stop()
+		c.began = time.Now()
+		tasks := strings.ReplaceAll(c.tasks, "$end", c.began.Add(10*time.Second).UTC().Format(time.RFC3339))
+		return answered(200, `{"tasks":[`+tasks+`]}`), nil
+	}
+	var asked struct{ Settle []client.Settlement }
+	require.NoError(c.t, json.NewDecoder(r.Body).Decode(&asked))
+	var results []client.SettleResult
+	for _, s := range asked.Settle {
+		result := client.SettleResult{Lease: s.Lease, Result: client.SettledOK}
+		if s.Do == client.Extend {
+			after := time.Since(c.began)
+			c.asked[after] = append(c.asked[after], s)
+			var err error
+			if result.Result, err = c.extend(after); err != nil {
+				return nil, err
+			}
+		} else {
+			c.settled[s.Lease] = s
+		}
+		results = append(results, result)
+	}
+	body, err := json.Marshal(map[string]any{"results": results})
+	require.NoError(c.t, err)
+	return answered(200, string(body)), nil
+}
+
+// worked runs a worker on the tasks of the center.
+func (c *extending) worked(w client.Worker) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	c.stop, c.asked, c.settled = stop, map[time.Duration][]client.Settlement{}, map[string]client.Settlement{}
+	w.Client, w.BizType = client.New("center", client.WithHTTPClient(&http.Client{Transport: roundTrip(c.answer)})), "a"
+	require.NoError(c.t, w.Run(ctx))
+}
+
+func well(time.Duration) (string, error) { return client.SettledOK, nil }
+
+// The leases of runs that last are extended together, each when half of it is over, though the worker is told to stop. That of a
+// task with a timeout of its own is left alone: it is the run's deadline.
+func TestWorkerExtends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &extending{t: t, extend: well, tasks: `
+			{"lease":"1-1","attempt":1,"expires_at":"$end","task":{"job_id":"1","biz_id":"12"}},
+			{"lease":"2-1","attempt":1,"expires_at":"$end","task":{"job_id":"2","biz_id":"33"}},
+			{"lease":"3-1","attempt":1,"expires_at":"$end","task":{"job_id":"3","biz_id":"9","timeout":"10s"}}`}
+		c.worked(client.Worker{TTR: 10 * time.Second, Process: func(ctx context.Context, got client.LeasedTask) error {
+			deadline, has := ctx.Deadline()
+			require.Equal(t, got.Task.Timeout > 0, has)
+			if has {
+				require.Equal(t, 10*time.Second, time.Until(deadline))
+			}
+			time.Sleep(time.Duration(got.Task.BizID.Number) * time.Second)
+			return ctx.Err()
+		}})
+		require.Equal(t, 33*time.Second, time.Since(c.began))
+		require.Len(t, c.settled, 3)
+		for _, s := range c.settled {
+			require.Equal(t, client.Ack, string(s.Do))
+		}
+		require.Len(t, c.asked, 6, "at 5, 10 … 30 s")
+		for after, list := range c.asked {
+			require.Zero(t, after%(5*time.Second))
+			want := []string{"2-1"}
+			if after <= 10*time.Second {
+				want = []string{"1-1", "2-1"}
+			}
+			var leases []string
+			for _, s := range list {
+				require.Equal(t, 10*time.Second, time.Duration(s.TTR))
+				leases = append(leases, s.Lease)
+			}
+			require.ElementsMatch(t, want, leases)
+		}
+	})
+}
+
+// The context of a run ends with its lease, and its cause tells why.
+func TestWorkerLosesALease(t *testing.T) {
+	for name, row := range map[string]struct {
+		maxRun time.Duration
+		extend func(after time.Duration) (string, error)
+		ends   time.Duration
+		cause  error
+		asked  int
+	}{
+		"it is lost": {0, func(after time.Duration) (string, error) {
+			if after > 7*time.Second {
+				return client.SettledLost, nil
+			}
+			return client.SettledOK, nil
+		}, 10 * time.Second, client.ErrLeaseLost, 2},
+		"the center is away": {0, func(time.Duration) (string, error) {
+			time.Sleep(100 * time.Millisecond)
+			return "", errors.New("away")
+		}, 10 * time.Second, context.DeadlineExceeded, 17},
+		"its database is away for a while": {0, func(after time.Duration) (string, error) {
+			if after < 8*time.Second {
+				return client.SettledUnavailable, nil
+			}
+			return client.SettledLost, nil
+		}, 8 * time.Second, client.ErrLeaseLost, 16},
+		"it has run for long enough":    {12 * time.Second, well, 20 * time.Second, context.DeadlineExceeded, 2},
+		"it runs for an hour":           {0, well, time.Hour + 10*time.Second, context.DeadlineExceeded, 720},
+		"leases are not to be extended": {-1, well, 10 * time.Second, context.DeadlineExceeded, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &extending{t: t, extend: row.extend, tasks: `{"lease":"1-1","attempt":1,"expires_at":"$end","task":{"job_id":"1","biz_id":"1"}}`}
+				c.worked(client.Worker{MaxRun: row.maxRun, Process: func(ctx context.Context, _ client.LeasedTask) error {
+					<-ctx.Done()
+					require.Equal(t, row.ends, time.Since(c.began))
+					require.Equal(t, row.cause, context.Cause(ctx))
+					return context.Cause(ctx)
+				}})
+				require.Len(t, c.asked, row.asked)
+				require.Equal(t, client.Nack, string(c.settled["1-1"].Do))
+			})
+		})
+	}
+}
