@@ -90,6 +90,8 @@ type Timer interface {
 	Engine
 	// Forget drops a task that is not pending any more, or is due later than before.
 	Forget(jobID uint64)
+	// Finish is Forget for a task that was pending and is processed or cancelled: its row need not be read.
+	Finish(jobID, bizType uint64)
 }
 
 // Nodes are the other nodes; see forward.Forwarder.
@@ -122,10 +124,11 @@ type StoreOnly struct{}
 // Where returns Store.
 func (StoreOnly) Where(*task.Task) Place { return Store }
 
-// Place, Forget and Tick do nothing.
-func (StoreOnly) Place(...task.Task) {}
-func (StoreOnly) Forget(uint64)      {}
-func (StoreOnly) Tick()              {}
+// Place, Forget, Finish and Tick do nothing.
+func (StoreOnly) Place(...task.Task)    {}
+func (StoreOnly) Forget(uint64)         {}
+func (StoreOnly) Finish(uint64, uint64) {}
+func (StoreOnly) Tick()                 {}
 
 // Where returns where a pending task waits now.
 func (d *Dispatcher) Where(t *task.Task) Place {
@@ -153,3 +156,6 @@ func (d *Dispatcher) Place(tasks ...task.Task) {
 
 // Forget makes the engines drop a task that is not pending any more, or is due later than before.
 func (d *Dispatcher) Forget(jobID uint64) { d.Timer.Forget(jobID) }
+
+// Finish is Forget for a task that was pending and is processed or cancelled.
+func (d *Dispatcher) Finish(jobID, bizType uint64) { d.Timer.Finish(jobID, bizType) }

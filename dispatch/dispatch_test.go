@@ -45,6 +45,7 @@ type center struct {
 	horizon time.Time
 
 	notified, armed, forgotten []uint64
+	finished                   [][2]uint64 // job_id and biz_type
 	ticks                      int
 }
 
@@ -84,6 +85,10 @@ func (e redisEngine) Place(tasks ...task.Task) {
 }
 
 func (e redisEngine) Forget(jobID uint64) { e.forgotten = append(e.forgotten, jobID) }
+
+func (e redisEngine) Finish(jobID, bizType uint64) {
+	e.finished = append(e.finished, [2]uint64{jobID, bizType})
+}
 
 // Before this package, four packages each decided a part: which tasks go into this node's queue, which are sent
 // to their owner, and which are armed. Where must agree with them.
@@ -132,6 +137,8 @@ func TestTheEnginesGetEveryTask(t *testing.T) {
 	require.Equal(t, []uint64{1, 2}, c.armed)
 	d.Forget(3)
 	require.Equal(t, []uint64{3}, c.forgotten)
+	d.Finish(4, 1)
+	require.Equal(t, [][2]uint64{{4, 1}}, c.finished)
 	d.Tick()
 	require.Equal(t, 1, c.ticks)
 	require.Equal(t, dispatch.Store, d.Where(&task.Task{JobID: 1 << 63}), "not a job_id of this center")

@@ -161,7 +161,7 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.inflight[row.JobID]; h.claims > 0 {
-				h.rearmed = true
+				h.again = true
 				s.inflight[row.JobID] = h
 			}
 		}
@@ -206,26 +206,68 @@ func memberOf(row *task.Task) slots.Member {
 	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
+// removal is a task to remove from its slot.
+type removal struct {
+	jobID   uint64
+	isDone  bool   // it was pending, and is processed or cancelled; false: its row tells
+	bizType uint64 // if it is done
+}
+
 // Forget removes a task from its slot, in the background, because it is not pending any more or was moved
 // beyond the horizon. If that fails, its claim finds out. A dead task stays in the dead queue, a finished one leaves it.
-func (t *Timer) Forget(jobID uint64) {
+func (t *Timer) Forget(jobID uint64) { t.remove(removal{jobID: jobID}) }
+
+// Finish is Forget for a task that was pending and is processed or cancelled.
+func (t *Timer) Finish(jobID, bizType uint64) {
+	t.remove(removal{jobID: jobID, isDone: true, bizType: bizType})
+}
+
+func (t *Timer) remove(r removal) {
 	t.mu.Lock()
 	none := len(t.bizTimers) == 0
 	t.mu.Unlock()
 	if !none {
-		t.removals.Add(jobID)
+		t.removals.Add(r)
 	}
 }
 
-// flushRemovals reads the rows first. They show the slot of a task, and whether it is pending again. In that
-// case it may have been armed before this removal, so it is armed again.
-func (t *Timer) flushRemovals(batch []uint64) {
-	// After an error these are the rows of the databases that answered.
-	rows, _ := t.cfg.Store.Load(context.Background(), batch)
+// flushRemovals reads the rows of tasks that are not known to be done. They show the slot of a task, and whether it is
+// pending again. In that case it may have been armed before this removal, so it is armed again.
+func (t *Timer) flushRemovals(batch []removal) {
+	var unread []uint64
+	for _, r := range batch {
+		if !r.isDone {
+			unread = append(unread, r.jobID)
+		}
+	}
+	var rows []task.Task
+	if len(unread) > 0 { // after an error these are the rows of the databases that answered
+		rows, _ = t.cfg.Store.Load(context.Background(), unread)
+	}
 	now := t.cfg.Now()
 	bySlot, finished := make(map[slots.Slot]*slots.SettleRequest), make(map[slots.Slot][]uint64)
+	requestOf := func(s *slotState) *slots.SettleRequest {
+		if bySlot[s.slot] == nil {
+			bySlot[s.slot] = &slots.SettleRequest{Slot: s.slot}
+		}
+		return bySlot[s.slot]
+	}
 	var again []*armCall
 	t.mu.Lock()
+	for _, r := range batch {
+		bt := t.bizTimers[r.bizType]
+		if !r.isDone || bt == nil {
+			continue
+		}
+		s := t.slotOf(bt, r.jobID)
+		if h := s.inflight[r.jobID]; h.claims > 0 { // its claim is being settled, which may bring it back
+			h.again = true
+			s.inflight[r.jobID] = h
+		} else if !s.server.isSilent(now) {
+			request := requestOf(s)
+			request.Done = append(request.Done, r.jobID)
+		}
+	}
 	for i := range rows {
 		bt := t.bizTimers[rows[i].BizType]
 		if bt == nil {
@@ -241,17 +283,14 @@ func (t *Timer) flushRemovals(batch []uint64) {
 		if s.server.isSilent(now) {
 			continue // the claim of the task finds out
 		}
-		slot := s.slot
-		if bySlot[slot] == nil {
-			bySlot[slot] = &slots.SettleRequest{Slot: slot}
-		}
+		request := requestOf(s)
 		if rows[i].Status == task.Dead {
-			bySlot[slot].Dead = append(bySlot[slot].Dead, slots.Member{JobID: rows[i].JobID, At: rows[i].Modified})
+			request.Dead = append(request.Dead, slots.Member{JobID: rows[i].JobID, At: rows[i].Modified})
 			continue
 		}
-		bySlot[slot].Done = append(bySlot[slot].Done, rows[i].JobID)
+		request.Done = append(request.Done, rows[i].JobID)
 		if rows[i].Status != task.Pending {
-			finished[slot] = append(finished[slot], rows[i].JobID)
+			finished[s.slot] = append(finished[s.slot], rows[i].JobID)
 		}
 	}
 	t.mu.Unlock()

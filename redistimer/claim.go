@@ -241,8 +241,8 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 		if h.late {
 			bt.late--
 		}
-		if h.rearmed {
-			t.removals.Add(jobID)
+		if h.again {
+			t.removals.Add(removal{jobID: jobID})
 		}
 	}
 	s.inflightClaims--

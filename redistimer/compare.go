@@ -280,7 +280,7 @@ func (t *Timer) lookAgain(ctx context.Context, c *compared, suspects []uint64) (
 		_, err = t.armRows(ctx, t.slots.ArmNew, ReasonLost, missing, map[uint64]target{c.biz.ID: c.target})
 	}
 	for _, id := range elsewhere {
-		t.removals.Add(id) // or it is given the row's time
+		t.removals.Add(removal{jobID: id}) // or it is given the row's time
 	}
 	if len(foreign) > 0 && err == nil {
 		err = t.slots.Settle(ctx, []slots.SettleRequest{{Slot: c.slot.slot, Done: foreign}})[0]

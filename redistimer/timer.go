@@ -117,7 +117,7 @@ type Timer struct {
 	background   sync.WaitGroup
 
 	loads    []*groupcommit.Group[claim] // by loader
-	removals *groupcommit.Group[uint64]  // job_ids to remove from their slots
+	removals *groupcommit.Group[removal] // tasks to remove from their slots
 }
 
 // New makes a Timer without business types; see SetTypes.

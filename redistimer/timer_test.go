@@ -64,6 +64,7 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 		{"a partition is handed over", handsOver},
 		{"tasks that were not armed are reported, and found", findsWhatIsNotArmed},
 		{"a change meets a settle on its way", changesWhileSettling},
+		{"a task is finished while its claim is settled", finishesWhileSettling},
 		{"a reschedule moves a claimed task", reschedulesClaimed},
 		{"a task goes far away and comes back at once", goesAndComesBack},
 	} {
@@ -503,6 +504,37 @@ func changesWhileSettling(t *testing.T, c *center) {
 	for _, id := range ids {
 		c.settled(id, task.Processed)
 	}
+}
+
+// A consumer acknowledges a task at once, while Redis is being told that its lease ends in an hour.
+func finishesWhileSettling(t *testing.T, c *center) {
+	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
+	g := newGate()
+	c.process = func(ctx context.Context, t task.Task) error {
+		_ = g.process(ctx, t)
+		return errors.New("again in a while")
+	}
+	n := c.start(allPartitions...)
+	id, other := n.submit(1, 0).JobID, n.submit(2, 30*time.Minute).JobID
+	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
+	held := n.link.hold(fmt.Sprintf("\r\n%d\r\n", id))
+	goOn := sync.OnceFunc(func() { close(held.goOn) })
+	defer goOn()
+	g.open()
+	<-held.reached
+	for _, id := range []uint64{id, other} {
+		moved, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Processed})
+		require.NoError(t, err)
+		require.True(t, moved)
+	}
+	neverRead := func() {}
+	n.store.loaded.Store(&neverRead)
+	n.Finish(id, c.biz.ID)
+	n.Finish(other, c.biz.ID) // removed after the first one
+	c.eventually(func() bool { stored, _ := c.has(other); return !stored }, "it is in its slot still")
+	require.NotNil(t, n.store.loaded.Load(), "its row was read")
+	goOn()
+	c.eventually(func() bool { return c.depth() == depth{} }, "it came back")
 }
 
 // The row is read when the task is due much later, and the task is removed from its slot when it is due soon

@@ -450,6 +450,8 @@ func (*dispatcher) Place(...task.Task) {}
 
 func (*dispatcher) Forget(uint64) {}
 
+func (*dispatcher) Finish(uint64, uint64) {}
+
 func (r *dispatcher) Tick() { r.ticks.Add(1) }
 
 type ownership rig

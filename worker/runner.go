@@ -51,6 +51,7 @@ type Dispatcher interface {
 	Where(t *task.Task) dispatch.Place
 	Place(tasks ...task.Task)
 	Forget(jobID uint64)
+	Finish(jobID, bizType uint64)
 	Tick()
 }
 

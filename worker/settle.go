@@ -287,9 +287,14 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 	} else {
 		s.hold.Remove()
 	}
-	r.cfg.Dispatch.Forget(s.JobID)
-	if s.row.Status == task.Pending {
+	switch s.row.Status {
+	case task.Pending:
+		r.cfg.Dispatch.Forget(s.JobID)
 		r.cfg.Dispatch.Place(s.row)
+	case task.Dead:
+		r.cfg.Dispatch.Forget(s.JobID)
+	default:
+		r.cfg.Dispatch.Finish(s.JobID, s.row.BizType)
 	}
 	if s.outcome == "" {
 		return

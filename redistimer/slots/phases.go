@@ -191,7 +191,7 @@ func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []error {
 			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic)
 			runs.number(int64(len(done)))
 			runs.number(int64(len(dead)))
-			runs.texts(&queueTTL, &deadTTL, &maxDead)
+			runs.texts(&queueTTL, &deadTTL, &maxDead, &longMember)
 			runs.ids(done)
 			for k := range dead {
 				runs.number(millis(dead[k].At))

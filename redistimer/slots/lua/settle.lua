@@ -4,7 +4,8 @@
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
 -- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 number of tasks that are done, 5 number that are dead
 --          6 seconds after which an unused queue expires, 7 for the dead queue; 8 greatest size of the dead queue
---          9… job_id of each that is done; then time of death in ms, job_id of each that is dead;
+--          9 a member too long for a listpack; see arm.lua
+--          10… job_id of each that is done; then time of death in ms, job_id of each that is dead;
 --          then score, job_id of each to run again
 -- Returns  {1}
 --
@@ -28,7 +29,7 @@ local function ids(first, last)
   return unpack(list)
 end
 
-local done = 9
+local done = 10
 local died = done + tonumber(ARGV[4])
 local back = died + 2 * tonumber(ARGV[5])
 local again = back <= #ARGV
@@ -48,8 +49,11 @@ end
 if again then
   redis.call('ZREM', prepare, ids(back, #ARGV))
   redis.call('ZREM', dead, ids(back, #ARGV))
-  redis.call('ZADD', store, unpack(ARGV, back))
-  if not before then
+  if before then
+    redis.call('ZADD', store, unpack(ARGV, back))
+  else
+    redis.call('ZADD', store, ARGV[back], ARGV[9], unpack(ARGV, back))
+    redis.call('ZREM', store, ARGV[9])
     redis.call('EXPIRE', store, ARGV[6])
   end
   local after = head()
