@@ -153,6 +153,10 @@ func (b *mysqlBackend) idArg(v uint64) any { return v }
 
 func (b *mysqlBackend) timeArg(t time.Time) any { return t }
 
+func (b *mysqlBackend) appendTo(column string, keep int) string {
+	return fmt.Sprintf("RIGHT(CONCAT(COALESCE(%s,''),?),%d)", column, keep)
+}
+
 func (b *mysqlBackend) nullSafe() string { return "<=>" }
 
 func (b *mysqlBackend) isAt(column string, t time.Time) (string, []any) {

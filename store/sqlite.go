@@ -178,6 +178,10 @@ func (b *sqliteBackend) idArg(v uint64) any { return int64(v) }
 
 func (b *sqliteBackend) timeArg(t time.Time) any { return t.UTC().Format(timeFormat) }
 
+func (b *sqliteBackend) appendTo(column string, keep int) string {
+	return fmt.Sprintf("substr(COALESCE(%s,'')||?,-%d)", column, keep)
+}
+
 func (b *sqliteBackend) nullSafe() string { return " IS " }
 
 // isAt compares times as text. A row written by hand may have fewer or more digits than three, and more are
