@@ -3,6 +3,8 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +100,37 @@ func boundsFailedRuns(t *testing.T, p place) {
 	var text string
 	require.NoError(t, f.hands[1].QueryRowContext(t.Context(), "SELECT errors FROM "+sharding.TableName(f.layout.Table(shard))).Scan(&text))
 	require.Len(t, []rune(text), 8192)
+
+	// The statements of docs/sql.md find the same.
+	rows, err := f.hands[1].QueryContext(t.Context(), f.failedRunsOfTheDocs(t, shard), f.id(one.JobID))
+	require.NoError(t, err)
+	defer rows.Close()
+	var found []task.FailedRun
+	for rows.Next() {
+		var run task.FailedRun
+		var at string
+		require.NoError(t, rows.Scan(&run.Attempt, &at, &run.Error))
+		run.At, err = time.Parse(time.RFC3339, at)
+		require.NoError(t, err)
+		found = append(found, run)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, runs, found)
+}
+
+// failedRunsOfTheDocs is the SELECT of docs/sql.md for MySQL, or that for toc sql, of one table.
+func (f *fixture) failedRunsOfTheDocs(t testing.TB, shard int) string {
+	t.Helper()
+	docs, err := os.ReadFile("../docs/sql.md")
+	require.NoError(t, err)
+	pattern, table := `(?s)SELECT r\.\* FROM [^;]+`, "toc_2.timeout_task_0005"
+	if f.cfg.Driver == store.SQLite {
+		pattern, table = `(?s)SELECT r\.value[^?]+?\d{18}`, "timeout_task t"
+	}
+	text := regexp.MustCompile(pattern).FindString(string(docs))
+	require.Contains(t, text, table)
+	text = strings.NewReplacer(table, sharding.TableName(f.layout.Table(shard))+" t", `\"`, `"`, "500361530171131904", "?").Replace(text)
+	return strings.Replace(text, " t t,", " t,", 1)
 }
 
 // losesNoFailedRun: a batch whose answer was lost adds no line again.
