@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -179,7 +180,7 @@ func (b *sqliteBackend) idArg(v uint64) any { return int64(v) }
 func (b *sqliteBackend) timeArg(t time.Time) any { return t.UTC().Format(timeFormat) }
 
 func (b *sqliteBackend) appendTo(column string, keep int) string {
-	return fmt.Sprintf("substr(COALESCE(%s,'')||?,-%d)", column, keep)
+	return "substr(COALESCE(" + column + ",'')||?,-" + strconv.Itoa(keep) + ")"
 }
 
 func (b *sqliteBackend) nullSafe() string { return " IS " }
