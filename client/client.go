@@ -34,6 +34,7 @@ import (
 type (
 	Task         = wire.Task        // a task
 	Why          = wire.Why         // where a task waits, and what holds it
+	FailedRun    = wire.FailedRun   // a failed run of a task, as Why tells it
 	BizTypePause = wire.Pause       // why and how long a business type is paused
 	ID           = wire.ID          // a 64-bit id, such as a job_id
 	BizID        = wire.BizID       // a business's own id: a number, or a text

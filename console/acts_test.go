@@ -160,6 +160,55 @@ func TestStory(t *testing.T) {
 	require.NotContains(t, page, "Change it")
 }
 
+// The story has each failed run with its error and its time, once.
+func TestStoryOfFailedRuns(t *testing.T) {
+	f := newFake(t)
+	got := f.submitted(t, 1)
+	id := got.JobID
+	inOrder := func(says ...string) {
+		t.Helper()
+		_, page, _ := strings.Cut(f.get(t, at(id)), "Its story")
+		page, _, _ = strings.Cut(page, "</section>")
+		for _, part := range says {
+			_, after, found := strings.Cut(page, part)
+			require.True(t, found, "%s in %s", part, page)
+			page = after
+		}
+		require.NotContains(t, page, "<pre", "no more errors")
+	}
+	clock := func(at time.Time) string { return at.Format("15:04:05.000") }
+	one := f.fails(t, id, task.Pending, "no answer")
+	inOrder("Submitted", clock(one), "Run 1 of at most 4 failed<", ">no answer<", "Due: as")
+	two := f.fails(t, id, task.Pending, "webhook answered 500")
+	inOrder(clock(one), "Run 1 failed<", ">no answer<", clock(two), "Run 2 of at most 4 failed<", ">webhook answered 500<")
+	require.NotContains(t, f.get(t, at(id)), "Last change")
+
+	// Not tried: no run, but the last error.
+	read, open := f.read(t, id), "the circuit is open"
+	ok, err := f.store.Move(t.Context(), store.Move{JobID: id, Read: &read, Set: store.Set{LastError: &open}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	inOrder("Run 2 of at most 4 failed<", "Last change: 2 failed runs of at most 4<", ">the circuit is open<")
+
+	f.fails(t, id, task.Dead, "gone")
+	inOrder("Run 2 failed<", "Run 3 failed<", ">gone<", "Dead, after 3 failed runs of at most 4<")
+	_, err = f.desk.RedriveIf(t.Context(), id, nil)
+	require.NoError(t, err)
+	f.fails(t, id, task.Pending, "gone again")
+	inOrder("Run 3 failed<", ">gone<", "Run 1 failed, counted anew<", ">gone again<")
+	require.NoError(t, f.desk.CancelIf(t.Context(), id, nil))
+	inOrder("Run 1 failed, counted anew<", ">gone again<", "Cancelled: it never fires<")
+
+	got = f.submitted(t, 2)
+	id, read = got.JobID, f.read(t, got.JobID)
+	many := 2 // before the row told its runs
+	ok, err = f.store.Move(t.Context(), store.Move{JobID: id, Set: store.Set{Attempts: &many}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	f.fails(t, id, task.Pending, "late")
+	inOrder("Run 3 failed; the errors of earlier runs are not kept<", ">late<")
+}
+
 // Pause and resume go to the operator with what was filled in; the page shows who and why.
 func TestPauseAndResume(t *testing.T) {
 	f := newFake(t)

@@ -273,6 +273,17 @@ func (f *fake) died(t testing.TB, bizID uint64, text string) task.Task {
 	return f.read(t, got.JobID)
 }
 
+// fails records a failed run of a task, as a worker does.
+func (f *fake) fails(t testing.TB, jobID uint64, to task.Status, text string) time.Time {
+	t.Helper()
+	read := f.read(t, jobID)
+	attempts := read.Attempts + 1
+	ok, err := f.store.Move(t.Context(), store.Move{JobID: jobID, To: to, Read: &read, Set: store.Set{Attempts: &attempts, LastError: &text}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	return f.read(t, jobID).Modified
+}
+
 // read is a task as it stands.
 func (f *fake) read(t testing.TB, jobID uint64) task.Task {
 	t.Helper()

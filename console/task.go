@@ -64,7 +64,7 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 	}
 	b := &taskBody{Task: wire.From(t, c.desk.Types().NameOf(t.BizType)), ETag: wire.ETag(&t), Pending: t.Status == task.Pending, Dead: t.Status == task.Dead}
 	if kind, ok := c.desk.Types().ByID(t.BizType); ok {
-		b.TypeIs = &kind
+		b.TypeIs, b.MostRuns = &kind, kind.MaxRetries+1
 	}
 	if r, runs := c.desk.Running(ctx, t); runs {
 		b.Running = r.Wire()
@@ -87,17 +87,19 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	promised := t.Promised()
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
+	lastError, told := b.tellRuns(t, add)
 	add(promised, "", "Due: as submitted, or as last moved or redriven", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
-		b.MostRuns = b.TypeIs.MaxRetries + 1
 		tries += fmt.Sprintf(" of at most %d", b.MostRuns)
 	}
-	switch {
-	case t.Attempts > 0 && t.Status == task.Pending:
-		add(t.Modified, "warn", "Last change: "+tries, t.LastError)
-	case t.Attempts > 0 && t.Status != task.Dead:
-		add(time.Time{}, "warn", tries, t.LastError)
+	switch runs := len(b.Why.FailedRuns) > 0; {
+	case told || t.Attempts == 0:
+	case t.Status == task.Pending:
+		add(t.Modified, "warn", "Last change: "+tries, lastError)
+	case t.Status == task.Processed || t.Status == task.Cancelled && !runs:
+		add(time.Time{}, "warn", tries, lastError)
+		lastError = ""
 	}
 	switch t.Status {
 	case task.Pending:
@@ -106,13 +108,9 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		add(t.Modified, "ok", "Processed, and recorded", "")
 		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, t.Modified.Sub(promised))))
 	case task.Cancelled:
-		text := ""
-		if t.Attempts == 0 {
-			text = t.LastError
-		}
-		add(t.Modified, "", "Cancelled: it never fires", text)
+		add(t.Modified, "", "Cancelled: it never fires", lastError)
 	case task.Dead:
-		add(t.Modified, "bad", "Dead, after "+tries, t.LastError)
+		add(t.Modified, "bad", "Dead, after "+tries, lastError)
 	}
 	slices.SortStableFunc(b.Story, func(x, y storyLine) int {
 		if x.At.IsZero() || y.At.IsZero() {
@@ -121,6 +119,30 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		return x.At.Compare(y.At)
 	})
 	b.NewTime = forInput(later(t.ActionTime, now))
+}
+
+// tellRuns tells each failed run that the row still knows. It returns the last error, unless that of the last run told is the
+// same, and whether the row knows of no other failed run.
+func (b *taskBody) tellRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, told bool) {
+	lastError = t.LastError
+	var before int
+	for i, r := range b.Why.FailedRuns {
+		what := fmt.Sprintf("Run %d failed", r.Attempt)
+		switch last := i == len(b.Why.FailedRuns)-1; {
+		case i == 0 && r.Attempt > 1:
+			what += "; the errors of earlier runs are not kept"
+		case i > 0 && r.Attempt <= before:
+			what += ", counted anew"
+		case last && r.Attempt == t.Attempts && b.TypeIs != nil && t.Status != task.Dead:
+			what = fmt.Sprintf("Run %d of at most %d failed", r.Attempt, b.MostRuns)
+		}
+		add(r.At.Time(), "warn", what, r.Error)
+		before, told = r.Attempt, r.Attempt == t.Attempts && r.Error == t.LastError
+		if lastError = t.LastError; r.Error == lastError {
+			lastError = ""
+		}
+	}
+	return lastError, told
 }
 
 func (b *taskBody) tellPending(t task.Task, now time.Time, add func(at time.Time, mood, what, text string)) {

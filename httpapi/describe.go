@@ -119,9 +119,10 @@ var descriptions = map[string]description{
 	},
 	"explain-task": {
 		tag: "tasks", summary: "Why does a task wait?",
-		text: "Where the task waits now, until when, and what holds it, in words; of a task that is done, what became of it. " +
+		text: "Where the task waits now, until when, and what holds it, in words; of a task that is done, what became of it. failed_runs has each failed run with its error, the last ones of many. " +
 			"Any node answers: it asks the owner of the task, and if that does not answer, tells what it knows itself.",
-		answer:   `{"state":"pending","where":"queue","node":"node-1","because":["it waits for a worker: all 8 workers of order_close on node node-1 are busy, the longest for 12s; 310 tasks of its type are in memory"]}`,
+		answer: `{"state":"pending","where":"queue","node":"node-1","because":["it waits for a worker: all 8 workers of order_close on node node-1 are busy, the longest for 12s; 310 tasks of its type are in memory"],` +
+			`"failed_runs":[{"attempt":1,"at":"2026-01-02T15:04:05.000Z","error":"webhook answered 500"}]}`,
 		refusals: []int{404, 422, 503},
 	},
 	"change-task": {

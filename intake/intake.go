@@ -32,6 +32,7 @@ type Store interface {
 	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error)
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
 	First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)

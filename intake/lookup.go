@@ -115,6 +115,8 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 		return wire.Why{}, f.Unread
 	case f.Unread != nil:
 		f.Task = task.Task{JobID: jobID}
+	default:
+		f.Failed, _ = s.cfg.Store.FailedRuns(read, jobID) // without them the answer is still right
 	}
 	s.cfg.Facts(&f)
 	return why.Of(f), nil

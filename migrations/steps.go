@@ -30,6 +30,7 @@ var steps = []step{
 	{number: 5, name: "toc_control"},
 	{number: 6, name: "toc_audit"},
 	{number: 7, name: "toc_operation"},
+	{number: 8, name: "task_errors", perTable: true, adds: "errors"},
 }
 
 // ofTable is which of the steps of a table this is, from 1.

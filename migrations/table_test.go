@@ -217,7 +217,7 @@ func TestColumnsAreTheSameOnBothDialects(t *testing.T) {
 		db := p.migrated(t, small).Databases[testDatabase].DB
 		require.Equal(t, []string{"job_id", "gmt_create", "gmt_modified", "biz_id", "biz_type", "status", "action_time",
 			"attribute", "attempts", "last_error", "dedup_key",
-			"due_time", "timeout_ms", "lease", "trace", "biz_key"}, texts(t, db, columns[p.dialect]))
+			"due_time", "timeout_ms", "lease", "trace", "biz_key", "errors"}, texts(t, db, columns[p.dialect]))
 	})
 }
 

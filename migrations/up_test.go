@@ -31,7 +31,7 @@ func TestUpMakesAllTablesAndMayBeRepeated(t *testing.T) {
 			first[i] = contents(t, p.dialect, d.DB)
 			require.Subset(t, first[i], []string{
 				"timeout_task_0000", "timeout_task_0007", "toc_control", "toc_running", "toc_audit", "toc_operation",
-				"version 1", "version 2", "version 3", "version 4", "version 5", "version 6", "version 7",
+				"version 1", "version 2", "version 3", "version 4", "version 5", "version 6", "version 7", "version 8",
 				"databases=4", "tables_per_database=8", "layout_version=1", fmt.Sprintf("database=%d", i)})
 			require.NotContains(t, first[i], "timeout_task_0008")
 		}
@@ -69,7 +69,7 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 		require.NoError(t, failed[1])
 		for _, d := range a.Databases {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
+			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
 				"each step was run once")
 		}
 	})
@@ -152,4 +152,33 @@ func TestConfigIsChecked(t *testing.T) {
 	cfg = sqlitePlace(t).config(t, small)
 	cfg.Layout = sharding.Layout{Databases: 3, TablesPerDatabase: 8, Partitions: 8}
 	require.ErrorContains(t, migrations.Up(t.Context(), cfg), "store.databases: 3 is not a power of two")
+}
+
+// TestFromVersion7: an older store gets the column errors, also where that stopped half way, and its rows stay.
+func TestFromVersion7(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		cfg := p.migrated(t, small)
+		for _, d := range cfg.Databases { // as it was
+			for table := range small.TablesPerDatabase {
+				if p.dialect == migrations.SQLite || table != 3 { // MySQL had come so far, and had not said so yet
+					exec(t, d.DB, "ALTER TABLE "+sharding.TableName(table)+" DROP COLUMN errors")
+				}
+			}
+			exec(t, d.DB, "DELETE FROM toc_schema_version WHERE version_id = 8")
+		}
+		db := cfg.Databases[testDatabase].DB
+		exec(t, db, fmt.Sprintf("INSERT INTO %s (job_id, biz_id, biz_type, action_time, attempts, last_error) VALUES (%d, %d, 1, '2030-01-02 03:04:05', 2, 'boom')",
+			testTable, testJob(t, 0), testBiz))
+		var old *migrations.NotMigratedError
+		require.ErrorAs(t, migrations.Verify(t.Context(), p.dialect, small, cfg.Databases[0]), &old)
+
+		require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
+		for _, d := range cfg.Databases {
+			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
+			for table := range small.TablesPerDatabase {
+				texts(t, d.DB, "SELECT errors FROM "+sharding.TableName(table)+" WHERE errors IS NOT NULL")
+			}
+		}
+		require.Equal(t, []string{"2 boom none"}, texts(t, db, "SELECT CONCAT(attempts, ' ', last_error, ' ', COALESCE(errors, 'none')) FROM "+testTable))
+	})
 }

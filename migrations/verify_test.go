@@ -33,7 +33,7 @@ func TestOlderSchema(t *testing.T) {
 		d := p.migrated(t, small).Databases[0]
 		exec(t, d.DB, "DELETE FROM toc_schema_version WHERE version_id > 1")
 		err := migrations.Verify(t.Context(), p.dialect, small, d)
-		require.EqualError(t, err, "toc_0 has schema version 1, this program needs 7: run `toc migrate` with the same --config")
+		require.EqualError(t, err, "toc_0 has schema version 1, this program needs 8: run `toc migrate` with the same --config")
 	})
 }
 
@@ -41,8 +41,8 @@ func TestNewerSchema(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		cfg := p.migrated(t, small)
 		d := cfg.Databases[1]
-		exec(t, d.DB, "INSERT INTO toc_schema_version (version_id, is_applied) VALUES (8, 1)")
-		const want = "toc_1 has schema version 8, but this program knows versions up to 7 only: use the newer program that made it"
+		exec(t, d.DB, "INSERT INTO toc_schema_version (version_id, is_applied) VALUES (9, 1)")
+		const want = "toc_1 has schema version 9, but this program knows versions up to 8 only: use the newer program that made it"
 		require.EqualError(t, migrations.Verify(t.Context(), p.dialect, small, d), want)
 
 		var newer *migrations.NewerSchemaError

@@ -178,6 +178,7 @@ func (g *grown) cases(rec *store.Recorder) []look {
 		{"next due", func(ctx context.Context) { _, _, _ = g.NextDue(ctx, 0) }, 1, due, 2 * 2},
 		{"load", func(ctx context.Context) { _, _ = g.Load(ctx, ids) }, 1, primary, 400},
 		{"get", func(ctx context.Context) { _, _ = g.Get(ctx, g.one.JobID) }, 1, primary, 1},
+		{"failed runs", func(ctx context.Context) { _, _ = g.FailedRuns(ctx, g.one.JobID) }, 1, primary, 1},
 		{"finish", unmade(func(ctx context.Context) { _, _ = g.Apply(ctx, 0, g.Stamp(0), finish) }), 1, primary, 400},
 		{"insert of duplicates", func(ctx context.Context) { g.Insert(ctx, []task.Task{g.one, g.due[0], g.due[2]}) }, 2, biz, 20},
 		{"first", func(ctx context.Context) { _, _ = g.First(ctx, g.one.BizID, "", g.one.BizType, g.one.DedupKey) }, 1, biz, 4},

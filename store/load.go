@@ -123,7 +123,7 @@ func (s *Store) one(ctx context.Context, op string, shard int, index, where stri
 	d := s.layout.Database(shard)
 	var r row
 	err := s.retryLocked(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Where(where, args...).Take(&r).Error
+		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Select(columns).Where(where, args...).Take(&r).Error
 	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return task.Task{}, task.ErrNotFound
@@ -148,7 +148,7 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	shard := s.layout.Shard(bizID)
 	d := s.layout.Database(shard)
 	// Without the hint a server without statistics reads the whole table in the order of job_id.
-	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).
+	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).Select(columns).
 		Where("biz_id = ? AND job_id > ?", s.backend.idArg(bizID), s.backend.idArg(f.After))
 	if f.BizKey != "" {
 		q = q.Where("biz_key = ?", f.BizKey)

@@ -263,6 +263,10 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 		b.WriteString(",last_error=?")
 		args = append(args, *m.LastError)
 	}
+	if m.recordsFailedRun() {
+		b.WriteString(",errors=" + s.backend.appendTo("errors", maxErrors))
+		args = append(args, m.errorsLine(stamp))
+	}
 	if m.Attribute != nil {
 		b.WriteString(",attribute=?")
 		args = append(args, *m.Attribute)

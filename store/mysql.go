@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,10 @@ func (b *mysqlBackend) deleteFrom(table int) string {
 func (b *mysqlBackend) idArg(v uint64) any { return v }
 
 func (b *mysqlBackend) timeArg(t time.Time) any { return t }
+
+func (b *mysqlBackend) appendTo(column string, keep int) string {
+	return "RIGHT(CONCAT_WS(''," + column + ",?)," + strconv.Itoa(keep) + ")" // CONCAT_WS skips NULL
+}
 
 func (b *mysqlBackend) nullSafe() string { return "<=>" }
 

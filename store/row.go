@@ -10,7 +10,7 @@ import (
 )
 
 // row is the GORM model of the task table: it names the columns for Go, as the migrations name them for SQL. If
-// you change it, write the next numbered migration first; a test compares the two.
+// you change it, write the next numbered migration first; a test compares the two. The column errors is not here: see FailedRuns.
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -32,7 +32,7 @@ type row struct {
 	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
 }
 
-// columns is the select list that scan reads.
+// columns is the select list that scan reads. It leaves out errors, which only FailedRuns reads.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
 	"due_time,timeout_ms,lease,trace,biz_key"
 

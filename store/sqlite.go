@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -177,6 +178,10 @@ func (b *sqliteBackend) deleteFrom(table int) string {
 func (b *sqliteBackend) idArg(v uint64) any { return int64(v) }
 
 func (b *sqliteBackend) timeArg(t time.Time) any { return t.UTC().Format(timeFormat) }
+
+func (b *sqliteBackend) appendTo(column string, keep int) string {
+	return "substr(COALESCE(" + column + ",'')||?,-" + strconv.Itoa(keep) + ")"
+}
 
 func (b *sqliteBackend) nullSafe() string { return " IS " }
 

@@ -95,6 +95,11 @@ func exercise(t *testing.T, p place) {
 		{"a redrive is for the dead", redrivesOnlyTheDead},
 		{"an admin's moves count", adminsMovesCount},
 		{"a batch is moved whole or not at all", movesAllOrNothing},
+		// failed_runs_test.go
+		{"each failed run is kept", keepsFailedRuns},
+		{"the newest failed runs are kept", boundsFailedRuns},
+		{"a failed run is told once", losesNoFailedRun},
+		{"lists read no failed runs", readsNoErrors},
 		// race_test.go
 		{"one of many movers wins", oneMoverWins},
 		{"batches and single moves race", batchesRace},

@@ -52,6 +52,13 @@ type Task struct {
 	Lease uint64
 }
 
+// FailedRun is a run of a task that failed and counted as an attempt.
+type FailedRun struct {
+	Attempt int       // which one; a redrive may begin again at 1
+	At      time.Time // when it was recorded
+	Error   string    // why, as LastError
+}
+
 // IsLeased reports whether a consumer has the task.
 func (t *Task) IsLeased(now time.Time) bool {
 	return t.Status == Pending && t.Lease != 0 && t.ActionTime.After(now)

@@ -12,10 +12,11 @@ import (
 // Facts are what a node knows about one task. Zero values mean that nothing is wrong.
 type Facts struct {
 	Now    time.Time
-	Node   string        // the node that knows this
-	Task   task.Task     // its row; only the JobID if Unread is set
-	Unread error         // why the row cannot be read
-	Type   *task.BizType // nil: its business type is not configured
+	Node   string           // the node that knows this
+	Task   task.Task        // its row; only the JobID if Unread is set
+	Unread error            // why the row cannot be read
+	Failed []task.FailedRun // its failed runs, the oldest first
+	Type   *task.BizType    // nil: its business type is not configured
 
 	Partition Partition
 	Database  Database

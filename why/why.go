@@ -13,7 +13,7 @@ import (
 
 // Of explains a task.
 func Of(f Facts) wire.Why {
-	w := wire.Why{State: wire.WhyUnknown, Where: f.where(), Node: f.Node, Next: wire.Time(f.next()), Because: []string{}}
+	w := wire.Why{State: wire.WhyUnknown, Where: f.where(), Node: f.Node, Next: wire.Time(f.next()), Because: []string{}, FailedRuns: wire.FailedRunsOf(f.Failed)}
 	if f.Unread == nil {
 		w.State = f.Task.Status.String()
 	}

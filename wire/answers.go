@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/timeoutcenter/toc/task"
+
 // BatchAnswer answers a batch: one result a task, in order.
 type BatchAnswer struct {
 	Results []BatchResult `json:"results" nullable:"false"`
@@ -216,6 +218,24 @@ type Why struct {
 	Node    string   `json:"node" doc:"The node that knows this: the owner of its partition, if it answers." example:"node-1"`
 	Next    Time     `json:"next,omitzero" format:"date-time" doc:"When something should happen to it: its time, the next scan, the end of its time-out. Left out if nobody can say." example:"2026-01-02T15:04:05.000Z"`
 	Because []string `json:"because" nullable:"false" doc:"What holds it, for a reader; the most important first." example:"[\"its time has not come: it is due at 2026-01-02T15:04:05.000Z, in 30m0s\"]"`
+
+	FailedRuns []FailedRun `json:"failed_runs,omitempty" nullable:"false" doc:"Its failed runs, the oldest first; of many the last ones. Left out if it has none, or its row cannot be read."`
+}
+
+// FailedRun is a run of a task that failed and counted as an attempt.
+type FailedRun struct {
+	Attempt int    `json:"attempt" doc:"Which failed run it was. After a redrive the count may begin again at 1." example:"1"`
+	At      Time   `json:"at" format:"date-time" doc:"When it was recorded." example:"2026-01-02T15:04:05.000Z"`
+	Error   string `json:"error" doc:"Why it failed; cut to 255 bytes." example:"webhook answered 500"`
+}
+
+// FailedRunsOf converts failed runs.
+func FailedRunsOf(runs []task.FailedRun) []FailedRun {
+	list := make([]FailedRun, len(runs))
+	for i, r := range runs {
+		list[i] = FailedRun{Attempt: r.Attempt, At: Time(r.At), Error: r.Error}
+	}
+	return list
 }
 
 // Values of Why.

@@ -63,7 +63,8 @@ const (
 	invalid  = `{"title":"Unprocessable Entity","status":422,"detail":"validation failed",` +
 		`"errors":[{"location":"body.biz_type","message":"\"nosuch\" is not configured; there are: order_close"}]}`
 	whyAnswer = `{"state":"pending","where":"store","node":"node-1","next":"2026-01-02T15:34:04.999Z","because":[` +
-		`"it has failed once and waits for its back-off until 2026-01-02T15:34:04.999Z; the last error: \u001b[31mred","it is only in the store: a scan reads it in time"]}`
+		`"it has failed once and waits for its back-off until 2026-01-02T15:34:04.999Z; the last error: \u001b[31mred","it is only in the store: a scan reads it in time"],` +
+		`"failed_runs":[{"attempt":1,"at":"2026-01-02T15:02:01.000Z","error":"no answer"},{"attempt":2,"at":"2026-01-02T15:03:01.000Z","error":"\u001b[31mred"}]}`
 	redriveOperation = `{"id":"1882669783454408957","kind":"redrive","by":"api","filter":{"biz_type":"coupon","error":"re\u001b[31mfused"},"rate":2.5,` +
 		`"state":"stopped","matched":7,"done":3,"skipped":1,"started":"2026-01-02T15:04:03.000Z","ended":"2026-01-02T15:04:04.000Z"}`
 	undoOperation = `{"id":"1882669783454408999","kind":"undo","by":"api","undoes":"1882669783454408957","filter":{},"rate":0,` +

@@ -48,7 +48,7 @@ func (r *remote) showTask(out io.Writer, t client.Task) error {
 	return w.Flush()
 }
 
-// showWhy writes where a task waits, and the reasons, one a line.
+// showWhy writes where a task waits, the reasons, and the failed runs, one a line.
 func (r *remote) showWhy(out io.Writer, y client.Why) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "state\t%s\nwhere\t%s\nnode\t%s\n", oneLine(y.State), oneLine(y.Where), oneLine(y.Node))
@@ -58,6 +58,11 @@ func (r *remote) showWhy(out io.Writer, y client.Why) error {
 	name := "because"
 	for _, text := range y.Because {
 		fmt.Fprintf(w, "%s\t%s\n", name, oneLine(text))
+		name = ""
+	}
+	name = "failed runs"
+	for _, run := range y.FailedRuns {
+		fmt.Fprintf(w, "%s\t%d at %s: %s\n", name, run.Attempt, r.moment(run.At.Time()), orDash(run.Error))
 		name = ""
 	}
 	return w.Flush()

@@ -82,7 +82,7 @@ func getCommand(now func() time.Time) *cobra.Command {
 }
 
 func whyCommand(now func() time.Time) *cobra.Command {
-	cmd := &cobra.Command{Use: "why " + orKey, Short: "Tell where a task waits, and what holds it"}
+	cmd := &cobra.Command{Use: "why " + orKey, Short: "Tell where a task waits, what holds it, and which runs have failed"}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := ref.check(cmd, args); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 const token = "token-of-the-browser-tests"
 
 // The business types of the center. What a task of each does: the first is run, the second fails as its attribute says
-// and is dead at once, the third fails and is tried again an hour later, the fourth runs until the test ends.
+// and is dead at once, the third fails with each line of its attribute, and is tried again an hour later, the fourth runs until the test ends.
 const (
 	orders  = "order_close"
 	mails   = "mail_send"
@@ -86,7 +87,13 @@ func run(t testing.TB, cfg configs.Config) (url string, stop func()) {
 		app.WithReady(func(addr string) { ready <- addr }),
 		app.WithProcessor(orders, processor.Func(func(context.Context, task.Task) error { return nil })),
 		app.WithProcessor(mails, fails),
-		app.WithProcessor(coupons, fails),
+		app.WithProcessor(coupons, processor.Func(func(_ context.Context, tk task.Task) error {
+			lines := strings.Split(tk.Attribute, "\n")
+			if n := len(lines) - 1; tk.Attempts >= n {
+				return errors.New(lines[n])
+			}
+			return processor.RetryAfter(200*time.Millisecond, errors.New(lines[tk.Attempts]))
+		})),
 		app.WithProcessor(reports, processor.Func(func(run context.Context, _ task.Task) error {
 			select {
 			case <-run.Done():
@@ -205,7 +212,7 @@ func begin(t testing.TB) *story {
 	}
 	s.pending = s.later(t, orders)
 	s.processed = s.submit(t, client.Submit{BizType: orders, Now: true})
-	s.failed = s.submit(t, client.Submit{BizType: coupons, Now: true, Attribute: "the coupon service answers 503"})
+	s.failed = s.submit(t, client.Submit{BizType: coupons, Now: true, Attribute: "dial tcp 10.0.0.9:443: i/o timeout\nthe coupon service answers 429\nthe coupon service answers 503"})
 	s.cancelled = s.later(t, orders)
 	require.NoError(t, s.api.Cancel(t.Context(), uint64(s.cancelled.JobID)))
 	for i := range 5 {
@@ -214,10 +221,10 @@ func begin(t testing.TB) *story {
 	for i := range 3 {
 		s.die(t, fmt.Sprintf("no such customer: %d", 500+i))
 	}
+	s.await(t, s.failed, "failed in each way", func(tk client.Task) bool { return tk.Attempts == 3 })
 	_, err = s.api.Pause(t.Context(), coupons, client.Pause{Reason: "the coupon service is being moved"})
 	require.NoError(t, err)
 	s.await(t, s.processed, "processed", func(tk client.Task) bool { return tk.Status == "processed" })
-	s.await(t, s.failed, "failed once", func(tk client.Task) bool { return tk.Attempts == 1 })
 	return s
 }
 

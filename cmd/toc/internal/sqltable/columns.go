@@ -39,6 +39,7 @@ var tasks = schema{rowid: "job_id", columns: []column{
 	plain("biz_type", unsigned), plain("status", number), plain("action_time", moment), plain("attribute", text),
 	plain("attempts", number), plain("last_error", text), plain("dedup_key", text), plain("due_time", moment),
 	plain("timeout_ms", number), plain("lease", unsigned), plain("trace", text), plain("biz_key", text),
+	plain("errors", text),
 }}
 
 // counts has a row for each biz_type and status in each table.
