@@ -146,9 +146,10 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 
 // records are what was produced, and what became of it.
 type records struct {
-	fleet  *fleet
-	client *kgo.Client
-	hands  *hands
+	fleet   *fleet
+	client  *kgo.Client
+	brokers *kfake.Cluster
+	hands   *hands
 
 	mu       sync.Mutex
 	places   [partitionsIn]map[int64]int // the number of the record at each offset
@@ -177,7 +178,7 @@ func newRecords(f *fleet, brokers *kfake.Cluster) *records {
 		kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second)) // after brokers were silent it goes on soon
 	require.NoError(f.t, err)
 	f.t.Cleanup(client.Close)
-	r := &records{fleet: f, client: client, hands: newHands(f, false), broken: map[string][]string{}}
+	r := &records{fleet: f, client: client, brokers: brokers, hands: newHands(f, false), broken: map[string][]string{}}
 	for p := range r.places {
 		r.places[p] = map[int64]int{}
 	}
@@ -272,6 +273,7 @@ type stored struct {
 	attempts int
 	action   string
 	failure  string
+	key      string // dedup_key; of a record without a key its place
 }
 
 // read reads all rows by the numbers in their attributes, by plain SQL.
@@ -281,7 +283,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 	for d, db := range r.hands.dbs {
 		found[d] = map[int][]stored{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, COALESCE(dedup_key, ''), attribute FROM %s"))
 			if err != nil {
 				return err
 			}
@@ -289,7 +291,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 			for rows.Next() {
 				var one stored
 				var number int
-				if err := rows.Scan(&one.jobID, &one.status, &one.attempts, &one.action, &one.failure, &number); err != nil {
+				if err := rows.Scan(&one.jobID, &one.status, &one.attempts, &one.action, &one.failure, &one.key, &number); err != nil {
 					return err
 				}
 				found[d][number] = append(found[d][number], one)
@@ -396,10 +398,6 @@ func (r *records) await(patience time.Duration) {
 		if err != nil {
 			continue
 		}
-		sum := int64(0)
-		for _, at := range offsets {
-			sum += at
-		}
 		rows, err := r.read(t.Context())
 		if err != nil {
 			continue
@@ -412,14 +410,19 @@ func (r *records) await(patience time.Duration) {
 				}
 			}
 		}
-		r.mu.Lock()
-		all := sum == int64(r.produced)
-		r.mu.Unlock()
-		if all && waiting == 0 {
+		if offsets == r.ends() && waiting == 0 {
 			return
 		}
 	}
 	t.Errorf("records are still not settled, or tasks not written, after %s", patience)
+}
+
+// ends are the ends of the topic's partitions.
+func (r *records) ends() (offsets [partitionsIn]int64) {
+	for p := range offsets {
+		offsets[p] = r.brokers.PartitionInfo(topicIn, int32(p)).HighWatermark
+	}
+	return offsets
 }
 
 // log reads the topic as it is in the end: the numbers of the records by their places. A producer that got no answer for a
@@ -431,11 +434,15 @@ func (r *records) log() (list [partitionsIn][]int) {
 	defer consumer.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
-	for n := 0; n < r.produced; {
+	left := int64(0)
+	for _, end := range r.ends() {
+		left += end
+	}
+	for left > 0 {
 		fetches := consumer.PollFetches(ctx)
 		require.NoError(t, ctx.Err())
 		fetches.EachRecord(func(one *kgo.Record) {
-			n++
+			left--
 			list[one.Partition] = append(list[one.Partition], numberOf(t, one))
 		})
 	}
