@@ -36,8 +36,7 @@ type partition struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	topic   topicID
-	fetched []*kgo.Record // not taken over by work yet
+	fetched []fetched     // not taken over by work yet
 	wake    chan struct{} // of one place: there is something to do
 	paused  bool          // the client does not fetch more
 	added   time.Time     // when records came last
@@ -46,6 +45,12 @@ type partition struct {
 
 	open   []*entry // in the order of offsets, from the first that is not settled; of work alone
 	replay int64    // the end of the partition when its first records came: up to there records may come again; -1: none came
+}
+
+// fetched is records of a topic. One that was deleted and made again has another id.
+type fetched struct {
+	topic   topicID
+	records []*kgo.Record
 }
 
 // entry is a record that is open.
@@ -67,7 +72,7 @@ func newPartition(r *Reader, number int32) *partition {
 // add takes fetched records.
 func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
 	p.mu.Lock()
-	p.topic, p.fetched = topic, append(p.fetched, records...)
+	p.fetched = append(p.fetched, fetched{topic, records})
 	p.end, p.added = max(p.end, end), time.Now()
 	if p.replay < 0 {
 		p.replay = end
@@ -131,10 +136,12 @@ func (p *partition) work() {
 func (p *partition) takeOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.fetched {
-		e := &entry{record: r}
-		e.request, e.refusal = parse(r, p.topic, p.reader.cfg.Body)
-		p.open = append(p.open, e)
+	for _, f := range p.fetched {
+		for _, r := range f.records {
+			e := &entry{record: r}
+			e.request, e.refusal = parse(r, f.topic, p.reader.cfg.Body)
+			p.open = append(p.open, e)
+		}
 	}
 	p.fetched = nil
 	if full := len(p.open) >= replayed; full != p.paused && (full || len(p.open) < window) {

@@ -138,6 +138,7 @@ func (r *Reader) Run(ctx context.Context) (err error) {
 	var ends sync.WaitGroup
 	ends.Go(func() { r.watchEnds(ctx) })
 	ends.Go(func() { r.watchBrokers(ctx) })
+	var ids topicIDs
 	for ctx.Err() == nil {
 		fetches := r.client.PollRecords(ctx, pollSize)
 		fetches.EachError(func(_ string, p int32, err error) {
@@ -146,7 +147,7 @@ func (r *Reader) Run(ctx context.Context) (err error) {
 			}
 		})
 		fetches.EachTopic(func(t kgo.FetchTopic) {
-			id := topicIDOf(t, r.cfg.Cluster.Name)
+			id := ids.of(t, r.cfg.Cluster.Name)
 			t.EachPartition(func(f kgo.FetchPartition) {
 				r.mu.Lock()
 				p := r.partitions[f.Partition]

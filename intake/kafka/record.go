@@ -40,8 +40,16 @@ func (r *request) key() intake.Key {
 // topicID is the id of a topic, or stands for it if the brokers have no ids.
 type topicID [16]byte
 
-func topicIDOf(t kgo.FetchTopic, cluster string) (id topicID) {
-	if id = t.TopicID; id == (topicID{}) {
+// topicIDs knows the id of a topic. The zero value knows none.
+type topicIDs struct{ last topicID }
+
+// of returns the id in a fetch, or the last one that was seen: a fetch that failed has none, nor does one that the client has made
+// without ids. Only where none was ever seen the names stand for it.
+func (ids *topicIDs) of(t kgo.FetchTopic, cluster string) (id topicID) {
+	if t.TopicID != (topicID{}) {
+		ids.last = t.TopicID
+	}
+	if id = ids.last; id == (topicID{}) {
 		sum := sha256.Sum256([]byte(cluster + "/" + t.Topic))
 		copy(id[:], sum[:])
 	}

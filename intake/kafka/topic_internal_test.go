@@ -1,0 +1,35 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A fetch that fails has no id of the topic. The records that came before it keep theirs, and so do those after it: with another
+// id a record that is read again would make a second task.
+func TestAFailedFetchHasNoTopicID(t *testing.T) {
+	id, again := topicID{1}, topicID{2}
+	var ids topicIDs
+	ask := func(id topicID) topicID { return ids.of(kgo.FetchTopic{Topic: "timers", TopicID: id}, "main") }
+	names := ask(topicID{})
+	require.NotEqual(t, topicID{}, names)
+	require.Equal(t, names, ask(topicID{}), "brokers without ids")
+	require.Equal(t, id, ask(id))
+	require.Equal(t, id, ask(topicID{}))
+	require.Equal(t, again, ask(again), "the topic was deleted and made again")
+
+	p := newPartition(&Reader{}, 3)
+	record := func(offset int64) *kgo.Record {
+		return &kgo.Record{Partition: 3, Offset: offset, Headers: []kgo.RecordHeader{{Key: headerBizType, Value: []byte("orders")},
+			{Key: headerBizID, Value: []byte("42")}, {Key: headerActionTime, Value: []byte("1790000000000")}}, Value: []byte("x")}
+	}
+	p.add(id, []*kgo.Record{record(7)}, 8)
+	p.add(names, nil, 8)
+	p.add(again, []*kgo.Record{record(0)}, 1)
+	p.takeOver()
+	require.Len(t, p.open, 2)
+	require.Equal(t, "k:AQAAAAAAAAAAAAAAAAAAAA:3:7", p.open[0].request.submit.DedupKey)
+	require.Equal(t, "k:AgAAAAAAAAAAAAAAAAAAAA:3:0", p.open[1].request.submit.DedupKey)
+}
