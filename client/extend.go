@@ -16,7 +16,8 @@ var ErrLeaseLost = errors.New("the lease is lost")
 // The times of extensions.
 const (
 	minLease      = 100 * time.Millisecond
-	extendTimeout = 5 * time.Second        // of a request
+	unknownLease  = time.Second            // of a lease that has ended by this machine's clock when it comes
+	extendTimeout = 5 * time.Second        // of a request, or a third of the time that is left of a lease
 	extendPause   = 200 * time.Millisecond // after one that has failed
 )
 
@@ -26,7 +27,8 @@ const (
 type extender struct {
 	worker *Worker
 	maxRun time.Duration
-	wake   chan struct{} // of one place: a lease came
+	wake   chan struct{} // of one place: there is another lease to extend
+	asking sync.WaitGroup
 
 	mu   sync.Mutex
 	held map[*heldLease]struct{}
@@ -44,6 +46,7 @@ type heldLease struct {
 	// Of the extender's lock.
 	expires time.Time
 	next    time.Time // when to extend it
+	asked   bool      // its extension is under way
 }
 
 func newExtender(w *Worker) *extender {
@@ -62,21 +65,21 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 		return limited, func() time.Time { cancel(); return expires }
 	}
 	now := time.Now()
-	left := max(minLease, expires.Sub(now))
-	l := &heldLease{lease: t.Lease.String(), length: left, began: now, expires: now.Add(left)}
+	left := expires.Sub(now)
+	length := left
 	if e.worker.TTR > 0 {
-		l.length = e.worker.TTR
+		length = e.worker.TTR
+	} else if left < minLease {
+		length = unknownLease
 	}
-	l.next = now.Add(min(left, l.length) / 2)
+	left = max(minLease, left)
+	l := &heldLease{lease: t.Lease.String(), length: length, began: now, expires: now.Add(left), next: now.Add(min(left, length) / 2)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.end = time.AfterFunc(left, func() { l.cancel(context.DeadlineExceeded) })
 	e.mu.Lock()
 	e.held[l] = struct{}{}
 	e.mu.Unlock()
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	e.poke()
 	return l.ctx, func() time.Time {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -87,12 +90,20 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 	}
 }
 
-// run extends leases until ctx ends.
+func (e *extender) poke() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run extends leases until ctx ends. A request that gets no answer does not hold up those of other leases.
 func (e *extender) run(ctx context.Context) {
+	defer e.asking.Wait()
 	for ctx.Err() == nil {
-		due, wait := e.due(time.Now())
+		due, timeout, wait := e.due(time.Now())
 		if len(due) > 0 {
-			e.extend(ctx, due)
+			e.asking.Go(func() { e.extend(ctx, due, timeout) })
 			continue
 		}
 		timer := time.NewTimer(wait)
@@ -105,56 +116,62 @@ func (e *extender) run(ctx context.Context) {
 	}
 }
 
-// due returns the leases to extend now, or how long to wait for the next one.
-func (e *extender) due(now time.Time) (due []*heldLease, wait time.Duration) {
+// due returns the leases to extend now and how long that may take, or how long to wait for the next one.
+func (e *extender) due(now time.Time) (due []*heldLease, timeout, wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait = time.Hour
+	timeout, wait = extendTimeout, time.Hour
 	for l := range e.held {
 		switch {
+		case l.asked:
 		case l.ctx.Err() != nil || now.Sub(l.began) > e.maxRun:
 			delete(e.held, l)
 		case l.next.After(now):
 			wait = min(wait, l.next.Sub(now))
 		default:
-			due = append(due, l)
+			l.asked = true
+			due, timeout = append(due, l), min(timeout, max(minLease, l.expires.Sub(now)/3))
 		}
 	}
-	return due, wait
+	return due, timeout, wait
 }
 
-func (e *extender) extend(ctx context.Context, due []*heldLease) {
+func (e *extender) extend(ctx context.Context, due []*heldLease, timeout time.Duration) {
 	list := make([]Settlement, len(due))
 	for i, l := range due {
 		list[i] = Settlement{Lease: l.lease, Do: Extend, TTR: wire.Duration(e.worker.TTR)}
 	}
 	sent := time.Now()
-	asking, cancel := context.WithTimeout(ctx, extendTimeout)
+	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	results, err := e.worker.Client.Settle(asking, list...)
-	if err != nil && ctx.Err() == nil {
-		e.worker.logger().Warn("leases not extended; trying again", "biz_type", e.worker.BizType, "leases", len(list), "error", err)
-	}
+	var lost []SettleResult
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	for i, l := range due {
+		l.asked = false
 		if _, runs := e.held[l]; !runs {
 			continue
 		}
-		result := SettledUnavailable
-		if err == nil && i < len(results) {
-			result = results[i].Result
-		}
-		switch result {
-		case SettledOK:
+		switch result := resultOf(results, err, i); {
+		case result == SettledOK:
 			l.next, l.expires = sent.Add(l.length/2), sent.Add(l.length)
 			l.end.Reset(time.Until(l.expires))
-		case SettledUnavailable:
+		case result == SettledUnavailable && isForGood(err):
+			delete(e.held, l) // its context ends with it
+		case result == SettledUnavailable:
 			l.next = time.Now().Add(extendPause)
 		default:
 			delete(e.held, l)
-			l.cancel(ErrLeaseLost)
-			e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.lease, "result", result)
+			defer l.cancel(ErrLeaseLost)
+			lost = append(lost, SettleResult{Lease: l.lease, Result: result})
 		}
+	}
+	e.mu.Unlock()
+	e.poke()
+	if err != nil && ctx.Err() == nil {
+		e.worker.logger().Warn("leases not extended", "biz_type", e.worker.BizType, "leases", len(list), "again", !isForGood(err), "error", err)
+	}
+	for _, l := range lost {
+		e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.Lease, "result", l.Result)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,11 +21,16 @@ type extending struct {
 	t       *testing.T
 	tasks   string                                    // the fields of each, one a line; $end is in 10 s
 	extend  func(after time.Duration) (string, error) // the result
+	ill     func(r *http.Request) *http.Response      // answers an extension instead; nil: it does not. An answer of nil: none comes
 	stop    context.CancelFunc                        // once they are handed out
 	began   time.Time
 	asked   map[time.Duration][]client.Settlement
 	settled map[string]client.Settlement
+
+	unanswered int // extensions that were not answered well
 }
+
+var wellAnswered = &http.Response{}
 
 func (c *extending) answer(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/settle") {
@@ -35,6 +41,18 @@ func (c *extending) answer(r *http.Request) (*http.Response, error) {
 	}
 	var asked struct{ Settle []client.Settlement }
 	require.NoError(c.t, json.NewDecoder(r.Body).Decode(&asked))
+	if c.ill != nil && asked.Settle[0].Do == client.Extend {
+		switch answer := c.ill(r); answer {
+		case wellAnswered:
+		case nil:
+			c.unanswered++
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		default:
+			c.unanswered++
+			return answer, nil
+		}
+	}
 	var results []client.SettleResult
 	for _, s := range asked.Settle {
 		result := client.SettleResult{Lease: s.Lease, Result: client.SettledOK}
@@ -59,7 +77,11 @@ func (c *extending) answer(r *http.Request) (*http.Response, error) {
 func (c *extending) worked(w client.Worker) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	c.stop, c.asked, c.settled = stop, map[time.Duration][]client.Settlement{}, map[string]client.Settlement{}
-	w.Client, w.BizType = client.New("center", client.WithHTTPClient(&http.Client{Transport: roundTrip(c.answer)})), "a"
+	options := []client.Option{client.WithHTTPClient(&http.Client{Transport: roundTrip(c.answer)})}
+	if c.ill != nil {
+		options = append(options, client.WithServers("http://b"))
+	}
+	w.Client, w.BizType = client.New("http://a", options...), "orders"
 	require.NoError(c.t, w.Run(ctx))
 }
 
@@ -147,4 +169,71 @@ func TestWorkerLosesALease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Extensions get through where a server, or a request, does not answer, and end where they are refused for good.
+func TestWorkerExtendsDespiteFaults(t *testing.T) {
+	once := func(answer *http.Response) func(*http.Request) *http.Response {
+		asked := false
+		return func(*http.Request) *http.Response {
+			if asked {
+				return wellAnswered
+			}
+			asked = true
+			return answer
+		}
+	}
+	ofA := func(answer func() *http.Response) func(*http.Request) *http.Response {
+		return func(r *http.Request) *http.Response {
+			if r.URL.Host == "a" {
+				return answer()
+			}
+			return wellAnswered
+		}
+	}
+	for name, row := range map[string]struct {
+		ill        func(r *http.Request) *http.Response
+		ttr        time.Duration
+		end        string // of the first lease, for this machine
+		unanswered int
+		ends       time.Duration // of the run, which would last for 33 s
+	}{
+		"a server is silent":     {ofA(func() *http.Response { return nil }), 10 * time.Second, "$end", 1, 33 * time.Second},
+		"a server drains":        {ofA(func() *http.Response { return answered(503, `{"title":"draining"}`) }), 10 * time.Second, "$end", 1, 33 * time.Second},
+		"a request is lost":      {once(nil), 3 * time.Second, "$end", 1, 33 * time.Second},
+		"the token is withdrawn": {func(*http.Request) *http.Response { return answered(401, `{"title":"no"}`) }, 0, "$end", 1, 10 * time.Second},
+		"this clock is ahead":    {func(*http.Request) *http.Response { return wellAnswered }, 0, "2000-01-01T00:00:00Z", 0, 33 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &extending{t: t, extend: well, ill: row.ill, tasks: `{"lease":"1-1","attempt":1,"expires_at":"` + row.end + `","task":{"job_id":"1","biz_id":"1"}}`}
+				var ended time.Duration
+				c.worked(client.Worker{TTR: row.ttr, Process: func(ctx context.Context, _ client.LeasedTask) error {
+					select {
+					case <-time.After(33 * time.Second):
+					case <-ctx.Done():
+					}
+					ended = time.Since(c.began)
+					return nil
+				}})
+				require.Equal(t, row.ends, ended)
+				require.Equal(t, row.unanswered, c.unanswered)
+				require.Less(t, len(c.asked), 80)
+			})
+		})
+	}
+}
+
+// A run that ends its goroutine has failed: its lease is not extended any more.
+func TestWorkerWhoseRunEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &extending{t: t, extend: well, tasks: `{"lease":"1-1","attempt":1,"expires_at":"$end","task":{"job_id":"1","biz_id":"1"}}`}
+		c.worked(client.Worker{Process: func(context.Context, client.LeasedTask) error {
+			time.Sleep(7 * time.Second)
+			runtime.Goexit()
+			return nil
+		}})
+		require.Len(t, c.asked, 1)
+		require.Equal(t, client.Nack, string(c.settled["1-1"].Do))
+	})
 }

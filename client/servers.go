@@ -75,8 +75,14 @@ func (c *Client) candidates(ctx context.Context) ([]string, error) {
 func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
 	first := c.current.Load()
 	for i, base := range list {
-		last := i == len(list)-1
-		status, err = c.one(ctx, base, repeatable && !last, try)
+		limit := time.Duration(0)
+		if left := len(list) - i; repeatable && left > 1 {
+			limit = tryTime
+			if until, ok := ctx.Deadline(); ok {
+				limit = min(limit, time.Until(until)/time.Duration(left)) // so that there is time for each
+			}
+		}
+		status, err = c.one(ctx, base, limit, try)
 		if goes = ctx.Err() == nil && goesOn(err, repeatable); !goes {
 			if err == nil && (first == nil || *first != base) {
 				c.current.CompareAndSwap(first, &base)
@@ -87,10 +93,10 @@ func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try
 	return status, goes, err
 }
 
-func (c *Client) one(ctx context.Context, base string, bounded bool, try func(ctx context.Context, base string) (int, error)) (int, error) {
-	if bounded {
+func (c *Client) one(ctx context.Context, base string, limit time.Duration, try func(ctx context.Context, base string) (int, error)) (int, error) {
+	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, tryTime)
+		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	return try(ctx, base)
@@ -126,6 +132,8 @@ func isRepeatable(method string, body any) bool {
 			}
 		}
 		return true
+	case wire.SettleRequest:
+		return !slices.ContainsFunc(b.Settle, func(s wire.Settlement) bool { return s.Do != Extend })
 	}
 	return method == http.MethodGet
 }

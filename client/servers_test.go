@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -142,8 +141,8 @@ func TestAServerHangs(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.calls.Load(), "the other one is asked first")
 
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // of which each server has its share
 	defer cancel()
 	_, err = open(t, a.URL, b.URL).Get(ctx, 7)
-	require.True(t, errors.Is(err, context.DeadlineExceeded), "the caller's time is over: %v", err)
+	require.NoError(t, err)
 }

@@ -88,8 +88,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		for _, t := range got.Tasks {
 			running.Go(func() {
-				results <- w.run(context.WithoutCancel(ctx), t, leases)
-				<-slots
+				o := outcome{settlement: Settlement{Lease: t.Lease.String(), Do: Nack, Error: "the run ended its goroutine"}} // by runtime.Goexit
+				defer func() { results <- o; <-slots }()
+				w.run(context.WithoutCancel(ctx), t, leases, &o)
 			})
 		}
 	}
@@ -128,24 +129,24 @@ type outcome struct {
 	expires    time.Time
 }
 
-func (w *Worker) run(ctx context.Context, t LeasedTask, leases *extender) outcome {
+func (w *Worker) run(ctx context.Context, t LeasedTask, leases *extender, o *outcome) {
 	ctx, release := leases.hold(ctx, t)
+	defer func() { o.expires = release() }()
 	err := w.process(ctx, t)
-	o := outcome{Settlement{Lease: t.Lease.String(), Do: Ack}, release()}
 	if err == nil {
-		return o
+		o.settlement.Do, o.settlement.Error = Ack, ""
+		return
 	}
-	o.settlement.Do, o.settlement.Error = Nack, cut(err.Error())
+	o.settlement.Error = cut(err.Error())
 	if processor.IsDiscard(err) {
 		reason := strings.TrimPrefix(err.Error(), processor.Discard(nil).Error()) // the center says that itself
 		o.settlement.Do, o.settlement.Error = Reject, cut(strings.TrimPrefix(reason, ": "))
-		return o
+		return
 	}
 	if d, ok := processor.RetryPause(err); ok {
 		o.settlement.RetryAfter = (*wire.Duration)(&d)
 	}
 	w.logger().Warn("run failed", "biz_type", w.BizType, "job_id", uint64(t.Task.JobID), "attempt", t.Attempt, "error", err)
-	return o
 }
 
 // cut shortens a text to what the center keeps of it.
@@ -203,11 +204,7 @@ func (w *Worker) settle(list []outcome) (again []outcome) {
 		w.logger().Warn("leases not settled; trying again", "biz_type", w.BizType, "leases", len(list), "error", err)
 	}
 	for i, o := range list {
-		result := string(SettledUnavailable)
-		if err == nil && i < len(answered) {
-			result = answered[i].Result
-		}
-		switch {
+		switch result := resultOf(answered, err, i); {
 		case result == SettledUnavailable && time.Now().Before(o.expires):
 			again = append(again, o)
 		case result != SettledOK:
@@ -215,4 +212,12 @@ func (w *Worker) settle(list []outcome) (again []outcome) {
 		}
 	}
 	return again
+}
+
+// resultOf is the i-th result of a request. SettledUnavailable: there is none.
+func resultOf(answered []SettleResult, err error, i int) string {
+	if err != nil || i >= len(answered) {
+		return SettledUnavailable
+	}
+	return answered[i].Result
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/intake"
@@ -108,6 +109,12 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		add(t.Modified, "ok", "Processed, and recorded", "")
 		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, t.Modified.Sub(promised))))
 	case task.Cancelled:
+		if t.Attempts > 0 && !strings.HasPrefix(lastError, "discarded") { // of a run before
+			if lastError != "" {
+				add(time.Time{}, "warn", "The last error", lastError)
+			}
+			lastError = ""
+		}
 		add(t.Modified, "", "Cancelled: it never fires", lastError)
 	case task.Dead:
 		add(t.Modified, "bad", "Dead, after "+tries, lastError)

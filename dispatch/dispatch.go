@@ -90,7 +90,7 @@ type Timer interface {
 	Engine
 	// Forget drops a task that is not pending any more, or is due later than before.
 	Forget(jobID uint64)
-	// Finish is Forget for a task that was pending and is processed or cancelled: its row need not be read.
+	// Finish is Forget for a task that is processed or cancelled for good: its row need not be read.
 	Finish(jobID, bizType uint64)
 }
 
@@ -157,5 +157,5 @@ func (d *Dispatcher) Place(tasks ...task.Task) {
 // Forget makes the engines drop a task that is not pending any more, or is due later than before.
 func (d *Dispatcher) Forget(jobID uint64) { d.Timer.Forget(jobID) }
 
-// Finish is Forget for a task that was pending and is processed or cancelled.
+// Finish is Forget for a task that is processed or cancelled.
 func (d *Dispatcher) Finish(jobID, bizType uint64) { d.Timer.Finish(jobID, bizType) }

@@ -109,6 +109,7 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	}
 	read, cancel := context.WithTimeout(ctx, whyTimeout)
 	defer cancel()
+	var unread error // of the failed runs; the rest of the answer is right without them
 	f.Task, f.Unread = s.cfg.Store.Get(read, jobID)
 	switch {
 	case errors.Is(f.Unread, task.ErrNotFound):
@@ -116,10 +117,14 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	case f.Unread != nil:
 		f.Task = task.Task{JobID: jobID}
 	default:
-		f.Failed, _ = s.cfg.Store.FailedRuns(read, jobID) // without them the answer is still right
+		f.Failed, unread = s.cfg.Store.FailedRuns(read, jobID)
 	}
 	s.cfg.Facts(&f)
-	return why.Of(f), nil
+	w := why.Of(f)
+	if unread != nil {
+		w.Because = append(w.Because, "its failed runs cannot be read now: "+unread.Error())
+	}
+	return w, nil
 }
 
 // List narrows a look-up by biz_id. See ListAll for all tasks.

@@ -161,7 +161,7 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.inflight[row.JobID]; h.claims > 0 {
-				h.again = true
+				h.lookAgain = true
 				s.inflight[row.JobID] = h
 			}
 		}
@@ -209,7 +209,7 @@ func memberOf(row *task.Task) slots.Member {
 // removal is a task to remove from its slot.
 type removal struct {
 	jobID   uint64
-	isDone  bool   // it was pending, and is processed or cancelled; false: its row tells
+	isDone  bool   // it is processed or cancelled; false: its row tells
 	bizType uint64 // if it is done
 }
 
@@ -217,7 +217,7 @@ type removal struct {
 // beyond the horizon. If that fails, its claim finds out. A dead task stays in the dead queue, a finished one leaves it.
 func (t *Timer) Forget(jobID uint64) { t.remove(removal{jobID: jobID}) }
 
-// Finish is Forget for a task that was pending and is processed or cancelled.
+// Finish is Forget for a task that is processed or cancelled.
 func (t *Timer) Finish(jobID, bizType uint64) {
 	t.remove(removal{jobID: jobID, isDone: true, bizType: bizType})
 }
@@ -245,7 +245,7 @@ func (t *Timer) flushRemovals(batch []removal) {
 		rows, _ = t.cfg.Store.Load(context.Background(), unread)
 	}
 	now := t.cfg.Now()
-	bySlot, finished := make(map[slots.Slot]*slots.SettleRequest), make(map[slots.Slot][]uint64)
+	bySlot := make(map[slots.Slot]*slots.SettleRequest)
 	requestOf := func(s *slotState) *slots.SettleRequest {
 		if bySlot[s.slot] == nil {
 			bySlot[s.slot] = &slots.SettleRequest{Slot: s.slot}
@@ -261,7 +261,7 @@ func (t *Timer) flushRemovals(batch []removal) {
 		}
 		s := t.slotOf(bt, r.jobID)
 		if h := s.inflight[r.jobID]; h.claims > 0 { // its claim is being settled, which may bring it back
-			h.again = true
+			h.lookAgain = true
 			s.inflight[r.jobID] = h
 		} else if !s.server.isSilent(now) {
 			request := requestOf(s)
@@ -289,9 +289,6 @@ func (t *Timer) flushRemovals(batch []removal) {
 			continue
 		}
 		request.Done = append(request.Done, rows[i].JobID)
-		if rows[i].Status != task.Pending {
-			finished[s.slot] = append(finished[s.slot], rows[i].JobID)
-		}
 	}
 	t.mu.Unlock()
 	list := make([]slots.SettleRequest, 0, len(bySlot))
@@ -299,9 +296,6 @@ func (t *Timer) flushRemovals(batch []removal) {
 		list = append(list, *s)
 	}
 	t.slots.Settle(context.Background(), list)
-	for slot, ids := range finished { // they may have been dead
-		_ = t.slots.RemoveDead(context.Background(), slot, ids)
-	}
 	t.queueArms(again)
 }
 

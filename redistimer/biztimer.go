@@ -88,9 +88,9 @@ type inflightTask struct {
 	claims   int // known to this node
 	late     bool
 	settling int // of those, being settled
-	// again: the task was armed during the claim, and Redis may have ignored that because of the claim; or it was
-	// finished, and the end of the claim may bring it back. Its row tells.
-	again bool
+	// lookAgain: the row tells where the task belongs when the claim has ended. It was armed during the claim, and Redis may have
+	// ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
+	lookAgain bool
 }
 
 // setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the

@@ -241,7 +241,7 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 		if h.late {
 			bt.late--
 		}
-		if h.again {
+		if h.lookAgain {
 			t.removals.Add(removal{jobID: jobID})
 		}
 	}

@@ -38,7 +38,7 @@ type backend interface {
 	unionMember(query string) string                                // makes a SELECT with a LIMIT a member of a UNION ALL
 	deleteFrom(table int) string                                    // DELETE from a table by primary key, up to WHERE
 	countingExpr(database int, value string) string                 // SQL for value that also counts the rows it is assigned to
-	appendTo(column string, keep int) string                        // SQL for a text with a parameter behind it: its last characters
+	appendTo(column string, keep int) string                        // SQL that appends a parameter to a column, NULL or not, and keeps the last characters
 	idArg(v uint64) any                                             // a 64-bit id as a parameter
 	timeArg(t time.Time) any                                        // a time as a parameter
 	nullSafe() string                                               // compares two values of which both may be NULL

@@ -136,6 +136,10 @@ func TestSettle(t *testing.T) {
 		require.Equal(t, task.Cancelled, rejected.Status)
 		require.Equal(t, "discarded: gone", rejected.LastError)
 		require.True(t, r.store.row(list[4].JobID).ActionTime.Equal(began.Add(30*time.Second)))
+		for i, want := range []string{"finished, of type 1", "forgotten", "forgotten", "finished, of type 1", "forgotten"} {
+			how, _ := r.dropped.Load(list[i].JobID)
+			require.Equal(t, want, how, i)
+		}
 
 		again := r.leaseIn(time.Minute)
 		require.Equal(t, list[2].JobID, again[0].JobID)
@@ -146,6 +150,19 @@ func TestSettle(t *testing.T) {
 		require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
 		require.Equal(t, worker.SettledOK, r.settleLease(list[4], worker.Ack), "an extended lease")
 	}, pullLane())
+}
+
+// A task that is dead stays in its slot's dead queue, which only a look at its row finds.
+func TestADeadLeaseIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 42, 0)
+		synctest.Wait()
+		leased := r.leaseNow(1)[0]
+		require.Equal(t, worker.SettledOK, r.settleLease(leased, worker.Nack))
+		require.Equal(t, task.Dead, r.store.row(leased.JobID).Status)
+		how, _ := r.dropped.Load(leased.JobID)
+		require.Equal(t, "forgotten", how)
+	}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
 }
 
 // A process that knows nothing of a lease, because another one gave it, settles it by the row.

@@ -287,14 +287,13 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 	} else {
 		s.hold.Remove()
 	}
-	switch s.row.Status {
-	case task.Pending:
-		r.cfg.Dispatch.Forget(s.JobID)
-		r.cfg.Dispatch.Place(s.row)
-	case task.Dead:
-		r.cfg.Dispatch.Forget(s.JobID)
-	default:
+	if s.row.Status == task.Processed || s.row.Status == task.Cancelled {
 		r.cfg.Dispatch.Finish(s.JobID, s.row.BizType)
+	} else {
+		r.cfg.Dispatch.Forget(s.JobID)
+	}
+	if s.row.Status == task.Pending {
+		r.cfg.Dispatch.Place(s.row)
 	}
 	if s.outcome == "" {
 		return

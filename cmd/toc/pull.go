@@ -57,6 +57,8 @@ for the commands that run.`,
 			return usage("--biz-type is missing: give the name of a business type whose processor is pull")
 		case *command == "":
 			return usage("--exec is missing: give the shell command to run for each task")
+		case w.MaxRun < 0:
+			return usage("--max-run %v: give a duration, or 0 to extend no lease", w.MaxRun)
 		case w.Concurrency < 1 || w.Concurrency > 1000:
 			return usage("--concurrency %d: give 1 to 1000", w.Concurrency)
 		}

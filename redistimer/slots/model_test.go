@@ -136,6 +136,7 @@ func (m *slotModel) settle(*rapid.T) {
 		case 0:
 			s.Done = append(s.Done, id)
 			delete(m.store, id)
+			delete(m.dead, id)
 		case 1:
 			s.Dead = append(s.Dead, one)
 			delete(m.store, id)

@@ -165,7 +165,7 @@ func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
 // SettleRequest reports the outcomes of a slot's tasks.
 type SettleRequest struct {
 	Slot Slot
-	Done []uint64 // finished
+	Done []uint64 // finished; they leave the dead queue, too
 	Dead []Member // finished as dead; At: time of death
 	Back []Member // run again at At, with these Attempts
 }

@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,24 @@ func (s slotSuite) settles(t *testing.T) {
 		Prepare: map[string]string{"90": before.Prepare["90"]},
 		Dead:    map[string]string{"92": dead(at), "4": dead(died), "5": dead(died.Add(time.Millisecond)), "6": dead(died)},
 	}, r.state(t, orders))
+}
+
+// In a listpack each of many tasks that come back would be searched from the front.
+func (s slotSuite) beginsAsASkiplist(t *testing.T) {
+	r := s.open(t)
+	at, again := ago(time.Hour), ahead(time.Hour)
+	r.arm(t, orders, member(1, at, 0), member(2, at, 0))
+	require.Len(t, r.claimAll(t, orders), 2)
+	r.arm(t, orders, member(3, at, 0))
+	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{3}, Back: []slots.Member{member(1, again, 1), member(2, again, 1)}})
+	require.Equal(t, map[string]string{"1": score(again, 1), "2": score(again, 1)}, r.state(t, orders).Store)
+	require.Positive(t, r.client.TTL(t.Context(), r.StoreKey(orders)).Val())
+	form, err := r.client.ObjectEncoding(t.Context(), r.StoreKey(orders)).Result()
+	if err != nil && strings.Contains(err.Error(), "unknown") { // the Redis inside the process
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, "skiplist", form)
 }
 
 func (s slotSuite) releases(t *testing.T) {

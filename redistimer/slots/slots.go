@@ -151,20 +151,6 @@ func (s *Slots) PurgeDead(ctx context.Context, slots []Slot, before time.Time) [
 	})
 }
 
-// RemoveDead removes tasks from the dead queue of a slot.
-func (s *Slots) RemoveDead(ctx context.Context, slot Slot, jobIDs []uint64) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	members := make([]any, len(jobIDs))
-	for i, id := range jobIDs {
-		members[i] = strconv.FormatUint(id, 10)
-	}
-	if err := s.client.ZRem(ctx, s.keys.of(slot).dead, members...).Err(); err != nil {
-		return s.wrapError("remove from the dead queue of", slot, err)
-	}
-	return nil
-}
-
 // each sends the same commands for every slot in one pipeline.
 func (s *Slots) each(ctx context.Context, act string, slots []Slot, commands func(redis.Pipeliner, *slotKeys)) []error {
 	errs := make([]error, len(slots))

@@ -67,6 +67,7 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"members that are not job_ids are removed", s.removesInvalidMembers},
 		// settle_test.go
 		{"settling works without a claim", s.settles},
+		{"what comes back is a skiplist", s.beginsAsASkiplist},
 		{"a release moves back what is still claimed", s.releases},
 		{"claims are recovered untouched", s.recovers},
 		{"the dead are bounded", s.boundsTheDead},

@@ -1,5 +1,5 @@
--- settle ends claims (phase two). Finished tasks leave the slot, and the dead of them go into the dead queue. Tasks that
--- are to run again go back into the store queue.
+-- settle ends claims (phase two). Finished tasks leave the slot, also its dead queue, and the dead of them go into the dead
+-- queue. Tasks that are to run again go back into the store queue.
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
 -- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 number of tasks that are done, 5 number that are dead
@@ -38,6 +38,7 @@ local before = again and head()
 if done < died then
   redis.call('ZREM', prepare, unpack(ARGV, done, died - 1))
   redis.call('ZREM', store, unpack(ARGV, done, died - 1))
+  redis.call('ZREM', dead, unpack(ARGV, done, died - 1))
 end
 if died < back then
   redis.call('ZREM', prepare, ids(died, back - 1))
@@ -49,7 +50,7 @@ end
 if again then
   redis.call('ZREM', prepare, ids(back, #ARGV))
   redis.call('ZREM', dead, ids(back, #ARGV))
-  if before then
+  if redis.call('EXISTS', store) == 1 then
     redis.call('ZADD', store, unpack(ARGV, back))
   else
     redis.call('ZADD', store, ARGV[back], ARGV[9], unpack(ARGV, back))
