@@ -88,19 +88,19 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	promised := t.Promised()
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
-	lastError, told := b.tellRuns(t, add)
+	lastError, isTold := b.tellRuns(t, add)
 	add(promised, "", "Due: as submitted, or as last moved or redriven", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
 		tries += fmt.Sprintf(" of at most %d", b.MostRuns)
 	}
-	switch runs := len(b.Why.FailedRuns) > 0; {
-	case told || t.Attempts == 0:
+	isWhyCancelled := t.Attempts == 0 || strings.HasPrefix(lastError, "discarded")
+	switch {
+	case isTold || t.Attempts == 0 || t.Status == task.Dead || t.Status == task.Cancelled && isWhyCancelled:
 	case t.Status == task.Pending:
 		add(t.Modified, "warn", "Last change: "+tries, lastError)
-	case t.Status == task.Processed || t.Status == task.Cancelled && !runs:
+	default:
 		add(time.Time{}, "warn", tries, lastError)
-		lastError = ""
 	}
 	switch t.Status {
 	case task.Pending:
@@ -109,10 +109,7 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		add(t.Modified, "ok", "Processed, and recorded", "")
 		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, t.Modified.Sub(promised))))
 	case task.Cancelled:
-		if t.Attempts > 0 && !strings.HasPrefix(lastError, "discarded") { // of a run before
-			if lastError != "" {
-				add(time.Time{}, "warn", "The last error", lastError)
-			}
+		if !isWhyCancelled {
 			lastError = ""
 		}
 		add(t.Modified, "", "Cancelled: it never fires", lastError)
@@ -128,9 +125,9 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	b.NewTime = forInput(later(t.ActionTime, now))
 }
 
-// tellRuns tells each failed run that the row still knows. It returns the last error, unless that of the last run told is the
-// same, and whether the row knows of no other failed run.
-func (b *taskBody) tellRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, told bool) {
+// tellRuns tells each failed run that the row still knows. It returns the last error, empty if it is that of the last run told,
+// and whether this run is all that attempts and last_error are about.
+func (b *taskBody) tellRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
 	lastError = t.LastError
 	var before int
 	for i, r := range b.Why.FailedRuns {
@@ -144,12 +141,12 @@ func (b *taskBody) tellRuns(t task.Task, add func(at time.Time, mood, what, text
 			what = fmt.Sprintf("Run %d of at most %d failed", r.Attempt, b.MostRuns)
 		}
 		add(r.At.Time(), "warn", what, r.Error)
-		before, told = r.Attempt, r.Attempt == t.Attempts && r.Error == t.LastError
+		before, isTold = r.Attempt, r.Attempt == t.Attempts && r.Error == t.LastError
 		if lastError = t.LastError; r.Error == lastError {
 			lastError = ""
 		}
 	}
-	return lastError, told
+	return lastError, isTold
 }
 
 func (b *taskBody) tellPending(t task.Task, now time.Time, add func(at time.Time, mood, what, text string)) {
