@@ -168,8 +168,14 @@ func TestWorkerExtends(t *testing.T) {
 	}
 	w := client.Worker{Client: client.New("http://" + c.Addr()), BizType: "order_close", Logger: testLogger(t),
 		Process: func(ctx context.Context, got client.LeasedTask) error {
-			for first := until(got.Task.JobID); !until(got.Task.JobID).After(first) && ctx.Err() == nil; {
-				time.Sleep(20 * time.Millisecond)
+			var first time.Time
+			for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+				switch end := until(got.Task.JobID); {
+				case first.IsZero():
+					first = end
+				case end.After(first):
+					return nil
+				}
 			}
 			return ctx.Err()
 		}}

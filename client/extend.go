@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -15,10 +16,9 @@ var ErrLeaseLost = errors.New("the lease is lost")
 
 // The times of extensions.
 const (
-	minLease      = 100 * time.Millisecond
-	unknownLease  = time.Second            // of a lease that has ended by this machine's clock when it comes
-	extendTimeout = 5 * time.Second        // of a request, or a third of the time that is left of a lease
-	extendPause   = 200 * time.Millisecond // after one that has failed
+	minLease     = 100 * time.Millisecond
+	unknownLease = time.Second            // of a lease that has ended by this machine's clock when it comes
+	extendPause  = 200 * time.Millisecond // after a request that has failed, at least
 )
 
 // extender extends the leases of a Worker's runs, each when half of it is over, all due ones in one request, until a run has
@@ -66,13 +66,10 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 	}
 	now := time.Now()
 	left := expires.Sub(now)
-	length := left
-	if e.worker.TTR > 0 {
-		length = e.worker.TTR
-	} else if left < minLease {
-		length = unknownLease
+	if left < minLease {
+		left = unknownLease
 	}
-	left = max(minLease, left)
+	length := cmp.Or(e.worker.TTR, left)
 	l := &heldLease{lease: t.Lease.String(), length: length, began: now, expires: now.Add(left), next: now.Add(min(left, length) / 2)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.end = time.AfterFunc(left, func() { l.cancel(context.DeadlineExceeded) })
@@ -101,9 +98,9 @@ func (e *extender) poke() {
 func (e *extender) run(ctx context.Context) {
 	defer e.asking.Wait()
 	for ctx.Err() == nil {
-		due, timeout, wait := e.due(time.Now())
+		due, left, wait := e.due(time.Now())
 		if len(due) > 0 {
-			e.asking.Go(func() { e.extend(ctx, due, timeout) })
+			e.asking.Go(func() { e.extend(ctx, due, left) })
 			continue
 		}
 		timer := time.NewTimer(wait)
@@ -116,11 +113,11 @@ func (e *extender) run(ctx context.Context) {
 	}
 }
 
-// due returns the leases to extend now and how long that may take, or how long to wait for the next one.
-func (e *extender) due(now time.Time) (due []*heldLease, timeout, wait time.Duration) {
+// due returns the leases to extend now and when the last of them ends, or how long to wait for the next one.
+func (e *extender) due(now time.Time) (due []*heldLease, left, wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	timeout, wait = extendTimeout, time.Hour
+	wait = time.Hour
 	for l := range e.held {
 		switch {
 		case l.asked:
@@ -130,19 +127,21 @@ func (e *extender) due(now time.Time) (due []*heldLease, timeout, wait time.Dura
 			wait = min(wait, l.next.Sub(now))
 		default:
 			l.asked = true
-			due, timeout = append(due, l), min(timeout, max(minLease, l.expires.Sub(now)/3))
+			due, left = append(due, l), max(left, l.expires.Sub(now))
 		}
 	}
-	return due, timeout, wait
+	return due, left, wait
 }
 
-func (e *extender) extend(ctx context.Context, due []*heldLease, timeout time.Duration) {
+// extend asks for extensions once. A node answers after 2 s at the latest where another one is silent, and a request that gets no answer
+// leaves time for a second one, at the next server.
+func (e *extender) extend(ctx context.Context, due []*heldLease, left time.Duration) {
 	list := make([]Settlement, len(due))
 	for i, l := range due {
 		list[i] = Settlement{Lease: l.lease, Do: Extend, TTR: wire.Duration(e.worker.TTR)}
 	}
 	sent := time.Now()
-	asking, cancel := context.WithTimeout(ctx, timeout)
+	asking, cancel := context.WithTimeout(ctx, min(5*time.Second, max(time.Second, left/2)))
 	defer cancel()
 	results, err := e.worker.Client.Settle(asking, list...)
 	var lost []SettleResult
@@ -156,10 +155,8 @@ func (e *extender) extend(ctx context.Context, due []*heldLease, timeout time.Du
 		case result == SettledOK:
 			l.next, l.expires = sent.Add(l.length/2), sent.Add(l.length)
 			l.end.Reset(time.Until(l.expires))
-		case result == SettledUnavailable && isForGood(err):
-			delete(e.held, l) // its context ends with it
 		case result == SettledUnavailable:
-			l.next = time.Now().Add(extendPause)
+			l.next = time.Now().Add(max(extendPause, time.Until(l.expires)/5))
 		default:
 			delete(e.held, l)
 			defer l.cancel(ErrLeaseLost)
@@ -169,7 +166,7 @@ func (e *extender) extend(ctx context.Context, due []*heldLease, timeout time.Du
 	e.mu.Unlock()
 	e.poke()
 	if err != nil && ctx.Err() == nil {
-		e.worker.logger().Warn("leases not extended", "biz_type", e.worker.BizType, "leases", len(list), "again", !isForGood(err), "error", err)
+		e.worker.logger().Warn("leases not extended; trying again", "biz_type", e.worker.BizType, "leases", len(list), "error", err)
 	}
 	for _, l := range lost {
 		e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.Lease, "result", l.Result)

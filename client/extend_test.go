@@ -19,6 +19,7 @@ import (
 // extending is a center that hands out tasks once, and writes down which leases it is asked to extend when.
 type extending struct {
 	t       *testing.T
+	servers int                                       // default 1
 	tasks   string                                    // the fields of each, one a line; $end is in 10 s
 	extend  func(after time.Duration) (string, error) // the result
 	ill     func(r *http.Request) *http.Response      // answers an extension instead; nil: it does not. An answer of nil: none comes
@@ -37,6 +38,7 @@ func (c *extending) answer(r *http.Request) (*http.Response, error) {
 		c.stop()
 		c.began = time.Now()
 		tasks := strings.ReplaceAll(c.tasks, "$end", c.began.Add(10*time.Second).UTC().Format(time.RFC3339))
+		tasks = strings.ReplaceAll(tasks, "$soon", c.began.Add(9*time.Second).UTC().Format(time.RFC3339))
 		return answered(200, `{"tasks":[`+tasks+`]}`), nil
 	}
 	var asked struct{ Settle []client.Settlement }
@@ -78,9 +80,7 @@ func (c *extending) worked(w client.Worker) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	c.stop, c.asked, c.settled = stop, map[time.Duration][]client.Settlement{}, map[string]client.Settlement{}
 	options := []client.Option{client.WithHTTPClient(&http.Client{Transport: roundTrip(c.answer)})}
-	if c.ill != nil {
-		options = append(options, client.WithServers("http://b"))
-	}
+	options = append(options, client.WithServers([]string{"http://b", "http://c"}[:max(1, c.servers)-1]...))
 	w.Client, w.BizType = client.New("http://a", options...), "orders"
 	require.NoError(c.t, w.Run(ctx))
 }
@@ -144,13 +144,13 @@ func TestWorkerLosesALease(t *testing.T) {
 		"the center is away": {0, func(time.Duration) (string, error) {
 			time.Sleep(100 * time.Millisecond)
 			return "", errors.New("away")
-		}, 10 * time.Second, context.DeadlineExceeded, 17},
+		}, 10 * time.Second, context.DeadlineExceeded, 10},
 		"its database is away for a while": {0, func(after time.Duration) (string, error) {
 			if after < 8*time.Second {
 				return client.SettledUnavailable, nil
 			}
 			return client.SettledLost, nil
-		}, 8 * time.Second, client.ErrLeaseLost, 16},
+		}, 8361600 * time.Microsecond, client.ErrLeaseLost, 6},
 		"it has run for long enough":    {12 * time.Second, well, 20 * time.Second, context.DeadlineExceeded, 2},
 		"it runs for an hour":           {0, well, time.Hour + 10*time.Second, context.DeadlineExceeded, 720},
 		"leases are not to be extended": {-1, well, 10 * time.Second, context.DeadlineExceeded, 0},
@@ -192,21 +192,24 @@ func TestWorkerExtendsDespiteFaults(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct {
+		servers    int
 		ill        func(r *http.Request) *http.Response
 		ttr        time.Duration
 		end        string // of the first lease, for this machine
 		unanswered int
 		ends       time.Duration // of the run, which would last for 33 s
 	}{
-		"a server is silent":     {ofA(func() *http.Response { return nil }), 10 * time.Second, "$end", 1, 33 * time.Second},
-		"a server drains":        {ofA(func() *http.Response { return answered(503, `{"title":"draining"}`) }), 10 * time.Second, "$end", 1, 33 * time.Second},
-		"a request is lost":      {once(nil), 3 * time.Second, "$end", 1, 33 * time.Second},
-		"the token is withdrawn": {func(*http.Request) *http.Response { return answered(401, `{"title":"no"}`) }, 0, "$end", 1, 10 * time.Second},
-		"this clock is ahead":    {func(*http.Request) *http.Response { return wellAnswered }, 0, "2000-01-01T00:00:00Z", 0, 33 * time.Second},
+		"a server is silent":     {2, ofA(func() *http.Response { return nil }), 10 * time.Second, "$end", 1, 33 * time.Second},
+		"a server drains":        {2, ofA(func() *http.Response { return answered(503, `{"title":"draining"}`) }), 10 * time.Second, "$end", 1, 33 * time.Second},
+		"a request is lost":      {1, once(nil), 3 * time.Second, "$end", 1, 33 * time.Second},
+		"a server answers late":  {2, func(*http.Request) *http.Response { time.Sleep(900 * time.Millisecond); return wellAnswered }, 3 * time.Second, "$end", 0, 33 * time.Second},
+		"a node is silent":       {3, func(*http.Request) *http.Response { time.Sleep(2 * time.Second); return wellAnswered }, 10 * time.Second, "$end", 0, 33 * time.Second},
+		"the token is withdrawn": {2, func(*http.Request) *http.Response { return answered(401, `{"title":"no"}`) }, 0, "$end", 13, 10 * time.Second},
+		"this clock is ahead":    {2, func(*http.Request) *http.Response { time.Sleep(60 * time.Millisecond); return wellAnswered }, 0, "2000-01-01T00:00:00Z", 0, 33 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &extending{t: t, extend: well, ill: row.ill, tasks: `{"lease":"1-1","attempt":1,"expires_at":"` + row.end + `","task":{"job_id":"1","biz_id":"1"}}`}
+				c := &extending{t: t, servers: row.servers, extend: well, ill: row.ill, tasks: `{"lease":"1-1","attempt":1,"expires_at":"` + row.end + `","task":{"job_id":"1","biz_id":"1"}}`}
 				var ended time.Duration
 				c.worked(client.Worker{TTR: row.ttr, Process: func(ctx context.Context, _ client.LeasedTask) error {
 					select {
@@ -235,5 +238,32 @@ func TestWorkerWhoseRunEndsItsGoroutine(t *testing.T) {
 		}})
 		require.Len(t, c.asked, 1)
 		require.Equal(t, client.Nack, string(c.settled["1-1"].Do))
+	})
+}
+
+// An extension that gets no answer does not hold up those of other leases.
+func TestWorkerExtendsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		c := &extending{t: t, extend: well, tasks: `{"lease":"1-1","attempt":1,"expires_at":"$end","task":{"job_id":"1","biz_id":"1"}},
+			{"lease":"2-1","attempt":1,"expires_at":"$soon","task":{"job_id":"2","biz_id":"2"}}`,
+			ill: func(*http.Request) *http.Response {
+				if first { // of the lease that ends soon
+					first = false
+					return nil
+				}
+				return wellAnswered
+			}}
+		c.worked(client.Worker{Process: func(ctx context.Context, got client.LeasedTask) error {
+			select {
+			case <-time.After(20 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}})
+		require.Equal(t, client.Ack, string(c.settled["1-1"].Do))
+		require.Len(t, c.asked[5*time.Second], 1, "while the other request hangs")
+		require.Equal(t, client.Ack, string(c.settled["2-1"].Do))
 	})
 }

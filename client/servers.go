@@ -15,7 +15,8 @@ import (
 // WithServers adds further servers of the same center, as New takes one: each takes any request. A request goes to the one
 // that answered last. If no connection to it can be made, the next one is tried, each once. Requests that are safe to repeat
 // are tried at the next one also after a lost answer, after 5 s without one, and after a 502, 503 or 504: those that only
-// read, and submits of which each has a DedupKey. (Duplicate may then be true although the task is from this call.)
+// read, submits of which each has a DedupKey, and extensions of leases. (Duplicate may then be true although the task is
+// from this call.) If the caller's time ends first, the next request goes to the next server.
 func WithServers(baseURLs ...string) Option {
 	return func(c *Client) {
 		for _, u := range baseURLs {
@@ -75,17 +76,17 @@ func (c *Client) candidates(ctx context.Context) ([]string, error) {
 func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
 	first := c.current.Load()
 	for i, base := range list {
-		limit := time.Duration(0)
-		if left := len(list) - i; repeatable && left > 1 {
-			limit = tryTime
-			if until, ok := ctx.Deadline(); ok {
-				limit = min(limit, time.Until(until)/time.Duration(left)) // so that there is time for each
-			}
-		}
-		status, err = c.one(ctx, base, limit, try)
+		last := i == len(list)-1
+		status, err = c.one(ctx, base, repeatable && !last, try)
 		if goes = ctx.Err() == nil && goesOn(err, repeatable); !goes {
-			if err == nil && (first == nil || *first != base) {
-				c.current.CompareAndSwap(first, &base)
+			answered := base
+			if repeatable && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				answered = list[(i+1)%len(list)] // perhaps the next request has more luck there
+			} else if err != nil {
+				break
+			}
+			if first == nil || *first != answered {
+				c.current.CompareAndSwap(first, &answered)
 			}
 			break
 		}
@@ -93,10 +94,10 @@ func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try
 	return status, goes, err
 }
 
-func (c *Client) one(ctx context.Context, base string, limit time.Duration, try func(ctx context.Context, base string) (int, error)) (int, error) {
-	if limit > 0 {
+func (c *Client) one(ctx context.Context, base string, bounded bool, try func(ctx context.Context, base string) (int, error)) (int, error) {
+	if bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		ctx, cancel = context.WithTimeout(ctx, tryTime)
 		defer cancel()
 	}
 	return try(ctx, base)

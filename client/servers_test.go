@@ -141,8 +141,13 @@ func TestAServerHangs(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.calls.Load(), "the other one is asked first")
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // of which each server has its share
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = open(t, a.URL, b.URL).Get(ctx, 7)
+	c = open(t, a.URL, b.URL)
+	_, err = c.Get(ctx, 7)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the caller's time is over")
+	began = time.Now()
+	_, err = c.Get(t.Context(), 7)
 	require.NoError(t, err)
+	require.Less(t, time.Since(began), 4*time.Second, "the other one is asked first")
 }

@@ -88,7 +88,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		for _, t := range got.Tasks {
 			running.Go(func() {
-				o := outcome{settlement: Settlement{Lease: t.Lease.String(), Do: Nack, Error: "the run ended its goroutine"}} // by runtime.Goexit
+				o := outcome{settlement: Settlement{Lease: t.Lease.String(), Do: Nack, Error: "the run ended its goroutine (runtime.Goexit)"}}
 				defer func() { results <- o; <-slots }()
 				w.run(context.WithoutCancel(ctx), t, leases, &o)
 			})

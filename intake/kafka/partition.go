@@ -72,9 +72,11 @@ func newPartition(r *Reader, number int32) *partition {
 // add takes fetched records.
 func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
 	p.mu.Lock()
-	p.fetched = append(p.fetched, fetched{topic, records})
+	if len(records) > 0 {
+		p.fetched = append(p.fetched, fetched{topic, records})
+	}
 	p.end, p.added = max(p.end, end), time.Now()
-	if p.replay < 0 {
+	if p.replay < 0 && end > 0 { // a fetch that has failed has none
 		p.replay = end
 	}
 	if p.next < 0 && len(records) > 0 {

@@ -147,6 +147,9 @@ func (r *Reader) Run(ctx context.Context) (err error) {
 			}
 		})
 		fetches.EachTopic(func(t kgo.FetchTopic) {
+			if t.Topic != r.cfg.Topic { // an error of the group
+				return
+			}
 			id := ids.of(t, r.cfg.Cluster.Name)
 			t.EachPartition(func(f kgo.FetchPartition) {
 				r.mu.Lock()

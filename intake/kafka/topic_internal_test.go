@@ -25,9 +25,11 @@ func TestAFailedFetchHasNoTopicID(t *testing.T) {
 		return &kgo.Record{Partition: 3, Offset: offset, Headers: []kgo.RecordHeader{{Key: headerBizType, Value: []byte("orders")},
 			{Key: headerBizID, Value: []byte("42")}, {Key: headerActionTime, Value: []byte("1790000000000")}}, Value: []byte("x")}
 	}
-	p.add(id, []*kgo.Record{record(7)}, 8)
-	p.add(names, nil, 8)
+	p.add(names, nil, 0)
+	p.add(id, []*kgo.Record{record(7)}, 100)
+	p.add(names, nil, 0)
 	p.add(again, []*kgo.Record{record(0)}, 1)
+	require.EqualValues(t, 100, p.replay, "up to there older records of a key may come again")
 	p.takeOver()
 	require.Len(t, p.open, 2)
 	require.Equal(t, "k:AQAAAAAAAAAAAAAAAAAAAA:3:7", p.open[0].request.submit.DedupKey)
