@@ -35,7 +35,7 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 	}{
 		{"arm", "", []string{"4", store, prepare, dead, marker, "toc:wake", "0", bizName, pad, "all", "-", "3600", score, any}},
 		{"claim", store, []string{"3", store, prepare, marker, "1", "45000", "60000000", "9007199254739", pad, "", "-", "0", "3600", "0"}},
-		{"settle", prepare, []string{"3", store, prepare, dead, "toc:wake", "0", bizName, "1", "0", "3600", "3600", "10000", any}},
+		{"settle", prepare, []string{"3", store, prepare, dead, "toc:wake", "0", bizName, "1", "0", "3600", "3600", "10000", pad, any}},
 	}
 	values := make(map[string]float64)
 	for _, s := range scripts {
