@@ -209,16 +209,21 @@ func TestStoryOfFailedRuns(t *testing.T) {
 	inOrder("Run 3 failed; the errors of earlier runs are not kept<", ">late<")
 
 	// An operator's cancel has no error: what is there was told before.
-	id = f.submitted(t, 3).JobID
-	f.fails(t, id, task.Pending, "no answer")
-	read = f.read(t, id)
-	ok, err = f.store.Move(t.Context(), store.Move{JobID: id, Read: &read, Set: store.Set{LastError: &open}})
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.NoError(t, f.desk.CancelIf(t.Context(), id, nil))
-	_, page, _ := strings.Cut(f.get(t, at(id)), "Cancelled: it never fires")
-	page, _, _ = strings.Cut(page, "</ol>")
-	require.NotContains(t, page, open)
+	for biz, failed := range []bool{true, false} {
+		id = f.submitted(t, uint64(3+biz)).JobID
+		if failed {
+			f.fails(t, id, task.Pending, "no answer")
+		}
+		read = f.read(t, id)
+		ok, err = f.store.Move(t.Context(), store.Move{JobID: id, Read: &read, Set: store.Set{LastError: &open}})
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Contains(t, f.get(t, at(id)), open)
+		require.NoError(t, f.desk.CancelIf(t.Context(), id, nil))
+		_, page, _ := strings.Cut(f.get(t, at(id)), "Cancelled: it never fires")
+		page, _, _ = strings.Cut(page, "</ol>")
+		require.NotContains(t, page, open)
+	}
 }
 
 // Pause and resume go to the operator with what was filled in; the page shows who and why.

@@ -94,9 +94,9 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	if b.TypeIs != nil {
 		tries += fmt.Sprintf(" of at most %d", b.MostRuns)
 	}
-	isWhyCancelled := t.Attempts == 0 || strings.HasPrefix(lastError, "discarded")
+	isReason := lastError == "expired" || lastError == "coalesced" || strings.HasPrefix(lastError, "discarded") // of a cancel that no person asked for
 	switch {
-	case isTold || t.Attempts == 0 || t.Status == task.Dead || t.Status == task.Cancelled && isWhyCancelled:
+	case isTold || t.Status == task.Dead || t.Status == task.Cancelled && isReason || t.Attempts == 0 && lastError == "":
 	case t.Status == task.Pending:
 		add(t.Modified, "warn", "Last change: "+tries, lastError)
 	default:
@@ -109,7 +109,7 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 		add(t.Modified, "ok", "Processed, and recorded", "")
 		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, t.Modified.Sub(promised))))
 	case task.Cancelled:
-		if !isWhyCancelled {
+		if !isReason {
 			lastError = ""
 		}
 		add(t.Modified, "", "Cancelled: it never fires", lastError)
