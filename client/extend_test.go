@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +27,8 @@ type extending struct {
 	ill     func(r *http.Request) *http.Response      // answers an extension instead; nil: it does not. An answer of nil: none comes
 	stop    context.CancelFunc                        // once they are handed out
 	began   time.Time
+
+	mu      sync.Mutex // of what follows: a request that hangs does not hold up others
 	asked   map[time.Duration][]client.Settlement
 	settled map[string]client.Settlement
 
@@ -44,15 +48,15 @@ func (c *extending) answer(r *http.Request) (*http.Response, error) {
 	var asked struct{ Settle []client.Settlement }
 	require.NoError(c.t, json.NewDecoder(r.Body).Decode(&asked))
 	if c.ill != nil && asked.Settle[0].Do == client.Extend {
-		switch answer := c.ill(r); answer {
-		case wellAnswered:
-		case nil:
+		if answer := c.ill(r); answer != wellAnswered {
+			c.mu.Lock()
 			c.unanswered++
+			c.mu.Unlock()
+			if answer != nil {
+				return answer, nil
+			}
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		default:
-			c.unanswered++
-			return answer, nil
 		}
 	}
 	var results []client.SettleResult
@@ -60,13 +64,17 @@ func (c *extending) answer(r *http.Request) (*http.Response, error) {
 		result := client.SettleResult{Lease: s.Lease, Result: client.SettledOK}
 		if s.Do == client.Extend {
 			after := time.Since(c.began)
+			c.mu.Lock()
 			c.asked[after] = append(c.asked[after], s)
+			c.mu.Unlock()
 			var err error
 			if result.Result, err = c.extend(after); err != nil {
 				return nil, err
 			}
 		} else {
+			c.mu.Lock()
 			c.settled[s.Lease] = s
+			c.mu.Unlock()
 		}
 		results = append(results, result)
 	}
@@ -244,15 +252,14 @@ func TestWorkerWhoseRunEndsItsGoroutine(t *testing.T) {
 // An extension that gets no answer does not hold up those of other leases.
 func TestWorkerExtendsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := true
+		var later atomic.Bool
 		c := &extending{t: t, extend: well, tasks: `{"lease":"1-1","attempt":1,"expires_at":"$end","task":{"job_id":"1","biz_id":"1"}},
 			{"lease":"2-1","attempt":1,"expires_at":"$soon","task":{"job_id":"2","biz_id":"2"}}`,
 			ill: func(*http.Request) *http.Response {
-				if first { // of the lease that ends soon
-					first = false
-					return nil
+				if later.Swap(true) {
+					return wellAnswered
 				}
-				return wellAnswered
+				return nil // of the lease that ends soon
 			}}
 		c.worked(client.Worker{Process: func(ctx context.Context, got client.LeasedTask) error {
 			select {

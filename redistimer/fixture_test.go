@@ -559,6 +559,7 @@ type mortal struct {
 	*store.Store
 	dead    atomic.Bool
 	loaded  atomic.Pointer[func()]                                              // called once after a Load
+	read    sync.Map                                                            // the ids of all Loads
 	reading func(partition int, q store.Due, real *store.Store) *store.DuePages // nil: the real store's
 	down    func(database int) bool                                             // nil: none is
 }
@@ -575,6 +576,9 @@ func (m *mortal) DuePages(partition int, q store.Due) *store.DuePages {
 func (m *mortal) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	if m.dead.Load() {
 		return nil, errCrashed
+	}
+	for _, id := range ids {
+		m.read.Store(id, true)
 	}
 	rows, err := m.Store.Load(ctx, ids)
 	if loaded := m.loaded.Swap(nil); loaded != nil {
