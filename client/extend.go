@@ -16,8 +16,8 @@ var ErrLeaseLost = errors.New("the lease is lost")
 
 // The times of extensions.
 const (
-	minLease     = 100 * time.Millisecond
-	unknownLease = time.Second            // of a lease that has ended by this machine's clock when it comes
+	minLease     = 100 * time.Millisecond // the center gives no shorter ones
+	unknownLease = time.Second            // of one that is shorter by this machine's clock, which is ahead then
 	extendPause  = 200 * time.Millisecond // after a request that has failed, at least
 )
 
@@ -50,11 +50,7 @@ type heldLease struct {
 }
 
 func newExtender(w *Worker) *extender {
-	maxRun := w.MaxRun
-	if maxRun == 0 {
-		maxRun = time.Hour
-	}
-	return &extender{worker: w, maxRun: maxRun, wake: make(chan struct{}, 1), held: make(map[*heldLease]struct{})}
+	return &extender{worker: w, maxRun: cmp.Or(w.MaxRun, time.Hour), wake: make(chan struct{}, 1), held: make(map[*heldLease]struct{})}
 }
 
 // hold gives a run its context. The lease is extended until release.
@@ -133,8 +129,8 @@ func (e *extender) due(now time.Time) (due []*heldLease, left, wait time.Duratio
 	return due, left, wait
 }
 
-// extend asks for extensions once. A node answers after 2 s at the latest where another one is silent, and a request that gets no answer
-// leaves time for a second one, at the next server.
+// extend asks for extensions once. The request has half of the time that is left, so that there is time for a second one at the next
+// server; but at least a second, and 5 s at most.
 func (e *extender) extend(ctx context.Context, due []*heldLease, left time.Duration) {
 	list := make([]Settlement, len(due))
 	for i, l := range due {

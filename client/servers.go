@@ -79,14 +79,14 @@ func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try
 		last := i == len(list)-1
 		status, err = c.one(ctx, base, repeatable && !last, try)
 		if goes = ctx.Err() == nil && goesOn(err, repeatable); !goes {
-			answered := base
+			current := base
 			if repeatable && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				answered = list[(i+1)%len(list)] // perhaps the next request has more luck there
+				current = list[(i+1)%len(list)] // for the next request: this server may be silent
 			} else if err != nil {
 				break
 			}
-			if first == nil || *first != answered {
-				c.current.CompareAndSwap(first, &answered)
+			if first == nil || *first != current {
+				c.current.CompareAndSwap(first, &current)
 			}
 			break
 		}
