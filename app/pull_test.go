@@ -85,6 +85,7 @@ func (p *pullers) work(ctx context.Context, t *testing.T, servers func() *client
 			settle, whole = append(settle, do), append(whole, one)
 		}
 		for len(settle) > 0 {
+			sent := time.Now()
 			results, err := servers().Settle(context.WithoutCancel(ctx), settle...)
 			if err != nil { // what has become of them is unknown; a repeat would tell no more
 				p.unknown(now, whole...)
@@ -99,12 +100,14 @@ func (p *pullers) work(ctx context.Context, t *testing.T, servers func() *client
 				p.mu.Unlock()
 				switch r.Result {
 				case client.SettledOK:
-					p.note(whole[i], now, at, settle[i].Do == client.Nack)
-					if settle[i].Do == client.Ack {
-						p.mu.Lock()
-						p.acked[uint64(whole[i].Task.JobID)]++
-						p.mu.Unlock()
+					if settle[i].Do == client.Nack { // another may have it before the answer is here
+						p.note(whole[i], now, sent, true)
+						continue
 					}
+					p.note(whole[i], now, at, false)
+					p.mu.Lock()
+					p.acked[uint64(whole[i].Task.JobID)]++
+					p.mu.Unlock()
 				case client.SettledLost: // this machine was slow: the lease has ended
 					p.note(whole[i], now, now, true)
 				case client.SettledUnavailable:
