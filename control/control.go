@@ -48,7 +48,7 @@ type Config struct {
 
 const (
 	readEvery = time.Second // so a decision is in force on all nodes within two seconds
-	setWithin = time.Second // Set waits so long for reads, and so long for writes; the next read brings up to date who took longer
+	setWithin = time.Second // Set waits so long for reads, and so long after a first write for the others; the next read brings these up to date
 )
 
 // Control knows the decisions. It is safe for concurrent use.
@@ -165,7 +165,8 @@ func (c *Control) Paused(bizType uint64) (pause store.Control, ok bool) {
 }
 
 // Set writes a decision into all databases that take it, and puts it in force on this node. The other nodes read
-// it within two seconds. It returns an error that is task.ErrUnavailable if no database took it.
+// it within two seconds. It returns an error that is task.ErrUnavailable if no database took it, for as long as the Store
+// tries: an operator pauses when databases are slow.
 func (c *Control) Set(ctx context.Context, decision store.Control) error {
 	ctx = context.WithoutCancel(ctx)
 	reads, cancelReads := context.WithTimeout(ctx, setWithin)
@@ -180,14 +181,18 @@ func (c *Control) Set(ctx context.Context, decision store.Control) error {
 	}
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, setWithin)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, c.cfg.Databases)
 	var writes sync.WaitGroup
+	var first sync.Once
 	for d := range c.cfg.Databases {
 		writes.Go(func() {
 			if errs[d] = errNotWritable; c.cfg.Store.Writable(d) {
 				errs[d] = c.cfg.Store.SetControl(ctx, d, decision)
+			}
+			if errs[d] == nil {
+				first.Do(func() { time.AfterFunc(setWithin, cancel) })
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/control"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -21,8 +22,9 @@ import (
 type databases struct {
 	mu   sync.Mutex
 	rows []map[uint64]store.Control
-	down map[int]bool // they answer nothing
-	hang map[int]bool // they answer when the caller gives up
+	down map[int]bool  // they answer nothing
+	hang map[int]bool  // they answer when the caller gives up
+	slow time.Duration // so late all answer
 }
 
 func newDatabases(n int) *databases {
@@ -49,8 +51,11 @@ func (d *databases) Writable(database int) bool { return d.Readable(database) }
 
 func (d *databases) wait(ctx context.Context, database int) error {
 	d.mu.Lock()
-	hangs := d.hang[database]
+	hangs, slow := d.hang[database], d.slow
 	d.mu.Unlock()
+	if err := wait.For(ctx, slow); err != nil {
+		return err
+	}
 	if hangs {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -140,6 +145,19 @@ func TestADecisionIsInForceOnAllNodesWithinTwoSeconds(t *testing.T) {
 		require.Empty(t, two.inForce())
 		time.Sleep(2 * time.Second)
 		require.Empty(t, one.inForce())
+	})
+}
+
+// An operator pauses when databases are slow: a decision waits for the first that takes it, and then a second for the others.
+func TestADecisionWaitsForSlowDatabases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(3)
+		n := start(t, d)
+		d.change(func() { d.slow, d.hang[0] = 4*time.Second, true })
+		begin := time.Now()
+		require.NoError(t, n.Set(t.Context(), pause(7)))
+		require.Equal(t, []uint64{7}, n.inForce())
+		require.Equal(t, 6*time.Second, time.Since(begin), "one to read, four to write, one for the database that hangs")
 	})
 }
 
