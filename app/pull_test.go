@@ -253,6 +253,25 @@ func TestALeasedTaskCannotBeChanged(t *testing.T) {
 	})
 }
 
+// Who asks now and then, and does not wait, gets what has lain due for a while.
+func TestALeaseWithoutWaitGetsWhatIsDue(t *testing.T) {
+	onEngines(t, func(t *testing.T, cfg configs.Config) {
+		c := run(t, pulled(cfg, time.Minute))
+		api := client.New("http://" + c.Addr())
+		const n = 20
+		for i := range uint64(n) {
+			_, err := api.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: i, Now: true})
+			require.NoError(t, err)
+		}
+		got := 0
+		require.Eventually(t, func() bool { // each time long after the last: what is read then is old again
+			leased, err := api.Lease(t.Context(), "order_close", client.AskLease{Max: n})
+			got += len(leased.Tasks)
+			return err == nil && got == n
+		}, 40*time.Second, 2500*time.Millisecond)
+	})
+}
+
 // Any node hands out and settles the tasks of all, while nodes come and go: leases outlive them.
 func TestPullInACluster(t *testing.T) {
 	t.Parallel()

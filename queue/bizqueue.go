@@ -22,6 +22,7 @@ type bizQueue struct {
 	latest   latestHeap            // the same entries, the latest first
 	ready    [classes]earliestHeap // start as soon as they are due
 	checking int
+	rereads  int // entries that were due and too old to start: their rows are being read again
 	running  int
 
 	retryCalls    int          // calls of Take whose tasks, run before, have not all ended
@@ -117,6 +118,17 @@ func (b *bizQueue) pushReady(e *Entry) {
 }
 
 func (b *bizQueue) removeReady(e *Entry) { heap.Remove(&b.ready[e.class], e.index) }
+
+// setReread counts the entries whose rows are being read again although they are due.
+func (b *bizQueue) setReread(e *Entry, is bool) {
+	switch {
+	case is && !e.reread:
+		b.rereads++
+	case !is && e.reread:
+		b.rereads--
+	}
+	e.reread = is
+}
 
 // setResumeAfter records that a task stays in the store. A claimed task stays with its engine instead.
 func (b *bizQueue) setResumeAfter(it *Item) {
@@ -290,6 +302,29 @@ func (c Consumer) TakeNow(max int) (taken []*Entry, wait time.Duration, err erro
 	return taken, wait, err
 }
 
+// TakeDue takes up to max tasks that are due. If there is none but rows of due tasks are being read again, it waits for these
+// until ctx ends.
+func (c Consumer) TakeDue(ctx context.Context, max int) (taken []*Entry, err error) {
+	look := func() (done bool, wait time.Duration, err error) {
+		taken, wait, err = c.TakeNow(max)
+		return len(taken) > 0 || !c.queue.rereads(c.bizQueue), wait, err
+	}
+	if done, _, err := look(); done || err != nil {
+		return taken, err
+	}
+	err = c.lead(ctx, look)
+	if err != nil && ctx.Err() != nil {
+		err = nil
+	}
+	return taken, err
+}
+
+func (q *Queue) rereads(b *bizQueue) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return b.rereads > 0
+}
+
 // AwaitDue waits until a task is due, and does not take it.
 func (c Consumer) AwaitDue(ctx context.Context) error {
 	return c.lead(ctx, func() (due bool, wait time.Duration, err error) { return c.queue.nextDue(c.bizQueue, c.door) })
@@ -370,6 +405,7 @@ func (q *Queue) take(b *bizQueue, d *door, max int) (taken []*Entry, lost releas
 		if now.Sub(e.readAt) > q.cfg.StaleAfter {
 			b.removeReady(e)
 			e.state = waiting // NextChecks returns it at once
+			b.setReread(e, true)
 			q.enqueue(e)
 			if stale++; stale == maxRereads {
 				// Their database may hang. The next tasks may be of another one.

@@ -62,6 +62,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 			continue
 		}
 		e.bizQueue.checking--
+		e.bizQueue.setReread(e, false)
 		if e.Task.ActionTime.Equal(row.ActionTime) {
 			e.checked += max(0, now.Sub(latest(e.checkBegan, row.ActionTime)))
 		} else {

@@ -411,3 +411,60 @@ func TestABacklogThatWasCancelledByHandDoesNotBlockTheRest(t *testing.T) {
 		})
 	}
 }
+
+// A caller that does not wait gets what is due, also if it has lain for so long that its row is read again first.
+func TestTakeDueWaitsForRowsThatAreReadAgain(t *testing.T) {
+	bubble(t, 1000, func(t *testing.T, r *rig) {
+		takeDue := func() (n int, took time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			list, err := r.orders.TakeDue(ctx, 10)
+			require.NoError(t, err)
+			for _, e := range list {
+				r.processed(e)
+			}
+			return len(list), time.Since(begun)
+		}
+		answer := func(found bool, after time.Duration) {
+			go func() {
+				list, err := r.NextChecks(t.Context())
+				require.NoError(t, err)
+				time.Sleep(after)
+				rows := map[uint64]task.Task{}
+				for _, e := range list {
+					if found {
+						rows[e.ID()] = r.row(e.ID())
+					}
+				}
+				r.ApplyChecks(list, rows)
+			}()
+			synctest.Wait()
+		}
+		stale := func(ids ...uint64) {
+			for _, id := range ids {
+				r.read(r.order(id, -time.Second))
+			}
+			r.after(2 * time.Second)
+		}
+		is := func(n int, took time.Duration) {
+			t.Helper()
+			gotN, gotTook := takeDue()
+			require.Equal(t, n, gotN)
+			require.Equal(t, took, gotTook)
+		}
+		is(0, 0) // none is there
+		stale(1, 2)
+		answer(true, 30*time.Millisecond)
+		is(2, 30*time.Millisecond)
+		stale(3)
+		answer(false, 30*time.Millisecond)
+		is(0, 30*time.Millisecond) // it was cancelled
+		stale(4)
+		is(0, 200*time.Millisecond) // its database does not answer
+		r.lose(0)
+		is(0, 0)
+		r.read(r.order(5, time.Hour))
+		is(0, 0)
+	})
+}

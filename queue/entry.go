@@ -50,6 +50,7 @@ type Entry struct {
 	readAt     time.Time // when the read of its row began
 	checkBegan time.Time // when the read of the current check began; see NextChecks
 	slowCheck  bool      // the last check took longer than StaleAfter
+	reread     bool      // it is waiting or checking although it is due; see bizQueue.rereads
 	startedAt  time.Time // when a worker took it, or its start was confirmed
 
 	// For Called:

@@ -235,6 +235,7 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 		return
 	}
 	q.dequeue(e)
+	e.bizQueue.setReread(e, false)
 	e.offeredAt, e.checked = now, 0
 	if t.ActionTime.After(now) {
 		e.state, e.runAt = waiting, t.ActionTime
@@ -297,6 +298,7 @@ func (q *Queue) remove(e *Entry) {
 	case running:
 		e.bizQueue.ended(e)
 	}
+	e.bizQueue.setReread(e, false)
 	e.bizQueue.clearLate(e)
 	if e.state != running {
 		e.bizQueue.wakeLeaders() // one of them may wait for this entry

@@ -164,7 +164,7 @@ func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr t
 		if err != nil {
 			return nil, err
 		}
-		entries, err := c.takeForLease(wait, max)
+		entries, err := c.takeForLease(ctx, wait, max)
 		if err != nil || len(entries) == 0 {
 			return nil, err
 		}
@@ -187,8 +187,12 @@ func (r *Runner) AwaitDue(ctx context.Context, bizType uint64) error {
 	return c.tasks.AwaitDue(ctx)
 }
 
+// rereadPatience is how long a consumer that does not wait waits for rows that are read again: what lies due for a second has
+// an old row.
+const rereadPatience = 200 * time.Millisecond
+
 // takeForLease takes due tasks, as many as max_in_flight allows. It returns none when wait ends.
-func (c *pool) takeForLease(wait context.Context, max int) ([]*queue.Entry, error) {
+func (c *pool) takeForLease(ctx, wait context.Context, max int) ([]*queue.Entry, error) {
 	for {
 		room, freed := c.pulls.room(&c.bizType, max, c.cfg.Now())
 		var entries []*queue.Entry
@@ -197,7 +201,9 @@ func (c *pool) takeForLease(wait context.Context, max int) ([]*queue.Entry, erro
 		case wait == nil && room == 0:
 			return nil, nil
 		case wait == nil:
-			entries, _, err = c.tasks.TakeNow(room)
+			patience, cancel := context.WithTimeout(ctx, rereadPatience)
+			entries, err = c.tasks.TakeDue(patience, room)
+			cancel()
 		case room == 0:
 			select {
 			case <-freed:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -55,6 +57,9 @@ func soakPull(t *testing.T, a arena, seed uint64, last time.Duration) {
 	for n := range 4 * len(bizTypes) {
 		work.Go(func() { c.consume(ctx, bizTypes[n%len(bizTypes)]) })
 	}
+	for _, bizType := range bizTypes {
+		work.Go(func() { c.runWorker(ctx, client.New("consul://"+faults.consul.Addr()+"/toc"), bizType) })
+	}
 	began := time.Now()
 	f.rest(time.Second)
 	for _, kind := range faults.plan() {
@@ -90,6 +95,8 @@ type consumers struct {
 	broken  map[string][]string // what is not as it should be, by rule
 
 	submitted, lost, unavailable, left, refusedCancels int
+
+	extendedRuns int // of Workers, that lasted longer than two leases
 }
 
 // pulledTask is what is known of a task.
@@ -231,6 +238,43 @@ func (c *consumers) consume(ctx context.Context, bizType string) {
 			}
 		}
 		c.work(holds)
+	}
+}
+
+// runWorker consumes as the Worker of package client does: it extends the leases of runs that last longer. While the context of
+// a run has not ended, nobody else has its task.
+func (c *consumers) runWorker(ctx context.Context, api *client.Client, bizType string) {
+	const ttr, timerLate = time.Second, 200 * time.Millisecond
+	w := client.Worker{Client: api, BizType: bizType, Concurrency: 8, TTR: ttr, Logger: slog.New(slog.DiscardHandler),
+		Process: func(ctx context.Context, one client.LeasedTask) error {
+			h := c.take([]client.LeasedTask{one}, ttr)[one.Lease.String()]
+			select {
+			case <-time.After(time.Duration(rand.Int64N(int64(3 * ttr)))):
+			case <-ctx.Done():
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			end := time.Now().Add(-timerLate)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			h.settled, h.result, h.do = end, unsure, client.Ack // the Worker alone hears what became of it
+			if end.After(h.expires) {
+				h.expires = end
+			}
+			if end.Sub(h.given) > 2*ttr {
+				c.extendedRuns++
+			}
+			if rand.IntN(10) == 0 {
+				h.do = client.Nack
+				return processor.RetryAfter(0, errors.New("try again"))
+			}
+			return nil
+		}}
+	if err := w.Run(ctx); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.blame("a Worker was refused", "%v", err)
 	}
 }
 
@@ -405,9 +449,10 @@ func (c *consumers) audit(t *testing.T, faults []*fault) {
 		}
 	}
 	t.Logf("%d tasks: %d processed, %d cancelled, %d dead, %d pending; %d leases, %d attempts of which nobody heard, explained by %d requests without an answer (%d consumers left); "+
-		"%d settlements lost, %d unavailable; %d cancels of leased tasks refused", len(c.tasks), ends[task.Processed], ends[task.Cancelled], ends[task.Dead], ends[task.Pending],
-		holds, gaps, len(c.unheard), c.left, c.lost, c.unavailable, c.refusedCancels)
+		"%d settlements lost, %d unavailable; %d cancels of leased tasks refused; %d long runs of Workers", len(c.tasks), ends[task.Processed], ends[task.Cancelled], ends[task.Dead], ends[task.Pending],
+		holds, gaps, len(c.unheard), c.left, c.lost, c.unavailable, c.refusedCancels, c.extendedRuns)
 	require.Positive(t, ends[task.Processed])
+	require.Positive(t, c.extendedRuns)
 	reportBroken(t, c.broken)
 }
 
