@@ -284,8 +284,8 @@ type Intake struct {
 	Topic string `yaml:"topic"`
 	// Group is the name of the consumer group. Defaults to toc.
 	Group string `yaml:"group"`
-	// Lane is fast, or slow: then rate holds only for tasks that are due later than
-	// store.slow_after from now, and the others pass them. Defaults to fast.
+	// Lane is one of fast and slow. With slow, rate holds only for tasks that are due later
+	// than store.slow_after from now, and the others pass them. Defaults to fast.
 	Lane string `yaml:"lane"`
 	// Rate is how many records a second each node stores at most: 0 to 1000000. 0 is no limit.
 	// Defaults to 0.
@@ -321,7 +321,7 @@ type KafkaTLS struct {
 
 // SASL configures how this node proves to the brokers who it is.
 type SASL struct {
-	// Mechanism is plain, scram-sha-256 or scram-sha-512. "" means no SASL. Defaults to "".
+	// Mechanism is one of plain, scram-sha-256 and scram-sha-512. "" means no SASL. Defaults to "".
 	Mechanism string `yaml:"mechanism"`
 	// Username is the name of the user. Defaults to "".
 	Username string `yaml:"username"`
@@ -359,7 +359,7 @@ type BizType struct {
 	// 1 to 250, where 1 works like 2. After that many the task is dead. Defaults to 3.
 	Cuts    int     `yaml:"cuts"`
 	Backoff Backoff `yaml:"backoff"`
-	// ExpireAfter is the lateness from which on a task is too late: OnExpire says what becomes
+	// ExpireAfter is the lateness from which on a task is too late: on_expire says what becomes
 	// of it. 0 means never. Defaults to 0s.
 	ExpireAfter time.Duration `yaml:"expire_after"`
 	// OnExpire is what becomes of a task that is too late: dead, skip (it is cancelled, with
@@ -376,7 +376,7 @@ type BizType struct {
 	// more than 10 s: 0 to 1000000. Other tasks go before these. 0 means no limit and no
 	// order. Defaults to 0.
 	CatchUp int `yaml:"catch_up"`
-	// Coalesce is none or biz_id. With biz_id, of the overdue tasks of one biz_id only the
+	// Coalesce is one of none and biz_id. With biz_id, of the overdue tasks of one biz_id only the
 	// latest runs; the others are cancelled, with the last_error coalesced. Defaults to none.
 	Coalesce string `yaml:"coalesce"`
 	// Topic is the name of its slots in Redis: at most 64 letters, digits or _ . : -,

@@ -100,6 +100,9 @@ func (r *reference) section(section reflect.Value, at string) {
 // open writes the heading of a section. What a comment says to Go programs is not for the page.
 func (r *reference) open(key string, typ reflect.Type, comment string) {
 	about, _, _ := strings.Cut(r.comments[typ.Name()], " In code,")
+	if rest, ok := strings.CutPrefix(about, typ.Name()+" configures "); ok {
+		about = strings.ToUpper(rest[:1]) + rest[1:]
+	}
 	about = strings.TrimSpace(comment + " " + about)
 	require.NotEmpty(r.t, about, "%s has no comment", key)
 	fmt.Fprintf(&r.page, "\n## %s\n\n%s\n", key, wrap(about))

@@ -305,10 +305,13 @@ func TestWarnings(t *testing.T) {
 			c.BizTypes[0].Timeout = time.Minute
 		}, "may run for 1m0s (timeout), and a partition that is handed over waits 30s"},
 		"a long run on a single node": {func(c *Config) { c.BizTypes[0].Timeout = time.Minute }, ""},
-		"samples for nobody":          {func(c *Config) { c.Tracing.Sample = 0.5 }, "tracing.sample: 0.5 has no effect"},
-		"samples":                     {func(c *Config) { c.Tracing = Tracing{"http://127.0.0.1:4318", 0.5} }, ""},
-		"uneven ticks":                {func(c *Config) { c.Scan.Schedule = "0,50 * * * * *" }, "the 50s between two ticks"},
-		"long enough":                 {func(c *Config) { c.Scan.Schedule = "*/10 * * * * *" }, ""},
+		"pull settings for nobody":    {func(c *Config) { c.BizTypes[0].Pull.TTR = time.Hour }, "has pull settings without effect, because its processor is webhook"},
+		"a webhook that is pulled": {func(c *Config) { b := &c.BizTypes[0]; b.Processor, b.Webhook.URL = ProcessorPull, "http://127.0.0.1" },
+			"has a webhook.url without effect, because its processor is pull"},
+		"samples for nobody": {func(c *Config) { c.Tracing.Sample = 0.5 }, "tracing.sample: 0.5 has no effect"},
+		"samples":            {func(c *Config) { c.Tracing = Tracing{"http://127.0.0.1:4318", 0.5} }, ""},
+		"uneven ticks":       {func(c *Config) { c.Scan.Schedule = "0,50 * * * * *" }, "the 50s between two ticks"},
+		"long enough":        {func(c *Config) { c.Scan.Schedule = "*/10 * * * * *" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

@@ -24,6 +24,14 @@ func (c Config) Warnings() []string {
 	if c.Tracing.Sample > 0 && c.Tracing.OTLP == "" {
 		lines = append(lines, fmt.Sprintf("tracing.sample: %v has no effect, because tracing.otlp is empty", c.Tracing.Sample))
 	}
+	for _, b := range c.BizTypes {
+		switch pull := DefaultBizType().Pull; {
+		case b.Processor != ProcessorPull && b.Pull != pull:
+			lines = append(lines, fmt.Sprintf("biz_types: %s has pull settings without effect, because its processor is %s; write processor: pull", b.Name, b.Processor))
+		case b.Processor == ProcessorPull && b.Webhook.URL != "":
+			lines = append(lines, fmt.Sprintf("biz_types: %s has a webhook.url without effect, because its processor is pull", b.Name))
+		}
+	}
 	if c.Cluster.Provider == ProviderConsul {
 		for _, b := range c.BizTypes {
 			if b.Timeout > c.Shutdown.Drain {

@@ -146,7 +146,7 @@ func TestStory(t *testing.T) {
 	require.True(t, ok)
 	page := f.get(t, at(got.JobID))
 	order := 0
-	for _, says := range []string{"Submitted", "2 failed runs of at most 4", "webhook answered 500", "Due: as submitted, or as last moved or redriven", "Moved: runs again at this time", "Why it waits", "it has failed 2 times", "{&#34;a&#34;:1}"} {
+	for _, says := range []string{"Submitted", "2 failed runs of at most 4", "webhook answered 500", "Due: as submitted, or as last moved or redriven", "Runs again at this time", "Why it waits", "it has failed 2 times", "{&#34;a&#34;:1}"} {
 		i := strings.Index(page, says)
 		require.Greater(t, i, order, says)
 		order = i

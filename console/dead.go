@@ -62,6 +62,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	b.TypeNames, b.First = c.typeNames(), f.text("cursor") == ""
 	p := &page{Name: "dead", Title: "Dead letters", Body: &b}
 	wrong := func(err error) (*page, error) {
+		b.First, b.Filtered = b.Groups != nil, false // what is not known is not said to be none
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}

@@ -214,6 +214,7 @@ func TestWrongInput(t *testing.T) {
 		"/console/forecast?span=-1h":            "span: ",
 		"/console/types?page=0":                 "page: ",
 		"/console/dead?since=x":                 "since: ",
+		"/console/dead?since=x&error=y":         "since: ",
 		"/console/dead/redrive?rate=-1":         "rate: ",
 		"/console/dead/redrive?rate=NaN":        "rate: ",
 		"/console/dead/discard?limit=x":         "limit: ",
@@ -224,6 +225,8 @@ func TestWrongInput(t *testing.T) {
 		a := f.ask(t, "GET", target, nil)
 		require.Equal(t, 422, a.Code, "%s: %s", target, a.text)
 		require.Contains(t, a.text, `<p class="note wrong" role="alert">`+says, target)
+		require.NotContains(t, a.text, "is dead", target)
+		require.NotContains(t, a.text, "No dead task matches", target)
 	}
 	for _, c := range [][]string{
 		{at(got.JobID) + "/reschedule", "action_time: "},

@@ -159,9 +159,9 @@ func (b *taskBody) tellPending(t task.Task, now time.Time, add func(at time.Time
 		return
 	}
 	if b.IsMoved {
-		what := "Moved: runs again at this time"
+		what := "Runs again at this time"
 		if t.Attempts == 0 {
-			what = "Moved: runs at this time"
+			what = "Runs at this time"
 		}
 		add(t.ActionTime, "", what, "")
 	}
