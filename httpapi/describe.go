@@ -289,16 +289,18 @@ var descriptions = map[string]description{
 	},
 	"stream-tasks": {
 		tag: "pull", summary: "Lease tasks as they fall due",
-		text: "Server-sent events: each event task has what lease answers for one task, as soon as it is due. The query has credit, how many tasks are sent at most (1 to 10000, 256 if left out), and ttr. " +
+		text: "Server-sent events: each event task has what lease answers for one task, as soon as it is due. " +
 			"The event end says that the credit is used up, or that this node stops: ask again. Settle the leases as usual.",
-		answer:   "event: task\ndata: {\"lease\":\"3bw1f0sk8b4-1y0gkz9d6v3p2\", …}\n\n",
+		answer:   "event: task\ndata: {\"lease\":\"3bw1f0sk8b4-1y0gkz9d6v3p2\", …}\n\nevent: end\ndata: {}\n\n",
 		refusals: []int{404, 422, 503},
 	},
 	"youzan": {
 		tag: "pull", summary: "The commands add, pop, finish and delete",
-		text: "For programs that move from the delay queue that Youzan has described: one JSON object with command, topic (a business type with the processor pull), id, delay and TTR in seconds, and body. " +
-			"pop also takes wait, in seconds, and max. Answers have a code: 0 done, 1 none, 2 wrong, 3 later.",
-		answer: `{"code":0,"job_id":"413351953711104"}`,
+		text: "For programs that move from the delay queue that Youzan has described. A topic is a business type with the processor pull. " +
+			"Each answer has a code. Members of the body that are not known here are ignored.",
+		request: `{"command":"add","topic":"order_close","id":"o-1","delay":1800,"TTR":60,"body":"{\"shop\":7}"}`,
+		answer:  `{"code":0,"job_id":"413351953711104"}`,
+		also:    map[int]string{422: "A field is wrong: code 2, and message names it.", 503: "It cannot be decided now: code 3. Send it again."},
 	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",

@@ -2,11 +2,16 @@ package httpapi_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	pathpkg "path"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +21,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // documented is every route that must be in the document.
@@ -31,8 +38,12 @@ var documented = []string{
 type operation struct {
 	Summary, Description, OperationID string
 	Tags                              []string
-	Parameters                        []struct{ Name, In, Description string }
-	RequestBody                       struct {
+	Parameters                        []struct {
+		Name, In, Description string
+		Required              bool
+		Schema                struct{ Minimum, Maximum, Default float64 }
+	}
+	RequestBody struct {
 		Required bool
 		Content  map[string]media
 	}
@@ -91,6 +102,100 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 	}
 }
 
+// A generator finds all that a route takes: the parts of its path, and its body.
+func TestOpenAPIHasEveryInput(t *testing.T) {
+	bodiless := []string{"cancel-task", "redrive-task", "cancel-task-by-key", "stop-operation", "undo-operation", "resume-biz-type"}
+	for route, op := range document(t, newFake(newFakeDesk(t), withTokens())) {
+		var want, got []string
+		for _, part := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(route, -1) {
+			want = append(want, part[1])
+		}
+		for _, p := range op.Parameters {
+			if p.In == "path" {
+				require.True(t, p.Required, route)
+				got = append(got, p.Name)
+			}
+		}
+		require.Equal(t, want, got, route)
+		takes := !strings.HasPrefix(route, "GET ") && !slices.Contains(bodiless, op.OperationID)
+		require.Equal(t, takes, len(op.RequestBody.Content) > 0, route)
+	}
+}
+
+// What a stream is documented to take is what it takes.
+func TestOpenAPIOfTheStream(t *testing.T) {
+	h := newFake(newFakeDesk(t))
+	stream := document(t, h)["GET /v1/biz-types/{name}/stream"]
+	require.Len(t, stream.Parameters, 3)
+	require.Equal(t, "ttr", stream.Parameters[2].Name)
+	credit := stream.Parameters[1]
+	require.Equal(t, "query credit", credit.In+" "+credit.Name)
+	require.False(t, credit.Required)
+	require.EqualValues(t, intake.MaxLease, credit.Schema.Default)
+	for n, status := range map[float64]int{
+		credit.Schema.Minimum - 1: 422, credit.Schema.Minimum: 200, credit.Schema.Maximum: 200, credit.Schema.Maximum + 1: 422,
+	} {
+		require.Equal(t, status, call(h, "GET", fmt.Sprintf("/v1/biz-types/order_close/stream?credit=%v", n), "").Code, n)
+	}
+}
+
+// The schema of the answers to POST /youzan has every member of them.
+func TestOpenAPIOfYouzan(t *testing.T) {
+	d := newFakeDesk(t)
+	d.leased = []wire.LeasedTask{{Task: wire.Task{JobID: 1 << 60, BizType: "order_close", BizID: wire.BizID{Key: "o-1"}, Timeout: wire.Duration(time.Minute)}}}
+	h := newFake(d)
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]json.RawMessage }
+		}
+	}
+	require.NoError(t, json.Unmarshal(call(h, "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	responses := document(t, h)["POST /youzan"].Responses
+	require.Len(t, responses, 3)
+	for body, want := range map[string]string{
+		`{"command":"pop","topic":"order_close"}`:         `{"code":0,"topic":"order_close","id":"o-1","TTR":60,"body":"","job_id":"1152921504606846976"}`,
+		`{"command":"pop","topic":"order_close","max":2}`: `{"code":0,"jobs":[{"topic":"order_close","id":"o-1","TTR":60,"body":"","job_id":"1152921504606846976"}]}`,
+		`{"command":"finish","id":"o-1"}`:                 `{"code":1,"message":"there is no such job"}`,
+		`{"command":"eat"}`:                               `{"code":2,"message":"command: is \"eat\"; give add, pop, finish or delete"}`,
+	} {
+		a := call(h, "POST", "/youzan", body)
+		require.Equal(t, want, strings.TrimSpace(a.Body.String()))
+		require.JSONEq(t, `{"$ref":"#/components/schemas/YouzanAnswer"}`, string(responses[strconv.Itoa(a.Code)].Content["application/json"].Schema))
+		var members map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(a.Body.Bytes(), &members))
+		for name := range members {
+			require.Contains(t, doc.Components.Schemas["YouzanAnswer"].Properties, name)
+		}
+	}
+	d.err = task.ErrUnavailable
+	a := call(h, "POST", "/youzan", `{"command":"pop","topic":"order_close"}`)
+	require.Equal(t, 503, a.Code)
+	require.Contains(t, responses, "503")
+}
+
+// The table of docs/http.md has every route but those between nodes, and no other.
+func TestRoutesOfTheManual(t *testing.T) {
+	text, err := os.ReadFile("../docs/http.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(text), "| route | for |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	documented := map[string]bool{}
+	for route, op := range document(t, newFake(newFakeDesk(t), withTokens())) {
+		_, path, _ := strings.Cut(route, " ")
+		documented[path] = true
+		if strings.HasPrefix(op.Description, "Between nodes") {
+			continue
+		}
+		parent, action := pathpkg.Split(path)
+		short := regexp.MustCompile(`(?m)^.*` + regexp.QuoteMeta(parent[:len(parent)-1]) + "[`/?].*…/" + regexp.QuoteMeta(action) + "[`?]")
+		full := regexp.MustCompile(regexp.QuoteMeta(path) + "[`?]")
+		require.True(t, full.MatchString(table) || short.MatchString(table), route)
+	}
+	for _, path := range regexp.MustCompile("[`A-Z ](/[^`? ]+)[`?]").FindAllStringSubmatch(table, -1) {
+		require.True(t, documented[path[1]], path[1])
+	}
+}
+
 // Every reference in the document leads somewhere.
 func TestOpenAPIReferences(t *testing.T) {
 	body := call(newFake(newFakeDesk(t)), "GET", "/openapi.json", "").Body.String()
@@ -113,7 +218,11 @@ func TestOpenAPIReferences(t *testing.T) {
 // The schemas of bodies say what the code reads: each property is taken, and
 // each example is right.
 func TestOpenAPIBodiesAreRead(t *testing.T) {
-	h := newFake(newFakeDesk(t))
+	d := newFakeDesk(t)
+	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true}) // POST /youzan adds only to such
+	require.NoError(t, err)
+	d.types = types
+	h := newFake(d)
 	ops := document(t, h)
 	var doc struct {
 		Components struct {
@@ -142,7 +251,7 @@ func TestOpenAPIBodiesAreRead(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body.Schema, &ref))
 		schema := doc.Components.Schemas[strings.TrimPrefix(ref.Ref, "#/components/schemas/")]
 		require.NotEmpty(t, schema.Properties, route)
-		require.False(t, schema.AdditionalProperties)
+		require.Equal(t, route == "POST /youzan", schema.AdditionalProperties, "%s: Youzan's programs may send more", route)
 		for name := range schema.Properties {
 			p := call(h, method, target, `{"`+name+`":[null]}`).Body.String()
 			require.NotContains(t, p, "is no field", "%s: %s", route, name)
@@ -229,6 +338,10 @@ func TestDocsPage(t *testing.T) {
 		_, path, _ := strings.Cut(route, " ")
 		require.Contains(t, page, "<code>"+path+"</code>")
 	}
+	require.NotRegexp(t, `TOC_SERVER[^<]*{\w+}`, page, "each part of a path has an example")
+	calls := html.UnescapeString(page)
+	require.Contains(t, calls, `curl -N "$TOC_SERVER/v1/biz-types/order_close/stream"`)
+	require.Contains(t, calls, "curl -X POST \"$TOC_SERVER/youzan\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{\n  \"command\": \"add\"")
 	require.NotRegexp(t, `(src|href)="(https?:)?//`, page)
 	require.NotContains(t, page, "ZgotmplZ", "html/template refused something")
 

@@ -64,9 +64,11 @@ func docsOf(doc *huma.OpenAPI, op *huma.Operation) docsOperation {
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		r := op.Responses[status]
 		d.Answers = append(d.Answers, docsAnswer{status, r.Description})
-		if c := r.Content[typeJSON]; c != nil && c.Example != nil && d.Example == "" {
-			d.Example = indented(c.Example)
-			d.AnswerFields = fieldsOf(schemas, c.Schema, "")
+		for _, c := range r.Content {
+			if c.Example != nil && d.Example == "" {
+				d.Example = indented(c.Example)
+				d.AnswerFields = fieldsOf(schemas, c.Schema, "")
+			}
 		}
 	}
 	d.Curl = curl(op, len(doc.Components.SecuritySchemes) > 0 && !d.Open)
@@ -144,8 +146,11 @@ func curl(op *huma.Operation, token bool) string {
 		target += "?" + strings.Join(query, "&")
 	}
 	words := []string{`curl "$TOC_SERVER` + target + `"`}
-	if op.Method != "GET" {
+	switch {
+	case op.Method != "GET":
 		words[0] = `curl -X ` + op.Method + ` "$TOC_SERVER` + target + `"`
+	case op.Responses["200"].Content[typeEvents] != nil: // which show as they come
+		words[0] = `curl -N "$TOC_SERVER` + target + `"`
 	}
 	if token {
 		words = append(words, `-H "Authorization: Bearer $TOC_TOKEN"`)
@@ -157,6 +162,9 @@ func curl(op *huma.Operation, token bool) string {
 }
 
 func indented(example any) string {
+	if text, ok := example.(string); ok {
+		return text
+	}
 	raw, _ := example.(json.RawMessage)
 	var out bytes.Buffer
 	if err := json.Indent(&out, raw, "", "  "); err != nil {

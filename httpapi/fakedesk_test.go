@@ -23,6 +23,7 @@ type fakeDesk struct {
 	seen         func(ctx context.Context) // told of each call
 	calls        atomic.Int64
 	page         intake.Page // what List answers
+	leased       []wire.LeasedTask
 }
 
 func newFakeDesk(t testing.TB) *fakeDesk { return &fakeDesk{types: catalog(t).Load()} }
@@ -129,7 +130,7 @@ func (d *fakeDesk) Audit(ctx context.Context, _ intake.Audit) (intake.AuditPage,
 }
 
 func (d *fakeDesk) Lease(ctx context.Context, _ intake.Lease) (wire.LeaseAnswer, error) {
-	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{}}, d.called(ctx)
+	return wire.LeaseAnswer{Tasks: d.leased}, d.called(ctx)
 }
 
 func (d *fakeDesk) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {

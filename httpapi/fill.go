@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,9 @@ import (
 // fault says what is wrong with one field of a body. An empty field means the
 // body itself.
 type fault struct{ field, message string }
+
+// Error makes it an error that read gives, of a part of what is read.
+func (f fault) Error() string { return f.field + ": " + f.message }
 
 // maxFaults bounds what is told of one request: refusing must cost less than asking.
 const maxFaults = 20
@@ -36,7 +40,11 @@ func fill(o any, value []byte) []fault {
 		default:
 			given.bits |= 1 << at
 			if err := read(to.Field(given.fields[at].place).Addr().Interface(), value); err != nil {
-				faults = append(faults, fault{string(name), err.Error()})
+				part, is := errors.AsType[fault](err)
+				if !is {
+					part.message = err.Error()
+				}
+				faults = append(faults, fault{string(name) + part.field, part.message})
 			}
 		}
 	}

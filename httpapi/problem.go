@@ -130,6 +130,7 @@ func inputOf(op huma.Operation, field string) string {
 
 // writeProblem answers outside of huma: what no operation has seen.
 func writeProblem(w http.ResponseWriter, p *problem) {
+	detail(&p.ErrorModel)
 	text, err := json.Marshal(p)
 	if err != nil {
 		text = []byte(`{}`) // never: it holds strings and numbers

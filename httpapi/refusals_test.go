@@ -241,23 +241,36 @@ func otherRefusals(jobID string) []refusal {
 		{"limits without a seq", "POST", "/v1/cluster/limits", `{"from":"n2 X","asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
 		{"limits of seq 0", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":0,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
 		{"limits without asks", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1}`, 422, []string{"body.asks"}},
-		{"limits of a text", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":["x"]}`, 422, []string{"body.asks"}},
-		{"limits with an unknown member", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x","all":true}]}`, 422, []string{"body.asks"}},
+		{"limits of a text", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":["x"]}`, 422, []string{"body.asks[0]"}},
+		{"limits with an unknown member", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x","all":true}]}`, 422, []string{"body.asks[0]"}},
 		{"wake without a body", "POST", "/v1/cluster/wake", "", 400, []string{"body"}},
 		{"wake cut off", "POST", "/v1/cluster/wake", `{"job_ids":["1"`, 400, []string{"body"}},
 		{"wake null", "POST", "/v1/cluster/wake", `null`, 422, []string{"body"}},
 		{"wake array", "POST", "/v1/cluster/wake", `["1"]`, 422, []string{"body"}},
+		{"settle without a lease", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"ack"},{"do":"ack"}]}`, 422, []string{"body.settle[1].lease"}},
+		{"settle of an unknown kind", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"eat"}]}`, 422, []string{"body.settle[0].do"}},
+		{"settle with a short ttr", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"extend","ttr":"1ns"}]}`, 422, []string{"body.settle[0].ttr"}},
+		{"settle of a number", "POST", "/v1/leases/settle", `{"settle":[7]}`, 422, []string{"body.settle[0]"}},
+		{"settle of none", "POST", "/v1/leases/settle", `{"settle":[]}`, 422, []string{"body.settle"}},
+
+		{"stream without credit", "GET", "/v1/biz-types/order_close/stream?credit=0", "", 422, []string{"query.credit"}},
+		{"stream of too much", "GET", "/v1/biz-types/order_close/stream?credit=10001", "", 422, []string{"query.credit"}},
+		{"stream with a short ttr", "GET", "/v1/biz-types/order_close/stream?ttr=99ms", "", 422, []string{"query.ttr"}},
+		{"stream with a wait", "GET", "/v1/biz-types/order_close/stream?wait=3s", "", 422, []string{"query.wait"}},
+		{"stream of another processor", "GET", "/v1/biz-types/order_close/stream", "", 422, []string{"path.name"}},
+		{"stream of no type", "GET", "/v1/biz-types/nope/stream", "", 404, nil},
+
 		{"wake without job_ids", "POST", "/v1/cluster/wake", `{}`, 422, []string{"body.job_ids"}},
 		{"wake of none", "POST", "/v1/cluster/wake", `{"job_ids":[]}`, 422, []string{"body.job_ids"}},
 		{"wake of null", "POST", "/v1/cluster/wake", `{"job_ids":null}`, 422, []string{"body.job_ids"}},
 		{"wake of one id", "POST", "/v1/cluster/wake", `{"job_ids":"1"}`, 422, []string{"body.job_ids"}},
 		{"wake of 1001", "POST", "/v1/cluster/wake", `{"job_ids":[` + strings.Repeat(`1,`, 1000) + `1]}`, 422, []string{"body.job_ids"}},
-		{"wake of a wrong id", "POST", "/v1/cluster/wake", `{"job_ids":["1","x"]}`, 422, []string{"body.job_ids"}},
-		{"wake of a null id", "POST", "/v1/cluster/wake", `{"job_ids":[null]}`, 422, []string{"body.job_ids"}},
-		{"wake of a fraction", "POST", "/v1/cluster/wake", `{"job_ids":[1.5]}`, 422, []string{"body.job_ids"}},
-		{"wake of a negative id", "POST", "/v1/cluster/wake", `{"job_ids":[-1]}`, 422, []string{"body.job_ids"}},
-		{"wake of a huge id", "POST", "/v1/cluster/wake", `{"job_ids":["` + strings.Repeat("9", 1000) + `"]}`, 422, []string{"body.job_ids"}},
-		{"wake of ids in ids", "POST", "/v1/cluster/wake", `{"job_ids":[["1"]]}`, 422, []string{"body.job_ids"}},
+		{"wake of a wrong id", "POST", "/v1/cluster/wake", `{"job_ids":["1","x"]}`, 422, []string{"body.job_ids[1]"}},
+		{"wake of a null id", "POST", "/v1/cluster/wake", `{"job_ids":[null]}`, 422, []string{"body.job_ids[0]"}},
+		{"wake of a fraction", "POST", "/v1/cluster/wake", `{"job_ids":[1.5]}`, 422, []string{"body.job_ids[0]"}},
+		{"wake of a negative id", "POST", "/v1/cluster/wake", `{"job_ids":[-1]}`, 422, []string{"body.job_ids[0]"}},
+		{"wake of a huge id", "POST", "/v1/cluster/wake", `{"job_ids":["` + strings.Repeat("9", 1000) + `"]}`, 422, []string{"body.job_ids[0]"}},
+		{"wake of ids in ids", "POST", "/v1/cluster/wake", `{"job_ids":[["1"]]}`, 422, []string{"body.job_ids[0]"}},
 		{"wake with job_ids twice", "POST", "/v1/cluster/wake", `{"job_ids":[1],"job_ids":[1]}`, 422, []string{"body.job_ids"}},
 		{"wake with an unknown field", "POST", "/v1/cluster/wake", `{"job_ids":[1],"now":true}`, 422, []string{"body.now"}},
 
@@ -341,6 +354,9 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := call(c, r.method, r.target, r.body).problem(t, r.status)
 			require.Equal(t, r.locations, p.locations())
+			if len(p.Errors) > 0 {
+				require.Contains(t, p.Detail, p.Errors[0].Location+": "+p.Errors[0].Message, "many clients show nothing else")
+			}
 			for _, e := range p.Errors {
 				require.NotEmpty(t, e.Message)
 				require.Less(t, len(e.Message), 300, "what is shown of the input is short")

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -47,11 +48,11 @@ func (a *api) routes() {
 	route(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", a.lease)
 	route(a, "POST   /v1/leases/settle", "settle-leases", a.settle)
 	a.stream("GET    /v1/biz-types/{name}/stream", "stream-tasks")
-	a.handler("POST   /youzan", "youzan", "application/json", a.youzan)
+	handler[body[youzanCommand], youzanAnswer](a, "POST   /youzan", "youzan", typeJSON, a.youzan)
 	route(a, "GET    /healthz", "get-health", a.health)
 	route(a, "GET    /readyz", "get-readiness", a.ready)
 	if a.cfg.Metrics != nil {
-		a.handler("GET    /metrics", "get-metrics", "text/plain", a.cfg.Metrics.ServeHTTP)
+		handler[struct{}, string](a, "GET    /metrics", "get-metrics", "text/plain", a.cfg.Metrics.ServeHTTP)
 	}
 	// And serveDocs, once all of these are known: GET /docs, /openapi.json, /openapi.yaml
 }
@@ -76,15 +77,16 @@ func route[I, O any](a *api, pattern, name string, handle func(context.Context, 
 	a.document(op, new(I))
 }
 
-// handler registers a handler that writes its answer, of the given content type,
-// itself.
-func (a *api) handler(pattern, name, contentType string, h http.HandlerFunc) {
-	op := a.operation(pattern, name)
+// handler registers a handler that reads its request and writes its answer, of the
+// given content type, itself. I and O only document them.
+func handler[I, O any](a *api, pattern, name, contentType string, h http.HandlerFunc) {
+	op, schemas := a.operation(pattern, name), a.huma.OpenAPI().Components.Schemas
+	op.Parameters = parameters(schemas, reflect.TypeFor[I]())
 	op.Responses = map[string]*huma.Response{"200": {
 		Description: http.StatusText(http.StatusOK),
-		Content:     map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: huma.TypeString}}},
+		Content:     map[string]*huma.MediaType{contentType: {Schema: schemas.Schema(reflect.TypeFor[O](), true, "")}},
 	}}
 	a.router.HandleFunc(op.Method+" "+op.Path, h)
 	a.huma.OpenAPI().AddOperation(&op)
-	a.document(op, nil)
+	a.document(op, new(I))
 }

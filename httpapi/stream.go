@@ -19,21 +19,28 @@ const (
 	streamPatience = 10 * time.Second // for the client to take what is sent
 )
 
+// streamInput is the path and the query of a stream, as streamOf reads them.
+type streamInput struct {
+	NamedBizType
+	Credit int           `query:"credit" minimum:"1" maximum:"10000" default:"256" doc:"How many tasks are sent at most: 1 to 10000, 256 if left out." example:"1000"`
+	TTR    durationParam `query:"ttr" doc:"How long the caller has the tasks (time to run) that have no timeout of their own: a Go duration of 100ms to 24h. Left out: pull.ttr of the business type." example:"1m"`
+}
+
 // stream leases tasks and sends each as a server-sent event, until the credit is used up.
 func (a *api) stream(pattern, name string) {
 	op := a.operation(pattern, name)
-	a.handler(pattern, name, "text/event-stream", func(w http.ResponseWriter, r *http.Request) {
+	handler[streamInput, string](a, pattern, name, typeEvents, func(w http.ResponseWriter, r *http.Request) {
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 			writeProblem(w, newProblem(http.StatusForbidden, "a page of another site must not lease tasks")) // by a GET, which sameOrigin lets pass
 			return
 		}
-		if strings.HasPrefix(r.UserAgent(), "Mozilla/") && !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		if strings.HasPrefix(r.UserAgent(), "Mozilla/") && !strings.Contains(r.Header.Get("Accept"), typeEvents) {
 			// So asks a picture or a script of any page, whose browser need not say where it comes from.
 			writeProblem(w, newProblem(http.StatusNotAcceptable, "a browser asks for this stream by an EventSource, which accepts text/event-stream"))
 			return
 		}
 		if r.Method == http.MethodHead {
-			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Content-Type", typeEvents)
 			return
 		}
 		ask, credit, err := streamOf(r)
@@ -56,7 +63,7 @@ func (a *api) stream(pattern, name string) {
 				writeProblem(w, a.problem(op, err).(*problem))
 				return
 			case !begun:
-				w.Header().Set("Content-Type", "text/event-stream")
+				w.Header().Set("Content-Type", typeEvents)
 				w.Header().Set("Cache-Control", "no-store")
 			}
 			text = text[:0]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -122,7 +123,11 @@ func readList[T any](list *[]T, value []byte, most int, things, more string, rea
 		}
 		*list = append(*list, *new(T))
 		if err := readOne(&(*list)[n], item); err != nil {
-			return fmt.Errorf("at place %d: %w", n, err)
+			part := fault{fmt.Sprintf("[%d]", n), err.Error()}
+			if f, is := errors.AsType[*task.FieldError](err); is {
+				part = fault{part.field + "." + f.Field, f.Message}
+			}
+			return part
 		}
 	}
 	if len(*list) == 0 {

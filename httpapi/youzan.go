@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -30,16 +32,16 @@ const (
 	youzanLater   = 3 // it cannot be decided now: send it again
 )
 
-// youzanCommand is the body of a request.
+// youzanCommand is the body of a request, as readYouzan reads it.
 type youzanCommand struct {
-	Command string
-	Topic   string
-	ID      youzanID
-	Delay   json.Number // seconds
-	TTR     json.Number // seconds; none: that of the business type
-	Body    string
-	Wait    json.Number // of pop: seconds to wait for a job
-	Max     int         // of pop: more than one job is answered as a list
+	Command string      `json:"command" enum:"add,pop,finish,delete" doc:"add: stores a job. pop: hands out one that is due. finish: ends one that was popped. delete: ends one that is not over." example:"add"`
+	Topic   string      `json:"topic,omitempty" doc:"Name of a business type whose processor is pull. add and pop need it, finish and delete only if jobs of several topics have the id." example:"order_close"`
+	ID      youzanID    `json:"id,omitempty" doc:"Of add, finish and delete, which need it: the biz_id of the task."`
+	Delay   json.Number `json:"delay,omitempty" minimum:"0" doc:"Of add: when the job is due, in seconds from now. Left out: at once." example:"1800"`
+	TTR     json.Number `json:"TTR,omitempty" minimum:"0" doc:"Of add: how long its consumer has the job, in seconds. Left out: pull.ttr of the business type." example:"60"`
+	Body    string      `json:"body,omitempty" doc:"Of add: what the job is about, at most 4096 bytes." example:"{\"shop\":7}"`
+	Wait    json.Number `json:"wait,omitempty" minimum:"0" doc:"Of pop: how long to wait if no job is due, in seconds, at most 60. Left out: not at all." example:"30"`
+	Max     int         `json:"max,omitempty" maximum:"256" default:"1" doc:"Of pop: at most this many jobs; with more than 1 they are answered as jobs." example:"50"`
 }
 
 // readYouzan reads a request. What it does not know it leaves out, as Youzan's programs may send more.
@@ -86,32 +88,35 @@ func (id *youzanID) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// youzanJob is a job as pop answers it.
-type youzanJob struct {
-	Topic string  `json:"topic"`
-	ID    string  `json:"id"`
-	TTR   float64 `json:"TTR"` // seconds, as it was added
-	Body  string  `json:"body"`
-	JobID wire.ID `json:"job_id"`
+// Schema tells what is read.
+func (youzanID) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}}, Examples: []any{"o-1"}}
 }
 
-// youzanPopped answers the pop of one job.
-type youzanPopped struct {
-	Code int `json:"code"`
-	youzanJob
+// YouzanJob is embedded by the answer: a job as pop answers it, or its job_id alone.
+type YouzanJob struct {
+	Topic string  `json:"topic,omitempty" doc:"Of pop: the topic of the job." example:"order_close"`
+	ID    string  `json:"id,omitempty" doc:"Of pop: the id of the job." example:"o-1"`
+	TTR   float64 `json:"TTR,omitempty" doc:"Of pop: how long the caller has the job, in seconds." example:"60"`
+	Body  *string `json:"body,omitempty" doc:"Of pop: the body of the job, which may be empty." example:"{\"shop\":7}"`
+	JobID wire.ID `json:"job_id,omitzero" doc:"The job_id of the task." example:"413351953711104"`
 }
 
 // youzanAnswer is the body of an answer.
 type youzanAnswer struct {
-	Code    int         `json:"code"`
-	Message string      `json:"message,omitempty"`
-	JobID   wire.ID     `json:"job_id,omitzero"`
-	Jobs    []youzanJob `json:"jobs,omitempty"`
+	Code    int    `json:"code" enum:"0,1,2,3" doc:"0: done. 1: no job is due, or there is no such job. 2: a field is wrong. 3: it cannot be decided now; send it again." example:"0"`
+	Message string `json:"message,omitempty" doc:"What is wrong." example:"there is no such job"`
+	YouzanJob
+	Jobs []YouzanJob `json:"jobs,omitempty" nullable:"false" doc:"Of pop with max above 1: the jobs."`
+}
+
+// youzanDone answers what was done to one job.
+func youzanDone(jobID uint64) youzanAnswer {
+	return youzanAnswer{YouzanJob: YouzanJob{JobID: wire.ID(jobID)}}
 }
 
 // youzan serves POST /youzan.
 func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
-	var answer any
 	answer, err := a.youzanCommand(w, r)
 	status := http.StatusOK
 	if err != nil {
@@ -137,14 +142,14 @@ func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, smallBody))
 	if err != nil {
-		return nil, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
+		return youzanAnswer{}, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
 	}
 	c, err := readYouzan(text)
 	if err != nil {
-		return nil, err
+		return youzanAnswer{}, err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(intake.MaxWait + time.Minute))
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout+intake.MaxWait)
@@ -155,13 +160,13 @@ func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (any, error)
 	case "add", "finish", "delete":
 		switch {
 		case c.ID == "":
-			return nil, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
+			return youzanAnswer{}, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
 		case c.Command == "add":
 			return a.youzanAdd(ctx, &c)
 		}
 		return a.youzanEnd(ctx, &c)
 	default:
-		return nil, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
+		return youzanAnswer{}, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
 	}
 }
 
@@ -204,7 +209,7 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	key := youzanKey
 	if n := len(jobs); n > 0 {
 		if jobs[n-1].Status == task.Pending {
-			return youzanAnswer{JobID: wire.ID(jobs[n-1].JobID)}, nil
+			return youzanDone(jobs[n-1].JobID), nil
 		}
 		key += " " + strconv.FormatUint(jobs[n-1].JobID, 10) // two callers that add it again make one job
 	}
@@ -212,7 +217,7 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if err != nil {
 		return youzanAnswer{}, err
 	}
-	return youzanAnswer{JobID: wire.ID(s.Task.JobID)}, nil
+	return youzanDone(s.Task.JobID), nil
 }
 
 // isYouzans reports whether a task was added as a job.
@@ -241,29 +246,29 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task
 	}
 }
 
-func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (any, error) {
+func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	wait, err := seconds("wait", c.Wait)
 	if err != nil {
-		return nil, err
+		return youzanAnswer{}, err
 	}
 	got, err := a.desk.Lease(ctx, intake.Lease{BizType: c.Topic, Max: max(1, c.Max), Wait: min(wait, intake.MaxWait)})
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return nil, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
+		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
 	case err != nil:
-		return nil, err
+		return youzanAnswer{}, err
 	case len(got.Tasks) == 0:
 		return youzanAnswer{Code: youzanNone}, nil
 	}
 	b, _ := a.desk.Types().ByName(c.Topic)
-	jobs := make([]youzanJob, len(got.Tasks))
+	jobs := make([]YouzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
-		jobs[i] = youzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Body: t.Task.Attribute, JobID: t.Task.JobID}
+		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Body: &t.Task.Attribute, JobID: t.Task.JobID}
 	}
 	if c.Max > 1 {
 		return youzanAnswer{Jobs: jobs}, nil
 	}
-	return youzanPopped{youzanJob: jobs[0]}, nil
+	return youzanAnswer{YouzanJob: jobs[0]}, nil
 }
 
 // youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
@@ -290,7 +295,7 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 		if err := a.desk.CancelIf(ctx, t.JobID, nil); err != nil {
 			return youzanAnswer{}, err
 		}
-		return youzanAnswer{JobID: wire.ID(t.JobID)}, nil
+		return youzanDone(t.JobID), nil
 	}
 	do := wire.Settlement{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}.String(), Do: "ack"}
 	if c.Command == "delete" {
@@ -305,5 +310,5 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	case results[0].Result != wire.SettledOK:
 		return youzanAnswer{}, task.ErrNotFound
 	}
-	return youzanAnswer{JobID: wire.ID(t.JobID)}, nil
+	return youzanDone(t.JobID), nil
 }

@@ -2,11 +2,12 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // LeaseRequest asks for tasks of a business type whose processor is pull.
@@ -117,7 +118,7 @@ type Do string
 
 var dos = []Do{"ack", "nack", "extend", "reject", "release"}
 
-// UnmarshalJSON reads a settlement, strictly.
+// UnmarshalJSON reads a settlement, strictly. Its error may be a task.FieldError.
 func (s *Settlement) UnmarshalJSON(text []byte) error {
 	type plain Settlement // without this method
 	d := json.NewDecoder(strings.NewReader(string(text)))
@@ -127,9 +128,9 @@ func (s *Settlement) UnmarshalJSON(text []byte) error {
 	}
 	switch {
 	case s.Lease == "":
-		return errors.New("lease is missing; give the lease as it came with the task")
+		return &task.FieldError{Field: "lease", Message: "is missing; give the lease as it came with the task"}
 	case !slices.Contains(dos, s.Do):
-		return fmt.Errorf("do is %.64q; give ack, nack, extend, reject or release", string(s.Do))
+		return &task.FieldError{Field: "do", Message: fmt.Sprintf("is %.64q; give ack, nack, extend, reject or release", string(s.Do))}
 	}
 	return nil
 }
