@@ -47,9 +47,13 @@ const (
 )
 
 // Run works until ctx ends. Then it leases nothing more, waits for the tasks that run and settles them. It returns an error
-// at once if the center refuses the request for good: an unknown business type, say, or a wrong token.
+// at once if a field is missing or out of range, or if the center refuses the request for good: an unknown business type, say, or
+// a wrong token.
 func (w *Worker) Run(ctx context.Context) error {
-	slots := make(chan struct{}, min(1000, max(1, cmp.Or(w.Concurrency, 16))))
+	if err := w.check(); err != nil {
+		return err
+	}
+	slots := make(chan struct{}, cmp.Or(w.Concurrency, 16))
 	results := make(chan outcome, cap(slots))
 	settled := make(chan struct{})
 	go func() { w.settleAll(results); close(settled) }()
@@ -94,6 +98,23 @@ func (w *Worker) Run(ctx context.Context) error {
 			})
 		}
 	}
+}
+
+// check says what is wrong with the fields.
+func (w *Worker) check() error {
+	switch {
+	case w.Client == nil:
+		return errors.New("Worker.Client is missing: give what client.New returns")
+	case w.BizType == "":
+		return errors.New("Worker.BizType is missing: give the name of a business type whose processor is pull")
+	case w.Process == nil:
+		return errors.New("Worker.Process is missing: give the function that runs a task")
+	case w.Concurrency < 0 || w.Concurrency > 1000:
+		return fmt.Errorf("Worker.Concurrency is %d: give 1 to 1000, or 0 for 16", w.Concurrency)
+	case w.TTR != 0 && (w.TTR < minLease || w.TTR > 24*time.Hour):
+		return fmt.Errorf("Worker.TTR is %v: give 100ms to 24h, or 0 for that of the business type", w.TTR)
+	}
+	return nil
 }
 
 // lease leases up to n tasks. When ctx ends, an answer may be under way whose tasks nobody would work on until their leases

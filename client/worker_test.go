@@ -85,3 +85,26 @@ func TestWorkerRejects(t *testing.T) {
 		})
 	}
 }
+
+// What no run could mend is refused before a task is leased.
+func TestWorkerIsWrong(t *testing.T) {
+	toc := client.New("center", client.WithHTTPClient(&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		t.Error("it has asked for tasks")
+		return nil, errors.New("stopped")
+	})}))
+	process := func(context.Context, client.LeasedTask) error { return nil }
+	for says, w := range map[string]client.Worker{
+		"Worker.Client is missing":                   {BizType: "a", Process: process},
+		"Worker.BizType is missing":                  {Client: toc, Process: process},
+		"Worker.Process is missing":                  {Client: toc, BizType: "a"},
+		"Worker.Concurrency is -1: give 1 to 1000":   {Client: toc, BizType: "a", Process: process, Concurrency: -1},
+		"Worker.Concurrency is 1001: give 1 to 1000": {Client: toc, BizType: "a", Process: process, Concurrency: 1001},
+		"Worker.TTR is 99ms: give 100ms to 24h":      {Client: toc, BizType: "a", Process: process, TTR: 99 * time.Millisecond},
+		"Worker.TTR is -1s: give 100ms to 24h":       {Client: toc, BizType: "a", Process: process, TTR: -time.Second},
+		"Worker.TTR is 24h0m1s: give 100ms to 24h":   {Client: toc, BizType: "a", Process: process, TTR: 24*time.Hour + time.Second},
+	} {
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		require.ErrorContains(t, w.Run(ctx), says)
+		stop()
+	}
+}

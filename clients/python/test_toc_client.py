@@ -65,6 +65,18 @@ class Center(unittest.TestCase):
             self.toc.cancel(task["job_id"])
         self.assertEqual("already_cancelled", conflict.exception.outcome)
 
+    def test_durations_in_seconds(self) -> None:
+        task, _ = self.toc.submit("order_close", self.biz_id, delay=3600, timeout=1.5)
+        self.assertEqual("1.5s", task["timeout"])
+        later = self.toc.reschedule(task["job_id"], delay=7200.5, timeout=90)
+        self.assertEqual("1m30s", later["timeout"])
+        self.assertGreater(later["action_time"], task["action_time"])
+        self.assertEqual("0us", toc_client.submission("a", 1, delay=0)["delay"])
+        for wrong in ("30", "30s", [], datetime.now(timezone.utc)):
+            with self.assertRaises(TypeError):
+                self.toc.submit("order_close", 1, delay=wrong)
+        Dedup(keep=60, timeout=0.5)
+
     def test_by_key(self) -> None:
         largest, key = 2**64 - 1, self.biz_id
         job = self.toc.submit("order_close", largest, delay=timedelta(hours=1), dedup_key=key)[0]["job_id"]
@@ -155,7 +167,7 @@ class Pull(unittest.TestCase):
         def run(task: Dict[str, Any], attempt: int) -> None:
             seen.setdefault(task.get("attribute", ""), []).append(attempt)
             if task.get("attribute", "") == "once more" and attempt == 1:
-                raise RetryAfter(timedelta(milliseconds=50))
+                raise RetryAfter(0.05)
             if task.get("attribute", "") == "gone":
                 raise Reject("paid")
             if task.get("attribute", "") == "broken":
@@ -205,7 +217,7 @@ class Pull(unittest.TestCase):
                 self.wait(lambda: bool(toc.get(task["job_id"])["running"]["until"] > first))
 
         job = self.toc.submit("slow", 1, delay=timedelta(0))[0]["job_id"]
-        worker, thread = self.started("slow", run, ttr=timedelta(seconds=3))
+        worker, thread = self.started("slow", run, ttr=3, max_run=600)
         self.wait(lambda: self.toc.get(job)["status"] == "processed")
         worker.stop()
         thread.join()
@@ -240,6 +252,11 @@ class Pull(unittest.TestCase):
         for biz_type, kind in (("nobody", NotFoundError), ("order_close", InvalidError)):
             with self.assertRaises(kind):
                 Worker(self.toc, biz_type, lambda *_: None).work()
+        with self.assertRaises(TypeError):
+            Worker(self.toc, "pulled", None)
+        for threads in (0, 257):
+            with self.assertRaises(ValueError):
+                Worker(self.toc, "pulled", lambda *_: None, threads=threads)
 
     def test_leases(self) -> None:
         with self.assertRaises(NotFoundError):
@@ -247,7 +264,7 @@ class Pull(unittest.TestCase):
         with self.assertRaises(InvalidError):
             self.toc.lease("order_close")
         job = self.toc.submit("pulled", 9, delay=timedelta(0))[0]["job_id"]
-        got = self.toc.lease("pulled", wait=timedelta(seconds=10))["tasks"]
+        got = self.toc.lease("pulled", wait=10, ttr=60.0)["tasks"]
         self.assertEqual([one["task"]["job_id"] for one in got], [job])
         lease = got[0]["lease"]
         self.assertEqual([r["result"] for r in self.toc.settle([{"lease": "x", "do": "ack"}, {"lease": lease, "do": "extend", "ttr": "1m"},

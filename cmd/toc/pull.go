@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,8 +38,9 @@ TOC_BIZ_ID, TOC_BIZ_TYPE, TOC_ATTEMPT and TOC_ATTRIBUTE in its environment.
 
 The lease of a command that takes longer than --ttr is extended, until --max-run; that
 of a task with a timeout of its own is not. A command that still runs when its lease
-ends is killed, and the task is handed out again. Ctrl-C leases nothing more and waits
-for the commands that run.`,
+ends is killed with the programs it has started, and the task is handed out again.
+Ctrl-C leases nothing more and waits for the commands that run. A second Ctrl-C does
+not wait: it leaves them to themselves, and their tasks are handed out again.`,
 		Example: `  toc pull --biz-type order_close --exec './close-order.sh'
   toc pull --biz-type order_close --ttr 5m --concurrency 4 --exec 'jq -r .biz_id'`,
 		Args: noArguments,
@@ -61,6 +63,8 @@ for the commands that run.`,
 			return usage("--max-run %v: give a duration, or 0 to extend no lease", w.MaxRun)
 		case w.Concurrency < 1 || w.Concurrency > 1000:
 			return usage("--concurrency %d: give 1 to 1000", w.Concurrency)
+		case w.TTR != 0 && (w.TTR < 100*time.Millisecond || w.TTR > 24*time.Hour):
+			return usage("--ttr %v: give 100ms to 24h", w.TTR)
 		}
 		if w.MaxRun == 0 {
 			w.MaxRun = -1
@@ -84,16 +88,24 @@ for the commands that run.`,
 	return cmd
 }
 
-// runCommand runs a shell command for a task.
+// runCommand runs a shell command for a task. It has a process group of its own: the end of ctx kills what the shell has started,
+// too, and Ctrl-C does not reach it.
 func runCommand(ctx context.Context, command string, t client.LeasedTask, out, complaints io.Writer) error {
 	c := exec.CommandContext(ctx, "sh", "-c", command)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error {
+		if err := syscall.Kill(-c.Process.Pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return os.ErrProcessDone
+	}
 	c.WaitDelay = time.Second // for children that keep the output open
 	var said bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(append(t.Task.AppendJSON(nil), '\n')), out, io.MultiWriter(complaints, &said)
 	c.Env = append(os.Environ(), "TOC_JOB_ID="+strconv.FormatUint(uint64(t.Task.JobID), 10), "TOC_BIZ_ID="+t.Task.BizID.String(),
 		"TOC_BIZ_TYPE="+t.Task.BizType, "TOC_ATTEMPT="+strconv.Itoa(t.Attempt), "TOC_ATTRIBUTE="+t.Task.Attribute)
 	err := c.Run()
-	if err == nil {
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // the command ended well, and what it has left in the background goes on
 		return nil
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")

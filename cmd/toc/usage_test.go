@@ -41,6 +41,9 @@ func TestWrongUsageIsExitCodeTwo(t *testing.T) {
 		"sql --timeout 0s x":                 "--timeout 0s: give more than 0s",
 		"sql --limit 0 x":                    "--limit 0: give 1 or more",
 
+		"pull --biz-type a --exec true --concurrency 0": "--concurrency 0: give 1 to 1000",
+		"pull --biz-type a --exec true --ttr 50ms":      "--ttr 50ms: give 100ms to 24h",
+
 		"dead":                           "use: toc dead list, groups, redrive or discard\n\nUsage:\n  toc dead [flags]\n  toc dead [command]",
 		"dead nosuch":                    "unknown command",
 		"dead redrive --rate 0":          "--rate 0: give more than 0 tasks a second",

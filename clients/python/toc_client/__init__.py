@@ -8,7 +8,8 @@
     toc.cancel(task["job_id"])
 
 It needs Python 3.9 or newer and nothing else. Tasks are dicts with the fields of the API (docs/http.md); times are
-datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A Client may be used by many threads.
+datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A duration is a timedelta, or a number of
+seconds. A Client may be used by many threads.
 """
 
 from ._client import Client, Task

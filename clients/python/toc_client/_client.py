@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from http.client import HTTPException
 from typing import Any, Dict, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from ._transport import Stop, Transport
 from ._values import biz_id as _biz_id
-from ._values import change, duration, filters as _filters, has_key, job_id as _id, key, query, submission
-from ._values import time as _time
+from ._values import Duration, change, duration, filters as _filters, has_key, job_id as _id, key, query, submission
+from ._values import span, time as _time
 
 Task = Dict[str, Any]
 """A task: the fields of the API, in which empty ones are left out, and "etag"."""
@@ -33,8 +33,8 @@ class Client:
 
     # Submit
 
-    def submit(self, biz_type: str, biz_id: int | str, *, action_time: datetime | None = None, delay: timedelta | None = None,
-               attribute: str = "", dedup_key: str = "", timeout: timedelta | None = None,
+    def submit(self, biz_type: str, biz_id: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
+               attribute: str = "", dedup_key: str = "", timeout: Duration | None = None,
                on_duplicate: str = "") -> tuple[Task, bool]:
         """Stores one task, due at action_time or after delay. True: the dedup_key was known, and this is the first task."""
         body = submission(biz_type, biz_id, action_time=action_time, delay=delay, attribute=attribute, dedup_key=dedup_key,
@@ -86,14 +86,14 @@ class Client:
         """Cancels the pending task that was submitted under a dedup_key."""
         self._cancel("/v1/tasks/by-key/cancel" + key(biz_type, biz_id, dedup_key), etag)
 
-    def reschedule(self, job_id: int | str, *, action_time: datetime | None = None, delay: timedelta | None = None,
-                   attribute: str | None = None, timeout: timedelta | None = None, etag: str = "") -> Task:
+    def reschedule(self, job_id: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
+                   attribute: str | None = None, timeout: Duration | None = None, etag: str = "") -> Task:
         """Moves a pending task, or changes its attribute or timeout; what is left out stays."""
         body = change(action_time, delay, attribute, timeout)
         return self._task("PATCH", f"/v1/tasks/{_id(job_id)}", body, etag)
 
     def reschedule_by_key(self, biz_type: str, biz_id: int | str, dedup_key: str, *, action_time: datetime | None = None,
-                          delay: timedelta | None = None, attribute: str | None = None, timeout: timedelta | None = None,
+                          delay: Duration | None = None, attribute: str | None = None, timeout: Duration | None = None,
                           etag: str = "") -> Task:
         """Changes the pending task that was submitted under a dedup_key, as reschedule."""
         body = change(action_time, delay, attribute, timeout)
@@ -124,20 +124,20 @@ class Client:
 
     # Pull
 
-    def lease(self, biz_type: str, max: int = 1, *, wait: timedelta | None = None, ttr: timedelta | None = None) -> dict[str, Any]:
+    def lease(self, biz_type: str, max: int = 1, *, wait: Duration | None = None, ttr: Duration | None = None) -> dict[str, Any]:
         """Leases up to 256 due tasks of a business type whose processor is pull, and waits up to a minute for one.
 
         The answer has tasks, each with lease, expires_at, attempt and task, and paused. Worker does all of this.
         """
         return self._lease(biz_type, max, wait, ttr, None)
 
-    def _lease(self, biz_type: str, max: int, wait: timedelta | None, ttr: timedelta | None, stop: Stop | None) -> dict[str, Any]:
+    def _lease(self, biz_type: str, max: int, wait: Duration | None, ttr: Duration | None, stop: Stop | None) -> dict[str, Any]:
         body: dict[str, Any] = {"max": max}
         if wait is not None:
             body["wait"] = duration(wait)
         if ttr is not None:
             body["ttr"] = duration(ttr)
-        timeout = self._timeout + (wait.total_seconds() if wait else 0)
+        timeout = self._timeout + (span(wait).total_seconds() if wait else 0)
         path = f"/v1/biz-types/{quote(biz_type, safe='')}/lease"
         answer: dict[str, Any] = self._transport.call("POST", path, body, timeout=timeout, safe=False, stop=stop)[1]
         return answer
@@ -152,7 +152,7 @@ class Client:
         """
         return list(self._call("POST", "/v1/leases/settle", {"settle": list(settlements)})[1]["results"])
 
-    def _extend(self, leases: Iterable[str], ttr: timedelta | None, timeout: float) -> list[str]:
+    def _extend(self, leases: Iterable[str], ttr: Duration | None, timeout: float) -> list[str]:
         more = {} if ttr is None else {"ttr": duration(ttr)}
         body = {"settle": [{"lease": lease, "do": "extend", **more} for lease in leases]}
         answer = self._transport.call("POST", "/v1/leases/settle", body, timeout=min(timeout, self._timeout), safe=True)[1]

@@ -13,6 +13,8 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Callable, Mapping
 
+from ._values import Duration, span
+
 _log = logging.getLogger("toc_client")
 
 TOLERANCE = 300.0
@@ -60,11 +62,11 @@ class Dedup:
 
     _UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
-    def __init__(self, size: int = 100_000, *, redis: Any = None, prefix: str = "toc:done:", keep: timedelta = timedelta(days=7),
-                 timeout: timedelta = timedelta(minutes=5)) -> None:
+    def __init__(self, size: int = 100_000, *, redis: Any = None, prefix: str = "toc:done:", keep: Duration = timedelta(days=7),
+                 timeout: Duration = timedelta(minutes=5)) -> None:
         self._size = size
         self._redis, self._prefix = redis, prefix
-        self._keep, self._timeout = keep // timedelta(milliseconds=1), timeout // timedelta(milliseconds=1)
+        self._keep, self._timeout = span(keep) // timedelta(milliseconds=1), span(timeout) // timedelta(milliseconds=1)
         self._lock = threading.Lock()
         self._done: OrderedDict[str, None] = OrderedDict()
         self._under_way: set[str] = set()

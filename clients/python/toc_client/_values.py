@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
-from typing import Any, Mapping
+from typing import Any, Mapping, Union
 from urllib.parse import urlencode
 
+Duration = Union[timedelta, float]
+"""A timedelta, or a number of seconds."""
 
-def duration(d: timedelta) -> str:
-    return f"{d // timedelta(microseconds=1)}us"
+
+def span(d: Duration) -> timedelta:
+    return d if isinstance(d, timedelta) else timedelta(seconds=d)
+
+
+def duration(d: Duration) -> str:
+    return f"{span(d) // timedelta(microseconds=1)}us"
 
 
 def time(at: datetime | None) -> str:
@@ -42,7 +49,7 @@ def filters(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: time(v) if isinstance(v, datetime) else v for name, v in given.items() if v is not None}
 
 
-def set_time(body: dict[str, Any], action_time: datetime | None, delay: timedelta | None) -> None:
+def set_time(body: dict[str, Any], action_time: datetime | None, delay: Duration | None) -> None:
     if action_time is not None and delay is not None:
         raise ValueError("give action_time or delay, not both")
     if action_time is not None:
@@ -58,8 +65,8 @@ def encode(body: Mapping[str, Any]) -> bytes:
         raise ValueError(f"body: {e.object[max(0, e.start - 20):e.end]!r} is no text: it has half a surrogate pair") from e
 
 
-def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | None = None, delay: timedelta | None = None,
-               attribute: str = "", dedup_key: str = "", timeout: timedelta | None = None,
+def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
+               attribute: str = "", dedup_key: str = "", timeout: Duration | None = None,
                on_duplicate: str = "") -> dict[str, Any]:
     """One task of submit_batch."""
     body: dict[str, Any] = {"biz_type": biz_type, "biz_id": biz_id(biz_id_)}
@@ -74,7 +81,7 @@ def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | Non
     return body
 
 
-def change(action_time: datetime | None, delay: timedelta | None, attribute: str | None, timeout: timedelta | None) -> dict[str, Any]:
+def change(action_time: datetime | None, delay: Duration | None, attribute: str | None, timeout: Duration | None) -> dict[str, Any]:
     body: dict[str, Any] = {}
     set_time(body, action_time, delay)
     if attribute is not None:

@@ -14,7 +14,7 @@ from ._client import Client, Task
 from ._errors import Error, UnavailableError
 from ._leases import LeaseKeeper, expires_at
 from ._transport import Stop
-from ._values import duration
+from ._values import Duration, duration, span
 
 _log = logging.getLogger("toc_client")
 
@@ -31,9 +31,9 @@ class Reject(Exception):
 class RetryAfter(Exception):
     """Raised by the function of a Worker: the run has failed, and the task is to be tried again after a while."""
 
-    def __init__(self, delay: timedelta, reason: str = "") -> None:
-        super().__init__(reason or f"try again in {delay}")
-        self.delay = delay
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        self.delay = span(delay)
+        super().__init__(reason or f"try again in {self.delay}")
 
 
 class Worker:
@@ -49,11 +49,13 @@ class Worker:
     """
 
     def __init__(self, client: Client, biz_type: str, run: Callable[[Task, int], Any], *, threads: int = 16,
-                 ttr: timedelta | None = None, max_run: timedelta = timedelta(hours=1)) -> None:
+                 ttr: Duration | None = None, max_run: Duration = timedelta(hours=1)) -> None:
+        if not callable(run):
+            raise TypeError(f"run is {run!r}; give a function of a task and its attempt")
         if not 1 <= threads <= 256:
             raise ValueError(f"threads is {threads}; give 1 to 256")
         self._client, self._biz_type, self._run, self._threads = client, biz_type, run, threads
-        self._ttr, self._max_run = ttr, max_run
+        self._ttr, self._max_run = None if ttr is None else span(ttr), span(max_run)
         self._free = threading.Semaphore(threads)
         self._stop = Stop()
 

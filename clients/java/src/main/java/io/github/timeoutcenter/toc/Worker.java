@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -96,9 +97,9 @@ public final class Worker {
         private Duration maxRun = Duration.ofHours(1);
 
         private Builder(TocClient client, String bizType, Handler handler) {
-            this.client = client;
-            this.bizType = bizType;
-            this.handler = handler;
+            this.client = Objects.requireNonNull(client, "client: is null");
+            this.bizType = Objects.requireNonNull(bizType, "bizType: is null");
+            this.handler = Objects.requireNonNull(handler, "handler: is null; give what runs a task");
         }
 
         /** How many tasks run at once, 1 to 256; 16 if left out. */

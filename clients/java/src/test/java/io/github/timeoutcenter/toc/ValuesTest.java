@@ -34,6 +34,7 @@ final class ValuesTest {
         }
         TocClient c = TocClient.of("127.0.0.1:1");
         Tests.fails(IllegalArgumentException.class, () -> Worker.builder(c, "a", (t, n) -> {}).threads(0));
+        Tests.fails(NullPointerException.class, () -> Worker.builder(c, "a", null));
         Tests.fails(IllegalArgumentException.class, () -> TocClient.builder("x").timeout(Duration.ZERO));
         Tests.equal("?a=%26%20%C3%BC%2F&c=1", Values.query("a", "& ü/", "b", null, "c", 1, "d", ""));
     }
