@@ -60,6 +60,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	f := formOf(r)
 	ask, b := deadFilter(f)
 	b.TypeNames, b.First = c.typeNames(), f.text("cursor") == ""
+	b.Start = "/console/dead"
 	p := &page{Name: "dead", Title: "Dead letters", Body: &b}
 	wrong := func(err error) (*page, error) {
 		b.First, b.Filtered = b.Groups != nil, false // what is not known is not said to be none

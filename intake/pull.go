@@ -145,7 +145,7 @@ func (c *consumer) lease(waiting context.Context) (err error) {
 }
 
 // leaseNow asks this node and others for what is due: at once, each for a part, so that what one has given does not wait for the
-// next. Those that have given all of their part are asked for the rest. If fewer are wanted than there are nodes, one node is
+// next for long. Those that have given all of their part are asked for the rest. If fewer are wanted than there are nodes, one node is
 // asked after the other.
 func (c *consumer) leaseNow(peers []Peer) error {
 	part := c.ask.Max / (len(peers) + 1)

@@ -235,7 +235,10 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 		return
 	}
 	q.dequeue(e)
-	e.bizQueue.setReread(e, false)
+	if e.reread {
+		e.bizQueue.setReread(e, false)
+		e.bizQueue.wakeLeaders() // one of them may wait for this entry
+	}
 	e.offeredAt, e.checked = now, 0
 	if t.ActionTime.After(now) {
 		e.state, e.runAt = waiting, t.ActionTime

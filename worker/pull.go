@@ -188,8 +188,8 @@ func (r *Runner) AwaitDue(ctx context.Context, bizType uint64) error {
 }
 
 // rereadPatience is how long a consumer that does not wait waits for rows that are read again: what lies due for a second has
-// an old row.
-const rereadPatience = 200 * time.Millisecond
+// an old row. Another node waits longer than that for this answer; see intake's lateAnswer.
+const rereadPatience = 80 * time.Millisecond
 
 // takeForLease takes due tasks, as many as max_in_flight allows. It returns none when wait ends.
 func (c *pool) takeForLease(ctx, wait context.Context, max int) ([]*queue.Entry, error) {

@@ -29,7 +29,8 @@ func pullCommand(now func() time.Time) *cobra.Command {
 		Short: "Lease tasks and run a command for each",
 		Long: `Lease the tasks of a business type whose processor is pull, and run a shell
 command for each. It gets the task as JSON on its standard input, and TOC_JOB_ID,
-TOC_BIZ_ID, TOC_BIZ_TYPE, TOC_ATTEMPT and TOC_ATTRIBUTE in its environment.
+TOC_BIZ_ID, TOC_BIZ_TYPE, TOC_ATTEMPT and TOC_ATTRIBUTE in its environment. It cannot
+ask for anything on the terminal. What it leaves in the background must write to a file.
 
   status 0      the task is processed (ack)
   status ` + strconv.Itoa(rejectStatus) + `     nobody wants it any more: it is cancelled (reject)
@@ -105,7 +106,7 @@ func runCommand(ctx context.Context, command string, t client.LeasedTask, out, c
 	c.Env = append(os.Environ(), "TOC_JOB_ID="+strconv.FormatUint(uint64(t.Task.JobID), 10), "TOC_BIZ_ID="+t.Task.BizID.String(),
 		"TOC_BIZ_TYPE="+t.Task.BizType, "TOC_ATTEMPT="+strconv.Itoa(t.Attempt), "TOC_ATTRIBUTE="+t.Task.Attribute)
 	err := c.Run()
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // the command ended well, and what it has left in the background goes on
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // the command ended well, and has left something in the background
 		return nil
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
