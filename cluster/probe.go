@@ -24,7 +24,7 @@ func (f databaseState) usable() bool { return f.prepared && !f.unreachable }
 // prepareAll prepares and claims all databases. Run retries those that it cannot reach. It is an error if none
 // can be reached, or one is unfit for use or held by another.
 func (c *Consul) prepareAll(ctx context.Context) error {
-	err := takeAll(len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
+	err := takeAll(ctx, len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
 		c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
 	})
 	c.publishReachable()

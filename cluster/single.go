@@ -90,7 +90,7 @@ func (s *Single) Leave(context.Context) error { return nil }
 // Acquire locks all databases that can be reached. Run retries the others. It fails and holds nothing if none
 // can be reached, or if one is held by another process or unfit for use.
 func (s *Single) Acquire(ctx context.Context) error {
-	err := takeAll(len(s.locks), func(d int) error { return s.acquire(ctx, d) }, func(d int, err error) {
+	err := takeAll(ctx, len(s.locks), func(d int) error { return s.acquire(ctx, d) }, func(d int, err error) {
 		s.cfg.Logger.Warn("database not reachable; its partitions wait", "database", d, "error", err)
 	})
 	if err != nil {
@@ -99,11 +99,20 @@ func (s *Single) Acquire(ctx context.Context) error {
 	return err
 }
 
+// silentFor is how long takeAll tries again while no database answers at all: they may stand still for a moment.
+const silentFor = 10 * time.Second
+
 // takeAll calls take for all databases, and down for those that cannot be reached. It is an error if none can
 // be reached, or one is refused.
-func takeAll(databases int, take func(database int) error, down func(database int, err error)) error {
+func takeAll(ctx context.Context, databases int, take func(database int) error, down func(database int, err error)) error {
 	errs := make([]error, databases)
-	eachDatabase(databases, func(d int) { errs[d] = take(d) })
+	isSilent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+	for begun := time.Now(); ; {
+		eachDatabase(databases, func(d int) { errs[d] = take(d) })
+		if slices.ContainsFunc(errs, func(err error) bool { return !isSilent(err) }) || ctx.Err() != nil || time.Since(begun) > silentFor {
+			break
+		}
+	}
 	var unreachable []error
 	for d, err := range errs {
 		switch {

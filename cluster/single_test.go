@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,7 @@ var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}
 type locks struct {
 	mu       sync.Mutex
 	down     map[int]bool
+	silent   int // so many calls get no answer
 	unfit    map[int]error
 	occupied map[int]string
 	lost     map[int]error // Check answers it
@@ -64,6 +66,10 @@ func (l *locks) prepare(_ context.Context, database int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked[database] = append(l.asked[database], time.Now())
+	if l.silent > 0 {
+		l.silent--
+		return &store.DatabaseError{Database: database, Op: "connect", Err: context.DeadlineExceeded}
+	}
 	if l.down[database] {
 		return &store.DatabaseError{Database: database, Op: "connect", Err: errors.New("connection refused")}
 	}
@@ -166,6 +172,21 @@ func TestAcquireOwnsAll(t *testing.T) {
 	require.Empty(t, s.Ownership().Owned())
 	require.Zero(t, l.heldLocks())
 	s.Release() // nothing is left to release
+}
+
+// Databases that stand still for a moment do not end the start.
+func TestAcquireTriesAgainWhileNoDatabaseAnswers(t *testing.T) {
+	l := newLocks()
+	l.silent = 2 * 4 // two rounds
+	s, _ := single(l)
+	require.NoError(t, s.Acquire(t.Context()))
+	require.Equal(t, 4, l.heldLocks())
+	s.Release()
+
+	l.silent = math.MaxInt
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Acquire(ctx), context.DeadlineExceeded, "who is told to stop does not try again")
 }
 
 // A node that may not work on the store holds nothing.

@@ -23,9 +23,9 @@ const (
 	untraced = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 )
 
-// submitTraced submits a task with a trace that is due now.
+// submitTraced submits a task with a trace that is due in a second: what is due together is taken together.
 func (r *rig) submitTraced(bizID uint64, trace string) task.Task {
-	row := r.insert(1, bizID, 0)
+	row := r.insert(1, bizID, time.Second)
 	row.Trace = trace
 	r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
 	r.offer(row)
@@ -54,7 +54,7 @@ func TestSpanOfARun(t *testing.T) {
 			}}
 			bubble(t, func(t *testing.T, r *rig) {
 				r.submitTraced(1, traced)
-				r.after(1100 * time.Millisecond)
+				r.after(2100 * time.Millisecond)
 				require.Equal(t, 1, p.runs())
 				require.Len(t, r.spans.Ended(), 1)
 				s := r.spans.Ended()[0]
@@ -77,11 +77,12 @@ func TestSpansOfABatch(t *testing.T) {
 		return []error{nil, nil, errDown, nil}
 	}}
 	bubble(t, func(t *testing.T, r *rig) {
+		r.near = 0
 		var rows []task.Task
 		for i, trace := range []string{untraced, traced, traced, "00-written-by-hand"} {
 			rows = append(rows, r.submitTraced(uint64(i), trace))
 		}
-		r.settle()
+		r.after(time.Second)
 		require.Equal(t, []int{4}, p.calls())
 		spans := r.spans.Ended()
 		require.Len(t, spans, 3)
@@ -108,10 +109,11 @@ func TestSpansOfABatchThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &pack{batch: func(context.Context, []task.Task) []error { return batch() }}
 			bubble(t, func(t *testing.T, r *rig) {
+				r.near = 0
 				for id := range uint64(3) {
 					r.submitTraced(id, traced)
 				}
-				r.settle()
+				r.after(time.Second)
 				require.Equal(t, []int{3}, p.calls())
 				require.Equal(t, 3, p.runs())
 				require.Len(t, r.spans.Ended(), 6)
