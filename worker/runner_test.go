@@ -223,16 +223,18 @@ func TestATaskThatIsTooLateRunsAnyway(t *testing.T) {
 func TestCoalesce(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
-		oldest, older := r.submit(1, 42, -time.Hour), r.submit(1, 42, -time.Minute)
-		latest := r.submit(1, 42, -2*time.Second)
-		other, next := r.submit(1, 43, -time.Hour), r.submit(1, 42, time.Minute)
-		r.after(2 * time.Minute)
-		for _, id := range []uint64{oldest, older} {
-			require.Equal(t, task.Cancelled, r.store.row(id).Status)
-			require.Equal(t, "coalesced", r.store.row(id).LastError)
+		oldest, older, latest := r.insert(1, 42, -time.Hour), r.insert(1, 42, -time.Minute), r.insert(1, 42, -2*time.Second)
+		other, next := r.insert(1, 43, -time.Hour), r.insert(1, 42, time.Minute)
+		for _, row := range []task.Task{oldest, older, latest, other, next} { // all are stored before the first one starts
+			r.offer(row)
 		}
-		for _, id := range []uint64{latest, other, next} {
-			require.Equal(t, task.Processed, r.store.row(id).Status)
+		r.after(2 * time.Minute)
+		for _, one := range []task.Task{oldest, older} {
+			require.Equal(t, task.Cancelled, r.store.row(one.JobID).Status)
+			require.Equal(t, "coalesced", r.store.row(one.JobID).LastError)
+		}
+		for _, one := range []task.Task{latest, other, next} {
+			require.Equal(t, task.Processed, r.store.row(one.JobID).Status)
 		}
 		require.Equal(t, 3, p.runs())
 	}, lane(p, func(b *task.BizType) { b.Coalesce = true }))
