@@ -149,7 +149,7 @@ func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now tim
 	found := make(map[uint64]bool)
 	for _, t := range tasks {
 		for _, r := range s.rows {
-			if r.BizType == t.BizType && r.BizID == t.BizID && r.Status == task.Pending && !r.ActionTime.After(now) && task.KeyOf(&t).Before(task.KeyOf(&r)) {
+			if r.BizType == t.BizType && r.BizID == t.BizID && (r.Status == task.Pending || r.Status == task.Processed) && !r.ActionTime.After(now) && task.KeyOf(&t).Before(task.KeyOf(&r)) {
 				found[t.JobID] = true
 			}
 		}
