@@ -518,16 +518,18 @@ func TestALockedJournalHoldsUpSuspectsOnly(t *testing.T) {
 	t.Run("the table of a suspect", func(t *testing.T) {
 		p := answer(nil)
 		bubble(t, func(t *testing.T, r *rig) {
-			ids := []uint64{r.submit(1, 0, 50*time.Millisecond), r.submit(1, 4, 50*time.Millisecond)}
-			r.cutOff(ids[0], 0)
-			r.store.lockTables(ids[0])
+			suspect, other := r.insert(1, 0, 50*time.Millisecond), r.insert(1, 4, 50*time.Millisecond)
+			r.cutOff(suspect.JobID, 0)
+			r.store.lockTables(suspect.JobID) // before the queue reads its row again
+			r.offer(suspect)
+			r.offer(other)
 			r.after(time.Second)
-			require.Equal(t, task.Processed, r.store.row(ids[1]).Status)
+			require.Equal(t, task.Processed, r.store.row(other.JobID).Status)
 			require.Equal(t, 1, p.runs(), "what cannot be read again does not run")
 			r.store.unlock()
-			r.queue.Offer(nil, queue.Item{Task: r.store.row(ids[0]), Partition: layout.Partition(layout.Shard(0))}) // as a refill does
+			r.offer(suspect) // as a refill does
 			r.after(2 * time.Second)
-			require.Equal(t, task.Processed, r.store.row(ids[0]).Status)
+			require.Equal(t, task.Processed, r.store.row(suspect.JobID).Status)
 		}, lane(p))
 	})
 }

@@ -512,6 +512,9 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			return <-ended
 		})
 		t.Cleanup(func() {
+			if t.Failed() {
+				cancelDrain() // what the test holds up would be tried again for ever
+			}
 			err := r.stopped()
 			if ctx.Err() == nil {
 				require.NoError(t, err)
