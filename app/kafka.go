@@ -1,7 +1,14 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
@@ -31,4 +38,69 @@ func (a *App) buildReaders() error {
 		a.readers = append(a.readers, r)
 	}
 	return nil
+}
+
+// KafkaAdvice asks the Kafka clusters, and says which topics of the configuration cannot be used. A cluster without a broker
+// that answers is an error.
+func KafkaAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
+	cfg = cfg.WithDefaults()
+	topics := make(map[string][]string) // by cluster
+	for _, b := range cfg.BizTypes {
+		if b.Processor == configs.ProcessorKafka {
+			topics[b.Kafka.Cluster] = append(topics[b.Kafka.Cluster], b.Kafka.Topic)
+		}
+	}
+	for _, n := range cfg.Intake {
+		topics[n.Cluster] = append(topics[n.Cluster], n.Topic)
+		if n.FailureTopic != "" {
+			topics[n.Cluster] = append(topics[n.Cluster], n.FailureTopic)
+		}
+	}
+	for _, c := range cfg.Kafka.Clusters {
+		slices.Sort(topics[c.Name])
+		unusable, failed := unusableTopics(ctx, cfg, c.Name, slices.Compact(topics[c.Name]))
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("kafka cluster %s: %w", c.Name, failed))
+		}
+		advice = append(advice, unusable...)
+	}
+	return advice, err
+}
+
+func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, topics []string) (advice []string, err error) {
+	c, err := kafkaCluster(cfg, cluster)
+	if err != nil {
+		return nil, err
+	}
+	options, err := c.Options()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if err := client.Ping(ctx); err != nil {
+		return nil, err // at once; a request is tried again until ctx ends
+	}
+	ask := kmsg.NewPtrMetadataRequest()
+	ask.Topics = []kmsg.MetadataRequestTopic{} // nil would be all
+	for _, name := range topics {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		ask.Topics = append(ask.Topics, topic)
+	}
+	answer, err := ask.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range answer.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); errors.Is(err, kerr.UnknownTopicOrPartition) {
+			advice = append(advice, fmt.Sprintf("kafka cluster %s has no topic %s, or hides it from this user: create it", cluster, *t.Topic))
+		} else if err != nil {
+			advice = append(advice, fmt.Sprintf("kafka cluster %s: topic %s: %v", cluster, *t.Topic, err))
+		}
+	}
+	return advice, nil
 }

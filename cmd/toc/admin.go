@@ -97,12 +97,12 @@ func configCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
-also what is to be set on the MySQL servers for a layout like this, and whether the
-tables are there.`,
+also what is to be set on the MySQL servers for a layout like this, whether the
+tables are there, and whether the Kafka clusters answer and have the topics.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
-	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, too")
+	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, and Kafka for its topics, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -117,7 +117,7 @@ tables are there.`,
 			}
 		}
 		if *connect {
-			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice)); err != nil {
+			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice)); err != nil {
 				return err
 			}
 		}
@@ -128,7 +128,7 @@ tables are there.`,
 	return cmd
 }
 
-// warnOf prints the advice of the MySQL servers.
+// warnOf prints the advice of servers.
 func warnOf(cmd *cobra.Command, cfg configs.Config, ask func(context.Context, configs.Config) ([]string, error)) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 	defer cancel()

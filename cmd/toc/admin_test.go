@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/sharding"
@@ -78,6 +79,30 @@ func TestConfigCheckBeforeTheFirstMigrate(t *testing.T) {
 	path = file(t, "none.yaml", fmt.Sprintf("{store: "+text, "root@tcp(127.0.0.1:1)/toc_%d"))
 	r = toc("config", "check", "--connect", "--config", path)
 	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "connection refused")
+}
+
+func TestConfigCheckAsksKafka(t *testing.T) {
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timeouts", "timers"))
+	require.NoError(t, err)
+	t.Cleanup(brokers.Close)
+	path := file(t, "toc.yaml", fmt.Sprintf(`
+kafka: {clusters: {main: {brokers: [%q]}}}
+biz_types:
+  - {id: 1, name: there, processor: kafka, kafka: {cluster: main, topic: timeouts}}
+  - {id: 2, name: missing, processor: kafka, kafka: {cluster: main, topic: timeout}}
+intake:
+  - {name: orders, cluster: main, topic: timers, failure_topic: refused}
+`, brokers.ListenAddrs()[0]))
+	r := toc("config", "check", "--connect", "--config", path)
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "warning: kafka cluster main has no topic refused, or hides it from this user: create it\n"+
+		"warning: kafka cluster main has no topic timeout, or hides it from this user: create it\n", r.err)
+
+	brokers.Close()
+	r = toc("config", "check", "--connect", "--config", path)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "kafka cluster main: ")
 	require.Contains(t, r.err, "connection refused")
 }
 
