@@ -536,7 +536,9 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		_, prepared := c.has(id)
 		close(held.goOn)
 		require.False(t, read, "its row was read")
-		require.True(t, prepared, "its claim is being settled")
+		if !prepared {
+			continue // what was held was not the settlement but an arm of the task
+		}
 		gone := 0 // looks; during one it can go from queue to queue
 		for end := time.Now().Add(2 * time.Second); gone < 2 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 			if stored, prepared := c.has(id); stored || prepared {
@@ -549,7 +551,7 @@ func finishesWhileSettling(t *testing.T, c *center) {
 			return
 		}
 	}
-	t.Error("it came back")
+	t.Error("in no try it was gone for good")
 }
 
 // The row is read when the task is due much later, and the task is removed from its slot when it is due soon
