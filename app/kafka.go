@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -42,7 +43,7 @@ func (a *App) buildReaders() error {
 
 // KafkaAdvice asks the Kafka clusters, and says which topics of the configuration cannot be used. A cluster without a broker
 // that answers is an error.
-func KafkaAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
+func KafkaAdvice(ctx context.Context, cfg configs.Config) ([]string, error) {
 	cfg = cfg.WithDefaults()
 	topics := make(map[string][]string) // by cluster
 	for _, b := range cfg.BizTypes {
@@ -56,15 +57,19 @@ func KafkaAdvice(ctx context.Context, cfg configs.Config) (advice []string, err 
 			topics[n.Cluster] = append(topics[n.Cluster], n.FailureTopic)
 		}
 	}
-	for _, c := range cfg.Kafka.Clusters {
-		slices.Sort(topics[c.Name])
-		unusable, failed := unusableTopics(ctx, cfg, c.Name, slices.Compact(topics[c.Name]))
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("kafka cluster %s: %w", c.Name, failed))
-		}
-		advice = append(advice, unusable...)
+	lists, errs := make([][]string, len(cfg.Kafka.Clusters)), make([]error, len(cfg.Kafka.Clusters))
+	var asked sync.WaitGroup
+	for i, c := range cfg.Kafka.Clusters { // side by side: one that is silent takes all the time that ctx has
+		asked.Go(func() {
+			slices.Sort(topics[c.Name])
+			list, err := unusableTopics(ctx, cfg, c.Name, slices.Compact(topics[c.Name]))
+			if lists[i] = list; err != nil {
+				errs[i] = fmt.Errorf("kafka cluster %s: %w", c.Name, err)
+			}
+		})
 	}
-	return advice, err
+	asked.Wait()
+	return slices.Concat(lists...), errors.Join(errs...)
 }
 
 func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, topics []string) (advice []string, err error) {
@@ -82,7 +87,7 @@ func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, top
 	}
 	defer client.Close()
 	if err := client.Ping(ctx); err != nil {
-		return nil, err // at once; a request is tried again until ctx ends
+		return nil, fmt.Errorf("no broker answers: %w", err) // at once; a request is tried again until ctx ends
 	}
 	ask := kmsg.NewPtrMetadataRequest()
 	ask.Topics = []kmsg.MetadataRequestTopic{} // nil would be all
@@ -97,7 +102,7 @@ func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, top
 	}
 	for _, t := range answer.Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); errors.Is(err, kerr.UnknownTopicOrPartition) {
-			advice = append(advice, fmt.Sprintf("kafka cluster %s has no topic %s, or hides it from this user: create it", cluster, *t.Topic))
+			advice = append(advice, fmt.Sprintf("kafka cluster %s has no topic %s: create it", cluster, *t.Topic))
 		} else if err != nil {
 			advice = append(advice, fmt.Sprintf("kafka cluster %s: topic %s: %v", cluster, *t.Topic, err))
 		}
