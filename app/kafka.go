@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,8 +43,8 @@ func (a *App) buildReaders() error {
 	return nil
 }
 
-// KafkaAdvice asks the Kafka clusters, and says which topics of the configuration cannot be used. A cluster without a broker
-// that answers is an error.
+// KafkaAdvice asks the Kafka clusters that are used, and says which topics they lack or refuse to show. A cluster that cannot
+// be asked is an error.
 func KafkaAdvice(ctx context.Context, cfg configs.Config) ([]string, error) {
 	cfg = cfg.WithDefaults()
 	topics := make(map[string][]string) // by cluster
@@ -57,20 +59,24 @@ func KafkaAdvice(ctx context.Context, cfg configs.Config) ([]string, error) {
 			topics[n.Cluster] = append(topics[n.Cluster], n.FailureTopic)
 		}
 	}
-	lists, errs := make([][]string, len(cfg.Kafka.Clusters)), make([]error, len(cfg.Kafka.Clusters))
+	names := slices.Sorted(maps.Keys(topics))
+	lists, errs := make([][]string, len(names)), make([]error, len(names))
 	var asked sync.WaitGroup
-	for i, c := range cfg.Kafka.Clusters { // side by side: one that is silent takes all the time that ctx has
+	for i, name := range names { // side by side: a silent one must not take the time of the next
 		asked.Go(func() {
-			slices.Sort(topics[c.Name])
-			list, err := unusableTopics(ctx, cfg, c.Name, slices.Compact(topics[c.Name]))
+			slices.Sort(topics[name])
+			list, err := unusableTopics(ctx, cfg, name, slices.Compact(topics[name]))
 			if lists[i] = list; err != nil {
-				errs[i] = fmt.Errorf("kafka cluster %s: %w", c.Name, err)
+				errs[i] = fmt.Errorf("kafka cluster %s: %w", name, err)
 			}
 		})
 	}
 	asked.Wait()
 	return slices.Concat(lists...), errors.Join(errs...)
 }
+
+// brokerTimeout bounds a connect to one broker and one answer of it, so that a silent one leaves time for the others.
+const brokerTimeout = 2 * time.Second
 
 func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, topics []string) (advice []string, err error) {
 	c, err := kafkaCluster(cfg, cluster)
@@ -81,13 +87,13 @@ func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, top
 	if err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := kgo.NewClient(append(options, kgo.DialTimeout(brokerTimeout), kgo.RequestTimeoutOverhead(brokerTimeout))...)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	if err := client.Ping(ctx); err != nil {
-		return nil, fmt.Errorf("no broker answers: %w", err) // at once; a request is tried again until ctx ends
+	if err := client.Ping(ctx); err != nil { // it fails at once; a request is tried again until ctx ends
+		return nil, fmt.Errorf("no broker could be asked: %w", err)
 	}
 	ask := kmsg.NewPtrMetadataRequest()
 	ask.Topics = []kmsg.MetadataRequestTopic{} // nil would be all

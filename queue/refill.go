@@ -2,8 +2,9 @@ package queue
 
 import (
 	"context"
-	"github.com/timeoutcenter/toc/task"
 	"time"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Refill is the place from which to resume reading a partition for a business type.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"strconv"
 	"testing"
 
@@ -86,23 +87,27 @@ func TestConfigCheckAsksKafka(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timeouts", "timers"))
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
 	path := file(t, "toc.yaml", fmt.Sprintf(`
-kafka: {clusters: {main: {brokers: [%q]}}}
+kafka: {clusters: {main: {brokers: [%q, %q]}, unused: {brokers: ["127.0.0.1:1"]}}}
 biz_types:
   - {id: 1, name: there, processor: kafka, kafka: {cluster: main, topic: timeouts}}
   - {id: 2, name: missing, processor: kafka, kafka: {cluster: main, topic: timeout}}
 intake:
   - {name: orders, cluster: main, topic: timers, failure_topic: refused}
-`, brokers.ListenAddrs()[0]))
+`, silent.Addr(), brokers.ListenAddrs()[0]))
 	r := toc("config", "check", "--connect", "--config", path)
 	require.Zero(t, r.code, r.err)
 	require.Equal(t, "warning: kafka cluster main has no topic refused: create it\n"+
 		"warning: kafka cluster main has no topic timeout: create it\n", r.err)
 
 	brokers.Close()
+	_ = silent.Close()
 	r = toc("config", "check", "--connect", "--config", path)
 	require.Equal(t, 1, r.code)
-	require.Contains(t, r.err, "kafka cluster main: no broker answers: ")
+	require.Contains(t, r.err, "kafka cluster main: no broker could be asked: ")
 	require.Contains(t, r.err, "connection refused")
 }
 
