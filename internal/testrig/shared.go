@@ -144,6 +144,18 @@ func needsServer(t testing.TB) {
 	}
 }
 
+// envTests chooses how much a test run proves: "all" in `make test-all`.
+const envTests = "TOC_TESTS"
+
+// OnlyInAll leaves a test to `make test-all`. why names the test that proves the same in `make test`, or says
+// that no change of code but a rare one can break it.
+func OnlyInAll(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv(envTests) != "all" {
+		t.Skip("make test-all runs it: " + why)
+	}
+}
+
 // SideBySide has so many tests of a package run at a time, for tests that mostly wait for servers, faults and due times.
 // Call it before Main; -parallel wins over it.
 func SideBySide(tests int) { _ = flag.Set("test.parallel", strconv.Itoa(tests)) }

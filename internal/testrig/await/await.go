@@ -1,0 +1,63 @@
+// Package await lets tests wait for events. A test that waits so does not depend on how fast the machine is: it goes on as
+// soon as the event is there, and fails after a time that only a broken program takes.
+package await
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Patience is how long a wait lasts before it fails the test. A slow machine with a busy loop on each core does not
+// reach it.
+const Patience = time.Minute
+
+// pollEvery is the pause between two looks at a condition.
+const pollEvery = 5 * time.Millisecond
+
+// That waits until holds returns true. It calls holds in the test's own goroutine, so holds may use t, and works in a
+// synctest bubble, where it takes no real time. what names the event: a format and its arguments.
+func That(t testing.TB, holds func() bool, what string, args ...any) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(pollEvery) {
+		if time.Now().After(deadline) {
+			t.Fatalf("within %s not: "+what, append([]any{Patience}, args...)...)
+		}
+	}
+}
+
+// Success waits until f returns no error.
+func Success(t testing.TB, f func() error, what string, args ...any) {
+	t.Helper()
+	var last error
+	for deadline := time.Now().Add(Patience); ; time.Sleep(pollEvery) {
+		if last = f(); last == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("within %s not: %s: %v", Patience, fmt.Sprintf(what, args...), last)
+		}
+	}
+}
+
+// Receive waits for a value from c; the zero value if c is closed.
+func Receive[T any](t testing.TB, c <-chan T, what string, args ...any) T {
+	t.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-timer.C:
+		t.Fatalf("within %s not: "+what, append([]any{Patience}, args...)...)
+		panic("not reached")
+	}
+}
+
+// Context is the test's context with a deadline of Patience.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
