@@ -40,6 +40,19 @@ func (e *NewerSchemaError) Error() string {
 		e.Database, e.Have, e.Known)
 }
 
+// EarlierBuildError: a build before the first release has made the database, with a schema that this program cannot
+// migrate.
+type EarlierBuildError struct {
+	Database string
+	Have     int64 // schema version
+}
+
+func (e *EarlierBuildError) Error() string {
+	return fmt.Sprintf("%s was made by a build before the first release (schema version %d), whose stores cannot be migrated: "+
+		"use that build, or give this program an empty store: another store.sqlite.dir, or another database name in store.mysql.dsn",
+		e.Database, e.Have)
+}
+
 // LayoutError: the database was made for another place in another layout. A
 // program that went on would look for tasks where they are not.
 type LayoutError struct {
@@ -89,5 +102,6 @@ func isRefusal(err error) bool {
 	var newer *NewerSchemaError
 	var stranger *StrangerError
 	var empty *EmptyError
-	return errors.As(err, &layout) || errors.As(err, &newer) || errors.As(err, &stranger) || errors.As(err, &empty)
+	var earlier *EarlierBuildError
+	return errors.As(err, &layout) || errors.As(err, &newer) || errors.As(err, &earlier) || errors.As(err, &stranger) || errors.As(err, &empty)
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,8 +65,8 @@ func (cfg Config) judge(schemas []schema, failed []error) (id string, err error)
 	return id, nil
 }
 
-// identify writes what all databases of the store have in common, in their order: of
-// two processes that do so at once, the first database decides.
+// identify writes the store's id and its number of partitions into all databases. Of two processes that do so at once, the
+// one that is first in the first database decides.
 func (cfg Config) identify(ctx context.Context, id string) error {
 	if len(cfg.Databases) < cfg.Layout.Databases {
 		return nil // the others may not be ready
@@ -76,37 +76,50 @@ func (cfg Config) identify(ctx context.Context, id string) error {
 		_, _ = rand.Read(b[:]) // never fails
 		id = hex.EncodeToString(b[:])
 	}
-	list := slices.SortedFunc(slices.Values(cfg.Databases), func(a, b Database) int { return cmp.Compare(a.Index, b.Index) })
-	for i, d := range list {
-		have, err := cfg.keep(ctx, d.DB, keyStoreID, id, false)
-		if err == nil && i == 0 {
-			id = have
-		}
+	cfg.Databases = slices.SortedFunc(slices.Values(cfg.Databases), func(a, b Database) int { return cmp.Compare(a.Index, b.Index) })
+	id, err := cfg.keep(ctx, cfg.Databases[0], id)
+	if err != nil {
+		return err
+	}
+	cfg.Databases = cfg.Databases[1:]
+	failed := make([]error, len(cfg.Databases))
+	cfg.each(func(i int, d Database) {
+		have, err := cfg.keep(ctx, d, id)
 		if err == nil && have != id {
 			err = &StrangerError{Database: d.String(), Have: have, Want: id}
 		}
-		if err == nil {
-			_, err = cfg.keep(ctx, d.DB, keyPartitions, strconv.Itoa(cfg.Layout.Partitions), cfg.Repartition)
-		}
-		if err != nil {
-			return fmt.Errorf("write the store id of %s: %w", d, err)
-		}
-	}
-	return nil
+		failed[i] = err
+	})
+	return errors.Join(failed...)
 }
 
-// keep writes a row of toc_meta unless it is there, or over it, and gives its value.
-func (cfg Config) keep(ctx context.Context, db *sql.DB, name, value string, over bool) (have string, err error) {
+// keep writes a database's rows of toc_meta that identify the store, where they are missing, and returns the id
+// that is there now.
+func (cfg Config) keep(ctx context.Context, d Database, id string) (have string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the store id of %s: %w", d, err)
+		}
+	}()
+	tx, err := d.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
 	insert := "INSERT IGNORE INTO "
 	if cfg.Dialect == SQLite {
 		insert = "INSERT OR IGNORE INTO "
 	}
-	_, err = db.ExecContext(ctx, insert+metaTable+" (name, value) VALUES (?, ?)", name, value)
-	if err == nil && over {
-		_, err = db.ExecContext(ctx, "UPDATE "+metaTable+" SET value = ? WHERE name = ?", value, name)
+	partitions := strconv.Itoa(cfg.Layout.Partitions)
+	_, err = tx.ExecContext(ctx, insert+metaTable+" (name, value) VALUES (?, ?), (?, ?)", keyStoreID, id, keyPartitions, partitions)
+	if err == nil && cfg.Repartition {
+		_, err = tx.ExecContext(ctx, "UPDATE "+metaTable+" SET value = ? WHERE name = ?", partitions, keyPartitions)
 	}
 	if err == nil {
-		err = db.QueryRowContext(ctx, "SELECT value FROM "+metaTable+" WHERE name = ?", name).Scan(&have)
+		err = tx.QueryRowContext(ctx, "SELECT value FROM "+metaTable+" WHERE name = ?", keyStoreID).Scan(&have)
+	}
+	if err == nil {
+		err = tx.Commit()
 	}
 	return have, err
 }

@@ -53,15 +53,12 @@ func (r *run) replaceLost(ctx context.Context) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
 	for _, s := range steps {
-		script, err := s.script(r.Dialect, up)
+		_, perTable, err := s.scripts(r.Dialect)
 		if err != nil {
 			return err
 		}
 		for _, table := range missing {
-			if !script.perTable {
-				break
-			}
-			if err := execute(ctx, tx, script, v.forTable(table)); err != nil {
+			if err := execute(ctx, tx, perTable, v.forTable(table)); err != nil {
 				return err
 			}
 		}

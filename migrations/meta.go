@@ -39,7 +39,7 @@ const layoutVersion = "1"
 func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Database) error {
 	have, err := inspect(ctx, dialect, d)
 	if IsUnknownDatabase(err) {
-		return &NotMigratedError{Database: d.String(), Want: newest}
+		return &NotMigratedError{Database: d.String(), Want: newest()}
 	}
 	if err != nil {
 		return fmt.Errorf("read the schema version of %s: %w", d, err)
@@ -47,15 +47,15 @@ func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Data
 	if err := have.accept(layout, d, false); err != nil {
 		return err
 	}
-	if have.version < newest {
-		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest}
+	if have.version < newest() {
+		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest()}
 	}
 	missing, err := missingTables(ctx, dialect, layout, d.DB)
 	if err != nil {
 		return fmt.Errorf("list the tables of %s: %w", d, err)
 	}
 	if len(missing) > 0 {
-		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest, Missing: len(missing), Example: sharding.TableName(missing[0])}
+		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest(), Missing: len(missing), Example: sharding.TableName(missing[0])}
 	}
 	return nil
 }
@@ -87,8 +87,11 @@ func (s schema) isEmpty() bool { return s.version == 0 && len(s.meta) == 0 }
 // accept refuses a database of another layout or of a newer program. The number of
 // partitions may differ if it is to be changed.
 func (s schema) accept(layout sharding.Layout, d Database, repartition bool) error {
-	if s.version > newest {
-		return &NewerSchemaError{Database: d.String(), Have: s.version, Known: newest}
+	if s.version > newest() {
+		return &NewerSchemaError{Database: d.String(), Have: s.version, Known: newest()}
+	}
+	if s.version > 0 && s.version < baseline {
+		return &EarlierBuildError{Database: d.String(), Have: s.version}
 	}
 	for _, want := range []struct{ key, value string }{
 		{keyLayoutVersion, layoutVersion},

@@ -6,7 +6,7 @@
 // (toc_meta) come out. It knows no task and no connection setting: who opens a
 // database, and how, is the caller's affair.
 //
-//	mysql/ sqlite/   the SQL, one pair of files (up, down) per number
+//	mysql/ sqlite/   the SQL: for each number a file per database and one per task table
 //	steps.go         the list of numbers, and how they are rendered
 //	run.go           one database: lock, check, goose
 //	lost.go          task tables that somebody dropped
@@ -21,6 +21,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -37,7 +39,7 @@ const (
 )
 
 // Names of the indexes of every task table, for statements that name theirs:
-// statistics stand still on purpose (mysql/00002), so nothing is left to the
+// statistics stand still on purpose (mysql/00009_baseline.table.sql), so nothing is left to the
 // optimizer. SQLite's names are per database; see SQLiteIndex.
 const (
 	IndexPrimary = "PRIMARY"                      // job_id; not a name in SQLite
@@ -87,7 +89,7 @@ type Config struct {
 	// called from several goroutines, one call at a time, and must not block.
 	// May be nil.
 	Progress func(done, total int)
-	// Logger gets one line per database that was changed. Defaults to none.
+	// Logger gets one line if a database was changed. Defaults to none.
 	Logger *slog.Logger
 }
 
@@ -100,24 +102,12 @@ const parallel = 8
 // lost since are made anew, empty. When all databases of the store are ready, they
 // get the store's id.
 //
-// A database that was made with another layout, by a newer program or for another
-// store, or that was lost from a store in use (LayoutError, NewerSchemaError,
+// A database that was made with another layout, by a newer program, by a build before the first release or for another
+// store, or that was lost from a store in use (LayoutError, NewerSchemaError, EarlierBuildError,
 // StrangerError, EmptyError) stops everything before anything is changed. Any other
 // failure is one database's own: the rest go on, and the answer joins a DatabaseError
 // for each that failed.
-func Up(ctx context.Context, cfg Config) error { return cfg.run(ctx, up) }
-
-// Down drops everything that Up made, tasks included. It is for tests.
-func Down(ctx context.Context, cfg Config) error { return cfg.run(ctx, down) }
-
-type direction bool
-
-const (
-	up   direction = true
-	down direction = false
-)
-
-func (cfg Config) run(ctx context.Context, dir direction) error {
+func Up(ctx context.Context, cfg Config) error {
 	if err := cfg.validate(); err != nil {
 		return err
 	}
@@ -138,18 +128,25 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 	if err := errors.Join(failed...); isRefusal(err) {
 		return err
 	}
-	var id string
-	if dir == up {
-		var err error
-		if id, err = cfg.judge(schemas, failed); err != nil {
-			return err
-		}
+	id, err := cfg.judge(schemas, failed)
+	if err != nil {
+		return err
 	}
+	var migrated atomic.Int32
+	began := time.Now()
 	cfg.each(func(i int, d Database) {
-		if failed[i] == nil {
-			failed[i] = (&run{Config: cfg, database: d, progress: progress}).do(ctx, dir)
+		if failed[i] != nil {
+			return
+		}
+		r := &run{Config: cfg, database: d, progress: progress}
+		if failed[i] = r.do(ctx); failed[i] == nil && r.migrated {
+			migrated.Add(1)
 		}
 	})
+	if n := int(migrated.Load()); n > 0 {
+		cfg.Logger.Info("databases migrated", "databases", n, "tables", n*cfg.Layout.TablesPerDatabase,
+			"schema_version", newest(), "took", time.Since(began).Round(time.Millisecond))
+	}
 	for i, err := range failed {
 		if err != nil {
 			done, total := progress.of(cfg.Databases[i].Index)
@@ -159,7 +156,7 @@ func (cfg Config) run(ctx context.Context, dir direction) error {
 			failed[i] = &DatabaseError{Database: cfg.Databases[i].String(), Done: done, Total: total, Err: err}
 		}
 	}
-	if err := errors.Join(failed...); err != nil || dir == down {
+	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	return patiently(ctx, func() error { return cfg.identify(ctx, id) })

@@ -2,53 +2,47 @@ package migrations
 
 import "sync"
 
-// progress counts tables over all databases. A table that needs several steps is done by parts.
+// progress counts tables over all databases. A table is done when all steps have been through it.
 type progress struct {
 	mu     sync.Mutex
 	report func(done, total int)
 	tables int         // of one database
 	total  int         // of all
-	done   int         // of all, times steps
+	parts  int         // done in all databases: one for each table and step
 	perDB  map[int]int // database → the same of its tables
-	steps  int         // that each table needs
 }
 
 func newProgress(cfg Config) *progress {
-	tables := cfg.Layout.TablesPerDatabase
-	perTable := 0
-	for _, s := range steps {
-		if s.perTable {
-			perTable++
-		}
-	}
 	return &progress{
-		steps:  perTable,
 		report: cfg.Progress,
-		tables: tables,
-		total:  tables * len(cfg.Databases),
+		tables: cfg.Layout.TablesPerDatabase,
+		total:  cfg.Layout.TablesPerDatabase * len(cfg.Databases),
 		perDB:  make(map[int]int),
 	}
 }
 
-// reach records how many tables of a database have been through how many of their steps, the one under way
-// included. A repeated attempt starts again at one; what was reported stays.
+// reach records how many tables of a database a step, by its place in steps, has been through. A repeated attempt
+// starts again at one; the count that was reported stays.
 func (p *progress) reach(database, step, tables int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	parts := (step-1)*p.tables + tables
+	parts := step*p.tables + tables
 	if parts <= p.perDB[database] {
 		return
 	}
-	before := p.done / p.steps
-	p.done += parts - p.perDB[database]
+	before := p.parts / len(steps)
+	p.parts += parts - p.perDB[database]
 	p.perDB[database] = parts
-	if p.report != nil && p.done/p.steps > before {
-		p.report(p.done/p.steps, p.total)
+	if done := p.parts / len(steps); p.report != nil && done > before {
+		p.report(done, p.total)
 	}
 }
+
+// finish records that a database has all of its tables.
+func (p *progress) finish(database int) { p.reach(database, len(steps)-1, p.tables) }
 
 func (p *progress) of(database int) (done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.perDB[database] / p.steps, p.tables
+	return p.perDB[database] / len(steps), p.tables
 }

@@ -5,13 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/pressly/goose/v3"
-
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/timeoutcenter/toc/sharding"
+	"github.com/pressly/goose/v3"
 )
 
 // versionTable is where goose keeps which steps a database has.
@@ -22,6 +21,7 @@ type run struct {
 	Config
 	database Database
 	progress *progress
+	migrated bool // a step was missing
 }
 
 // errOvertaken says that another process ran the step between goose's look and
@@ -36,7 +36,7 @@ const (
 	busyPause    = 50 * time.Millisecond
 )
 
-func (r *run) do(ctx context.Context, dir direction) error {
+func (r *run) do(ctx context.Context) error {
 	if r.Dialect == MySQL {
 		unlock, err := lock(ctx, r.database, r.Logger)
 		if err != nil {
@@ -47,22 +47,18 @@ func (r *run) do(ctx context.Context, dir direction) error {
 			return err
 		}
 	}
-	began, applied := time.Now(), 0
 	err := patiently(ctx, func() error {
 		// What was true before we waited need not be true now.
 		_, err := r.check(ctx, r.database)
 		if err == nil {
-			applied, err = r.attempt(ctx, dir)
+			err = r.attempt(ctx)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	r.progress.reach(r.database.Index, r.progress.steps, r.Layout.TablesPerDatabase)
-	if applied > 0 {
-		r.Logger.Info("database migrated", "database", r.database.String(), "steps", applied, "took", time.Since(began))
-	}
+	r.progress.finish(r.database.Index)
 	return nil
 }
 
@@ -81,29 +77,21 @@ func patiently(ctx context.Context, f func() error) error {
 	}
 }
 
-// attempt runs the steps that are missing (up) or there (down).
-func (r *run) attempt(ctx context.Context, dir direction) (applied int, err error) {
+// attempt runs the steps that are missing.
+func (r *run) attempt(ctx context.Context) error {
 	provider, err := r.provider(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	var results []*goose.MigrationResult
-	if dir == up {
-		results, err = provider.Up(ctx)
-	} else {
-		results, err = provider.DownTo(ctx, 0)
-	}
+	results, err := provider.Up(ctx)
+	r.migrated = r.migrated || len(results) > 0
 	if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
-		return len(partial.Applied), partial.Err
+		return partial.Err
 	}
-	switch {
-	case err != nil:
-	case dir == up:
+	if err == nil {
 		err = r.replaceLost(ctx)
-	default:
-		_, err = r.database.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+versionTable)
 	}
-	return len(results), err
+	return err
 }
 
 func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
@@ -112,16 +100,12 @@ func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
 		return nil, err
 	}
 	var migrations []*goose.Migration
-	for _, s := range steps {
-		upTx, err := r.body(s, up, v)
+	for i, s := range steps {
+		body, err := r.body(i, v)
 		if err != nil {
 			return nil, err
 		}
-		downTx, err := r.body(s, down, v)
-		if err != nil {
-			return nil, err
-		}
-		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: upTx}, &goose.GoFunc{RunTx: downTx}))
+		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: body}, nil))
 	}
 	dialect := goose.DialectMySQL
 	if r.Dialect == SQLite {
@@ -143,95 +127,58 @@ func (r *run) vars(ctx context.Context) (v vars, err error) {
 	return newVars(r.Layout, r.database.Index, collation), err
 }
 
-// body is what goose runs for a step. In SQLite it is one transaction; MySQL
-// commits at every CREATE TABLE, so there each statement can be repeated.
-func (r *run) body(s step, dir direction, v vars) (func(context.Context, *sql.Tx) error, error) {
-	script, err := s.script(r.Dialect, dir)
+// body is the function that goose runs for a step. In SQLite it is one transaction; MySQL commits at every CREATE and
+// ALTER TABLE, so there each statement can be repeated.
+func (r *run) body(index int, v vars) (func(context.Context, *sql.Tx) error, error) {
+	s := steps[index]
+	once, perTable, err := s.scripts(r.Dialect)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if r.Dialect == SQLite {
-			if err := reserve(ctx, tx, s, dir); err != nil {
+			if err := reserve(ctx, tx, s); err != nil {
 				return err
 			}
 		}
-		if !script.perTable {
-			return execute(ctx, tx, script, v)
-		}
-		done, err := r.tablesDone(ctx, tx, s, dir)
-		if err != nil {
+		if err := execute(ctx, tx, once, v); err != nil {
 			return err
 		}
 		for table := range r.Layout.TablesPerDatabase {
-			if v := v.forTable(table); !done[v.Table] {
-				err := execute(ctx, tx, script, v)
-				if r.Dialect == MySQL && s.adds != "" && isMadeAlready(err) {
-					err = nil // by the run before, on its way still when it was stopped
-				}
-				if err != nil {
-					return err
-				}
+			if err := execute(ctx, tx, perTable, v.forTable(table)); err != nil {
+				return err
 			}
-			r.progress.reach(r.database.Index, s.ofTable(), table+1)
+			r.progress.reach(r.database.Index, index, table+1)
 		}
 		return nil
 	}, nil
 }
 
-// tablesDone names the tables on which a step that was stopped half way has been done already, where it cannot be
-// repeated: an ALTER TABLE on MySQL, which commits each of them.
-func (r *run) tablesDone(ctx context.Context, tx *sql.Tx, s step, dir direction) (map[string]bool, error) {
-	if s.adds == "" || r.Dialect != MySQL {
-		return nil, nil
-	}
-	rows, err := tx.QueryContext(ctx,
-		"SELECT table_name FROM information_schema.columns WHERE table_schema = DATABASE() AND column_name = ?", s.adds)
-	if err != nil {
-		return nil, fmt.Errorf("look for column %s: %w", s.adds, err)
-	}
-	defer rows.Close()
-	done := make(map[string]bool)
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		done[name] = true
-	}
-	if dir == down {
-		for table := range r.Layout.TablesPerDatabase {
-			name := sharding.TableName(table)
-			done[name] = !done[name]
-		}
-	}
-	return done, rows.Err()
-}
-
-// isMadeAlready tells that a column was there (up) or gone (down) before.
-func isMadeAlready(err error) bool {
-	var refused *mysql.MySQLError
-	const duplicateColumn, cantDropColumn = 1060, 1091
-	return errors.As(err, &refused) && (refused.Number == duplicateColumn || refused.Number == cantDropColumn)
-}
-
-func execute(ctx context.Context, tx *sql.Tx, script script, v vars) error {
+func execute(ctx context.Context, tx *sql.Tx, script *script, v vars) error {
 	statements, err := script.statements(v)
 	if err != nil {
 		return err
 	}
 	for _, statement := range statements {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", script.template.Name(), err)
+		if _, err := tx.ExecContext(ctx, statement); err != nil && !isDoneAlready(statement, err) {
+			return fmt.Errorf("%s: %w", script.Name(), err)
 		}
 	}
 	return nil
 }
 
+// isDoneAlready reports whether MySQL refused an ALTER TABLE because a run that was stopped has done it.
+func isDoneAlready(statement string, err error) bool {
+	var refused *mysql.MySQLError
+	const duplicateColumn, duplicateKey, cantDrop = 1060, 1061, 1091
+	return strings.HasPrefix(statement, "ALTER TABLE ") && errors.As(err, &refused) &&
+		slices.Contains([]uint16{duplicateColumn, duplicateKey, cantDrop}, refused.Number)
+}
+
 // reserve takes SQLite's write lock before anything is read in the transaction
 // (BEGIN IMMEDIATE, whatever the handle's own setting is), and then looks again
 // whether the step is still to be done.
-func reserve(ctx context.Context, tx *sql.Tx, s step, dir direction) error {
+func reserve(ctx context.Context, tx *sql.Tx, s step) error {
 	if _, err := tx.ExecContext(ctx, "UPDATE "+versionTable+" SET is_applied = is_applied WHERE 0"); err != nil {
 		return fmt.Errorf("take the write lock: %w", err)
 	}
@@ -240,7 +187,7 @@ func reserve(ctx context.Context, tx *sql.Tx, s step, dir direction) error {
 	if err != nil {
 		return fmt.Errorf("look for step %d: %w", s.number, err)
 	}
-	if there == (dir == up) {
+	if there {
 		return errOvertaken
 	}
 	return nil

@@ -60,25 +60,24 @@ func databaseScript(ctx context.Context, layout sharding.Layout, index int, dsn 
 	add("USE `" + name + "`")
 	v := newVars(layout, index, collation)
 	versions := []string{"(0, TRUE)"}
+	render := func(s *script, v vars) error {
+		statements, err := s.statements(v)
+		for _, statement := range statements {
+			add(statement)
+		}
+		return err
+	}
 	for _, s := range steps {
-		script, err := s.script(MySQL, up)
+		once, perTable, err := s.scripts(MySQL)
 		if err != nil {
 			return "", err
 		}
-		of := []vars{v}
-		if s.perTable {
-			of = nil
-			for table := range layout.TablesPerDatabase {
-				of = append(of, v.forTable(table))
-			}
+		if err := render(once, v); err != nil {
+			return "", err
 		}
-		for _, v := range of {
-			statements, err := script.statements(v)
-			if err != nil {
+		for table := range layout.TablesPerDatabase {
+			if err := render(perTable, v.forTable(table)); err != nil {
 				return "", err
-			}
-			for _, statement := range statements {
-				add(statement)
 			}
 		}
 		versions = append(versions, fmt.Sprintf("(%d, TRUE)", s.number))

@@ -3,7 +3,9 @@ package migrations
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/bits"
 	"strings"
 	"text/template"
@@ -11,43 +13,31 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// A step is one numbered migration: <dialect>/<number>_<name>.up.sql and
-// .down.sql. A file is a text/template over vars. A statement in it ends with a
-// semicolon at a line's end; lines that start with "--" are for people.
+// A step is one numbered migration. Its SQL is <dialect>/<number>_<name>.sql, run once per database, and
+// <number>_<name>.table.sql, run once per task table; one of the two may be missing. A file is a text/template over
+// vars. A statement in it ends with a semicolon at a line's end; lines that start with "--" are for people.
 type step struct {
-	number   int64
-	name     string
-	perTable bool   // rendered and run once per table, else once per database
-	adds     string // the last column that it adds: a table that has it is done
+	number int64
+	name   string
 }
 
-// steps are all migrations, in order. Released ones never change.
+// baseline is the number of the first step. Builds before the first release numbered their steps 1 to 8, and their
+// stores cannot be migrated: the numbers tell the two apart, for this program and for those builds.
+const baseline = 9
+
+// steps are all migrations, in order. One that is here never changes: a change of the schema is the next number.
 var steps = []step{
-	{number: 1, name: "toc_meta"},
-	{number: 2, name: "timeout_task", perTable: true},
-	{number: 3, name: "task_columns", perTable: true, adds: "biz_key"},
-	{number: 4, name: "toc_running"},
-	{number: 5, name: "toc_control"},
-	{number: 6, name: "toc_audit"},
-	{number: 7, name: "toc_operation"},
-	{number: 8, name: "task_errors", perTable: true, adds: "errors"},
-}
-
-// ofTable is which of the steps of a table this is, from 1.
-func (s step) ofTable() (n int) {
-	for _, other := range steps {
-		if other.perTable && other.number <= s.number {
-			n++
-		}
-	}
-	return n
+	{number: baseline, name: "baseline"},
 }
 
 // newest is the schema version that this program speaks.
-var newest = steps[len(steps)-1].number
+func newest() int64 { return steps[len(steps)-1].number }
 
 //go:embed mysql/*.sql sqlite/*.sql
-var files embed.FS
+var embedded embed.FS
+
+// files are the SQL of all steps; tests add to it.
+var files fs.FS = embedded
 
 // vars is what the SQL may ask for.
 type vars struct {
@@ -58,7 +48,7 @@ type vars struct {
 	DatabaseMask, DatabaseBits  int // biz_id & mask = database
 	TableMask                   int // (biz_id >> DatabaseBits) & mask = table
 
-	// Of one table; set where a step is per table.
+	// Of one table; set in a table's script.
 	TableIndex int
 	Table      string // timeout_task_0007
 	Number     string // 0007, for names that must differ between tables
@@ -86,24 +76,31 @@ func (v vars) forTable(table int) vars {
 	return v
 }
 
-// script is a step's SQL in one dialect and direction.
-type script struct {
-	perTable bool
-	template *template.Template
+// script is one file of a step; nil if the step has no such file.
+type script struct{ *template.Template }
+
+// scripts reads the SQL of a step in a dialect: for a database, and for each of its task tables.
+func (s step) scripts(dialect Dialect) (database, table *script, err error) {
+	if database, err = s.script(dialect, ""); err == nil {
+		table, err = s.script(dialect, ".table")
+	}
+	if err == nil && database == nil && table == nil {
+		err = fmt.Errorf("step %d has no SQL for %s", s.number, dialect)
+	}
+	return database, table, err
 }
 
-func (s step) script(dialect Dialect, dir direction) (script, error) {
-	suffix := "down"
-	if dir == up {
-		suffix = "up"
+func (s step) script(dialect Dialect, kind string) (*script, error) {
+	name := fmt.Sprintf("%s/%05d_%s%s.sql", dialect, s.number, s.name, kind)
+	text, err := fs.ReadFile(files, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	name := fmt.Sprintf("%s/%05d_%s.%s.sql", dialect, s.number, s.name, suffix)
-	text, err := files.ReadFile(name)
 	if err != nil {
-		return script{}, err
+		return nil, err
 	}
 	t, err := template.New(name).Parse(withoutComments(string(text)))
-	return script{perTable: s.perTable, template: t}, err
+	return &script{t}, err
 }
 
 func withoutComments(text string) string {
@@ -116,10 +113,13 @@ func withoutComments(text string) string {
 	return kept.String()
 }
 
-// statements renders the script once: for a database, or for one table.
-func (s script) statements(v vars) ([]string, error) {
+// statements renders the script once: for a database, or for one table. A script that is not there has none.
+func (s *script) statements(v vars) ([]string, error) {
+	if s == nil {
+		return nil, nil
+	}
 	var text bytes.Buffer
-	if err := s.template.Execute(&text, v); err != nil {
+	if err := s.Execute(&text, v); err != nil {
 		return nil, err
 	}
 	var statements []string

@@ -31,7 +31,7 @@ func TestUpMakesAllTablesAndMayBeRepeated(t *testing.T) {
 			first[i] = contents(t, p.dialect, d.DB)
 			require.Subset(t, first[i], []string{
 				"timeout_task_0000", "timeout_task_0007", "toc_control", "toc_running", "toc_audit", "toc_operation",
-				"version 1", "version 2", "version 3", "version 4", "version 5", "version 6", "version 7", "version 8",
+				"version 9",
 				"databases=4", "tables_per_database=8", "layout_version=1", fmt.Sprintf("database=%d", i)})
 			require.NotContains(t, first[i], "timeout_task_0008")
 		}
@@ -42,18 +42,6 @@ func TestUpMakesAllTablesAndMayBeRepeated(t *testing.T) {
 		for i, d := range cfg.Databases {
 			require.Equal(t, first[i], contents(t, p.dialect, d.DB))
 		}
-	})
-}
-
-func TestDownLeavesNothing(t *testing.T) {
-	onEach(t, func(t *testing.T, p place) {
-		cfg := p.migrated(t, small)
-		require.NoError(t, migrations.Down(t.Context(), cfg))
-		for _, d := range cfg.Databases {
-			require.Empty(t, contents(t, p.dialect, d.DB))
-		}
-		require.NoError(t, migrations.Down(t.Context(), cfg), "nothing to drop is fine")
-		require.NoError(t, migrations.Up(t.Context(), cfg), "and up again")
 	})
 }
 
@@ -69,36 +57,36 @@ func TestTwoProcessesAtOnce(t *testing.T) {
 		require.NoError(t, failed[1])
 		for _, d := range a.Databases {
 			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
+			require.Equal(t, []string{"0", "9"}, texts(t, d.DB, "SELECT version_id FROM toc_schema_version ORDER BY id"),
 				"each step was run once")
 		}
 	})
 }
 
-// TestStoppedHalfWayGoesOn stops while tables are made, and while columns are added to them, which MySQL cannot repeat.
 func TestStoppedHalfWayGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
-		for _, at := range []int{small.Shards() / 4, small.Shards() / 2, small.Shards() * 7 / 8} {
-			cfg := p.config(t, small)
-			ctx, stop := context.WithCancel(t.Context())
-			cfg.Progress = func(done, _ int) {
-				if done == at {
-					stop()
-				}
-			}
-			err := migrations.Up(ctx, cfg)
-			require.ErrorIs(t, err, context.Canceled)
-			var failed *migrations.DatabaseError
-			require.ErrorAs(t, err, &failed)
-			require.Equal(t, small.TablesPerDatabase, failed.Total)
-
-			require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
-			for _, d := range cfg.Databases {
-				require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			}
-			require.NoError(t, migrations.Down(t.Context(), p.config(t, small)))
+		cfg := p.config(t, small)
+		stopAfter(t, cfg, small.Shards()/2)
+		require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
+		for _, d := range cfg.Databases {
+			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
 		}
 	})
+}
+
+// stopAfter migrates until so many tables are done.
+func stopAfter(t testing.TB, cfg migrations.Config, tables int) {
+	ctx, stop := context.WithCancel(t.Context())
+	cfg.Progress = func(done, _ int) {
+		if done >= tables {
+			stop()
+		}
+	}
+	err := migrations.Up(ctx, cfg)
+	require.ErrorIs(t, err, context.Canceled)
+	var failed *migrations.DatabaseError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, small.TablesPerDatabase, failed.Total)
 }
 
 func TestOneDatabaseDownDoesNotStopTheOthers(t *testing.T) {
@@ -154,31 +142,33 @@ func TestConfigIsChecked(t *testing.T) {
 	require.ErrorContains(t, migrations.Up(t.Context(), cfg), "store.databases: 3 is not a power of two")
 }
 
-// TestFromVersion7: an older store gets the column errors, also where that stopped half way, and its rows stay.
-func TestFromVersion7(t *testing.T) {
-	onEach(t, func(t *testing.T, p place) {
-		cfg := p.migrated(t, small)
-		for _, d := range cfg.Databases { // as it was
-			for table := range small.TablesPerDatabase {
-				if p.dialect == migrations.SQLite || table != 3 { // MySQL had come so far, and had not said so yet
-					exec(t, d.DB, "ALTER TABLE "+sharding.TableName(table)+" DROP COLUMN errors")
+// TestALaterStep adds a step, as a later version will: a store of the baseline gets it, also where that was stopped half
+// way, and its rows stay. A new store gets both.
+func TestALaterStep(t *testing.T) {
+	p := map[migrations.Dialect]place{migrations.SQLite: sqlitePlace(t), migrations.MySQL: mysqlPlace(t)}
+	for dialect, p := range p {
+		t.Run(string(dialect), func(t *testing.T) {
+			cfg := p.migrated(t, small)
+			db := cfg.Databases[testDatabase].DB
+			exec(t, db, fmt.Sprintf("INSERT INTO %s (job_id, biz_id, biz_type, action_time) VALUES (%d, %d, 1, '2030-01-02 03:04:05')",
+				testTable, testJob(t, 0), testBiz))
+
+			migrations.AddStep(t, "ALTER TABLE {{.Table}} ADD COLUMN later text NULL;\n")
+			var old *migrations.NotMigratedError
+			require.ErrorAs(t, migrations.Verify(t.Context(), p.dialect, small, cfg.Databases[0]), &old)
+			require.EqualError(t, old, "toc_0 has schema version 9, this program needs 10: run `toc migrate` with the same --config")
+
+			stopAfter(t, p.config(t, small), small.Shards()*3/4)
+			for _, cfg := range []migrations.Config{p.config(t, small), p.another(t).config(t, small)} {
+				require.NoError(t, migrations.Up(t.Context(), cfg))
+				for _, d := range cfg.Databases {
+					require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
+					for table := range small.TablesPerDatabase {
+						require.Empty(t, texts(t, d.DB, "SELECT later FROM "+sharding.TableName(table)+" WHERE later IS NOT NULL"))
+					}
 				}
 			}
-			exec(t, d.DB, "DELETE FROM toc_schema_version WHERE version_id = 8")
-		}
-		db := cfg.Databases[testDatabase].DB
-		exec(t, db, fmt.Sprintf("INSERT INTO %s (job_id, biz_id, biz_type, action_time, attempts, last_error) VALUES (%d, %d, 1, '2030-01-02 03:04:05', 2, 'boom')",
-			testTable, testJob(t, 0), testBiz))
-		var old *migrations.NotMigratedError
-		require.ErrorAs(t, migrations.Verify(t.Context(), p.dialect, small, cfg.Databases[0]), &old)
-
-		require.NoError(t, migrations.Up(t.Context(), p.config(t, small)))
-		for _, d := range cfg.Databases {
-			require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
-			for table := range small.TablesPerDatabase {
-				require.Empty(t, texts(t, d.DB, "SELECT errors FROM "+sharding.TableName(table)+" WHERE errors IS NOT NULL"))
-			}
-		}
-		require.Equal(t, []string{"2 boom none"}, texts(t, db, "SELECT CONCAT(attempts, ' ', last_error, ' ', COALESCE(errors, 'none')) FROM "+testTable))
-	})
+			require.Equal(t, []string{fmt.Sprint(testJob(t, 0))}, texts(t, db, "SELECT job_id FROM "+testTable))
+		})
+	}
 }

@@ -1,2 +1,0 @@
-DROP TABLE IF EXISTS toc_operation_task;
-DROP TABLE IF EXISTS toc_operation;
