@@ -8,7 +8,7 @@ PKG     ?= ./...
 NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo stack stack-down build check deps test soak lint bench bench-peers fuzz
+.PHONY: help run demo stack stack-down build check deps test test-all soak lint bench bench-peers fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,27 +29,22 @@ stack-down: ## remove that stack with its data
 	@scripts/stack.sh down
 
 build: ## bin/toc, static
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc ./cmd/toc
+	@CGO_ENABLED=0 scripts/compile.sh "make build" go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o bin/toc -- ./cmd/toc
 
 deps: ## bring what the tests need and this machine lacks: MariaDB, MySQL, Redis, Consul, Prometheus, Chromium, a C compiler
 	@scripts/deps.sh
 
-# The rig's own tests are of servers, all of them. -short leaves out what asks the rig for one,
-# and a few tests that keep the machine busy for long.
+# -short leaves out each test that asks for a server, that takes real time, or that keeps the machine busy for long.
 check: export CGO_ENABLED := 0
-check: ## build, vet and the tests that need no server: a minute, and less where little has changed
-	go build ./...
-	go vet ./...
-	go test -short $$(go list $(PKG) | grep -v /internal/testrig)
+check: ## the tests that need no server and no time, and vet: half a minute where little has changed
+	@scripts/compile.sh "make check" go build -- $(PKG)
+	@go test -short -vet=all $(PKG)
 
-test: deps ## every test, with the race detector, on real servers
-	go vet $(PKG)
-	$(if $(filter ./...,$(PKG)),scripts/prometheus.sh test)
-	@scripts/kafka.sh have || echo "no Kafka here (it takes mvn and Java 17): what is tested with Kafka was tested on kfake only" >&2
-	CGO_ENABLED=1 scripts/with-servers.sh -- go test -race $(NORACE) -count=1 -timeout=20m $(PKG)
-	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-mysql.sh -race $(NORACE) -count=1 -timeout=20m)
-	$(if $(filter ./...,$(PKG)),CGO_ENABLED=1 scripts/test-bench.sh -race $(NORACE) -count=1 -timeout=20m)
-	$(if $(filter ./...,$(PKG)),scripts/test-console.sh -count=1 -timeout=10m)
+test: deps ## each promise once, with the race detector, on real servers: some minutes, for each change
+	@PKG="$(PKG)" scripts/test.sh
+
+test-all: deps ## every test, on every server, and every arena of the soak: by hand, and before a release
+	@PKG="$(PKG)" scripts/test.sh all
 
 # TOC_SOAK_ARENA is cluster, rediscluster, embedded, pull, kafka, youzan or outages, without it all but the last. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.

@@ -251,7 +251,7 @@ func (i *faultInjector) last(d time.Duration, but *node) {
 	n.kill()
 	n.start()
 	f.end = time.Now()
-	f.whole = f.end.Add(wholeAfterPoison)
+	f.whole = f.end.Add(within.adopt)
 	i.faults = append(i.faults, f)
 	i.fleet.rest(time.Until(until))
 }

@@ -69,7 +69,7 @@ func newFleet(t testing.TB, s servers, nodes int, changes ...func(*configs.Confi
 	cfg.Redis.Prefix = s.redisPrefix
 	cfg.Redis.SweepAfter = 2 * time.Second
 	cfg.Scan.Schedule = "@every 2s"
-	cfg.Scan.Lookahead = 4 * time.Second // well beyond handWindow, so that what waits in memory is changed there
+	cfg.Scan.Lookahead = 4 * time.Second // well beyond windows.hand, so that what waits in memory is changed there
 	cfg.BizTypes = nil
 	for i, name := range bizTypes {
 		b := configs.DefaultBizType()

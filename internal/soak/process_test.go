@@ -89,7 +89,7 @@ func (n *node) begin() {
 }
 
 // startPatience is how long a process may need until it listens, on a busy machine.
-const startPatience = time.Minute
+const startPatience = 3 * time.Minute
 
 // awaitListening waits until the process serves requests. One that a poison ends before is followed by another.
 func (n *node) awaitListening() {
@@ -112,13 +112,10 @@ func (n *node) endedByPoison() bool {
 	if p.ended.IsZero() {
 		p.ended = now
 		n.fleet.ended = append(n.fleet.ended, &fault{kind: poisoned, nodes: []*node{n}, process: p, explains: true,
-			begin: now.Add(-time.Second), end: now, whole: now.Add(wholeAfterPoison)})
+			begin: now.Add(-time.Second), end: now, whole: now.Add(within.adopt)})
 	}
 	return true
 }
-
-// wholeAfterPoison is how long the others need at most to take a process's work over.
-const wholeAfterPoison = 10 * time.Second
 
 // revive starts a process again that a poison has ended.
 func (n *node) revive() {

@@ -200,7 +200,7 @@ func (v *verdict) askRefusedTags(s *story) string {
 				}
 				by := v.recordedBy(r)
 				for _, f := range v.explanations(r) {
-					by = max(by, f.whole.UnixNano()+int64(recording))
+					by = max(by, f.whole.UnixNano()+int64(within.record))
 				}
 				return since(r.span.till, by)
 			}) {
@@ -221,9 +221,6 @@ func (v *verdict) askAnswers(s *story) string {
 	return ""
 }
 
-// lateBy is more than a scan tick, a sweep and a busy machine need together.
-const lateBy = 10 * time.Second
-
 // askLate: a task whose time nobody changed starts soon after it, unless a fault fell in between. A row that a hand has
 // locked holds up nobody else.
 func (v *verdict) askLate(s *story) string {
@@ -231,7 +228,7 @@ func (v *verdict) askLate(s *story) string {
 		return ""
 	}
 	due, start := max(s.due().UnixNano(), s.known.UnixNano()), s.runs[0].span.from
-	if late := time.Duration(start - due); late > lateBy && v.faultBetween(due, start) == nil {
+	if late := time.Duration(start - due); late > within.late && v.faultBetween(due, start) == nil {
 		return fmt.Sprintf("%s late", late)
 	}
 	return ""

@@ -22,10 +22,6 @@ type row struct {
 	there  bool
 }
 
-// handWindow is how long before its start a task is read for the last time; what a hand does after that may come too
-// late. The product reads again what it read more than a second before; the rest is for the reading on a busy machine.
-const handWindow = 1500 * time.Millisecond
-
 // tell puts a task's story together.
 func (v *verdict) tell(h *history) *story {
 	s := &story{history: h, runs: v.runs[h.jobID], row: v.rows[h.jobID]}
@@ -84,7 +80,7 @@ func (v *verdict) addOutcome(s *story, i int) {
 	sure := r.span.end != endStopped
 	by := v.recordedBy(r)
 	for _, f := range v.explanations(r) {
-		sure, by = false, max(by, f.whole.UnixNano()+int64(recording))
+		sure, by = false, max(by, f.whole.UnixNano()+int64(within.record))
 	}
 	if i+1 < len(s.runs) && sure && s.runs[i+1].span.from > r.span.till { // no run begins before that
 		by = min(by, s.runs[i+1].span.from-1)
@@ -199,14 +195,14 @@ func (s *story) addCuts(v *verdict) {
 	}
 }
 
-// slack is how much earlier than its start a run's row may have been read: handWindow, and the faults that hit the node
+// slack is how much earlier than its start a run's row may have been read: windows.hand, and the faults that hit the node
 // in that time.
 func (v *verdict) slack(r run) int64 {
-	since := r.span.from - int64(handWindow)
+	since := r.span.from - int64(within.hand)
 	for again := true; again; {
 		again = false
 		for _, f := range v.faults {
-			begin := f.begin.UnixNano() - int64(handWindow)
+			begin := f.begin.UnixNano() - int64(within.hand)
 			if f.hits(r.by) && f.begin.UnixNano() <= r.span.from && f.whole.UnixNano() >= since && begin < since {
 				since, again = begin, true
 			}

@@ -38,12 +38,6 @@ func readRuns(f *fleet) map[uint64][]run {
 	return all
 }
 
-// What a run has before and after it, that a fault may catch as well.
-const (
-	starting  = 500 * time.Millisecond // the task was found pending, and is on its way to its processor
-	recording = 3 * time.Second        // the outcome is on its way to the store: milliseconds, unless the machine is busy
-)
-
 // hits tells whether a fault was one of this process.
 func (f *fault) hits(p *process) bool {
 	return (f.process == nil || f.process == p) && slices.Contains(f.nodes, p.node)
@@ -61,10 +55,10 @@ func (v *verdict) recordedBy(r run) int64 {
 	if by == 0 {
 		by = r.by.ended.UnixNano()
 	}
-	by += int64(recording)
+	by += int64(within.record)
 	for _, lock := range v.locks[v.database(r.span.key)] {
 		if lock.sent.UnixNano() <= by && lock.answered.UnixNano() >= r.span.from {
-			by = max(by, lock.answered.UnixNano()+int64(recording))
+			by = max(by, lock.answered.UnixNano()+int64(within.record))
 		}
 	}
 	return by
@@ -73,7 +67,7 @@ func (v *verdict) recordedBy(r run) int64 {
 // explanations are the faults because of which a run may not be on record.
 func (v *verdict) explanations(r run) (list []*fault) {
 	for _, f := range v.faults {
-		if f.explains && f.overlaps(r.by, r.span.from-int64(starting), v.recordedBy(r)) {
+		if f.explains && f.overlaps(r.by, r.span.from-int64(within.start), v.recordedBy(r)) {
 			list = append(list, f)
 		}
 	}
@@ -97,7 +91,7 @@ func readStalls(f *fleet, known []*fault) (list []*fault) {
 			stalls, err := readLedger(p.dir, stallsFile)
 			require.NoError(f.t, err)
 			for _, s := range stalls {
-				if !slices.ContainsFunc(known, func(f *fault) bool { return f.overlaps(p, s.from, s.till+int64(recording)) }) {
+				if !slices.ContainsFunc(known, func(f *fault) bool { return f.overlaps(p, s.from, s.till+int64(within.record)) }) {
 					list = append(list, &fault{kind: "stood still", nodes: []*node{n}, process: p, explains: true,
 						begin: time.Unix(0, s.from), end: time.Unix(0, s.till), whole: time.Unix(0, s.till)})
 				}

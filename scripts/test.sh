@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# scripts/test.sh      `make test`: proves each promise once, in minutes
+# scripts/test.sh all  `make test-all`: every test, on every server, in every arena of the soak
+#
+# PKG narrows both to some packages (default ./...), and TOC_TEST_ARGS goes to go test. All stages run, also after one that failed; the last line says how it went.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+PKG=${PKG:-./...}
+whole=$([[ ${1:-} == all ]] && echo all)
+export TOC_TESTS=$whole CGO_ENABLED=1
+began=$(date +%s)
+counts=$(mktemp)
+trap 'rm -f "$counts"' EXIT
+failed=0
+
+# SQLite in Go is a C library in translation: under the race detector it is ten times slower and says nothing about us.
+race=(-race)
+for package in sqlite sqlite/lib libc memory; do race+=("-gcflags=modernc.org/$package=-race=false"); done
+
+# stage NAME COMMAND... runs a stage, and goes on if it fails.
+stage() {
+  echo "== $1 ($(($(date +%s) - began)) s)"
+  shift
+  "$@" || failed=1
+}
+
+# run_tests ARGUMENT... is go test with a line for each package, and its counts kept.
+run_tests() { bin/testreport -into "$counts" -- go test -json -count=1 "$@"; }
+on_servers() { scripts/with-servers.sh -- bin/testreport -into "$counts" -- go test -json -count=1 "$@"; }
+
+# on_mysql asks MySQL 9.7 what it may answer differently from MariaDB: the schema, all that the store does, its indexes, a table
+# that is gone, a fail-over; and in `all` a center with a broken table or server, and a cluster that is broken in all ways.
+# Not the tests of locked rows: MySQL waits a second at least for a lock, so a statement that shares a batch with a locked row
+# may be refused there (503, nothing changed).
+on_mysql() {
+  local arguments=("${race[@]}" -timeout=20m)
+  (
+    export TOC_TEST_DATABASE=mysql TOC_SOAK_ARENA=cluster
+    unset TOC_TEST_MYSQL_ADDR TOC_TEST_MYSQL_AUTH
+    code=0
+    on_servers "${arguments[@]}" -run='^(TestMySQL($|StatementsUse|AMissingTable|FailOver)|TestEightDatabases$|TestUp|TestALaterStep|TestStopped|TestTwoProcesses|TestChecks|TestIndexNames)' ./migrations ./store || code=1
+    [[ -z $whole ]] ||
+      on_servers "${arguments[@]}" -run='^(TestSoak|TestATableHoldsUpItselfOnly|TestADatabaseThatIsDownIsTold|TestAForgottenCommitHoldsUpItsOwnTask)$' ./internal/soak ./app || code=1
+    exit "$code"
+  )
+}
+
+# servers names what the tests ran on.
+servers() {
+  local list=()
+  has() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1"; }
+  number() { grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -1; }
+  if [[ -f bin/test.env ]]; then
+    list+=("the servers of docker-compose.yml")
+  else
+    if has mariadbd >/dev/null; then list+=("MariaDB $("$(has mariadbd)" --version | sed 's/.*Ver //' | number)"); else list+=("MySQL $("$(has mysqld)" --version | number)"); fi
+    list+=("Redis $("$(has redis-server)" --version | number)" "Consul $(PATH="$PATH:$(echo "${XDG_CACHE_HOME:-$HOME/.cache}"/toc/consul-*/usr/bin)" consul version | number)")
+  fi
+  if [[ $PKG == ./... ]]; then
+    if scripts/mysql.sh have; then list+=("MySQL 9.7"); fi
+    if scripts/test-console.sh have; then list+=("Chromium"); fi
+    if [[ -n $whole ]] && scripts/kafka.sh have; then list+=("Kafka"); fi
+  fi
+  local text=${list[*]/%/,}
+  echo "${text%,}"
+}
+
+CGO_ENABLED=0 go build -buildvcs=false -o bin/testreport ./internal/testrig/testreport || exit
+# shellcheck disable=SC2086 # PKG may be several
+stage "compile, with the race detector" scripts/compile.sh "make test" go build "${race[@]}" -- $PKG
+# The slowest packages first, so that none of them runs alone at the end.
+first=$([[ $PKG != ./... ]] || echo ./app ./internal/soak ./store ./cluster ./redistimer ./cmd/toc)
+# shellcheck disable=SC2086
+stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
+if [[ $PKG == ./... ]]; then
+  stage "alerts" scripts/prometheus.sh test
+  if scripts/mysql.sh have; then
+    stage "MySQL 9.7" on_mysql
+  else
+    echo "--    no MySQL 9.7 here; nothing of this ran on it" >&2
+  fi
+  if scripts/test-console.sh have; then
+    # Without the race detector, which the console's own tests have: here it would look at little but SQLite.
+    CGO_ENABLED=0 stage "console in Chromium" run_tests -C console/e2e -timeout=10m ./...
+  else
+    echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
+  fi
+  if [[ $whole ]]; then
+    if [[ -e /proc/self/stat ]] && command -v redis-server redis-benchmark >/dev/null; then
+      stage "bench/" run_tests -C bench "${race[@]}" -timeout=20m ./...
+    else
+      echo "--    bench/ was not tested: its tests need Linux, redis-server and redis-benchmark" >&2
+    fi
+    scripts/kafka.sh have || echo "--    no Kafka here (it takes mvn and Java 17): what is tested with Kafka was tested on kfake only" >&2
+  fi
+fi
+bin/testreport -sum "$counts" -since "$began" -on "$(servers)" || failed=1
+exit "$failed"
