@@ -95,7 +95,8 @@ func TestRun(t *testing.T) {
 	require.Zero(t, run(file, []string{"echo", `{"Action":"pass","Package":"p","Test":"TestIt"}`}))
 	require.Equal(t, 1, run(file, []string{"false"}))
 	require.Equal(t, 1, run(file, []string{filepath.Join(t.TempDir(), "none")}))
-	require.Equal(t, 1, run(file, []string{"echo", `{"Action":"fail","Package":"p","Test":"TestIt"}`}))
+	require.Equal(t, 1, run(file, []string{"echo", `{"Action":"fail","Package":"p","Test":"TestIt"}
+{"Action":"fail","Package":"p"}`}))
 	total, err := readCounts(file)
 	require.NoError(t, err)
 	require.Equal(t, 1, total.Passed)
