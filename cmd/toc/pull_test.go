@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // The shell of --exec is rarely all that runs: at the end of the lease what it has started ends, too, and no pipe that it holds is
@@ -34,7 +35,7 @@ func TestPullKillsWhatACommandHasStarted(t *testing.T) {
 		defer in.Close()
 		ended <- runCommand(ctx, "sh -c 'echo started; exec sleep 100'; true", client.LeasedTask{}, in, io.Discard)
 	}()
-	require.NoError(t, out.SetReadDeadline(time.Now().Add(patience/4)))
+	require.NoError(t, out.SetReadDeadline(time.Now().Add(await.Patience)))
 	lines := bufio.NewReader(out)
 	started, err := lines.ReadString('\n')
 	require.NoError(t, err)
@@ -85,7 +86,7 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 	out, err := pull.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, pull.Start())
-	stuck := time.AfterFunc(patience, func() { _ = pull.Process.Kill() })
+	stuck := time.AfterFunc(await.Patience, func() { _ = pull.Process.Kill() })
 	defer stuck.Stop()
 	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')

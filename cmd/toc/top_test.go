@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -88,7 +89,7 @@ func TestTopQuantile(t *testing.T) {
 func TestTop(t *testing.T) {
 	startCenter(t)
 	ok(t, "submit", "--biz-type", "coupon", "--biz-id", "1", "--in", "0s")
-	require.Eventually(t, func() bool { return strings.Contains(ok(t, "dead", "list"), "coupon") }, 20*time.Second, 50*time.Millisecond)
+	await.That(t, func() bool { return strings.Contains(ok(t, "dead", "list"), "coupon") }, "the task is dead")
 	got := answer[top](t, "top")
 	require.Len(t, got.Nodes, 1)
 	require.Equal(t, "n1", got.Nodes[0].Name)

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -53,8 +54,7 @@ func consume(t *testing.T, c *kfake.Cluster, n int) (records []*kgo.Record) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := await.Context(t)
 	for len(records) < n {
 		fetches := client.PollFetches(ctx)
 		require.NoError(t, ctx.Err(), "%d of %d records", len(records), n)
@@ -158,9 +158,7 @@ func TestBrokersDoNotAnswer(t *testing.T) {
 func TestBrokersRefuse(t *testing.T) {
 	c := brokers(t)
 	p := open(t, kafka.Config{Cluster: kafka.Cluster{Brokers: c.ListenAddrs()}, Topic: "nosuch"})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	require.ErrorContains(t, p.Process(ctx, order(1, 1)), "UNKNOWN_TOPIC_OR_PARTITION")
+	require.ErrorContains(t, p.Process(await.Context(t), order(1, 1)), "UNKNOWN_TOPIC_OR_PARTITION")
 
 	p = open(t, kafka.Config{Cluster: kafka.Cluster{Brokers: c.ListenAddrs()}})
 	huge := order(2, 2)
