@@ -57,7 +57,7 @@ func TestPullLeavesTheBackgroundAlone(t *testing.T) {
 func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 	runs := file(t, "runs", "")
 	var leases atomic.Int64
-	settled := make(chan string, 10)
+	settled, asks, hungUp := make(chan string, 10), make(chan struct{}, 10), make(chan struct{}, 10)
 	center := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -73,7 +73,9 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 			fmt.Fprintf(w, `{"tasks":[{"lease":"1-1","attempt":1,"expires_at":%q,"task":{"job_id":"1","biz_id":"1"}}]}`,
 				time.Now().Add(10*time.Minute).UTC().Format(time.RFC3339))
 		default:
+			asks <- struct{}{}
 			<-r.Context().Done()
+			hungUp <- struct{}{}
 		}
 	}))
 	defer center.Close()
@@ -93,8 +95,9 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "started\n", line)
 
+	await.Receive(t, asks, "it asks for more tasks")
 	require.NoError(t, syscall.Kill(-pull.Process.Pid, syscall.SIGINT))
-	time.Sleep(100 * time.Millisecond) // the command would end meanwhile
+	await.Receive(t, hungUp, "it asks no more")
 	require.NoError(t, os.Remove(runs))
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)
