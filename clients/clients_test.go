@@ -78,6 +78,9 @@ func holds(t *testing.T, cmd *exec.Cmd) {
 
 // program finds a program, or leaves the test out; scripts/deps.sh says so.
 func program(t *testing.T, name string) string {
+	if testing.Short() {
+		t.Skip("-short: this test runs programs of other languages")
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Skipf("%s is not here", name)

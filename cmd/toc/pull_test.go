@@ -48,6 +48,9 @@ func TestPullKillsWhatACommandHasStarted(t *testing.T) {
 
 // A command that ends well is acked, though it leaves something in the background that has its output.
 func TestPullLeavesTheBackgroundAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the output of what a command leaves behind is waited for a second")
+	}
 	lives := file(t, "lives", "")
 	command := fmt.Sprintf("while [ -e %s ]; do sleep 0.02; done &", lives)
 	require.NoError(t, runCommand(t.Context(), command, client.LeasedTask{}, io.Discard, io.Discard))
@@ -79,8 +82,7 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 		}
 	}))
 	defer center.Close()
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	pull := exec.Command(path, "pull", "--server", center.URL, "--biz-type", "a",
 		"--exec", fmt.Sprintf("echo started; while [ -e %s ]; do sleep 0.02; done; echo done", runs))
 	pull.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -111,8 +111,7 @@ func TestReceiverRefusesWhatIsNoWebhook(t *testing.T) {
 
 // The program says where it listens and what to write into the configuration, and Ctrl-C ends it while a call waits.
 func TestReceiveEndsByCtrlC(t *testing.T) {
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	cmd := exec.CommandContext(await.Context(t), path, "receive", "--listen", "127.0.0.1:0", "--secret-file", file(t, "secret", theSecret), "--delay", "1h")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)

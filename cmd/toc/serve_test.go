@@ -31,8 +31,7 @@ type child struct {
 // serve starts the built program and waits until it listens.
 func serve(t *testing.T, config string) *child {
 	t.Helper()
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	c := &child{Cmd: exec.Command(path, "serve", "--config", config, "--log-format", "json"), ended: make(chan error, 1)}
 	stderr, err := c.StderrPipe()
 	require.NoError(t, err)

@@ -87,6 +87,9 @@ func TestTopQuantile(t *testing.T) {
 
 // A center's own answers make a picture.
 func TestTop(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: two looks are a second apart")
+	}
 	startCenter(t)
 	ok(t, "submit", "--biz-type", "coupon", "--biz-id", "1", "--in", "0s")
 	await.That(t, func() bool { return strings.Contains(ok(t, "dead", "list"), "coupon") }, "the task is dead")

@@ -191,6 +191,15 @@ func read(t *testing.T, c *kfake.Cluster, s intakekafka.Service, change ...func(
 	return r, stop
 }
 
+// takesTime leaves a test out of the short form: offsets are committed once a second, and sessions end after ten.
+func takesTime(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test waits for Kafka's own intervals")
+	}
+	t.Parallel()
+}
+
 func producer(t *testing.T, c *kfake.Cluster) *kgo.Client {
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
@@ -272,7 +281,7 @@ func committed(t *testing.T, c *kgo.Client, partition int32) int64 {
 }
 
 func TestRecords(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
@@ -359,7 +368,7 @@ func TestRecords(t *testing.T) {
 
 // The same key again moves its task, and a null value cancels it.
 func TestKeys(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	r, _ := read(t, c, s)
@@ -428,7 +437,7 @@ func TestOlderRecordsDoNotComeBack(t *testing.T) {
 
 // With a database away its records wait and the others go on; no offset behind a record that waits is committed.
 func TestADatabaseIsAway(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 2), newCenter()
 	p := producer(t, c)
 	s.setDown(3, true)
@@ -459,7 +468,7 @@ func TestADatabaseIsAway(t *testing.T) {
 // Behind a record whose database stays away a partition is read for a window, and then paused; the other partition goes on. No
 // more is kept in memory than can come again.
 func TestAPartitionIsPaused(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	const window, behind, others = 5_000, 25_000, 12_000
 	c, s := brokers(t, 2), newCenter()
 	p := producer(t, c)
@@ -517,7 +526,7 @@ func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.S
 // A reader is cut off from its group while the store hangs, and another one takes its partition and a newer record over. What
 // the first one was about to store does not come behind it: its own clock has ended the step, before it could hear of it.
 func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	var mu sync.Mutex
@@ -570,7 +579,7 @@ func TestNoBrokerAnswers(t *testing.T) {
 
 // Readers come and go while records come: none is lost, and no offset is ahead of the store.
 func TestReadersComeAndGo(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	const partitions, ahead = 8, 4_000
 	c, s := brokers(t, partitions), newCenter()
 	p := producer(t, c)
@@ -621,7 +630,7 @@ func TestReadersComeAndGo(t *testing.T) {
 
 // The rate holds for what is due later than slow_after; what is due sooner passes.
 func TestRate(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	const rate = 10 // with a burst of one
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
@@ -657,7 +666,7 @@ func TestRate(t *testing.T) {
 
 // A failure topic that is not there keeps the refused record, and what is behind it, from being committed.
 func TestTheFailureTopicIsMissing(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	produce(t, p, withHeaders("k", "x", "toc-biz-type", "unknown", "toc-biz-id", "1", "toc-action-time", "1"), order("a", 1, "", time.Hour))

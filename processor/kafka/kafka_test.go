@@ -121,6 +121,9 @@ func TestOrderByKey(t *testing.T) {
 // The time-out of the run holds, whatever the brokers do, and each task says what happened.
 func TestBrokersDoNotAnswer(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: this test waits for the intervals of a client of Kafka")
+	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers
 	require.NoError(t, err)
 	defer silent.Close()
@@ -166,6 +169,9 @@ func TestBrokersDoNotAnswer(t *testing.T) {
 
 // What the brokers refuse fails its own tasks only.
 func TestBrokersRefuse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test waits for the intervals of a client of Kafka")
+	}
 	c := brokers(t)
 	p := open(t, kafka.Config{Cluster: kafka.Cluster{Brokers: c.ListenAddrs()}, Topic: "nosuch"})
 	require.ErrorContains(t, p.Process(await.Context(t), order(1, 1)), "UNKNOWN_TOPIC_OR_PARTITION")

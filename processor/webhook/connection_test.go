@@ -169,6 +169,9 @@ func TestTimeout(t *testing.T) {
 
 // TestStatusDecidesHoweverTheBodyEnds has a receiver that never ends its body.
 func TestStatusDecidesHoweverTheBodyEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the end of a body is waited for a second")
+	}
 	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()

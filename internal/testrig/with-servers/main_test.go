@@ -124,6 +124,9 @@ type running struct {
 // start returns when the command has done what comes first and waits to be released, to do what comes last.
 func start(t *testing.T, dir, first, last string) *running {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test needs servers")
+	}
 	// The program gives the command no standard input, so what holds it until the test lets go is a named pipe.
 	hold := filepath.Join(t.TempDir(), "hold")
 	require.NoError(t, syscall.Mkfifo(hold, 0o600))
