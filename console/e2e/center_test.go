@@ -27,6 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // of go-redis, as cmd/toc does
+	testrig.SideBySide(4)
 	testrig.Main(m, testrig.IgnoreServers())
 }
 
