@@ -15,6 +15,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // registry registers servers as instances of a service of a real Consul.
@@ -54,16 +55,16 @@ func TestConsul(t *testing.T) {
 	r.add(t, sick)
 	r.fail(t, sick)
 	r.add(t, a)
-	require.Eventually(t, func() bool { return toc.Cancel(t.Context(), 7) == nil }, 20*time.Second, 10*time.Millisecond, "Consul tells of it")
+	await.Success(t, func() error { return toc.Cancel(t.Context(), 7) }, "Consul tells of it")
 	require.NoError(t, toc.Cancel(t.Context(), 7))
 	require.EqualValues(t, 2, a.calls.Load())
 
 	r.add(t, b)
 	r.fail(t, a)
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		healthy, _, err := consul.Health().Service(r.service, "", true, nil)
 		return err == nil && len(healthy) == 1
-	}, 20*time.Second, 10*time.Millisecond)
+	}, "Consul knows that one server is well")
 	a.Close()
 	toc.CloseIdleConnections()
 	require.NoError(t, toc.Cancel(t.Context(), 7), "not safe to repeat, but nothing was sent")

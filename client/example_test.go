@@ -25,7 +25,7 @@ func Example() {
 
 	c := client.New(center.URL, client.WithToken("secret"))
 	defer c.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	s, err := c.Submit(ctx, client.Submit{

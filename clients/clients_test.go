@@ -65,7 +65,7 @@ var passed = regexp.MustCompile(`(?m)^(?:ok (\w+)|test_(\w+) .*\.\.\. ok)\r?$`)
 func holds(t *testing.T, cmd *exec.Cmd) {
 	vectors, err := filepath.Abs("testdata/vectors.json")
 	require.NoError(t, err)
-	cmd.Env = append(os.Environ(), "TOC_SERVER="+start(t), "TOC_TOKEN="+token, "TOC_FAKE="+fake(t), "TOC_VECTORS="+vectors)
+	cmd.Env = append(os.Environ(), "TOC_SERVER="+start(t), "TOC_TOKEN="+token, "TOC_FAKE="+fake(t), "TOC_VECTORS="+vectors, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	var names []string
@@ -78,6 +78,9 @@ func holds(t *testing.T, cmd *exec.Cmd) {
 
 // program finds a program, or leaves the test out; scripts/deps.sh says so.
 func program(t *testing.T, name string) string {
+	if testing.Short() {
+		t.Skip("-short: this test runs programs of other languages")
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Skipf("%s is not here", name)
@@ -86,14 +89,15 @@ func program(t *testing.T, name string) string {
 }
 
 func TestPython(t *testing.T) {
+	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), program(t, "python3"), "-W", "error", "-m", "unittest", "-v")
 	cmd.Dir = "python"
-	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
 	holds(t, cmd)
 }
 
 // The Java client needs nothing but a JDK.
 func TestJava(t *testing.T) {
+	t.Parallel()
 	javac, java, classes := program(t, "javac"), program(t, "java"), t.TempDir()
 	if err := exec.CommandContext(t.Context(), javac, "--release", "17", "-version").Run(); err != nil {
 		t.Skip("javac is older than 17")
@@ -107,6 +111,7 @@ func TestJava(t *testing.T) {
 }
 
 func TestPHP(t *testing.T) {
+	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), program(t, "php"), "-d", "error_reporting=-1", "-d", "display_errors=stderr", "tests/run.php")
 	cmd.Dir = "php"
 	holds(t, cmd)

@@ -8,12 +8,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -99,7 +99,7 @@ func TestStream(t *testing.T) {
 	for _, v := range append(viewers, late) {
 		v.close()
 	}
-	require.Eventually(t, func() bool { return len(f.Watched()) == 0 }, 20*time.Second, time.Millisecond)
+	await.That(t, func() bool { return len(f.Watched()) == 0 }, "nobody looks")
 	asked := f.center.asked
 	f.Forget()
 	f.Publish(t.Context())
@@ -139,10 +139,7 @@ func TestManyStreams(t *testing.T) {
 	require.Equal(t, 503, refused.answer.StatusCode)
 	require.Equal(t, "30", refused.answer.Header.Get("Retry-After"))
 	open[0].close()
-	require.Eventually(t, func() bool {
-		v := f.look(t, server, "cluster")
-		return v.answer.StatusCode == 200
-	}, 20*time.Second, 10*time.Millisecond)
+	await.That(t, func() bool { return f.look(t, server, "cluster").answer.StatusCode == 200 }, "there is room for one more")
 	f.CloseStreams()
 	for _, v := range open[1:] {
 		for v.lines.Scan() {

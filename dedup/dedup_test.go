@@ -13,6 +13,7 @@ import (
 
 	"github.com/timeoutcenter/toc/dedup"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // on runs a test on memory alone, and on a Redis that others have, too.
@@ -87,24 +88,28 @@ func TestProcessesShareARedis(t *testing.T) {
 	r := testrig.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer client.Close()
-	open := func(timeout time.Duration) *dedup.Dedup {
-		return dedup.New(dedup.Config{Redis: client, Prefix: r.Prefix(), Timeout: timeout})
+	open := func() *dedup.Dedup {
+		return dedup.New(dedup.Config{Redis: client, Prefix: r.Prefix(), Timeout: time.Hour})
 	}
-	one, two := open(time.Minute), open(time.Minute)
+	one, two := open(), open()
 	n := 0
 	work := func(context.Context) error { n++; return nil }
 	require.NoError(t, one.Do(t.Context(), "1", func(ctx context.Context) error {
 		require.ErrorIs(t, two.Do(ctx, "1", work), dedup.ErrUnderWay)
+		left, err := client.PTTL(ctx, r.Prefix()+"1").Result()
+		require.NoError(t, err)
+		require.Positive(t, left, "the lock ends without its process")
+		require.LessOrEqual(t, left, time.Hour)
 		return nil
 	}))
 	require.NoError(t, two.Do(t.Context(), "1", work))
 	require.Zero(t, n)
 
 	// A process that died in its work is waited for, not for ever.
-	died := open(50 * time.Millisecond)
-	require.NoError(t, client.Set(t.Context(), r.Prefix()+"2", "the token of a dead process", 50*time.Millisecond).Err())
-	require.ErrorIs(t, died.Do(t.Context(), "2", work), dedup.ErrUnderWay)
-	require.Eventually(t, func() bool { return died.Do(t.Context(), "2", work) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, client.Set(t.Context(), r.Prefix()+"2", "the token of a dead process", time.Minute).Err())
+	require.ErrorIs(t, one.Do(t.Context(), "2", work), dedup.ErrUnderWay)
+	require.NoError(t, client.PExpire(t.Context(), r.Prefix()+"2", time.Millisecond).Err())
+	await.Success(t, func() error { return one.Do(t.Context(), "2", work) }, "the work of a dead process is done")
 	require.Equal(t, 1, n)
 
 	// One that took longer than its time-out does not take the lock of the next one.

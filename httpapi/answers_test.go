@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -47,18 +49,20 @@ func TestIDsKeepAll64Bits(t *testing.T) {
 }
 
 func TestTimesThatAreRight(t *testing.T) {
-	c := newCenter(t)
-	now := time.Now()
+	c, now := newCenter(t), time.Now()
+	h := httpapi.New(httpapi.Config{Status: calm{}, Desk: intake.New(intake.Config{
+		Store: c.store, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{}, Now: func() time.Time { return now },
+	})})
 	for _, body := range []string{
 		at(now.Add(-4 * time.Second)), at(now), at(now.AddDate(9, 11, 0)), badTime(`"delay":"0"`), badTime(`"delay":"0s"`),
 		badTime(`"delay":"1.5h"`), badTime(`"delay":"1h30m5s250ms"`), badTime(`"delay":"87600h"`), badTime(`"action_time":"2030-01-01T00:00:00-12:30"`),
 	} {
-		call(c, "POST", "/v1/tasks", body).read(t, 201)
+		call(h, "POST", "/v1/tasks", body).read(t, 201)
 	}
-	v := call(c, "POST", "/v1/tasks", badTime(`"delay":"10ms"`)).read(t, 201)
+	v := call(h, "POST", "/v1/tasks", badTime(`"delay":"10ms"`)).read(t, 201)
 	due, err := time.Parse(time.RFC3339, v["action_time"].(string))
 	require.NoError(t, err)
-	require.WithinRange(t, due, now.Add(10*time.Millisecond), time.Now().Add(11*time.Millisecond))
+	require.Equal(t, task.CeilMilli(now.Add(10*time.Millisecond)).UTC(), due.UTC())
 }
 
 func TestLargestTextsThatFit(t *testing.T) {

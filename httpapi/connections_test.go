@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // Idle connections do not keep others out. Before, each kept its descriptor for minutes, and when none was left nothing was
@@ -38,7 +39,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(await.Patience)))
 		return conn
 	}
 	get := func(conn net.Conn, path string) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -24,28 +25,16 @@ var (
 	docsJS string
 )
 
-// serveDocs makes the OpenAPI document and the page that shows it, once, and
-// serves them.
+// serveDocs serves the OpenAPI document and the page that shows it. They are made when somebody first asks for one of them:
+// that takes longer than all else in the start of a center.
 func (a *api) serveDocs() {
 	doc := a.huma.OpenAPI()
 	a.documentNumbers()
 	a.documentWebhook()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
-	asJSON, err := json.Marshal(doc)
-	if err != nil {
-		panic(fmt.Sprintf("openapi.json: %v", err))
-	}
-	asYAML, err := doc.YAML()
-	if err != nil {
-		panic(fmt.Sprintf("openapi.yaml: %v", err))
-	}
-	html, err := renderDocs(doc, a.documented)
-	if err != nil {
-		panic(fmt.Sprintf("docs: %v", err))
-	}
-	a.constant("GET /openapi.json", asJSON, http.Header{"Content-Type": {"application/openapi+json"}})
-	a.constant("GET /openapi.yaml", asYAML, http.Header{"Content-Type": {"application/openapi+yaml"}})
-	a.constant("GET /docs", html, http.Header{
+	a.constant("GET /openapi.json", func() ([]byte, error) { return json.Marshal(doc) }, http.Header{"Content-Type": {"application/openapi+json"}})
+	a.constant("GET /openapi.yaml", doc.YAML, http.Header{"Content-Type": {"application/openapi+yaml"}})
+	a.constant("GET /docs", func() ([]byte, error) { return renderDocs(doc, a.documented) }, http.Header{
 		"Content-Type": {"text/html; charset=utf-8"},
 		"Content-Security-Policy": {"default-src 'none'; style-src " + hashOf(docsCSS) + "; script-src " + hashOf(docsJS) +
 			"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
@@ -72,11 +61,19 @@ func hashOf(text string) string {
 }
 
 // constant serves an answer that never changes.
-func (a *api) constant(pattern string, content []byte, headers http.Header) {
+func (a *api) constant(pattern string, render func() ([]byte, error), headers http.Header) {
+	content := sync.OnceValue(func() []byte {
+		made, err := render()
+		if err != nil { // a fault of the program, which the tests find
+			panic(fmt.Sprintf("%s: %v", pattern, err))
+		}
+		return made
+	})
 	a.router.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		made := content()
 		for name, values := range headers {
 			w.Header()[name] = values
 		}
-		_, _ = w.Write(content)
+		_, _ = w.Write(made)
 	})
 }

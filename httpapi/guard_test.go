@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -52,25 +54,45 @@ func TestRequestsAreLoggedAtDebugOnly(t *testing.T) {
 }
 
 func TestBodyThatDoesNotArrive(t *testing.T) {
-	d := newFakeDesk(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := httpapi.Server("", newFake(d), slog.New(slog.DiscardHandler))
-	server.ReadTimeout = 50 * time.Millisecond
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	defer func() {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFakeDesk(t)
+		server := httpapi.Server("", newFake(d), slog.New(slog.DiscardHandler))
+		near, far := net.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(&oneConn{conn: far, closed: make(chan struct{})}) }()
+		began := time.Now()
+		_, err := io.WriteString(near, "POST /v1/tasks HTTP/1.1\r\nHost: toc\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(near), nil)
+		require.NoError(t, err)
+		require.Equal(t, 408, answer.StatusCode)
+		require.NoError(t, answer.Body.Close())
+		require.WithinRange(t, time.Now(), began.Add(10*time.Second), began.Add(11*time.Second), "a body has ten seconds, and more the longer it is")
+		require.Zero(t, d.calls.Load())
+		require.NoError(t, near.Close())
 		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)
-	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = io.WriteString(conn, "POST /v1/tasks HTTP/1.1\r\nHost: toc\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-	require.NoError(t, err)
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	require.Equal(t, 408, answer.StatusCode)
-	require.NoError(t, answer.Body.Close())
-	require.Zero(t, d.calls.Load())
+	})
 }
+
+// oneConn is a listener for one connection.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *oneConn) Accept() (conn net.Conn, err error) {
+	if conn, l.conn = l.conn, nil; conn != nil {
+		return conn, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }

@@ -183,7 +183,7 @@ class Pull(unittest.TestCase):
             return self.toc.get(ids[a])["status"]
 
         want = {"well": "processed", "once more": "processed", "gone": "cancelled", "broken": "dead"}
-        until = time.time() + 30
+        until = time.time() + 60
         while {a: status(a) for a in ids} != want and time.time() < until:
             time.sleep(0.05)
         worker.stop()
@@ -217,7 +217,7 @@ class Pull(unittest.TestCase):
                 self.wait(lambda: bool(toc.get(task["job_id"])["running"]["until"] > first))
 
         job = self.toc.submit("slow", 1, delay=timedelta(0))[0]["job_id"]
-        worker, thread = self.started("slow", run, ttr=3, max_run=600)
+        worker, thread = self.started("slow", run, ttr=6, max_run=600)
         self.wait(lambda: self.toc.get(job)["status"] == "processed")
         worker.stop()
         thread.join()

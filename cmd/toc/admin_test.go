@@ -84,6 +84,9 @@ func TestConfigCheckBeforeTheFirstMigrate(t *testing.T) {
 }
 
 func TestConfigCheckAsksKafka(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: a broker that is silent has four seconds")
+	}
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timeouts", "timers"))
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)

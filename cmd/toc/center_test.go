@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -93,7 +94,7 @@ func TestDeadTasks(t *testing.T) {
 		return answer[client.Page](t, append([]string{"dead", "list"}, flags...)...).Tasks
 	}
 	allDead := func() bool { return len(dead()) == n }
-	require.Eventually(t, allDead, patience, 10*time.Millisecond)
+	await.That(t, allDead, "all are dead")
 	require.Equal(t, "no such coupon", dead()[0].LastError)
 	require.Len(t, dead("--limit", "2"), 2)
 	require.Empty(t, dead("--biz-type", "order_close"))
@@ -102,10 +103,10 @@ func TestDeadTasks(t *testing.T) {
 	require.Equal(t, client.Redriven{}, answer[client.Redriven](t, "dead", "redrive", "--biz-type", "order_close"))
 	require.Len(t, dead(), n, "still")
 	require.Equal(t, client.Redriven{Matched: n, Redriven: 1}, answer[client.Redriven](t, "dead", "redrive", "--biz-type", "coupon", "--limit", "1"))
-	require.Eventually(t, allDead, patience, 10*time.Millisecond, "it has died once more")
+	await.That(t, allDead, "it has died once more")
 
 	require.Contains(t, ok(t, "redrive", ids[0]), "pending")
-	require.Eventually(t, allDead, patience, 10*time.Millisecond)
+	await.That(t, allDead, "all are dead")
 	require.Equal(t, "matched 3, redriven 3\n", ok(t, "dead", "redrive"))
 }
 

@@ -102,3 +102,14 @@ var (
 		return path, nil
 	})
 )
+
+// program is the path of the built program.
+func program(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: building the program takes seconds")
+	}
+	path, err := binary()
+	require.NoError(t, err)
+	return path
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // The shell of --exec is rarely all that runs: at the end of the lease what it has started ends, too, and no pipe that it holds is
@@ -34,7 +35,7 @@ func TestPullKillsWhatACommandHasStarted(t *testing.T) {
 		defer in.Close()
 		ended <- runCommand(ctx, "sh -c 'echo started; exec sleep 100'; true", client.LeasedTask{}, in, io.Discard)
 	}()
-	require.NoError(t, out.SetReadDeadline(time.Now().Add(patience/4)))
+	require.NoError(t, out.SetReadDeadline(time.Now().Add(await.Patience)))
 	lines := bufio.NewReader(out)
 	started, err := lines.ReadString('\n')
 	require.NoError(t, err)
@@ -47,6 +48,9 @@ func TestPullKillsWhatACommandHasStarted(t *testing.T) {
 
 // A command that ends well is acked, though it leaves something in the background that has its output.
 func TestPullLeavesTheBackgroundAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the output of what a command leaves behind is waited for a second")
+	}
 	lives := file(t, "lives", "")
 	command := fmt.Sprintf("while [ -e %s ]; do sleep 0.02; done &", lives)
 	require.NoError(t, runCommand(t.Context(), command, client.LeasedTask{}, io.Discard, io.Discard))
@@ -56,7 +60,7 @@ func TestPullLeavesTheBackgroundAlone(t *testing.T) {
 func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 	runs := file(t, "runs", "")
 	var leases atomic.Int64
-	settled := make(chan string, 10)
+	settled, asks, hungUp := make(chan string, 10), make(chan struct{}, 10), make(chan struct{}, 10)
 	center := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -72,12 +76,13 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 			fmt.Fprintf(w, `{"tasks":[{"lease":"1-1","attempt":1,"expires_at":%q,"task":{"job_id":"1","biz_id":"1"}}]}`,
 				time.Now().Add(10*time.Minute).UTC().Format(time.RFC3339))
 		default:
+			asks <- struct{}{}
 			<-r.Context().Done()
+			hungUp <- struct{}{}
 		}
 	}))
 	defer center.Close()
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	pull := exec.Command(path, "pull", "--server", center.URL, "--biz-type", "a",
 		"--exec", fmt.Sprintf("echo started; while [ -e %s ]; do sleep 0.02; done; echo done", runs))
 	pull.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -85,15 +90,16 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 	out, err := pull.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, pull.Start())
-	stuck := time.AfterFunc(patience, func() { _ = pull.Process.Kill() })
+	stuck := time.AfterFunc(await.Patience, func() { _ = pull.Process.Kill() })
 	defer stuck.Stop()
 	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "started\n", line)
 
+	await.Receive(t, asks, "it asks for more tasks")
 	require.NoError(t, syscall.Kill(-pull.Process.Pid, syscall.SIGINT))
-	time.Sleep(100 * time.Millisecond) // the command would end meanwhile
+	await.Receive(t, hungUp, "it asks no more")
 	require.NoError(t, os.Remove(runs))
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -111,11 +111,8 @@ func TestReceiverRefusesWhatIsNoWebhook(t *testing.T) {
 
 // The program says where it listens and what to write into the configuration, and Ctrl-C ends it while a call waits.
 func TestReceiveEndsByCtrlC(t *testing.T) {
-	path, err := binary()
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "receive", "--listen", "127.0.0.1:0", "--secret-file", file(t, "secret", theSecret), "--delay", "1h")
+	path := program(t)
+	cmd := exec.CommandContext(await.Context(t), path, "receive", "--listen", "127.0.0.1:0", "--secret-file", file(t, "secret", theSecret), "--delay", "1h")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	stderr, err := cmd.StderrPipe()

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // child is `toc serve` in a process of its own.
@@ -26,14 +28,10 @@ type child struct {
 	ended chan error
 }
 
-// patience is how long a child may take for a step, on a busy machine.
-const patience = 60 * time.Second
-
 // serve starts the built program and waits until it listens.
 func serve(t *testing.T, config string) *child {
 	t.Helper()
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	c := &child{Cmd: exec.Command(path, "serve", "--config", config, "--log-format", "json"), ended: make(chan error, 1)}
 	stderr, err := c.StderrPipe()
 	require.NoError(t, err)
@@ -60,7 +58,7 @@ func serve(t *testing.T, config string) *child {
 	case err := <-c.ended:
 		c.ended <- err
 		require.Failf(t, "toc serve ended", "%v", err)
-	case <-time.After(patience):
+	case <-time.After(await.Patience):
 		require.Fail(t, "toc serve does not listen")
 	}
 	return c
@@ -69,12 +67,7 @@ func serve(t *testing.T, config string) *child {
 // end waits for the end of the process and gives its exit code.
 func (c *child) end(t *testing.T) int {
 	t.Helper()
-	select {
-	case err := <-c.ended:
-		c.ended <- err
-	case <-time.After(patience):
-		require.Fail(t, "toc serve does not end")
-	}
+	c.ended <- await.Receive(t, c.ended, "toc serve ends")
 	return c.ProcessState.ExitCode()
 }
 
@@ -113,22 +106,18 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	ok(t, "submit", "--server", center.url, "--biz-type", "order_close", "--biz-id", "99", "--in", "1h")
 	for range 5 {
-		select {
-		case <-shop.called:
-		case <-time.After(patience):
-			require.Fail(t, "the tasks did not fire")
-		}
+		await.Receive(t, shop.called, "the tasks fire")
 	}
 
 	require.NoError(t, center.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { // it knows; its runs are waited for
+	await.That(t, func() bool { // it knows; its runs are waited for
 		answer, err := http.Get(center.url + "/readyz")
 		if err != nil {
 			return true // the door is closed
 		}
 		defer answer.Body.Close()
 		return answer.StatusCode == http.StatusServiceUnavailable
-	}, patience, 10*time.Millisecond)
+	}, "it is not ready")
 	require.Empty(t, center.ended)
 	close(shop.answer)
 	require.Zero(t, center.end(t))
@@ -142,9 +131,9 @@ func TestSIGTERMDrains(t *testing.T) {
 func TestTheEmbeddedRedisListensNowhere(t *testing.T) {
 	center := serve(t, small(t, "biz_types: [{id: 1, name: demo_log, mode: redis, processor: log}]"))
 	ok(t, "submit", "--server", center.url, "--biz-type", "demo_log", "--biz-id", "7", "--in", "0s")
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		return strings.Contains(ok(t, "list", "--server", center.url, "--biz-id", "7"), "processed")
-	}, patience, 10*time.Millisecond)
+	}, "the task is processed")
 
 	require.Equal(t, []string{center.url}, listeners(t, center.Process.Pid))
 }

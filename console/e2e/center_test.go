@@ -20,12 +20,14 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // of go-redis, as cmd/toc does
+	testrig.SideBySide(4)
 	testrig.Main(m, testrig.IgnoreServers())
 }
 
@@ -162,15 +164,13 @@ func (c *center) die(t testing.TB, lastWords string) client.Task {
 // await waits until a task is as the test wants it.
 func (c *center) await(t testing.TB, one client.Task, what string, is func(client.Task) bool) (last client.Task) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	await.That(t, func() bool {
 		var err error
 		last, err = c.api.Get(t.Context(), uint64(one.JobID))
 		require.NoError(t, err)
-		if is(last) {
-			return last
-		}
-		require.True(t, time.Now().Before(deadline), "waited until task %s is %s: %+v", one.JobID, what, last)
-	}
+		return is(last)
+	}, "task %s is %s", one.JobID, what)
+	return last
 }
 
 // story is a center with tasks in every state, as a reader of the console meets one.

@@ -25,6 +25,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/internal/testrig/child"
 	"github.com/timeoutcenter/toc/sharding"
 )
@@ -83,15 +84,15 @@ func serveMany(b *testing.B) *many {
 	})
 	n := &many{pid: process.Pid()}
 	n.url = "http://" + cfg.HTTP.Listen
-	require.Eventually(b, func() bool {
+	await.That(b, func() bool {
 		resp, err := http.Get(n.url + "/readyz")
 		if err != nil {
 			return false
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
-	}, time.Minute, 100*time.Millisecond, "the node is not ready: %s", log.Name())
-	time.Sleep(30 * time.Second) // the first scans and counts
+	}, "the node is ready: %s", log.Name())
+	time.Sleep(30 * time.Second) // real time: a benchmark begins after the first scans and counts
 	return n
 }
 
@@ -228,7 +229,7 @@ func (n *many) viewers(b *testing.B) {
 			tab.Until("the tab is logged in", func() bool { return tab.Path() == "/console/" })
 			tabs = append(tabs, tab)
 		}
-		time.Sleep(2 * time.Second) // the first pictures
+		time.Sleep(2 * time.Second) // real time: a benchmark begins after the first pictures
 	}
 	var one, ten []float64
 	for b.Loop() {
@@ -253,7 +254,7 @@ func (n *many) viewers(b *testing.B) {
 // use is the share of a core that the node uses for a while, in percent.
 func (n *many) use(b *testing.B) float64 {
 	before := n.cpu(b)
-	time.Sleep(watched)
+	time.Sleep(watched) // real time: a benchmark measures a while
 	return 100 * (n.cpu(b) - before).Seconds() / watched.Seconds()
 }
 

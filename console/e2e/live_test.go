@@ -35,7 +35,7 @@ func (c *center) happens(t *testing.T, tab *browser.Tab) {
 		c.submit(t, client.Submit{BizType: orders, Delay: time.Hour})
 		tab.Until("the stream tells of it", func() bool { return events(tab) > before })
 	}
-	time.Sleep(700 * time.Millisecond) // the page looks twice a second whether the pointer is gone
+	time.Sleep(700 * time.Millisecond) // real time: the page looks twice a second whether the pointer is gone, and says nothing when it looks
 }
 
 // The overview follows what happens, by itself. Held still it does not, and nothing moves under the pointer.

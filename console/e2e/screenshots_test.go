@@ -74,7 +74,7 @@ func takeScreenshots(t *testing.T) {
 // work has orders fall due, now more of them and now fewer, and stays until they have run.
 func (s *story) work(t *testing.T, long time.Duration) {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < long; time.Sleep(time.Second) {
+	for began := time.Now(); time.Since(began) < long; time.Sleep(time.Second) { // real time: the pictures show load of minutes
 		var batch []client.Submit
 		for i := range 20 + int(15*math.Sin(time.Since(began).Seconds()/20)) {
 			batch = append(batch, client.Submit{BizType: orders, BizID: uint64(9000 + i), Delay: time.Second + time.Duration(i)*37*time.Millisecond})

@@ -29,7 +29,7 @@ type day struct {
 }
 
 // patience is how long after the last deadline an order may still be open.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // tell lets the day happen and prints what can be seen from the street.
 func (d *day) tell(ctx context.Context, out io.Writer) error {

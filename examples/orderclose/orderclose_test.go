@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -20,9 +21,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestShopBooksBalance(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: this test keeps the machine busy for long")
+		t.Skip("-short: the day at the shop lasts for some seconds")
 	}
-	d := &day{customers: 60, open: time.Second, payWithin: 4 * time.Second}
+	t.Setenv("TMPDIR", testrig.MemoryDir(t))
+	d := &day{customers: 40, open: time.Second, payWithin: 4 * time.Second}
 	b, err := run(t.Context(), d, t.Output())
 	require.NoError(t, err)
 	require.NotZero(t, b.paid)
@@ -32,6 +34,7 @@ func TestShopBooksBalance(t *testing.T) {
 }
 
 func TestInterruptedDayEnds(t *testing.T) {
+	t.Setenv("TMPDIR", testrig.MemoryDir(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := run(ctx, &day{customers: 20, open: time.Hour, payWithin: time.Hour}, t.Output())
@@ -161,7 +164,6 @@ func TestPaidStaysPaidWhateverTheCenterAnswers(t *testing.T) {
 // Money and timeout meet at the same moment, a hundred times: one of them wins.
 func TestPayAndCloseMeet(t *testing.T) {
 	s, _ := openShop(t)
-	s.payWithin = 5 * time.Second
 	require.NoError(t, s.db.Model(&product{ID: 1}).Updates(product{Initial: 200, Stock: 200}).Error)
 	var receipts []uint64
 	for range 100 {
@@ -195,10 +197,9 @@ func TestBooksShowWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := openShop(t)
-			s.payWithin = 100 * time.Millisecond
 			bought, left := s.mustPlace(t, 3), s.mustPlace(t, 2)
 			require.NoError(t, s.pay(t.Context(), bought))
-			time.Sleep(time.Until(left.PayBefore)) // until the moment that it is about
+			require.NoError(t, s.db.Model(&left).Update("pay_before", left.PlacedAt).Error, "its time is over")
 			require.NoError(t, s.fire(t, left.ID))
 
 			require.NoError(t, s.db.Exec(damage.sql).Error)

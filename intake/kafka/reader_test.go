@@ -18,6 +18,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -190,6 +191,15 @@ func read(t *testing.T, c *kfake.Cluster, s intakekafka.Service, change ...func(
 	return r, stop
 }
 
+// takesTime leaves a test out of the short form: offsets are committed once a second, and sessions end after ten.
+func takesTime(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test waits for Kafka's own intervals")
+	}
+	t.Parallel()
+}
+
 func producer(t *testing.T, c *kfake.Cluster) *kgo.Client {
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
@@ -229,9 +239,11 @@ func keyOf(bizID uint64, dedup string) intake.Key {
 	return intake.Key{BizType: "order_close", BizID: bizID, DedupKey: dedup}
 }
 
-func eventually(t *testing.T, what func() bool, about ...any) {
+// settled waits until offset records of a partition are committed, and no record of r's waits.
+func settled(t *testing.T, r *intakekafka.Reader, c *kgo.Client, partition int32, offset int64) {
 	t.Helper()
-	require.Eventually(t, what, 30*time.Second, 20*time.Millisecond, about...)
+	await.That(t, func() bool { return committed(t, c, partition) == offset }, "offset %d of partition %d is committed", offset, partition)
+	await.That(t, func() bool { return r.Lag() == 0 }, "no record waits")
 }
 
 // refusedRecords reads n records of the failure topic.
@@ -239,8 +251,7 @@ func refusedRecords(t *testing.T, c *kfake.Cluster, n int) (list []*kgo.Record) 
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(failures), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := await.Context(t)
 	for len(list) < n {
 		f := client.PollFetches(ctx)
 		require.NoError(t, ctx.Err(), "%d of %d refused records", len(list), n)
@@ -270,7 +281,7 @@ func committed(t *testing.T, c *kgo.Client, partition int32) int64 {
 }
 
 func TestRecords(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
@@ -323,7 +334,7 @@ func TestRecords(t *testing.T) {
 		require.Equal(t, b.r.Key, list[i].Key)
 		require.Equal(t, b.r.Value, list[i].Value)
 	}
-	eventually(t, func() bool { return r.Lag() == 0 && committed(t, p, 0) == int64(len(good)+len(bad)) })
+	settled(t, r, p, 0, int64(len(good)+len(bad)))
 	n, _ := refused.Load("orders")
 	require.Equal(t, len(bad), *n.(*int))
 	s.mu.Lock()
@@ -357,44 +368,50 @@ func TestRecords(t *testing.T) {
 
 // The same key again moves its task, and a null value cancels it.
 func TestKeys(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	r, _ := read(t, c, s)
-	settled := func() { t.Helper(); eventually(t, func() bool { return r.Lag() == 0 }) }
 	sent := int64(0)
 	send := func(records ...*kgo.Record) {
 		t.Helper()
 		produce(t, p, records...)
 		sent += int64(len(records))
-		eventually(t, func() bool { return committed(t, p, 0) == sent })
-		settled()
 	}
-	get := func(k intake.Key) task.Task {
-		one, err := s.ByKey(t.Context(), k)
-		require.NoError(t, err)
-		return one
+	becomes := func(k intake.Key, what string, is func(one task.Task) bool) {
+		t.Helper()
+		await.That(t, func() bool {
+			one, err := s.ByKey(t.Context(), k)
+			return err == nil && is(one)
+		}, "%v is %s", k, what)
+	}
+	holds := func(k intake.Key, attribute string) {
+		t.Helper()
+		becomes(k, attribute, func(one task.Task) bool { return one.Attribute == attribute })
 	}
 	send(order("a", 1, "v1", time.Hour))
+	holds(keyOf(1, "a"), "v1")
 	send(order("a", 1, "v2", 2*time.Hour))
-	require.Equal(t, "v2", get(keyOf(1, "a")).Attribute)
+	holds(keyOf(1, "a"), "v2")
 	send(null(order("a", 1, "", 0)))
-	require.Equal(t, task.Cancelled, get(keyOf(1, "a")).Status)
+	becomes(keyOf(1, "a"), "cancelled", func(one task.Task) bool { return one.Status == task.Cancelled })
 	send(null(order("a", 1, "", 0))) // again: nothing is wrong
 
 	send(order("b", 1, "v1", time.Hour), order("b", 1, "v2", 2*time.Hour), order("b", 1, "v3", 3*time.Hour))
-	require.Equal(t, "v3", get(keyOf(1, "b")).Attribute)
+	holds(keyOf(1, "b"), "v3")
 	send(order("c", 1, "v1", time.Hour), null(order("c", 1, "", 0)))
+	settled(t, r, p, 0, sent)
 	if one, err := s.ByKey(t.Context(), keyOf(1, "c")); err == nil { // else both came together, and there is nothing to store
 		require.Equal(t, task.Cancelled, one.Status)
 	}
 
 	// The task of a key has run: the same record again is no fault, another one is.
 	s.set(keyOf(1, "b"), task.Processed)
-	again := order("b", 1, "v3", time.Hour)
-	send(again)
+	send(order("b", 1, "v3", time.Hour))
+	settled(t, r, p, 0, sent)
 	send(order("b", 1, "v4", time.Hour))
 	list := refusedRecords(t, c, 1)
+	settled(t, r, p, 0, sent)
 	require.Len(t, list, 1)
 	require.Equal(t, "v4", string(list[0].Value))
 }
@@ -411,7 +428,7 @@ func TestOlderRecordsDoNotComeBack(t *testing.T) {
 	}
 	produce(t, p, order("a", 1, "v2", time.Hour))
 	r, _ := read(t, c, s)
-	eventually(t, func() bool { return s.count() == 2000 && r.Lag() == 0 })
+	await.That(t, func() bool { return s.count() == 2000 && r.Lag() == 0 }, "all records are stored")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(t, s.fired)
@@ -420,7 +437,7 @@ func TestOlderRecordsDoNotComeBack(t *testing.T) {
 
 // With a database away its records wait and the others go on; no offset behind a record that waits is committed.
 func TestADatabaseIsAway(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 2), newCenter()
 	p := producer(t, c)
 	s.setDown(3, true)
@@ -433,16 +450,16 @@ func TestADatabaseIsAway(t *testing.T) {
 	}
 	produce(t, p, records...)
 	r, stop := read(t, c, s)
-	eventually(t, func() bool { return s.count() == n*7/8 })
-	time.Sleep(1200 * time.Millisecond) // commits are made each second
-	require.Equal(t, int64(1), committed(t, p, 1), "biz_id 3 is the second record of partition 1")
-	require.Equal(t, int64(n/2), committed(t, p, 0), "partition 0 has none of that database")
+	await.That(t, func() bool { return s.count() == n*7/8 }, "the other databases have their records")
+	await.That(t, func() bool { return committed(t, p, 0) == n/2 }, "partition 0, which has none of that database, is committed")
 	require.Positive(t, r.Lag())
+	stop() // it commits all that may be
+	require.Equal(t, int64(1), committed(t, p, 1), "biz_id 3 is the second record of partition 1")
 
-	stop() // and another node reads what was not committed again
 	s.setDown(3, false)
-	r, _ = read(t, c, s)
-	eventually(t, func() bool { return s.count() == n && committed(t, p, 1) == n/2 && r.Lag() == 0 })
+	r, _ = read(t, c, s) // another node reads what was not committed again
+	await.That(t, func() bool { return s.count() == n }, "all records are stored")
+	settled(t, r, p, 1, n/2)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Len(t, s.tasks, n, "no second tasks")
@@ -451,7 +468,7 @@ func TestADatabaseIsAway(t *testing.T) {
 // Behind a record whose database stays away a partition is read for a window, and then paused; the other partition goes on. No
 // more is kept in memory than can come again.
 func TestAPartitionIsPaused(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	const window, behind, others = 5_000, 25_000, 12_000
 	c, s := brokers(t, 2), newCenter()
 	p := producer(t, c)
@@ -467,18 +484,18 @@ func TestAPartitionIsPaused(t *testing.T) {
 	}
 	produce(t, p, records...)
 	r, stop := read(t, c, s)
-	eventually(t, func() bool { return s.count() == others+window-1 })
-	eventually(t, func() bool { return committed(t, p, 1) == others })
+	await.That(t, func() bool { return s.count() == others+window-1 }, "a window is stored")
+	await.That(t, func() bool { return committed(t, p, 1) == others }, "the other partition is committed")
 	require.LessOrEqual(t, committed(t, p, 0), int64(0))
-	eventually(t, func() bool { return r.Lag() == behind+1 }, "the lag counts what is not fetched, too")
+	await.That(t, func() bool { return r.Lag() == behind+1 }, "the lag counts what is not fetched, too")
 	more := order("", 1, "", time.Hour)
 	more.Partition = 1
 	produce(t, p, more)
-	eventually(t, func() bool { return s.count() == others+window }, "the other partition goes on")
+	await.That(t, func() bool { return s.count() == others+window }, "the other partition goes on")
 
 	s.setDown(3, false)
-	eventually(t, func() bool { return s.count() == 1+behind+others+1 && r.Lag() == 0 })
-	eventually(t, func() bool { return committed(t, p, 0) == behind+1 })
+	await.That(t, func() bool { return s.count() == 1+behind+others+1 }, "all records are stored")
+	settled(t, r, p, 0, behind+1)
 	stop()
 	require.Len(t, s.tasks, 1+behind+others+1, "no second tasks")
 }
@@ -509,7 +526,7 @@ func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.S
 // A reader is cut off from its group while the store hangs, and another one takes its partition and a newer record over. What
 // the first one was about to store does not come behind it: its own clock has ended the step, before it could hear of it.
 func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	var mu sync.Mutex
@@ -526,7 +543,7 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 	})
 	gone := &hung{center: s, attribute: "v1", begun: make(chan struct{}), goOn: make(chan struct{}), ended: make(chan error, 1)}
 	read(t, c, gone)
-	eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return first != "" })
+	await.That(t, func() bool { mu.Lock(); defer mu.Unlock(); return first != "" }, "the first reader is a member")
 	produce(t, p, order("a", 1, "v1", time.Hour))
 	<-gone.begun
 	mu.Lock()
@@ -541,11 +558,11 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 		}
 		return one.Attribute
 	}
-	require.Eventually(t, func() bool { return stored() == "v2" }, time.Minute, 20*time.Millisecond)
+	await.That(t, func() bool { return stored() == "v2" }, "the second reader stores the newer record")
 	close(gone.goOn)
 	// Without its clock the step would go on, or be cancelled by the client: whichever comes first on this machine.
 	require.Equal(t, context.DeadlineExceeded, <-gone.ended)
-	eventually(t, func() bool { return committed(t, p, 0) == 2 })
+	await.That(t, func() bool { return committed(t, p, 0) == 2 }, "both records are committed")
 	require.Equal(t, "v2", stored())
 }
 
@@ -556,31 +573,27 @@ func TestNoBrokerAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
 	r, _ := read(t, brokers(t, 1), newCenter(), func(c *intakekafka.Config) { c.Cluster.Brokers = []string{closed.Addr().String()} })
-	eventually(t, func() bool { return r.Away() != nil })
+	await.That(t, func() bool { return r.Away() != nil }, "the brokers are away")
 	require.ErrorIs(t, r.Away(), syscall.ECONNREFUSED)
 }
 
 // Readers come and go while records come: none is lost, and no offset is ahead of the store.
 func TestReadersComeAndGo(t *testing.T) {
-	t.Parallel()
-	const partitions, n = 8, 40_000
+	takesTime(t)
+	const partitions, ahead = 8, 4_000
 	c, s := brokers(t, partitions), newCenter()
 	p := producer(t, c)
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for from := 0; from < n; from += 1000 {
-			var records []*kgo.Record
-			for i := from; i < from+1000; i++ {
-				r := order("", uint64(i), "", time.Hour)
-				r.Partition = int32(i % partitions)
-				records = append(records, r)
-			}
-			if err := p.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(50 * time.Millisecond)
+	n := 0
+	more := func() {
+		var records []*kgo.Record
+		for range ahead / 2 {
+			r := order("", uint64(n), "", time.Hour)
+			r.Partition = int32(n % partitions)
+			records = append(records, r)
+			n++
 		}
-	})
+		produce(t, p, records...)
+	}
 	check := func() {
 		var offsets [partitions]int64
 		for i := range int32(partitions) {
@@ -596,18 +609,19 @@ func TestReadersComeAndGo(t *testing.T) {
 			require.LessOrEqual(t, at, stored[i])
 		}
 	}
+	more()
 	_, stop := read(t, c, s)
 	for range 4 {
 		_, next := read(t, c, s)
 		for range 5 {
-			time.Sleep(100 * time.Millisecond)
+			more()
+			await.That(t, func() bool { return s.count() >= n-ahead }, "%d of %d records are stored", n-ahead, n)
 			check()
 		}
 		stop()
 		stop = next
 	}
-	ended.Wait()
-	eventually(t, func() bool { return s.count() == n })
+	await.That(t, func() bool { return s.count() == n }, "all records are stored")
 	check()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -616,7 +630,8 @@ func TestReadersComeAndGo(t *testing.T) {
 
 // The rate holds for what is due later than slow_after; what is due sooner passes.
 func TestRate(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
+	const rate = 10 // with a burst of one
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	var records []*kgo.Record
@@ -628,37 +643,40 @@ func TestRate(t *testing.T) {
 		records = append(records, order("", uint64(i), "", due))
 	}
 	produce(t, p, records...)
-	r, _ := read(t, c, s, func(cfg *intakekafka.Config) { cfg.Rate, cfg.SlowAfter = 100, time.Hour })
-	soon := func() (n int) {
+	began := time.Now()
+	read(t, c, s, func(cfg *intakekafka.Config) { cfg.Rate, cfg.SlowAfter = rate, time.Hour })
+	stored := func() (soon, later int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, id := range s.stored {
 			if id%100 == 99 {
-				n++
+				soon++
+			} else {
+				later++
 			}
 		}
-		return n
+		return soon, later
 	}
-	eventually(t, func() bool { return soon() == 10 })
-	first := time.Now()
-	require.Less(t, s.count(), 500)
-	eventually(t, func() bool { return s.count() == 1000 && r.Lag() == 0 })
-	require.Greater(t, time.Since(first), 4*time.Second)
+	await.That(t, func() bool {
+		soon, later := stored()
+		require.LessOrEqual(t, later, 1+int(rate*time.Since(began).Seconds()))
+		return soon == 10 && later > rate
+	}, "all that is due soon is stored, and a second's worth of the rest")
 }
 
 // A failure topic that is not there keeps the refused record, and what is behind it, from being committed.
 func TestTheFailureTopicIsMissing(t *testing.T) {
-	t.Parallel()
+	takesTime(t)
 	c, s := brokers(t, 1), newCenter()
 	p := producer(t, c)
 	produce(t, p, withHeaders("k", "x", "toc-biz-type", "unknown", "toc-biz-id", "1", "toc-action-time", "1"), order("a", 1, "", time.Hour))
 	_, stop := read(t, c, s, func(cfg *intakekafka.Config) { cfg.FailureTopic = "nowhere" })
-	eventually(t, func() bool { return s.count() == 1 })
+	await.That(t, func() bool { return s.count() == 1 }, "the other record is stored")
 	stop()
 	require.LessOrEqual(t, committed(t, p, 0), int64(0))
 	read(t, c, s)
 	require.Len(t, refusedRecords(t, c, 1), 1)
-	eventually(t, func() bool { return committed(t, p, 0) == 2 })
+	await.That(t, func() bool { return committed(t, p, 0) == 2 }, "both records are committed")
 	require.Equal(t, 1, s.count())
 }
 

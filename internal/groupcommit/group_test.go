@@ -86,25 +86,26 @@ func TestFlushesRunAtTheSameTimeUpToTheBound(t *testing.T) {
 }
 
 func TestBatchesAreBigUntilABurst(t *testing.T) {
-	entered, release := make(chan int), make(chan struct{})
-	g := groupcommit.New(10, 3, func(b []int) {
-		entered <- len(b)
-		<-release
-	}).WithConcurrency(1, 4)
-	g.Add(1)
-	require.Equal(t, 1, <-entered)
-	g.Add(2)
-	g.Add(3)
-	g.Add(4)
-	select {
-	case n := <-entered:
-		t.Fatalf("%d items did not wait for the flush under way", n)
-	case <-time.After(20 * time.Millisecond):
-	}
-	g.Add(5) // reaches the burst size
-	require.Equal(t, 4, <-entered)
-	close(release)
-	g.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var batches []int
+		g := groupcommit.New(10, 3, func(b []int) {
+			batches = append(batches, len(b))
+			<-release
+		}).WithConcurrency(1, 4)
+		g.Add(1)
+		synctest.Wait()
+		g.Add(2)
+		g.Add(3)
+		g.Add(4)
+		synctest.Wait()
+		require.Equal(t, []int{1}, batches, "three items wait for the flush under way")
+		g.Add(5) // reaches the burst size
+		synctest.Wait()
+		require.Equal(t, []int{1, 4}, batches)
+		close(release)
+		g.Wait()
+	})
 }
 
 // busy returns a group that received 1,000 items a second for a second, and the batches that it has flushed

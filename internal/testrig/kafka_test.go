@@ -1,14 +1,13 @@
 package testrig_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // What a broker has acknowledged it has after a kill, at the same address.
@@ -23,8 +22,7 @@ func TestKafkaKeepsItsRecords(t *testing.T) {
 	require.NoError(t, c.ProduceSync(t.Context(), kgo.StringRecord("a")).FirstErr())
 	k.Kill()
 	k.Start()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := await.Context(t)
 	require.NoError(t, c.ProduceSync(ctx, kgo.StringRecord("b")).FirstErr())
 	var seen []string
 	for len(seen) < 2 {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // echoServer answers each connection with its own words, and tells afterwards what each one said, long ones cut
@@ -58,7 +60,7 @@ func dialProxy(t *testing.T, p *Proxy) *net.TCPConn {
 	conn, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(await.Patience)))
 	return conn.(*net.TCPConn)
 }
 
@@ -140,7 +142,7 @@ func TestAStallHoldsBackAndLosesNothing(t *testing.T) {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 		_, err := conn.Read(make([]byte, 1))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(await.Patience)))
 		say(t, conn, "c")
 	}
 

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // ask sends one command to a node and gives what it answers, errors too.
@@ -36,9 +37,9 @@ func TestAClusterServesItsThirds(t *testing.T) {
 	c.Kill(1)
 	require.Contains(t, ask(t, c, 1, "PING"), "connection refused")
 	for _, node := range []int{0, 2} { // they find out, and go on
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			return !strings.Contains(ask(t, c, node, "CLUSTER INFO"), "cluster_slots_fail:0\r\n")
-		}, 30*time.Second, 10*time.Millisecond)
+		}, "node %d knows that another one is gone", node)
 		require.Equal(t, keys[node], ask(t, c, node, "GET "+keys[node]))
 	}
 
@@ -56,9 +57,9 @@ func TestAClusterComesBackNodeByNode(t *testing.T) {
 	keys := oneKeyPerNode(c)
 	c.Kill(0)
 	c.Kill(1)
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		return strings.HasPrefix(ask(t, c, 2, "GET "+keys[2]), "CLUSTERDOWN")
-	}, 30*time.Second, 10*time.Millisecond)
+	}, "the last node refuses")
 	c.Start(1)
 	c.Start(0)
 	for node, key := range keys {

@@ -27,6 +27,7 @@ func (u *unlucky) command(dir string, port int) *exec.Cmd {
 }
 
 func TestATakenPortIsTriedAgain(t *testing.T) {
+	needsServer(t)
 	t.Parallel()
 	mysql, err := findMySQL()
 	require.NoError(t, err)
@@ -52,6 +53,7 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 
 // One of the other ports is taken that a server has besides its first: a cluster node's bus, Consul's two.
 func TestATakenNeighbourIsTriedAgain(t *testing.T) {
+	needsServer(t)
 	t.Parallel()
 	redis, err := findRedis()
 	require.NoError(t, err)
@@ -83,6 +85,7 @@ func TestATakenNeighbourIsTriedAgain(t *testing.T) {
 
 // A stranger that answers on our port is not taken for our server.
 func TestReadyKnowsItsOwn(t *testing.T) {
+	needsServer(t)
 	t.Parallel()
 	redis, err := findRedis()
 	require.NoError(t, err)
@@ -108,6 +111,7 @@ func TestReadyKnowsItsOwn(t *testing.T) {
 }
 
 func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+	needsServer(t)
 	t.Parallel()
 	e, err := findMySQL("--no-such-flag")
 	require.NoError(t, err)
@@ -116,6 +120,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 }
 
 func TestServersStartOnceAndAreGoneAfterClose(t *testing.T) {
+	needsServer(t)
 	t.Setenv(EnvMySQL, "")
 	t.Setenv(EnvRedis, "")
 	t.Setenv(EnvConsul, "")

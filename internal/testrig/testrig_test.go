@@ -19,7 +19,10 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
-func TestMain(m *testing.M) { testrig.Main(m) }
+func TestMain(m *testing.M) {
+	testrig.SideBySide(8)
+	testrig.Main(m)
+}
 
 func TestPrefixesDiffer(t *testing.T) {
 	t.Parallel()
@@ -126,6 +129,9 @@ func TestPrivateRedisSurvivesAKill(t *testing.T) {
 
 func TestNothingIsLeftOfAPrivateServer(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: this test needs a server")
+	}
 	var pid, dir, addr string
 	t.Run("inner", func(t *testing.T) {
 		m := testrig.StartMySQL(t)
@@ -150,6 +156,9 @@ func TestIgnoreServersHidesThemFromALeakCheck(t *testing.T) {
 
 // A machine without the server must turn the test red, with the way out in the message.
 func TestAMissingServerFailsTheTest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test needs a server")
+	}
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for name, start := range map[string]func(testing.TB){

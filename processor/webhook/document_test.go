@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/webhook"
 )
 
@@ -119,13 +120,13 @@ func run(t *testing.T, dir, line, secret, addr string) {
 		_ = cmd.Wait()
 		t.Logf("%s said:\n%s", line, said.String())
 	})
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			conn.Close()
 		}
 		return err == nil
-	}, time.Minute, 50*time.Millisecond)
+	}, "%s listens", line)
 }
 
 // checkReceiver makes right and wrong calls.

@@ -17,10 +17,11 @@ import (
 	"github.com/chromedp/chromedp/remote"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 const (
-	patience = 30 * time.Second // until a page is as the test wants it, on a busy machine
+	patience = await.Patience // until a page is as the test wants it
 	lookEach = 30 * time.Millisecond
 )
 

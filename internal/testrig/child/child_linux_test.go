@@ -8,11 +8,11 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/internal/testrig/child"
 )
 
@@ -37,10 +37,10 @@ func TestChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	tid := <-asked
 	require.NoError(t, err)
 	if tid != os.Getpid() { // the main thread is parked, not ended
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid))
 			return os.IsNotExist(err)
-		}, 10*time.Second, time.Millisecond)
+		}, "the thread ends")
 	}
 
 	_, err = fmt.Fprintln(in, "still here")

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 var program string
@@ -124,6 +124,9 @@ type running struct {
 // start returns when the command has done what comes first and waits to be released, to do what comes last.
 func start(t *testing.T, dir, first, last string) *running {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test needs servers")
+	}
 	// The program gives the command no standard input, so what holds it until the test lets go is a named pipe.
 	hold := filepath.Join(t.TempDir(), "hold")
 	require.NoError(t, syscall.Mkfifo(hold, 0o600))
@@ -160,13 +163,13 @@ func (r *running) requireServersGone(t *testing.T) {
 	for _, conn := range r.conns {
 		_, _ = io.Copy(io.Discard, conn) // EOF or a reset
 		// A dying process closes its sockets one by one; the one it listened on may be last.
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			again, err := net.Dial("tcp", conn.RemoteAddr().String())
 			if err == nil {
 				_ = again.Close()
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
-		}, 10*time.Second, time.Millisecond)
+		}, "%s is gone", conn.RemoteAddr())
 	}
 }
 

@@ -92,6 +92,9 @@ func TestShardsAnswerAsOneTable(t *testing.T) {
 			for _, query := range []string{"SELECT * FROM timeout_task", "SELECT DISTINCT attribute FROM timeout_task", "SELECT 1 FROM timeout_task"} {
 				differ(t, r, query, false)
 			}
+			if n < 400 {
+				continue // few rows say nothing of times
+			}
 			for _, operator := range []string{"=", "<", "<=", ">", ">="} {
 				for _, at := range times {
 					differ(t, r, "SELECT job_id, action_time FROM timeout_task WHERE action_time "+operator+at+" ORDER BY job_id LIMIT 50", true)

@@ -74,7 +74,7 @@ final class PullTest {
         Worker worker = Worker.builder(toc, "slow", (task, attempt) -> {
             Instant first = until(task);
             await(() -> until(task).isAfter(first));
-        }).ttr(Duration.ofSeconds(3)).build();
+        }).ttr(Duration.ofSeconds(6)).build();
         String id = submit("slow", "");
         Thread t = start(worker);
         await(() -> toc.get(id).status().equals("processed"));
