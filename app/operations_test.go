@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -44,7 +45,7 @@ func die(t *testing.T, cfg configs.Config, c *center, n int) (ids []uint64) {
 		_, err := s.Apply(t.Context(), d, s.Stamp(d), of)
 		require.NoError(t, err)
 	}
-	time.Sleep(2 * time.Millisecond) // they died before what comes
+	time.Sleep(2 * time.Millisecond) // real time: they died before what comes
 	return ids
 }
 
@@ -61,7 +62,7 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 300, got.Matched)
 	require.Zero(t, got.Redriven)
-	fired.await(t, 1, 20*time.Second)
+	fired.await(t, 1, await.Patience)
 	shares, err := askHTTP(nodes[0]).Cluster(t.Context())
 	require.NoError(t, err)
 	runs := slices.IndexFunc(nodes, func(c *center) bool {
@@ -71,14 +72,14 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 	require.NoError(t, nodes[runs].stop())
 
 	other := askHTTP(nodes[1-runs])
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		o, err := other.Operation(t.Context(), uint64(got.Operation))
 		return err == nil && o.State == "done"
-	}, 60*time.Second, 50*time.Millisecond)
+	}, "the operation is done")
 	o, err := other.Operation(t.Context(), uint64(got.Operation))
 	require.NoError(t, err)
 	require.Equal(t, []int{300, 300, 0}, []int{o.Matched, o.Done, o.Skipped})
-	fired.await(t, 300, 20*time.Second)
+	fired.await(t, 300, await.Patience)
 	for _, id := range ids {
 		require.Len(t, fired.runs(id), 1)
 	}
@@ -86,7 +87,7 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 
 // A stop leaves what was done, and the counts say how much that is. The audit has the start and the stop.
 func TestStopOfAnOperation(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
 		dead := func() int {
 			p, err := c.Tasks().ListDead(t.Context(), client.ListDead{Limit: 1000})
@@ -97,11 +98,11 @@ func TestStopOfAnOperation(t *testing.T) {
 		require.Equal(t, 300, dead())
 		got, err := c.Tasks().DiscardDead(t.Context(), client.DiscardDead{Rate: 20})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return dead() < 300 }, 20*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return dead() < 300 }, "dead() < 300")
 		stopped, err := c.Tasks().StopOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, "stopped", stopped.State)
-		time.Sleep(2500 * time.Millisecond) // some ticks
+		time.Sleep(2500 * time.Millisecond) // real time: nothing is discarded for some ticks
 		list, err := c.Tasks().Operations(t.Context(), 0)
 		require.NoError(t, err)
 		require.Equal(t, []client.Operation{stopped}, list)
@@ -158,21 +159,21 @@ func TestUndoOfAnOperation(t *testing.T) {
 			return n
 		}
 		ended := func(id uint64) (o client.Operation) {
-			require.Eventually(t, func() bool {
+			await.That(t, func() bool {
 				var err error
 				o, err = c.Tasks().Operation(t.Context(), id)
 				return err == nil && o.State == "done"
-			}, 30*time.Second, 50*time.Millisecond)
+			}, "the operation is done")
 			return o
 		}
-		require.Eventually(t, func() bool { return dead() == 40 }, 30*time.Second, 50*time.Millisecond)
-		time.Sleep(2 * time.Millisecond)
+		await.That(t, func() bool { return dead() == 40 }, "dead() == 40")
+		time.Sleep(2 * time.Millisecond) // real time: they died before what comes
 
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
 		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 10})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return dead() < 35 }, 30*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return dead() < 35 }, "dead() < 35")
 		undo, err := c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, got.Operation, undo.Undoes)
@@ -193,16 +194,16 @@ func TestUndoOfAnOperation(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 
 		healed.Store(true)
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond) // real time: none runs for a tick
 		require.Equal(t, before, fired.count())
 		got, err = c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 1000})
 		require.NoError(t, err)
 		require.Equal(t, 40, ended(uint64(got.Operation)).Done)
-		require.Eventually(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, 30*time.Second, 50*time.Millisecond)
+		await.That(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, "dead() == 0 && bizTypeNow(t, c, 'order_close').Running == 0")
 		for _, id := range ids {
-			require.Eventually(t, func() bool { return len(fired.runs(id)) == 2 }, 20*time.Second, 10*time.Millisecond)
+			await.That(t, func() bool { return len(fired.runs(id)) == 2 }, "len(fired.runs(id)) == 2")
 		}
-		require.Eventually(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, 20*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, "bizTypeNow(t, c, 'order_close').Running == 0")
 		undo, err = c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		undo = ended(uint64(undo.ID))

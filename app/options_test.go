@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -37,20 +38,15 @@ func TestWithBizType(t *testing.T) {
 		t.Helper()
 		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "ours", BizID: 1, When: intake.In(0)})
 		require.NoError(t, err)
-		select {
-		case row := <-ran:
-			require.EqualValues(t, 9, row.BizType)
-		case <-time.After(20 * time.Second):
-			require.Fail(t, "it did not run", log.String())
-		}
+		require.EqualValues(t, 9, await.Receive(t, ran, "the task runs: %s", log).BizType)
 	}
 	fires()
 	put("biz_types: [{id: 1, name: theirs, processor: log}]")
 	c.Reload()
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "theirs", BizID: 1, When: intake.In(time.Hour)})
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, "the new file is in force")
 	fires()
 
 	_, err := app.New(cfg, ours, ours)

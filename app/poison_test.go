@@ -13,14 +13,24 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // onBothEngines runs a test in mode scan and in mode redis.
 func onBothEngines(t *testing.T, test func(t *testing.T, cfg configs.Config)) {
-	t.Run("scan", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
-	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, onRedis(embedded(t), testrig.StartRedis(t).Addr())) })
-	t.Run("scan, on MariaDB", func(t *testing.T) { t.Parallel(); test(t, onMySQL(t, embedded(t)).WithDefaults()) })
+	t.Run("scan", func(t *testing.T) { t.Parallel(); test(t, fewTables(t)) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		cfg := onRedis(fewTables(t), testrig.StartRedis(t).Addr())
+		cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4
+		test(t, cfg)
+	})
+	t.Run("scan, on MariaDB", func(t *testing.T) {
+		t.Parallel()
+		testrig.OnlyInAll(t, "scan")
+		test(t, onMySQL(t, fewTables(t)).WithDefaults())
+	})
 }
 
 func writeConfig(t *testing.T, cfg configs.Config) (file string) {
@@ -59,7 +69,7 @@ func TestATaskThatEndsTheProcessDies(t *testing.T) {
 
 		file := writeConfig(t, cfg)
 		ends := 0
-		deadline := time.Now().Add(90 * time.Second)
+		deadline := time.Now().Add(3 * await.Patience)
 		for countStatus(t, cfg, task.Pending) > 0 {
 			require.Truef(t, time.Now().Before(deadline), "not over: %d processed, %d dead, the process ended %d times",
 				countStatus(t, cfg, task.Processed), countStatus(t, cfg, task.Dead), ends)
@@ -130,14 +140,14 @@ func TestNothingDiesOfSomebodyElsesKill(t *testing.T) {
 		file := writeConfig(t, cfg)
 		for range 4 {
 			cmd := startChild(t, file)
-			<-time.After(2500 * time.Millisecond) // the moment of the crash, not a wait for anything
+			<-time.After(2500 * time.Millisecond) // real time: the moment of the crash
 			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 		}
 		b.Workers = 64
 		cmd := startChild(t, writeConfig(t, cfg))
 		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		require.Eventually(t, func() bool { return countStatus(t, cfg, task.Pending) == 0 }, 60*time.Second, 200*time.Millisecond)
+		awaitRows(t, cfg, task.Pending, 0)
 		var dead []uint64
 		eachTable(t, cfg, func(db querier, table string) {
 			var id uint64

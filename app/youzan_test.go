@@ -15,13 +15,14 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // The commands of the delay queue that Youzan has described, as its clients send them.
 func TestYouzan(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		c := run(t, pulled(cfg, time.Minute))
 		do := func(body string) (status int, answer map[string]any) {
 			r, err := http.Post("http://"+c.Addr()+"/youzan", "application/json", bytes.NewBufferString(body))
@@ -60,14 +61,14 @@ func TestYouzan(t *testing.T) {
 			require.EqualValues(t, 0, code(`{"command":"add","topic":"order_close","id":`+id+`,"delay":0.01,"body":"b"}`))
 		}
 		var ids []string
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			_, many := do(`{"command":"pop","topic":"order_close","max":10,"wait":5}`)
 			list, _ := many["jobs"].([]any)
 			for _, one := range list {
 				ids = append(ids, one.(map[string]any)["id"].(string))
 			}
 			return len(ids) == 3
-		}, 20*time.Second, time.Millisecond)
+		}, "all three are popped")
 		slices.Sort(ids)
 		require.Equal(t, []string{"3", "o-1", "o-2"}, ids)
 		require.EqualValues(t, 0, code(`{"command":"delete","id":"o-2"}`), "also one that was popped")
@@ -132,7 +133,7 @@ func TestWorker(t *testing.T) {
 		require.NoError(t, err)
 		ids[attribute] = uint64(s.Task.JobID)
 	}
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		for attribute, id := range ids {
 			row, err := c.Tasks().Get(t.Context(), id)
 			require.NoError(t, err)
@@ -141,7 +142,7 @@ func TestWorker(t *testing.T) {
 			}
 		}
 		return true
-	}, 30*time.Second, 20*time.Millisecond)
+	}, "all tasks have ended")
 	stop()
 	require.NoError(t, <-ended)
 	mu.Lock()
@@ -169,7 +170,7 @@ func TestWorkerExtends(t *testing.T) {
 	w := client.Worker{Client: client.New("http://" + c.Addr()), BizType: "order_close", Logger: testLogger(t),
 		Process: func(ctx context.Context, got client.LeasedTask) error {
 			var first time.Time
-			for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+			for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) { // real time: the pace of the looks
 				switch end := until(got.Task.JobID); {
 				case first.IsZero():
 					first = end
@@ -184,10 +185,10 @@ func TestWorkerExtends(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))
 		return err == nil && row.Status == "processed"
-	}, time.Minute, 20*time.Millisecond)
+	}, "the task is processed")
 	stop()
 	require.NoError(t, <-ended)
 	row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))
