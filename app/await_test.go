@@ -34,6 +34,13 @@ func fewTables(t testing.TB) configs.Config {
 	return cfg
 }
 
+// fewSlots is fewTables in mode redis.
+func fewSlots(t testing.TB, addrs ...string) configs.Config {
+	cfg := onRedis(fewTables(t), addrs...)
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4
+	return cfg
+}
+
 // awaitTrouble waits until a center, ready all the time, reports a trouble that contains what.
 func awaitTrouble(t *testing.T, c *center, what string) {
 	t.Helper()

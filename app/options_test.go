@@ -27,7 +27,7 @@ func TestWithBizType(t *testing.T) {
 		ran <- row
 		return nil
 	}))
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes[0].Name, cfg.BizTypes[0].Processor = "ours", "log"
 	file := filepath.Join(cfg.Store.SQLite.Dir, "toc.yaml")
 	put := func(types string) { require.NoError(t, os.WriteFile(file, []byte(types), 0o600)) }
@@ -59,7 +59,7 @@ func TestWithBizType(t *testing.T) {
 // it the time.
 func TestStartAndStop(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	running, end := make(chan struct{}), make(chan struct{})
 	slow := processor.Func(func(context.Context, task.Task) error {
 		close(running)
@@ -95,7 +95,7 @@ func TestStartAndStop(t *testing.T) {
 func TestMistakesOfAProgramAreRefused(t *testing.T) {
 	t.Parallel()
 	none := processor.Func(func(context.Context, task.Task) error { return nil })
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes = nil
 	_, err := app.New(cfg, app.WithBizType(configs.BizType{ID: 9, Name: "nine"}, nil))
 	require.ErrorContains(t, err, "business type nine: its processor is nil")

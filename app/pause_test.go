@@ -54,7 +54,7 @@ func onEngines(t *testing.T, f func(t *testing.T, cfg configs.Config)) {
 			cfg := cfg
 			cfg.BizTypes = slices.Clone(cfg.BizTypes)
 			cfg = onRedis(cfg, r.Addr())
-			cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4
+			cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4 // as fewSlots has it
 			cfg.BizTypes[0].Topic = r.Prefix() + "order_close"
 			if cfg.Store.Driver == configs.DriverSQLite {
 				cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
@@ -142,7 +142,7 @@ func pauseAndResume(t *testing.T, cfg configs.Config) {
 func TestPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	fired := newLedger()
-	c := run(t, embedded(t), app.WithProcessor("ledger", fired))
+	c := run(t, fewTables(t), app.WithProcessor("ledger", fired))
 	until := time.Now().Add(3 * time.Second)
 	_, err := c.Pause(t.Context(), "order_close", client.Pause{Until: until})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestPauseEndsByItself(t *testing.T) {
 
 func TestPauseIsRefused(t *testing.T) {
 	t.Parallel()
-	c := run(t, embedded(t), app.WithProcessor("ledger", newLedger()))
+	c := run(t, fewTables(t), app.WithProcessor("ledger", newLedger()))
 	_, err := c.Pause(t.Context(), "nobody", client.Pause{})
 	require.ErrorIs(t, err, task.ErrNotFound)
 	var field *task.FieldError
@@ -170,7 +170,7 @@ func TestPauseIsRefused(t *testing.T) {
 // Over HTTP, and the body may be left out.
 func TestPauseOverHTTP(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.HTTP.Tokens = []string{"let-me-in-0123456"}
 	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
 	api := askHTTP(c)
@@ -247,7 +247,7 @@ func TestAPauseHoldsWhileServersAreAway(t *testing.T) {
 	t.Parallel()
 	testrig.OnlyInAll(t, "TestPauseInACluster, with Redis away, and TestWhatBreaksIsTold for the faults")
 	consul, redis, half := testrig.StartConsul(t), testrig.StartRedis(t), testrig.StartMySQL(t)
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.Store.Driver = configs.DriverMySQL
 	shared := testrig.MySQL(t).DSN()
 	for d := range cfg.Store.Databases { // the odd ones are on the server that goes away

@@ -292,7 +292,7 @@ func TestPullInACluster(t *testing.T) {
 	}
 
 	// A consumer that waits at one node gets what falls due at the other.
-	for range 8 {
+	for range 3 {
 		due := time.Now().Add(700 * time.Millisecond)
 		s, err := servers().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: due})
 		require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestPullInACluster(t *testing.T) {
 		require.Equal(t, client.SettledOK, results[0].Result)
 	}
 
-	const n = 500
+	const n = 200
 	start := time.Now().Add(time.Second)
 	list := make([]client.Submit, n)
 	for i := range list {
@@ -330,7 +330,7 @@ func TestPullInACluster(t *testing.T) {
 	apis = apis[1:]
 	mu.Unlock()
 	require.NoError(t, nodes[0].stop())
-	awaitRows(t, cfg, task.Processed, n+8)
+	awaitRows(t, cfg, task.Processed, n+3)
 	stop()
 	working.Wait()
 	rows := make([]client.Task, n)
@@ -344,7 +344,7 @@ func TestPullInACluster(t *testing.T) {
 // A stream sends tasks as they fall due, as many as it has credit for.
 func TestPullStream(t *testing.T) {
 	t.Parallel()
-	cfg := pulled(embedded(t), time.Minute)
+	cfg := pulled(fewTables(t), time.Minute)
 	c := run(t, cfg)
 	url := "http://" + c.Addr() + "/v1/biz-types/order_close/stream"
 	for query, status := range map[string]int{"?credit=0": 422, "?credit=x": 422, "?ttr=1ms": 422, "?max=1": 422} {

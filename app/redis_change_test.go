@@ -22,7 +22,7 @@ import (
 // second: a task whose cancel was answered never fires, any other fires once.
 func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 2000, 2*time.Second, 3*time.Second)
@@ -73,7 +73,7 @@ func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	cfg.BizTypes[0].Visibility, cfg.BizTypes[0].Timeout = time.Second, time.Second
 	started, release := make(chan struct{}), make(chan struct{})
 	fired := newLedger()
@@ -120,7 +120,7 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	testrig.OnlyInAll(t, "TestRedisHoldsTheNearFuture, TestCancelsRaceAgainstFiringFromRedis, and the tests of package redistimer")
 	r := testrig.StartRedis(t)
 	line := testrig.StartProxy(t, r.Addr())
-	cfg := onRedis(embedded(t), line.Addr())
+	cfg := fewSlots(t, line.Addr())
 	cfg.BizTypes[0].Horizon = 14 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))

@@ -68,7 +68,7 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 				testrig.OnlyInAll(t, "between claim and store")
 			}
 			r := testrig.StartRedis(t)
-			cfg := onRedis(embedded(t), r.Addr())
+			cfg := fewSlots(t, r.Addr())
 			if c.store != nil {
 				cfg = c.store(t, cfg).WithDefaults()
 			}

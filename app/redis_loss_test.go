@@ -31,7 +31,7 @@ func TestRedisForgets(t *testing.T) {
 				testrig.OnlyInAll(t, "killed, and empty when it is back")
 			}
 			r := testrig.StartRedis(t, c.options...)
-			cfg := onRedis(embedded(t), r.Addr())
+			cfg := fewSlots(t, r.Addr())
 			fired := newLedger()
 			center := run(t, cfg, app.WithProcessor("ledger", fired))
 			due := submitSpread(t, center, 2000, 2*time.Second, 8*time.Second)

@@ -45,7 +45,7 @@ func TestRedisIsAwayForLong(t *testing.T) {
 			}
 			r := testrig.StartRedis(t)
 			line := testrig.StartProxy(t, r.Addr())
-			cfg := onRedis(embedded(t), line.Addr())
+			cfg := fewSlots(t, line.Addr())
 			cfg.Redis.OutageAfter = 2 * time.Second
 			fired := newLedger()
 			center := run(t, cfg, app.WithProcessor("ledger", fired))
@@ -86,7 +86,7 @@ func TestLineToRedisIsCutAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
 	line := testrig.StartProxy(t, r.Addr())
-	cfg := onRedis(embedded(t), line.Addr())
+	cfg := fewSlots(t, line.Addr())
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	end := submitSteadily(t, c, 200, 2*time.Second)
@@ -115,7 +115,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
 	client := redisClient(t, r.Addr())
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	cfg.Redis.OutageAfter = 2 * time.Second
 	fired := newLedger()
 	center := run(t, cfg, app.WithProcessor("ledger", fired))

@@ -27,7 +27,7 @@ func TestSwitchesOfTheEngineUnderLoad(t *testing.T) {
 		switches, err = strconv.Atoi(s)
 		require.NoError(t, err)
 	}
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	file := filepath.Join(t.TempDir(), "toc.yaml")
 	write := func(mode string) {
 		t.Helper()

@@ -17,7 +17,7 @@ import (
 // The Redis inside the process serves as any other, and ends with the center.
 func TestRedisInsideTheProcess(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), configs.RedisEmbedded)
+	cfg := fewSlots(t, configs.RedisEmbedded)
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 1000, 500*time.Millisecond, 3*time.Second)
@@ -34,7 +34,7 @@ func TestScanModeCallsNoRedis(t *testing.T) {
 		_, err := l.Accept()
 		calls <- err
 	}()
-	cfg := onRedis(embedded(t), l.Addr().String())
+	cfg := fewSlots(t, l.Addr().String())
 	cfg.BizTypes[0].Mode = configs.ModeScan
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
@@ -49,7 +49,7 @@ func TestScanModeCallsNoRedis(t *testing.T) {
 func TestGracefulStopsDoubleNothingOnRedis(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	client := redisClient(t, r.Addr())
 	gracefulStops(t, cfg, func() {
 		_, claims := inSlots(t, cfg, client)
@@ -61,7 +61,7 @@ func TestGracefulStopsDoubleNothingOnRedis(t *testing.T) {
 // a tick.
 func TestSQLByHandIsHonouredOnRedis(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	cfg.Redis.SweepAfter = time.Second
 	sqlByHand(t, cfg)
 }
@@ -70,7 +70,7 @@ func TestSQLByHandIsHonouredOnRedis(t *testing.T) {
 func TestRedisHoldsTheNearFuture(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	cfg.BizTypes[0].Horizon = 10 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))

@@ -31,7 +31,7 @@ import (
 func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 	t.Parallel()
 	server := testrig.MySQL(t)
-	cfg := onMySQL(t, embedded(t))
+	cfg := onMySQL(t, fewTables(t))
 	fired := newLedger()
 	a := run(t, cfg, app.WithProcessor("ledger", fired))
 
@@ -90,7 +90,7 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 // Before, no process could take over while it was silent.
 func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 	t.Parallel()
-	cfg := onMySQL(t, embedded(t))
+	cfg := onMySQL(t, fewTables(t))
 	sink := newWebhookSink(t, 0)
 	cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 	cfg.BizTypes[0].Webhook.URL = sink.URL
@@ -127,7 +127,7 @@ func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 // answered 201, and after a restart there was an empty store.
 func TestTheFilesOfAStoreAreGone(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 	c := run(t, cfg, opts...)
 	submit := func() error {
@@ -215,7 +215,7 @@ func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
 // that has lost something.
 func TestAFirstStartThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes[0].Processor = configs.ProcessorLog
 	cfg.Store.Databases, cfg.Store.TablesPerDatabase = 2, 2
 	dir := cfg.Store.SQLite.Dir

@@ -20,7 +20,7 @@ import (
 // ran, and /readyz showed no fault.
 func TestRunsThatIgnoreTheirTimeoutShowAndHoldNobodyUp(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes[0].Workers, cfg.BizTypes[0].Timeout = 2, 200*time.Millisecond
 	fired, letGo := newLedger(), make(chan struct{})
 	hung := make(chan struct{}, 2)

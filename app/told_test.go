@@ -320,7 +320,7 @@ func TestARedisWithoutInfo(t *testing.T) {
 	client := redisClient(t, r.Addr())
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-@dangerous").Err())
 	require.ErrorContains(t, client.Info(t.Context()).Err(), "NOPERM")
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 50, time.Second, 3*time.Second)

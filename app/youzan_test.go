@@ -97,7 +97,7 @@ func TestYouzan(t *testing.T) {
 // A Worker acks, nacks and rejects by what its function answers.
 func TestWorker(t *testing.T) {
 	t.Parallel()
-	cfg := pulled(embedded(t), 5*time.Second)
+	cfg := pulled(fewTables(t), 5*time.Second)
 	cfg.BizTypes[0].MaxRetries = 1
 	c := run(t, cfg)
 	var mu sync.Mutex
@@ -160,7 +160,7 @@ func TestWorker(t *testing.T) {
 // The lease of a run that takes longer than the ttr is extended, and nobody else gets the task.
 func TestWorkerExtends(t *testing.T) {
 	t.Parallel()
-	c := run(t, pulled(embedded(t), 10*time.Second))
+	c := run(t, pulled(fewTables(t), 10*time.Second))
 	until := func(id client.ID) (end time.Time) {
 		if row, err := c.Tasks().Get(t.Context(), uint64(id)); err == nil && row.Running != nil {
 			end = row.Running.Until.Time()
