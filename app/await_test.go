@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -59,6 +61,16 @@ func troubles(t *testing.T, c *center) string {
 	code, degraded := readiness(t, c)
 	require.Equal(t, http.StatusOK, code, degraded)
 	return degraded
+}
+
+// ticksPass waits until a task of a business type that is not paused has fired that falls due some ticks later: by then
+// others would have fired as well.
+func ticksPass(t *testing.T, c *center, bizType string, fired *ledger) {
+	t.Helper()
+	due := time.Now().Add(2500 * time.Millisecond)
+	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: bizType, BizID: rand.Uint64(), ActionTime: due})
+	require.NoError(t, err)
+	fired.awaitAll(t, map[uint64]time.Time{uint64(s.Task.JobID): due}, await.Patience)
 }
 
 // awaitRows waits until so many rows have a status.

@@ -45,7 +45,8 @@ func die(t *testing.T, cfg configs.Config, c *center, n int) (ids []uint64) {
 		_, err := s.Apply(t.Context(), d, s.Stamp(d), of)
 		require.NoError(t, err)
 	}
-	time.Sleep(2 * time.Millisecond) // real time: they died before what comes
+	died := time.Now()
+	await.That(t, func() bool { return time.Since(died) > 2*time.Millisecond }, "they died before what comes")
 	return ids
 }
 
@@ -88,7 +89,8 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 // A stop leaves what was done, and the counts say how much that is. The audit has the start and the stop.
 func TestStopOfAnOperation(t *testing.T) {
 	onSQLite(t, func(t *testing.T, cfg configs.Config) {
-		c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+		fired := newLedger()
+		c := run(t, cfg, app.WithProcessor("ledger", fired))
 		dead := func() int {
 			p, err := c.Tasks().ListDead(t.Context(), client.ListDead{Limit: 1000})
 			require.NoError(t, err)
@@ -96,13 +98,13 @@ func TestStopOfAnOperation(t *testing.T) {
 		}
 		die(t, cfg, c, 300)
 		require.Equal(t, 300, dead())
-		got, err := c.Tasks().DiscardDead(t.Context(), client.DiscardDead{Rate: 20})
+		got, err := c.Tasks().DiscardDead(t.Context(), client.DiscardDead{Rate: 10})
 		require.NoError(t, err)
-		await.That(t, func() bool { return dead() < 300 }, "dead() < 300")
+		await.That(t, func() bool { return dead() < 300 }, "some are discarded")
 		stopped, err := c.Tasks().StopOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, "stopped", stopped.State)
-		time.Sleep(2500 * time.Millisecond) // real time: nothing is discarded for some ticks
+		ticksPass(t, c, "order_close", fired)
 		list, err := c.Tasks().Operations(t.Context(), 0)
 		require.NoError(t, err)
 		require.Equal(t, []client.Operation{stopped}, list)
@@ -166,14 +168,15 @@ func TestUndoOfAnOperation(t *testing.T) {
 			}, "the operation is done")
 			return o
 		}
-		await.That(t, func() bool { return dead() == 40 }, "dead() == 40")
-		time.Sleep(2 * time.Millisecond) // real time: they died before what comes
+		await.That(t, func() bool { return dead() == 40 }, "all have died")
+		died := time.Now()
+		await.That(t, func() bool { return time.Since(died) > 2*time.Millisecond }, "they died before what comes")
 
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
-		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 10})
+		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 2})
 		require.NoError(t, err)
-		await.That(t, func() bool { return dead() < 35 }, "dead() < 35")
+		await.That(t, func() bool { return dead() < 40 }, "some are redriven")
 		undo, err := c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, got.Operation, undo.Undoes)
@@ -194,16 +197,16 @@ func TestUndoOfAnOperation(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 
 		healed.Store(true)
-		time.Sleep(1500 * time.Millisecond) // real time: none runs for a tick
-		require.Equal(t, before, fired.count())
+		ticksPass(t, c, "order_close", fired)
+		require.Equal(t, before+1, fired.count())
 		got, err = c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 1000})
 		require.NoError(t, err)
 		require.Equal(t, 40, ended(uint64(got.Operation)).Done)
-		await.That(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, "dead() == 0 && bizTypeNow(t, c, 'order_close').Running == 0")
+		await.That(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, "none is dead or runs")
 		for _, id := range ids {
-			await.That(t, func() bool { return len(fired.runs(id)) == 2 }, "len(fired.runs(id)) == 2")
+			await.That(t, func() bool { return len(fired.runs(id)) == 2 }, "task %d ran twice", id)
 		}
-		await.That(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, "bizTypeNow(t, c, 'order_close').Running == 0")
+		await.That(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, "none runs")
 		undo, err = c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		undo = ended(uint64(undo.ID))

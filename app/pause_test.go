@@ -19,9 +19,6 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// pausedFor is how long the tests look whether a paused task starts: some ticks and rounds.
-const pausedFor = 2500 * time.Millisecond
-
 // bizTypeNow is what a node says about a business type.
 func bizTypeNow(t *testing.T, c *center, name string) client.BizType {
 	t.Helper()
@@ -88,12 +85,19 @@ func pauseAndResume(t *testing.T, cfg configs.Config) {
 		require.Nil(t, s.Err)
 		ids = append(ids, uint64(s.JobID))
 	}
-	time.Sleep(500 * time.Millisecond) // real time: a tick reads some of them into memory
+	early := submit("mail", 2, 500*time.Millisecond)
+	fired.awaitAll(t, map[uint64]time.Time{early: {}}, await.Patience) // a tick has read some of the others into memory
 
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	got, err := c.Pause(t.Context(), "order_close", client.Pause{Reason: "the shop is down", Until: until})
 	require.NoError(t, err)
-	before := fired.count() // on a busy machine
+	ran := func() (n int) {
+		for _, id := range ids {
+			n += min(1, len(fired.runs(id)))
+		}
+		return n
+	}
+	before := ran() // on a busy machine
 	require.Equal(t, "the shop is down", got.Paused.Reason)
 	require.Equal(t, "embedder", got.Paused.By)
 	require.Equal(t, until, got.Paused.Until.Time())
@@ -104,8 +108,8 @@ func pauseAndResume(t *testing.T, cfg configs.Config) {
 	require.NoError(t, c.Tasks().Cancel(t.Context(), cancelled))
 	_, err = c.Tasks().Reschedule(t.Context(), moved, client.Change{ActionTime: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
-	time.Sleep(pausedFor) // real time: none starts for some ticks
-	require.Equal(t, before+1, fired.count(), "only the other type's")
+	ticksPass(t, c, "mail", fired)
+	require.Equal(t, before, ran(), "only the other type's")
 	now := bizTypeNow(t, c, "order_close")
 	require.Zero(t, now.QueueDepth+now.Running, "nothing of it is in memory")
 	await.That(t, func() bool {
@@ -120,8 +124,8 @@ func pauseAndResume(t *testing.T, cfg configs.Config) {
 	// A restart changes nothing.
 	require.NoError(t, c.stop())
 	c = run(t, cfg, app.WithProcessor("ledger", fired))
-	time.Sleep(pausedFor) // real time: none starts for some ticks
-	require.Equal(t, before+1, fired.count())
+	ticksPass(t, c, "mail", fired)
+	require.Equal(t, before, ran())
 
 	resumed, err := c.Resume(t.Context(), "order_close")
 	require.NoError(t, err)
@@ -131,9 +135,10 @@ func pauseAndResume(t *testing.T, cfg configs.Config) {
 	require.Equal(t, "resume", audit.Entries[0].Action)
 	require.Equal(t, "order_close", audit.Entries[1].Target)
 	require.Contains(t, audit.Entries[1].Detail, "the shop is down")
-	fired.await(t, 1+len(ids), await.Patience)
-	time.Sleep(300 * time.Millisecond) // real time: no other one fires
-	require.Equal(t, 1+len(ids), fired.count(), "the cancelled one and the moved one do not fire")
+	await.That(t, func() bool { return ran() == len(ids) }, "all have fired")
+	ticksPass(t, c, "order_close", fired)
+	require.Empty(t, fired.runs(cancelled))
+	require.Empty(t, fired.runs(moved))
 	for _, id := range ids {
 		require.Len(t, fired.runs(id), 1)
 	}
@@ -197,8 +202,11 @@ func TestPauseInACluster(t *testing.T) {
 	cfg.Redis.Addrs = []string{r.Addr()}
 	cfg.Redis.OutageAfter = time.Second
 	cfg.BizTypes[0].Mode = configs.ModeRedis
-	fired := newLedger()
-	nodes := runNodes(t, cfg, 3, app.WithProcessor("ledger", fired))
+	mail := cfg.BizTypes[0]
+	mail.ID, mail.Name, mail.Processor = 2, "mail", "mail"
+	cfg.BizTypes = append(cfg.BizTypes, mail)
+	fired, sent := newLedger(), newLedger()
+	nodes := runNodes(t, cfg, 3, app.WithProcessor("ledger", fired), app.WithProcessor("mail", sent))
 	submit := func() {
 		for i := range uint64(60) {
 			_, err := nodes[0].Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: i, ActionTime: time.Now().Add(500 * time.Millisecond)})
@@ -220,17 +228,17 @@ func TestPauseInACluster(t *testing.T) {
 	require.NoError(t, err)
 	paused(true)
 	submit()
-	time.Sleep(pausedFor) // real time: none starts for some ticks
+	ticksPass(t, nodes[0], "mail", sent)
 	require.Zero(t, fired.count())
 	for _, n := range nodes { // each of them tells of all
 		await.That(t, func() bool {
 			list, err := askHTTP(n).BizTypes(t.Context())
-			return err == nil && list[0].Overdue == 60 && list[0].OldestOverdue > 2 && bizTypeNow(t, n, "order_close").Overdue < 60
+			return err == nil && list[0].Name == "order_close" && list[0].Overdue == 60 && list[0].OldestOverdue > 2 && bizTypeNow(t, n, "order_close").Overdue < 60
 		}, "each node counts all that is overdue")
 	}
 	// The scan engine takes over, and leaves them alone too.
 	r.Kill()
-	time.Sleep(pausedFor + cfg.Redis.OutageAfter) // real time: none starts for some ticks
+	ticksPass(t, nodes[0], "mail", sent)
 	require.Zero(t, fired.count())
 
 	db, err := sql.Open("mysql", fmt.Sprintf(cfg.Store.MySQL.DSN, 5))
@@ -268,7 +276,7 @@ func TestAPauseHoldsWhileServersAreAway(t *testing.T) {
 	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", held), app.WithProcessor("mail", sent))
 	_, err := nodes[0].Pause(t.Context(), "order_close", client.Pause{})
 	require.NoError(t, err)
-	await.That(t, func() bool { return bizTypeNow(t, nodes[1], "order_close").Paused != nil }, "bizTypeNow(t, nodes[1], 'order_close').Paused != nil")
+	await.That(t, func() bool { return bizTypeNow(t, nodes[1], "order_close").Paused != nil }, "the other node knows of the pause")
 	submit := func(bizType string, n, step int) {
 		var list []client.Submit
 		for i := range n {
@@ -296,7 +304,8 @@ func TestAPauseHoldsWhileServersAreAway(t *testing.T) {
 		submit("mail", 20, 2)
 		mails += 20
 		sent.await(t, mails, await.Patience)
-		time.Sleep(pausedFor) // real time: none starts for some ticks
+		ticksPass(t, nodes[0], "mail", sent)
+		mails++
 		require.Zero(t, held.count(), away.reason)
 		away.server.Start()
 		for _, n := range nodes {

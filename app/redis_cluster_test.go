@@ -44,9 +44,10 @@ func TestRedisClusterUnderFaults(t *testing.T) {
 		servers.Migrate(t, slot, from, (from+1)%3)
 	}
 	t.Log("three hash slots have moved")
-	<-time.After(2 * time.Second) // real time: load afterwards
+	afterwards := submitSpread(t, c, 200, 0, 2*time.Second)
+	fired.awaitAll(t, afterwards, await.Patience)
 	awaitNoTrouble(t, c, "redis")
-	requireAllOnce(t, c, cfg, fired, merged(end(), parked), await.Patience)
+	requireAllOnce(t, c, cfg, fired, merged(end(), parked, afterwards), await.Patience)
 }
 
 // One of three masters is away: tasks of the others fire all the while, and its own are scanned once outage_after

@@ -84,7 +84,8 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			may := c.kills * c.twice // run twice
 			for range c.kills {
 				cmd := startChild(t, file)
-				<-time.After(time.Duration(100+rand.IntN(400)) * time.Millisecond) // real time: the moment of the crash
+				some := min(n, sink.called()+1+rand.IntN(100))
+				await.That(t, func() bool { return sink.called() >= some }, "%d tasks have run", some)
 				c.die(t, cfg, func() {
 					require.NoError(t, cmd.Process.Kill())
 					_ = cmd.Wait()

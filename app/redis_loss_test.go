@@ -35,8 +35,8 @@ func TestRedisForgets(t *testing.T) {
 			fired := newLedger()
 			center := run(t, cfg, app.WithProcessor("ledger", fired))
 			due := submitSpread(t, center, 2000, 2*time.Second, 8*time.Second)
-			for _, wait := range []time.Duration{time.Second, 3 * time.Second} {
-				<-time.After(wait) // real time: the moment of the loss
+			for _, some := range []int{0, 500} {
+				fired.await(t, some, await.Patience)
 				c.forget(t, r)
 			}
 			requireAllOnce(t, center, cfg, fired, due, await.Patience)

@@ -87,9 +87,9 @@ func requireWhy(t *testing.T, c *center, where, because string) {
 	t.Helper()
 	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), Delay: 30 * time.Second})
 	require.NoError(t, err)
-	why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
-	require.NoError(t, err)
-	require.Equal(t, where, why.Where)
-	require.Contains(t, strings.Join(why.Because, "\n"), because)
+	await.That(t, func() bool { // a submit does not wait until the task is in its slot
+		why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
+		return err == nil && why.Where == where && strings.Contains(strings.Join(why.Because, "\n"), because)
+	}, "it waits in %s: %s", where, because)
 	require.NoError(t, c.Tasks().Cancel(t.Context(), uint64(s.Task.JobID)))
 }
