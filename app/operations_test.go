@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -44,7 +45,8 @@ func die(t *testing.T, cfg configs.Config, c *center, n int) (ids []uint64) {
 		_, err := s.Apply(t.Context(), d, s.Stamp(d), of)
 		require.NoError(t, err)
 	}
-	time.Sleep(2 * time.Millisecond) // they died before what comes
+	died := time.Now()
+	await.That(t, func() bool { return time.Since(died) > 2*time.Millisecond }, "they died before what comes")
 	return ids
 }
 
@@ -61,7 +63,7 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 300, got.Matched)
 	require.Zero(t, got.Redriven)
-	fired.await(t, 1, 20*time.Second)
+	fired.await(t, 1, await.Patience)
 	shares, err := askHTTP(nodes[0]).Cluster(t.Context())
 	require.NoError(t, err)
 	runs := slices.IndexFunc(nodes, func(c *center) bool {
@@ -71,14 +73,14 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 	require.NoError(t, nodes[runs].stop())
 
 	other := askHTTP(nodes[1-runs])
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		o, err := other.Operation(t.Context(), uint64(got.Operation))
 		return err == nil && o.State == "done"
-	}, 60*time.Second, 50*time.Millisecond)
+	}, "the operation is done")
 	o, err := other.Operation(t.Context(), uint64(got.Operation))
 	require.NoError(t, err)
 	require.Equal(t, []int{300, 300, 0}, []int{o.Matched, o.Done, o.Skipped})
-	fired.await(t, 300, 20*time.Second)
+	fired.await(t, 300, await.Patience)
 	for _, id := range ids {
 		require.Len(t, fired.runs(id), 1)
 	}
@@ -86,8 +88,9 @@ func TestAnOperationOutlivesItsNode(t *testing.T) {
 
 // A stop leaves what was done, and the counts say how much that is. The audit has the start and the stop.
 func TestStopOfAnOperation(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
-		c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
+		fired := newLedger()
+		c := run(t, cfg, app.WithProcessor("ledger", fired))
 		dead := func() int {
 			p, err := c.Tasks().ListDead(t.Context(), client.ListDead{Limit: 1000})
 			require.NoError(t, err)
@@ -95,13 +98,13 @@ func TestStopOfAnOperation(t *testing.T) {
 		}
 		die(t, cfg, c, 300)
 		require.Equal(t, 300, dead())
-		got, err := c.Tasks().DiscardDead(t.Context(), client.DiscardDead{Rate: 20})
+		got, err := c.Tasks().DiscardDead(t.Context(), client.DiscardDead{Rate: 10})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return dead() < 300 }, 20*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return dead() < 300 }, "some are discarded")
 		stopped, err := c.Tasks().StopOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, "stopped", stopped.State)
-		time.Sleep(2500 * time.Millisecond) // some ticks
+		ticksPass(t, c, "order_close", fired)
 		list, err := c.Tasks().Operations(t.Context(), 0)
 		require.NoError(t, err)
 		require.Equal(t, []client.Operation{stopped}, list)
@@ -158,21 +161,22 @@ func TestUndoOfAnOperation(t *testing.T) {
 			return n
 		}
 		ended := func(id uint64) (o client.Operation) {
-			require.Eventually(t, func() bool {
+			await.That(t, func() bool {
 				var err error
 				o, err = c.Tasks().Operation(t.Context(), id)
 				return err == nil && o.State == "done"
-			}, 30*time.Second, 50*time.Millisecond)
+			}, "the operation is done")
 			return o
 		}
-		require.Eventually(t, func() bool { return dead() == 40 }, 30*time.Second, 50*time.Millisecond)
-		time.Sleep(2 * time.Millisecond)
+		await.That(t, func() bool { return dead() == 40 }, "all have died")
+		died := time.Now()
+		await.That(t, func() bool { return time.Since(died) > 2*time.Millisecond }, "they died before what comes")
 
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
-		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 10})
+		got, err := c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 2})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return dead() < 35 }, 30*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return dead() < 40 }, "some are redriven")
 		undo, err := c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, got.Operation, undo.Undoes)
@@ -193,16 +197,16 @@ func TestUndoOfAnOperation(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 
 		healed.Store(true)
-		time.Sleep(1500 * time.Millisecond)
-		require.Equal(t, before, fired.count())
+		ticksPass(t, c, "order_close", fired)
+		require.Equal(t, before+1, fired.count())
 		got, err = c.Tasks().RedriveDead(t.Context(), client.RedriveDead{Rate: 1000})
 		require.NoError(t, err)
 		require.Equal(t, 40, ended(uint64(got.Operation)).Done)
-		require.Eventually(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, 30*time.Second, 50*time.Millisecond)
+		await.That(t, func() bool { return dead() == 0 && bizTypeNow(t, c, "order_close").Running == 0 }, "none is dead or runs")
 		for _, id := range ids {
-			require.Eventually(t, func() bool { return len(fired.runs(id)) == 2 }, 20*time.Second, 10*time.Millisecond)
+			await.That(t, func() bool { return len(fired.runs(id)) == 2 }, "task %d ran twice", id)
 		}
-		require.Eventually(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, 20*time.Second, 10*time.Millisecond)
+		await.That(t, func() bool { return bizTypeNow(t, c, "order_close").Running == 0 }, "none runs")
 		undo, err = c.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
 		require.NoError(t, err)
 		undo = ended(uint64(undo.ID))

@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -26,7 +27,7 @@ func TestWithBizType(t *testing.T) {
 		ran <- row
 		return nil
 	}))
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes[0].Name, cfg.BizTypes[0].Processor = "ours", "log"
 	file := filepath.Join(cfg.Store.SQLite.Dir, "toc.yaml")
 	put := func(types string) { require.NoError(t, os.WriteFile(file, []byte(types), 0o600)) }
@@ -37,20 +38,15 @@ func TestWithBizType(t *testing.T) {
 		t.Helper()
 		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "ours", BizID: 1, When: intake.In(0)})
 		require.NoError(t, err)
-		select {
-		case row := <-ran:
-			require.EqualValues(t, 9, row.BizType)
-		case <-time.After(20 * time.Second):
-			require.Fail(t, "it did not run", log.String())
-		}
+		require.EqualValues(t, 9, await.Receive(t, ran, "the task runs: %s", log).BizType)
 	}
 	fires()
 	put("biz_types: [{id: 1, name: theirs, processor: log}]")
 	c.Reload()
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "theirs", BizID: 1, When: intake.In(time.Hour)})
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, "the new file is in force")
 	fires()
 
 	_, err := app.New(cfg, ours, ours)
@@ -63,7 +59,7 @@ func TestWithBizType(t *testing.T) {
 // it the time.
 func TestStartAndStop(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	running, end := make(chan struct{}), make(chan struct{})
 	slow := processor.Func(func(context.Context, task.Task) error {
 		close(running)
@@ -99,7 +95,7 @@ func TestStartAndStop(t *testing.T) {
 func TestMistakesOfAProgramAreRefused(t *testing.T) {
 	t.Parallel()
 	none := processor.Func(func(context.Context, task.Task) error { return nil })
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes = nil
 	_, err := app.New(cfg, app.WithBizType(configs.BizType{ID: 9, Name: "nine"}, nil))
 	require.ErrorContains(t, err, "business type nine: its processor is nil")

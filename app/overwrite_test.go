@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -118,16 +119,16 @@ func nothingIsOverwritten(t *testing.T, cfg configs.Config) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "running", refused.Outcome)
 	close(release)
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		got, err = api.GetByKey(ctx, key)
 		return err == nil && got.Status == "processed"
-	}, 20*time.Second, 10*time.Millisecond)
+	}, "the task is processed")
 	require.Nil(t, got.Running)
 	require.EventuallyWithT(t, func(t *assert.CollectT) { // the row is written a moment before the run is over
 		_, err = api.Submit(ctx, again)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "already_processed", refused.Outcome)
-	}, 20*time.Second, 10*time.Millisecond)
+	}, await.Patience, 10*time.Millisecond)
 }
 
 // signed is an id as a parameter of a hand's statement.

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +17,8 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Consumers hang up while they wait, at any node, by a request or a stream: none takes a lease with it. What falls due
@@ -24,7 +26,7 @@ import (
 func TestConsumersThatHangUp(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Minute)
+	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
 	nodes := runNodes(t, cfg, 2)
 	apis := []*client.Client{askHTTP(nodes[0]), askHTTP(nodes[1])}
 	for range 3 {
@@ -39,7 +41,7 @@ func TestConsumersThatHangUp(t *testing.T) {
 				waiting.Go(func() { assert.Empty(t, readStream(ctx, t, nodes[i/4%2], "?credit=10", nil)) })
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // they wait
+		time.Sleep(300 * time.Millisecond) // real time: they wait
 		hangUp()
 		waiting.Wait()
 		due := time.Now().Add(200 * time.Millisecond)
@@ -53,7 +55,6 @@ func TestConsumersThatHangUp(t *testing.T) {
 		for _, one := range got {
 			require.Equal(t, 1, one.Attempt)
 		}
-		require.Less(t, time.Since(due), 20*time.Second, "long before any lease could have ended")
 		settleAllOf(t, apis[0], got)
 	}
 }
@@ -62,7 +63,7 @@ func TestConsumersThatHangUp(t *testing.T) {
 func TestAStreamOfAllNodes(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Minute)
+	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
 	nodes := runNodes(t, cfg, 2)
 	const n = 60
 	start := time.Now().Add(500 * time.Millisecond)
@@ -71,8 +72,7 @@ func TestAStreamOfAllNodes(t *testing.T) {
 		list = append(list, client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: start.Add(time.Duration(i) * 20 * time.Millisecond)})
 	}
 	submitted := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := await.Context(t)
 	got := readStream(ctx, t, nodes[1], "?credit=60", func() {
 		_, err := askHTTP(nodes[0]).SubmitBatch(ctx, list)
 		submitted <- err
@@ -119,29 +119,52 @@ func readStream(ctx context.Context, t *testing.T, at *center, query string, beg
 	return list
 }
 
+// leaseOne leases the next task.
+func leaseOne(t *testing.T, api *client.Client, ask client.AskLease) client.LeasedTask {
+	t.Helper()
+	ask.Wait = 10 * time.Second
+	var got client.Leased
+	await.That(t, func() (leased bool) {
+		var err error
+		got, err = api.Lease(t.Context(), "order_close", ask)
+		return err == nil && len(got.Tasks) == 1
+	}, "a task is leased")
+	return got.Tasks[0]
+}
+
 // leaseAll leases n tasks.
 func leaseAll(t *testing.T, api *client.Client, n int) (list []client.LeasedTask) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(list) < n; {
+	await.That(t, func() bool {
 		got, err := api.Lease(t.Context(), "order_close", client.AskLease{Max: n, Wait: time.Second})
-		require.NoError(t, err)
+		if !errors.Is(err, task.ErrUnavailable) { // a node is about to lock its partitions again
+			require.NoError(t, err)
+		}
 		list = append(list, got.Tasks...)
-		require.True(t, time.Now().Before(deadline), "only %d of %d were handed out", len(list), n)
-	}
+		return len(list) >= n
+	}, "%d tasks are handed out", n)
 	return list
 }
 
 // settleAllOf acknowledges leases.
 func settleAllOf(t *testing.T, api *client.Client, list []client.LeasedTask) {
 	t.Helper()
-	if len(list) == 0 {
-		return
-	}
 	var settle []client.Settlement
 	for _, one := range list {
 		settle = append(settle, client.Settlement{Lease: one.Lease.String(), Do: client.Ack})
 	}
-	results, err := api.Settle(t.Context(), settle...)
-	require.NoError(t, err)
-	require.False(t, slices.ContainsFunc(results, func(r client.SettleResult) bool { return r.Result != client.SettledOK }), results)
+	await.That(t, func() bool {
+		results, err := api.Settle(t.Context(), settle...)
+		require.NoError(t, err)
+		var again []client.Settlement
+		for i, r := range results {
+			if r.Result == client.SettledUnavailable { // as above
+				again = append(again, settle[i])
+			} else {
+				require.Equal(t, client.SettledOK, r.Result)
+			}
+		}
+		settle = again
+		return len(settle) == 0
+	}, "%d leases are settled", len(list))
 }

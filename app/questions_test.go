@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // question is an expression that Prometheus is asked.
@@ -116,7 +116,7 @@ func alertQuestions(t *testing.T) (list []question) {
 
 // hasAnswer tells whether Prometheus answers with a number. A refusal of the question fails the test.
 func hasAnswer(t *testing.T, server *testrig.PrometheusServer, q question) bool {
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 	res, err := c.Get("http://" + server.Addr() + "/api/v1/query?query=" + url.QueryEscape(q.expr))
 	require.NoError(t, err)
 	defer res.Body.Close()

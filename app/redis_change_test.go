@@ -14,6 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -21,7 +22,7 @@ import (
 // second: a task whose cancel was answered never fires, any other fires once.
 func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 2000, 2*time.Second, 3*time.Second)
@@ -34,7 +35,7 @@ func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 		// Around the moment at which it is claimed and fires.
 		wait := time.Until(at) + time.Duration(rand.IntN(160)-100)*time.Millisecond
 		all.Go(func() {
-			<-time.After(wait)
+			<-time.After(wait) // real time: around the claim
 			err := c.Desk().Cancel(context.Background(), id)
 			mu.Lock()
 			defer mu.Unlock()
@@ -51,10 +52,10 @@ func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 		})
 	}
 	all.Wait()
-	fired.awaitAll(t, refused, 30*time.Second)
+	fired.awaitAll(t, refused, await.Patience)
 	// One that comes after them all has been through whatever the others left.
 	last := submitSpread(t, c, 1, time.Second, 1001*time.Millisecond)
-	fired.awaitAll(t, last, 30*time.Second)
+	fired.awaitAll(t, last, await.Patience)
 	require.NoError(t, c.stop())
 
 	for id := range cancelled {
@@ -72,7 +73,7 @@ func TestCancelsRaceAgainstFiringFromRedis(t *testing.T) {
 func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	cfg.BizTypes[0].Visibility, cfg.BizTypes[0].Timeout = time.Second, time.Second
 	started, release := make(chan struct{}), make(chan struct{})
 	fired := newLedger()
@@ -97,13 +98,13 @@ func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 	refuses()
 	client := redisClient(t, r.Addr())
 	require.NoError(t, client.FlushAll(t.Context()).Err()) // its claim is gone, and it is filled in again
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		waiting, claims := inSlots(t, cfg, client)
 		return waiting+claims > 0
-	}, 30*time.Second, 20*time.Millisecond)
+	}, "the task is in Redis again")
 	refuses()
 	// Its claim expires under it again and again.
-	<-time.After(2500 * time.Millisecond)
+	<-time.After(2500 * time.Millisecond) // real time: visibility passes twice
 	refuses()
 	end()
 	awaitInSlots(t, cfg, client, 0)
@@ -116,9 +117,10 @@ func TestRunningTaskFromRedisRefusesChanges(t *testing.T) {
 // and without it: each fires once, at the time that it was given last.
 func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	t.Parallel()
+	testrig.OnlyInAll(t, "TestRedisHoldsTheNearFuture, TestCancelsRaceAgainstFiringFromRedis, and the tests of package redistimer")
 	r := testrig.StartRedis(t)
 	line := testrig.StartProxy(t, r.Addr())
-	cfg := onRedis(embedded(t), line.Addr())
+	cfg := fewSlots(t, line.Addr())
 	cfg.BizTypes[0].Horizon = 14 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
@@ -167,11 +169,11 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	move(near, time.Hour)           // out
 	move(near2, 12*time.Second)     // to later, in Redis both times
 	cancel(nearGone)
-	fired.awaitAll(t, far, 20*time.Second)
+	fired.awaitAll(t, far, await.Patience)
 	awaitInSlots(t, cfg, client, len(near2)) // what was cancelled or moved out of the horizon is out of Redis
-	fired.awaitAll(t, near2, 20*time.Second)
+	fired.awaitAll(t, near2, await.Patience)
 	move(near, 300*time.Millisecond) // in again
-	fired.awaitAll(t, near, 20*time.Second)
+	fired.awaitAll(t, near, await.Patience)
 
 	// Without Redis. The outage is over before the scan engine takes over.
 	farDown := submitSpread(t, c, n, time.Hour, 2*time.Hour)
@@ -186,7 +188,7 @@ func TestReschedulesAcrossTheHorizon(t *testing.T) {
 	for id, at := range newDown {
 		due[id] = at
 	}
-	fired.awaitAll(t, due, 60*time.Second) // sweep_after is minutes: waiting for the sweep is a failure
+	fired.awaitAll(t, due, await.Patience) // sweep_after is minutes: waiting for the sweep is a failure
 	require.NoError(t, c.stop())
 	late, twice := fired.lateness(t, due)
 	require.Zero(t, twice)

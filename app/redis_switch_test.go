@@ -12,21 +12,22 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // A business type is switched between the engines again and again under load:
-// nothing is lost, nothing runs twice. TOC_TEST_SWITCHES sets how often, 30 if
+// nothing is lost, nothing runs twice. TOC_TEST_SWITCHES sets how often, 10 if
 // it is not there.
 func TestSwitchesOfTheEngineUnderLoad(t *testing.T) {
 	t.Parallel()
-	switches := 30
+	switches := 10
 	if s := os.Getenv("TOC_TEST_SWITCHES"); s != "" {
 		var err error
 		switches, err = strconv.Atoi(s)
 		require.NoError(t, err)
 	}
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	file := filepath.Join(t.TempDir(), "toc.yaml")
 	write := func(mode string) {
 		t.Helper()
@@ -48,13 +49,8 @@ func TestSwitchesOfTheEngineUnderLoad(t *testing.T) {
 		mode := []string{configs.ModeScan, configs.ModeRedis}[i%2]
 		write(mode)
 		c.Reload()
-		for deadline := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
-			if b, _ := c.Desk().Types().ByID(1); b.Mode == task.Mode(mode) {
-				break
-			}
-			require.True(t, time.Now().Before(deadline), "switch %d to %s was not taken in", i, mode)
-		}
+		await.That(t, func() bool { b, _ := c.Desk().Types().ByID(1); return b.Mode == task.Mode(mode) }, "switch %d to %s", i, mode)
 	}
 	t.Logf("%d switches in %s", switches, time.Since(start).Round(time.Millisecond))
-	requireAllOnce(t, c, cfg, fired, end(), 60*time.Second)
+	requireAllOnce(t, c, cfg, fired, end(), await.Patience)
 }

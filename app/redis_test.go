@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"maps"
 	"net"
 	"testing"
 	"time"
@@ -10,16 +11,17 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // The Redis inside the process serves as any other, and ends with the center.
 func TestRedisInsideTheProcess(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), configs.RedisEmbedded)
+	cfg := fewSlots(t, configs.RedisEmbedded)
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 1000, 500*time.Millisecond, 3*time.Second)
-	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+	requireAllOnce(t, c, cfg, fired, due, await.Patience)
 }
 
 // A center without types of mode redis calls no Redis, whatever is configured.
@@ -32,12 +34,12 @@ func TestScanModeCallsNoRedis(t *testing.T) {
 		_, err := l.Accept()
 		calls <- err
 	}()
-	cfg := onRedis(embedded(t), l.Addr().String())
+	cfg := fewSlots(t, l.Addr().String())
 	cfg.BizTypes[0].Mode = configs.ModeScan
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 10, time.Second, 2*time.Second)
-	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+	requireAllOnce(t, c, cfg, fired, due, await.Patience)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-calls, net.ErrClosed, "Redis was called")
 }
@@ -47,7 +49,7 @@ func TestScanModeCallsNoRedis(t *testing.T) {
 func TestGracefulStopsDoubleNothingOnRedis(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	client := redisClient(t, r.Addr())
 	gracefulStops(t, cfg, func() {
 		_, claims := inSlots(t, cfg, client)
@@ -59,40 +61,33 @@ func TestGracefulStopsDoubleNothingOnRedis(t *testing.T) {
 // a tick.
 func TestSQLByHandIsHonouredOnRedis(t *testing.T) {
 	t.Parallel()
-	cfg := onRedis(embedded(t), testrig.StartRedis(t).Addr())
+	cfg := fewSlots(t, testrig.StartRedis(t).Addr())
 	cfg.Redis.SweepAfter = time.Second
 	sqlByHand(t, cfg)
 }
 
-// Redis holds the tasks that are due within the horizon and no others; all fire on time.
+// Redis holds the tasks that are due within the horizon and no others; all of them fire.
 func TestRedisHoldsTheNearFuture(t *testing.T) {
 	t.Parallel()
 	r := testrig.StartRedis(t)
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	cfg.BizTypes[0].Horizon = 10 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
-	const n = 3000
-	due := submitSpread(t, c, n, time.Second, 25*time.Second)
+	const far = 1000
+	submitSpread(t, c, far, time.Hour, 2*time.Hour)
+	due := submitSpread(t, c, 200, time.Second, 3*time.Second)
+	maps.Copy(due, submitSpread(t, c, 200, 11*time.Second, 13*time.Second)) // their time comes into the horizon
 	client := redisClient(t, r.Addr())
 	most := 0
-	for fired.count() < n {
-		before := fired.count()
+	await.That(t, func() bool {
 		waiting, claims := inSlots(t, cfg, client)
-		near := -before
-		for _, at := range due {
-			if time.Until(at) <= cfg.BizTypes[0].Horizon {
-				near++
-			}
-		}
-		const settling = 1000 // have fired, and their removal from Redis is under way; without a horizon 1,800 more were there
-		require.LessOrEqual(t, waiting+claims, near+settling, "tasks beyond the horizon are in Redis")
+		require.LessOrEqual(t, waiting+claims, len(due), "tasks beyond the horizon are in Redis")
 		most = max(most, waiting+claims)
-		select {
-		case <-time.After(100 * time.Millisecond): // the pace of the looks
-		case <-t.Context().Done():
-		}
-	}
-	t.Logf("of %d tasks at most %d were in Redis", n, most)
-	requireAllOnce(t, c, cfg, fired, due, 30*time.Second)
+		return fired.count() == len(due)
+	}, "all that is near has fired")
+	t.Logf("of %d tasks at most %d were in Redis", far+len(due), most)
+	require.NotZero(t, most)
+	awaitInSlots(t, cfg, client, 0)
+	requireAllOnce(t, c, cfg, fired, due, await.Patience)
 }

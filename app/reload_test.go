@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // A leaked token is removed while the center runs, and a refused file is reported while it is refused. Before,
@@ -28,7 +28,7 @@ func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	cfg, err := configs.Load(file, nil)
 	require.NoError(t, err)
 	c := run(t, cfg, app.WithConfigFile(file, nil))
-	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 	status := func(token string) int {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+c.Addr()+"/v1/cluster", nil)
 		require.NoError(t, err)
@@ -42,16 +42,16 @@ func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	require.Equal(t, 401, status("second-0123456789"))
 
 	put(secrets, "first-0123456789\nsecond-0123456789\n")
-	require.Eventually(t, func() bool { return status("second-0123456789") == 200 }, 30*time.Second, 50*time.Millisecond)
+	await.That(t, func() bool { return status("second-0123456789") == 200 }, "status('second-0123456789') == 200")
 	require.Equal(t, 200, status("first-0123456789"))
 	put(secrets, "second-0123456789\n")
-	require.Eventually(t, func() bool { return status("first-0123456789") == 401 }, 30*time.Second, 50*time.Millisecond)
+	await.That(t, func() bool { return status("first-0123456789") == 401 }, "status('first-0123456789') == 401")
 	require.Equal(t, 200, status("second-0123456789"))
 
 	put(secrets, "\n") // no token would be needed any more
-	awaitDegraded(t, c, "the configuration file is refused; the one before stays in force: http.tokens_file: is empty")
+	awaitTrouble(t, c, "the configuration file is refused; the one before stays in force: http.tokens_file: is empty")
 	require.Equal(t, 200, status("second-0123456789"))
 	require.Equal(t, 401, status(""))
 	put(secrets, "second-0123456789\n")
-	awaitDegraded(t, c, "")
+	awaitNoTrouble(t, c, "configuration")
 }

@@ -49,7 +49,7 @@ func BenchmarkRoutes(b *testing.B) {
 	}
 	_, err = c.Tasks().DiscardDead(b.Context(), client.DiscardDead{BizType: "type_7", Rate: 1})
 	require.NoError(b, err)
-	time.Sleep(12 * time.Second) // the first scans are over
+	time.Sleep(12 * time.Second) // real time: the first scans are over
 	server := pidOfMySQL(b)
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	for _, route := range []struct{ name, path string }{

@@ -10,12 +10,13 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/wire"
 )
 
 // What was submitted just now is in the forecast and in the list of all tasks, in process and over HTTP.
 func TestWhatIsToCome(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
 		at := time.Now().Add(20 * time.Minute).Truncate(time.Second).UTC()
 		var ids []string
@@ -50,10 +51,10 @@ func TestWhatIsToCome(t *testing.T) {
 			}
 			require.ElementsMatch(t, ids, listed)
 		}
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			text := scrape(t, c)
 			return strings.Contains(text, `toc_due{biz_type="order_close",within="1h"} 11`) && strings.Contains(text, `toc_due{biz_type="order_close",within="1d"} 12`) &&
 				strings.Contains(text, `toc_due{biz_type="order_close",within="1m"} 0`)
-		}, 60*time.Second, 500*time.Millisecond)
+		}, "toc_due counts the tasks")
 	})
 }

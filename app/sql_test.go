@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -76,7 +77,6 @@ func sqlByHand(t *testing.T, cfg configs.Config) {
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	a := admin{t, cfg}
 	const insert = "INSERT INTO %s (job_id, biz_id, biz_type, action_time) VALUES (?, ?, 1, ?)"
-	tick := time.Second // scan.schedule of the test
 	now := time.Now()
 
 	// Inserts: one that is due long since, one due soon.
@@ -107,7 +107,7 @@ func sqlByHand(t *testing.T, cfg configs.Config) {
 		dead, sqlTime(now.Add(-time.Hour)))
 	a.exec(1006, "UPDATE %s SET status = 0 WHERE job_id = ? AND status = 4", dead)
 
-	fired.await(t, 5, 3*tick+10*time.Second)
+	fired.await(t, 5, await.Patience)
 	require.Len(t, fired.runs(overdue), 1)
 	require.Len(t, fired.runs(earlier.JobID), 1)
 	require.Len(t, fired.runs(dead), 1)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -19,7 +20,7 @@ import (
 // ran, and /readyz showed no fault.
 func TestRunsThatIgnoreTheirTimeoutShowAndHoldNobodyUp(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.BizTypes[0].Workers, cfg.BizTypes[0].Timeout = 2, 200*time.Millisecond
 	fired, letGo := newLedger(), make(chan struct{})
 	hung := make(chan struct{}, 2)
@@ -46,19 +47,19 @@ func TestRunsThatIgnoreTheirTimeoutShowAndHoldNobodyUp(t *testing.T) {
 	<-hung
 	<-hung
 	submit(20, "")
-	awaitDegraded(t, c, "2 runs of order_close have ignored their time-out for ")
-	fired.await(t, 20, 30*time.Second)
+	awaitTrouble(t, c, "2 runs of order_close have ignored their time-out for ")
+	fired.await(t, 20, await.Patience)
 	require.Contains(t, scrape(t, c), "toc_runs_stuck{biz_type=\"order_close\"} 2\n")
 
 	release()
-	awaitDegraded(t, c, "")
+	awaitNoTrouble(t, c, "time-out")
 	require.Contains(t, scrape(t, c), "toc_runs_stuck{biz_type=\"order_close\"} 0\n")
-	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == 22 }, 10*time.Second, 50*time.Millisecond)
+	awaitRows(t, cfg, task.Processed, 22)
 }
 
 func scrape(t testing.TB, c *center) string {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 	answer, err := client.Get("http://" + c.Addr() + "/metrics")
 	require.NoError(t, err)
 	defer answer.Body.Close()

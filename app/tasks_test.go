@@ -12,6 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -187,7 +188,7 @@ func TestDeadTasksAreRedriven(t *testing.T) {
 		s, err := api.Submit(ctx, client.Submit{BizType: "order_close", BizID: 1, Now: true, Attribute: "dead"})
 		require.NoError(t, err)
 		id := uint64(s.Task.JobID)
-		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 60*time.Second, 20*time.Millisecond)
+		await.That(t, func() bool { return len(dead().Tasks) == 1 }, "len(dead().Tasks) == 1")
 		require.Equal(t, "dead", answers(api.Cancel(ctx, id)))
 
 		n, err := api.RedriveDead(ctx, client.RedriveDead{BizType: "order_close", DryRun: true})
@@ -196,7 +197,7 @@ func TestDeadTasksAreRedriven(t *testing.T) {
 		n, err = api.RedriveDead(ctx, client.RedriveDead{})
 		require.NoError(t, err)
 		require.Equal(t, client.Redriven{Matched: 1, Redriven: 1}, n)
-		require.Eventually(t, func() bool { return len(dead().Tasks) == 1 }, 60*time.Second, 20*time.Millisecond)
+		await.That(t, func() bool { return len(dead().Tasks) == 1 }, "len(dead().Tasks) == 1")
 		pending, err := api.Redrive(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, "pending", pending.Status)
@@ -210,10 +211,10 @@ func TestARunningTaskIsShownAndKept(t *testing.T) {
 		s, err := api.Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 1, Now: true, Attribute: "hold"})
 		require.NoError(t, err)
 		id := uint64(s.Task.JobID)
-		require.Eventually(t, func() bool {
+		await.That(t, func() bool {
 			got, err := api.Get(t.Context(), id)
 			return err == nil && got.Running != nil && got.Running.Node != ""
-		}, 60*time.Second, 20*time.Millisecond)
+		}, "the task is shown as running")
 		require.Equal(t, "running", answers(api.Cancel(t.Context(), id)))
 	})
 }

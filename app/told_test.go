@@ -6,19 +6,20 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -51,7 +52,7 @@ type ruin struct {
 	taken    []func()
 }
 
-// Each fault is reported within 15 s by /readyz, a metric and the log, and no report says that it is better
+// Each fault is reported by /readyz, a metric and the log, and no report says that it is better
 // before it is.
 func TestWhatBreaksIsTold(t *testing.T) {
 	t.Parallel()
@@ -95,6 +96,9 @@ func TestWhatBreaksIsTold(t *testing.T) {
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
+			if !slices.Contains([]string{"database/hung", "redis/full", "consul/cut"}, b.name) {
+				testrig.OnlyInAll(t, "the others, one for each kind of server, and for runs that fail the tests of package worker")
+			}
 			part, _, _ := strings.Cut(b.name, "/")
 			r, cfg := newRuin(t, part)
 			log := &logbook{}
@@ -109,11 +113,13 @@ func TestWhatBreaksIsTold(t *testing.T) {
 					for ctx.Err() == nil {
 						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0), Attribute: attribute})
 						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "timed", BizID: biz, When: intake.In(time.Minute)})
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * time.Millisecond) // real time: the pace of the load
 					}
 				})
 			}
-			awaitDegraded(t, c, "")
+			if b.want.readyz != "" {
+				awaitNoTrouble(t, c, b.want.readyz)
+			}
 
 			began := time.Now()
 			b.breaks(t, r)
@@ -130,21 +136,21 @@ func TestWhatBreaksIsTold(t *testing.T) {
 				}
 				return true
 			}
-			if !assert.Eventually(t, isTold, 15*time.Second, 100*time.Millisecond, "%+v", b.want) {
-				_, list := readiness(t, c)
-				require.FailNow(t, list, log.String())
-			}
+			defer func() {
+				if t.Failed() {
+					t.Log(log)
+				}
+			}()
+			await.That(t, isTold, "%+v", b.want)
 			t.Logf("told after %s", time.Since(began).Round(100*time.Millisecond))
-			for range 20 {
-				time.Sleep(100 * time.Millisecond)
-				require.NotContains(t, log.String(), b.want.better)
-			}
+			time.Sleep(2 * time.Second) // real time: no report comes that it is better
+			require.NotContains(t, log.String(), b.want.better)
 
 			b.mend(t, r)
-			require.Eventually(t, func() bool {
+			await.That(t, func() bool {
 				_, list := readiness(t, c)
-				return list == "" && strings.Contains(log.String(), b.want.better)
-			}, 90*time.Second, 200*time.Millisecond, b.want.better) // Consul's agent looks for its server each half minute
+				return (b.want.readyz == "" || !strings.Contains(list, b.want.readyz)) && strings.Contains(log.String(), b.want.better)
+			}, b.want.better) // Consul's agent looks for its server each half minute
 		})
 	}
 }
@@ -225,7 +231,7 @@ func (r *ruin) takeConnections(t *testing.T) {
 		for range 20 { // until the server has no more, not even for root
 			conn, err := db.Conn(t.Context())
 			if err != nil {
-				time.Sleep(5 * time.Millisecond) // a connection that was killed may not be free yet
+				time.Sleep(5 * time.Millisecond) // real time: a connection that was killed may not be free yet
 				continue
 			}
 			r.taken = append(r.taken, func() { _ = conn.Close() })
@@ -314,15 +320,15 @@ func TestARedisWithoutInfo(t *testing.T) {
 	client := redisClient(t, r.Addr())
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-@dangerous").Err())
 	require.ErrorContains(t, client.Info(t.Context()).Err(), "NOPERM")
-	cfg := onRedis(embedded(t), r.Addr())
+	cfg := fewSlots(t, r.Addr())
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 50, time.Second, 3*time.Second)
 	submitSpread(t, c, 50, time.Minute, 2*time.Minute)
-	fired.awaitAll(t, due, 30*time.Second)
-	require.Eventually(t, func() bool {
+	fired.awaitAll(t, due, await.Patience)
+	await.That(t, func() bool {
 		waiting, claims := inSlots(t, cfg, client)
 		return waiting == 50 && claims == 0
-	}, 10*time.Second, 50*time.Millisecond)
-	awaitDegraded(t, c, "")
+	}, "later tasks are in Redis, and no claim")
+	awaitNoTrouble(t, c, "redis")
 }

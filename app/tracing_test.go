@@ -23,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/tracing"
@@ -69,7 +70,7 @@ func postTraced(t *testing.T, c *center, path, body, traceparent string) {
 	if traceparent != "" {
 		r.Header.Set("traceparent", traceparent)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 	answer, err := client.Do(r)
 	require.NoError(t, err)
 	defer answer.Body.Close()
@@ -160,7 +161,7 @@ func TestTracing(t *testing.T) {
 
 // Without a collector, and for what is not sampled, a trace is handed on as it came.
 func TestTraceIsHandedOn(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		collector := testrig.StartCollector(t)
 		cfg, receiver := toWebhook(t, cfg, 0)
 		const body = `{"biz_type":"order_close","biz_id":42,"delay":"0s"}`
@@ -188,7 +189,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 
 // A batch has one span, whatever way it comes, and each of its runs one that is linked to it.
 func TestTraceOfABatch(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		collector := testrig.StartCollector(t)
 		cfg.Tracing = configs.Tracing{OTLP: collector.URL(), Sample: 1}
 		const n = 300
@@ -253,7 +254,7 @@ func TestTraceByHand(t *testing.T) {
 			var call http.Header
 			select {
 			case call = <-receiver.calls:
-			case <-time.After(60 * time.Second):
+			case <-time.After(await.Patience):
 				said, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
 				require.Failf(t, "it did not run", "%q: %+v, %v", text, said, err)
 			}
@@ -275,7 +276,7 @@ func TestTraceByHand(t *testing.T) {
 
 // A collector that hangs, or is away, holds up no submit, no run and no stop.
 func TestCollectorHangs(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		collector := testrig.StartCollector(t)
 		collector.Hang(true)
 		cfg.Tracing = configs.Tracing{OTLP: collector.URL(), Sample: 1}
@@ -283,7 +284,7 @@ func TestCollectorHangs(t *testing.T) {
 		c := run(t, cfg, app.WithProcessor("ledger", fired))
 		_, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: 1, Now: true})
 		require.NoError(t, err)
-		fired.await(t, 1, time.Minute)
+		fired.await(t, 1, await.Patience)
 		collector.AwaitRequests(t, 1)
 		const n = 5000 // more than are kept
 		list := make([]client.Submit, n)
@@ -292,16 +293,16 @@ func TestCollectorHangs(t *testing.T) {
 		}
 		_, err = c.Tasks().SubmitBatch(t.Context(), list)
 		require.NoError(t, err)
-		fired.await(t, n+1, time.Minute)
-		require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) == n+1 }, time.Minute, 50*time.Millisecond)
-		require.Eventually(t, func() bool {
+		fired.await(t, n+1, await.Patience)
+		awaitRows(t, cfg, task.Processed, n+1)
+		await.That(t, func() bool {
 			for line := range strings.Lines(scrape(t, c)) {
 				if count, ok := strings.CutPrefix(line, "toc_trace_spans_dropped_total "); ok {
 					return strings.TrimSpace(count) != "0"
 				}
 			}
 			return false
-		}, time.Minute, 50*time.Millisecond)
+		}, "spans are dropped")
 		require.NoError(t, c.stop(), "within shutdown.drain")
 		require.Empty(t, collector.Spans())
 	})
@@ -309,7 +310,7 @@ func TestCollectorHangs(t *testing.T) {
 
 // A record's trace goes through a task into another record.
 func TestTraceThroughKafka(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		collector := testrig.StartCollector(t)
 		cfg.Tracing.OTLP = collector.URL()
 		cfg, brokers := toKafka(t, cfg)
@@ -353,17 +354,15 @@ func TestTraceThroughKafka(t *testing.T) {
 
 // A consumer gets the trace of the submit with the task, and makes the span of the run itself.
 func TestTraceOfALease(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		c := run(t, pulled(cfg, time.Minute))
 		for _, traceparent := range []string{callerTraced, ""} {
 			postTraced(t, c, "/v1/tasks", `{"biz_type":"order_close","biz_id":42,"delay":"0s"}`, traceparent)
-			got, err := client.New(c.Addr()).Lease(t.Context(), "order_close", client.AskLease{Wait: 30 * time.Second})
+			got := leaseOne(t, client.New(c.Addr()), client.AskLease{})
+			require.Equal(t, traceparent, got.Traceparent)
+			text, err := json.Marshal(got)
 			require.NoError(t, err)
-			require.Len(t, got.Tasks, 1)
-			require.Equal(t, traceparent, got.Tasks[0].Traceparent)
-			text, err := json.Marshal(got.Tasks[0])
-			require.NoError(t, err)
-			require.JSONEq(t, string(text), string(got.Tasks[0].AppendJSON(nil)))
+			require.JSONEq(t, string(text), string(got.AppendJSON(nil)))
 		}
 	})
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // A task tells at each stage of its life why it is there. In-process and over HTTP the answers are the same.
 func TestWhy(t *testing.T) {
-	onBoth(t, func(t *testing.T, cfg configs.Config) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		cfg.BizTypes[0].Workers, cfg.BizTypes[0].MaxRetries = 1, 1
 		cfg.BizTypes[0].Backoff.Min, cfg.BizTypes[0].Backoff.Max = time.Hour, time.Hour
 		free, began := make(chan struct{}), make(chan struct{}, 1)
@@ -51,7 +52,7 @@ func TestWhy(t *testing.T) {
 					require.Equal(t, c.Node(), why.Node)
 					require.Contains(t, strings.Join(why.Because, "\n"), because)
 				}
-			}, 20*time.Second, 20*time.Millisecond)
+			}, await.Patience, 20*time.Millisecond)
 		}
 		later := submit(1, "later", time.Hour)
 		says(later, "pending", "store", "its time has not come: it is due at ")
@@ -86,9 +87,9 @@ func requireWhy(t *testing.T, c *center, where, because string) {
 	t.Helper()
 	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), Delay: 30 * time.Second})
 	require.NoError(t, err)
-	why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
-	require.NoError(t, err)
-	require.Equal(t, where, why.Where)
-	require.Contains(t, strings.Join(why.Because, "\n"), because)
+	await.That(t, func() bool { // a submit does not wait until the task is in its slot
+		why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
+		return err == nil && why.Where == where && strings.Contains(strings.Join(why.Because, "\n"), because)
+	}, "it waits in %s: %s", where, because)
 	require.NoError(t, c.Tasks().Cancel(t.Context(), uint64(s.Task.JobID)))
 }

@@ -1,0 +1,87 @@
+package app_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// onSQLite runs a test on SQLite, and in `make test-all` on MariaDB, too: for tests whose statements the conformance tests
+// of package store prove on both.
+func onSQLite(t *testing.T, test func(t *testing.T, cfg configs.Config)) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, fewTables(t)) })
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		testrig.OnlyInAll(t, "sqlite, and the conformance tests of package store on MariaDB")
+		test(t, onMySQL(t, fewTables(t)))
+	})
+}
+
+// fewTables is embedded with a layout that is made soon.
+func fewTables(t testing.TB) configs.Config {
+	cfg := embedded(t)
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase = 2, 2
+	return cfg
+}
+
+// fewSlots is fewTables in mode redis.
+func fewSlots(t testing.TB, addrs ...string) configs.Config {
+	cfg := onRedis(fewTables(t), addrs...)
+	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4
+	return cfg
+}
+
+// awaitTrouble waits until a center, ready all the time, reports a trouble that contains what.
+func awaitTrouble(t *testing.T, c *center, what string) {
+	t.Helper()
+	await.That(t, func() bool { return strings.Contains(troubles(t, c), what) }, "degraded by %q", what)
+}
+
+// awaitNoTrouble waits until a center, ready all the time, reports no trouble that contains what: on a busy machine its
+// databases may be slow.
+func awaitNoTrouble(t *testing.T, c *center, what string) {
+	t.Helper()
+	await.That(t, func() bool { return !strings.Contains(strings.ToLower(troubles(t, c)), what) }, "free of %q", what)
+}
+
+func troubles(t *testing.T, c *center) string {
+	t.Helper()
+	code, degraded := readiness(t, c)
+	require.Equal(t, http.StatusOK, code, degraded)
+	return degraded
+}
+
+// ticksPass waits until a task of a business type that is not paused has fired that falls due some ticks later: by then
+// others would have fired as well.
+func ticksPass(t *testing.T, c *center, bizType string, fired *ledger) {
+	t.Helper()
+	due := time.Now().Add(2500 * time.Millisecond)
+	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: bizType, BizID: rand.Uint64(), ActionTime: due})
+	require.NoError(t, err)
+	fired.awaitAll(t, map[uint64]time.Time{uint64(s.Task.JobID): due}, await.Patience)
+}
+
+// awaitRows waits until so many rows have a status.
+func awaitRows(t *testing.T, cfg configs.Config, status task.Status, n int) {
+	t.Helper()
+	await.Success(t, func() error {
+		have := countStatus(t, cfg, status)
+		if have == n {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond) // real time: each look opens all databases
+		return fmt.Errorf("%d rows", have)
+	}, "%d rows of status %d", n, status)
+}
