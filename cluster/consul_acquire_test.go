@@ -88,7 +88,7 @@ func TestConsulIsAwayAtTheStart(t *testing.T) {
 	b.proxy.Stall()
 	acquired := make(chan error, 1)
 	go func() { acquired <- b.Acquire(t.Context()) }()
-	time.Sleep(ttl / 2)
+	eventually(t, "b waits", func() bool { return b.log.count("waiting for consul") > 0 })
 	b.proxy.Mend()
 	require.NoError(t, <-acquired)
 }
@@ -200,6 +200,6 @@ func TestAForgedRegistrationIsPutRight(t *testing.T) {
 		s.Meta["address"] = "10.66.66.66:8080"
 		require.NoError(t, consul.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: s.Service, Meta: s.Meta}))
 	}
-	require.Eventually(t, func() bool { return a.log.count("somebody has changed this node's registration in consul") > 0 }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return len(a.Members()) == 1 && a.Members()[0].Address == right }, 20*time.Second, 10*time.Millisecond)
+	eventually(t, "it is noticed", func() bool { return a.log.count("somebody has changed this node's registration in consul") > 0 })
+	eventually(t, "the address is right again", func() bool { return len(a.Members()) == 1 && a.Members()[0].Address == right })
 }

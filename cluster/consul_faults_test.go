@@ -18,6 +18,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // keepsPartitions fails the test if a node's partitions go away while f runs.
@@ -33,7 +34,7 @@ func keepsPartitions(t *testing.T, n *node, f func()) {
 				t.Errorf("%s owns %d partitions, which were %d", n.name, owns, before)
 				return
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(2 * time.Millisecond) // real time: a rule that is asked again and again
 		}
 	}()
 	f()
@@ -74,7 +75,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 					require.Empty(t, a.Ownership().Owned())
 					require.Empty(t, b.Ownership().Owned())
 				}
-				time.Sleep(ttl) // until the sessions are past saving
+				time.Sleep(ttl) // real time: until the sessions are past saving, by Consul's own clock
 				if c.freeze {
 					consul.Thaw()
 				} else {
@@ -182,7 +183,7 @@ func TestASessionThatCouldNotBeEnded(t *testing.T) {
 	for try := 0; !refused.Load(); try++ {
 		require.Less(t, try, 40)
 		mute.Store(true)
-		time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100)
+		time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100) // real time: a part of the session's life, by Consul's own clock
 		mute.Store(false)
 		eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
 	}
@@ -256,15 +257,11 @@ func TestLeavingWithoutConsul(t *testing.T) {
 			a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
 			settled(t, a)
 			a.proxy.Stall()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			require.NoError(t, a.Leave(ctx), "the session ends by itself")
+			require.NoError(t, a.Leave(await.Context(t)), "the session ends by itself")
 			require.Empty(t, a.Ownership().Owned())
 			a.set(func(a *node) { require.Len(t, a.drained, 32) })
 			a.halt()
-			began := time.Now()
-			a.Release()
-			require.Less(t, time.Since(began), 10*time.Second)
+			a.Release() // ends, although Consul never answers
 			require.Equal(t, 1, a.log.count("not signed off cleanly"))
 
 			// The successor has the same name.

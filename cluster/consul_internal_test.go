@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -80,11 +81,7 @@ func TestTheEndOfALeaseRingsByItself(t *testing.T) {
 	set(o, 0, 1, true)
 	rings := o.Watch()
 	o.renew(0, now().add(20*time.Millisecond))
-	select {
-	case <-rings:
-	case <-time.After(10 * time.Second):
-		t.Fatal("nobody rang")
-	}
+	await.Receive(t, rings, "the end of the lease")
 	require.False(t, o.Owns(0))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // The monotonic clock of a paused machine may have stood still. The wall clock ends the lease before the next
@@ -51,7 +52,7 @@ func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 		<-ended
 	}()
 	ownsAll := func() bool { return len(c.Ownership().Owned()) == 256 }
-	require.Eventually(t, ownsAll, 40*time.Second, time.Millisecond)
+	await.That(t, ownsAll, "it owns all partitions")
 	session := func() string {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -60,6 +61,6 @@ func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 	before := session()
 	paused.Store(int64(time.Hour))
 	require.Empty(t, c.Ownership().Owned())
-	require.Eventually(t, ownsAll, 40*time.Second, time.Millisecond)
+	await.That(t, ownsAll, "it owns all partitions")
 	require.NotEqual(t, before, session(), "the old one may have been about to end")
 }

@@ -71,7 +71,7 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	b := w.join("b", nil)
 	eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
 	eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-	time.Sleep(300 * time.Millisecond) // time in which b could break the rule
+	time.Sleep(300 * time.Millisecond) // real time: b could break the rule now, and nothing shows that it does not
 	require.Zero(t, b.owns())
 	close(gate)
 	settled(t, a, b)
@@ -143,7 +143,7 @@ func TestLeaving(t *testing.T) {
 		entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
 		return err == nil && len(entries) == 1
 	})
-	time.Sleep(200 * time.Millisecond) // time for b to notice
+	time.Sleep(200 * time.Millisecond) // real time: b notices it, which shows nowhere
 	require.Equal(t, 16, b.owns())
 	owner, ok := b.Owner(hers[0])
 	require.True(t, ok)

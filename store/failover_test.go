@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -76,18 +76,18 @@ func TestMySQLFailOverThatKeepsConnections(t *testing.T) {
 	proxy.Turn(next.Addr())
 	var stored []store.Inserted
 	for biz := range uint64(2) {
-		require.Eventually(t, func() bool {
+		await.Success(t, func() error {
 			r := insert(biz)
 			stored = append(stored, r)
-			return r.Err == nil
-		}, 30*time.Second, 100*time.Millisecond)
+			return r.Err
+		}, "biz_id %d is stored", biz)
 	}
 	stored = slices.DeleteFunc(stored, func(r store.Inserted) bool { return r.Err != nil })
 	for _, r := range stored {
 		require.Contains(t, after.everything(t), r.Task.JobID)
 	}
 	for d := range 2 {
-		require.Eventually(t, func() bool { return s.Probe(t.Context(), d).Usable() }, time.Minute, 100*time.Millisecond)
+		await.That(t, func() bool { return s.Probe(t.Context(), d).Usable() }, "database %d is usable", d)
 	}
 	// Reads have left it, too.
 	for _, r := range stored {

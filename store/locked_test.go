@@ -125,7 +125,6 @@ func TestMySQLLockedRowIsItsOwnCallersAffair(t *testing.T) {
 	release := f.forgetRow(t, stored[5])
 	var wg sync.WaitGroup
 	errs := make([]error, len(stored))
-	start := time.Now()
 	for i, one := range stored {
 		wg.Go(func() {
 			applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, To: task.Cancelled})
@@ -135,8 +134,7 @@ func TestMySQLLockedRowIsItsOwnCallersAffair(t *testing.T) {
 			errs[i] = err
 		})
 	}
-	wg.Wait()
-	require.Less(t, time.Since(start), 10*time.Second)
+	wg.Wait() // all have an answer while the row is locked
 	for i, err := range errs {
 		if i != 5 {
 			require.NoError(t, err)
@@ -286,7 +284,6 @@ func TestSQLiteFileLockedByHand(t *testing.T) {
 	f := onSQLite().open(t, small)
 	stored := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})
 	release := f.block(t, 0)
-	start := time.Now()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_, err := f.Move(t.Context(), store.Move{JobID: stored[0].JobID, To: task.Cancelled})
@@ -303,8 +300,7 @@ func TestSQLiteFileLockedByHand(t *testing.T) {
 	for range 3 {
 		require.NoError(t, f.Insert(t.Context(), []task.Task{{BizID: 1, BizType: 2, ActionTime: f.in(0)}})[0].Err, "another file")
 	}
-	wg.Wait()
-	require.Less(t, time.Since(start), 10*time.Second, "one waits for the other, too")
+	wg.Wait() // both have an answer while the file is locked
 	release()
 	all := f.everything(t)
 	require.Equal(t, stored[0], all[stored[0].JobID])
@@ -458,10 +454,9 @@ func TestMySQLAMissingTableHoldsUpItself(t *testing.T) {
 	require.NotErrorIs(t, err, task.ErrLocked)
 	require.ElementsMatch(t, its, slices.Collect(maps.Keys(names.Tasks)))
 	require.Equal(t, want, applied)
-	start := time.Now()
 	_, err = f.Move(t.Context(), moves[slices.Index(want, false)])
 	require.ErrorIs(t, err, task.ErrUnavailable)
-	require.Less(t, time.Since(start), 2*time.Second, "there is no lock to wait for")
+	require.NotErrorIs(t, err, task.ErrLocked, "there is no lock to wait for")
 
 	var batch []task.Task
 	for biz := range uint64(2 * f.layout.Shards()) {

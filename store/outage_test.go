@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -140,14 +141,15 @@ func TestMySQLDatabaseDown(t *testing.T) {
 
 	// It does not answer, and does not refuse either: the time limit ends every call.
 	cfg := f.cfg
-	cfg.Timeout = 300 * time.Millisecond
+	cfg.Timeout = 2 * time.Second
 	impatient := *f
 	impatient.Store = f.another(t, cfg)
 	require.True(t, impatient.Probe(t.Context(), 1).Usable())
 	own.Freeze()
 	requireDown(t, &impatient, stored[0], stored[1])
 	own.Thaw()
-	requireUp(t, &impatient)
+	await.That(t, func() bool { return f.Probe(t.Context(), 1).Usable() && impatient.Probe(t.Context(), 1).Usable() }, "the server is up again")
+	requireUp(t, f)
 }
 
 // Databases of one server share the commits of single inserts. One whose tables are

@@ -104,6 +104,7 @@ func TestSoak(t *testing.T) {
 	require.True(t, only == "" || slices.ContainsFunc(arenas, func(a arena) bool { return a.name == only }), "%s=%s is none", arenaEnv, only)
 	if last == 0 && os.Getenv(testsEnv) != "all" {
 		within = wide
+		t.Cleanup(func() { within = narrow })
 	}
 	for _, a := range arenas {
 		if only == a.name || only == "" && !a.asked {

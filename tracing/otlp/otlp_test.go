@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/tracing/otlp"
 )
 
@@ -136,7 +137,7 @@ func TestCollectorRefuses(t *testing.T) {
 	for n := range 3 {
 		e.end(1)
 		collector.AwaitRequests(t, n+1)
-		require.Eventually(t, func() bool { return e.dropped.Load() == int64(n+1) }, 30*time.Second, 5*time.Millisecond)
+		await.That(t, func() bool { return e.dropped.Load() == int64(n+1) }, "export %d is given up", n)
 	}
 	e.stop()
 	log := e.log.String()
@@ -154,7 +155,7 @@ func TestCollectorIsAway(t *testing.T) {
 	require.NoError(t, l.Close())
 	e := start(t, "http://shop:sesame@"+addr+"/t0ken-0123456789abc")
 	e.end(1)
-	require.Eventually(t, func() bool { return e.dropped.Load() == 1 }, 30*time.Second, 5*time.Millisecond)
+	await.That(t, func() bool { return e.dropped.Load() == 1 }, "the export is given up")
 	e.stop()
 	require.Contains(t, e.log.String(), "connection refused")
 	require.NotContains(t, e.log.String(), "t0ken")
