@@ -23,7 +23,7 @@ for patch in internal/soak/mutations/*.patch; do
   git -C "$tree" checkout -q --force HEAD
   if ! git -C "$tree" apply --recount "$PWD/$patch" 2>"$log"; then
     result='NO PATCH' # the product has moved on: write it anew
-  elif (cd "$tree" && TOC_TESTS=all TOC_SOAK='' TOC_SOAK_ARENA=$arena TOC_SOAK_POISONS=$poisons go test -vet=off -count=1 -timeout=8m -run='^TestSoak$' ./internal/soak) >"$log" 2>&1; then
+  elif (cd "$tree" && TOC_TEST_RUN=all TOC_SOAK='' TOC_SOAK_ARENA=$arena TOC_SOAK_POISONS=$poisons go test -vet=off -count=1 -timeout=8m -run='^TestSoak$' ./internal/soak) >"$log" 2>&1; then
     result='NOT FOUND'
   elif grep -q "[0-9] $breaks\$" "$log"; then
     result=found

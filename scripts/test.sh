@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit
 
 PKG=${PKG:-./...}
 whole=$([[ ${1:-} == all ]] && echo all)
-export TOC_TESTS=$whole CGO_ENABLED=1
+export TOC_TEST_RUN=$whole CGO_ENABLED=1
 began=$(date +%s)
 counts=$(mktemp)
 trap 'rm -f "$counts"' EXIT

@@ -18,7 +18,7 @@ import (
 const (
 	poisonsEnv  = "TOC_SOAK_POISONS" // set: tasks that end their process are in the short form, too
 	durationEnv = "TOC_SOAK"         // how long each arena: "10m"; unset: the short form, some 40 s
-	testsEnv    = "TOC_TESTS"        // all: every arena, and the narrow windows, in the short form, too
+	testsEnv    = "TOC_TEST_RUN"     // all: every arena, and the narrow windows, in the short form, too
 	seedEnv     = "TOC_SOAK_SEED"    // of the faults, their order and their victims
 	rateEnv     = "TOC_SOAK_RATE"    // tasks a second; 120
 	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other

@@ -145,7 +145,7 @@ func needsServer(t testing.TB) {
 }
 
 // envTests chooses how much a test run proves: "all" in `make test-all`.
-const envTests = "TOC_TESTS"
+const envTests = "TOC_TEST_RUN"
 
 // OnlyInAll leaves a test to `make test-all`. why names the test that proves the same in `make test`, or says
 // that no change of code but a rare one can break it.
