@@ -43,24 +43,28 @@ func fewSlots(t testing.TB, addrs ...string) configs.Config {
 	return cfg
 }
 
-// awaitTrouble waits until a center, ready all the time, reports a trouble that contains what.
+// awaitTrouble waits until a center is ready and reports a trouble that contains what.
 func awaitTrouble(t *testing.T, c *center, what string) {
 	t.Helper()
-	await.That(t, func() bool { return strings.Contains(troubles(t, c), what) }, "degraded by %q", what)
+	awaitReady(t, c, "degraded by "+what, func(degraded string) bool { return strings.Contains(degraded, what) })
 }
 
-// awaitNoTrouble waits until a center, ready all the time, reports no trouble that contains what: on a busy machine its
-// databases may be slow.
+// awaitNoTrouble waits until a center is ready and reports no trouble that contains what: on a busy machine its databases
+// may be slow.
 func awaitNoTrouble(t *testing.T, c *center, what string) {
 	t.Helper()
-	await.That(t, func() bool { return !strings.Contains(strings.ToLower(troubles(t, c)), what) }, "free of %q", what)
+	awaitReady(t, c, "free of "+what, func(degraded string) bool { return !strings.Contains(strings.ToLower(degraded), what) })
 }
 
-func troubles(t *testing.T, c *center) string {
+func awaitReady(t *testing.T, c *center, what string, holds func(degraded string) bool) {
 	t.Helper()
-	code, degraded := readiness(t, c)
-	require.Equal(t, http.StatusOK, code, degraded)
-	return degraded
+	await.Success(t, func() error {
+		code, degraded := readiness(t, c)
+		if code == http.StatusOK && holds(degraded) {
+			return nil
+		}
+		return fmt.Errorf("%d, degraded by %q", code, degraded)
+	}, "ready, and %s", what)
 }
 
 // ticksPass waits until a task of a business type that is not paused has fired that falls due some ticks later: by then

@@ -11,13 +11,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -53,27 +52,31 @@ func withoutDescriptors(t *testing.T, url string) {
 	log := &logbook{}
 	c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	require.Contains(t, log.String(), "may run out of file descriptors")
-	degraded := func(collect *assert.CollectT) string { // by a connection that there is
-		answer, err := http.Get("http://" + c.Addr() + "/readyz")
-		require.NoError(collect, err)
-		defer answer.Body.Close()
-		var ready struct{ Degraded []string }
-		require.NoError(collect, json.NewDecoder(answer.Body).Decode(&ready))
-		return strings.Join(ready.Degraded, "; ")
+	none := func(want bool) { // by a connection that there is
+		await.That(t, func() bool {
+			answer, err := http.Get("http://" + c.Addr() + "/readyz")
+			if err != nil {
+				return false
+			}
+			defer answer.Body.Close()
+			var ready struct{ Degraded []string }
+			require.NoError(t, json.NewDecoder(answer.Body).Decode(&ready))
+			return want == strings.Contains(strings.Join(ready.Degraded, "; "), "no file descriptor is left")
+		}, "no descriptor is left: %t", want)
 	}
 	fire := func() uint64 {
 		row, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
 		require.NoError(t, err)
 		return row.Task.JobID
 	}
-	is := func(jobID uint64, status task.Status) {
-		require.Eventually(t, func() bool {
+	processed := func(jobID uint64) {
+		await.That(t, func() bool {
 			row, err := c.Desk().Get(t.Context(), jobID)
-			return err == nil && row.Status == status
-		}, 20*time.Second, 50*time.Millisecond)
+			return err == nil && row.Status == task.Processed && row.Attempts == 0
+		}, "processed by the first run that counts")
 	}
-	is(fire(), task.Processed)
-	require.EventuallyWithT(t, func(collect *assert.CollectT) { require.Empty(collect, degraded(collect)) }, 10*time.Second, 50*time.Millisecond)
+	processed(fire())
+	none(false)
 
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 100, Max: 4096}))
 	var taken []*os.File
@@ -86,17 +89,15 @@ func withoutDescriptors(t *testing.T, url string) {
 		taken = append(taken, f)
 	}
 	jobID := fire()
-	require.EventuallyWithT(t, func(collect *assert.CollectT) {
-		require.Contains(collect, degraded(collect), "no file descriptor is left")
-	}, 10*time.Second, 50*time.Millisecond)
-	require.Never(t, func() bool {
+	none(true)
+	await.That(t, func() bool {
 		row, err := c.Desk().Get(t.Context(), jobID)
-		return err == nil && (row.Status != task.Pending || row.Attempts > 0)
-	}, 3*time.Second, 50*time.Millisecond, "it was never sent")
+		return err == nil && strings.Contains(row.LastError, "too many open files")
+	}, "its run had no descriptor")
 
 	for _, f := range taken {
 		require.NoError(t, f.Close())
 	}
-	is(jobID, task.Processed)
-	require.EventuallyWithT(t, func(collect *assert.CollectT) { require.Empty(collect, degraded(collect)) }, 10*time.Second, 50*time.Millisecond)
+	processed(jobID)
+	none(false)
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// One database is killed: the tasks of the other seven fire on time, its own
-// fire when it is back.
+// One database is killed: the tasks of the others fire, its own fire when it is back.
 func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
-	shared, private := testrig.MySQL(t), testrig.StartMySQL(t)
+	cfg := fewTables(t)
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase = 4, 1
+	shared, private := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
 	cfg.Store.Driver = configs.DriverMySQL
 	cfg.Store.MySQL.MaxOpenConns = 4
 	const down = 3
@@ -45,16 +46,16 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 	}
 	// Some tasks of the database that will go are in the store, and in memory.
 	theirs := map[uint64]time.Time{}
-	for i := range 50 {
+	for i := range 20 {
 		task, err := submit(uint64(i*cfg.Store.Databases+down), 1500*time.Millisecond)
 		require.NoError(t, err)
 		theirs[task.JobID] = task.ActionTime
 	}
 	private.Kill()
+	killed := time.Now()
 
 	others := map[uint64]time.Time{}
-	for range 400 {
-		bizID := rand.Uint64()
+	for bizID := range uint64(100) {
 		task, err := submit(bizID, time.Second+time.Duration(rand.Int64N(int64(2*time.Second))))
 		if bizID%uint64(cfg.Store.Databases) == down {
 			require.ErrorContains(t, err, "database 3")
@@ -63,20 +64,25 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 		require.NoError(t, err)
 		others[task.JobID] = task.ActionTime
 	}
-	fired.awaitAll(t, others, 60*time.Second)
+	fired.awaitAll(t, others)
 	for id := range theirs {
-		why, err := c.Tasks().Why(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, "unknown", why.State)
-		require.Contains(t, strings.Join(why.Because, "\n"), "database 3 is out of reach or hangs for ")
+		await.That(t, func() bool {
+			why, err := c.Tasks().Why(t.Context(), id)
+			return err == nil && why.State == "unknown" && strings.Contains(strings.Join(why.Because, "\n"), "database 3 is out of reach or hangs for ")
+		}, "its database is named")
 		break
 	}
 	late, twice := fired.lateness(t, others)
 	require.Zero(t, twice)
-	t.Log("seven of eight databases: lateness", percentiles(late))
+	t.Log("three of four databases: lateness", percentiles(late))
 
 	private.Start()
-	fired.awaitAll(t, theirs, 90*time.Second)
+	fired.awaitAll(t, theirs)
+	for id, due := range theirs {
+		if due.Before(killed) { // on a busy machine: it may have run, and its outcome is lost with the database
+			delete(theirs, id)
+		}
+	}
 	_, twice = fired.lateness(t, theirs)
 	require.Zero(t, twice)
 	require.NoError(t, c.stop())
@@ -86,7 +92,7 @@ func TestOneDatabaseDownLeavesTheOthersAtWork(t *testing.T) {
 // and doubles nothing, a new one works, a bad file changes nothing.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	file := filepath.Join(t.TempDir(), "toc.yaml")
 	write := func(c configs.Config) {
 		t.Helper()
@@ -99,24 +105,24 @@ func TestReloadUnderLoad(t *testing.T) {
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired), app.WithConfigFile(file, nil))
 
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	due := map[uint64]time.Time{}
-	submitted := make(chan map[uint64]time.Time)
+	submitted := make(chan map[uint64]time.Time, 1)
 	go func() {
 		mine := map[uint64]time.Time{}
 		defer func() { submitted <- mine }()
 		for ctx.Err() == nil {
 			requests := make([]intake.Submit, 20)
 			for i := range requests {
-				requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Duration(rand.Int64N(int64(2 * time.Second))))}
+				requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Duration(rand.Int64N(int64(time.Second))))}
 			}
 			for _, s := range c.Desk().SubmitBatch(t.Context(), requests) {
 				if s.Err == nil {
 					mine[s.Task.JobID] = s.Task.ActionTime
 				}
 			}
-			<-time.After(20 * time.Millisecond) // the pace of the load
+			time.Sleep(20 * time.Millisecond) // real time: the pace of the load
 		}
 	}()
 	for i := range 8 {
@@ -125,7 +131,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		changed.BizTypes[0].Workers = 1 + i
 		write(changed)
 		c.Reload()
-		<-time.After(300 * time.Millisecond) // the pace of the changes
+		fired.await(t, fired.count()+10) // in the middle of firing
 	}
 	added := cfg
 	second := cfg.BizTypes[0]
@@ -133,20 +139,22 @@ func TestReloadUnderLoad(t *testing.T) {
 	added.BizTypes = append(append([]configs.BizType(nil), cfg.BizTypes...), second)
 	write(added)
 	c.Reload()
-	require.Eventually(t, func() bool {
+	await.That(t, func() bool {
 		s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "coupon_expire", BizID: 1, When: intake.In(0)})
 		if err == nil {
 			due[s.Task.JobID] = s.Task.ActionTime
 		}
 		return err == nil
-	}, 20*time.Second, 50*time.Millisecond, "the new biz_type was not taken in")
+	}, "the new biz_type is taken in")
 
 	require.NoError(t, os.WriteFile(file, []byte("biz_types: [{id: 1, name: broken, mode: nonsense}]\n"), 0o600))
 	c.Reload()
+	fired.await(t, fired.count()+10)
+	cancel()
 	for id, at := range <-submitted {
 		due[id] = at
 	}
-	fired.awaitAll(t, due, 60*time.Second)
+	fired.awaitAll(t, due)
 	_, err = c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour)})
 	require.NoError(t, err, "a bad file must change nothing")
 	require.NoError(t, c.stop())

@@ -20,7 +20,7 @@ func TestItsUserNeedsFourGrants(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartMySQL(t, testrig.BufferPool("64M"))
 	cfg := embedded(t)
-	cfg.Store.Driver, cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = configs.DriverMySQL, 2, 4, 4
+	cfg.Store.Driver, cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = configs.DriverMySQL, 2, 1, 2
 	login := func(user string) string { return fmt.Sprintf("%s@tcp(%s)/", user, server.Addr()) }
 	cfg.Store.MySQL.DSN = login("app:secret") + server.Prefix() + "%d"
 
@@ -43,5 +43,5 @@ func TestItsUserNeedsFourGrants(t *testing.T) {
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))
 	due := submitSpread(t, c, 50, 0, time.Second)
-	fired.awaitAll(t, due, 30*time.Second)
+	fired.awaitAll(t, due)
 }

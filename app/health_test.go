@@ -3,10 +3,8 @@ package app_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -58,23 +57,31 @@ func metric(t testing.TB, c *center, series string) (value float64, there bool) 
 // the log said that the database was scanned again.
 func TestADatabaseThatIsDownIsTold(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	shared, private := testrig.MySQL(t), testrig.StartMySQL(t, testrig.BufferPool("64M"))
 	cfg.Store.Driver = configs.DriverMySQL
-	cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4, 0
 	cfg.Store.MySQL.DSNs = []string{fmt.Sprintf(shared.DSN(), 0), fmt.Sprintf(private.DSN(), 1)}
 	require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil))
 	log := &logbook{}
 	c := run(t, cfg, app.WithProcessor("ledger", newLedger()), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	is := func(series string, want float64) {
 		t.Helper()
-		require.Eventually(t, func() bool { v, _ := metric(t, c, series); return v == want }, 15*time.Second, 50*time.Millisecond, series)
+		await.That(t, func() bool { v, _ := metric(t, c, series); return v == want }, "%s is %v", series, want)
+	}
+	above := func(series string, least float64) {
+		t.Helper()
+		await.That(t, func() bool { v, _ := metric(t, c, series); return v > least }, "%s is above %v", series, least)
+	}
+	logged := func(text string) (n int) { // of database 1
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, text) && strings.Contains(line, "database=1") {
+				n++
+			}
+		}
+		return n
 	}
 	is(`toc_database_up{database="1"}`, 1)
-	require.Eventually(t, func() bool {
-		v, there := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
-		return there && v > 0
-	}, 15*time.Second, 50*time.Millisecond)
+	above(`toc_last_scan_timestamp_seconds{database="1"}`, 0)
 	const oldest, down = `toc_oldest_overdue_seconds{biz_type="order_close"}`, `toc_degraded{database="1",reason="database_down"}`
 	is(oldest, 0)
 
@@ -82,29 +89,27 @@ func TestADatabaseThatIsDownIsTold(t *testing.T) {
 	is(`toc_database_up{database="1"}`, 0)
 	is(down, 1)
 	scanned, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
-	require.Eventually(t, func() bool { v, _ := metric(t, c, oldest); return v > 4 }, 20*time.Second, 100*time.Millisecond)
+	above(oldest, 3)
 	later, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`)
 	require.Equal(t, scanned, later, "what was not read was not scanned")
-	other, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="0"}`)
-	require.Greater(t, other, later)
+	above(`toc_last_scan_timestamp_seconds{database="0"}`, later)
 	is(`toc_database_up{database="0"}`, 1)
-	require.NotContains(t, log.String(), "is scanned again")
-	require.NotContains(t, log.String(), "answers again")
-	require.Equal(t, 1, strings.Count(log.String(), "database is out of reach"))
+	require.Zero(t, logged("is scanned again"))
+	require.Zero(t, logged("answers again"))
+	require.Equal(t, 1, logged("database is out of reach"))
 
 	private.Start()
 	is(`toc_database_up{database="1"}`, 1)
 	is(oldest, 0)
-	_, there := metric(t, c, down)
-	require.False(t, there)
-	require.Contains(t, log.String(), "database answers again")
-	require.Eventually(t, func() bool { v, _ := metric(t, c, `toc_last_scan_timestamp_seconds{database="1"}`); return v > later }, 15*time.Second, 50*time.Millisecond)
+	await.That(t, func() bool { _, there := metric(t, c, down); return !there }, "%s is gone", down)
+	await.That(t, func() bool { return logged("answers again") > 0 }, "it is logged")
+	above(`toc_last_scan_timestamp_seconds{database="1"}`, later)
 }
 
 // Tasks whose biz_type is not configured stay pending, and this is reported.
 func TestTasksOfAnUnknownBizTypeAreTold(t *testing.T) {
 	t.Parallel()
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	other := configs.DefaultBizType()
 	other.ID, other.Name, other.Processor = 77, "gone_soon", "ledger"
 	both := cfg
@@ -125,31 +130,23 @@ func TestTasksOfAnUnknownBizTypeAreTold(t *testing.T) {
 		}
 	}
 	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
-	require.Eventually(t, func() bool { v, _ := metric(t, c, `toc_unknown_type_pending{biz_type="77"}`); return v == 3 }, 15*time.Second, 50*time.Millisecond)
-	awaitDegraded(t, c, "3 overdue tasks have biz_type 77, which is not configured: they stay pending")
-	v, _ := metric(t, c, `toc_degraded{database="",reason="unknown_type"}`)
-	require.EqualValues(t, 1, v)
+	await.That(t, func() bool { v, _ := metric(t, c, `toc_unknown_type_pending{biz_type="77"}`); return v == 3 }, "three are counted")
+	awaitTrouble(t, c, "3 overdue tasks have biz_type 77, which is not configured: they stay pending")
+	await.That(t, func() bool { v, _ := metric(t, c, `toc_degraded{database="",reason="unknown_type"}`); return v == 1 }, "it is a trouble")
 }
 
 // Before, every submit was answered 503, /readyz said that all was well, and the log said nothing.
 func TestADatabaseThatRefusesWritesIsReported(t *testing.T) {
 	t.Parallel()
-	cfg := onMySQL(t, embedded(t))
+	cfg := onMySQL(t, fewTables(t))
 	c := run(t, cfg, app.WithProcessor("ledger", newLedger()))
-	degraded := func() (list []string) {
-		answer, err := http.Get("http://" + c.Addr() + "/readyz")
-		require.NoError(t, err)
-		defer answer.Body.Close()
-		var ready struct{ Degraded []string }
-		require.NoError(t, json.NewDecoder(answer.Body).Decode(&ready))
-		return ready.Degraded
-	}
+	degraded := func() string { _, said := readiness(t, c); return said }
 	submit := func() error {
 		_, err := c.Desk().Submit(context.Background(), intake.Submit{BizType: "order_close", BizID: 0, When: intake.In(time.Hour)})
 		return err
 	}
 	require.NoError(t, submit())
-	require.Empty(t, degraded())
+	require.NotContains(t, degraded(), "refuses writes")
 	list, err := app.Databases(cfg, false)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, app.CloseDatabases(list)) })
@@ -160,14 +157,14 @@ func TestADatabaseThatRefusesWritesIsReported(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Error(t, submit())
-	require.Eventually(t, func() bool {
-		said := strings.Join(degraded(), "; ")
-		return strings.Contains(said, "database 0 refuses writes: ") && !strings.Contains(said, "database 1")
-	}, 10*time.Second, 50*time.Millisecond)
+	await.That(t, func() bool {
+		said := degraded()
+		return strings.Contains(said, "database 0 refuses writes: ") && !strings.Contains(said, "database 1 refuses")
+	}, "it is reported")
 	for _, table := range []string{"timeout_task_0000", "toc_meta"} {
 		_, err = list[0].DB.Exec("DROP TRIGGER full_" + table)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return len(degraded()) == 0 }, 10*time.Second, 50*time.Millisecond, "though nobody submits")
+	await.That(t, func() bool { return !strings.Contains(degraded(), "refuses writes") }, "it takes writes again, though nobody submits")
 	require.NoError(t, submit())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -21,11 +22,12 @@ import (
 // written, and nothing is written for nobody.
 func TestABrokerOfKafkasOwn(t *testing.T) {
 	t.Parallel()
+	testrig.OnlyInAll(t, "TestKafkaIn and TestKafkaOut, on kfake")
 	broker := testrig.StartKafka(t)
 	for topic, partitions := range map[string]int32{"timers": 4, "timers-refused": 1, "timeouts": 4} {
 		broker.CreateTopic(topic, partitions)
 	}
-	cfg := embedded(t)
+	cfg := fewTables(t)
 	cfg.Kafka.Clusters = configs.KafkaClusters{{Name: "main", Brokers: []string{broker.Addr()}}}
 	cfg.Intake = []configs.Intake{{Name: "orders", Cluster: "main", Topic: "timers", FailureTopic: "timers-refused"}}
 	b := &cfg.BizTypes[0]
@@ -40,15 +42,15 @@ func TestABrokerOfKafkasOwn(t *testing.T) {
 	records := timers(n, time.Now().Add(5*time.Second))
 	require.NoError(t, client.ProduceSync(t.Context(), records[:n/2]...).FirstErr())
 	require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Value: []byte(`{"biz_typ":"order_close"}`)}).FirstErr())
-	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) > 0 }, time.Minute, 5*time.Millisecond)
+	await.That(t, func() bool { return countStatus(t, cfg, task.Processed) > 0 }, "the first ones are processed")
 	broker.Kill() // most of the first half is due now
 	second := make(chan error, 1)
 	go func() { second <- client.ProduceSync(context.Background(), records[n/2:]...).FirstErr() }()
 	broker.Start()
 	require.NoError(t, <-second)
 
-	require.Eventually(t, func() bool { return countStatus(t, cfg, task.Processed) >= n }, 2*time.Minute, 100*time.Millisecond, "tasks stayed behind")
-	require.Eventually(t, func() bool { return strings.Contains(scrape(t, c), "toc_intake_lag{name=\"orders\"} 0\n") }, 30*time.Second, 100*time.Millisecond)
+	awaitRows(t, cfg, task.Processed, n)
+	await.That(t, func() bool { return strings.Contains(scrape(t, c), "toc_intake_lag{name=\"orders\"} 0\n") }, "all records are read")
 	require.NoError(t, c.stop())
 	require.Equal(t, n, countStatus(t, cfg, task.Processed), "second tasks")
 	require.Equal(t, int64(n+1), committedOf(t, client, "toc", "timers", 4), "offsets")
@@ -72,14 +74,13 @@ func TestABrokerOfKafkasOwn(t *testing.T) {
 	require.Contains(t, fmt.Sprint(refused.Headers), "toc-error")
 }
 
-// readTopic reads a topic from its beginning until all is there, and tells how many records came.
+// readTopic reads a topic from its beginning until all is there, and returns how many records came.
 func readTopic(t *testing.T, broker, topic string, all func() bool, each func(*kgo.Record)) (n int) {
 	t.Helper()
 	consumer, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
 	defer consumer.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := await.Context(t)
 	for !all() {
 		fetches := consumer.PollFetches(ctx)
 		require.NoError(t, ctx.Err(), "only %d records of %s", n, topic)

@@ -20,27 +20,23 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// small is embedded on few tables, with a business type of the processor log.
+// small is embedded on one table, with a business type of the processor log.
 func small(t *testing.T) configs.Config {
 	cfg := embedded(t)
-	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	cfg.Store.Databases, cfg.Store.TablesPerDatabase = 1, 1
 	cfg.BizTypes[0].ID, cfg.BizTypes[0].Name, cfg.BizTypes[0].Processor = 8, "logged", "log"
 	return cfg
 }
 
 // receive waits for something that must come.
-func receive[T any](t *testing.T, ch <-chan T) (v T) {
+func receive[T any](t *testing.T, ch <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(60 * time.Second):
-		require.Fail(t, "nothing came")
-	}
-	return v
+	return await.Receive(t, ch, "something comes")
 }
 
 func submitNow(t *testing.T, c *center, bizType, attribute string) uint64 {
@@ -208,7 +204,7 @@ func TestMetricsOfACenterWithoutHTTP(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, ran)
 	require.True(t, has(`toc_tasks_submitted_total{biz_type="ours"} 1`))
-	require.True(t, has(`toc_partitions_owned 32`))
+	require.True(t, has(`toc_partitions_owned 1`))
 	require.NoError(t, center.Stop(t.Context()))
 	require.True(t, has(`toc_runs_total{biz_type="ours",mode="scan",outcome="processed"} 1`))
 }
@@ -226,7 +222,7 @@ func (s *solo) Process(context.Context, task.Task) error {
 	if n := s.running.Add(1); n > s.most.Load() {
 		s.most.Store(n)
 	}
-	time.Sleep(5 * time.Millisecond)
+	time.Sleep(5 * time.Millisecond) // real time: the run, in which another one might start
 	s.running.Add(-1)
 	s.over.Add(1)
 	return nil
@@ -236,6 +232,7 @@ func (s *solo) Close() error { s.closed.Store(true); return nil }
 
 // Middleware and a processor of the caller's keep the limits that a processor has.
 func TestLimitsAreKept(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string]func(s *solo) []app.Option{
 		"alone": func(s *solo) []app.Option { return []app.Option{app.WithProcessor("ledger", s)} },
 		"middleware": func(s *solo) []app.Option {
@@ -245,11 +242,11 @@ func TestLimitsAreKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &solo{}
-			c := run(t, embedded(t), opts(s)...)
+			c := run(t, fewTables(t), opts(s)...)
 			for range 30 {
 				submitNow(t, c, "order_close", "")
 			}
-			require.Eventually(t, func() bool { return s.over.Load() == 30 }, 30*time.Second, 10*time.Millisecond)
+			await.That(t, func() bool { return s.over.Load() == 30 }, "all have run")
 			require.EqualValues(t, 1, s.most.Load())
 			require.NoError(t, c.stop())
 			require.False(t, s.closed.Load(), "it is the caller's")

@@ -17,6 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -64,35 +65,19 @@ func inSlots(t testing.TB, cfg configs.Config, client redis.UniversalClient) (wa
 // slots: a submit does not wait for that.
 func awaitWaiting(t testing.TB, cfg configs.Config, client redis.UniversalClient, least int) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		waiting, _ := inSlots(t, cfg, client)
-		if waiting >= least {
-			return
-		}
-		require.True(t, time.Now().Before(deadline), "%d tasks are in Redis, not %d", waiting, least)
-		<-time.After(20 * time.Millisecond)
-	}
+	await.That(t, func() bool { waiting, _ := inSlots(t, cfg, client); return waiting >= least }, "%d tasks are in Redis", least)
 }
 
 // awaitInSlots waits until no more than so many tasks are left in all slots.
 func awaitInSlots(t *testing.T, cfg configs.Config, client redis.UniversalClient, most int) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		waiting, claims := inSlots(t, cfg, client)
-		if waiting+claims <= most {
-			return
-		}
-		require.True(t, time.Now().Before(deadline), "%d tasks and %d claims stayed in Redis, not %d", waiting, claims, most)
-		<-time.After(20 * time.Millisecond)
-	}
+	await.That(t, func() bool { waiting, claims := inSlots(t, cfg, client); return waiting+claims <= most }, "%d tasks are left in Redis", most)
 }
 
 // readiness asks a center how it is.
 func readiness(t *testing.T, c *center) (code int, degraded string) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 	answer, err := client.Get("http://" + c.Addr() + "/readyz")
 	require.NoError(t, err)
 	defer answer.Body.Close()
@@ -103,22 +88,8 @@ func readiness(t *testing.T, c *center) (code int, degraded string) {
 	return answer.StatusCode, strings.Join(body.Degraded, "; ")
 }
 
-// awaitDegraded waits until a center, ready all the time, says that of itself: all
-// is well if it is empty.
-func awaitDegraded(t *testing.T, c *center, what string) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(50 * time.Millisecond) {
-		code, degraded := readiness(t, c)
-		require.Equal(t, http.StatusOK, code, degraded)
-		if (degraded == "") == (what == "") && strings.Contains(degraded, what) {
-			return
-		}
-		require.True(t, time.Now().Before(deadline), "degraded is %q, not %q", degraded, what)
-	}
-}
-
 // submitSpread submits tasks that are due at random moments of a span that
-// begins and ends so long after now, and tells when each is due.
+// begins and ends so long after now, and returns when each is due.
 func submitSpread(t *testing.T, c *center, n int, begin, end time.Duration) map[uint64]time.Time {
 	t.Helper()
 	now := time.Now()
@@ -136,7 +107,7 @@ func submitSpread(t *testing.T, c *center, n int, begin, end time.Duration) map[
 }
 
 // submitSteadily submits tasks that are due within a span, so many a second, until
-// the test calls end, which tells when each is due. All submits must succeed.
+// the test calls end, which returns when each is due. All submits must succeed.
 func submitSteadily(t *testing.T, c *center, perSecond int, within time.Duration) (end func() map[uint64]time.Time) {
 	const pace = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
@@ -190,9 +161,9 @@ func submitSteadily(t *testing.T, c *center, perSecond int, within time.Duration
 
 // requireAllOnce waits until all tasks have fired, stops the center, and checks
 // that each fired once, none before its time, and that the store knows.
-func requireAllOnce(t *testing.T, c *center, cfg configs.Config, fired *ledger, due map[uint64]time.Time, patience time.Duration) {
+func requireAllOnce(t *testing.T, c *center, cfg configs.Config, fired *ledger, due map[uint64]time.Time, _ ...time.Duration) {
 	t.Helper()
-	fired.awaitAll(t, due, patience)
+	fired.awaitAll(t, due)
 	require.NoError(t, c.stop())
 	late, twice := fired.lateness(t, due)
 	require.Zero(t, twice, "tasks ran twice")

@@ -179,11 +179,11 @@ func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
 			return a.Run(t.Context())
 		}
 		changed := cfg
-		changed.Cluster.Partitions = 8
+		changed.Cluster.Partitions = 2
 		err := start(changed)
 		var layout *migrations.LayoutError
 		require.ErrorAs(t, err, &layout)
-		require.ErrorContains(t, err, "cluster.partitions is 8")
+		require.ErrorContains(t, err, "cluster.partitions is 2")
 		require.NoError(t, app.Migrate(t.Context(), changed, nil, nil, app.Repartition()))
 		c = run(t, changed, opts...)
 		require.Equal(t, id, c.StoreID())
@@ -192,11 +192,11 @@ func TestAStoreThatIsNotWholeIsRefused(t *testing.T) {
 		cfg = changed
 
 		if cfg.Store.Driver == configs.DriverSQLite {
-			require.NoError(t, os.Remove(filepath.Join(cfg.Store.SQLite.Dir, "toc_3.db")))
+			require.NoError(t, os.Remove(filepath.Join(cfg.Store.SQLite.Dir, "toc_1.db")))
 		} else {
 			list, err := app.Databases(cfg, false)
 			require.NoError(t, err)
-			_, err = list[3].DB.ExecContext(t.Context(), "DROP DATABASE `"+list[3].Name+"`")
+			_, err = list[1].DB.ExecContext(t.Context(), "DROP DATABASE `"+list[1].Name+"`")
 			require.NoError(t, err)
 			require.NoError(t, app.CloseDatabases(list))
 		}
