@@ -43,6 +43,13 @@ func fewSlots(t testing.TB, addrs ...string) configs.Config {
 	return cfg
 }
 
+// inPatientCluster is inCluster for nodes that a busy machine does not take for dead.
+func inPatientCluster(t *testing.T, addr, prefix string) configs.Config {
+	cfg := inCluster(t, addr, prefix)
+	cfg.Cluster.Consul.TTL = 30 * time.Second
+	return cfg
+}
+
 // awaitTrouble waits until a center is ready and reports a trouble that contains what.
 func awaitTrouble(t *testing.T, c *center, what string) {
 	t.Helper()

@@ -54,7 +54,7 @@ func die(t *testing.T, cfg configs.Config, c *center, n int) (ids []uint64) {
 func TestAnOperationOutlivesItsNode(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc")
 	fired := newLedger()
 	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", fired))
 	ids := die(t, cfg, nodes[0], 300)

@@ -198,7 +198,7 @@ func TestPauseInACluster(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
 	r := testrig.StartRedis(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix())
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix())
 	cfg.Redis.Addrs = []string{r.Addr()}
 	cfg.Redis.OutageAfter = time.Second
 	cfg.BizTypes[0].Mode = configs.ModeRedis

@@ -26,7 +26,7 @@ import (
 func TestConsumersThatHangUp(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
+	cfg := pulled(inPatientCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
 	nodes := runNodes(t, cfg, 2)
 	apis := []*client.Client{askHTTP(nodes[0]), askHTTP(nodes[1])}
 	for range 3 {
@@ -63,7 +63,7 @@ func TestConsumersThatHangUp(t *testing.T) {
 func TestAStreamOfAllNodes(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := pulled(inCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
+	cfg := pulled(inPatientCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
 	nodes := runNodes(t, cfg, 2)
 	const n = 60
 	start := time.Now().Add(500 * time.Millisecond)

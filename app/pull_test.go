@@ -277,7 +277,7 @@ func TestALeaseWithoutWaitGetsWhatIsDue(t *testing.T) {
 func TestPullInACluster(t *testing.T) {
 	t.Parallel()
 	c := testrig.Consul(t)
-	cfg := pulled(inCluster(t, c.Addr(), c.Prefix()), 3*time.Second)
+	cfg := pulled(inPatientCluster(t, c.Addr(), c.Prefix()), 3*time.Second)
 	nodes := runNodes(t, cfg, 2)
 	var mu sync.Mutex
 	apis := []*client.Client{askHTTP(nodes[0]), askHTTP(nodes[1])}
