@@ -108,6 +108,7 @@ func embedded(t testing.TB) configs.Config {
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
 	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 4, 0
+	cfg.Shutdown.Drain = 2 * await.Patience // only a test that is about it meets its end
 	cfg.Scan.Schedule = "@every 1s"
 	cfg.Scan.Lookahead = time.Second
 	b := configs.DefaultBizType()
