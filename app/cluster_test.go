@@ -26,7 +26,11 @@ import (
 
 // inCluster is a configuration for nodes that meet in Consul.
 func inCluster(t *testing.T, addr, prefix string) configs.Config {
-	cfg := onMySQL(t, fewTables(t))
+	return clustered(onMySQL(t, fewTables(t)), addr, prefix)
+}
+
+// clustered moves a configuration on MySQL into a cluster.
+func clustered(cfg configs.Config, addr, prefix string) configs.Config {
 	cfg.Cluster.Provider = configs.ProviderConsul
 	cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Prefix = addr, prefix
 	cfg.Redis.Addrs = []string{"127.0.0.1:1"} // nothing of mode redis here

@@ -63,7 +63,9 @@ func TestDashboardsHaveAnswers(t *testing.T) {
 // withEverything is a node with both engines, Redis, Consul, limits, and Kafka in and out. Records of the topic are submits.
 func withEverything(t *testing.T) (cfg configs.Config, topic *kgo.Client) {
 	consul, r := testrig.Consul(t), testrig.Redis(t)
-	cfg = inCluster(t, consul.Addr(), consul.Prefix())
+	cfg = fewTables(t)
+	cfg.Store.TablesPerDatabase = loaded/cfg.Store.Databases + 1 // the last ones have the faults
+	cfg = clustered(onMySQL(t, cfg), consul.Addr(), consul.Prefix())
 	cfg.Redis.Addrs = []string{r.Addr()}
 	limited, published := cfg.BizTypes[0], cfg.BizTypes[0]
 	limited.ID, limited.Name, limited.Mode, limited.Topic = 2, "seat_hold", configs.ModeRedis, r.Prefix()+"seat_hold"

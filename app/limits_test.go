@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func TestLimitsInACluster(t *testing.T) {
 	fired := newLedger()
 	var running, most, ended atomic.Int64
 	five := make(chan struct{})
+	reached := sync.OnceFunc(func() { close(five) })
 	slow := processor.Func(func(context.Context, task.Task) error {
 		defer ended.Add(1)
 		defer running.Add(-1)
@@ -40,7 +42,7 @@ func TestLimitsInACluster(t *testing.T) {
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		if n == 5 {
-			close(five)
+			reached()
 		}
 		<-five
 		time.Sleep(10 * time.Millisecond) // real time: runs overlap

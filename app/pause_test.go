@@ -241,7 +241,7 @@ func TestPauseInACluster(t *testing.T) {
 	ticksPass(t, nodes[0], "mail", sent)
 	require.Zero(t, fired.count())
 
-	db, err := sql.Open("mysql", fmt.Sprintf(cfg.Store.MySQL.DSN, 5))
+	db, err := sql.Open("mysql", fmt.Sprintf(cfg.Store.MySQL.DSN, cfg.Store.Databases-1))
 	require.NoError(t, err)
 	defer db.Close()
 	_, err = db.ExecContext(t.Context(), "UPDATE toc_control SET paused=0")

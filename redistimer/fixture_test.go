@@ -23,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
@@ -50,8 +51,9 @@ type center struct {
 	capacity     int    // of the queues
 	storeID      string // of all nodes
 	compareEvery time.Duration
-	modeScan     bool // nodes have no type of mode redis
-	guarded      bool // nodes have a second type, whose slots are the guards
+	pollEvery    time.Duration // longer than a test: a lost wake-up is found by nothing
+	modeScan     bool          // nodes have no type of mode redis
+	guarded      bool          // nodes have a second type, whose slots are the guards
 	guardHorizon time.Duration
 	username     string       // of their connections, without a password
 	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
@@ -61,6 +63,7 @@ type center struct {
 
 	mu      sync.Mutex
 	runs    map[uint64][]run
+	differs redistimer.Differences // of all comparisons
 	early   []string
 	rearmed map[string]int
 	expired int
@@ -69,7 +72,7 @@ type center struct {
 // tester is a test, or one case of the model test.
 type tester interface {
 	require.TestingT
-	Helper()
+	await.T
 }
 
 // run is one run of a task.
@@ -183,7 +186,7 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Nodes: n, Now: c.now, Logger: quiet,
+		OutageAfter: time.Minute, CompareEvery: c.compareEvery, PollEvery: c.pollEvery, Nodes: n, Now: c.now, Logger: slog.New(c),
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
@@ -232,7 +235,7 @@ func (n *node) end() {
 		return
 	}
 	n.over = true
-	defer time.AfterFunc(timeout, n.cancelRuns).Stop() // a failed test may have left runs behind
+	defer time.AfterFunc(await.Patience, n.cancelRuns).Stop() // a failed test may have left runs behind
 	n.stop()
 	require.ErrorIs(n.c.t, <-n.stopped, context.Canceled)
 	close(n.lanes)
@@ -271,6 +274,13 @@ func (c *center) runsOf(id uint64) []run {
 	return append([]run(nil), c.runs[id]...)
 }
 
+// ran is the number of tasks that have run.
+func (c *center) ran() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.runs)
+}
+
 // submit submits a task that is due after a delay.
 func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	n.c.t.Helper()
@@ -279,12 +289,9 @@ func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	return got.Task
 }
 
-// timeout bounds what must happen at once; the sweep would come later.
-const timeout = 8 * time.Second
-
 func (c *center) eventually(cond func() bool, what string, args ...any) {
 	c.t.Helper()
-	require.Eventually(c.t, cond, timeout, 2*time.Millisecond, append([]any{what}, args...)...)
+	await.That(c.t, cond, "all well: "+what, args...)
 }
 
 // settled waits until a task has a status in the store, and is in no queue of its slot but the dead one.
@@ -383,6 +390,34 @@ func (c *center) Rearmed(_ task.BizType, reason string, tasks int) {
 	c.rearmed[reason] += tasks
 }
 
+// The center is a handler of its nodes' logs, too, for the differences that they find.
+
+func (c *center) Enabled(context.Context, slog.Level) bool { return true }
+func (c *center) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *center) WithGroup(string) slog.Handler            { return c }
+
+func (c *center) Handle(_ context.Context, r slog.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "missing":
+			c.differs.Missing += int(a.Value.Int64())
+		case "ghosts":
+			c.differs.Ghost += int(a.Value.Int64())
+		}
+		return true
+	})
+	return nil
+}
+
+// differences is the number of differences that comparisons have found.
+func (c *center) differences() redistimer.Differences {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.differs
+}
+
 func (c *center) ClaimsExpired(_ task.BizType, tasks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -460,6 +495,7 @@ type link struct {
 	// silent: nothing that is sent arrives any more, from the first command on that contains silenceAt.
 	silent    atomic.Bool
 	silenceAt atomic.Pointer[string]
+	looks     atomic.Int64 // commands with silenceAt
 
 	held atomic.Pointer[heldCommand]
 
@@ -530,6 +566,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	}
 	if at := c.link.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
 		c.link.silent.Store(true)
+		c.link.looks.Add(1)
 	}
 	if c.link.silent.Load() {
 		return len(p), nil
@@ -540,7 +577,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 func (c *slowConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.wakes.Load() {
-		time.Sleep(time.Duration(c.link.slow.Load()))
+		time.Sleep(time.Duration(c.link.slow.Load())) // real time: the answer of a slow server
 	}
 	return n, err
 }

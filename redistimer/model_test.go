@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
@@ -235,7 +236,7 @@ func (s *modelCase) redrive(rt *rapid.T) {
 }
 
 func (s *modelCase) wait(rt *rapid.T) {
-	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond)
+	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond) // real time: tasks fall due between the steps
 }
 
 func (s *modelCase) roughly() {
@@ -297,7 +298,7 @@ func (s *modelCase) finish(rt *rapid.T) {
 		s.ids = append(s.ids, got.Task.JobID)
 	}
 	var open []uint64
-	deadline := time.Now().Add(timeout)
+	deadline := time.Now().Add(await.Patience)
 	for {
 		rows, err := s.store.Load(context.Background(), s.ids)
 		require.NoError(rt, err)
@@ -312,7 +313,7 @@ func (s *modelCase) finish(rt *rapid.T) {
 		if len(open) == 0 || time.Now().After(deadline) {
 			break
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // real time: a look in between, with the rules asked at each
 	}
 	for _, id := range open {
 		stored, prepared := s.has(id)
@@ -324,9 +325,7 @@ func (s *modelCase) finish(rt *rapid.T) {
 		s.mu.Unlock()
 		require.Equal(rt, want, s.row(id).Status, "the task of submit %d", slices.Index(s.ids, id)+1)
 	}
-	for deadline = time.Now().Add(timeout); s.depth().Store+s.depth().Prepared > 0 && time.Now().Before(deadline); {
-		time.Sleep(2 * time.Millisecond)
-	}
+	await.That(rt, func() bool { return s.depth().Store+s.depth().Prepared == 0 }, "the slots are empty")
 	for i, id := range s.ids {
 		stored, prepared := s.has(id)
 		require.False(rt, stored || prepared, "the task of submit %d is left in its slot, stored: %t, claimed: %t", i+1, stored, prepared)

@@ -40,11 +40,18 @@ func TestWakeUpsArriveWhileAMasterIsSilent(t *testing.T) {
 		}
 		return cluster.Addrs(), prefix
 	})
+	c.pollEvery = time.Hour
 	n := c.start(allPartitions...)
 	c.filled()
 	other := c.start()
 	for silent := range 3 {
 		cluster.Freeze(silent)
+		for bizID := range uint64(1000) { // an arm notices it
+			if masters[layout.Partition(layout.Shard(bizID))] == silent {
+				n.submit(bizID, time.Hour/2)
+				break
+			}
+		}
 		c.eventually(func() bool { return n.Degraded() != "" }, "the silence was not noticed")
 		bizID, tasks := uint64(0), 0
 		for tasks < 12 {
@@ -67,7 +74,6 @@ func TestWakeUpsArriveWhileAMasterIsSilent(t *testing.T) {
 			}
 			tasks++
 			c.settled(row.JobID, task.Processed)
-			require.Less(t, c.runsOf(row.JobID)[0].at.Sub(row.ActionTime), 2500*time.Millisecond, "with master %d silent", silent)
 		}
 		cluster.Thaw(silent)
 		c.eventually(func() bool { return n.Degraded() == "" }, "it is not in reach again")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
@@ -90,17 +91,15 @@ func firesOnce(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// Slots are also polled every few seconds. A node that does not own the slot must be faster than that, each
-// time.
+// A node that does not own the slot wakes its owner, which polls the slot by itself only after an hour.
 func wakesTheOwner(t *testing.T, c *center) {
+	c.pollEvery = time.Hour
 	c.start(allPartitions...)
 	c.filled()
 	other := c.start()
 	for i := range 12 {
-		asked := time.Now()
 		id := other.submit(uint64(i), 20*time.Millisecond).JobID
 		c.settled(id, task.Processed)
-		require.Less(t, time.Since(asked), time.Second)
 	}
 }
 
@@ -225,8 +224,8 @@ func givesBack(t *testing.T, c *center) {
 	n.stop()
 	go func() {
 		defer g.open() // once the rest has been given back
-		for until := time.Now().Add(timeout); time.Now().Before(until) && c.depth() != (depth{Store: 7, Prepared: 1}); {
-			time.Sleep(2 * time.Millisecond)
+		for until := time.Now().Add(await.Patience); time.Now().Before(until) && c.depth() != (depth{Store: 7, Prepared: 1}); {
+			time.Sleep(2 * time.Millisecond) // real time: a look in between, beside the end of the node
 		}
 	}()
 	n.end()
@@ -361,7 +360,7 @@ func keepsToItsRoom(t *testing.T, c *center) {
 	c.capacity, c.biz.Workers = 40, 2
 	var most atomic.Int64
 	c.process = func(context.Context, task.Task) error {
-		time.Sleep(3 * time.Millisecond)
+		time.Sleep(3 * time.Millisecond) // real time: work, so that the queue stays full
 		return nil
 	}
 	n := c.start(allPartitions...)
@@ -487,7 +486,7 @@ func changesWhileSettling(t *testing.T, c *center) {
 		id := n.submit(uint64(i), 0).JobID
 		wg.Go(func() {
 			for c.row(id).Status != task.Dead {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // real time: a look in between, of one of many
 			}
 			for { // it is running until the death is recorded in memory, too
 				_, err := n.desk.Redrive(context.Background(), id)
@@ -531,7 +530,7 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		}
 		n.Finish(id, c.biz.ID)
 		n.Finish(other, c.biz.ID) // removed after the first one
-		require.Eventually(t, func() bool { stored, _ := c.has(other); return !stored }, timeout, 2*time.Millisecond)
+		c.eventually(func() bool { stored, _ := c.has(other); return !stored }, "it is still in its slot")
 		_, read := n.store.read.Load(other)
 		_, prepared := c.has(id)
 		close(held.goOn)
@@ -539,8 +538,8 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		if !prepared {
 			continue // what was held was not the settlement but an arm of the task
 		}
-		gone := 0 // looks; during one it can go from queue to queue
-		for end := time.Now().Add(2 * time.Second); gone < 2 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		gone := 0                                                                                                           // looks; during one it can go from queue to queue
+		for end := time.Now().Add(10 * time.Second); gone < 2 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) { // real time: one try of five
 			if stored, prepared := c.has(id); stored || prepared {
 				gone = 0
 			} else {
@@ -649,18 +648,16 @@ func TestTimerOnARedisThatLosesEverything(t *testing.T) {
 func TestWakeUpsDuringAPoll(t *testing.T) {
 	t.Parallel()
 	c := open(t, ownRedis)
+	c.pollEvery = time.Hour
 	owner, other := c.start(allPartitions...), c.start()
 	c.filled()
 	owner.link.slow.Store(int64(20 * time.Millisecond))
 	for i := range uint64(12) {
 		first := other.submit(i, 0).JobID
-		time.Sleep(10 * time.Millisecond) // the poll is under way
+		time.Sleep(10 * time.Millisecond) // real time: half of the poll, which is under way
 		second := other.submit(i, 0).JobID
 		c.settled(first, task.Processed)
 		c.settled(second, task.Processed)
-		for _, r := range append(c.runsOf(first), c.runsOf(second)...) {
-			require.Less(t, r.at.Sub(r.task.ActionTime), time.Second, "it waited for the next look")
-		}
 	}
 }
 
@@ -776,7 +773,7 @@ func TestSlotsOfADatabaseThatHangsDoNotDelayTheOthers(t *testing.T) {
 				close(down)
 			}
 			mu.Unlock()
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(300 * time.Millisecond) // real time: a database that hangs
 			return broken.DuePages(p, q)
 		}
 		mu.Unlock()

@@ -25,8 +25,8 @@ stage() {
   "$@" || failed=1
 }
 
-# run_tests ARGUMENT... is go test with a line for each package, and its counts kept.
-run_tests() { bin/testreport -into "$counts" -- go test -json -count=1 "$@"; }
+# run_module DIRECTORY ARGUMENT... tests a module of its own; a line for each package, and the counts are kept.
+run_module() { bin/testreport -into "$counts" -- go test -C "$1" -json -count=1 "${@:2}" ./...; }
 on_servers() { scripts/with-servers.sh -- bin/testreport -into "$counts" -- go test -json -count=1 "$@"; }
 
 # on_mysql asks MySQL 9.7 what it may answer differently from MariaDB: the schema, all that the store does, its indexes, a table
@@ -82,13 +82,13 @@ if [[ $PKG == ./... ]]; then
   fi
   if scripts/test-console.sh have; then
     # Without the race detector, which the console's own tests have: here it would look at little but SQLite.
-    CGO_ENABLED=0 stage "console in Chromium" run_tests -C console/e2e -timeout=10m ./...
+    CGO_ENABLED=0 stage "console in Chromium" run_module console/e2e -timeout=10m
   else
     echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
   fi
   if [[ $whole ]]; then
     if [[ -e /proc/self/stat ]] && command -v redis-server redis-benchmark >/dev/null; then
-      stage "bench/" run_tests -C bench "${race[@]}" -timeout=20m ./...
+      stage "bench/" run_module bench "${race[@]}" -timeout=20m
     else
       echo "--    bench/ was not tested: its tests need Linux, redis-server and redis-benchmark" >&2
     fi

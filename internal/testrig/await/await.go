@@ -13,12 +13,18 @@ import (
 // reach it.
 const Patience = time.Minute
 
+// T is a test: a *testing.T, a *testing.B, or a case of a property test.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // pollEvery is the pause between two looks at a condition.
 const pollEvery = 5 * time.Millisecond
 
 // That waits until holds returns true. It calls holds in the test's own goroutine, so holds may use t, and works in a
 // synctest bubble, where it takes no real time. what names the event: a format and its arguments.
-func That(t testing.TB, holds func() bool, what string, args ...any) {
+func That(t T, holds func() bool, what string, args ...any) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(pollEvery) {
 		if time.Now().After(deadline) {
@@ -28,7 +34,7 @@ func That(t testing.TB, holds func() bool, what string, args ...any) {
 }
 
 // Success waits until f returns no error.
-func Success(t testing.TB, f func() error, what string, args ...any) {
+func Success(t T, f func() error, what string, args ...any) {
 	t.Helper()
 	var last error
 	for deadline := time.Now().Add(Patience); ; time.Sleep(pollEvery) {
@@ -42,7 +48,7 @@ func Success(t testing.TB, f func() error, what string, args ...any) {
 }
 
 // Receive waits for a value from c; the zero value if c is closed.
-func Receive[T any](t testing.TB, c <-chan T, what string, args ...any) T {
+func Receive[V any](t T, c <-chan V, what string, args ...any) V {
 	t.Helper()
 	timer := time.NewTimer(Patience)
 	defer timer.Stop()
