@@ -142,6 +142,9 @@ type center struct {
 // run starts a center and stops it at the end of the test.
 func run(t testing.TB, cfg configs.Config, opts ...app.Option) *center {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: a whole center works in real time")
+	}
 	ready := make(chan string, 1)
 	opts = append([]app.Option{app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr })}, opts...)
 	a, err := app.New(cfg, opts...)

@@ -29,6 +29,7 @@ func TestScanModeCallsNoRedis(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
 	calls := make(chan error, 1)
 	go func() {
 		_, err := l.Accept()

@@ -104,6 +104,9 @@ func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
 
 func open(t testing.TB, place slotPlace) *center {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: a timer on a Redis works in real time")
+	}
 	addrs, prefix := place(t)
 	c := &center{
 		t: t, addrs: addrs, prefix: prefix, runs: map[uint64][]run{}, rearmed: map[string]int{},

@@ -280,6 +280,9 @@ func TestMySQLStatementsEndWithOurPatience(t *testing.T) {
 
 // Another process keeps the file locked. Before, each call waited for it as long as it could, 15 s.
 func TestSQLiteFileLockedByHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: a lock is waited for in real time")
+	}
 	t.Parallel()
 	f := onSQLite().open(t, small)
 	stored := f.put(t, task.Task{BizID: 0, BizType: 1, ActionTime: f.in(0)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(0)})

@@ -23,6 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// inRealTime leaves out a test that waits for the exporter's intervals, and has it run beside others.
+func inRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the exporter works in real time")
+	}
+	t.Parallel()
+}
+
 // exporter is an Exporter under test.
 type exporter struct {
 	*otlp.Exporter
@@ -75,7 +83,7 @@ func (e *exporter) end(n int) {
 }
 
 func TestSpansAreExported(t *testing.T) {
-	t.Parallel()
+	inRealTime(t)
 	collector := testrig.StartCollector(t)
 	for _, path := range []string{"", "/", "/v1/traces", "/v1/traces/"} {
 		e := start(t, strings.Replace(collector.URL(), "http://", "http://shop:se%2Fsame@", 1)+path)
@@ -108,7 +116,7 @@ func TestSpansAreExported(t *testing.T) {
 
 // A collector that hangs costs spans, and no end of a span waits for it.
 func TestCollectorHangs(t *testing.T) {
-	t.Parallel()
+	inRealTime(t)
 	collector := testrig.StartCollector(t)
 	collector.Hang(true)
 	e := start(t, collector.URL())
@@ -130,7 +138,7 @@ func TestCollectorHangs(t *testing.T) {
 
 // The log has one line, however many exports fail, and it shows no secret.
 func TestCollectorRefuses(t *testing.T) {
-	t.Parallel()
+	inRealTime(t)
 	collector := testrig.StartCollector(t)
 	collector.Answer(http.StatusServiceUnavailable)
 	e := start(t, strings.Replace(collector.URL(), "http://", "http://shop:sesame@", 1)+"/t0ken-0123456789abc")
@@ -148,7 +156,7 @@ func TestCollectorRefuses(t *testing.T) {
 }
 
 func TestCollectorIsAway(t *testing.T) {
-	t.Parallel()
+	inRealTime(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := l.Addr().String()
