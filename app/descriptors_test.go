@@ -24,9 +24,7 @@ const receiverEnv = "TOC_APP_TEST_RECEIVER"
 
 // A center that has no descriptor left says so, and its calls count as no attempt.
 func TestWithoutDescriptors(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: a process of its own works in real time")
-	}
+	inRealTime(t)
 	t.Parallel()
 	if url := os.Getenv(receiverEnv); url != "" {
 		withoutDescriptors(t, url)

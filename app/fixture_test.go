@@ -139,12 +139,18 @@ type center struct {
 	stop func() error // drains; gives Run's error
 }
 
-// run starts a center and stops it at the end of the test.
-func run(t testing.TB, cfg configs.Config, opts ...app.Option) *center {
+// inRealTime leaves a test out of the short form: a whole center works in real time.
+func inRealTime(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: a whole center works in real time")
 	}
+}
+
+// run starts a center and stops it at the end of the test.
+func run(t testing.TB, cfg configs.Config, opts ...app.Option) *center {
+	t.Helper()
+	inRealTime(t)
 	ready := make(chan string, 1)
 	opts = append([]app.Option{app.WithLogger(testLogger(t)), app.WithReady(func(addr string) { ready <- addr })}, opts...)
 	a, err := app.New(cfg, opts...)

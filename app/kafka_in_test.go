@@ -25,6 +25,7 @@ import (
 
 // fromKafka gives a configuration an intake, and a cluster with its topics.
 func fromKafka(t testing.TB, cfg configs.Config) (configs.Config, *kgo.Client) {
+	inRealTime(t)
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(8, "timers"), kfake.SeedTopics(1, "timers-refused"))
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)
@@ -103,6 +104,7 @@ func TestKafkaIn(t *testing.T) {
 
 // A topic whose brokers are away looks like one without records, so /readyz shows which it is.
 func TestKafkaInIsAway(t *testing.T) {
+	inRealTime(t)
 	t.Parallel()
 	cfg := fewTables(t)
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timers"))

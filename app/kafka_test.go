@@ -22,6 +22,7 @@ import (
 
 // toKafka gives the business type of a configuration the processor kafka, and a cluster with its topic.
 func toKafka(t testing.TB, cfg configs.Config) (configs.Config, *kfake.Cluster) {
+	inRealTime(t)
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(8, "timeouts"))
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)
