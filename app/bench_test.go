@@ -69,11 +69,11 @@ func benchmarkFire(b *testing.B, cfg configs.Config) {
 			}
 		}
 		require.Greater(b, time.Until(due), 300*time.Millisecond, "the submits took too long")
-		time.Sleep(time.Until(due.Add(-250 * time.Millisecond)))
+		time.Sleep(time.Until(due.Add(-250 * time.Millisecond))) // real time: a benchmark
 		runtime.ReadMemStats(&before)
 		<-counter.over
 		took += time.Since(due)
-		time.Sleep(200 * time.Millisecond) // the last outcomes
+		time.Sleep(200 * time.Millisecond) // real time: a benchmark, and its last outcomes
 		runtime.ReadMemStats(&after)
 		mallocs += after.Mallocs - before.Mallocs
 		bytes += after.TotalAlloc - before.TotalAlloc

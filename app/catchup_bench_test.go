@@ -78,7 +78,7 @@ func benchmarkCatchUp(b *testing.B, cfg configs.Config) {
 		now := time.Now()
 		submit(1000, func(int) time.Time { return now })
 	}
-	time.Sleep(limits.LateAfter + 2*time.Second)
+	time.Sleep(limits.LateAfter + 2*time.Second) // real time: a benchmark
 	var submits sync.WaitGroup
 	stop := make(chan struct{})
 	submits.Go(func() { // each tenth of a second the tasks of one, two seconds ahead
@@ -91,11 +91,11 @@ func benchmarkCatchUp(b *testing.B, cfg configs.Config) {
 			submit(rate/10, func(i int) time.Time { return at.Add(2*time.Second + time.Duration(i)*time.Millisecond) })
 		}
 	})
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // real time: a benchmark
 	_, err = c.Resume(b.Context(), "order_close")
 	require.NoError(b, err)
 	for end := time.Now().Add(2 * time.Minute); seen.lates() < backlog && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // real time: a benchmark
 	}
 	close(stop)
 	submits.Wait()

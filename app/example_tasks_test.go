@@ -146,7 +146,7 @@ func waitUntil(tasks *app.Tasks, jobID uint64, status task.Status) {
 		if t.Status == status.String() {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // real time: an example that runs by itself
 	}
 }
 
