@@ -82,7 +82,7 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 	loads = make([]claim, 0, members)
 	for i := range answers {
 		a, s := &answers[i], r.slots[i].slot
-		s.recordPoll(now, t.cfg.PollEvery)
+		s.recordPoll(now)
 		answered = answered || slots.IsAnswer(a.Err)
 		t.recordWrite(r.server, a.Err)
 		if a.Err != nil || r.server.writeErr != nil {
@@ -103,7 +103,7 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 
 // recordPoll records that the slot was polled. The first polls are spread over time, so that one that notices a
 // lost Redis always comes soon.
-func (s *slotState) recordPoll(now time.Time, pollEvery time.Duration) {
+func (s *slotState) recordPoll(now time.Time) {
 	if s.pollNow = false; s.lastPoll.IsZero() {
 		now = now.Add(-rand.N(pollEvery))
 	}
@@ -134,7 +134,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.orphansBefore = time.Time{}
 	} else {
 		s.pollNow = true // check once more
-		if now.Sub(s.lastOrphanCount) >= t.cfg.PollEvery {
+		if now.Sub(s.lastOrphanCount) >= pollEvery {
 			s.lastOrphanCount = now
 			t.markOrphans(s)
 		}

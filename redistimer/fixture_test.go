@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -43,6 +44,7 @@ type center struct {
 	t      tester
 	addrs  []string
 	prefix string
+	server *miniredis.Miniredis // in a bubble; otherwise nil
 	slots  *slots.Slots
 	redis  redis.UniversalClient
 	store  *store.Store
@@ -51,9 +53,8 @@ type center struct {
 	capacity     int    // of the queues
 	storeID      string // of all nodes
 	compareEvery time.Duration
-	pollEvery    time.Duration // longer than a test: a lost wake-up is found by nothing
-	modeScan     bool          // nodes have no type of mode redis
-	guarded      bool          // nodes have a second type, whose slots are the guards
+	modeScan     bool // nodes have no type of mode redis
+	guarded      bool // nodes have a second type, whose slots are the guards
 	guardHorizon time.Duration
 	username     string       // of their connections, without a password
 	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
@@ -63,7 +64,6 @@ type center struct {
 
 	mu      sync.Mutex
 	runs    map[uint64][]run
-	differs redistimer.Differences // of all comparisons
 	early   []string
 	rearmed map[string]int
 	expired int
@@ -72,7 +72,7 @@ type center struct {
 // tester is a test, or one case of the model test.
 type tester interface {
 	require.TestingT
-	await.T
+	Helper()
 }
 
 // run is one run of a task.
@@ -96,7 +96,7 @@ func private(server *testrig.PrivateRedis) slotPlace {
 }
 
 func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
-	options.ReadTimeout = time.Minute // a slow machine is not a fault
+	options.ReadTimeout = await.Patience
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
@@ -104,12 +104,35 @@ func dial(t testing.TB, options *redis.UniversalOptions) redis.UniversalClient {
 
 func open(t testing.TB, place slotPlace) *center {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: a timer on a Redis works in real time")
-	}
 	addrs, prefix := place(t)
+	return openOn(t, nil, addrs, prefix)
+}
+
+// inBubble runs a test on an embedded Redis in a synctest bubble, where what it waits for takes no real time.
+func inBubble(t *testing.T, test func(t *testing.T, c *center)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := bubbleRedis(t)
+		test(t, openOn(t, server, []string{"127.0.0.1:1"}, ""))
+	})
+}
+
+// bubbleRedis starts an embedded Redis without a socket, at a time for which there are job_ids.
+func bubbleRedis(t *testing.T) *miniredis.Miniredis {
+	time.Sleep(time.Until(sharding.Epoch.AddDate(1, 0, 0)))
+	server := miniredis.NewMiniRedis()
+	t.Cleanup(server.Close)
+	conn, err := server.Dial() // starts it
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	return server
+}
+
+func openOn(t testing.TB, server *miniredis.Miniredis, addrs []string, prefix string) *center {
+	t.Helper()
 	c := &center{
-		t: t, addrs: addrs, prefix: prefix, runs: map[uint64][]run{}, rearmed: map[string]int{},
+		t: t, server: server, addrs: addrs, prefix: prefix, runs: map[uint64][]run{}, rearmed: map[string]int{},
 		process: func(context.Context, task.Task) error { return nil },
 		biz: redistimer.BizType{
 			BizType: task.BizType{
@@ -119,7 +142,7 @@ func open(t testing.TB, place slotPlace) *center {
 			Topic: closeOrders, Horizon: time.Hour, Visibility: time.Minute,
 		},
 	}
-	c.redis = dial(t, &redis.UniversalOptions{Addrs: addrs})
+	c.redis = dial(t, &redis.UniversalOptions{Addrs: addrs, Dialer: c.connect, PoolSize: poolSize})
 	c.slots = slots.New(c.redis, prefix)
 	dir := testrig.MemoryDir(t)
 	var list []migrations.Database
@@ -141,7 +164,60 @@ func open(t testing.TB, place slotPlace) *center {
 	return c
 }
 
-func ownRedis(t testing.TB) ([]string, string) { return []string{miniredis.RunT(t).Addr()}, "" }
+// poolSize lets no call wait for a connection: the client waits with timers that bubbles must not share.
+const poolSize = 1000
+
+// connect opens a connection to the Redis of the center.
+func (c *center) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	if c.server == nil {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	ours, its := net.Pipe()
+	c.server.Server().ServeConn(newLooseConn(its))
+	return newLooseConn(ours), nil
+}
+
+// looseConn is an end of a net.Pipe whose writes do not wait for the reader, as those of a socket do not. What is written takes
+// a moment to arrive: otherwise the clock of a bubble would stand still while a timer asks Redis whether a millisecond is over.
+type looseConn struct {
+	net.Conn
+	out    chan []byte
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLooseConn(conn net.Conn) *looseConn {
+	c := &looseConn{Conn: conn, out: make(chan []byte, 1000), closed: make(chan struct{})}
+	go func() {
+		defer c.Close()
+		for {
+			select {
+			case p := <-c.out:
+				time.Sleep(100 * time.Microsecond) // in a bubble
+				if _, err := conn.Write(p); err != nil {
+					return
+				}
+			case <-c.closed:
+				return
+			}
+		}
+	}()
+	return c
+}
+
+func (c *looseConn) Write(p []byte) (int, error) {
+	select {
+	case c.out <- bytes.Clone(p):
+		return len(p), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *looseConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
 
 // types are the business types of the nodes.
 func (c *center) types() []redistimer.BizType {
@@ -177,19 +253,19 @@ func (c *center) start(partitions ...int) *node {
 	c.t.Helper()
 	owned := newOwnership(partitions)
 	n := &node{
-		c: c, owned: owned, link: &link{}, store: &mortal{Store: c.store},
+		c: c, owned: owned, link: &link{connect: c.connect}, store: &mortal{Store: c.store},
 		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Ownership: owned}),
 		unarmed: make(chan task.Task, 1000),
 		lanes:   make(chan []*worker.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: c.addrs, Username: c.username, Password: c.username, Dialer: n.link.dial, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
+		Addrs: c.addrs, Username: c.username, Password: c.username, Dialer: n.link.dial, PoolSize: poolSize, DialerRetries: 1, MaxRetries: 1, ContextTimeoutEnabled: true,
 	})
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, CompareEvery: c.compareEvery, PollEvery: c.pollEvery, Nodes: n, Now: c.now, Logger: slog.New(c),
+		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
@@ -277,13 +353,6 @@ func (c *center) runsOf(id uint64) []run {
 	return append([]run(nil), c.runs[id]...)
 }
 
-// ran is the number of tasks that have run.
-func (c *center) ran() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.runs)
-}
-
 // submit submits a task that is due after a delay.
 func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	n.c.t.Helper()
@@ -292,9 +361,15 @@ func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	return got.Task
 }
 
+// eventually waits until cond holds. what says what is wrong if it never does.
 func (c *center) eventually(cond func() bool, what string, args ...any) {
 	c.t.Helper()
-	await.That(c.t, cond, "all well: "+what, args...)
+	for deadline := time.Now().Add(await.Patience); !cond(); time.Sleep(2 * time.Millisecond) { // real time: the pause of a poll
+		if time.Now().After(deadline) {
+			c.t.Errorf("after %s: "+what, append([]any{await.Patience}, args...)...)
+			c.t.FailNow()
+		}
+	}
 }
 
 // settled waits until a task has a status in the store, and is in no queue of its slot but the dead one.
@@ -393,34 +468,6 @@ func (c *center) Rearmed(_ task.BizType, reason string, tasks int) {
 	c.rearmed[reason] += tasks
 }
 
-// The center is a handler of its nodes' logs, too, for the differences that they find.
-
-func (c *center) Enabled(context.Context, slog.Level) bool { return true }
-func (c *center) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c *center) WithGroup(string) slog.Handler            { return c }
-
-func (c *center) Handle(_ context.Context, r slog.Record) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "missing":
-			c.differs.Missing += int(a.Value.Int64())
-		case "ghosts":
-			c.differs.Ghost += int(a.Value.Int64())
-		}
-		return true
-	})
-	return nil
-}
-
-// differences is the number of differences that comparisons have found.
-func (c *center) differences() redistimer.Differences {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.differs
-}
-
 func (c *center) ClaimsExpired(_ task.BizType, tasks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -494,13 +541,16 @@ func (o *ownership) set(p int, mine bool) {
 
 // link is a node's connection to Redis, which a crash cuts.
 type link struct {
+	connect func(ctx context.Context, network, addr string) (net.Conn, error)
+
 	slow atomic.Int64 // nanoseconds by which answers are delayed, except wake-ups
 	// silent: nothing that is sent arrives any more, from the first command on that contains silenceAt.
 	silent    atomic.Bool
 	silenceAt atomic.Pointer[string]
-	looks     atomic.Int64 // commands with silenceAt
 
-	held atomic.Pointer[heldCommand]
+	wakesFrom atomic.Pointer[string] // the server of the last subscription
+	wakeUps   atomic.Int64           // that have arrived
+	held      atomic.Pointer[heldCommand]
 
 	mu    sync.Mutex
 	dead  bool
@@ -538,7 +588,7 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	l.mu.Lock()
 	addr = cmp.Or(l.to, addr)
 	l.mu.Unlock()
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := l.connect(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -562,6 +612,8 @@ type slowConn struct {
 func (c *slowConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("subscribe")) {
 		c.wakes.Store(true)
+		from := c.RemoteAddr().String()
+		c.link.wakesFrom.Store(&from)
 	}
 	if h := c.link.held.Load(); h != nil && bytes.Contains(p, []byte(h.text)) && c.link.held.CompareAndSwap(h, nil) {
 		close(h.reached)
@@ -569,7 +621,6 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	}
 	if at := c.link.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
 		c.link.silent.Store(true)
-		c.link.looks.Add(1)
 	}
 	if c.link.silent.Load() {
 		return len(p), nil
@@ -579,8 +630,11 @@ func (c *slowConn) Write(p []byte) (int, error) {
 
 func (c *slowConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if !c.wakes.Load() {
-		time.Sleep(time.Duration(c.link.slow.Load())) // real time: the answer of a slow server
+	if c.wakes.Load() && bytes.Contains(p[:n], []byte("message")) {
+		c.link.wakeUps.Add(1)
+	}
+	if slow := c.link.slow.Load(); slow > 0 && !c.wakes.Load() {
+		time.Sleep(time.Duration(slow)) // in a bubble
 	}
 	return n, err
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -86,17 +85,17 @@ func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(n *node){"stopped": (*node).end, "killed": (*node).crash} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := open(t, sharedRedis)
-			c.storeID = "s1"
-			n := c.start(allPartitions...)
-			c.filled()
-			end(n)
-			id := c.scanned(1)[0]
-			stored, _ := c.has(id)
-			require.False(t, stored, "it was stored in mode scan")
-			c.start(allPartitions...)
-			c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+			inBubble(t, func(t *testing.T, c *center) {
+				c.storeID = "s1"
+				n := c.start(allPartitions...)
+				c.filled()
+				end(n)
+				id := c.scanned(1)[0]
+				stored, _ := c.has(id)
+				require.False(t, stored, "it was stored in mode scan")
+				c.start(allPartitions...)
+				c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+			})
 		})
 	}
 }
@@ -136,44 +135,44 @@ func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
 
 // A marker is trusted after a hand-over, but not after a crash.
 func TestAMarkerIsTrustedOnlyAfterAHandOver(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	c.storeID = "s1"
-	const handed, taken = 0, 1
-	a, b := c.start(handed, taken), c.start()
-	c.serving(handed)
-	c.serving(taken)
-	var mu sync.Mutex
-	read := map[int]bool{} // partitions in which b reads tasks that are due later
-	b.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.storeID = "s1"
+		const handed, taken = 0, 1
+		a, b := c.start(handed, taken), c.start()
+		c.serving(handed)
+		c.serving(taken)
+		var mu sync.Mutex
+		read := map[int]bool{} // partitions in which b reads tasks that are due later
+		b.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Until(q.Until) > time.Minute && time.Until(q.From.ActionTime) < 10*time.Minute {
+				read[p] = true
+			}
+			return real.DuePages(p, q)
+		}
+		id := uint64(0)
+		for bizID := uint64(1); id == 0; bizID++ {
+			if row := a.submit(bizID, later); c.slot(row.JobID).Partition == handed {
+				id = row.JobID
+			}
+		}
+		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+		for _, p := range []int{handed, taken} {
+			a.owned.set(p, false)
+		}
+		require.NoError(t, a.WaitPartition(t.Context(), handed))
+		for _, p := range []int{handed, taken} {
+			b.owned.set(p, true)
+		}
+		c.eventually(func() bool { mu.Lock(); defer mu.Unlock(); return read[taken] }, "the slot that was taken is not filled")
+		c.serving(handed)
+		stored, _ := c.has(id)
+		require.True(t, stored)
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Until(q.Until) > time.Minute && time.Until(q.From.ActionTime) < 10*time.Minute {
-			read[p] = true
-		}
-		return real.DuePages(p, q)
-	}
-	id := uint64(0)
-	for bizID := uint64(1); id == 0; bizID++ {
-		if row := a.submit(bizID, later); c.slot(row.JobID).Partition == handed {
-			id = row.JobID
-		}
-	}
-	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-	for _, p := range []int{handed, taken} {
-		a.owned.set(p, false)
-	}
-	require.NoError(t, a.WaitPartition(t.Context(), handed))
-	for _, p := range []int{handed, taken} {
-		b.owned.set(p, true)
-	}
-	c.eventually(func() bool { mu.Lock(); defer mu.Unlock(); return read[taken] }, "the slot that was taken is not filled")
-	c.serving(handed)
-	stored, _ := c.has(id)
-	require.True(t, stored)
-	mu.Lock()
-	defer mu.Unlock()
-	require.False(t, read[handed], "the slot that was handed over is filled again")
+		require.False(t, read[handed], "the slot that was handed over is filled again")
+	})
 }
 
 // A replica takes over without the last writes, and hands back without the last writes. Each has the markers,
@@ -228,42 +227,41 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 // If two centers have the same names in Redis, the first keeps its slots, and the second is scanned. Before,
 // each claimed the other's tasks, found no row and settled them: only the sweep ran them.
 func TestTwoCentersOnOneRedis(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	place := func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" }
-	first, second := open(t, place), open(t, place)
-	first.storeID, second.storeID = "first", "second"
-	a := first.start(allPartitions...)
-	first.filled()
-	b := second.start(allPartitions...)
-	second.eventually(func() bool {
-		return !b.Serves(second.biz.ID, 0) && !b.Serves(second.biz.ID, 1) && !b.Serves(second.biz.ID, 2) && !b.Serves(second.biz.ID, 3)
-	}, "the second takes slots of the first")
-	require.Contains(t, b.Degraded(), "4 of 4 slots")
-	require.Contains(t, b.Degraded(), "redis.prefix")
-	require.True(t, b.fellBack(), "the scanner was not notified")
+	inBubble(t, func(t *testing.T, first *center) {
+		second := openOn(t, first.server, first.addrs, "")
+		first.storeID, second.storeID = "first", "second"
+		a := first.start(allPartitions...)
+		first.filled()
+		b := second.start(allPartitions...)
+		second.eventually(func() bool {
+			return !b.Serves(second.biz.ID, 0) && !b.Serves(second.biz.ID, 1) && !b.Serves(second.biz.ID, 2) && !b.Serves(second.biz.ID, 3)
+		}, "the second takes slots of the first")
+		require.Contains(t, b.Degraded(), "4 of 4 slots")
+		require.Contains(t, b.Degraded(), "redis.prefix")
+		require.True(t, b.fellBack(), "the scanner was not notified")
 
-	var ids []uint64
-	for i := range uint64(16) {
-		ids = append(ids, a.submit(i, 100*time.Millisecond).JobID)
-		b.submit(i, 100*time.Millisecond)
-	}
-	for _, id := range ids {
-		first.settled(id, task.Processed)
-		require.Len(t, first.runsOf(id), 1)
-	}
-	require.Equal(t, depth{}, first.depth(), "nothing of the second is there")
-	require.Empty(t, a.Degraded())
-	require.True(t, a.Serves(first.biz.ID, 0))
+		var ids []uint64
+		for i := range uint64(16) {
+			ids = append(ids, a.submit(i, 100*time.Millisecond).JobID)
+			b.submit(i, 100*time.Millisecond)
+		}
+		for _, id := range ids {
+			first.settled(id, task.Processed)
+			require.Len(t, first.runsOf(id), 1)
+		}
+		require.Equal(t, depth{}, first.depth(), "nothing of the second is there")
+		require.Empty(t, a.Degraded())
+		require.True(t, a.Serves(first.biz.ID, 0))
 
-	a.end()
-	for p := range layout.Partitions { // as they expire after a while
-		require.NoError(t, first.redis.Del(t.Context(), first.slots.MarkerKey(first.slotOf(p))).Err())
-	}
-	second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
-	second.filled()
-	second.eventually(func() bool { return second.depth() == depth{} }, "tasks are left")
-	require.Empty(t, b.Degraded())
+		a.end()
+		for p := range layout.Partitions { // as they expire after a while
+			require.NoError(t, first.redis.Del(t.Context(), first.slots.MarkerKey(first.slotOf(p))).Err())
+		}
+		second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
+		second.filled()
+		second.eventually(func() bool { return second.depth() == depth{} }, "tasks are left")
+		require.Empty(t, b.Degraded())
+	})
 }
 
 func (c *center) slotOf(partition int) slots.Slot {
@@ -272,149 +270,148 @@ func (c *center) slotOf(partition int) slots.Slot {
 
 // Redis evicts the queues and keeps the markers. Before, that went unnoticed.
 func TestQueuesAreEvicted(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	n := c.start(allPartitions...)
-	c.filled()
-	for i := range uint64(16) {
-		n.submit(i, later)
-	}
-	c.eventually(func() bool { return c.depth().Store == 16 }, "not all are armed")
-	for p := range layout.Partitions {
-		require.NoError(t, c.redis.Unlink(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
-	}
-	c.eventually(func() bool { return c.depth().Store == 16 }, "they are not armed again")
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		c.filled()
+		for i := range uint64(16) {
+			n.submit(i, later)
+		}
+		c.eventually(func() bool { return c.depth().Store == 16 }, "not all are armed")
+		for p := range layout.Partitions {
+			require.NoError(t, c.redis.Unlink(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
+		}
+		c.eventually(func() bool { return c.depth().Store == 16 }, "they are not armed again")
+	})
 }
 
 // A task that is moved while its slot is filled runs at its new time. Before, the page that was read before the
 // move restored the old time.
 func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
-	t.Parallel()
-	server := testrig.StartRedis(t)
-	c := open(t, private(server))
-	n := c.start(allPartitions...)
-	c.filled()
-	id := n.submit(1, 30*time.Minute).JobID
-	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-	held := n.link.hold("\r\nnew\r\n")
-	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
-	<-held.reached
-	when := intake.In(time.Second)
-	_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
-	require.NoError(t, err)
-	c.eventually(func() bool { stored, prepared := c.has(id); return stored || prepared }, "it is not armed again")
-	close(held.goOn)
-	c.settled(id, task.Processed)
-	require.Len(t, c.runsOf(id), 1)
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		c.filled()
+		id := n.submit(1, 30*time.Minute).JobID
+		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
+		held := n.link.hold("\r\nnew\r\n")
+		require.NoError(t, c.redis.FlushAll(t.Context()).Err())
+		<-held.reached
+		when := intake.In(time.Second)
+		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
+		require.NoError(t, err)
+		c.eventually(func() bool { stored, prepared := c.has(id); return stored || prepared }, "it is not armed again")
+		close(held.goOn)
+		c.settled(id, task.Processed)
+		require.Len(t, c.runsOf(id), 1)
+	})
 }
 
 // A clock was ahead, and is right again. Before, no slot was filled until the clock got there once more.
 func TestClockWasAhead(t *testing.T) {
-	t.Parallel()
-	c := open(t, ownRedis)
-	c.biz.Horizon = 2 * time.Second
-	c.ahead.Store(int64(time.Hour))
-	n := c.start(allPartitions...)
-	c.filled()
-	c.ahead.Store(0)
-	id := n.submit(1, 4*time.Second).JobID
-	c.settled(id, task.Processed)
+	inBubble(t, func(t *testing.T, c *center) {
+		c.biz.Horizon = 2 * time.Second
+		c.ahead.Store(int64(time.Hour))
+		n := c.start(allPartitions...)
+		c.filled()
+		c.ahead.Store(0)
+		id := n.submit(1, 4*time.Second).JobID
+		c.settled(id, task.Processed)
+	})
 }
 
 // An id in a slot of another partition, for example after a change of cluster.partitions. Before, its outcome
 // was recorded in the database of the slot, where the row is not, and it ran again.
 func TestTaskInASlotOfAnotherPartition(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	n := c.start(allPartitions...)
-	c.filled()
-	for i := range uint64(8) {
-		row := n.submit(i, later)
-		own := c.slot(row.JobID)
-		c.eventually(func() bool { stored, _ := c.has(row.JobID); return stored }, "it is not armed")
-		at := time.Now().UTC().Truncate(time.Millisecond)
-		_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
-		require.NoError(t, err)
-		other := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
-		c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: other, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
-		c.settled(row.JobID, task.Processed)
-		require.Len(t, c.runsOf(row.JobID), 1)
-	}
-	c.eventually(func() bool { return c.depth() == depth{} }, "something is left")
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		c.filled()
+		for i := range uint64(8) {
+			row := n.submit(i, later)
+			own := c.slot(row.JobID)
+			c.eventually(func() bool { stored, _ := c.has(row.JobID); return stored }, "it is not armed")
+			at := time.Now().UTC().Truncate(time.Millisecond)
+			_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
+			require.NoError(t, err)
+			other := c.slotOf((own.Partition + 2) % layout.Partitions) // of the other database
+			c.slots.Arm(t.Context(), []slots.ArmRequest{{Slot: other, Members: []slots.Member{{JobID: row.JobID, At: at}}}})
+			c.settled(row.JobID, task.Processed)
+			require.Len(t, c.runsOf(row.JobID), 1)
+		}
+		c.eventually(func() bool { return c.depth() == depth{} }, "something is left")
+	})
 }
 
 // An operator resets the attempts of a task that waits for its back-off. Before, the slot's higher count of
 // attempts won over the row until the end of the back-off.
 func TestEditBySQLDuringTheBackOff(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
-	var once sync.Once
-	c.process = func(context.Context, task.Task) (err error) {
-		once.Do(func() { err = errors.New("the shop is closed") })
-		return err
-	}
-	n := c.start(allPartitions...)
-	id := n.submit(1, 0).JobID
-	c.eventually(func() bool { stored, _ := c.has(id); return stored && c.row(id).Attempts == 1 }, "no failed run was counted")
-	at, attempts := time.Now().UTC().Add(-20*time.Second).Truncate(time.Millisecond), 0
-	_, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at, Attempts: &attempts}})
-	require.NoError(t, err)
-	c.eventually(func() bool {
-		row := c.row(id)
-		n.Sweep(t.Context(), c.slot(id).Partition, []task.Task{row}) // as each tick does
-		return row.Status == task.Processed
-	}, "it is not processed")
-	require.Zero(t, c.row(id).Attempts)
+	inBubble(t, func(t *testing.T, c *center) {
+		c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
+		var once sync.Once
+		c.process = func(context.Context, task.Task) (err error) {
+			once.Do(func() { err = errors.New("the shop is closed") })
+			return err
+		}
+		n := c.start(allPartitions...)
+		id := n.submit(1, 0).JobID
+		c.eventually(func() bool { stored, _ := c.has(id); return stored && c.row(id).Attempts == 1 }, "no failed run was counted")
+		at, attempts := time.Now().UTC().Add(-20*time.Second).Truncate(time.Millisecond), 0
+		_, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at, Attempts: &attempts}})
+		require.NoError(t, err)
+		c.eventually(func() bool {
+			row := c.row(id)
+			n.Sweep(t.Context(), c.slot(id).Partition, []task.Task{row}) // as each tick does
+			return row.Status == task.Processed
+		}, "it is not processed")
+		require.Zero(t, c.row(id).Attempts)
+	})
 }
 
 // Tasks that only wait for a worker do not suffer from the end of their process. Before, three such ends made
 // tasks dead that had never run.
 func TestKillsDoNotCount(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	c.biz.MaxRetries, c.biz.Workers = 0, 2
-	g := newGate()
-	c.process = g.process
-	n := c.start(allPartitions...)
-	var ids []uint64
-	for i := range uint64(24) {
-		ids = append(ids, n.submit(i, 0).JobID)
-	}
-	left := 0 // by processes that were killed
-	for range 4 {
-		c.eventually(func() bool {
-			expired := c.expiredClaims()
-			return expired >= left && c.depth().Prepared == 24
-		}, "not all are claimed")
-		n.crash()
-		left += int(c.depth().Prepared)
-		n = c.start(allPartitions...)
-	}
-	g.open()
-	for _, id := range ids {
-		require.Zero(t, c.settled(id, task.Processed).Attempts)
-	}
+	inBubble(t, func(t *testing.T, c *center) {
+		c.biz.MaxRetries, c.biz.Workers = 0, 2
+		g := newGate()
+		c.process = g.process
+		n := c.start(allPartitions...)
+		var ids []uint64
+		for i := range uint64(24) {
+			ids = append(ids, n.submit(i, 0).JobID)
+		}
+		left := 0 // by processes that were killed
+		for range 4 {
+			c.eventually(func() bool {
+				expired := c.expiredClaims()
+				return expired >= left && c.depth().Prepared == 24
+			}, "not all are claimed")
+			n.crash()
+			left += int(c.depth().Prepared)
+			n = c.start(allPartitions...)
+		}
+		g.open()
+		for _, id := range ids {
+			require.Zero(t, c.settled(id, task.Processed).Attempts)
+		}
+	})
 }
 
 // Markers of an earlier version, or set by hand, are not trusted, and do not count as another center's.
 func TestOtherMarkersAreIgnored(t *testing.T) {
-	t.Parallel()
-	c := open(t, sharedRedis)
-	c.storeID = "s1"
-	texts := []string{"filling", "1f2e3d 1786100000000", "1f2e3d 1f2e3e 1f2e3f 1f2e40 1f2e41 4786100000000", "toc/1 s1 2x2x4 handed host:1:x 4786100000000"}
-	for p, text := range texts {
-		require.NoError(t, c.redis.Set(t.Context(), c.slots.MarkerKey(c.slotOf(p)), text, 0).Err())
-	}
-	ids := c.scanned(16)
-	n := c.start(allPartitions...)
-	c.filled()
-	for _, id := range ids {
-		stored, _ := c.has(id)
-		require.True(t, stored, "task %d is not armed", id)
-	}
-	require.Empty(t, n.Degraded())
-	marker, err := c.redis.Get(t.Context(), c.slots.MarkerKey(c.slotOf(0))).Result()
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(marker, "toc/2 s1 2x2x4 serving "), marker)
+	inBubble(t, func(t *testing.T, c *center) {
+		c.storeID = "s1"
+		texts := []string{"filling", "1f2e3d 1786100000000", "1f2e3d 1f2e3e 1f2e3f 1f2e40 1f2e41 4786100000000", "toc/1 s1 2x2x4 handed host:1:x 4786100000000"}
+		for p, text := range texts {
+			require.NoError(t, c.redis.Set(t.Context(), c.slots.MarkerKey(c.slotOf(p)), text, 0).Err())
+		}
+		ids := c.scanned(16)
+		n := c.start(allPartitions...)
+		c.filled()
+		for _, id := range ids {
+			stored, _ := c.has(id)
+			require.True(t, stored, "task %d is not armed", id)
+		}
+		require.Empty(t, n.Degraded())
+		marker, err := c.redis.Get(t.Context(), c.slots.MarkerKey(c.slotOf(0))).Result()
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(marker, "toc/2 s1 2x2x4 serving "), marker)
+	})
 }

@@ -1,15 +1,16 @@
 package redistimer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -22,23 +23,27 @@ import (
 
 // TestTimerAgreesWithAModel runs random cases of users, crashes and losses. In all cases a run starts only
 // while its row is pending and due, and never beside another run of the same task. In the end each task has the
-// status of a plain model. TOC_MODEL_TIME is how long cases are run (5s).
+// status of a plain model. TOC_MODEL_TIME is how long cases are run, instead of a few of them; -rapid.checks is the most.
 func TestTimerAgreesWithAModel(t *testing.T) {
-	t.Parallel()
-	length := 5 * time.Second
-	if text := os.Getenv("TOC_MODEL_TIME"); text != "" {
-		var err error
-		length, err = time.ParseDuration(text)
-		require.NoError(t, err)
+	const few = 8
+	var over atomic.Bool
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("TOC_MODEL_TIME"), "0"))
+	require.NoError(t, err)
+	if length > 0 {
+		defer time.AfterFunc(length, func() { over.Store(true) }).Stop()
 	}
-	server := miniredis.RunT(t)
-	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
+	inBubble(t, func(t *testing.T, c *center) {
+		agreesWithAModel(t, c, func(cases int) bool { return over.Load() || length == 0 && cases == few })
+	})
+}
+
+// agreesWithAModel runs cases until it is enough.
+func agreesWithAModel(t *testing.T, c *center, enough func(cases int) bool) {
 	c.capacity, c.biz.Workers = 12, 3
 	c.biz.BackoffMin, c.biz.BackoffMax, c.biz.MaxRetries = 5*time.Millisecond, 50*time.Millisecond, 20
-	end := time.Now().Add(length)
 	cases, failed := 0, false
-	rapid.Check(t, func(rt *rapid.T) {
-		if time.Now().After(end) && !failed {
+	rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) { // which must not ask for the deadline of t: a bubble has none
+		if !failed && enough(cases) {
 			return // the remaining checks are skipped; a failure is still made shorter
 		}
 		cases++
@@ -47,7 +52,7 @@ func TestTimerAgreesWithAModel(t *testing.T) {
 		c.biz.ID++
 		c.biz.Topic = fmt.Sprintf("case_%d", cases)
 		c.t = rt
-		s := &modelCase{center: c, server: server, tasks: map[uint64]*modelTask{}, running: map[uint64]bool{}}
+		s := &modelCase{center: c, tasks: map[uint64]*modelTask{}, running: map[uint64]bool{}}
 		defer s.close()
 		c.process = s.process
 		s.node = c.start(allPartitions...)
@@ -106,8 +111,7 @@ func (m *modelTask) final() task.Status {
 
 type modelCase struct {
 	*center
-	server *miniredis.Miniredis
-	node   *node
+	node *node
 
 	ids     []uint64 // in the order of submits
 	rough   bool     // there were faults, too, besides users and time
@@ -236,7 +240,7 @@ func (s *modelCase) redrive(rt *rapid.T) {
 }
 
 func (s *modelCase) wait(rt *rapid.T) {
-	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond) // real time: tasks fall due between the steps
+	time.Sleep(time.Duration(rapid.IntRange(1, 60).Draw(rt, "ms")) * time.Millisecond) // in a bubble
 }
 
 func (s *modelCase) roughly() {
@@ -313,7 +317,7 @@ func (s *modelCase) finish(rt *rapid.T) {
 		if len(open) == 0 || time.Now().After(deadline) {
 			break
 		}
-		time.Sleep(2 * time.Millisecond) // real time: a look in between, with the rules asked at each
+		time.Sleep(2 * time.Millisecond) // in a bubble
 	}
 	for _, id := range open {
 		stored, prepared := s.has(id)
@@ -325,7 +329,9 @@ func (s *modelCase) finish(rt *rapid.T) {
 		s.mu.Unlock()
 		require.Equal(rt, want, s.row(id).Status, "the task of submit %d", slices.Index(s.ids, id)+1)
 	}
-	await.That(rt, func() bool { return s.depth().Store+s.depth().Prepared == 0 }, "the slots are empty")
+	for deadline = time.Now().Add(await.Patience); s.depth().Store+s.depth().Prepared > 0 && time.Now().Before(deadline); {
+		time.Sleep(2 * time.Millisecond) // in a bubble
+	}
 	for i, id := range s.ids {
 		stored, prepared := s.has(id)
 		require.False(rt, stored || prepared, "the task of submit %d is left in its slot, stored: %t, claimed: %t", i+1, stored, prepared)

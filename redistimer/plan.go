@@ -13,7 +13,7 @@ import (
 const (
 	claimAhead    = 200 * time.Millisecond // tasks are claimed so long before they are due
 	minRoundGap   = 50 * time.Millisecond  // least time between two rounds of a server, except urgent ones
-	pollEvery     = 3 * time.Second        // Config.PollEvery, if it is not set
+	pollEvery     = 3 * time.Second        // interval at which a slot is polled at least
 	retryEvery    = time.Second            // the same for an unreachable slot
 	maxRoundSlots = 4096                   // slots in a round of a server, about
 	maxInflight   = 8192                   // claimed and unsettled tasks of a type, about
@@ -24,9 +24,8 @@ const (
 
 // group has the slots of a business type at one server.
 type group struct {
-	bizTimer  *bizTimer
-	slots     []*slotState
-	pollEvery time.Duration // Config.PollEvery
+	bizTimer *bizTimer
+	slots    []*slotState
 	backlog
 	nextPoll       time.Time // when a slot must be polled at the earliest; zero: unknown
 	hasUnreachable bool      // one of them may be unreachable
@@ -87,7 +86,7 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	for _, s := range due {
 		limit := size
 		if limit > room || most == 0 {
-			if now.Sub(s.lastPoll) < g.pollEvery {
+			if now.Sub(s.lastPoll) < pollEvery {
 				continue // a settle starts a new plan when there is room
 			}
 			limit = 0
@@ -125,7 +124,7 @@ func (g *group) chooseApart(now time.Time, room, late int) {
 			continue
 		}
 		limit := min(minClaim, max(0, room))
-		if limit == 0 && now.Sub(s.lastPoll) < g.pollEvery {
+		if limit == 0 && now.Sub(s.lastPoll) < pollEvery {
 			continue // a settle starts a new plan when there is room
 		}
 		room -= limit
@@ -137,7 +136,7 @@ func (g *group) chooseApart(now time.Time, room, late int) {
 func (g *group) planAgain() { g.nextPoll = time.Time{} }
 
 // pollAt is when the slot must be polled next.
-func (s *slotState) pollAt(now time.Time, catchUp bool, pollEvery time.Duration) time.Time {
+func (s *slotState) pollAt(now time.Time, catchUp bool) time.Time {
 	if catchUp && s.hasLate(now) && s.unreachableSince.IsZero() {
 		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
 	}
@@ -175,7 +174,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
-	at := now.Add(t.cfg.PollEvery)
+	at := now.Add(pollEvery)
 	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
 		at = t.nextPlacement
 	}
@@ -238,7 +237,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 	}
 	for i, n := 0, len(srv.groups); i < n; i++ {
 		g := srv.groups[(srv.firstGroup+i)%n]
-		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= g.pollEvery { // otherwise the clock was ahead
+		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= pollEvery { // otherwise the clock was ahead
 			until(g.nextPoll)
 			continue
 		}
@@ -278,13 +277,13 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 // findDue lists the slots of a group that must be polled now, and records when the next one must be. It returns
 // how many more tasks may be in flight, out of most. The lock is held.
 func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
-	g.nextPoll, g.due, room = now.Add(g.pollEvery), g.due[:0], most
+	g.nextPoll, g.due, room = now.Add(pollEvery), g.due[:0], most
 	for _, s := range g.slots {
 		room -= s.inflightClaims
 		if !s.isOwned() || s.inRound {
 			continue // in a round of its former server, the end of which starts a new plan
 		}
-		if at := s.pollAt(now, g.bizTimer.CatchUp > 0, g.pollEvery); at.After(now) {
+		if at := s.pollAt(now, g.bizTimer.CatchUp > 0); at.After(now) {
 			if at.Before(g.nextPoll) {
 				g.nextPoll = at
 			}

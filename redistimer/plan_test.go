@@ -52,7 +52,7 @@ func TestChoose(t *testing.T) {
 		{name: "no workers", due: dueSlots(now, 6, soon)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := &group{due: c.due, backlog: c.crowd, pollEvery: pollEvery}
+			g := &group{due: c.due, backlog: c.crowd}
 			require.Equal(t, c.urgent, g.choose(now, c.room, c.most))
 			require.Equal(t, c.sounds, g.sampling)
 			require.Len(t, g.chosen, c.asked)
@@ -67,7 +67,7 @@ func TestChoose(t *testing.T) {
 		due := dueSlots(now, 2, soon)
 		due[0].lastPoll = now.Add(-pollEvery)
 		late := due[0]
-		g := &group{due: due, pollEvery: pollEvery}
+		g := &group{due: due}
 		g.choose(now, 0, 100)
 		require.Equal(t, []chosenSlot{{slot: late, limit: 0}}, g.chosen)
 	})
@@ -104,7 +104,7 @@ func TestPlanServers(t *testing.T) {
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
-		g := &group{bizTimer: bt, pollEvery: pollEvery}
+		g := &group{bizTimer: bt}
 		for p := 2 * i; p < 2*i+2; p++ {
 			bt.slots[p].server = srv
 			g.slots = append(g.slots, &bt.slots[p])
@@ -197,7 +197,7 @@ func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 
 	other := timer.server("other")
 	s.server, s.lastPoll, s.head = other, time.Time{}, now
-	s.group = &group{bizTimer: bt, pollEvery: pollEvery, slots: []*slotState{s}}
+	s.group = &group{bizTimer: bt, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}
 	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)

@@ -136,7 +136,7 @@ func (p *placement) locate(s *slotState) {
 func (p *placement) join(bt *bizTimer, s *slotState) {
 	srv := s.server
 	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != bt {
-		g := &group{bizTimer: bt, pollEvery: p.timer.cfg.PollEvery, hasUnreachable: true, needsRepair: true}
+		g := &group{bizTimer: bt, hasUnreachable: true, needsRepair: true}
 		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == bt }); i >= 0 {
 			g.backlog = p.old[srv][i].backlog
 		}

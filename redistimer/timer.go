@@ -74,9 +74,6 @@ type Config struct {
 
 	// OutageAfter is how long a slot may be unreachable before the scan engine serves it.
 	OutageAfter time.Duration
-	// PollEvery is the interval within which each slot that may have tasks is polled, for wake-ups that were lost. Defaults
-	// to 3 s.
-	PollEvery time.Duration
 	// CompareEvery is the interval within which each slot is compared with its rows. Defaults to an hour.
 	CompareEvery time.Duration
 	// Nodes receives tasks of other nodes' partitions that could not be armed. Defaults to dispatch.SingleNode.
@@ -140,7 +137,6 @@ func New(cfg Config) *Timer {
 
 		fallbacks: make(chan struct{}, 1),
 	}
-	t.cfg.PollEvery = cmp.Or(cfg.PollEvery, pollEvery)
 	t.cfg.CompareEvery = cmp.Or(cfg.CompareEvery, time.Hour)
 	if cfg.Nodes == nil {
 		t.cfg.Nodes = dispatch.SingleNode{}

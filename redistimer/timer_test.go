@@ -11,12 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
@@ -26,7 +24,7 @@ import (
 
 func TestTimerEmbedded(t *testing.T) {
 	t.Parallel()
-	exerciseTimer(t, ownRedis, false)
+	exerciseTimer(t, nil, false)
 }
 
 func TestTimerServer(t *testing.T) {
@@ -37,44 +35,52 @@ func TestTimerServer(t *testing.T) {
 // The same with a type whose slots are quiet when they have nothing to do.
 func TestTimerOfAQuietType(t *testing.T) {
 	t.Parallel()
-	exerciseTimer(t, sharedRedis, true)
+	exerciseTimer(t, nil, true)
 }
 
-// exerciseTimer tests the contract of the engine on every kind of Redis.
+// exerciseTimer tests the contract of the engine on every kind of Redis: at a place, or in bubbles if it is nil.
 func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, c *center)
+		pace bool // the test needs a machine that keeps pace with the clock, as in a bubble
 	}{
-		{"a task fires once, at its time", firesOnce},
-		{"any node wakes the owner", wakesTheOwner},
-		{"a failed run comes back with its count", comesBack},
-		{"a failed run comes back at its back-off", backsOff},
-		{"the dead are kept, and redriven", diesAndLives},
-		{"the dead are discarded, and purged", diesForGood},
-		{"what has not started is given back", givesBack},
-		{"claims of a crashed node are rolled back at once", recoversOrphans},
-		{"a claim that arrives after it was given up is rolled back", recoversLateClaims},
-		{"a held claim does not expire", keepsHeldClaims},
-		{"the horizon moves on", movesTheHorizon},
-		{"what Redis does not know is swept", sweeps},
-		{"a type leaves and comes back", switchesTypes},
-		{"a slow type claims only what it has room for", keepsToItsRoom},
-		{"a queue of one", hasRoomForOne},
-		{"another node takes a partition over", changesHands},
-		{"a partition is handed over", handsOver},
-		{"tasks that were not armed are reported, and found", findsWhatIsNotArmed},
-		{"a change meets a settle on its way", changesWhileSettling},
-		{"a task is finished while its claim is settled", finishesWhileSettling},
-		{"a reschedule moves a claimed task", reschedulesClaimed},
-		{"a task goes far away and comes back at once", goesAndComesBack},
+		{"a task fires once, at its time", firesOnce, false},
+		{"any node wakes the owner", wakesTheOwner, false},
+		{"a failed run comes back with its count", comesBack, false},
+		{"a failed run comes back at its back-off", backsOff, false},
+		{"the dead are kept, and redriven", diesAndLives, false},
+		{"the dead are discarded, and purged", diesForGood, false},
+		{"what has not started is given back", givesBack, false},
+		{"claims of a crashed node are rolled back at once", recoversOrphans, false},
+		{"a claim that arrives after it was given up is rolled back", recoversLateClaims, true},
+		{"a held claim does not expire", keepsHeldClaims, true},
+		{"the horizon moves on", movesTheHorizon, true},
+		{"what Redis does not know is swept", sweeps, false},
+		{"a type leaves and comes back", switchesTypes, false},
+		{"a slow type claims only what it has room for", keepsToItsRoom, true},
+		{"a queue of one", hasRoomForOne, false},
+		{"another node takes a partition over", changesHands, true},
+		{"a partition is handed over", handsOver, false},
+		{"tasks that were not armed are reported, and found", findsWhatIsNotArmed, true},
+		{"a change meets a settle on its way", changesWhileSettling, false},
+		{"a task is finished while its claim is settled", finishesWhileSettling, true},
+		{"a reschedule moves a claimed task", reschedulesClaimed, false},
+		{"a task goes far away and comes back at once", goesAndComesBack, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			center := open(t, place)
+		test := func(t *testing.T, center *center) {
 			center.guarded = guarded
 			c.test(t, center)
-		})
+		}
+		switch {
+		case place == nil:
+			t.Run(c.name, func(t *testing.T) { inBubble(t, test) })
+		case !c.pace:
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				test(t, open(t, place))
+			})
+		}
 	}
 }
 
@@ -91,15 +97,19 @@ func firesOnce(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// A node that does not own the slot wakes its owner, which polls the slot by itself only after an hour.
+// Slots are also polled every few seconds. A node that does not own the slot must be faster than that, each
+// time: a bubble shows it.
 func wakesTheOwner(t *testing.T, c *center) {
-	c.pollEvery = time.Hour
 	c.start(allPartitions...)
 	c.filled()
 	other := c.start()
 	for i := range 12 {
+		asked := time.Now()
 		id := other.submit(uint64(i), 20*time.Millisecond).JobID
 		c.settled(id, task.Processed)
+		if c.server != nil {
+			require.Less(t, time.Since(asked), time.Second)
+		}
 	}
 }
 
@@ -224,9 +234,7 @@ func givesBack(t *testing.T, c *center) {
 	n.stop()
 	go func() {
 		defer g.open() // once the rest has been given back
-		for until := time.Now().Add(await.Patience); time.Now().Before(until) && c.depth() != (depth{Store: 7, Prepared: 1}); {
-			time.Sleep(2 * time.Millisecond) // real time: a look in between, beside the end of the node
-		}
+		c.eventually(func() bool { return c.depth() == depth{Store: 7, Prepared: 1} }, "the rest is not given back")
 	}()
 	n.end()
 	require.Equal(t, depth{Store: 7}, c.depth(), "what ran was recorded, the rest given back")
@@ -360,7 +368,7 @@ func keepsToItsRoom(t *testing.T, c *center) {
 	c.capacity, c.biz.Workers = 40, 2
 	var most atomic.Int64
 	c.process = func(context.Context, task.Task) error {
-		time.Sleep(3 * time.Millisecond) // real time: work, so that the queue stays full
+		time.Sleep(3 * time.Millisecond) // in a bubble
 		return nil
 	}
 	n := c.start(allPartitions...)
@@ -485,17 +493,15 @@ func changesWhileSettling(t *testing.T, c *center) {
 	for i := range 40 {
 		id := n.submit(uint64(i), 0).JobID
 		wg.Go(func() {
-			for c.row(id).Status != task.Dead {
-				time.Sleep(time.Millisecond) // real time: a look in between, of one of many
-			}
-			for { // it is running until the death is recorded in memory, too
+			c.eventually(func() bool { return c.row(id).Status == task.Dead }, "task %d is not dead", id)
+			c.eventually(func() bool { // it is running until the death is recorded in memory, too
 				_, err := n.desk.Redrive(context.Background(), id)
-				if err == nil {
-					return
-				}
 				var conflict *task.ConflictError
-				require.ErrorAs(t, err, &conflict)
-			}
+				if err != nil {
+					require.ErrorAs(t, err, &conflict)
+				}
+				return err == nil
+			}, "task %d is still running", id)
 		})
 		ids = append(ids, id)
 	}
@@ -530,7 +536,7 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		}
 		n.Finish(id, c.biz.ID)
 		n.Finish(other, c.biz.ID) // removed after the first one
-		c.eventually(func() bool { stored, _ := c.has(other); return !stored }, "it is still in its slot")
+		c.eventually(func() bool { stored, _ := c.has(other); return !stored }, "the other one is still in its slot")
 		_, read := n.store.read.Load(other)
 		_, prepared := c.has(id)
 		close(held.goOn)
@@ -538,8 +544,8 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		if !prepared {
 			continue // what was held was not the settlement but an arm of the task
 		}
-		gone := 0                                                                                                           // looks; during one it can go from queue to queue
-		for end := time.Now().Add(10 * time.Second); gone < 2 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) { // real time: one try of five
+		gone := 0                                                                                                          // looks; during one it can go from queue to queue
+		for end := time.Now().Add(2 * time.Second); gone < 2 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) { // in a bubble
 			if stored, prepared := c.has(id); stored || prepared {
 				gone = 0
 			} else {
@@ -602,63 +608,64 @@ func reschedulesClaimed(t *testing.T, c *center) {
 
 // Redis loses allPartitions while tasks run, wait for a worker and wait for their time.
 func TestTimerOnARedisThatLosesEverything(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
-	c.biz.Workers, c.capacity = 2, 24
-	var g atomic.Pointer[gate]
-	g.Store(newGate())
-	c.process = func(ctx context.Context, t task.Task) error { return g.Load().process(ctx, t) }
-	n := c.start(allPartitions...)
-	c.filled()
-	var ids []uint64
-	for i := range 10 {
-		ids = append(ids, n.submit(uint64(i), 0).JobID)
-	}
-	for i := range 10 {
-		n.submit(uint64(i), 30*time.Minute)
-	}
-	c.eventually(func() bool { return g.Load().inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
-	server.FlushAll()
-	c.filled()
-	c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
-	// Inflight tasks do not count as new: their claims are there again.
-	c.eventually(func() bool { return c.depth().Prepared >= 10 }, "not claimed again")
-	g.Load().open()
-	for _, id := range ids {
-		c.settled(id, task.Processed)
-		require.Len(t, c.runsOf(id), 1)
-		require.Zero(t, c.runsOf(id)[0].task.Attempts)
-	}
-	require.Equal(t, depth{Store: 10}, c.depth())
+	inBubble(t, func(t *testing.T, c *center) {
+		c.biz.Workers, c.capacity = 2, 24
+		var g atomic.Pointer[gate]
+		g.Store(newGate())
+		c.process = func(ctx context.Context, t task.Task) error { return g.Load().process(ctx, t) }
+		n := c.start(allPartitions...)
+		c.filled()
+		var ids []uint64
+		for i := range 10 {
+			ids = append(ids, n.submit(uint64(i), 0).JobID)
+		}
+		for i := range 10 {
+			n.submit(uint64(i), 30*time.Minute)
+		}
+		c.eventually(func() bool { return g.Load().inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
+		c.server.FlushAll()
+		c.filled()
+		c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
+		// Inflight tasks do not count as new: their claims are there again.
+		c.eventually(func() bool { return c.depth().Prepared >= 10 }, "not claimed again")
+		g.Load().open()
+		for _, id := range ids {
+			c.settled(id, task.Processed)
+			require.Len(t, c.runsOf(id), 1)
+			require.Zero(t, c.runsOf(id)[0].task.Attempts)
+		}
+		require.Equal(t, depth{Store: 10}, c.depth())
 
-	// There is as much room as before: three quarters of the queue, in portions of five.
-	g.Store(newGate())
-	for i := range 40 {
-		ids = append(ids, n.submit(uint64(i), 0).JobID)
-	}
-	c.eventually(func() bool { return c.depth().Prepared >= 14 }, "the room is not used")
-	g.Load().open()
-	for _, id := range ids {
-		c.settled(id, task.Processed)
-	}
+		// There is as much room as before: three quarters of the queue, in portions of five.
+		g.Store(newGate())
+		for i := range 40 {
+			ids = append(ids, n.submit(uint64(i), 0).JobID)
+		}
+		c.eventually(func() bool { return c.depth().Prepared >= 14 }, "the room is not used")
+		g.Load().open()
+		for _, id := range ids {
+			c.settled(id, task.Processed)
+		}
+	})
 }
 
 // A task that is armed while its slot is being polled is not in the answer.
 func TestWakeUpsDuringAPoll(t *testing.T) {
-	t.Parallel()
-	c := open(t, ownRedis)
-	c.pollEvery = time.Hour
-	owner, other := c.start(allPartitions...), c.start()
-	c.filled()
-	owner.link.slow.Store(int64(20 * time.Millisecond))
-	for i := range uint64(12) {
-		first := other.submit(i, 0).JobID
-		time.Sleep(10 * time.Millisecond) // real time: half of the poll, which is under way
-		second := other.submit(i, 0).JobID
-		c.settled(first, task.Processed)
-		c.settled(second, task.Processed)
-	}
+	inBubble(t, func(t *testing.T, c *center) {
+		owner, other := c.start(allPartitions...), c.start()
+		c.filled()
+		owner.link.slow.Store(int64(20 * time.Millisecond))
+		for i := range uint64(12) {
+			first := other.submit(i, 0).JobID
+			time.Sleep(10 * time.Millisecond) // the poll is under way
+			second := other.submit(i, 0).JobID
+			c.settled(first, task.Processed)
+			c.settled(second, task.Processed)
+			for _, r := range append(c.runsOf(first), c.runsOf(second)...) {
+				require.Less(t, r.at.Sub(r.task.ActionTime), time.Second, "it waited for the next look")
+			}
+		}
+	})
 }
 
 // A server that was replaced by an older copy of itself has markers, but lacks tasks.
@@ -671,11 +678,15 @@ func TestTimerOnARestartedServer(t *testing.T) {
 	require.NoError(t, c.redis.Save(t.Context()).Err())
 	var ids []uint64
 	for i := range 12 {
-		ids = append(ids, n.submit(uint64(i), 2*time.Second).JobID)
+		ids = append(ids, n.submit(uint64(i), later).JobID)
 	}
 	server.Kill()
 	server.Start()
+	now := intake.In(0)
 	for _, id := range ids {
+		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "task %d is not armed again", id)
+		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &now})
+		require.NoError(t, err)
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
@@ -689,124 +700,121 @@ func TestIdleTimer(t *testing.T) {
 	t.Parallel()
 	for _, backlog := range []int{0, 100} {
 		t.Run(fmt.Sprintf("backlog of %d", backlog), func(t *testing.T) {
-			t.Parallel()
-			server := miniredis.RunT(t)
-			c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
-			c.capacity, c.biz.Workers = 40, 1
-			g := newGate()
-			c.process = g.process
-			n := c.start(allPartitions...)
-			c.filled()
-			for i := range backlog {
-				n.submit(uint64(i), 0)
-			}
-			if backlog > 0 {
-				c.eventually(func() bool { return g.inside.Load() == 1 && c.depth().Prepared >= 20 }, "not claimed")
-			}
-			timer := time.NewTimer(500 * time.Millisecond) // let calls under way end
-			<-timer.C
-			before := server.CommandCount()
-			timer.Reset(2 * time.Second)
-			<-timer.C
-			perSecond := (server.CommandCount() - before) / 2
-			t.Logf("%d commands a second", perSecond)
-			require.Less(t, perSecond, 40)
-			g.open()
+			inBubble(t, func(t *testing.T, c *center) {
+				c.capacity, c.biz.Workers = 40, 1
+				g := newGate()
+				c.process = g.process
+				n := c.start(allPartitions...)
+				c.filled()
+				for i := range backlog {
+					n.submit(uint64(i), 0)
+				}
+				if backlog > 0 {
+					c.eventually(func() bool { return g.inside.Load() == 1 && c.depth().Prepared >= 20 }, "not claimed")
+				}
+				time.Sleep(500 * time.Millisecond) // in a bubble: calls under way end
+				before := c.server.CommandCount()
+				time.Sleep(time.Minute) // in a bubble
+				perSecond := (c.server.CommandCount() - before) / 60
+				t.Logf("%d commands a second", perSecond)
+				require.Less(t, perSecond, 40)
+				g.open()
+			})
 		})
 	}
 }
 
 // Tasks that a silent Redis does not accept are reported and found, and do not pile up.
 func TestArmingIsBounded(t *testing.T) {
-	t.Parallel()
-	c := open(t, ownRedis)
-	n := c.start() // without a partition: it arms tasks of others' slots
-	n.link.silent.Store(true)
-	const many = 60_000
-	batch := func(seq int) (tasks []task.Task) {
-		for i := range many {
-			id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(i)*time.Millisecond), 0, seq)
-			require.NoError(t, err)
-			tasks = append(tasks, task.Task{JobID: id, BizType: c.biz.ID, ActionTime: time.Now()})
-		}
-		return tasks
-	}
-	first, second := batch(1), batch(2)
-	armed := make(chan uint64, 1)
-	go func() {
-		for i := range 2 * many {
-			if id := (<-n.unarmed).JobID; i == 0 {
-				armed <- id
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start() // without a partition: it arms tasks of others' slots
+		n.link.silent.Store(true)
+		const many = 60_000
+		batch := func(seq int) (tasks []task.Task) {
+			for i := range many {
+				id, err := sharding.JobID(sharding.Epoch.Add(time.Duration(i)*time.Millisecond), 0, seq)
+				require.NoError(t, err)
+				tasks = append(tasks, task.Task{JobID: id, BizType: c.biz.ID, ActionTime: time.Now()})
 			}
+			return tasks
 		}
-		close(armed)
-	}()
-	n.Place(first...)
-	n.Place(second...)
-	require.Equal(t, second[0].JobID, <-armed, "there was no room for it, so it did not wait")
-	<-armed
-	n.link.silent.Store(false)
+		first, second := batch(1), batch(2)
+		armed := make(chan uint64, 1)
+		go func() {
+			for i := range 2 * many {
+				if id := (<-n.unarmed).JobID; i == 0 {
+					armed <- id
+				}
+			}
+			close(armed)
+		}()
+		n.Place(first...)
+		n.Place(second...)
+		require.Equal(t, second[0].JobID, <-armed, "there was no room for it, so it did not wait")
+		<-armed
+		n.link.silent.Store(false)
+	})
 }
 
 // The slots of a database that hangs occupy the fill goroutines for one time-out, not one each, before the
 // slots of the others are filled to their horizon.
 func TestSlotsOfADatabaseThatHangsDoNotDelayTheOthers(t *testing.T) {
-	t.Parallel()
-	c := open(t, ownRedis)
-	broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
-	require.NoError(t, err)
-	require.NoError(t, broken.Close())
-	type slot struct {
-		partition int
-		bizType   uint64
-	}
-	var mu sync.Mutex
-	seen := make(map[slot]bool)
-	hung, down := 0, make(chan struct{}) // closed once the store knows the broken database
-	filled := make(chan int, 1)          // how often the broken database was read before that
-	n := c.start()
-	n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
-		s := slot{p, q.Only[0]}
-		mu.Lock()
-		if layout.PartitionDatabase(p) == 1 {
-			if hung++; hung == 2 {
-				close(down)
+	inBubble(t, func(t *testing.T, c *center) {
+		broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
+		require.NoError(t, err)
+		require.NoError(t, broken.Close())
+		type slot struct {
+			partition int
+			bizType   uint64
+		}
+		var mu sync.Mutex
+		seen := make(map[slot]bool)
+		hung, down := 0, make(chan struct{}) // closed once the store knows the broken database
+		filled := make(chan int, 1)          // how often the broken database was read before that
+		n := c.start()
+		n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+			s := slot{p, q.Only[0]}
+			mu.Lock()
+			if layout.PartitionDatabase(p) == 1 {
+				if hung++; hung == 2 {
+					close(down)
+				}
+				mu.Unlock()
+				time.Sleep(300 * time.Millisecond)
+				return broken.DuePages(p, q)
 			}
 			mu.Unlock()
-			time.Sleep(300 * time.Millisecond) // real time: a database that hangs
-			return broken.DuePages(p, q)
-		}
-		mu.Unlock()
-		select { // a busy machine polls the guards one after the other
-		case <-down:
-		case <-time.After(5 * time.Second):
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if seen[s] {
-			select {
-			case filled <- hung:
-			default:
+			select { // a busy machine polls the guards one after the other
+			case <-down:
+			case <-time.After(5 * time.Second):
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[s] {
+				select {
+				case filled <- hung:
+				default:
+				}
+			}
+			seen[s] = true
+			return real.DuePages(p, q)
 		}
-		seen[s] = true
-		return real.DuePages(p, q)
-	}
-	n.store.down = func(database int) bool { // as the watch of the databases does
-		mu.Lock()
-		defer mu.Unlock()
-		return database == 1 && hung >= 2
-	}
-	var types []redistimer.BizType
-	for i := range uint64(6) {
-		b := c.biz
-		b.ID, b.Name, b.Topic = 100+i, fmt.Sprint("type", i), fmt.Sprint("topic", i)
-		types = append(types, b)
-	}
-	n.SetTypes(nil) // so that the first fill is of all partitions
-	for p := range layout.Partitions {
-		n.owned.set(p, true)
-	}
-	n.SetTypes(types)
-	require.LessOrEqual(t, <-filled, 3, "of the guards and the others of its two partitions, and no more once it is known to be down")
+		n.store.down = func(database int) bool { // as the watch of the databases does
+			mu.Lock()
+			defer mu.Unlock()
+			return database == 1 && hung >= 2
+		}
+		var types []redistimer.BizType
+		for i := range uint64(6) {
+			b := c.biz
+			b.ID, b.Name, b.Topic = 100+i, fmt.Sprint("type", i), fmt.Sprint("topic", i)
+			types = append(types, b)
+		}
+		n.SetTypes(nil) // so that the first fill is of all partitions
+		for p := range layout.Partitions {
+			n.owned.set(p, true)
+		}
+		n.SetTypes(types)
+		require.LessOrEqual(t, <-filled, 3, "of the guards and the others of its two partitions, and no more once it is known to be down")
+	})
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
@@ -89,7 +88,9 @@ func TestSpansAreExported(t *testing.T) {
 		e := start(t, strings.Replace(collector.URL(), "http://", "http://shop:se%2Fsame@", 1)+path)
 		before := len(collector.Spans())
 		e.end(1)
-		collector.Await(t, before+1)
+		if path == "" { // once, as it takes the second for which a batch waits
+			collector.Await(t, before+1)
+		}
 		e.end(1200) // more than two batches
 		e.stop()
 		require.Len(t, collector.Spans(), before+1201, "what is left is exported at the stop")
@@ -111,7 +112,8 @@ func TestSpansAreExported(t *testing.T) {
 	e := start(t, strings.TrimPrefix(collector.URL(), "http://"))
 	before := len(collector.Spans())
 	e.end(1)
-	collector.Await(t, before+1)
+	e.stop()
+	require.Len(t, collector.Spans(), before+1)
 }
 
 // A collector that hangs costs spans, and no end of a span waits for it.
@@ -123,14 +125,11 @@ func TestCollectorHangs(t *testing.T) {
 	e.end(1)
 	collector.AwaitRequests(t, 1) // it hangs now
 	const n = 20_000
-	began := time.Now()
 	e.end(n)
-	require.Less(t, time.Since(began), time.Minute, "ends have waited for exports: these would take five minutes")
 	require.GreaterOrEqual(t, n-e.dropped.Load(), int64(4096), "the queue is used")
-	require.Greater(t, e.dropped.Load(), int64(0), "and is not without end")
-	began = time.Now()
+	require.Greater(t, e.dropped.Load(), int64(0), "and is not without end; an end that waited for an export would drop none")
 	e.stop()
-	require.Less(t, time.Since(began), 30*time.Second, "the flush has a bound of two seconds; without it, it would take 90")
+	require.Contains(t, e.log.String(), "before the stop", "the flush has a bound; without it, each batch would be tried")
 	require.EqualValues(t, n+1, e.dropped.Load(), "all are counted")
 	require.Empty(t, collector.Spans())
 	require.Contains(t, e.log.String(), "spans are dropped")
