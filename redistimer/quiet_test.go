@@ -136,7 +136,7 @@ func TestALossBeforeAHandOver(t *testing.T) {
 			}
 		}
 		c.park(a, 20, time.Minute)
-		time.Sleep(500 * time.Millisecond) // the first fills are done
+		time.Sleep(500 * time.Millisecond) // in a bubble: the first fills are done
 		before := c.lost()
 		move(a, b)
 		c.filled()

@@ -657,7 +657,7 @@ func TestWakeUpsDuringAPoll(t *testing.T) {
 		owner.link.slow.Store(int64(20 * time.Millisecond))
 		for i := range uint64(12) {
 			first := other.submit(i, 0).JobID
-			time.Sleep(10 * time.Millisecond) // the poll is under way
+			time.Sleep(10 * time.Millisecond) // in a bubble: the poll is under way
 			second := other.submit(i, 0).JobID
 			c.settled(first, task.Processed)
 			c.settled(second, task.Processed)
@@ -780,7 +780,7 @@ func TestSlotsOfADatabaseThatHangsDoNotDelayTheOthers(t *testing.T) {
 					close(down)
 				}
 				mu.Unlock()
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(300 * time.Millisecond) // in a bubble: the database hangs
 				return broken.DuePages(p, q)
 			}
 			mu.Unlock()
