@@ -139,14 +139,13 @@ func TestCoalesce(t *testing.T) {
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
 		var ids []uint64
-		start := time.Now()
+		start := time.Now().Add(-1500 * time.Millisecond) // they are overdue by more than a second
 		for i := range 6 {
 			at := start.Add(time.Duration(i) * 10 * time.Millisecond)
 			got, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: uint64(i % 2), ActionTime: at})
 			require.NoError(t, err)
 			ids = append(ids, uint64(got.Task.JobID))
 		}
-		time.Sleep(1500 * time.Millisecond) // real time: all of them are overdue by a second
 		_, err = c.Resume(t.Context(), "order_close")
 		require.NoError(t, err)
 		for _, id := range ids[:4] {

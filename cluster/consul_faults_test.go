@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -9,6 +8,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,21 +25,13 @@ import (
 func keepsPartitions(t *testing.T, n *node, f func()) {
 	t.Helper()
 	before := n.owns()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if owns := n.owns(); owns != before {
-				t.Errorf("%s owns %d partitions, which were %d", n.name, owns, before)
-				return
-			}
-			time.Sleep(2 * time.Millisecond) // real time: a rule that is asked again and again
+	var once sync.Once
+	defer await.Throughout(func() {
+		if owns := n.owns(); owns != before {
+			once.Do(func() { t.Errorf("%s owns %d partitions, which were %d", n.name, owns, before) })
 		}
-	}()
+	})()
 	f()
-	stop()
-	<-done
 }
 
 func TestConsulIsAwayAndComesBack(t *testing.T) {

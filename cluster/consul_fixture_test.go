@@ -45,19 +45,7 @@ func newTestCluster(t *testing.T) *testCluster {
 
 func newTestClusterAt(t *testing.T, addr, prefix string) *testCluster {
 	w := &testCluster{t: t, addr: addr, prefix: prefix}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			w.checkOwners()
-			time.Sleep(2 * time.Millisecond) // real time: a rule that is asked again and again
-		}
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-done
-	})
+	t.Cleanup(await.Throughout(w.checkOwners))
 	return w
 }
 

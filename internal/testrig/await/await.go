@@ -33,6 +33,24 @@ func That(t T, holds func() bool, what string, args ...any) {
 	}
 }
 
+// Throughout calls check again and again in a goroutine of its own, so check may call t.Errorf and not t.Fatalf. The
+// returned function ends that, after the call under way.
+func Throughout(check func()) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			check()
+			select {
+			case <-ended:
+				return
+			case <-time.After(pollEvery):
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
 // Success waits until f returns no error.
 func Success(t T, f func() error, what string, args ...any) {
 	t.Helper()
