@@ -71,9 +71,12 @@ func (p place) database(t testing.TB, index int) migrations.Database {
 }
 
 func open(t testing.TB, dialect migrations.Dialect, dsn string) *sql.DB {
-	db, err := sql.Open("sqlite", dsn)
+	var db *sql.DB
+	var err error
 	if dialect == migrations.MySQL {
 		db, err = mysqlsession.Open(parse(t, dsn), migrations.SessionLimits)
+	} else {
+		db, err = sql.Open("sqlite", dsn)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -158,6 +158,7 @@ var mysqlRefusals = map[int]refusal{
 	1213: refusedConflict,
 	1020: refusedConflict, // record has changed: MariaDB with innodb_snapshot_isolation
 	1153: refusedSize,     // max_allowed_packet
+	3170: refusedSize,     // parser_max_mem_size of MySQL
 	1021: refusedFull,     // disk full
 	1114: refusedFull,     // table full: InnoDB's word for a full disk
 	1030: refusedFull,     // names an error of the operating system

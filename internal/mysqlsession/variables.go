@@ -118,7 +118,6 @@ func settings(limits Limits) []setting {
 		shown("OFF", only("MySQL 80013", "use_secondary_engine", "OFF", "reads come from a copy that is behind")),
 		shown("OFF", only(onMySQL, "old_alter_table", "0", "an ALTER of a migration copies each table")),
 		only(onMySQL, "range_optimizer_max_mem_size", "8388608", "a list of ids is read by a scan of the whole table"),
-		only(onMySQL, "parser_max_mem_size", unlimited, "large batches are refused"),
 	}
 }
 
