@@ -12,15 +12,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Parse reads a DSN whose database's name has at most one %d, which becomes the number of the database. It returns it
-// with the settings that toc's code needs: UTC everywhere, parsed times, several statements in a round trip. An error
-// does not show the DSN, which has a password.
+// Parse reads the DSN of a database; see Number. It returns it with the settings that toc's code needs: UTC everywhere,
+// parsed times, several statements in a round trip. An error does not show the DSN, which has a password.
 func Parse(dsn string, database int) (*mysql.Config, error) {
-	head, name, params := split(dsn)
-	if err := checkParams(params); err != nil {
+	if err := CheckParams(dsn); err != nil {
 		return nil, err
 	}
-	parsed, err := mysql.ParseDSN(head + strings.Replace(name, numberVerb, strconv.Itoa(database), 1) + params)
+	parsed, err := mysql.ParseDSN(Number(dsn, database))
 	if err != nil {
 		return nil, errors.New("is not a MySQL DSN")
 	}
@@ -28,22 +26,31 @@ func Parse(dsn string, database int) (*mysql.Config, error) {
 	return parsed, nil
 }
 
-const numberVerb = "%d"
+const verb = "%d"
 
-// Numbers counts the %d in the database's name of a DSN. Passwords and parameters may have others.
-func Numbers(dsn string) int {
-	_, name, _ := split(dsn)
-	return strings.Count(name, numberVerb)
+// Number writes the number of a database into a DSN that has %d in the address or the name of the database. A user, a
+// password or a parameter may have %d, too, which stays.
+func Number(dsn string, database int) string {
+	login, place, params := split(dsn)
+	return login + strings.Replace(place, verb, strconv.Itoa(database), 1) + params
 }
 
-// split cuts a DSN as the driver does: the database's name stands after the last slash and before the parameters.
-func split(dsn string) (head, name, params string) {
-	slash := strings.LastIndexByte(dsn, '/') + 1
-	name, params, found := strings.Cut(dsn[slash:], "?")
-	if found {
-		params = "?" + params
+// Numbers counts the %d that Number would replace.
+func Numbers(dsn string) int {
+	_, place, _ := split(dsn)
+	return strings.Count(place, verb)
+}
+
+// split cuts a DSN as the driver does: the name of the database begins behind the last slash, and the login ends at the
+// last @ before that.
+func split(dsn string) (login, place, params string) {
+	name := strings.LastIndexByte(dsn, '/') + 1
+	end := len(dsn)
+	if i := strings.IndexByte(dsn[name:], '?'); i >= 0 {
+		end = name + i
 	}
-	return dsn[:slash], name, params
+	at := strings.LastIndexByte(dsn[:name], '@') + 1
+	return dsn[:at], dsn[at:end], dsn[end:]
 }
 
 // own sets the fields that toc's code rests on.
@@ -59,23 +66,20 @@ func own(dsn *mysql.Config) {
 	dsn.Logger = &mysql.NopLogger{}
 }
 
-// fixed are the driver's parameters that own sets or relies on: the values that are right, and why.
-var fixed = map[string]struct {
-	right []string
-	why   string
-}{
-	"parseTime":         {[]string{"1", "true"}, "times are read as such"},
-	"loc":               {[]string{"utc"}, "all times are UTC"},
-	"timeTruncate":      {[]string{"0", "0s"}, "a time that is cut fires early"},
-	"multiStatements":   {[]string{"1", "true"}, "a transaction is one round trip"},
-	"interpolateParams": {[]string{"1", "true"}, "a transaction is one round trip"},
-	"clientFoundRows":   {[]string{"0", "false"}, "a compare-and-set counts the rows it changed"},
-	"columnsWithAlias":  {[]string{"0", "false"}, "rows are read by the names of columns"},
-	"rejectReadOnly":    {[]string{"0", "false"}, "toc follows a fail-over itself"},
-	"checkConnLiveness": {[]string{"1", "true"}, "a closed connection must be noticed before a statement is sent"},
-	"charset":           {[]string{"utf8mb4", "utf8mb4,utf8"}, "in some character sets a quote hides in a letter"},
-	"collation":         {[]string{"utf8mb4_bin"}, "keys are compared byte by byte"},
-	"maxAllowedPacket":  {nil, "toc asks the server for it"},
+// fixed are the driver's parameters that own sets or relies on: the value that is right, and why.
+var fixed = map[string]struct{ right, why string }{
+	"parseTime":         {"true", "times are read as such"},
+	"loc":               {"UTC", "all times are UTC"},
+	"timeTruncate":      {"0", "a time that is cut fires early"},
+	"multiStatements":   {"true", "a transaction is one round trip"},
+	"interpolateParams": {"true", "a transaction is one round trip"},
+	"clientFoundRows":   {"false", "a compare-and-set counts the rows it changed"},
+	"columnsWithAlias":  {"false", "rows are read by the names of columns"},
+	"rejectReadOnly":    {"false", "toc follows a fail-over itself"},
+	"checkConnLiveness": {"true", "a closed connection must be noticed before a statement is sent"},
+	"charset":           {"utf8mb4", "in some character sets a quote hides in a letter"},
+	"collation":         {"utf8mb4_bin", "keys are compared byte by byte"},
+	"maxAllowedPacket":  {"", "it asks the server for it"},
 }
 
 // ParamError is a parameter of a DSN that contradicts what toc sets.
@@ -88,8 +92,9 @@ func (e *ParamError) Error() string {
 	return fmt.Sprintf("has the parameter %s, and toc needs %s (%s); leave it out", e.Name, e.Right, e.Why)
 }
 
-// checkParams rejects parameters with another value than toc sets.
-func checkParams(params string) error {
+// CheckParams rejects parameters of a DSN that give a *ParamError.
+func CheckParams(dsn string) error {
+	_, _, params := split(dsn)
 	variables := settings(Limits{})
 	for param := range strings.SplitSeq(strings.TrimPrefix(params, "?"), "&") {
 		name, text, _ := strings.Cut(param, "=")
@@ -98,15 +103,15 @@ func checkParams(params string) error {
 			continue // the driver says so
 		}
 		if f, ok := fixed[name]; ok {
-			if !slices.Contains(f.right, strings.ToLower(value)) {
-				return &ParamError{name, slices.Concat(f.right, []string{""})[0], f.why}
+			if f.right == "" || plain(value) != plain(f.right) {
+				return &ParamError{name, f.right, f.why}
 			}
 			continue
 		}
 		variable := variableName(name)
 		for _, s := range variables {
 			if slices.Contains(s.names(), variable) && (s.perPool || !isSame(plain(value), plain(s.want()))) {
-				return &ParamError{name, s.right(), s.Why}
+				return &ParamError{name, s.right(), "else " + s.Why}
 			}
 		}
 	}
@@ -133,7 +138,7 @@ func plain(value string) string {
 	switch value = strings.ToUpper(strings.Trim(strings.TrimSpace(value), `'"`)); value {
 	case "ON", "TRUE":
 		return "1"
-	case "OFF", "FALSE", "NO_CHAIN":
+	case "OFF", "FALSE", "NO_CHAIN", "0S":
 		return "0"
 	}
 	return value
