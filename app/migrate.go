@@ -85,6 +85,11 @@ func Repartition() MigrateOption { return func(c *migrations.Config) { c.Reparti
 func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver == configs.DriverMySQL {
+		// Before anything is made. If a server does not answer, the next statement says so.
+		_, err := ServerAdvice(ctx, cfg)
+		if wrong, ok := errors.AsType[*WrongServersError](err); ok {
+			return wrong
+		}
 		for i := range cfg.Store.Databases {
 			dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
 			if err != nil {
