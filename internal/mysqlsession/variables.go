@@ -23,7 +23,7 @@ type Variable struct {
 // Variables lists all variables that toc sets, the first first.
 func Variables() []Variable {
 	var list []Variable
-	for _, s := range settings(Limits{Statement: 20 * time.Second}) {
+	for _, s := range settings(Limits{Statement: 10 * time.Second}) {
 		list = append(list, s.Variable)
 	}
 	return list
@@ -77,7 +77,7 @@ func settings(limits Limits) []setting {
 		by(names, v("character_set_client", "utf8mb4", "in some character sets a quote hides in a letter"), "names", "character set", "charset"),
 		by(names, v("character_set_connection", "utf8mb4", "texts lose letters")),
 		by(names, v("character_set_results", "utf8mb4", "texts come back with `?` for letters")),
-		by(names, v("collation_connection", "utf8mb4_bin", "keys are compared byte by byte")),
+		by(names, v("collation_connection", "utf8mb4_bin", "keys that differ in case or accents are taken for one")),
 		shown("ON", v("autocommit", "1", "a statement of its own is answered and never committed")),
 		shown("NO_CHAIN", v("completion_type", "0", "a COMMIT begins the next transaction, or ends the connection")),
 		shown("ON", v("unique_checks", "1", "a `dedup_key` may be stored twice")),
@@ -88,9 +88,9 @@ func settings(limits Limits) []setting {
 		shown("ON", v("sql_big_selects", "1", "long reads are refused; set after `max_join_size`, which changes it")),
 		shown("OFF", v("sql_auto_is_null", "0", "`IS NULL` finds the last inserted row")),
 		v("max_sort_length", "1024", "texts are sorted by their first bytes only"),
-		v("sort_buffer_size", "262144", "sorts of long rows fail for want of memory"),
+		v("sort_buffer_size", "2097152", "sorts of long rows fail for want of memory"),
 		by("", shown("InnoDB", v("default_storage_engine", "InnoDB", "the table of the migrations' versions has no transactions")), "storage_engine"),
-		v("time_zone", "'+00:00'", "all times are UTC"),
+		v("time_zone", "'+00:00'", "times shift by hours"),
 		unread(v("timestamp", "DEFAULT", "the clock of the session stands still")),
 		v("wait_timeout", "28800", "the server closes connections that the pool means to keep"),
 		v("net_read_timeout", "30", "the server gives up on a slow network"),
@@ -105,7 +105,7 @@ func settings(limits Limits) []setting {
 		shown("ON", only(onMariaDB, "check_constraint_checks", "1", "rows are taken into a wrong table")),
 		shown("OFF", only(onMariaDB, "sql_if_exists", "0", "migrations pass over what is missing")),
 		only(onMariaDB, "alter_algorithm", "'DEFAULT'", "an ALTER of a migration is refused, or copies each table"),
-		only(onMariaDB, "old_mode", "''", "old rules for character sets, times and ALTER"),
+		only(onMariaDB, "old_mode", "''", "old rules for character sets, times and ALTER are in force"),
 		shown("OFF", only(onMariaDB, "skip_replication", "0", "replicas skip the writes, and a fail-over loses them")),
 		only(onMariaDB, "tmp_disk_table_size", unlimited, "groups and sorts fail as if the disk were full"),
 		only(onMariaDB, "max_session_mem_used", "9223372036854775807", "statements fail for want of memory"),
