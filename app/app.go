@@ -75,9 +75,10 @@ type App struct {
 	refused atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
 	// descriptorsGone is set while this process cannot open files and connections.
 	descriptorsGone atomic.Bool
-	lanes           map[uint64]builtLane // by biz_type id: the running ones
-	inForce         []configs.BizType    // as last read; for the watcher alone
-	reloadRequests  chan struct{}        // asks for a check of the configuration file
+	notDurable      []atomic.Pointer[[]string] // by database: the settings by which writes may be lost; nil: unknown
+	lanes           map[uint64]builtLane       // by biz_type id: the running ones
+	inForce         []configs.BizType          // as last read; for the watcher alone
+	reloadRequests  chan struct{}              // asks for a check of the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
 	preparing       sync.Mutex   // one prepare of the embedded store at a time

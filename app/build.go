@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/dispatch"
@@ -31,6 +32,7 @@ func (a *App) build() error {
 		return fmt.Errorf("scan.schedule: %w", err)
 	}
 	a.layout = Layout(a.cfg)
+	a.notDurable = make([]atomic.Pointer[[]string], a.layout.Databases)
 	a.clock = newClock(a.component("clock"))
 	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {
 		return err

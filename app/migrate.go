@@ -19,6 +19,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -55,11 +56,8 @@ func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	connector, err := mysql.NewConnector(dsn)
-	if err != nil {
-		return nil, "", err
-	}
-	return sql.OpenDB(connector), dsn.DBName, nil
+	db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
+	return db, dsn.DBName, err
 }
 
 // CloseDatabases closes the handles of Databases.
@@ -87,12 +85,17 @@ func Repartition() MigrateOption { return func(c *migrations.Config) { c.Reparti
 func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver == configs.DriverMySQL {
+		// Before anything is made. If a server does not answer, the next statement says so.
+		_, err := ServerAdvice(ctx, cfg)
+		if wrong, ok := errors.AsType[*WrongServersError](err); ok {
+			return wrong
+		}
 		for i := range cfg.Store.Databases {
 			dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
 			if err != nil {
 				return err
 			}
-			if err := migrations.CreateDatabase(ctx, dsn.FormatDSN()); err != nil {
+			if err := migrations.CreateDatabase(ctx, dsn); err != nil {
 				return fmt.Errorf("create database %s: %w", dsn.DBName, err)
 			}
 		}
@@ -163,13 +166,13 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 	if cfg.Store.Driver != configs.DriverMySQL {
 		return errors.New("store.driver is sqlite: toc serve makes its tables itself")
 	}
-	var dsns []string
+	var dsns []*mysql.Config
 	for i := range cfg.Store.Databases {
 		dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
 		if err != nil {
 			return err
 		}
-		dsns = append(dsns, dsn.FormatDSN())
+		dsns = append(dsns, dsn)
 	}
 	return migrations.Script(ctx, w, Layout(cfg), dsns)
 }

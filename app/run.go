@@ -117,6 +117,7 @@ func (a *App) run(ctx context.Context) error {
 	}
 	borrowDone := make(chan struct{})
 	loop("store", a.watchDatabases, work)
+	loop("durability", a.watchDurability, work)
 	loop("clock", a.watchClock, work)
 	if a.forward != nil {
 		loop("peer clocks", a.watchPeerClocks, work)

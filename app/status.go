@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
@@ -53,6 +54,7 @@ func (a *App) state() metrics.State {
 	for d := range a.layout.Databases {
 		s.DatabaseUp = append(s.DatabaseUp, a.store.Writable(d))
 	}
+	s.Durable = a.durable()
 	if a.timer.InUse() {
 		s.RedisUp = new(a.timer.Degraded() == "")
 	}
@@ -160,6 +162,7 @@ const (
 	reasonReadOnly    = "database_read_only"
 	reasonRefusing    = "database_refuses_writes"
 	reasonSlow        = "database_slow"
+	reasonNotDurable  = "durability"
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
@@ -221,6 +224,11 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	unknown := a.unknownPending(a.scanner.Overdue())
 	for _, id := range slices.Sorted(maps.Keys(unknown)) {
 		add(reasonUnknownType, none, "%d overdue tasks have biz_type %d, which is not configured: they stay pending", unknown[id], id)
+	}
+	for d := range a.layout.Databases {
+		if faults := a.notDurable[d].Load(); faults != nil && len(*faults) > 0 {
+			add(reasonNotDurable, d, "database %d is not durable: %s", d, strings.Join(*faults, "; "))
+		}
 	}
 	owned := a.owned()
 	for d := range a.layout.Databases {

@@ -2,15 +2,14 @@ package app
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
+	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -19,10 +18,18 @@ type variables struct {
 	version                   string
 	openCache, instances      int // table_open_cache, and the number of its parts
 	definitionCache, maxConns int
+	report                    mysqlsession.Report
 }
 
-// ServerAdvice compares the settings of the MySQL servers with the layout and returns what to set, one line
-// each; nothing on SQLite. If a server does not answer, the error comes with the advice for the others.
+// WrongServersError lists the settings of MySQL servers that make statements fail or lose writes, one line each with
+// the value to set.
+type WrongServersError struct{ Lines []string }
+
+func (e *WrongServersError) Error() string { return strings.Join(e.Lines, "\n") }
+
+// ServerAdvice compares the settings of the MySQL servers with the layout, and with what durability rests on, and returns
+// what to set, one line each; nothing on SQLite. If a server does not answer, the error comes with the advice for the
+// others. A setting that toc cannot work with is a *WrongServersError.
 func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
 	cfg = cfg.WithDefaults()
 	if cfg.Store.Driver != configs.DriverMySQL {
@@ -40,6 +47,7 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		}
 		servers[dsn.Addr] = append(servers[dsn.Addr], d)
 	}
+	wrong := &WrongServersError{}
 	for _, addr := range order {
 		databases := servers[addr]
 		v, failed := readVariables(ctx, cfg, databases[0])
@@ -50,6 +58,12 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		for _, line := range v.advice(len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3)) {
 			advice = append(advice, fmt.Sprintf("server %s: %s", addr, line))
 		}
+		for _, line := range v.report.Wrong {
+			wrong.Lines = append(wrong.Lines, fmt.Sprintf("server %s: %s", addr, line))
+		}
+	}
+	if len(wrong.Lines) > 0 {
+		err = errors.Join(err, wrong)
 	}
 	return advice, err
 }
@@ -61,12 +75,14 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 		return v, err
 	}
 	dsn.DBName = ""
-	connector, err := mysql.NewConnector(dsn)
+	db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
 	if err != nil {
 		return v, err
 	}
-	db := sql.OpenDB(connector)
 	defer db.Close()
+	if v.report, err = mysqlsession.Read(ctx, db, migrations.SessionLimits); err != nil {
+		return v, err
+	}
 	err = db.QueryRowContext(ctx, "SELECT @@version, @@table_open_cache, @@table_open_cache_instances, @@table_definition_cache, @@max_connections").
 		Scan(&v.version, &v.openCache, &v.instances, &v.definitionCache, &v.maxConns)
 	return v, err
@@ -96,5 +112,5 @@ func (v variables) advice(tables, connections int) []string {
 	if v.maxConns < connections {
 		list = append(list, fmt.Sprintf("max_connections is %d, and each node may open %d; set it to that times the number of nodes", v.maxConns, connections))
 	}
-	return slices.Clip(list)
+	return append(slices.Clip(list), v.report.NotDurable...)
 }

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/store"
@@ -24,14 +24,13 @@ func depot(t *testing.T) (open func() *store.Store, hands func(database int) *sq
 	for i := range wide.Databases {
 		dsn, err := store.MySQLDSN(cfg, i)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
 	}
 	for i := range wide.Databases {
 		dsn, err := store.MySQLDSN(cfg, i)
 		require.NoError(t, err)
-		connector, err := mysql.NewConnector(dsn)
+		db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
 		require.NoError(t, err)
-		db := sql.OpenDB(connector)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
 	}

@@ -141,8 +141,9 @@ type SQLite struct {
 // MySQL configures the database servers. It is used if store.driver is mysql.
 type MySQL struct {
 	// DSN is the address of the databases: user:password@tcp(host:port)/toc_%d. %d stands
-	// for the number of the database and occurs once. The text before it (toc_) is the
-	// prefix of their names. toc sets UTC and parseTime by itself.
+	// for the number of the database and occurs once behind the login. The text before it
+	// (toc_) is the prefix of their names. Parameters of the driver that toc sets itself
+	// (parseTime, loc, autocommit, …) are refused if they have another value: leave them out.
 	// Defaults to root@tcp(127.0.0.1:3306)/toc_%d.
 	DSN string `yaml:"dsn" secret:"password"`
 	// DSNs are the addresses of databases on several servers: one for each database, in

@@ -66,6 +66,7 @@ func (l *loader) variable(s setting, name, text string) {
 		l.problems.addFrom(name, key, "%v", err)
 		return
 	}
+	l.fromFile[s.key] = key != s.key
 	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // elements in the file
 	l.sources[s.key] = name
 }

@@ -13,7 +13,9 @@ import (
 )
 
 // fresh is a loader of a file toc.yaml that has read nothing yet.
-func fresh() *loader { return &loader{path: "toc.yaml", config: base(), sources: map[string]string{}} }
+func fresh() *loader {
+	return &loader{path: "toc.yaml", config: base(), sources: map[string]string{}, fromFile: map[string]bool{}}
+}
 
 // variables are the settings that have one.
 func (l *loader) variables() []setting {

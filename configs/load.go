@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -29,21 +30,25 @@ type loader struct {
 	config   Config
 	sources  map[string]string // key → path:line or variable
 	secrets  secretFiles
+	fromFile map[string]bool // keys of secrets that were read from a file
 	problems problems
 }
 
 // parse is Load for a file that has been read already. It also returns the paths of the
 // secret files that it read.
 func parse(path string, data []byte, environ []string) (Config, secretFiles, error) {
-	l := loader{path: path, config: base(), sources: map[string]string{}}
+	l := loader{path: path, config: base(), sources: map[string]string{}, fromFile: map[string]bool{}}
 	readable := path == "" || l.readYAML(data)
 	l.readEnv(environ)
 	if readable { // else all values are still the defaults
 		zeros := l.config.zeros()
 		l.config = l.config.WithDefaults()
 		misread := l.problems
-		for _, p := range append(zeros, l.config.check()...) {
-			if !misread.has(p.Key) && !misread.has(p.Key+fileSuffix) { // the default in its place may break a rule
+		for _, p := range slices.Concat(zeros, l.placeholders(), l.config.check()) {
+			if misread.has(p.Key) || misread.has(p.Key+fileSuffix) { // the default in its place may break a rule
+				continue
+			}
+			if !l.problems.has(p.Key) { // one word about each is enough
 				p.Source = l.sourceOf(p.Key)
 				l.problems = append(l.problems, p)
 			}

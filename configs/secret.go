@@ -3,9 +3,13 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // secret is what the tag secret says of a setting: that it is never shown, and may be
@@ -70,11 +74,16 @@ func (s secretFiles) contents() string {
 // chance, that is 95 bits.
 const minKey = 16
 
-// placeholders are what templates have where a secret is to be put in.
-var placeholders = []string{"${", "$(", "{{", "changeme", "change-me", "change_me"}
-
-// checkSecrets finds placeholders and keys that are too short.
+// checkSecrets finds keys that are too short.
 func (c Config) checkSecrets(ps *problems) {
+	c.eachSecret(func(s setting, at, text string) {
+		ps.require(s.secret != secretKey || len(text) >= minKey, at,
+			"has fewer than %d characters; write more, as `openssl rand -hex 16` makes them", minKey)
+	})
+}
+
+// eachSecret calls f for each secret that is set, and each element of a list of them; at is its key.
+func (c Config) eachSecret(f func(s setting, at, text string)) {
 	all := settings(reflect.ValueOf(c), "")
 	for i, b := range c.BizTypes {
 		all = append(all, settings(reflect.ValueOf(b), fmt.Sprintf("biz_types[%d]", i))...)
@@ -88,19 +97,43 @@ func (c Config) checkSecrets(ps *problems) {
 		}
 		if words, ok := s.value.Interface().([]string); ok {
 			for i, word := range words {
-				s.checkSecret(ps, word, fmt.Sprintf("%s[%d]", s.key, i))
+				f(s, fmt.Sprintf("%s[%d]", s.key, i), word)
 			}
 		} else if text := s.value.String(); text != "" {
-			s.checkSecret(ps, text, s.key)
+			f(s, s.key, text)
 		}
 	}
 }
 
-func (s setting) checkSecret(ps *problems, text, at string) {
-	switch {
-	case slices.ContainsFunc(placeholders, func(p string) bool { return strings.Contains(strings.ToLower(text), p) }):
-		ps.add(at, "is a placeholder, and nothing expands it; write the secret, or the path of its file as %s", s.key+fileSuffix)
-	case s.secret == secretKey && len(text) < minKey:
-		ps.add(at, "has fewer than %d characters; write more, as `openssl rand -hex 16` makes them", minKey)
+// A template leaves a placeholder in the place of a whole secret, or a variable like ${NAME} within one. A password may
+// have any characters, so parts of those are none.
+var (
+	placeholder = regexp.MustCompile(`(?is)^\s*(\$\{.*\}|\$\(.*\)|\{\{.*\}\}|change[-_]?me)\s*$`)
+	variable    = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+)
+
+// placeholders finds secrets that a template has left. Nothing expands a file of a secret, so those are as they are.
+func (l *loader) placeholders() (ps problems) {
+	l.config.eachSecret(func(s setting, at, text string) {
+		left := slices.ContainsFunc(append(passwords(s.key, text), text), placeholder.MatchString) || variable.MatchString(text)
+		ps.require(!left || l.fromFile[s.key], at,
+			"is a placeholder, and nothing expands it; write the secret, or the path of its file as %s", s.key+fileSuffix)
+	})
+	return ps
+}
+
+// passwords are those in an address: in a DSN, or a URL.
+func passwords(key, text string) []string {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		password, _ := u.User.Password()
+		return []string{password}
 	}
+	if !strings.HasPrefix(key[strings.LastIndexByte(key, '.')+1:], "dsn") {
+		return nil
+	}
+	dsn, err := mysql.ParseDSN(escapeVerb(text))
+	if err != nil {
+		return nil
+	}
+	return []string{dsn.Passwd}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,47 @@ func TestSecretsOfFiles(t *testing.T) {
 	_, err = Load(write(t, "kafka: {clusters: {main: {brokers: ['a:1'], sasl: {mechanism: plain, username: u, password_file: /nowhere}}}}"), nil)
 	require.ErrorContains(t, err, "kafka.clusters.main.sasl.password_file: cannot be read")
 	require.NotContains(t, err.Error(), "is empty", "a file that is missing is told once")
+}
+
+// A placeholder is a whole secret that a template has left, or a whole ${NAME} in it. Secrets may have parts of one, and
+// nothing is asked of a file.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	const dsn = "@tcp(h:1)/toc_%d"
+	for _, word := range []string{"${HUSH}", "a${HUSH}b", "${hush:-x}", "$(hush)", "{{ hush }}", "changeme", "ChangeMe", "change-me", "CHANGE_ME"} {
+		for name, value := range map[string]string{
+			"TOC_REDIS_PASSWORD": word, "TOC_STORE_MYSQL_DSN": "u:" + word + dsn, "TOC_TRACING_OTLP": "https://u:" + word + "@h",
+		} {
+			if name == "TOC_TRACING_OTLP" && strings.ContainsAny(word, "{} ") {
+				continue // no URL
+			}
+			_, err := Load("", []string{name + "=" + value, "TOC_STORE_DRIVER=mysql"})
+			require.ErrorContains(t, err, "is a placeholder, and nothing expands it; write the secret, or the path of its file as ", value)
+			require.ErrorContains(t, err, "_file ("+name+")", value)
+			require.NotContains(t, strings.ToLower(err.Error()), "hush")
+
+			file := filepath.Join(t.TempDir(), "secret")
+			require.NoError(t, os.WriteFile(file, []byte(value), 0o600))
+			if name != "TOC_TRACING_OTLP" {
+				_, err = Load("", []string{name + "_FILE=" + file, "TOC_STORE_DRIVER=mysql"})
+				require.NoError(t, err, value)
+				key := map[string]string{"TOC_REDIS_PASSWORD": "redis: {password_file: ", "TOC_STORE_MYSQL_DSN": "store: {driver: mysql, mysql: {dsn_file: "}[name]
+				_, err = Load(write(t, key+file+strings.Repeat("}", strings.Count(key, "{"))), nil)
+				require.NoError(t, err, value)
+				_, err = Load(write(t, key+file+strings.Repeat("}", strings.Count(key, "{"))), []string{name + "=" + value})
+				require.ErrorContains(t, err, "is a placeholder", "the variable is in force, not the file")
+			}
+		}
+	}
+	for _, word := range []string{"a$(b", "a${b", "a{{b", "xchangemex", "changeme1", "p%d", "%d%d", "a@b/c:d?e#f", "${b", "b}", "$(b)c", "{{b}}c", "%2F", "?autocommit=0"} {
+		c, err := Load("", []string{"TOC_REDIS_PASSWORD=" + word, "TOC_STORE_MYSQL_DSN=u:" + word + dsn, "TOC_STORE_DRIVER=mysql"})
+		require.NoError(t, err, word)
+		require.Equal(t, word, c.Redis.Password)
+	}
+	// A token is no key because a template has left it.
+	_, err := Load(write(t, "http: {tokens: ['Bearer-${TOC_TOKEN_HUSH}']}"), nil)
+	require.ErrorContains(t, err, "http.tokens[0]: is a placeholder, and nothing expands it; write the secret, or the path of its file as http.tokens_file (")
+	require.Len(t, problemsOf(t, err), 1)
 }
 
 // A secret that is changed in its file is told, though the configuration names the file as before.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 )
 
 // maxTables is the most task tables in all databases: a job_id has 13 bits for
@@ -49,17 +51,18 @@ func (s Store) hasLayout() bool {
 func (m MySQL) check(ps *problems, databases int) {
 	atLeast(ps, "store.mysql.max_open_conns", m.MaxOpenConns, 2)
 	if len(m.DSNs) == 0 {
-		if n := strings.Count(m.DSN, "%d"); n != 1 {
-			ps.add("store.mysql.dsn", "has %%d %d times; write it once, for the database's number, as in %s", n, exampleDSN)
+		if n := mysqlsession.Numbers(m.DSN); n != 1 {
+			ps.add("store.mysql.dsn", "has %%d %d times; write it once, behind the login, for the database's number, as in %s", n, exampleDSN)
 			return
 		}
 		if _, problem := parseDSN(m.DSN); problem != "" {
 			ps.add("store.mysql.dsn", "%s; write %s", problem, exampleDSN)
 			return
 		}
-		first, _ := parseDSN(strings.Replace(m.DSN, "%d", "0", 1))
-		second, _ := parseDSN(strings.Replace(m.DSN, "%d", "1", 1))
+		first, _ := parseDSN(mysqlsession.Number(m.DSN, 0))
+		second, _ := parseDSN(mysqlsession.Number(m.DSN, 1))
 		ps.require(first != second, "store.mysql.dsn", "names one database for all numbers; write %%d into the database's name, as in %s", exampleDSN)
+		checkParams(ps, "store.mysql.dsn", m.DSN)
 		return
 	}
 
@@ -77,6 +80,14 @@ func (m MySQL) check(ps *problems, databases int) {
 			ps.add(key, "is the same database as dsns[%d] (%s on %s); write another", other, at.database, at.address)
 		}
 		seen[at] = i
+		checkParams(ps, key, dsn)
+	}
+}
+
+// checkParams rejects parameters that contradict what toc sets.
+func checkParams(ps *problems, key, dsn string) {
+	if err := mysqlsession.CheckParams(dsn); err != nil {
+		ps.add(key, "%v", err)
 	}
 }
 

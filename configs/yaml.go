@@ -157,6 +157,7 @@ func (l *loader) secretFile(secret setting, n *yaml.Node, key string) {
 	if err := l.secrets.read(path, secret.value); err != nil {
 		l.mistake(n, key, "%v", err)
 	}
+	l.fromFile[secret.key] = true
 	l.sources[secret.key] = l.place(follow(n))
 }
 

@@ -16,9 +16,10 @@ type State struct {
 	Types           []TypeState
 	Partitions      int // of the center
 	PartitionsOwned int
-	DatabaseUp      []bool // by database: it can be read and takes writes
-	RedisUp         *bool  // nil: no business type needs it
-	ConsulUp        *bool  // nil: there is none
+	DatabaseUp      []bool  // by database: it can be read and takes writes
+	Durable         []*bool // by database: its answered writes are on disk; nil: it has not said so yet
+	RedisUp         *bool   // nil: no business type needs it
+	ConsulUp        *bool   // nil: there is none
 	Degraded        []Trouble
 	Skews           []Skew
 	IntakeLag       map[string]int64 // by the name of an intake
@@ -76,6 +77,7 @@ var (
 	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
 	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
+	durableDesc  = prometheus.NewDesc("toc_durable", "Whether a database's answered writes survive a crash, by its settings.", []string{"database"}, nil)
 	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
 	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
 	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
@@ -86,7 +88,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, redisDesc, consulDesc, lagDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -130,6 +132,11 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for d, is := range s.DatabaseUp {
 		gauge(databaseDesc, up(is), strconv.Itoa(d))
+	}
+	for d, is := range s.Durable {
+		if is != nil {
+			gauge(durableDesc, up(*is), strconv.Itoa(d))
+		}
 	}
 	if s.RedisUp != nil {
 		gauge(redisDesc, up(*s.RedisUp))

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/sharding"
@@ -36,7 +37,7 @@ func sqlitePlace(t testing.TB) place {
 }
 
 func mysqlPlace(t testing.TB) place {
-	return place{migrations.MySQL, testrig.MySQL(t).DSN() + "?parseTime=true&time_zone=%%27%%2B00%%3A00%%27"}
+	return place{migrations.MySQL, testrig.MySQL(t).DSN()}
 }
 
 // onEach runs a test on every dialect.
@@ -64,16 +65,28 @@ func (p place) config(t testing.TB, layout sharding.Layout) migrations.Config {
 func (p place) database(t testing.TB, index int) migrations.Database {
 	dsn := fmt.Sprintf(p.dsn, index)
 	if p.dialect == migrations.MySQL {
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), parse(t, dsn)))
 	}
 	return migrations.Database{Index: index, DB: open(t, p.dialect, dsn), Name: fmt.Sprintf("toc_%d", index)}
 }
 
 func open(t testing.TB, dialect migrations.Dialect, dsn string) *sql.DB {
-	db, err := sql.Open(string(dialect), dsn)
+	var db *sql.DB
+	var err error
+	if dialect == migrations.MySQL {
+		db, err = mysqlsession.Open(parse(t, dsn), migrations.SessionLimits)
+	} else {
+		db, err = sql.Open("sqlite", dsn)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
+}
+
+func parse(t testing.TB, dsn string) *mysql.Config {
+	parsed, err := mysqlsession.Parse(dsn, 0)
+	require.NoError(t, err)
+	return parsed
 }
 
 // migrated is a place whose databases are ready.

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 )
 
 // databaseName is what we let into a CREATE DATABASE: no quotes, no path, nothing that needs an escape.
@@ -17,11 +20,7 @@ var databaseName = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)
 // CreateDatabase makes the MySQL database that a DSN names, if it is not there.
 // It connects without choosing one. A user without the right to create databases
 // is fine if someone else made it.
-func CreateDatabase(ctx context.Context, dsn string) error {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return fmt.Errorf("read the DSN: %w", err)
-	}
+func CreateDatabase(ctx context.Context, cfg *mysql.Config) error {
 	name := cfg.DBName
 	if err := checkName(name); err != nil {
 		return err
@@ -57,14 +56,15 @@ func checkName(name string) error {
 	return nil
 }
 
+// SessionLimits are those of the connections that a migration uses: a statement may take as long as it takes, and
+// waits for readers of its table, but not longer than the connection waits for an answer.
+var SessionLimits = mysqlsession.Limits{LockWait: 20 * time.Second}
+
 // withoutDatabase connects to a server, and chooses no database.
 func withoutDatabase(cfg *mysql.Config) (*sql.DB, error) {
+	cfg = cfg.Clone()
 	cfg.DBName = ""
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("read the DSN: %w", err)
-	}
-	return sql.OpenDB(connector), nil
+	return mysqlsession.Open(cfg, SessionLimits)
 }
 
 // binaryCollation finds the collation that compares byte by byte and pads

@@ -17,6 +17,8 @@ type backend interface {
 	// ping checks that a database answers within probeTimeout, once it is connected, and returns how long that
 	// took.
 	ping(ctx context.Context, database int) (took time.Duration, err error)
+	// durability is Store.Durability.
+	durability(ctx context.Context, database int) (faults []string, err error)
 	// transact runs statements in one transaction, all or nothing, and returns how many rows each one changed;
 	// see unknownCount. It waits for no lock, if the server can be told so: callers that share the transaction
 	// must not wait for another's row.

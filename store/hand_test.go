@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -28,10 +28,9 @@ func byHand(t testing.TB, cfg store.Config, database int) *sql.DB {
 	} else {
 		dsn, err := store.MySQLDSN(cfg, database)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
-		connector, err := mysql.NewConnector(dsn)
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
+		db, err = mysqlsession.Open(dsn, migrations.SessionLimits)
 		require.NoError(t, err)
-		db = sql.OpenDB(connector)
 	}
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

@@ -16,6 +16,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -39,17 +40,16 @@ func openMySQL(cfg Config) (backend, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		dsn.MaxAllowedPacket = 0 // read it from the server: a text that is too large is not sent
-		connector, err := mysql.NewConnector(dsn)
+		connector, err := mysqlsession.NewConnector(dsn, limits(cfg.Timeout))
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		pool := sql.OpenDB(&session{connector, found, cfg.Timeout})
+		pool := sql.OpenDB(&session{connector, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
-		pings := sql.OpenDB(&session{connector, found, cfg.Timeout})
+		pings := sql.OpenDB(&session{connector, found})
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)
@@ -84,39 +84,26 @@ func openGORM(pool *sql.DB) (*gorm.DB, error) {
 	})
 }
 
-// MySQLDSN is the DSN of database number i with the settings that the store needs: UTC everywhere, parsed
-// times, several statements in a round trip.
+// MySQLDSN is the DSN of database number i with the settings that the store needs; see package mysqlsession, which
+// connects by it.
 func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
-	text := strings.Replace(cfg.DSN, "%d", fmt.Sprint(i), 1)
+	text := cfg.DSN
 	if len(cfg.DSNs) > 0 {
 		if i >= len(cfg.DSNs) {
 			return nil, fmt.Errorf("store.mysql.dsns: %d given, database %d has none", len(cfg.DSNs), i)
 		}
 		text = cfg.DSNs[i]
 	}
-	dsn, err := mysql.ParseDSN(text)
+	dsn, err := mysqlsession.Parse(text, i)
 	if err != nil {
-		return nil, fmt.Errorf("store.mysql.dsn of database %d: %w", i, err)
+		return nil, fmt.Errorf("store.mysql.dsn of database %d %w", i, err)
 	}
 	if dsn.DBName == "" {
 		return nil, fmt.Errorf("store.mysql.dsn of database %d names no database", i)
 	}
-	// The driver escapes parameters itself. That is safe in this character set, and not in some others.
-	if err := dsn.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
-		return nil, err
-	}
-	dsn.ParseTime, dsn.Loc = true, time.UTC
-	dsn.MultiStatements, dsn.InterpolateParams = true, true
-	dsn.ClientFoundRows = false     // a compare-and-set counts the rows it changed
-	dsn.Logger = &mysql.NopLogger{} // errors are returned, not logged
 	dsn.Timeout = cmp.Or(dsn.Timeout, 5*time.Second)
 	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, 30*time.Second)
 	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, 30*time.Second)
-	if dsn.Params == nil {
-		dsn.Params = map[string]string{}
-	}
-	dsn.Params["time_zone"] = "'+00:00'"
-	dsn.Params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 	return dsn, nil
 }
 
@@ -171,6 +158,7 @@ var mysqlRefusals = map[int]refusal{
 	1213: refusedConflict,
 	1020: refusedConflict, // record has changed: MariaDB with innodb_snapshot_isolation
 	1153: refusedSize,     // max_allowed_packet
+	3170: refusedSize,     // parser_max_mem_size of MySQL
 	1021: refusedFull,     // disk full
 	1114: refusedFull,     // table full: InnoDB's word for a full disk
 	1030: refusedFull,     // names an error of the operating system

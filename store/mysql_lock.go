@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
@@ -34,13 +35,10 @@ const (
 func holderPool(dsn *mysql.Config) (*sql.DB, error) {
 	dsn = dsn.Clone()
 	dsn.Timeout, dsn.ReadTimeout, dsn.WriteTimeout = holderTimeout, 2*holderTimeout, 2*holderTimeout
-	dsn.Params["innodb_lock_wait_timeout"] = "1"
-	dsn.Params["lock_wait_timeout"] = "1"
-	connector, err := mysql.NewConnector(dsn)
+	pool, err := mysqlsession.Open(dsn, mysqlsession.Limits{Statement: holderTimeout, LockWait: time.Second})
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
 	return pool, nil

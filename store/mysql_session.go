@@ -5,12 +5,11 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
@@ -38,12 +37,16 @@ func (s *server) dropConnections() {
 	s.turn.Add(1)
 }
 
-// session makes connections with the settings of the store. They are READ COMMITTED: the statements name their
-// rows, so they do not need the gap locks (and deadlocks) of the default level.
+// limits are those of the pools: callers share transactions and reads, so these wait for no lock, and the store waits
+// apart for locked rows; see lockWait.
+func limits(timeout time.Duration) mysqlsession.Limits {
+	return mysqlsession.Limits{Statement: statementTime(timeout)}
+}
+
+// session makes connections that know their server.
 type session struct {
-	driver.Connector
-	server  *server
-	timeout time.Duration
+	*mysqlsession.Connector
+	server *server
 }
 
 func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
@@ -52,64 +55,19 @@ func (s *session) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &mysqlConn{fullConn: conn.(fullConn), server: s.server, turn: turn, born: time.Now()}
+	c := &mysqlConn{Conn: conn.(*mysqlsession.Conn), server: s.server, turn: turn, born: time.Now()}
 	c.until = c.born.Add(maxAge - rand.N(maxAge/3))
-	if err := c.begin(ctx, s.timeout); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
+	c.server.isMariaDB.Store(c.IsMariaDB)
 	return c, nil
 }
 
 // mysqlConn is a connection with what is known of it.
 type mysqlConn struct {
-	fullConn
+	*mysqlsession.Conn
 	server *server
 	turn   int64
 	born   time.Time
 	until  time.Time // when it is too old
-	id     string    // the server's number for it
-	host   string    // the server it is connected to
-}
-
-// fullConn has all methods of the driver's connection that the pool uses.
-type fullConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.Pinger
-	driver.SessionResetter
-	driver.Validator
-	driver.NamedValueChecker
-}
-
-// hostText identifies a server, on MySQL and MariaDB.
-const hostText = "CONCAT_WS('/',@@hostname,@@port,@@server_id)"
-
-func (c *mysqlConn) begin(ctx context.Context, timeout time.Duration) error {
-	limit := statementTime(timeout)
-	// Wait as short as the server allows for a lock, which is a second on MySQL: callers share transactions and
-	// reads, and the store waits apart for locked rows; see lockWait. MySQL limits the time of SELECTs only.
-	// /*M! is for MariaDB only.
-	text := "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;SET innodb_lock_wait_timeout=1,lock_wait_timeout=1" +
-		fmt.Sprintf("/*M!,innodb_lock_wait_timeout=0,lock_wait_timeout=0,max_statement_time=%.3f*/;", limit.Seconds()) +
-		"SELECT CONCAT_WS(' ',CONNECTION_ID()," + hostText + ",VERSION())"
-	facts, err := queryText(ctx, c, text, nil)
-	if err != nil {
-		return err
-	}
-	words := strings.SplitN(facts, " ", 3)
-	if len(words) != 3 {
-		return fmt.Errorf("the server says %q of itself", facts)
-	}
-	c.id, c.host = words[0], words[1]
-	isMariaDB := strings.Contains(strings.ToLower(words[2]), "mariadb")
-	c.server.isMariaDB.Store(isMariaDB)
-	if !isMariaDB {
-		_, err = c.ExecContext(ctx, fmt.Sprintf("SET max_execution_time=%d", limit.Milliseconds()), nil)
-	}
-	return err
 }
 
 func (c *mysqlConn) isStale() bool {
@@ -117,14 +75,14 @@ func (c *mysqlConn) isStale() bool {
 }
 
 // IsValid is called when the pool takes the connection back.
-func (c *mysqlConn) IsValid() bool { return !c.isStale() && c.fullConn.IsValid() }
+func (c *mysqlConn) IsValid() bool { return !c.isStale() && c.Conn.IsValid() }
 
 // ResetSession is called when the pool hands out the connection again.
 func (c *mysqlConn) ResetSession(ctx context.Context) error {
 	if c.isStale() {
 		return driver.ErrBadConn
 	}
-	return c.fullConn.ResetSession(ctx)
+	return c.Conn.ResetSession(ctx)
 }
 
 // ErrReadOnly is the error of a Ping if the server answers and accepts no writes.
@@ -171,18 +129,18 @@ func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool)
 	}
 	defer conn.Close()
 	// The numbers of connections belong to one server, and start anew when it restarts.
-	const ask = "SELECT " + hostText + ", (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID=? AND DB<=>DATABASE())"
+	const ask = "SELECT " + mysqlsession.HostText + ", (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID=? AND DB<=>DATABASE())"
 	for {
 		var host sql.NullString
 		var there int
-		if err := conn.QueryRowContext(ctx, ask, lost.id).Scan(&host, &there); err != nil || host.String != lost.host {
+		if err := conn.QueryRowContext(ctx, ask, lost.ID).Scan(&host, &there); err != nil || host.String != lost.Host {
 			return false
 		}
 		if there == 0 {
 			return true
 		}
 		if kill {
-			if _, err := conn.ExecContext(ctx, "KILL "+lost.id); err != nil && mysqlCode(err) != noSuchThread {
+			if _, err := conn.ExecContext(ctx, "KILL "+lost.ID); err != nil && mysqlCode(err) != noSuchThread {
 				return false
 			}
 		}

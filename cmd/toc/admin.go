@@ -97,8 +97,9 @@ func configCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
-also what is to be set on the MySQL servers for a layout like this, whether the
-tables are there, and whether the Kafka clusters answer and have the topics.`,
+also what is to be set on the MySQL servers for a layout like this and for durable
+writes, whether the sessions have the variables that toc sets, whether the tables are
+there, and whether the Kafka clusters answer and have the topics.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -51,7 +52,10 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		defer signal.Stop(hup)
 		go func() {
 			asking, cancel := context.WithTimeout(ctx, 10*time.Second)
-			advice, _ := app.ServerAdvice(asking, cfg) // a server that is away is told by the center
+			advice, err := app.ServerAdvice(asking, cfg) // a server that is away is told by the center
+			if wrong, ok := errors.AsType[*app.WrongServersError](err); ok {
+				advice = append(advice, wrong.Lines...)
+			}
 			cancel()
 			for _, line := range advice {
 				logger.Warn("database server", "advice", line)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/sharding"
@@ -67,10 +68,9 @@ func mysqlRig(t testing.TB, rows [][]any) rig {
 	for i := range layout.Databases {
 		dsn, err := store.MySQLDSN(store.Config{DSN: server.DSN()}, i)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
-		connector, err := mysql.NewConnector(dsn)
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
+		db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
 		require.NoError(t, err)
-		db := sql.OpenDB(connector)
 		t.Cleanup(func() { db.Close() })
 		cfg.Databases = append(cfg.Databases, migrations.Database{Index: i, DB: db})
 		r.Databases = append(r.Databases, db)
