@@ -55,7 +55,7 @@ func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	connector, err := mysql.NewConnector(dsn)
+	connector, err := StoreConfig(cfg).TLS.MySQLConnector(dsn)
 	if err != nil {
 		return nil, "", err
 	}
@@ -92,8 +92,8 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 			if err != nil {
 				return err
 			}
-			if err := migrations.CreateDatabase(ctx, dsn.FormatDSN()); err != nil {
-				return fmt.Errorf("create database %s: %w", dsn.DBName, err)
+			if err := migrations.CreateDatabase(ctx, dsn); err != nil {
+				return fmt.Errorf("create database %s: %w", dsn.DBName, StoreConfig(cfg).TLS.ExplainMySQL(dsn.Addr, err))
 			}
 		}
 	}
@@ -163,13 +163,13 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 	if cfg.Store.Driver != configs.DriverMySQL {
 		return errors.New("store.driver is sqlite: toc serve makes its tables itself")
 	}
-	var dsns []string
+	var dsns []*mysql.Config
 	for i := range cfg.Store.Databases {
 		dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
 		if err != nil {
 			return err
 		}
-		dsns = append(dsns, dsn.FormatDSN())
+		dsns = append(dsns, dsn)
 	}
 	return migrations.Script(ctx, w, Layout(cfg), dsns)
 }

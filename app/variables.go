@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -61,7 +59,7 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 		return v, err
 	}
 	dsn.DBName = ""
-	connector, err := mysql.NewConnector(dsn)
+	connector, err := StoreConfig(cfg).TLS.MySQLConnector(dsn)
 	if err != nil {
 		return v, err
 	}

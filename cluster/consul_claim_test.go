@@ -24,7 +24,7 @@ func depot(t *testing.T) (open func() *store.Store, hands func(database int) *sq
 	for i := range wide.Databases {
 		dsn, err := store.MySQLDSN(cfg, i)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
 	}
 	for i := range wide.Databases {
 		dsn, err := store.MySQLDSN(cfg, i)

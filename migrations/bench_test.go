@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -53,9 +54,9 @@ func BenchmarkFirstMigration(b *testing.B) {
 
 // bareScripts are the statements of each database that make its tables.
 func bareScripts(b *testing.B, layout sharding.Layout) (list [][]string) {
-	var dsns []string
+	var dsns []*mysql.Config
 	for i := range layout.Databases {
-		dsns = append(dsns, fmt.Sprintf(testrig.MySQL(b).DSN(), i))
+		dsns = append(dsns, parse(b, fmt.Sprintf(testrig.MySQL(b).DSN(), i)))
 	}
 	var text bytes.Buffer
 	require.NoError(b, migrations.Script(b.Context(), &text, layout, dsns))

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
@@ -64,9 +64,15 @@ func (p place) config(t testing.TB, layout sharding.Layout) migrations.Config {
 func (p place) database(t testing.TB, index int) migrations.Database {
 	dsn := fmt.Sprintf(p.dsn, index)
 	if p.dialect == migrations.MySQL {
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), parse(t, dsn)))
 	}
 	return migrations.Database{Index: index, DB: open(t, p.dialect, dsn), Name: fmt.Sprintf("toc_%d", index)}
+}
+
+func parse(t testing.TB, dsn string) *mysql.Config {
+	cfg, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	return cfg
 }
 
 func open(t testing.TB, dialect migrations.Dialect, dsn string) *sql.DB {

@@ -14,14 +14,10 @@ import (
 // databaseName is what we let into a CREATE DATABASE: no quotes, no path, nothing that needs an escape.
 var databaseName = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)
 
-// CreateDatabase makes the MySQL database that a DSN names, if it is not there.
+// CreateDatabase makes the MySQL database that a configuration names, if it is not there.
 // It connects without choosing one. A user without the right to create databases
 // is fine if someone else made it.
-func CreateDatabase(ctx context.Context, dsn string) error {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return fmt.Errorf("read the DSN: %w", err)
-	}
+func CreateDatabase(ctx context.Context, cfg *mysql.Config) error {
 	name := cfg.DBName
 	if err := checkName(name); err != nil {
 		return err
@@ -59,6 +55,7 @@ func checkName(name string) error {
 
 // withoutDatabase connects to a server, and chooses no database.
 func withoutDatabase(cfg *mysql.Config) (*sql.DB, error) {
+	cfg = cfg.Clone()
 	cfg.DBName = ""
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

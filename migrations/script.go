@@ -18,7 +18,7 @@ import (
 // store's id, for whoever may create tables where the program may not. dsns name the
 // databases in order; the servers are asked what they are. Up with SELECT and INSERT
 // does the rest.
-func Script(ctx context.Context, w io.Writer, layout sharding.Layout, dsns []string) error {
+func Script(ctx context.Context, w io.Writer, layout sharding.Layout, dsns []*mysql.Config) error {
 	const head = "-- For databases that do not exist yet. What stopped half way is not repeated: drop them and begin again.\n"
 	if _, err := io.WriteString(w, head); err != nil {
 		return err
@@ -35,11 +35,7 @@ func Script(ctx context.Context, w io.Writer, layout sharding.Layout, dsns []str
 	return nil
 }
 
-func databaseScript(ctx context.Context, layout sharding.Layout, index int, dsn string) (string, error) {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return "", fmt.Errorf("read the DSN: %w", err)
-	}
+func databaseScript(ctx context.Context, layout sharding.Layout, index int, cfg *mysql.Config) (string, error) {
 	name := cfg.DBName
 	if err := checkName(name); err != nil {
 		return "", err

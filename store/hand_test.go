@@ -28,7 +28,7 @@ func byHand(t testing.TB, cfg store.Config, database int) *sql.DB {
 	} else {
 		dsn, err := store.MySQLDSN(cfg, database)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
 		connector, err := mysql.NewConnector(dsn)
 		require.NoError(t, err)
 		db = sql.OpenDB(connector)

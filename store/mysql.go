@@ -40,7 +40,7 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		dsn.MaxAllowedPacket = 0 // read it from the server: a text that is too large is not sent
-		connector, err := mysql.NewConnector(dsn)
+		connector, err := cfg.TLS.MySQLConnector(dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -53,7 +53,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)
-		holders, err := holderPool(dsn)
+		holders, err := holderPool(cfg, dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -103,6 +103,9 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	}
 	// The driver escapes parameters itself. That is safe in this character set, and not in some others.
 	if err := dsn.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
+		return nil, err
+	}
+	if err := cfg.TLS.ForMySQL(dsn); err != nil {
 		return nil, err
 	}
 	dsn.ParseTime, dsn.Loc = true, time.UTC

@@ -31,12 +31,12 @@ const (
 
 // holderPool opens a database for its holder's row only: its statements wait for no others, neither here nor on
 // the server.
-func holderPool(dsn *mysql.Config) (*sql.DB, error) {
+func holderPool(cfg Config, dsn *mysql.Config) (*sql.DB, error) {
 	dsn = dsn.Clone()
 	dsn.Timeout, dsn.ReadTimeout, dsn.WriteTimeout = holderTimeout, 2*holderTimeout, 2*holderTimeout
 	dsn.Params["innodb_lock_wait_timeout"] = "1"
 	dsn.Params["lock_wait_timeout"] = "1"
-	connector, err := mysql.NewConnector(dsn)
+	connector, err := cfg.TLS.MySQLConnector(dsn)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func mysqlRig(t testing.TB, rows [][]any) rig {
 	for i := range layout.Databases {
 		dsn, err := store.MySQLDSN(store.Config{DSN: server.DSN()}, i)
 		require.NoError(t, err)
-		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn.FormatDSN()))
+		require.NoError(t, migrations.CreateDatabase(t.Context(), dsn))
 		connector, err := mysql.NewConnector(dsn)
 		require.NoError(t, err)
 		db := sql.OpenDB(connector)
