@@ -152,7 +152,7 @@ type MySQL struct {
 	// Defaults to 16.
 	MaxOpenConns int `yaml:"max_open_conns"`
 	// TLS holds for all connections to the databases. It excludes tls in a DSN.
-	TLS TLS `yaml:"tls"`
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Cluster configures how nodes share the partitions.
@@ -193,7 +193,7 @@ type Consul struct {
 	// 1s to 60s. It is the same on all nodes. Defaults to 3s.
 	TTL time.Duration `yaml:"ttl"`
 	// TLS excludes an http URL in cluster.consul.address.
-	TLS TLS `yaml:"tls"`
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Redis configures the index of the business types whose mode is redis.
@@ -224,7 +224,7 @@ type Redis struct {
 	// instead: 100ms to 24h. Defaults to 5s.
 	OutageAfter time.Duration `yaml:"outage_after"`
 	// TLS holds for all servers of redis.mode, the sentinels included.
-	TLS TLS `yaml:"tls"`
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Scan configures the scanner, which reads due tasks from the tables at each tick.
@@ -307,7 +307,7 @@ type KafkaCluster struct {
 	// Brokers are the addresses of some of its brokers, host:port each: one or more.
 	// It has no default.
 	Brokers []string `yaml:"brokers"`
-	TLS     TLS      `yaml:"tls"`
+	TLS     TLS      `yaml:"tls,flow"`
 	SASL    SASL     `yaml:"sasl"`
 }
 
