@@ -33,5 +33,5 @@
 //	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit
-//	sharding, internal/wait, internal/mysqlsession
+//	sharding, internal/wait, internal/mysqlsession, internal/tlsclient
 package toc

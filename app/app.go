@@ -53,6 +53,7 @@ type App struct {
 	store      *store.Store
 	cluster    membership
 	limits     *limits.Limits
+	tls        tlsClients
 	due        atomic.Pointer[due] // as of the last count; nil: none yet
 	queue      *queue.Queue
 	runner     *worker.Runner

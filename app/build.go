@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
@@ -39,10 +42,15 @@ func (a *App) build() error {
 	}
 	storeConfig := StoreConfig(a.cfg)
 	storeConfig.IDs, storeConfig.Now = a.ids, a.clock.Now
+	if storeConfig.TLS, err = a.tlsClient(tlsclient.MySQLSection, a.cfg.Store.MySQL.TLS); err != nil {
+		return err
+	}
 	if a.store, err = store.Open(storeConfig); err != nil {
 		return err
 	}
-	a.cluster = a.newMembership()
+	if a.cluster, err = a.newMembership(); err != nil {
+		return err
+	}
 	owned := a.owners()
 	a.tokens.Store(&a.cfg.HTTP.Tokens)
 	a.inForce = a.cfg.BizTypes
@@ -63,8 +71,12 @@ func (a *App) build() error {
 	a.queue = queue.New(queue.Config{
 		Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Ownership: owned, Limits: a.limits, Now: a.clock.Now,
 	})
+	redisTLS, err := a.tlsClient(redisSection, a.cfg.Redis.TLS)
+	if err != nil {
+		return err
+	}
 	a.timer = redistimer.New(redistimer.Config{
-		Client: redisClient(a.cfg.Redis), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
+		Client: redisClient(a.cfg.Redis, redisTLS), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
 		StoreID: a.StoreID, Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
@@ -134,6 +146,7 @@ func StoreConfig(cfg configs.Config) store.Config {
 		DSN:          cfg.Store.MySQL.DSN,
 		DSNs:         cfg.Store.MySQL.DSNs,
 		MaxOpenConns: cfg.Store.MySQL.MaxOpenConns,
+		TLS:          tlsclient.New(tlsclient.MySQLSection, cfg.Store.MySQL.TLS.Files(), nil),
 		Dir:          cfg.Store.SQLite.Dir,
 	}
 }
@@ -195,22 +208,28 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 		w := b.Webhook
 		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch}, nil
 	case configs.ProcessorKafka:
-		c, err := kafkaCluster(cfg, b.Kafka.Cluster)
+		c, err := a.kafkaCluster(cfg, b.Kafka.Cluster)
 		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced}, err
 	}
 	return nil, nil
 }
 
-func kafkaCluster(cfg configs.Config, name string) (kafka.Cluster, error) {
+func (a *App) kafkaCluster(cfg configs.Config, name string) (kafka.Cluster, error) {
 	c, _ := cfg.Kafka.Clusters.Find(name)
-	tlsConfig, err := c.TLS.Config()
-	if err != nil {
-		return kafka.Cluster{}, fmt.Errorf("kafka.clusters.%s.tls: %w", c.Name, err)
-	}
+	client, err := a.tlsClient(kafkaSection(name), c.TLS)
+	return kafkaCluster(c, client, brokerDial), err
+}
+
+func kafkaSection(cluster string) string { return "kafka.clusters." + cluster + ".tls" }
+
+// brokerDial bounds a connect to a broker, handshake included.
+const brokerDial = 10 * time.Second
+
+func kafkaCluster(c configs.KafkaCluster, client *tlsclient.Client, timeout time.Duration) kafka.Cluster {
 	return kafka.Cluster{
-		Name: c.Name, Brokers: c.Brokers, TLS: tlsConfig,
+		Name: c.Name, Brokers: c.Brokers, Dial: client.Dialer(net.Dialer{Timeout: timeout}),
 		SASL: c.SASL.Mechanism, Username: c.SASL.Username, Password: c.SASL.Password,
-	}, nil
+	}
 }
 
 func laneList(built map[uint64]builtLane) []*worker.Lane {

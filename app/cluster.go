@@ -13,6 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -29,14 +30,17 @@ type membership interface {
 	Lost() string
 }
 
-func (a *App) newMembership() membership {
+func (a *App) newMembership() (membership, error) {
 	log := a.component("cluster")
 	if a.cfg.Cluster.Provider != configs.ProviderConsul {
-		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log})
+		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log}), nil
 	}
 	c := a.cfg.Cluster.Consul
-	consul := api.DefaultConfig()
-	consul.Address, consul.Token = c.Address, c.Token
+	client, err := a.tlsClient(consulSection, c.TLS)
+	if err != nil {
+		return nil, err
+	}
+	consul := consulConfig(c, client)
 	return cluster.NewConsul(cluster.ConsulConfig{
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
@@ -48,7 +52,25 @@ func (a *App) newMembership() membership {
 			}
 		},
 		Logger: log,
-	})
+	}), nil
+}
+
+const consulSection = "cluster.consul.tls"
+
+// consulConfig is how to reach the agent. With an https address and no settings of TLS, the variables of Consul
+// (CONSUL_CACERT and so on) hold.
+func consulConfig(c configs.Consul, client *tlsclient.Client) *api.Config {
+	consul := api.DefaultConfig()
+	consul.Address, consul.Token = c.Address, c.Token
+	dial := client.Dialer(net.Dialer{Timeout: 10 * time.Second})
+	if client.IsOn() {
+		consul.Scheme = "https"
+		consul.Transport.DialTLSContext = dial
+		consul.Transport.Proxy = nil // it would do TLS by itself
+	} else {
+		consul.Transport.DialContext = dial
+	}
+	return consul
 }
 
 // onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides

@@ -16,12 +16,13 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/httpapi"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 )
 
 // buildReaders makes the readers of topics.
 func (a *App) buildReaders() error {
 	for i, n := range a.cfg.Intake {
-		c, err := kafkaCluster(a.cfg, n.Cluster)
+		c, err := a.kafkaCluster(a.cfg, n.Cluster)
 		if err != nil {
 			return err
 		}
@@ -79,20 +80,18 @@ func KafkaAdvice(ctx context.Context, cfg configs.Config) ([]string, error) {
 const brokerTimeout = 2 * time.Second
 
 func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, topics []string) (advice []string, err error) {
-	c, err := kafkaCluster(cfg, cluster)
+	c, _ := cfg.Kafka.Clusters.Find(cluster)
+	client := tlsclient.New(kafkaSection(cluster), c.TLS.Files(), nil)
+	options, err := kafkaCluster(c, client, brokerTimeout).Options()
 	if err != nil {
 		return nil, err
 	}
-	options, err := c.Options()
+	asking, err := kgo.NewClient(append(options, kgo.RequestTimeoutOverhead(brokerTimeout))...)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(append(options, kgo.DialTimeout(brokerTimeout), kgo.RequestTimeoutOverhead(brokerTimeout))...)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	if err := client.Ping(ctx); err != nil { // it fails at once; a request is tried again until ctx ends
+	defer asking.Close()
+	if err := asking.Ping(ctx); err != nil { // it fails at once; a request is tried again until ctx ends
 		return nil, fmt.Errorf("no broker could be asked: %w", err)
 	}
 	ask := kmsg.NewPtrMetadataRequest()
@@ -102,7 +101,7 @@ func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, top
 		topic.Topic = kmsg.StringPtr(name)
 		ask.Topics = append(ask.Topics, topic)
 	}
-	answer, err := ask.RequestWith(ctx, client)
+	answer, err := ask.RequestWith(ctx, asking)
 	if err != nil {
 		return nil, err
 	}

@@ -56,8 +56,11 @@ func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
-	return db, dsn.DBName, err
+	connector, err := mysqlsession.NewConnector(dsn, migrations.SessionLimits)
+	if err != nil {
+		return nil, "", err
+	}
+	return sql.OpenDB(StoreConfig(cfg).TLS.ExplainMySQLConnects(connector, dsn.Addr)), dsn.DBName, nil
 }
 
 // CloseDatabases closes the handles of Databases.
@@ -96,7 +99,7 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 				return err
 			}
 			if err := migrations.CreateDatabase(ctx, dsn); err != nil {
-				return fmt.Errorf("create database %s: %w", dsn.DBName, err)
+				return fmt.Errorf("create database %s: %w", dsn.DBName, StoreConfig(cfg).TLS.ExplainMySQL(dsn.Addr, err))
 			}
 		}
 	}

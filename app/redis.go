@@ -12,13 +12,16 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
 )
 
+const redisSection = "redis.tls"
+
 // redisClient makes the client of the redis engine. It connects at its first use: a center without redis-mode
 // types needs no Redis.
-func redisClient(cfg configs.Redis) redis.UniversalClient {
+func redisClient(cfg configs.Redis, client *tlsclient.Client) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
@@ -26,6 +29,7 @@ func redisClient(cfg configs.Redis) redis.UniversalClient {
 		IsClusterMode:            cfg.Mode == configs.RedisCluster,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+	opts.Dialer = client.Dialer(net.Dialer{Timeout: opts.DialTimeout})
 	switch {
 	case isEmbedded(cfg):
 		e := &embedded{}

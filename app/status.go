@@ -166,6 +166,7 @@ const (
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
+	reasonTLS         = "tls"
 	// and the worker.TroubleKinds
 )
 
@@ -187,6 +188,9 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	}
 	if why := a.refused.Load(); why != nil {
 		add(reasonConfig, none, "the configuration file is refused; the one before stays in force: %s", *why)
+	}
+	if err := a.tls.check(); err != nil {
+		add(reasonTLS, none, "certificates cannot be re-read; the old ones stay in force: %v", err)
 	}
 	if text := a.cluster.Lost(); text != "" {
 		add(reasonConsul, none, "%s", text)

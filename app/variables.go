@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -75,10 +76,11 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 		return v, err
 	}
 	dsn.DBName = ""
-	db, err := mysqlsession.Open(dsn, migrations.SessionLimits)
+	connector, err := mysqlsession.NewConnector(dsn, migrations.SessionLimits)
 	if err != nil {
 		return v, err
 	}
+	db := sql.OpenDB(StoreConfig(cfg).TLS.ExplainMySQLConnects(connector, dsn.Addr))
 	defer db.Close()
 	if v.report, err = mysqlsession.Read(ctx, db, migrations.SessionLimits); err != nil {
 		return v, err

@@ -152,6 +152,8 @@ type MySQL struct {
 	// MaxOpenConns is the largest number of connections to each database: 2 or more.
 	// Defaults to 16.
 	MaxOpenConns int `yaml:"max_open_conns"`
+	// TLS holds for all connections to the databases. It excludes tls in a DSN.
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Cluster configures how nodes share the partitions.
@@ -191,6 +193,8 @@ type Consul struct {
 	// TTL is the time after a node's last sign of life at which its partitions become free:
 	// 1s to 60s. It is the same on all nodes. Defaults to 3s.
 	TTL time.Duration `yaml:"ttl"`
+	// TLS excludes an http URL in cluster.consul.address.
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Redis configures the index of the business types whose mode is redis.
@@ -220,6 +224,8 @@ type Redis struct {
 	// OutageAfter is the time for which Redis may be away before the scanner fires its tasks
 	// instead: 100ms to 24h. Defaults to 5s.
 	OutageAfter time.Duration `yaml:"outage_after"`
+	// TLS holds for all servers of redis.mode, the sentinels included.
+	TLS TLS `yaml:"tls,flow"`
 }
 
 // Scan configures the scanner, which reads due tasks from the tables at each tick.
@@ -302,21 +308,22 @@ type KafkaCluster struct {
 	// Brokers are the addresses of some of its brokers, host:port each: one or more.
 	// It has no default.
 	Brokers []string `yaml:"brokers"`
-	TLS     KafkaTLS `yaml:"tls"`
+	TLS     TLS      `yaml:"tls,flow"`
 	SASL    SASL     `yaml:"sasl"`
 }
 
-// KafkaTLS configures TLS 1.2 or newer to the brokers.
-type KafkaTLS struct {
+// TLS configures TLS 1.2 or newer to these servers. A new connection uses the files as they are then: new
+// certificates need no restart.
+type TLS struct {
 	// CA is the path of a PEM file with the certificates that are trusted, or system for
 	// those of the machine. "" means no TLS. Defaults to "".
 	CA string `yaml:"ca"`
-	// Cert is the path of a PEM file with the client's certificate. Defaults to "".
+	// Cert is the path of a PEM file with the client's certificate, for servers that demand one. Defaults to "".
 	Cert string `yaml:"cert"`
 	// Key is the path of a PEM file with the key of that certificate. Defaults to "".
 	Key string `yaml:"key"`
-	// ServerName is the name that the brokers' certificates have. "" means the host in
-	// brokers. Defaults to "".
+	// ServerName is the name that the servers' certificates have. "" means the host of each
+	// server's address. Defaults to "".
 	ServerName string `yaml:"server_name"`
 }
 

@@ -26,7 +26,7 @@ func (l *loader) variables() []setting {
 // nothing else.
 func TestEveryKeyHasItsVariable(t *testing.T) {
 	all := fresh().variables()
-	require.Len(t, all, 42)
+	require.Len(t, all, 54)
 	seen := map[string]string{}
 	for _, s := range all {
 		require.NotContains(t, seen, s.env(), "two keys would share it")

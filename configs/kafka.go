@@ -1,11 +1,7 @@
 package configs
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,8 +11,6 @@ import (
 
 // What a Kafka setting may be.
 const (
-	TLSSystem = "system" // tls.ca
-
 	SASLPlain    = "plain" // sasl.mechanism
 	SASLScram256 = "scram-sha-256"
 	SASLScram512 = "scram-sha-512"
@@ -80,9 +74,7 @@ func (k Kafka) check(ps *problems) {
 		for i, broker := range c.Brokers {
 			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s is not host:port; write 127.0.0.1:9092", quote(hideURL(broker)))
 		}
-		if _, err := c.TLS.Config(); err != nil {
-			ps.add(at+".tls", "%v", err)
-		}
+		c.TLS.check(ps, at+".tls")
 		s := c.SASL
 		ps.oneOf(at+".sasl.mechanism", s.Mechanism, "", SASLPlain, SASLScram256, SASLScram512)
 		ps.require(s.Mechanism == "" || s.Username != "", at+".sasl.username", "is empty; write the user's name")
@@ -127,33 +119,4 @@ func (k KafkaOut) check(ps *problems, at string, used bool, clusters KafkaCluste
 	_, ok := clusters.Find(k.Cluster)
 	ps.require(ok, at+"cluster", "%s is not in kafka.clusters; write the name of one of them", quote(k.Cluster))
 	ps.require(topicName.MatchString(k.Topic), at+"topic", "%s is not a topic; write 1 to 249 letters, digits or . _ -", quote(k.Topic))
-}
-
-// Config reads the files, and returns nil if there is no TLS.
-func (t KafkaTLS) Config() (*tls.Config, error) {
-	if t.CA == "" {
-		if t.Cert != "" || t.Key != "" || t.ServerName != "" {
-			return nil, errors.New("ca is empty, so there is no TLS; write system, or the path of a PEM file")
-		}
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CA != TLSSystem {
-		text, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("ca cannot be read: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("ca %s has no certificate in PEM form", quote(t.CA))
-		}
-	}
-	if t.Cert != "" || t.Key != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("cert and key cannot be used: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -30,7 +30,7 @@ kafka:
 `)
 	require.NoError(t, err)
 	require.Equal(t, KafkaClusters{
-		{Name: "main", Brokers: []string{"10.0.0.5:9092", "10.0.0.6:9092"}, TLS: KafkaTLS{CA: "system", ServerName: "kafka"},
+		{Name: "main", Brokers: []string{"10.0.0.5:9092", "10.0.0.6:9092"}, TLS: TLS{CA: "system", ServerName: "kafka"},
 			SASL: SASL{Mechanism: SASLScram256, Username: "toc", Password: "a secret"}},
 		{Name: "other", Brokers: []string{"10.0.0.7:9092"}},
 	}, c.Kafka.Clusters)
@@ -51,8 +51,8 @@ kafka:
 		"kafka: {clusters: {main: {broker: [a]}}}":                                                                   "kafka.clusters.main.broker: unknown key; did you mean kafka.clusters.main.brokers?",
 		"kafka: {clusters: {main: {brokers: [a]}}}":                                                                  "kafka.clusters.main.brokers[0]: ",
 		"kafka: {clusters: {MAIN: {brokers: [\"a:1\"]}}}":                                                            "kafka.clusters.MAIN: ",
-		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {ca: /nosuch}}}}":                                        "kafka.clusters.main.tls: ca cannot be read: ",
-		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {cert: x}}}}":                                            "ca is empty, so there is no TLS",
+		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {ca: /nosuch}}}}":                                        "kafka.clusters.main.tls.ca: cannot be read: ",
+		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {cert: x}}}}":                                            "kafka.clusters.main.tls.ca: is empty, so there is no TLS",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], tls: {ca: " + password + "}}}}":                               "has no certificate in PEM form",
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {mechanism: gssapi, username: u, password: p}}}}":       `kafka.clusters.main.sasl.mechanism: "gssapi" is unknown; write plain, scram-sha-256 or scram-sha-512`,
 		"kafka: {clusters: {main: {brokers: [\"a:1\"], sasl: {username: u}}}}":                                       "kafka.clusters.main.sasl.mechanism: is empty, and there is a user",

@@ -19,7 +19,7 @@ func Load(path string, environ []string) (Config, error) {
 			return Config{}, fmt.Errorf("read configuration: %w", err)
 		}
 	}
-	c, _, err := parse(path, data, environ)
+	c, _, err := parse(path, data, environ, Config.checkTLSFiles)
 	return c, err
 }
 
@@ -34,9 +34,9 @@ type loader struct {
 	problems problems
 }
 
-// parse is Load for a file that has been read already. It also returns the paths of the
-// secret files that it read.
-func parse(path string, data []byte, environ []string) (Config, secretFiles, error) {
+// parse is Load for a file that has been read already, with further checks. It also returns the
+// paths of the secret files that it read.
+func parse(path string, data []byte, environ []string, further ...func(Config) problems) (Config, secretFiles, error) {
 	l := loader{path: path, config: base(), sources: map[string]string{}, fromFile: map[string]bool{}}
 	readable := path == "" || l.readYAML(data)
 	l.readEnv(environ)
@@ -44,7 +44,15 @@ func parse(path string, data []byte, environ []string) (Config, secretFiles, err
 		zeros := l.config.zeros()
 		l.config = l.config.WithDefaults()
 		misread := l.problems
-		for _, p := range slices.Concat(zeros, l.placeholders(), l.config.check()) {
+		found := slices.Concat(zeros, l.placeholders(), l.config.check())
+		for _, check := range further {
+			for _, p := range check(l.config) {
+				if !found.has(p.Key) {
+					found = append(found, p)
+				}
+			}
+		}
+		for _, p := range found {
 			if misread.has(p.Key) || misread.has(p.Key+fileSuffix) { // the default in its place may break a rule
 				continue
 			}

@@ -111,6 +111,8 @@ func kindOf(v reflect.Value) (kind, example string) {
 		return "a list", "[a, b]"
 	case []BizType, []Intake:
 		return "a list of sections", `one "- " element each`
+	case TLS:
+		return "a section", "its keys, as in {ca: system} or {ca: FILE}: ca, cert, key, server_name"
 	case KafkaClusters:
 		return "a section", "one section for each cluster, by its name"
 	default:

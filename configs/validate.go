@@ -94,8 +94,14 @@ func (r Redis) check(ps *problems) {
 			ps.require(len(r.Addrs) == 1 && r.Mode == RedisSingle, key, "embedded stands alone, and in mode single; write host:port")
 			continue
 		}
-		ps.require(isHostPort(addr), key, "%s is not host:port; write 127.0.0.1:6379, or embedded", quote(hideURL(addr)))
+		hint := ""
+		if strings.HasPrefix(addr, "rediss://") {
+			hint = ", with redis.tls for TLS"
+		}
+		ps.require(isHostPort(addr), key, "%s is not host:port; write 127.0.0.1:6379, or embedded%s", quote(hideURL(addr)), hint)
 	}
+	r.TLS.check(ps, "redis.tls")
+	ps.require(!r.TLS.IsOn() || !slices.Contains(r.Addrs, RedisEmbedded), "redis.tls", "redis.addrs is embedded, which no connection reaches; leave tls out, or write host:port there")
 	ps.oneOf("redis.mode", r.Mode, RedisSingle, RedisSentinel, RedisCluster)
 	ps.require(r.Mode != RedisSentinel || masterName.MatchString(r.Master), "redis.master",
 		"%s is not a name; write what the sentinels call the master, letters, digits or _ . -", quote(r.Master))
@@ -133,6 +139,9 @@ func (c Cluster) check(ps *problems, store Store) {
 	ps.require(consulPrefix.MatchString(c.Consul.Prefix), "cluster.consul.prefix",
 		"%s is not a prefix; write 1 to 64 letters, digits or _ . -", quote(c.Consul.Prefix))
 	within(ps, "cluster.consul.ttl", c.Consul.TTL, time.Second, time.Minute)
+	c.Consul.TLS.check(ps, "cluster.consul.tls")
+	ps.require(!c.Consul.TLS.IsOn() || !strings.HasPrefix(strings.ToLower(c.Consul.Address), "http://"), "cluster.consul.address",
+		"%s is plain text, and cluster.consul.tls is set; write https, or host:port", quote(hideURL(c.Consul.Address)))
 }
 
 var (

@@ -50,6 +50,7 @@ func (s Store) hasLayout() bool {
 
 func (m MySQL) check(ps *problems, databases int) {
 	atLeast(ps, "store.mysql.max_open_conns", m.MaxOpenConns, 2)
+	m.TLS.check(ps, "store.mysql.tls")
 	if len(m.DSNs) == 0 {
 		if n := mysqlsession.Numbers(m.DSN); n != 1 {
 			ps.add("store.mysql.dsn", "has %%d %d times; write it once, behind the login, for the database's number, as in %s", n, exampleDSN)
@@ -59,6 +60,7 @@ func (m MySQL) check(ps *problems, databases int) {
 			ps.add("store.mysql.dsn", "%s; write %s", problem, exampleDSN)
 			return
 		}
+		m.checkDSNTLS(ps, "store.mysql.dsn", m.DSN)
 		first, _ := parseDSN(mysqlsession.Number(m.DSN, 0))
 		second, _ := parseDSN(mysqlsession.Number(m.DSN, 1))
 		ps.require(first != second, "store.mysql.dsn", "names one database for all numbers; write %%d into the database's name, as in %s", exampleDSN)
@@ -76,6 +78,7 @@ func (m MySQL) check(ps *problems, databases int) {
 			ps.add(key, "%s; write user:password@tcp(host:port)/toc_%d", problem, i)
 			continue
 		}
+		m.checkDSNTLS(ps, key, dsn)
 		if other, twice := seen[at]; twice {
 			ps.add(key, "is the same database as dsns[%d] (%s on %s); write another", other, at.database, at.address)
 		}
@@ -89,6 +92,20 @@ func checkParams(ps *problems, key, dsn string) {
 	if err := mysqlsession.CheckParams(dsn); err != nil {
 		ps.add(key, "%v", err)
 	}
+}
+
+// checkDSNTLS refuses a valid DSN that says of TLS something else than store.mysql.tls.
+func (m MySQL) checkDSNTLS(ps *problems, key, dsn string) {
+	if !m.TLS.IsOn() {
+		return
+	}
+	c, err := mysql.ParseDSN(escapeVerb(dsn))
+	if err != nil {
+		return
+	}
+	ps.require(c.Net == "tcp", key, "is a socket of this machine, and store.mysql.tls is set; write tcp(host:port), or leave tls out")
+	ps.require(c.TLSConfig == "", key, "has tls=%s, and store.mysql.tls is set; leave one of them out", c.TLSConfig)
+	ps.require(!c.AllowFallbackToPlaintext || c.TLSConfig != "", key, "has allowFallbackToPlaintext=true, and store.mysql.tls is set; leave one of them out: a server without TLS would get plain text")
 }
 
 const exampleDSN = "user:password@tcp(host:port)/toc_%d"

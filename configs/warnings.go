@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // Warnings lists what is allowed and seldom meant, one line each, with the key
@@ -14,6 +16,7 @@ func (c Config) Warnings() []string {
 		lines = append(lines, fmt.Sprintf(
 			"http.listen: %s is reachable from other machines and http.tokens is empty, so whoever reaches it may submit and cancel tasks", c.HTTP.Listen))
 	}
+	lines = append(lines, c.Store.tlsWarnings()...)
 	if schedule, err := ParseSchedule(c.Scan.Schedule); err == nil {
 		if pause := longestPause(schedule); c.Scan.Lookahead < pause {
 			lines = append(lines, fmt.Sprintf(
@@ -39,6 +42,30 @@ func (c Config) Warnings() []string {
 					"biz_types: %s may run for %v (timeout), and a partition that is handed over waits %v (shutdown.drain): a longer run is run again by the new owner",
 					b.Name, b.Timeout, c.Shutdown.Drain))
 			}
+		}
+	}
+	return lines
+}
+
+// tlsWarnings finds DSNs with a TLS that does not keep others out.
+func (s Store) tlsWarnings() (lines []string) {
+	if s.Driver != DriverMySQL {
+		return nil
+	}
+	keys, dsns := []string{"store.mysql.dsn"}, []string{s.MySQL.DSN}
+	if len(s.MySQL.DSNs) > 0 {
+		keys, dsns = nil, s.MySQL.DSNs
+		for i := range dsns {
+			keys = append(keys, fmt.Sprintf("store.mysql.dsns[%d]", i))
+		}
+	}
+	for i, dsn := range dsns {
+		switch c, err := mysql.ParseDSN(escapeVerb(dsn)); {
+		case err != nil:
+		case c.TLSConfig == "skip-verify" || c.TLSConfig == "preferred":
+			lines = append(lines, fmt.Sprintf("%s: tls=%s takes any certificate, so whoever stands between can read and change everything; write store.mysql.tls: {ca: FILE} instead", keys[i], c.TLSConfig))
+		case c.AllowFallbackToPlaintext:
+			lines = append(lines, fmt.Sprintf("%s: allowFallbackToPlaintext=true takes a server without TLS, too; write store.mysql.tls: {ca: FILE} instead", keys[i]))
 		}
 	}
 	return lines

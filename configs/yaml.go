@@ -104,6 +104,7 @@ func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 	case reflect.Slice:
 		want = yaml.SequenceNode
 	}
+	_, isTLS := v.Interface().(TLS)
 	_, isClusters := v.Interface().(KafkaClusters)
 	if isClusters {
 		want = yaml.MappingNode
@@ -114,6 +115,8 @@ func (l *loader) value(v reflect.Value, n *yaml.Node, key string) {
 		l.mistake(n, key, "has no value; write %s, or leave the key out", kind)
 	case n.Kind != want: // the value is not quoted: it may be a secret in the wrong place
 		l.mistake(n, key, "is not %s; write %s", kind, example)
+	case isTLS && len(n.Content) == 0: // it would mean plain text
+		l.mistake(n, key, "is empty; write {ca: system} to trust the certificates of the machine, {ca: FILE} to trust those in a PEM file, or leave the key out for plain text")
 	case isClusters:
 		l.clusters(v, n, key)
 	case want == yaml.MappingNode:

@@ -17,7 +17,7 @@ import (
 // databaseName is what we let into a CREATE DATABASE: no quotes, no path, nothing that needs an escape.
 var databaseName = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)
 
-// CreateDatabase makes the MySQL database that a DSN names, if it is not there.
+// CreateDatabase makes the MySQL database that a configuration names, if it is not there.
 // It connects without choosing one. A user without the right to create databases
 // is fine if someone else made it.
 func CreateDatabase(ctx context.Context, cfg *mysql.Config) error {

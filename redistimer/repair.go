@@ -209,7 +209,14 @@ func (t *Timer) Degraded() string {
 		}
 	}
 	if failing > 0 {
-		faults = append(faults, fmt.Sprintf(failed, failing, slots))
+		text := fmt.Sprintf(failed, failing, slots)
+		for _, srv := range t.servers {
+			if !srv.silentSince.IsZero() && srv.lastErr != nil && len(srv.groups) > 0 {
+				text += fmt.Sprintf(" (%v)", srv.lastErr)
+				break
+			}
+		}
+		faults = append(faults, text)
 	}
 	if out > 0 {
 		faults = append(faults, fmt.Sprintf("the scanner serves %d of them", out))

@@ -45,15 +45,16 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		pool := sql.OpenDB(&session{connector, found})
+		explained := cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)
+		pool := sql.OpenDB(&session{explained, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
-		pings := sql.OpenDB(&session{connector, found})
+		pings := sql.OpenDB(&session{explained, found})
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)
-		holders, err := holderPool(dsn)
+		holders, err := holderPool(cfg, dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -100,6 +101,9 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	}
 	if dsn.DBName == "" {
 		return nil, fmt.Errorf("store.mysql.dsn of database %d names no database", i)
+	}
+	if err := cfg.TLS.ForMySQL(dsn); err != nil {
+		return nil, err
 	}
 	dsn.Timeout = cmp.Or(dsn.Timeout, 5*time.Second)
 	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, 30*time.Second)

@@ -45,8 +45,8 @@ func limits(timeout time.Duration) mysqlsession.Limits {
 
 // session makes connections that know their server.
 type session struct {
-	*mysqlsession.Connector
-	server *server
+	driver.Connector // of mysqlsession
+	server           *server
 }
 
 func (s *session) Connect(ctx context.Context) (driver.Conn, error) {

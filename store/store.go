@@ -21,6 +21,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	DSN          string
 	DSNs         []string
 	MaxOpenConns int // per database. Defaults to 16
+	// TLS makes the connections of MySQL. Nil means plain text, or what the DSN says.
+	TLS *tlsclient.Client
 
 	// SQLite: the directory of the files toc_0.db, toc_1.db …
 	Dir string

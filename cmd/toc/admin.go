@@ -99,11 +99,12 @@ func configCommand() *cobra.Command {
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
 also what is to be set on the MySQL servers for a layout like this and for durable
 writes, whether the sessions have the variables that toc sets, whether the tables are
-there, and whether the Kafka clusters answer and have the topics.`,
+there, whether the Kafka clusters answer and have the topics, and whether Redis and
+Consul answer.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
-	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, and Kafka for its topics, too")
+	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, Kafka for its topics, and Redis and Consul for an answer, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -118,7 +119,8 @@ there, and whether the Kafka clusters answer and have the topics.`,
 			}
 		}
 		if *connect {
-			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice)); err != nil {
+			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice),
+				warnOf(cmd, cfg, app.RedisAdvice), warnOf(cmd, cfg, app.ConsulAdvice)); err != nil {
 				return err
 			}
 		}

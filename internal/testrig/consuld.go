@@ -14,11 +14,13 @@ import (
 type consuld struct {
 	binary string
 	flags  []Option // appended last, so they win
+	tls    *serverTLS
 }
 
-func findConsul(flags ...Option) (consuld, error) {
+func findConsul(options ...Option) (consuld, error) {
 	binary, err := findBinary("consul")
-	return consuld{binary: binary, flags: flags}, err
+	onlyTLS, flags := takeTLS(options)
+	return consuld{binary, flags, onlyTLS}, err
 }
 
 func (consuld) name() string { return "consul" }
@@ -43,6 +45,10 @@ func (c consuld) command(dir string, port int) *exec.Cmd {
 		"-hcl=limits { http_max_conns_per_client = 10000 }", // all of a test run's come from one address
 		"-hcl=disable_update_check = true",
 	)
+	if c.tls != nil {
+		cmd.Args = append(cmd.Args, "-http-port=1", "-https-port="+strconv.Itoa(port), fmt.Sprintf("-hcl=addresses { http = %q }", "unix://"+socket(dir)),
+			fmt.Sprintf("-hcl=ca_file = %q\ncert_file = %q\nkey_file = %q\nverify_incoming = %t", c.tls.ca, c.tls.cert, c.tls.key, c.tls.demand))
+	}
 	cmd.Args = append(cmd.Args, args(c.flags)...)
 	cmd.Dir = dir
 	return cmd
@@ -50,19 +56,22 @@ func (c consuld) command(dir string, port int) *exec.Cmd {
 
 // ready waits until the node's own health is on record: before that nobody can open a session. A consistent read is
 // answered only by a leader that has taken up its work.
-func (consuld) ready(ctx context.Context, dir string, port, _ int) error {
-	node := consulNode(dir)
+func (c consuld) ready(ctx context.Context, dir string, port, _ int) error {
+	node, addr := consulNode(dir), loopback(port)
+	if c.tls != nil {
+		addr = socket(dir)
+	}
 	var self struct {
 		Config struct{ NodeName string }
 	}
-	if err := getJSON(ctx, loopback(port), "/v1/agent/self", &self); err != nil {
+	if err := getJSON(ctx, addr, "/v1/agent/self", &self); err != nil {
 		return err
 	}
 	if self.Config.NodeName != node {
 		return errors.New("another server has the port")
 	}
 	var checks []struct{ CheckID, Status string }
-	if err := getJSON(ctx, loopback(port), "/v1/health/node/"+node+"?consistent", &checks); err != nil {
+	if err := getJSON(ctx, addr, "/v1/health/node/"+node+"?consistent", &checks); err != nil {
 		return err
 	}
 	for _, check := range checks {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 )
 
@@ -21,11 +23,19 @@ func getJSON(ctx context.Context, addr, path string, answer any) error {
 
 // callHTTP sends a request without a body and returns what is answered. No connection stays open.
 func callHTTP(ctx context.Context, method, addr, path string) ([]byte, error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	if filepath.IsAbs(addr) { // a socket
+		at := addr
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", at)
+		}
+		addr = "localhost"
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Transport: transport}
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ const dropTimeout = 2 * time.Minute
 // MySQLServer is a MariaDB or MySQL server as one test sees it: an address and a prefix for its databases.
 type MySQLServer struct {
 	addr, auth, prefix string
+	socket             string // the way for administration; "": addr
 }
 
 // MySQL gives the test the shared server, with a database prefix of its own. When the test ends all databases with
@@ -57,7 +58,7 @@ func (m *MySQLServer) DSN() string {
 // ends.
 func (m *MySQLServer) DB(t testing.TB) *sql.DB {
 	t.Helper()
-	db, err := openMySQL(m.auth, m.addr)
+	db, err := openMySQL(m.auth, cmp.Or(m.socket, m.addr))
 	if err != nil {
 		t.Fatalf("testrig: open %s: %v", m.addr, err)
 	}

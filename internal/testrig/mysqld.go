@@ -20,10 +20,13 @@ type mysqld struct {
 	program []string // and what comes before its first argument
 	install string   // mariadb-install-db; empty for MySQL, which initializes itself
 	flags   []Option // appended last, so they win
+	tls     *serverTLS
 }
 
 // findMySQL finds what EnvDatabase names; without it MariaDB, or the MySQL that is installed.
-func findMySQL(flags ...Option) (mysqld, error) {
+func findMySQL(options ...Option) (m mysqld, err error) {
+	onlyTLS, flags := takeTLS(options)
+	defer func() { m.tls = onlyTLS }()
 	switch wanted := os.Getenv(EnvDatabase); wanted {
 	case "mysql":
 		program, err := findCachedMySQL()
@@ -106,6 +109,9 @@ func (m mysqld) command(dir string, port int) *exec.Cmd {
 			"--secure-file-priv="+dir, // the packaged default must exist and may not be ours to use
 		)
 	}
+	if m.tls != nil {
+		cmd.Args = append(cmd.Args, "--ssl-ca="+m.tls.ca, "--ssl-cert="+m.tls.cert, "--ssl-key="+m.tls.key, "--require-secure-transport=ON")
+	}
 	cmd.Args = append(cmd.Args, asRoot()...)
 	cmd.Args = append(cmd.Args, args(m.flags)...)
 	// A write beyond NoLargerFiles is to fail, not to end the server.
@@ -114,8 +120,12 @@ func (m mysqld) command(dir string, port int) *exec.Cmd {
 	return cmd
 }
 
-func (mysqld) ready(ctx context.Context, dir string, port, _ int) error {
-	db, err := openMySQL("root", loopback(port))
+func (m mysqld) ready(ctx context.Context, dir string, port, _ int) error {
+	addr := loopback(port)
+	if m.tls != nil {
+		addr = socket(dir)
+	}
+	db, err := openMySQL("root", addr)
 	if err != nil {
 		return err
 	}
@@ -141,9 +151,14 @@ func asRoot() []string {
 	return nil
 }
 
-// openMySQL makes a handle for administration: no database chosen, times in UTC. auth is user or user:password.
+// openMySQL makes a handle for administration: no database chosen, times in UTC. auth is user or user:password; addr is
+// host:port or the path of a socket.
 func openMySQL(auth, addr string) (*sql.DB, error) {
-	cfg, err := mysql.ParseDSN(auth + "@tcp(" + addr + ")/?parseTime=true&time_zone=%27%2B00%3A00%27")
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	cfg, err := mysql.ParseDSN(auth + "@" + network + "(" + addr + ")/?parseTime=true&time_zone=%27%2B00%3A00%27")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // defaultBufferPool keeps several servers on one small machine light. InnoDB takes the memory only as it is used.
@@ -16,6 +18,33 @@ type Option string
 
 // BufferPool sets how much memory InnoDB may use for data, as the server spells it ("2G"). Defaults to 512M.
 func BufferPool(size string) Option { return Option("--innodb-buffer-pool-size=" + size) }
+
+// OnlyTLS makes a private server speak TLS only at its port, with a certificate that the authority has issued.
+// demand makes it demand one of the authority from its clients; MySQL asks its users for that (REQUIRE X509). The rig
+// itself reaches the server by a Unix socket.
+func OnlyTLS(authority *Authority, pair Pair, demand bool) Option {
+	return Option(strings.Join([]string{tlsMark, authority.File, pair.Cert, pair.Key, strconv.FormatBool(demand)}, tlsMark))
+}
+
+const tlsMark = "\x00"
+
+// serverTLS is an OnlyTLS that an engine has read.
+type serverTLS struct {
+	ca, cert, key string
+	demand        bool
+}
+
+// takeTLS finds OnlyTLS among options, and returns the others.
+func takeTLS(options []Option) (found *serverTLS, others []Option) {
+	for _, o := range options {
+		if parts := strings.Split(string(o), tlsMark); strings.HasPrefix(string(o), tlsMark) {
+			found = &serverTLS{parts[2], parts[3], parts[4], parts[5] == "true"}
+		} else {
+			others = append(others, o)
+		}
+	}
+	return found, others
+}
 
 func args(options []Option) []string {
 	out := make([]string, len(options))

@@ -22,7 +22,11 @@ func StartMySQL(t testing.TB, options ...Option) *PrivateMySQL {
 	needsServer(t)
 	e, err := findMySQL(options...)
 	c := startPrivate(t, e, err)
-	return &PrivateMySQL{MySQLServer{addr: c.srv.addr(), auth: "root", prefix: uniquePrefix()}, c}
+	p := &PrivateMySQL{MySQLServer{addr: c.srv.addr(), auth: "root", prefix: uniquePrefix()}, c}
+	if e.tls != nil {
+		p.socket = socket(c.srv.dir())
+	}
+	return p
 }
 
 // PrivateRedis is a Redis server that belongs to one test.

@@ -87,6 +87,12 @@ func (c *RedisCluster) Addrs() []string {
 
 func (c *RedisCluster) addr(node int) string { return c.nodes[node].srv.addr() }
 
+// way is the address at which the rig reaches a node.
+func (c *RedisCluster) way(node int) string {
+	srv := c.nodes[node].srv
+	return srv.engine.(redisNode).way(srv.dir(), srv.port)
+}
+
 // SlotOf is the key's hash slot, 0 to 16383, as Redis computes it.
 func (c *RedisCluster) SlotOf(key string) int {
 	c.t.Helper()
@@ -94,7 +100,7 @@ func (c *RedisCluster) SlotOf(key string) int {
 	var err error
 	for i := range c.nodes {
 		ctx, cancel := context.WithTimeout(c.t.Context(), probeTimeout) // one may be frozen
-		answer, err = redisCall(ctx, c.addr(i), "CLUSTER", "KEYSLOT", key)
+		answer, err = redisCall(ctx, c.way(i), "CLUSTER", "KEYSLOT", key)
 		cancel()
 		if err == nil {
 			break // any that is up will do
@@ -175,26 +181,26 @@ func (c *RedisCluster) openMigration(ctx context.Context, slot, from, to int) er
 	ids := make(map[int]string)
 	for _, node := range []int{from, to} {
 		var err error
-		if ids[node], err = redisCall(ctx, c.addr(node), "CLUSTER", "MYID"); err != nil {
+		if ids[node], err = redisCall(ctx, c.way(node), "CLUSTER", "MYID"); err != nil {
 			return err
 		}
 	}
-	_, err := redisCall(ctx, c.addr(to), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", ids[from])
+	_, err := redisCall(ctx, c.way(to), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", ids[from])
 	if err == nil {
-		_, err = redisCall(ctx, c.addr(from), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", ids[to])
+		_, err = redisCall(ctx, c.way(from), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", ids[to])
 	}
 	return err
 }
 
 func (c *RedisCluster) moveKeys(ctx context.Context, slot, from, to int) error {
 	for {
-		keys, err := redisList(ctx, c.addr(from), "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), strconv.Itoa(migrateBatch))
+		keys, err := redisList(ctx, c.way(from), "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), strconv.Itoa(migrateBatch))
 		if err != nil || len(keys) == 0 {
 			return err
 		}
 		host, port, _ := strings.Cut(c.addr(to), ":")
 		migrate := []string{"MIGRATE", host, port, "", "0", strconv.Itoa(int(probeTimeout.Milliseconds())), "KEYS"}
-		if _, err := redisCall(ctx, c.addr(from), append(migrate, keys...)...); err != nil {
+		if _, err := redisCall(ctx, c.way(from), append(migrate, keys...)...); err != nil {
 			return err
 		}
 	}
@@ -202,7 +208,7 @@ func (c *RedisCluster) moveKeys(ctx context.Context, slot, from, to int) error {
 
 // assign gives the slot to its new owner, which must know first; then to the old one, and then to the rest.
 func (c *RedisCluster) assign(ctx context.Context, slot, from, to int) error {
-	id, err := redisCall(ctx, c.addr(to), "CLUSTER", "MYID")
+	id, err := redisCall(ctx, c.way(to), "CLUSTER", "MYID")
 	if err != nil {
 		return err
 	}
@@ -213,7 +219,7 @@ func (c *RedisCluster) assign(ctx context.Context, slot, from, to int) error {
 		}
 	}
 	for _, node := range order {
-		if _, err := redisCall(ctx, c.addr(node), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", id); err != nil {
+		if _, err := redisCall(ctx, c.way(node), "CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", id); err != nil {
 			return err
 		}
 	}
@@ -230,14 +236,14 @@ func (c *RedisCluster) join(ctx context.Context) error {
 			{"SET-CONFIG-EPOCH", strconv.Itoa(i + 1)}, // or they would settle who has which, one node time-out each
 			{"ADDSLOTSRANGE", strconv.Itoa(firstSlot(i)), strconv.Itoa(firstSlot(i+1) - 1)},
 		} {
-			if _, err := redisCall(ctx, c.addr(i), append([]string{"CLUSTER"}, command...)...); err != nil {
+			if _, err := redisCall(ctx, c.way(i), append([]string{"CLUSTER"}, command...)...); err != nil {
 				return err
 			}
 		}
 	}
 	for _, n := range c.nodes[1:] {
 		port := n.srv.port
-		_, err := redisCall(ctx, c.addr(0), "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(port), strconv.Itoa(busPort(port)))
+		_, err := redisCall(ctx, c.way(0), "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(port), strconv.Itoa(busPort(port)))
 		if err != nil {
 			return err
 		}
@@ -252,7 +258,7 @@ func (c *RedisCluster) awaitComplete(ctx context.Context) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for node := 0; node < len(c.nodes); {
-		err := complete(ctx, c.addr(node))
+		err := complete(ctx, c.way(node))
 		if err == nil {
 			node++
 			continue
@@ -294,6 +300,9 @@ func (n redisNode) command(dir string, port int) *exec.Cmd {
 		"--cluster-node-timeout", Option(strconv.FormatInt(nodeTimeout.Milliseconds(), 10)),
 		"--cluster-require-full-coverage", "no",
 	}, n.flags...)
+	if n.tls != nil {
+		n.flags = append([]Option{"--tls-cluster", "yes"}, n.flags...)
+	}
 	return n.redisd.command(dir, port)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -16,11 +17,13 @@ import (
 type redisd struct {
 	binary string
 	flags  []Option // appended last, so they win
+	tls    *serverTLS
 }
 
-func findRedis(flags ...Option) (redisd, error) {
+func findRedis(options ...Option) (redisd, error) {
 	binary, err := findBinary("redis-server")
-	return redisd{binary: binary, flags: flags}, err
+	onlyTLS, flags := takeTLS(options)
+	return redisd{binary, flags, onlyTLS}, err
 }
 
 func (redisd) name() string { return "redis" }
@@ -30,18 +33,41 @@ func (redisd) prepare(context.Context, string) error { return nil }
 func (r redisd) command(dir string, port int) *exec.Cmd {
 	cmd := exec.Command(r.binary,
 		"--bind", "127.0.0.1",
-		"--port", strconv.Itoa(port),
 		"--dir", dir,
 		"--appendonly", "yes",
 		"--appendfsync", "everysec",
 	)
+	cmd.Args = append(cmd.Args, r.listen(dir, port)...)
 	cmd.Args = append(cmd.Args, args(r.flags)...)
 	cmd.Dir = dir
 	return cmd
 }
 
-func (redisd) ready(ctx context.Context, _ string, port, pid int) error {
-	info, err := redisCall(ctx, loopback(port), "INFO", "server")
+// listen are the arguments for the port.
+func (r redisd) listen(dir string, port int) []string {
+	if r.tls == nil {
+		return []string{"--port", strconv.Itoa(port)}
+	}
+	demand := "no"
+	if r.tls.demand {
+		demand = "yes"
+	}
+	return []string{"--port", "0", "--tls-port", strconv.Itoa(port), "--unixsocket", socket(dir),
+		"--tls-ca-cert-file", r.tls.ca, "--tls-cert-file", r.tls.cert, "--tls-key-file", r.tls.key,
+		"--tls-auth-clients", demand, "--tls-replication", "yes"}
+}
+
+// way is the address at which the rig reaches the server: host:port, or the path of a socket.
+func (r redisd) way(dir string, port int) string {
+	if r.tls != nil {
+		return socket(dir)
+	}
+	return loopback(port)
+}
+
+func (r redisd) ready(ctx context.Context, dir string, port, pid int) error {
+	addr := r.way(dir, port)
+	info, err := redisCall(ctx, addr, "INFO", "server")
 	if err != nil {
 		return err
 	}
@@ -49,7 +75,7 @@ func (redisd) ready(ctx context.Context, _ string, port, pid int) error {
 		return errors.New("another server has the port")
 	}
 	// It listens before it has read its file, and answers INFO meanwhile.
-	_, err = redisCall(ctx, loopback(port), "DBSIZE")
+	_, err = redisCall(ctx, addr, "DBSIZE")
 	return err
 }
 
@@ -73,7 +99,11 @@ func redisList(ctx context.Context, addr string, args ...string) (answers []stri
 }
 
 func redisSend(ctx context.Context, addr string, args []string, read func(*bufio.Reader) error) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return err
 	}

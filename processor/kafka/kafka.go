@@ -3,9 +3,9 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -22,9 +22,10 @@ import (
 
 // Cluster is a Kafka cluster.
 type Cluster struct {
-	Name    string      // for messages and metrics
-	Brokers []string    // host:port of some of them
-	TLS     *tls.Config // nil: none
+	Name    string   // for messages and metrics
+	Brokers []string // host:port of some of them
+	// Dial connects to a broker. Nil: in plain text.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// SASL is plain, scram-sha-256 or scram-sha-512; "": none.
 	SASL               string
 	Username, Password string
@@ -85,8 +86,8 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 // Options are what a client of the cluster needs to connect.
 func (c Cluster) Options() ([]kgo.Opt, error) {
 	options := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("toc")}
-	if c.TLS != nil {
-		options = append(options, kgo.DialTLSConfig(c.TLS))
+	if c.Dial != nil {
+		options = append(options, kgo.Dialer(c.Dial))
 	}
 	mechanism, err := c.mechanism()
 	if err != nil {

@@ -1,0 +1,204 @@
+package tlsclient
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Error is a failed connection, with the setting to look at.
+type Error struct {
+	Key  string // redis.tls.ca
+	Text string // what is wrong, and what would be right
+	Err  error  // nil: Text says all
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Key + ": " + e.Text
+	}
+	return fmt.Sprintf("%s: %s (%v)", e.Key, e.Text, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// named puts the section before each Problem.
+func (c *Client) named(err error) error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range list.Unwrap() {
+			all = append(all, c.named(one))
+		}
+		return errors.Join(all...)
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return &Error{Key: c.key(p.Key), Text: p.Text}
+	}
+	return err
+}
+
+func (c *Client) key(name string) string { return strings.TrimSuffix(c.section+"."+name, ".") }
+
+// Wrong returns err with the setting to look at: ca, cert, key, server_name or "" for the section.
+func (c *Client) Wrong(name string, err error, format string, args ...any) error {
+	return &Error{Key: c.key(name), Text: fmt.Sprintf(format, args...), Err: err}
+}
+
+// Explain adds the setting to look at to the error of a handshake with the server at addr, or of a connection by
+// TLS that the server has ended. Other errors stay as they are.
+func (c *Client) Explain(addr string, err error) error {
+	if err == nil || !c.IsOn() {
+		return err
+	}
+	if _, done := errors.AsType[*Error](err); done {
+		return err
+	}
+	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		by := ""
+		if unknown.Cert != nil {
+			by = ", issued by " + quoteName(unknown.Cert.Issuer.String(), unknown.Cert.Issuer.CommonName) + ","
+		}
+		if c.files.CA == System {
+			return c.Wrong("ca", err, "this machine does not trust the certificate of %s%s and ca is system; write the path of a PEM file with its authority", addr, by)
+		}
+		return c.Wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives", c.files.CA, addr, by)
+	}
+	if name, ok := errors.AsType[x509.HostnameError](err); ok {
+		return c.Wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr, namesOf(name.Certificate))
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
+		return c.Wrong("", err, "the certificate of %s, %s, is valid from %s to %s, and this machine's clock says %s; renew it on the server",
+			addr, quoteName(invalid.Cert.Subject.String(), invalid.Cert.Subject.CommonName), moment(invalid.Cert.NotBefore), moment(invalid.Cert.NotAfter), moment(time.Now()))
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return c.Wrong("", err, "the certificate of %s is not valid; renew it on the server", addr)
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return c.Wrong("ca", err, "%s does not speak TLS; write the address of the port that does, or leave ca empty for plain text", addr)
+	}
+	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
+		return c.explainAlert(addr, err)
+	}
+	if isEnd(err) {
+		return c.Wrong("", err, "%s ended the connection during the handshake; it may not speak TLS at this port", addr)
+	}
+	return err
+}
+
+// explainAlert explains the refusal of a server. Its kind is known by text only.
+func (c *Client) explainAlert(addr string, err error) error {
+	says := func(texts ...string) bool {
+		for _, text := range texts {
+			if strings.Contains(err.Error(), text) {
+				return true
+			}
+		}
+		return false
+	}
+	certificate := says("certificate required", "bad certificate", "unknown certificate", "expired certificate", "revoked certificate",
+		"unsupported certificate", "handshake failure", "access denied", "decrypt error")
+	switch {
+	case says("protocol version"):
+		return c.Wrong("", err, "%s speaks neither TLS 1.2 nor TLS 1.3", addr)
+	case certificate && c.files.Cert == "":
+		return c.Wrong("cert", err, "%s demands a client certificate; write cert and key, or let the server do without", addr)
+	case certificate:
+		return c.Wrong("cert", err, "%s refuses the certificate in %q; write one that an authority of the server has issued", addr, c.files.Cert)
+	}
+	return c.Wrong("", err, "%s refuses the connection", addr)
+}
+
+// isEnd reports whether the server has ended a connection.
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func namesOf(cert *x509.Certificate) string {
+	const most = 5
+	names := append([]string(nil), cert.DNSNames...)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	switch {
+	case len(names) == 0:
+		return "no names"
+	case len(names) > most:
+		names = append(names[:most], "…")
+	}
+	return "the names " + strings.Join(names, ", ")
+}
+
+func quoteName(full, common string) string {
+	if common != "" {
+		return fmt.Sprintf("%q", common)
+	}
+	return fmt.Sprintf("%q", full)
+}
+
+// firstRead explains why a server has ended a new connection, in plain text or by TLS: since TLS 1.3 a server
+// refuses the client's certificate after the handshake.
+type firstRead struct {
+	client *Client
+	addr   string
+	passed bool
+}
+
+func (f *firstRead) explain(got []byte, err error) error {
+	if f.passed {
+		return err
+	}
+	f.passed = len(got) > 0
+	switch {
+	case f.client.IsOn():
+		if _, ok := errors.AsType[*net.OpError](err); ok && !errors.Is(err, syscall.ECONNRESET) {
+			return f.client.Explain(f.addr, err)
+		}
+	case isAlert(got):
+		return f.client.Wrong("ca", io.EOF, "%s speaks TLS only; write system, or the path of a PEM file with its authority", f.addr)
+	case len(got) == 0 && isEnd(err):
+		return f.client.Wrong("ca", err, "%s ended the connection before it answered; if it speaks TLS only, write system, or the path of a PEM file with its authority", f.addr)
+	}
+	return err
+}
+
+// isAlert reports whether a server has answered plain text by an alert of TLS, or as an HTTPS server of Go does.
+func isAlert(got []byte) bool {
+	return len(got) >= 2 && got[0] == 21 && got[1] == 3 || bytes.Contains(got, []byte("Client sent an HTTP request to an HTTPS server"))
+}
+
+// plainConn is a connection in plain text.
+type plainConn struct {
+	*net.TCPConn
+	first firstRead
+}
+
+func (c *plainConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	if !c.first.passed {
+		if err = c.first.explain(p[:n], err); err != nil {
+			n = 0
+		}
+	}
+	return n, err
+}
+
+// tlsConn is a connection by TLS.
+type tlsConn struct {
+	*tls.Conn
+	first firstRead
+}
+
+func (c *tlsConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.first.passed {
+		err = c.first.explain(p[:n], err)
+	}
+	return n, err
+}
