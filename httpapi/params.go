@@ -18,7 +18,7 @@ type idParam struct{ wire.ID }
 
 // Schema tells what is read.
 func (idParam) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,20}$"}
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^(0|[1-9][0-9]{0,19})$"}
 }
 
 // deadCursor says where a page begins: after a job_id.

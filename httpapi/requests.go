@@ -25,7 +25,7 @@ func missing(body any, given names) (faults []fault) {
 			add("on_duplicate", "needs a dedup_key; without one there are no duplicates")
 		}
 	case *wire.ChangeRequest:
-		if given.bits == 0 {
+		if !given.has("action_time") && !given.has("delay") && !given.has("attribute") && !given.has("timeout") {
 			add("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
 		}
 	case *wire.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything

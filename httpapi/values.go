@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,10 +75,9 @@ func readText(field any, s string) (err error) {
 	case *wire.BizID:
 		*field, err = wire.ParseBizID(s)
 	case *wire.OnDuplicate:
-		*field = wire.OnDuplicate(s)
-		if s != string(intake.Keep) && s != string(intake.Move) {
-			err = fmt.Errorf("%.64q is neither keep nor move", s)
-		}
+		*field, err = wire.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
+	case *wire.Past:
+		*field, err = wire.Past(s), oneOf(s, intake.Fire, intake.Refuse)
 	case **time.Time:
 		*field, err = readTime(s)
 	case **wire.Duration:
@@ -92,6 +92,14 @@ func readText(field any, s string) (err error) {
 		panic(fmt.Sprintf("a body has a field of type %T, which nothing here reads", field))
 	}
 	return err
+}
+
+// oneOf refuses a word that is none of words.
+func oneOf[T ~string](s string, words ...T) error {
+	if slices.Contains(words, T(s)) {
+		return nil
+	}
+	return fmt.Errorf("is %.64q; give one of %v", s, words)
 }
 
 func readTime(s string) (*time.Time, error) {

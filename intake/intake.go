@@ -29,7 +29,7 @@ import (
 // Store is the part of the task store that a Service uses; see store.Store.
 type Store interface {
 	NewID(bizID uint64) uint64
-	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
+	InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error)

@@ -15,13 +15,13 @@ import (
 func SubmitOf(r *wire.SubmitRequest) Submit {
 	return Submit{
 		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
-		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate),
+		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate), Past: Past(r.Past),
 	}
 }
 
 // ChangeOf converts a change.
 func ChangeOf(r *wire.ChangeRequest, ifMatch []string) Change {
-	c := Change{Attribute: r.Attribute, IfMatch: ifMatch}
+	c := Change{Attribute: r.Attribute, Past: Past(r.Past), IfMatch: ifMatch}
 	if r.ActionTime != nil || r.Delay != nil {
 		c.When = new(whenOf(r.ActionTime, r.Delay))
 	}

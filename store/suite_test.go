@@ -28,6 +28,8 @@ func exercise(t *testing.T, p place) {
 		{"the same key twice in a batch", dedupWithinABatch},
 		{"the same key from many callers", dedupUnderConcurrency},
 		{"the key of a task that is over", dedupOutlivesTheTask},
+		{"a new task takes the key of one that is over", againTakesTheKey},
+		{"one of many callers takes the key", againUnderConcurrency},
 		// collision_test.go
 		{"a taken job_id is replaced", collisionOfOne},
 		{"two processes with one worker number", collisionOfProcesses},
