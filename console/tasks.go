@@ -104,11 +104,11 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	after, err := intake.CursorOf(wire.ListTasks, f.text("cursor"))
+	after, asOf, err := intake.CursorOf(wire.ListTasks, f.text("cursor"))
 	if err != nil {
 		return err
 	}
-	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, Limit: rowsPerPage})
+	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf, Limit: rowsPerPage})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type deadCursor struct{ after uint64 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {
-	c.after, err = wire.ParseCursor(wire.ListDead, text)
+	c.after, _, err = wire.ParseCursor(wire.ListDead, text)
 	return err
 }
 

@@ -240,7 +240,7 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task
 				jobs = append(jobs, t)
 			}
 		}
-		if q.After = p.Next; q.After == 0 {
+		if q.After, q.AsOf = p.Next, p.AsOf; q.After == 0 {
 			return jobs, nil
 		}
 	}
