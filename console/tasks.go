@@ -52,7 +52,7 @@ var statuses = []string{"pending", "processed", "cancelled", "dead"}
 
 func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
-	b := &tasksBody{JobID: f.text("job_id"), BizID: f.text("biz_id"), BizType: f.text("biz_type"), DedupKey: f.text("dedup_key"), Status: f.text("status"),
+	b := &tasksBody{JobID: f.text("job_id"), BizID: f.exact("biz_id"), BizType: f.text("biz_type"), DedupKey: f.exact("dedup_key"), Status: f.text("status"),
 		Statuses: statuses, TypeNames: c.typeNames(), First: f.text("cursor") == ""}
 	from, to := f.time("from"), f.time("to")
 	b.From, b.To = forInput(from), forInput(to)

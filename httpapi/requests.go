@@ -49,6 +49,13 @@ func missing(body any, given names) (faults []fault) {
 		if !given.has("asks") {
 			add("asks", "is missing; give what to ask for")
 		}
+	case *wire.Settlement:
+		if body.Lease == "" {
+			add("lease", "is missing; give the lease as it came with the task")
+		}
+		if !given.has("do") {
+			add("do", "is missing; give ack, nack, extend, reject or release")
+		}
 	case *wire.SettleRequest:
 		if !given.has("settle") {
 			add("settle", "is missing; give the leases to settle")
