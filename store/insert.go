@@ -236,7 +236,8 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
 	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
-		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{map[uint64]error{in.task.JobID: nil}}))
+		err := &LockedError{map[uint64]error{in.task.JobID: nil}}
+		in.finish(in.task, false, s.wrap(db.index, "insert", s.nameBlocked(db.index, err)))
 	}
 }
 
