@@ -83,12 +83,12 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	after, err := intake.CursorOf(wire.ListTasks, q.Cursor)
+	after, asOf, err := intake.CursorOf(wire.ListTasks, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
 	p, err := t.service.List(ctx, intake.List{
-		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, Limit: q.Limit,
+		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, AsOf: asOf, Limit: q.Limit,
 	})
 	return t.page(wire.ListTasks, p, err)
 }
@@ -168,7 +168,7 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 
 // ListDead reads dead tasks, table by table, in each by job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
-	after, err := intake.CursorOf(wire.ListDead, q.Cursor)
+	after, _, err := intake.CursorOf(wire.ListDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}

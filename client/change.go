@@ -121,11 +121,12 @@ type Change struct {
 	Delay      *time.Duration // how long from now; nil: as it is, or ActionTime
 	Attribute  *string        // nil: as it is
 	Timeout    time.Duration  // how long one run may take: 1 ms to 24 h; 0: as it is
+	Past       string         // what becomes of an ActionTime more than 5 s ago: Refuse (the default) or Fire
 }
 
 // Request gives the change as package wire has it. The error, a *task.FieldError, names what JSON cannot carry.
 func (c Change) Request() (r wire.ChangeRequest, err error) {
-	r = wire.ChangeRequest{Delay: (*wire.Duration)(c.Delay), Attribute: c.Attribute, Timeout: wire.Duration(c.Timeout)}
+	r = wire.ChangeRequest{Delay: (*wire.Duration)(c.Delay), Attribute: c.Attribute, Timeout: wire.Duration(c.Timeout), Past: wire.Past(c.Past)}
 	if c.Attribute != nil && !utf8.ValidString(*c.Attribute) {
 		return r, notText("attribute")
 	}

@@ -26,6 +26,7 @@ import (
 	"net/url"
 	"slices"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -132,6 +133,9 @@ func query(namesAndValues ...string) string {
 // do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, out any, opts ...ChangeOption) (status int, err error) {
 	var text []byte
+	if err := checkFilter(body); err != nil {
+		return 0, invalid("body", err)
+	}
 	if body != nil {
 		if text, err = json.Marshal(body); err != nil {
 			return 0, fmt.Errorf("encode request: %w", err)
@@ -140,6 +144,24 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any, opt
 	return c.each(ctx, isRepeatable(method, body), func(ctx context.Context, base string) (int, error) {
 		return c.send(ctx, base, method, path, text, out, opts)
 	})
+}
+
+// checkFilter refuses a text that JSON cannot carry. (The requests for tasks do so themselves; the error of a run may hold
+// anything, and its faults become U+FFFD.)
+func checkFilter(body any) error {
+	texts := map[string]string{}
+	switch b := body.(type) {
+	case wire.DeadRequest:
+		texts = map[string]string{"biz_type": b.BizType, "error": b.Error}
+	case wire.PauseRequest:
+		texts = map[string]string{"reason": b.Reason}
+	}
+	for field, text := range texts {
+		if !utf8.ValidString(text) {
+			return notText(field)
+		}
+	}
+	return nil
 }
 
 // send makes one request of one server. body may be nil.

@@ -26,14 +26,25 @@ type Submit struct {
 	DedupKey   string        // makes the submit safe to repeat; at most 64 bytes of UTF-8
 	Timeout    time.Duration // how long one run may take: 1 ms to 24 h; 0: as long as the business type says
 
-	// OnDuplicate says what becomes of the first task if DedupKey is known: Keep (the default) or Move.
+	// OnDuplicate says what becomes of the first task if DedupKey is known: Keep (the default), Move or Again.
 	OnDuplicate string
+	// Past says what becomes of an ActionTime more than 5 s ago: Refuse (the default) or Fire.
+	Past string
 }
 
-// What a submit does to the task that has its DedupKey already.
+// What a submit does if a task has its DedupKey already.
 const (
 	Keep = "keep" // nothing
-	Move = "move" // gives it this time, attribute and, where one is given, timeout. One that is not pending, or runs, is a conflict
+	// Again is Keep while that task is pending. If it has ended, a new task gets the key: the client does not repeat such a
+	// submit by itself.
+	Again = "again"
+	Move  = "move" // gives it this time, attribute and, where one is given, timeout. One that is not pending, or runs, is a conflict
+)
+
+// What becomes of an ActionTime more than 5 s ago.
+const (
+	Refuse = "refuse" // it is a wrong field
+	Fire   = "fire"   // the task is due at once; its DueTime is the ActionTime
 )
 
 // Request gives the submit as package wire has it. The error, a *task.FieldError, names a
@@ -41,6 +52,7 @@ const (
 func (s Submit) Request() (wire.SubmitRequest, error) {
 	b := wire.SubmitRequest{
 		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: wire.Duration(s.Timeout), OnDuplicate: wire.OnDuplicate(s.OnDuplicate),
+		Past: wire.Past(s.Past),
 	}
 	for _, f := range []struct{ name, text string }{{"biz_type", s.BizType}, {"attribute", s.Attribute}, {"dedup_key", s.DedupKey}} {
 		if !utf8.ValidString(f.text) {
@@ -77,7 +89,7 @@ func notText(field string) error {
 // Submitted answers a Submit.
 type Submitted struct {
 	Task      Task
-	Duplicate bool // the DedupKey was known: Task is the first task, unchanged or moved (see OnDuplicate)
+	Duplicate bool // the DedupKey was known: Task is the task that has it, unchanged or moved (see OnDuplicate)
 }
 
 // Submit stores one task. Without an error it is committed.

@@ -52,7 +52,7 @@ func start(t *testing.T) string {
 
 // scenarios are what the tests of each language must have passed.
 var scenarios = []string{
-	"a_life", "by_key", "it_fires", "batches_and_lists", "dead_and_pause", "refusals", // the API
+	"a_life", "by_key", "again_and_past", "it_fires", "batches_and_lists", "dead_and_pause", "refusals", // the API
 	"a_worker", "a_worker_extends", "a_worker_stops", "a_worker_is_refused", "leases", // pull
 	"a_server_is_not_there", "what_is_safe_goes_on", "bad_answers", // servers that are not well
 	"signatures", "refusal_vectors", // testdata/vectors.json

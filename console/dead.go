@@ -67,7 +67,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	after, err := intake.CursorOf(wire.ListDead, f.text("cursor"))
+	after, _, err := intake.CursorOf(wire.ListDead, f.text("cursor"))
 	if f.err != nil || err != nil {
 		return wrong(firstOf(f.err, err))
 	}

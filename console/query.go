@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -73,7 +74,16 @@ func (f *form) wrong(field, message string, args ...any) {
 	}
 }
 
-func (f *form) text(field string) string { return strings.TrimSpace(f.values.Get(field)) }
+func (f *form) text(field string) string { return strings.TrimSpace(f.exact(field)) }
+
+// exact is text with the spaces around it, which are part of an id.
+func (f *form) exact(field string) string {
+	text := f.values.Get(field)
+	if !utf8.ValidString(text) {
+		f.wrong(field, "is not valid UTF-8")
+	}
+	return text
+}
 
 // time reads RFC 3339, or what a field for a date and a time sends, which is UTC here; zero if it is empty.
 func (f *form) time(field string) time.Time {

@@ -52,7 +52,7 @@ var statuses = []string{"pending", "processed", "cancelled", "dead"}
 
 func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
-	b := &tasksBody{JobID: f.text("job_id"), BizID: f.text("biz_id"), BizType: f.text("biz_type"), DedupKey: f.text("dedup_key"), Status: f.text("status"),
+	b := &tasksBody{JobID: f.text("job_id"), BizID: f.exact("biz_id"), BizType: f.text("biz_type"), DedupKey: f.exact("dedup_key"), Status: f.text("status"),
 		Statuses: statuses, TypeNames: c.typeNames(), First: f.text("cursor") == ""}
 	from, to := f.time("from"), f.time("to")
 	b.From, b.To = forInput(from), forInput(to)
@@ -104,11 +104,11 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	after, err := intake.CursorOf(wire.ListTasks, f.text("cursor"))
+	after, asOf, err := intake.CursorOf(wire.ListTasks, f.text("cursor"))
 	if err != nil {
 		return err
 	}
-	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, Limit: rowsPerPage})
+	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf, Limit: rowsPerPage})
 	if err != nil {
 		return err
 	}

@@ -88,6 +88,8 @@ var descriptions = map[string]description{
 			"the first task of the same biz_type, biz_id and dedup_key is answered with 200, unchanged, whatever has become of it. " +
 			"With on_duplicate move that first task gets this action_time and attribute, and this timeout where there is one; " +
 			"if it is not pending any more, or running, the answer is 409. " +
+			"With on_duplicate again a new task takes the dedup_key of one that is processed, cancelled or dead, and the answer is 201. " +
+			"With past fire an action_time that has passed is due at once. " +
 			"A header traceparent (W3C trace context) is kept with the task, and the call of its webhook has one.",
 		request: `{"biz_type":"order_close","biz_id":"42","delay":"30m","attribute":"{\"shop\":7}","dedup_key":"order-42-unpaid"}`,
 		answer:  pendingTask,
@@ -107,7 +109,8 @@ var descriptions = map[string]description{
 	"list-tasks": {
 		tag: "tasks", summary: "List tasks",
 		text: "With biz_id, whose tasks lie in one table: in the order of their submission. Without: those of all tables in the order of table, action_time and job_id; " +
-			"a page may be short, or empty, although it has a next_cursor, because what it may cost is bounded.",
+			"a page may be short, or empty, although it has a next_cursor, because what it may cost is bounded. " +
+			"Going from page to page ends, whatever is changed meanwhile: what was changed (without biz_id) or submitted after the first page is left out of the later ones.",
 		answer:   `{"tasks":[` + pendingTask + `],"next_cursor":"dAABd_CA5AAA"}`,
 		refusals: []int{422, 503},
 	},

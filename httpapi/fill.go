@@ -20,19 +20,35 @@ const maxFaults = 20
 
 // fill reads valid JSON into the struct that o points to, strictly: an unknown name, a name
 // that comes twice and a value of the wrong type are faults. They are told at once, up to maxFaults.
-func fill(o any, value []byte) []fault {
+func fill(o any, value []byte) []fault { return fillNames(o, value, false) }
+
+// fillKnown is fill for callers that may send more: an unknown name is left out, and upper case is as good as lower.
+func fillKnown(o any, value []byte) []fault { return fillNames(o, value, true) }
+
+func fillNames(o any, value []byte, lenient bool) []fault {
 	if value[0] != '{' {
 		return []fault{{"", "must be an object, not " + kindOf(value)}}
 	}
 	to := reflect.ValueOf(o).Elem()
 	given := names{fields: jsonFields(to.Type())}
 	var faults []fault
+	unknown := make(map[string]bool)
 	for name, value := range members(value) {
+		if lenient {
+			name = given.spelling(name)
+		}
 		if len(faults) == maxFaults {
 			return append(faults[:maxFaults-1], fault{"", "has more faults than these"})
 		}
 		at := given.find(string(name))
 		switch {
+		case at < 0 && lenient && !unknown[string(name)]:
+			unknown[string(name)] = true
+			if err := checkUnicode(value); err != nil {
+				faults = append(faults, fault{clip(string(name)), err.Error()})
+			}
+		case at < 0 && lenient:
+			faults = append(faults, fault{clip(string(name)), "is given twice"})
 		case at < 0:
 			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
 		case given.bits>>at&1 == 1:
@@ -71,6 +87,16 @@ func (n names) has(name string) bool {
 // find gives the place in fields. There are so few that a map would take longer.
 func (n names) find(name string) int {
 	return slices.IndexFunc(n.fields, func(f field) bool { return f.name == name })
+}
+
+// spelling gives a name as the body's field has it, if only upper and lower case differ.
+func (n names) spelling(name []byte) []byte {
+	for _, f := range n.fields {
+		if strings.EqualFold(f.name, string(name)) {
+			return []byte(f.name)
+		}
+	}
+	return name
 }
 
 // knownFields keeps the answers of jsonFields.

@@ -54,7 +54,9 @@ type center struct {
 	dir   string
 }
 
-func newCenter(t testing.TB) *center {
+func newCenter(t testing.TB) *center { return centerOf(t, catalog(t)) }
+
+func centerOf(t testing.TB, types *task.Catalog) *center {
 	dir := t.TempDir()
 	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
 	for i := range layout.Databases {
@@ -73,7 +75,7 @@ func newCenter(t testing.TB) *center {
 
 	c := &center{store: s, queue: queue.New(queue.Config{Partitions: layout.Partitions}), log: &bytes.Buffer{}, dir: dir}
 	c.desk = intake.New(intake.Config{
-		Node: "n1", Store: s, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{},
+		Node: "n1", Store: s, Queue: c.queue, Layout: layout, Catalog: types, Observer: observer{},
 		Now: time.Now,
 	})
 	c.Handler = httpapi.New(httpapi.Config{

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -18,7 +19,7 @@ type idParam struct{ wire.ID }
 
 // Schema tells what is read.
 func (idParam) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,20}$"}
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^(0|[1-9][0-9]{0,19})$"}
 }
 
 // deadCursor says where a page begins: after a job_id.
@@ -26,7 +27,7 @@ type deadCursor struct{ after uint64 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {
-	c.after, err = wire.ParseCursor(wire.ListDead, text)
+	c.after, _, err = wire.ParseCursor(wire.ListDead, text)
 	return err
 }
 
@@ -35,7 +36,7 @@ func (c *deadCursor) UnmarshalText(text []byte) (err error) {
 // It takes the Accept header away: answers are JSON whatever it says, and some
 // values of it make huma panic. And it refuses a query that can be read in two
 // ways, where huma would take the first of two values and drop what it cannot
-// unescape.
+// unescape, or that is no text.
 func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	delete(r.Header, "Accept")
@@ -60,6 +61,9 @@ func ambiguous(rawQuery string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if n := len(values[name]); n > 1 {
 			return located("query", clip(name), fmt.Sprintf("is given %d times", n))
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(values[name][0]) {
+			return located("query", clip(name), "is not valid UTF-8")
 		}
 	}
 	return nil

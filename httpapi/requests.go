@@ -25,7 +25,7 @@ func missing(body any, given names) (faults []fault) {
 			add("on_duplicate", "needs a dedup_key; without one there are no duplicates")
 		}
 	case *wire.ChangeRequest:
-		if given.bits == 0 {
+		if !given.has("action_time") && !given.has("delay") && !given.has("attribute") && !given.has("timeout") {
 			add("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
 		}
 	case *wire.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything
@@ -48,6 +48,13 @@ func missing(body any, given names) (faults []fault) {
 		}
 		if !given.has("asks") {
 			add("asks", "is missing; give what to ask for")
+		}
+	case *wire.Settlement:
+		if body.Lease == "" {
+			add("lease", "is missing; give the lease as it came with the task")
+		}
+		if !given.has("do") {
+			add("do", "is missing; give ack, nack, extend, reject or release")
 		}
 	case *wire.SettleRequest:
 		if !given.has("settle") {

@@ -154,12 +154,12 @@ func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], erro
 	if err != nil {
 		return nil, &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
-	after, err := intake.CursorOf(wire.ListTasks, in.Cursor)
+	after, asOf, err := intake.CursorOf(wire.ListTasks, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	p, err := a.desk.List(ctx, intake.List{
-		BizID: bizID.Number, BizKey: bizID.Key, BizType: in.BizType, Status: status, After: after, Limit: in.Limit,
+		BizID: bizID.Number, BizKey: bizID.Key, BizType: in.BizType, Status: status, After: after, AsOf: asOf, Limit: in.Limit,
 	})
 	return a.page(ctx, wire.ListTasks, p, err)
 }

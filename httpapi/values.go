@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/limits"
-	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -24,16 +24,25 @@ func read(field any, value []byte) error {
 		if value[0] != '"' {
 			return field.UnmarshalJSON(value)
 		}
+	case **wire.BizID:
+		*field = new(wire.BizID)
+		return read(*field, value)
+	case *json.Number:
+		number := value
+		if value[0] == '"' {
+			number = value[1 : len(value)-1]
+		}
+		if n, err := strconv.ParseFloat(string(number), 64); err != nil || !(n >= 0) || !json.Valid(number) {
+			return fmt.Errorf("is %s; give a number, 0 or more", clip(string(value)))
+		}
+		*field = json.Number(number)
+		return nil
 	case *[]wire.ID:
 		return readList(field, value, intake.MaxWake, "ids", "requests", (*wire.ID).UnmarshalJSON)
 	case *[]wire.LimitAsk:
-		return readList(field, value, limits.MaxAsks, "asks", "requests", func(a *wire.LimitAsk, item []byte) error {
-			d := json.NewDecoder(bytes.NewReader(item))
-			d.DisallowUnknownFields()
-			return d.Decode(a)
-		})
+		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[wire.LimitAsk])
 	case *[]wire.Settlement:
-		return readList(field, value, intake.MaxSettle, "settlements", "requests", (*wire.Settlement).UnmarshalJSON)
+		return readList(field, value, intake.MaxSettle, "settlements", "requests", firstFault[wire.Settlement])
 	case *[]batchItem:
 		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
 	case *int:
@@ -45,8 +54,8 @@ func read(field any, value []byte) error {
 		return nil
 	case *float64:
 		n, err := strconv.ParseFloat(string(value), 64)
-		if err != nil || !(n > 0) || n > intake.MaxRate {
-			return fmt.Errorf("%s is not a number above 0, at most %d", clip(string(value)), intake.MaxRate)
+		if err != nil || !(n > 0) {
+			return fmt.Errorf("%s is not a number above 0", clip(string(value)))
 		}
 		*field = n
 		return nil
@@ -74,10 +83,11 @@ func readText(field any, s string) (err error) {
 	case *wire.BizID:
 		*field, err = wire.ParseBizID(s)
 	case *wire.OnDuplicate:
-		*field = wire.OnDuplicate(s)
-		if s != string(intake.Keep) && s != string(intake.Move) {
-			err = fmt.Errorf("%.64q is neither keep nor move", s)
-		}
+		*field, err = wire.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
+	case *wire.Do:
+		*field, err = wire.Do(s), oneOf(s, wire.Dos...)
+	case *wire.Past:
+		*field, err = wire.Past(s), oneOf(s, intake.Fire, intake.Refuse)
 	case **time.Time:
 		*field, err = readTime(s)
 	case **wire.Duration:
@@ -92,6 +102,14 @@ func readText(field any, s string) (err error) {
 		panic(fmt.Sprintf("a body has a field of type %T, which nothing here reads", field))
 	}
 	return err
+}
+
+// oneOf refuses a word that is none of words.
+func oneOf[T ~string](s string, words ...T) error {
+	if slices.Contains(words, T(s)) {
+		return nil
+	}
+	return fmt.Errorf("is %.64q; give one of %v", s, words)
 }
 
 func readTime(s string) (*time.Time, error) {
@@ -124,8 +142,10 @@ func readList[T any](list *[]T, value []byte, most int, things, more string, rea
 		*list = append(*list, *new(T))
 		if err := readOne(&(*list)[n], item); err != nil {
 			part := fault{fmt.Sprintf("[%d]", n), err.Error()}
-			if f, is := errors.AsType[*task.FieldError](err); is {
-				part = fault{part.field + "." + f.Field, f.Message}
+			if f, is := errors.AsType[fault](err); is && f.field != "" {
+				part = fault{part.field + "." + f.field, f.message}
+			} else if is {
+				part.message = f.message
 			}
 			return part
 		}
@@ -136,25 +156,43 @@ func readList[T any](list *[]T, value []byte, most int, things, more string, rea
 	return nil
 }
 
+// firstFault reads an object of a list. Its error is a fault.
+func firstFault[T any](o *T, value []byte) error {
+	if faults := fill(o, value); len(faults) > 0 {
+		return faults[0]
+	}
+	return nil
+}
+
 // unquote gives the text of a JSON string. What is no text is refused, where
 // encoding/json would put U+FFFD.
 func unquote(value []byte) (string, error) {
-	switch {
-	case value[0] != '"':
+	if value[0] != '"' {
 		return "", fmt.Errorf("must be a string, not %s", kindOf(value))
-	case !utf8.Valid(value):
-		return "", errors.New("is not valid UTF-8")
-	case bytes.IndexByte(value, '\\') < 0:
+	}
+	if err := checkUnicode(value); err != nil {
+		return "", err
+	}
+	if bytes.IndexByte(value, '\\') < 0 {
 		return string(value[1 : len(value)-1]), nil
-	case halfSurrogate(value):
-		return "", errors.New(`is not valid Unicode: it holds half of a surrogate pair`)
 	}
 	var s string
 	err := json.Unmarshal(value, &s)
 	return s, err
 }
 
-// halfSurrogate tells whether one of the \u escapes of a JSON string is half of
+// checkUnicode refuses a JSON value with strings that are no text.
+func checkUnicode(value []byte) error {
+	switch {
+	case !utf8.Valid(value):
+		return errors.New("is not valid UTF-8")
+	case bytes.IndexByte(value, '\\') >= 0 && halfSurrogate(value):
+		return errors.New(`is not valid Unicode: it holds half of a surrogate pair`)
+	}
+	return nil
+}
+
+// halfSurrogate tells whether one of the \u escapes of a JSON value is half of
 // a surrogate pair.
 func halfSurrogate(value []byte) bool {
 	var high rune // the half before, if this escape follows it at once

@@ -10,10 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
@@ -32,66 +29,32 @@ const (
 	youzanLater   = 3 // it cannot be decided now: send it again
 )
 
-// youzanCommand is the body of a request, as readYouzan reads it.
+// youzanCommand is the body of a request.
 type youzanCommand struct {
 	Command string      `json:"command" enum:"add,pop,finish,delete" doc:"add: stores a job. pop: hands out one that is due. finish: ends one that was popped. delete: ends one that is not over." example:"add"`
 	Topic   string      `json:"topic,omitempty" doc:"Name of a business type whose processor is pull. add and pop need it, finish and delete only if jobs of several topics have the id." example:"order_close"`
-	ID      youzanID    `json:"id,omitempty" doc:"Of add, finish and delete, which need it: the biz_id of the task."`
+	ID      *wire.BizID `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Of add, finish and delete, which need it: the biz_id of the task, a number or a text." example:"o-1"`
 	Delay   json.Number `json:"delay,omitempty" minimum:"0" doc:"Of add: when the job is due, in seconds from now. Left out: at once." example:"1800"`
 	TTR     json.Number `json:"TTR,omitempty" minimum:"0" doc:"Of add: how long its consumer has the job, in seconds. Left out: pull.ttr of the business type." example:"60"`
 	Body    string      `json:"body,omitempty" doc:"Of add: what the job is about, at most 4096 bytes." example:"{\"shop\":7}"`
 	Wait    json.Number `json:"wait,omitempty" minimum:"0" doc:"Of pop: how long to wait if no job is due, in seconds, at most 60. Left out: not at all." example:"30"`
-	Max     int         `json:"max,omitempty" maximum:"256" default:"1" doc:"Of pop: at most this many jobs; with more than 1 they are answered as jobs." example:"50"`
+	Max     int         `json:"max,omitempty" minimum:"1" maximum:"256" default:"1" doc:"Of pop: at most this many jobs; with more than 1 they are answered as jobs." example:"50"`
 }
 
-// readYouzan reads a request. What it does not know it leaves out, as Youzan's programs may send more.
+// readYouzan reads a request as all bodies are read, but for its names: upper case is as good as lower, and what it does not
+// know it leaves out, as Youzan's programs may send more.
 func readYouzan(text []byte) (c youzanCommand, err error) {
-	var fields map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&fields); err != nil || d.More() || fields == nil {
-		return c, &task.FieldError{Field: "body", Message: `is no command; send one like {"command":"pop","topic":"order_close"}`}
+	if err := check(text); err != nil {
+		return c, &task.FieldError{Field: "body", Message: err.Error() + `; send a command like {"command":"pop","topic":"order_close"}`}
 	}
-	for name, value := range fields {
-		fields[strings.ToLower(name)] = value
-	}
-	for _, f := range []struct {
-		name, what string
-		into       any
-	}{
-		{"command", "a text", &c.Command}, {"topic", "a text", &c.Topic}, {"id", "a text or a number", &c.ID}, {"delay", "seconds", &c.Delay},
-		{"TTR", "seconds", &c.TTR}, {"body", "a text", &c.Body}, {"wait", "seconds", &c.Wait}, {"max", "a whole number", &c.Max},
-	} {
-		value, there := fields[strings.ToLower(f.name)]
-		if there && json.Unmarshal(value, f.into) != nil {
-			return c, &task.FieldError{Field: f.name, Message: fmt.Sprintf("is %.64s; give %s", value, f.what)}
-		}
+	if faults := fillKnown(&c, bytes.TrimSpace(text)); len(faults) > 0 {
+		return c, &task.FieldError{Field: cmp.Or(faults[0].field, "body"), Message: faults[0].message}
 	}
 	return c, nil
 }
 
 // youzanFields are what the fields of a submit are called here.
 var youzanFields = map[string]string{"attribute": "body", "timeout": "TTR", "action_time": "delay", "delay": "delay", "biz_id": "id", "biz_type": "topic", "name": "topic"}
-
-// youzanID is a text or a number.
-type youzanID string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (id *youzanID) UnmarshalJSON(text []byte) error {
-	if text[0] == '"' {
-		return json.Unmarshal(text, (*string)(id))
-	}
-	var n json.Number
-	if err := json.Unmarshal(text, &n); err != nil {
-		return err
-	}
-	*id = youzanID(n)
-	return nil
-}
-
-// Schema tells what is read.
-func (youzanID) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}}, Examples: []any{"o-1"}}
-}
 
 // YouzanJob is embedded by the answer: a job as pop answers it, or its job_id alone.
 type YouzanJob struct {
@@ -159,7 +122,7 @@ func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswe
 		return a.youzanPop(ctx, &c)
 	case "add", "finish", "delete":
 		switch {
-		case c.ID == "":
+		case c.ID == nil:
 			return youzanAnswer{}, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
 		case c.Command == "add":
 			return a.youzanAdd(ctx, &c)
@@ -182,7 +145,7 @@ func seconds(field string, n json.Number) (time.Duration, error) {
 	return time.Duration(s * float64(time.Second)), nil
 }
 
-// youzanKey starts the dedup_key of each job.
+// youzanKey is the dedup_key of each job.
 const youzanKey = "youzan"
 
 // youzanAdd stores a job. One with the id of a job that is not over is that job; after its end the id is free again.
@@ -198,22 +161,8 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if b, ok := a.desk.Types().ByName(c.Topic); !ok || !b.Pull {
 		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
 	}
-	id, err := wire.ParseBizID(string(c.ID))
-	if err != nil {
-		return youzanAnswer{}, &task.FieldError{Field: "id", Message: err.Error()}
-	}
-	jobs, err := a.youzanJobs(ctx, c, isYouzans)
-	if err != nil {
-		return youzanAnswer{}, err
-	}
-	key := youzanKey
-	if n := len(jobs); n > 0 {
-		if jobs[n-1].Status == task.Pending {
-			return youzanDone(jobs[n-1].JobID), nil
-		}
-		key += " " + strconv.FormatUint(jobs[n-1].JobID, 10) // two callers that add it again make one job
-	}
-	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: id.Number, BizKey: id.Key, When: intake.In(delay), Attribute: c.Body, DedupKey: key, Timeout: ttr})
+	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, When: intake.In(delay), Attribute: c.Body,
+		DedupKey: youzanKey, OnDuplicate: intake.Again, Timeout: ttr})
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -221,15 +170,11 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 }
 
 // isYouzans reports whether a task was added as a job.
-func isYouzans(t *task.Task) bool { return strings.HasPrefix(t.DedupKey, youzanKey) }
+func isYouzans(t *task.Task) bool { return t.DedupKey == youzanKey }
 
-// youzanJobs lists the tasks with an id that are jobs, the last added at the end; of one topic, if the command names it.
+// youzanJobs lists the tasks with an id that are jobs; of one topic, if the command names it.
 func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task.Task) bool) (jobs []task.Task, err error) {
-	id, err := wire.ParseBizID(string(c.ID))
-	if err != nil {
-		return nil, &task.FieldError{Field: "id", Message: err.Error()}
-	}
-	q := intake.List{BizID: id.Number, BizKey: id.Key, BizType: c.Topic, Limit: intake.MaxPage}
+	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Limit: intake.MaxPage}
 	for {
 		p, err := a.desk.List(ctx, q)
 		if err != nil {
@@ -240,7 +185,7 @@ func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task
 				jobs = append(jobs, t)
 			}
 		}
-		if q.After = p.Next; q.After == 0 {
+		if q.After, q.AsOf = p.Next, p.AsOf; q.After == 0 {
 			return jobs, nil
 		}
 	}

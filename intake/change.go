@@ -51,6 +51,7 @@ type Change struct {
 	When      *When
 	Attribute *string
 	Timeout   *time.Duration // task.MinTimeout to task.MaxTimeout
+	Past      Past           // what becomes of a When that has passed
 	IfMatch   []string       // tags; see CancelIf
 }
 
@@ -62,7 +63,7 @@ func (s *Service) Reschedule(ctx context.Context, jobID uint64, c Change) (task.
 		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
 	}
 	if c.When != nil {
-		due, err := c.When.resolve(s.cfg.Now())
+		due, err := c.When.resolve(s.cfg.Now(), c.Past)
 		if err != nil {
 			return task.Task{}, err
 		}

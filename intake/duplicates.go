@@ -11,19 +11,20 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// OnDuplicate is what a submit does to the task that already has its dedup_key.
+// OnDuplicate is what a submit does if a task already has its dedup_key.
 type OnDuplicate string
 
 // The values of OnDuplicate.
 const (
-	Keep OnDuplicate = "keep" // changes nothing
-	Move OnDuplicate = "move" // gives the task this time, attribute and timeout, if there is one; the task must be pending
+	Keep  OnDuplicate = "keep"  // changes nothing
+	Move  OnDuplicate = "move"  // gives the task this time, attribute and timeout, if there is one; the task must be pending
+	Again OnDuplicate = "again" // as Keep while the task is pending; if it has ended, a new task gets the dedup_key
 )
 
 func (r *Submit) checkDuplicate() error {
 	switch {
-	case r.OnDuplicate != "" && r.OnDuplicate != Keep && r.OnDuplicate != Move:
-		return &task.FieldError{Field: "on_duplicate", Message: fmt.Sprintf("%.64q is neither keep nor move", r.OnDuplicate)}
+	case r.OnDuplicate != "" && r.OnDuplicate != Keep && r.OnDuplicate != Move && r.OnDuplicate != Again:
+		return &task.FieldError{Field: "on_duplicate", Message: fmt.Sprintf("%.64q is none of keep, move and again", r.OnDuplicate)}
 	case r.OnDuplicate != "" && r.DedupKey == "":
 		return &task.FieldError{Field: "on_duplicate", Message: "needs a dedup_key; without one there are no duplicates"}
 	}
@@ -72,7 +73,7 @@ const concurrentMoves = 256
 // moveFirst moves a task if it is still as it was read, or else reads it again: a statement that reaches the database late, when
 // its caller has long given up, does not come behind a newer move.
 func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
-	c := Change{When: &r.When, Attribute: &r.Attribute}
+	c := Change{When: &r.When, Attribute: &r.Attribute, Past: r.Past}
 	if r.Timeout != 0 {
 		c.Timeout = &r.Timeout
 	}
@@ -116,8 +117,7 @@ type replay struct {
 
 // isReplay reports whether a refused request may be a replay.
 func (r *Submit) isReplay(b task.BizType, now time.Time) bool {
-	late := r.When.kind == whenAt && r.When.at.Before(now.Add(-MaxPast))
-	return late && b.ID != 0 && r.DedupKey != "" && r.OnDuplicate != Move && r.checkDuplicate() == nil
+	return r.When.isPast(now) && b.ID != 0 && r.DedupKey != "" && r.OnDuplicate != Move && r.checkDuplicate() == nil
 }
 
 // Bounds of the look-ups of first tasks: how many run at a time, and how long those of one batch may take.
@@ -127,7 +127,7 @@ const (
 )
 
 // answerReplays answers a request whose dedup_key exists with the first task, as if the request had come in
-// time. The others stay refused.
+// time. The others stay refused, also those for which a new task would take the key.
 func (s *Service) answerReplays(ctx context.Context, replays []replay) {
 	if len(replays) == 0 {
 		return
@@ -143,6 +143,7 @@ func (s *Service) answerReplays(ctx context.Context, replays []replay) {
 				return nil // stays refused
 			}
 			switch first, err := s.cfg.Store.First(ctx, bizID, bizKey, r.bizType, r.DedupKey); {
+			case err == nil && r.OnDuplicate == Again && first.Status != task.Pending:
 			case err == nil:
 				*r.result = Submitted{Task: first, Duplicate: true}
 			case !errors.Is(err, task.ErrNotFound):

@@ -213,8 +213,8 @@ type faults struct {
 	loaded func() error // called, and fails, after the rows are read
 }
 
-func (f *faults) Insert(ctx context.Context, tasks []task.Task) []store.Inserted {
-	results := f.Store.Insert(ctx, tasks)
+func (f *faults) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted {
+	results := f.Store.InsertAgain(ctx, tasks, again)
 	for i := range results {
 		if f.insert != nil {
 			if err := f.insert(&results[i].Task); err != nil {

@@ -29,13 +29,14 @@ import (
 // Store is the part of the task store that a Service uses; see store.Store.
 type Store interface {
 	NewID(bizID uint64) uint64
-	Insert(ctx context.Context, tasks []task.Task) []store.Inserted
+	InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error)
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
 	First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error)
 	List(ctx context.Context, bizID uint64, f store.Filter) ([]task.Task, error)
+	AsOf() time.Time
 	Walk(ctx context.Context, f store.WalkFilter, after store.Place, limit int) (list []task.Task, next store.Place, more bool, err error)
 	Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) (list []store.Upcoming, scale float64, exact bool, err error)
 	ListDead(ctx context.Context, f store.DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error)

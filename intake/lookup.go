@@ -134,6 +134,7 @@ type List struct {
 	BizType string       // name; empty: all
 	Status  *task.Status // nil: all
 	After   uint64       // the Next of the page before; 0: the first page
+	AsOf    time.Time    // the AsOf of the page before
 	Limit   int          // at most MaxPage; 0: DefaultPage
 }
 
@@ -141,6 +142,8 @@ type List struct {
 type Page struct {
 	Tasks []task.Task
 	Next  uint64 // the cursor of the next page; 0: this is the last one
+	// AsOf is the moment of the first page of a List: what was submitted after it is left out, so that a walk ends.
+	AsOf time.Time
 }
 
 // List reads the tasks of a biz_id in the order of their submission.
@@ -157,8 +160,14 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, Limit: limit + 1})
-	return page(list, limit), err
+	asOf := q.AsOf
+	if q.After == 0 {
+		asOf = s.cfg.Store.AsOf()
+	}
+	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1})
+	p := page(list, limit)
+	p.AsOf = asOf
+	return p, err
 }
 
 // ListAll narrows a look-up over all tasks.
@@ -176,7 +185,8 @@ type AllPage struct {
 	Next  *store.Place // of the next page; nil: this is the last one
 }
 
-// ListAll reads tasks in the order of shard, action_time and job_id. What a page may cost is bounded: it may be short, or
+// ListAll reads tasks in the order of shard, action_time and job_id. A task that was changed after the first page is left
+// out of the later ones, so a walk ends and shows each task at most once. What a page may cost is bounded: it may be short, or
 // empty, although there are more.
 func (s *Service) ListAll(ctx context.Context, q ListAll) (AllPage, error) {
 	bizType, err := s.typeFilter(q.BizType)

@@ -48,7 +48,10 @@ func (w When) Moment() (at time.Time, ok bool) { return w.at, w.kind == whenAt }
 func (w When) Delay() (d time.Duration, ok bool) { return w.delay, w.kind == whenIn }
 
 // resolve returns the time in UTC and whole milliseconds, or an error that says what is wrong.
-func (w When) resolve(now time.Time) (time.Time, error) {
+func (w When) resolve(now time.Time, past Past) (time.Time, error) {
+	if past != "" && past != Refuse && past != Fire {
+		return time.Time{}, &task.FieldError{Field: "past", Message: fmt.Sprintf("%.64q is neither fire nor refuse", past)}
+	}
 	switch w.kind {
 	case whenIn:
 		if w.delay < 0 {
@@ -59,8 +62,11 @@ func (w When) resolve(now time.Time) (time.Time, error) {
 		}
 		return task.CeilMilli(now.Add(w.delay)), nil
 	case whenAt:
-		if w.at.Before(now.Add(-MaxPast)) {
-			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than %s ago; it is %s now",
+		if w.isPast(now) && past == Fire {
+			return task.CeilMilli(latest(w.at, time.Unix(0, 0)).UTC()), nil
+		}
+		if w.isPast(now) {
+			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
 				w.at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
 		}
 		if w.at.After(now.Add(MaxAhead)) {
@@ -71,6 +77,27 @@ func (w When) resolve(now time.Time) (time.Time, error) {
 	default:
 		return time.Time{}, &task.FieldError{Field: "action_time", Message: "give action_time (RFC 3339) or delay (like 30m)"}
 	}
+}
+
+// Past is what becomes of a time more than MaxPast ago.
+type Past string
+
+// The values of Past. The zero value is Refuse.
+const (
+	Refuse Past = "refuse" // a task.FieldError
+	Fire   Past = "fire"   // the task is due at once. A time before 1970 counts as 1970
+)
+
+// isPast reports whether the time is one that Past decides about.
+func (w When) isPast(now time.Time) bool {
+	return w.kind == whenAt && w.at.Before(now.Add(-MaxPast))
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // Submit asks for one task.
@@ -85,6 +112,8 @@ type Submit struct {
 
 	// OnDuplicate is what happens to the first task if DedupKey exists already. Defaults to Keep.
 	OnDuplicate OnDuplicate
+	// Past is what becomes of a When that has passed. Defaults to Refuse.
+	Past Past
 	// Trace is the W3C traceparent that came with this task. Without one, or if it is none, the task has the span in ctx.
 	Trace string
 }
@@ -104,7 +133,7 @@ func (s *Service) check(r *Submit, now time.Time) (task.Task, task.BizType, erro
 	if !ok {
 		return task.Task{}, b, s.unknownType(r.BizType)
 	}
-	due, err := r.When.resolve(now)
+	due, err := r.When.resolve(now, r.Past)
 	if err != nil {
 		return task.Task{}, b, err
 	}
@@ -201,7 +230,8 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
 	stored := tasks[:0]
 	var late []uint64
-	for i, in := range s.cfg.Store.Insert(ctx, tasks) {
+	isAgain := func(i int) bool { return requests[places[i]].OnDuplicate == Again }
+	for i, in := range s.cfg.Store.InsertAgain(ctx, tasks, isAgain) {
 		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
 		id := tasks[i].JobID
 		queued := s.releaseSubmitted(holds[id], id, in)

@@ -15,13 +15,13 @@ import (
 func SubmitOf(r *wire.SubmitRequest) Submit {
 	return Submit{
 		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
-		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate),
+		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate), Past: Past(r.Past),
 	}
 }
 
 // ChangeOf converts a change.
 func ChangeOf(r *wire.ChangeRequest, ifMatch []string) Change {
-	c := Change{Attribute: r.Attribute, IfMatch: ifMatch}
+	c := Change{Attribute: r.Attribute, Past: Past(r.Past), IfMatch: ifMatch}
 	if r.ActionTime != nil || r.Delay != nil {
 		c.When = new(whenOf(r.ActionTime, r.Delay))
 	}
@@ -106,7 +106,7 @@ func StatusOf(word string) (*task.Status, error) {
 
 // Wire converts a page; list names its cursor.
 func (p Page) Wire(types *task.Types, list byte) wire.Page {
-	out := wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: wire.FormatCursor(list, p.Next)}
+	out := wire.Page{Tasks: make([]wire.Task, len(p.Tasks)), NextCursor: wire.FormatCursor(list, p.Next, p.AsOf)}
 	for i, t := range p.Tasks {
 		out.Tasks[i] = wire.From(t, types.NameOf(t.BizType))
 	}
@@ -117,20 +117,20 @@ func (p Page) Wire(types *task.Types, list byte) wire.Page {
 func (p AllPage) Wire(types *task.Types) wire.Page {
 	out := Page{Tasks: p.Tasks}.Wire(types, 0)
 	if p.Next != nil {
-		out.NextCursor = wire.FormatPlaceCursor(p.Next.Shard, p.Next.At, p.Next.JobID)
+		out.NextCursor = wire.FormatPlaceCursor(p.Next.Shard, p.Next.At, p.Next.JobID, p.Next.AsOf)
 	}
 	return out
 }
 
 // CursorOf reads the cursor of a page of some list; empty: the first page. The error is a task.FieldError.
-func CursorOf(list byte, cursor string) (after uint64, err error) {
+func CursorOf(list byte, cursor string) (after uint64, asOf time.Time, err error) {
 	if cursor == "" {
-		return 0, nil
+		return 0, asOf, nil
 	}
-	if after, err = wire.ParseCursor(list, []byte(cursor)); err != nil {
+	if after, asOf, err = wire.ParseCursor(list, []byte(cursor)); err != nil {
 		err = &task.FieldError{Field: "cursor", Message: err.Error()}
 	}
-	return after, err
+	return after, asOf, err
 }
 
 // PlaceOf reads the cursor of a page; empty: the first page. The error is a task.FieldError.
@@ -138,7 +138,7 @@ func PlaceOf(cursor string) (p store.Place, err error) {
 	if cursor == "" {
 		return p, nil
 	}
-	if p.Shard, p.At, p.JobID, err = wire.ParsePlaceCursor([]byte(cursor)); err != nil {
+	if p.Shard, p.At, p.JobID, p.AsOf, err = wire.ParsePlaceCursor([]byte(cursor)); err != nil {
 		return p, &task.FieldError{Field: "cursor", Message: err.Error()}
 	}
 	return p, nil

@@ -29,6 +29,8 @@ type backend interface {
 	// tables named by qualified.
 	server(database int) int
 	qualified(database, table int) string
+	// writesBlocked reports whether a lock of the whole server keeps everybody from writing.
+	writesBlocked(ctx context.Context, database int) bool
 	// lock takes a database for a holder; see Store.Lock.
 	lock(ctx context.Context, database int, holder Holder) (Lock, error)
 	// clock is the last reading of a database's clock; see Store.ServerClock.

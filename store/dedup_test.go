@@ -128,3 +128,83 @@ func dedupOutlivesTheTask(t *testing.T, p place) {
 	}
 	require.Equal(t, before, f.everything(t))
 }
+
+func isAgain(int) bool { return true }
+
+func againTakesTheKey(t *testing.T, p place) {
+	f := p.open(t, small)
+	over := []task.Status{task.Processed, task.Cancelled, task.Dead}
+	var batch []task.Task
+	for i := range 4 { // the last one stays pending
+		batch = append(batch, task.Task{BizID: uint64(i), BizType: 1, ActionTime: f.in(0), DedupKey: "k", Attribute: "first"})
+	}
+	stored := f.put(t, batch...)
+	for i, to := range over {
+		f.setStatus(t, to, stored[i])
+	}
+	before := f.everything(t)
+	f.clock.advance(time.Hour)
+	for i := range batch {
+		batch[i].Attribute = "second"
+	}
+	results := f.InsertAgain(t.Context(), append(batch, batch...), isAgain)
+	all := f.everything(t)
+	require.Len(t, all, 7)
+	for i := range over {
+		require.NoError(t, results[i].Err)
+		require.False(t, results[i].Duplicate)
+		now := results[i].Task
+		require.Equal(t, "second", now.Attribute)
+		require.Equal(t, "k", now.DedupKey)
+		require.Equal(t, now, all[now.JobID])
+		require.Equal(t, store.Inserted{Task: now, Duplicate: true}, results[4+i], "the same key again in the batch")
+		old := before[stored[i].JobID]
+		old.DedupKey = ""
+		require.Equal(t, old, all[old.JobID], "the first one's row stays, with the time of its end")
+		first, err := f.First(t.Context(), uint64(i), "", 1, "k")
+		require.NoError(t, err)
+		require.Equal(t, now, first)
+	}
+	require.Equal(t, store.Inserted{Task: stored[3], Duplicate: true}, results[3])
+
+	// A task that was redriven in the meantime is pending: it keeps the key.
+	f.setStatus(t, task.Dead, results[0].Task)
+	applied, err := f.Move(t.Context(), store.Move{JobID: results[0].Task.JobID, From: task.Dead, To: task.Pending})
+	require.NoError(t, err)
+	require.True(t, applied)
+	require.True(t, f.InsertAgain(t.Context(), batch[:1], isAgain)[0].Duplicate)
+}
+
+// againUnderConcurrency: of ten callers in two processes one stores a task, round after round, and never two.
+func againUnderConcurrency(t *testing.T, p place) {
+	f := p.open(t, small)
+	cfg := f.cfg
+	cfg.IDs = newIDs(t, f.layout, 2, f.clock)
+	stores := []*store.Store{f.Store, f.another(t, cfg)}
+	const callers, rounds = 10, 5
+	last := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), DedupKey: "k"})[0]
+	for range rounds {
+		f.setStatus(t, task.Cancelled, last)
+		got := make([]store.Inserted, callers)
+		var wg sync.WaitGroup
+		for c := range callers {
+			wg.Go(func() {
+				got[c] = stores[c%2].InsertAgain(t.Context(), []task.Task{{BizID: 9, BizType: 1, ActionTime: f.in(c), DedupKey: "k"}}, isAgain)[0]
+			})
+		}
+		wg.Wait()
+		stored := 0
+		for _, r := range got {
+			require.NoError(t, r.Err)
+			if !r.Duplicate {
+				stored++
+				last = r.Task
+			}
+		}
+		require.Equal(t, 1, stored)
+		for _, r := range got {
+			require.Equal(t, last, r.Task, "the others get the task of the one")
+		}
+	}
+	require.Len(t, f.everything(t), 1+rounds)
+}

@@ -26,6 +26,8 @@ type insert struct {
 	ctx   context.Context // of the caller
 	task  task.Task
 	shard int
+	again bool   // it may take the dedup_key of a first task that has ended
+	over  uint64 // the job_id of that task; 0: none was found
 	out   *Inserted
 	done  *sync.WaitGroup
 	waiting
@@ -44,6 +46,14 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 // stored (task.ErrNotBegun), so callers that left do not pile up before a database that hangs. Once begun, a
 // write is waited for. No write begins while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
+	return s.InsertAgain(ctx, tasks, func(int) bool { return false })
+}
+
+// InsertAgain is Insert, but for the tasks at whose index again is true, a first task that has ended is no duplicate:
+// its row stays, without its dedup_key, and the new task has the key. Both are one transaction, so of concurrent
+// calls one stores its task, and the others return that as a duplicate. A repeated call is not safe: when the new task
+// has ended, it stores another one.
+func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []Inserted {
 	results := make([]Inserted, len(tasks))
 	if s.cfg.IDs == nil {
 		for i := range results {
@@ -62,7 +72,7 @@ func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
 		}
 		t.Status, t.Created, t.Modified = task.Pending, now, now
 		t.ActionTime = task.CeilMilli(t.ActionTime)
-		reqs[i] = insert{ctx: ctx, task: t, shard: shard, out: &results[i], done: &done}
+		reqs[i] = insert{ctx: ctx, task: t, shard: shard, again: again(i), out: &results[i], done: &done}
 	}
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
@@ -226,7 +236,8 @@ func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, tr
 func (s *Store) putAside(db *database, in *insert) {
 	db.locked.Store(in.shard, time.Now().Add(lockWait))
 	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
-		in.finish(in.task, false, s.wrap(db.index, "insert", &LockedError{map[uint64]error{in.task.JobID: nil}}))
+		err := &LockedError{map[uint64]error{in.task.JobID: nil}}
+		in.finish(in.task, false, s.wrap(db.index, "insert", s.nameBlocked(db.index, err)))
 	}
 }
 
@@ -238,7 +249,9 @@ const insertTries = 8
 func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
+		releases := s.releaseStatements(open)
 		statements, groups := s.insertStatements(open, tableName)
+		statements = append(releases, statements...)
 		affected, err := transact(ctx, db.index, statements)
 		if isOver(err) && s.areStored(ctx, db.index, open) {
 			affected, err = certainCounts(statements), nil
@@ -255,8 +268,11 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 		case err != nil:
 			return open, err
 		default:
-			if open = s.answerStored(ctx, db, groups, affected); len(open) == 0 {
+			if open = s.answerStored(ctx, db, groups, affected[len(releases):]); len(open) == 0 {
 				return nil, nil
+			}
+			if !slices.ContainsFunc(open, func(in *insert) bool { return in.over == 0 }) {
+				continue // their ids are free
 			}
 		}
 		if err := s.renewIDs(ctx, db, open); err != nil {
@@ -266,7 +282,8 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 	return open, errors.New("no way past conflicting transactions or ids")
 }
 
-// answerStored finishes the requests of a committed transaction. It returns those that need another job_id.
+// answerStored finishes the requests of a committed transaction. It returns those that need another try: with another
+// job_id, or over a task that has ended.
 func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
 	for i, group := range groups {
 		if int(affected[i]) == len(group) {
@@ -314,6 +331,24 @@ func (s *Store) insertStatements(batch []*insert, table func(database, table int
 		statements[i] = s.insertStatement(group, table(s.layout.Database(shard), s.layout.Table(shard)))
 	}
 	return statements, groups
+}
+
+// releaseStatements take the dedup_keys from first tasks that have ended, for the inserts behind them. A task that was
+// redriven meanwhile keeps its key. Its last change (gmt_modified) stays, because retention counts from it.
+func (s *Store) releaseStatements(batch []*insert) (statements []statement) {
+	seen := make(map[uint64]bool)
+	for _, in := range batch {
+		if in.over == 0 || seen[in.over] {
+			continue
+		}
+		seen[in.over] = true
+		statements = append(statements, statement{
+			sql: "UPDATE " + s.indexed(in.shard, indexPrimary) +
+				" SET dedup_key=NULL,gmt_modified=gmt_modified WHERE job_id=? AND status<>0 AND dedup_key=?",
+			args: []any{s.backend.idArg(in.over), in.task.DedupKey},
+		})
+	}
+	return statements
 }
 
 func tableName(_, table int) string { return sharding.TableName(table) }

@@ -10,7 +10,8 @@ import (
 )
 
 // resolveDuplicates finds out which rows of a group with dedup_keys were stored and which existed before, and
-// finishes their requests. It returns the rest for another try: another row has their job_id.
+// finishes their requests. It returns the rest for another try: another row has their job_id, or their first task has
+// ended and they may take its dedup_key.
 func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
 	type identity struct {
 		biz, typ uint64
@@ -33,6 +34,7 @@ func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*in
 	}
 	for _, in := range group {
 		t, ok := stored[identity{in.task.BizID, in.task.BizType, in.task.DedupKey}]
+		in.over = 0
 		switch {
 		case !ok:
 			again = append(again, in)
@@ -40,6 +42,9 @@ func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*in
 			in.finish(in.task, false, nil)
 		case t.BizKey != in.task.BizKey:
 			in.finish(in.task, false, collision(&in.task))
+		case in.again && t.Status != task.Pending:
+			in.over = t.JobID
+			again = append(again, in)
 		default:
 			in.finish(t, true, nil)
 		}

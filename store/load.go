@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -136,7 +137,8 @@ type Filter struct {
 	BizKey  string // the biz_id if it is a text; empty: it is the number
 	BizType *uint64
 	Status  *task.Status
-	After   uint64 // job_id of the last task of the previous page; 0 for the first page
+	After   uint64    // job_id of the last task of the previous page; 0 for the first page
+	AsOf    time.Time // only tasks that were submitted by then (gmt_create); zero: all
 	Limit   int
 }
 
@@ -160,6 +162,9 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 	}
 	if f.Status != nil {
 		q = q.Where("status = ?", int64(*f.Status))
+	}
+	if !f.AsOf.IsZero() {
+		q = q.Where("gmt_create <= ?", s.backend.timeArg(f.AsOf))
 	}
 	q = q.Order("job_id").Limit(f.Limit).Session(&gorm.Session{})
 	var rows []row

@@ -80,6 +80,11 @@ func (db *database) stampsAfter(at time.Time) {
 // (Two processes that make the same change of the same task in the same millisecond have the same stamp, and
 // both may see it as applied.)
 func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	applied, err := s.applyMoves(ctx, database, stamp, moves)
+	return applied, s.nameBlocked(database, err)
+}
+
+func (s *Store) applyMoves(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
 	for i := range moves {
 		if err := moves[i].validate(); err != nil {
 			return nil, err

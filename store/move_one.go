@@ -171,7 +171,7 @@ func (s *Store) flushMoves(db *database, batch []*moveRequest) {
 		return
 	}
 	// The batch belongs to many callers: none of their contexts may end it.
-	applied, err := s.Apply(context.Background(), db.index, s.Stamp(db.index), movesOf(batch))
+	applied, err := s.applyMoves(context.Background(), db.index, s.Stamp(db.index), movesOf(batch))
 	_, locked := errors.AsType[*LockedError](err)
 	db.unansweredMoves.Store(err != nil && !locked && s.backend.refusal(err) == 0)
 	s.answerMoves(db, batch, applied, err)
@@ -211,7 +211,7 @@ func (s *Store) answerMoves(db *database, batch []*moveRequest, applied []bool, 
 		case isHeld && table == nil && r.retryLater(func() { db.movesAside.Add(r) }):
 			continue
 		case isHeld:
-			r.err = s.wrap(db.index, "update", &LockedError{map[uint64]error{r.move.JobID: table}})
+			r.err = s.wrap(db.index, "update", s.nameBlocked(db.index, &LockedError{map[uint64]error{r.move.JobID: table}}))
 		default:
 			r.applied = applied[i]
 		}

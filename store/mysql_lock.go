@@ -128,7 +128,7 @@ func (b *mysqlBackend) lock(ctx context.Context, database int, holder Holder) (L
 		next := claim{Holder: holder, beat: before.beat + 1, state: stateHeld}
 		now, taken, err := b.swapHolder(ctx, database, seen, next)
 		if err != nil {
-			return nil, err
+			return nil, b.nameHolderBlocked(ctx, database, err)
 		}
 		if taken {
 			return &mysqlLock{backend: b, database: database, claim: next, unclean: !free || before.state == stateUnsettled}, nil
@@ -168,7 +168,7 @@ func (l *mysqlLock) write(ctx context.Context, state string) error {
 		next.state = state
 		row, changed, err := l.backend.swapHolder(ctx, l.database, l.claim.text(), next)
 		if err != nil {
-			return err
+			return l.backend.nameHolderBlocked(ctx, l.database, err)
 		}
 		now := parseClaim(row)
 		if row == "" || !now.is(l.claim.Holder) || now.isReleased() && state == stateHeld {

@@ -154,6 +154,9 @@ func (b *sqliteBackend) server(database int) int { return database }
 
 func (b *sqliteBackend) qualified(_, table int) string { return sharding.TableName(table) }
 
+// writesBlocked: a SQLite file is locked as a whole, and its error says so.
+func (b *sqliteBackend) writesBlocked(context.Context, int) bool { return false }
+
 func (b *sqliteBackend) ignoreDuplicates() string { return " ON CONFLICT DO NOTHING" }
 
 // hint names an index of its table; index names are unique in a database here. The primary key is the row id,

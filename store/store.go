@@ -99,6 +99,7 @@ type database struct {
 	unansweredMoves atomic.Bool // the same for moves
 
 	condition condition
+	blocked   blocked
 
 	// Writes that met a lock wait here, apart from the others.
 	insertsAside *groupcommit.Group[*insert]

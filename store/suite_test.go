@@ -28,6 +28,8 @@ func exercise(t *testing.T, p place) {
 		{"the same key twice in a batch", dedupWithinABatch},
 		{"the same key from many callers", dedupUnderConcurrency},
 		{"the key of a task that is over", dedupOutlivesTheTask},
+		{"a new task takes the key of one that is over", againTakesTheKey},
+		{"one of many callers takes the key", againUnderConcurrency},
 		// collision_test.go
 		{"a taken job_id is replaced", collisionOfOne},
 		{"two processes with one worker number", collisionOfProcesses},
@@ -50,6 +52,9 @@ func exercise(t *testing.T, p place) {
 		{"the tasks of a biz_id are listed", lists},
 		{"texts are ids, too", textsAreIDs},
 		{"tasks of all shards are listed", walks},
+		{"a walk ends whatever is changed meanwhile", walksWhileMoved},
+		{"a walk past times of other zones", walksPastOtherZones},
+		{"a list is as of its first page", listsAsOf},
 		{"the times of what is to come", looksAhead},
 		{"a later task of the same biz_id", findsSuperseded},
 		{"overdue tasks are summed up", sumsUpOverdue},

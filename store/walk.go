@@ -22,6 +22,33 @@ type Place struct {
 	Shard int
 	At    time.Time
 	JobID uint64
+	// AsOf is the moment of the first page. A task that was changed after it is left out of the later pages: it may have
+	// been on an earlier one. Zero: this is the first page.
+	AsOf time.Time
+}
+
+// AsOf returns a time that is not before any change that this process has made, and before all that it will make. It is the
+// present, or some milliseconds later if changes have come faster than milliseconds.
+func (s *Store) AsOf() time.Time {
+	at := task.CeilMilli(s.cfg.Now())
+	for _, db := range s.dbs {
+		if last := time.UnixMilli(db.stamp.Load()).UTC(); last.After(at) {
+			at = last
+		}
+	}
+	for _, db := range s.dbs {
+		db.stampsAfter(at)
+	}
+	return at
+}
+
+// maxSkew is how far ahead the clocks of nodes may be. A gmt_modified that is further ahead was written by hand, in a
+// session with another time zone, and says nothing.
+const maxSkew = time.Minute
+
+// isChangedAfter reports whether a row was changed after a moment, as far as its gmt_modified shows.
+func (s *Store) isChangedAfter(modified, asOf time.Time) bool {
+	return !asOf.IsZero() && modified.After(asOf) && modified.Before(s.cfg.Now().Add(maxSkew))
 }
 
 // What a page of a walk may cost: it is short, or empty, when that is used up. The index does not have biz_type, so rows
@@ -35,13 +62,21 @@ const (
 // walked is a row that a walk has looked at.
 type walked struct {
 	Place
-	bizType uint64
+	bizType  uint64
+	modified time.Time
 }
 
 // Walk reads tasks of all shards in the order of shard, action_time and job_id: at most limit, after a place. more
 // reports whether there may be others, after next. A page may be short, or empty, although there are more.
+//
+// A walk from page to page ends, whatever is changed meanwhile, and shows each task at most once; one that is not changed
+// it shows exactly once (see Place.AsOf).
 func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) (list []task.Task, next Place, more bool, err error) {
 	next = after
+	asOf := after.AsOf
+	if asOf.IsZero() {
+		asOf = s.AsOf()
+	}
 	ids := make([]uint64, 0, limit)
 	rows := walkRows
 	for statements, tables := walkStatements, walkFirst; len(ids) < limit && next.Shard < s.layout.Shards(); statements-- {
@@ -58,10 +93,11 @@ func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) 
 		rows -= len(found)
 		tables = min(4*tables, maxMembers)
 		var cut bool
-		if ids, next, cut = pick(f, found, ids, limit, perTable); !cut {
+		if ids, next, cut = s.pick(f, found, ids, limit, perTable, after.AsOf); !cut {
 			next = Place{Shard: end}
 		}
 	}
+	next.AsOf = asOf
 	more = more || next.Shard < s.layout.Shards()
 	if list, err = s.Load(ctx, ids); err != nil {
 		return nil, after, false, err
@@ -76,13 +112,13 @@ func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) 
 }
 
 // pick appends the ids of matching rows up to limit. cut reports that rows of the last table are left, after next.
-func pick(f WalkFilter, found []walked, ids []uint64, limit, perTable int) (_ []uint64, next Place, cut bool) {
+func (s *Store) pick(f WalkFilter, found []walked, ids []uint64, limit, perTable int, asOf time.Time) (_ []uint64, next Place, cut bool) {
 	ofTable := 0
 	for i, r := range found {
 		if ofTable++; i == 0 || r.Shard != found[i-1].Shard {
 			ofTable = 1
 		}
-		if f.BizType == nil || r.bizType == *f.BizType {
+		if (f.BizType == nil || r.bizType == *f.BizType) && !s.isChangedAfter(r.modified, asOf) {
 			ids = append(ids, r.JobID)
 		}
 		if len(ids) == limit || ofTable == perTable {
@@ -102,7 +138,7 @@ func (s *Store) walk(ctx context.Context, f WalkFilter, after Place, end, perTab
 		where, which = where+" AND action_time<?", append(which, s.backend.timeArg(task.CeilMilli(f.To)))
 	}
 	err = s.scanShards(ctx, after.Shard, end, maxMembers, func(u *union, shard int) {
-		q, args := "SELECT job_id,action_time,biz_type FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
+		q, args := "SELECT job_id,action_time,biz_type,gmt_modified FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
 		if shard == after.Shard && after.JobID != 0 {
 			at := s.backend.timeArg(after.At)
 			q += " AND action_time>=? AND (action_time>? OR job_id>?)"
@@ -111,10 +147,10 @@ func (s *Store) walk(ctx context.Context, f WalkFilter, after Place, end, perTab
 		u.add(s.backend.unionMember(q+" ORDER BY action_time,job_id LIMIT ?"), append(args, int64(perTable))...)
 	}, func(rows *sql.Rows) error {
 		var id, bizType unsigned
-		var at utc
-		err := rows.Scan(&id, &at, &bizType)
+		var at, modified utc
+		err := rows.Scan(&id, &at, &bizType, &modified)
 		shard, _ := s.layout.ShardOf(uint64(id))
-		found = append(found, walked{Place{shard, time.Time(at), uint64(id)}, uint64(bizType)})
+		found = append(found, walked{Place{Shard: shard, At: time.Time(at), JobID: uint64(id)}, uint64(bizType), time.Time(modified)})
 		return err
 	})
 	slices.SortFunc(found, func(a, b walked) int {

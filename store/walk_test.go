@@ -80,3 +80,67 @@ func TestWalkIsBounded(t *testing.T) {
 		require.Equal(t, strings.Count(q.SQL, "SELECT job_id"), strings.Count(q.SQL, " LIMIT ?"))
 	}
 }
+
+// walksWhileMoved: a walk ends and shows each task at most once, whatever its caller does to what a page shows; the tasks that
+// nobody changes it shows exactly once.
+func walksWhileMoved(t *testing.T, p place) {
+	for name, change := range map[string]store.Move{
+		"moved on":  {Set: store.Set{ActionTime: new(time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)), NewPromise: true}},
+		"moved up":  {Set: store.Set{ActionTime: new(time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC)), NewPromise: true}},
+		"cancelled": {To: task.Cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := p.open(t, small)
+			for i := range 90 {
+				f.put(t, task.Task{BizID: uint64(i % 30), BizType: uint64(i % 2), ActionTime: f.in(i * 7 % 30)})
+			}
+			f.clock.advance(time.Second)
+			seen := make(map[uint64]int)
+			var after store.Place
+			for more := true; more; {
+				require.Less(t, len(seen), 91)
+				var page []task.Task
+				var err error
+				page, after, more, err = f.Walk(t.Context(), store.WalkFilter{}, after, 7)
+				require.NoError(t, err)
+				for _, one := range page {
+					seen[one.JobID]++
+					require.Equal(t, 1, seen[one.JobID], "shown again")
+					if one.BizType == 1 {
+						m := change
+						m.JobID = one.JobID
+						applied, err := f.Move(t.Context(), m)
+						require.NoError(t, err)
+						require.True(t, applied)
+					}
+				}
+				f.clock.advance(time.Millisecond)
+				f.put(t, task.Task{BizID: uint64(len(seen)), BizType: 9, ActionTime: f.in(1000)}) // submitted meanwhile
+			}
+			for _, one := range f.everything(t) {
+				require.Equal(t, one.BizType != 9, seen[one.JobID] == 1, one)
+			}
+		})
+	}
+}
+
+// A task whose gmt_modified was written by hand in another time zone, hours ahead, is on its page all the same.
+func walksPastOtherZones(t *testing.T, p place) {
+	f := p.open(t, small)
+	tasks := f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(1)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(2)})
+	shard, _ := f.layout.ShardOf(tasks[1].JobID)
+	f.hand(t, shard, "UPDATE %s SET gmt_modified='2099-01-01 08:00:00.000' WHERE job_id=?", f.id(tasks[1].JobID))
+	require.Len(t, f.walkAll(t, store.WalkFilter{}, 1), 2)
+}
+
+// listsAsOf: the tasks that are submitted while somebody goes through those of a biz_id are left out of the later pages.
+func listsAsOf(t *testing.T, p place) {
+	f := p.open(t, small)
+	first := f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(1)}, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(1)})
+	asOf := f.AsOf()
+	f.clock.advance(time.Millisecond)
+	f.put(t, task.Task{BizID: 1, BizType: 1, ActionTime: f.in(1)})
+	list, err := f.List(t.Context(), 1, store.Filter{After: first[0].JobID, AsOf: asOf, Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, first[1:], list)
+}

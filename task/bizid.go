@@ -8,10 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// ParseBizID reads a business's own id. Decimal digits up to 2^64−1 are the number itself and have no key. Any other
-// text of 1 to MaxBizKey bytes of UTF-8 is a key, and its number is HashBizKey.
+// ParseNumber reads an unsigned 64-bit number as FormatUint writes it: decimal digits without a sign, a space or a
+// leading zero. Every id that users send is read by it, so one number has one text: "007" is not 7.
+func ParseNumber(text string) (n uint64, ok bool) {
+	if len(text) > 1 && text[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil
+}
+
+// ParseBizID reads a business's own id. A text that ParseNumber reads is that number and has no key. Any other text of
+// 1 to MaxBizKey bytes of UTF-8 is a key, and its number is HashBizKey.
 func ParseBizID(text string) (number uint64, key string, err error) {
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+	if n, ok := ParseNumber(text); ok {
 		return n, "", nil
 	}
 	switch {

@@ -9,8 +9,8 @@ import (
 )
 
 // BizID is a business's own id: a number, or a text. As JSON it is written as a
-// string. It is read from a number in digits only, or from a string: one of
-// digits is a number, any other one of 1 to 128 bytes is a text.
+// string. It is read from a number in digits only, or from a string: one that
+// task.ParseNumber reads is a number, any other one of 1 to 128 bytes is a text.
 type BizID struct {
 	Number uint64 // the number; of a text its hash, which is the task's biz_id
 	Key    string // the text; empty: the id is a number

@@ -4,17 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // ID is a 64-bit id, such as a job_id. As JSON it is written as a string,
 // because a JavaScript number holds only 53 bits of it; it is read from a string
-// or a number of digits only: no sign, fraction or exponent.
+// or a number of digits only: no sign, fraction, exponent or leading zero.
 type ID uint64
 
 // ParseID reads an id written in decimal digits.
 func ParseID(digits string) (ID, error) {
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
+	n, ok := task.ParseNumber(digits)
+	if !ok {
 		return 0, notAnID(strconv.Quote(digits))
 	}
 	return ID(n), nil
@@ -58,5 +60,5 @@ func (id ID) appendJSON(dst []byte) []byte {
 
 // notAnID says what would be right. shown is what was given, as it was written.
 func notAnID(shown string) error {
-	return fmt.Errorf("%.40s is not an id; write a whole number from 0 to 18446744073709551615, in digits only", shown)
+	return fmt.Errorf("%.40s is not an id; write a whole number from 0 to 18446744073709551615, in digits only and without leading zeros", shown)
 }

@@ -1,13 +1,10 @@
 package wire
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/timeoutcenter/toc/task"
 )
 
 // LeaseRequest asks for tasks of a business type whose processor is pull.
@@ -76,10 +73,10 @@ func ParseLease(s string) (l Lease, err error) {
 	if err == nil {
 		l.Number, err = strconv.ParseUint(number, leaseBase, 64)
 	}
-	if err != nil || !two || l.Number == 0 {
+	l.JobID = ID(id)
+	if err != nil || !two || l.Number == 0 || l.String() != s {
 		return Lease{}, fmt.Errorf("%.64q is no lease; send back what came with the task", s)
 	}
-	l.JobID = ID(id)
 	return l, nil
 }
 
@@ -116,24 +113,8 @@ type Settlement struct {
 // Do is what a consumer does with a lease: ack, nack, extend, reject or release.
 type Do string
 
-var dos = []Do{"ack", "nack", "extend", "reject", "release"}
-
-// UnmarshalJSON reads a settlement, strictly. Its error may be a task.FieldError.
-func (s *Settlement) UnmarshalJSON(text []byte) error {
-	type plain Settlement // without this method
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode((*plain)(s)); err != nil {
-		return err
-	}
-	switch {
-	case s.Lease == "":
-		return &task.FieldError{Field: "lease", Message: "is missing; give the lease as it came with the task"}
-	case !slices.Contains(dos, s.Do):
-		return &task.FieldError{Field: "do", Message: fmt.Sprintf("is %.64q; give ack, nack, extend, reject or release", string(s.Do))}
-	}
-	return nil
-}
+// Dos are all of them.
+var Dos = []Do{"ack", "nack", "extend", "reject", "release"}
 
 // SettleAnswer answers a SettleRequest: one result for each settlement, in order.
 type SettleAnswer struct {

@@ -7,17 +7,21 @@ type SubmitRequest struct {
 	_          struct{}   `additionalProperties:"false"`
 	BizType    string     `json:"biz_type" doc:"Name of a configured business type." example:"order_close"`
 	BizID      BizID      `json:"biz_id" minLength:"1" maxLength:"128" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
-	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
+	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago, unless past is fire, and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
 	Attribute  string     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`
 	DedupKey   string     `json:"dedup_key,omitempty" maxLength:"64" doc:"Makes the submit safe to repeat: the first task of the same biz_type, biz_id and dedup_key is answered, unchanged. At most 64 bytes of UTF-8." example:"order-42-unpaid"`
 	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take, instead of its business type's timeout: a Go duration of 1ms to 24h, rounded up to a millisecond." example:"1.5s"`
 
-	OnDuplicate OnDuplicate `json:"on_duplicate,omitempty" enum:"keep,move" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default) or move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending)." example:"move"`
+	OnDuplicate OnDuplicate `json:"on_duplicate,omitempty" enum:"keep,move,again" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default), move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending) or again (as keep while it is pending; if it is processed, cancelled or dead, a new task gets the dedup_key)." example:"move"`
+	Past        Past        `json:"past,omitempty" enum:"fire,refuse" doc:"What becomes of an action_time more than 5 s ago: refuse (422; the default) or fire (the task is due at once, and was promised for that time)." example:"fire"`
 }
 
-// OnDuplicate says what a submit does to the task that has its dedup_key already: keep or move.
+// OnDuplicate says what a submit does if a task has its dedup_key already: keep, move or again.
 type OnDuplicate string
+
+// Past says what becomes of an action_time that has passed: fire or refuse.
+type Past string
 
 // BatchRequest asks for many tasks.
 type BatchRequest struct {
@@ -32,6 +36,7 @@ type ChangeRequest struct {
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration. Give either this or action_time." example:"45m"`
 	Attribute  *string    `json:"attribute,omitempty" maxLength:"4096" doc:"Replaces the attribute. At most 4096 bytes of UTF-8." example:"{\"shop\":8}"`
 	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take: a Go duration of 1ms to 24h." example:"1.5s"`
+	Past       Past       `json:"past,omitempty" enum:"fire,refuse" doc:"What becomes of an action_time more than 5 s ago, as in a submit." example:"fire"`
 }
 
 // DeadRequest asks to redrive or to discard the dead tasks that match.

@@ -164,8 +164,8 @@ func TestIDAsText(t *testing.T) {
 func TestBizID(t *testing.T) {
 	text := func(s string) wire.BizID { return wire.BizID{Number: task.HashBizKey(s), Key: s} }
 	for value, want := range map[string]wire.BizID{
-		`42`: {Number: 42}, `"42"`: {Number: 42}, `"0042"`: {Number: 42}, `18446744073709551615`: {Number: math.MaxUint64},
-		`"18446744073709551616"`: text("18446744073709551616"), `"-1"`: text("-1"), `"1.5"`: text("1.5"), `" 1"`: text(" 1"),
+		`42`: {Number: 42}, `"42"`: {Number: 42}, `18446744073709551615`: {Number: math.MaxUint64},
+		`"18446744073709551616"`: text("18446744073709551616"), `"-1"`: text("-1"), `"0042"`: text("0042"), `"00"`: text("00"), `"0"`: {}, `"1.5"`: text("1.5"), `" 1"`: text(" 1"),
 		`"6F1C-\u00e9"`: text("6F1C-é"), `"` + strings.Repeat("x", 128) + `"`: text(strings.Repeat("x", 128)),
 	} {
 		var id wire.BizID

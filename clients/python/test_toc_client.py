@@ -90,6 +90,29 @@ class Center(unittest.TestCase):
         with self.assertRaises(NotFoundError):
             self.toc.get_by_key("order_close", 1, key)
 
+    def test_again_and_past(self) -> None:
+        key, past = self.biz_id, datetime(2020, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+        def submit() -> tuple[dict[str, Any], bool]:
+            return self.toc.submit("order_close", "007", delay=timedelta(hours=1), dedup_key=key, on_duplicate="again")
+
+        first = submit()[0]["job_id"]
+        self.assertEqual("007", self.toc.get_by_key("order_close", "007", key)["biz_id"])
+        self.assertEqual((first, True), (submit()[0]["job_id"], submit()[1]))
+        self.toc.cancel_by_key("order_close", "007", key)
+        second, known = submit()
+        self.assertFalse(known)
+        self.assertNotEqual(first, second["job_id"])
+        with self.assertRaises(InvalidError):
+            self.toc.submit("order_close", self.biz_id, action_time=past)
+        fired, _ = self.toc.submit("order_close", self.biz_id, action_time=past, past="fire")
+        self.assertEqual("2020-01-02T03:04:05.000Z", fired["action_time"])
+        moved = self.toc.reschedule_by_key("order_close", "007", key, action_time=past, past="fire")
+        self.assertEqual("2020-01-02T03:04:05.000Z", moved["action_time"])
+        for wrong in ("007", " 7", "+7"):
+            with self.assertRaises(ValueError):
+                self.toc.get(wrong)
+
     def test_it_fires(self) -> None:
         task, _ = self.toc.submit("order_close", self.biz_id, delay=timedelta())
         done = threading.Event()
@@ -299,6 +322,7 @@ class Failover(unittest.TestCase):
                 (False, lambda toc: toc.submit("a", 1, delay=hour)),
                 (False, lambda toc: toc.submit_batch([keyed, toc_client.submission("a", 1, delay=hour)])),
                 (False, lambda toc: toc.submit("a", 1, delay=hour, dedup_key="k", on_duplicate="move")),
+                (False, lambda toc: toc.submit("a", 1, delay=hour, dedup_key="k", on_duplicate="again")),
                 (False, lambda toc: toc.cancel(7)),
                 (False, lambda toc: toc.settle([{"lease": "x", "do": "ack"}])),
             ):

@@ -42,7 +42,7 @@ func (n *node) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) err
 
 // Reschedule asks the owner to change a task.
 func (n *node) Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error) {
-	change := client.Change{Attribute: c.Attribute}
+	change := client.Change{Attribute: c.Attribute, Past: string(c.Past)}
 	if c.When != nil {
 		change.ActionTime, _ = c.When.Moment()
 		if d, ok := c.When.Delay(); ok {

@@ -80,16 +80,18 @@ func checkPage(cmd *cobra.Command, bizType string, limit int) error {
 	return checkBizType(cmd, bizType)
 }
 
-// when is the moment that --in or --at gives.
+// when is the moment that --in or --at gives, and what --past says of one that has passed.
 type when struct {
-	in time.Duration
-	at time.Time
+	in   time.Duration
+	at   time.Time
+	past string
 }
 
 func whenFlags(cmd *cobra.Command) *when {
 	w := &when{}
 	cmd.Flags().Func("in", "how long from now, a `duration` like 90s, 30m or 1h30m", w.setIn)
 	cmd.Flags().Func("at", "when, a `time` like 2026-01-02T15:04:05Z", w.setAt)
+	cmd.Flags().StringVar(&w.past, "past", "", "what becomes of an --at more than 5 s ago: `fire or refuse` (default refuse); fire: the task is due at once")
 	return w
 }
 
@@ -124,6 +126,8 @@ func (w *when) check(cmd *cobra.Command) error {
 		return usage("give either --in, like 30m, or --at, like 2026-01-02T15:04:05Z")
 	case w.in < 0:
 		return usage("--in %s: give 0s or more", w.in)
+	case cmd.Flags().Changed("past") && w.past != client.Fire && w.past != client.Refuse:
+		return usage("--past %q: give fire or refuse", w.past)
 	case at && w.at.Year() < 1970:
 		return usage("--at %s: this is long past", w.at.Format(time.RFC3339))
 	}

@@ -19,7 +19,8 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		Short: "Submit a task",
 		Example: `  toc submit --biz-type order_close --biz-id 42 --in 30m
   toc submit --biz-type order_close --biz-id 42 --at 2026-01-02T15:04:05Z --dedup-key unpaid
-  toc submit --biz-type order_close --biz-id 42 --in 1h --dedup-key unpaid --on-duplicate move`,
+  toc submit --biz-type order_close --biz-id 42 --in 1h --dedup-key unpaid --on-duplicate move
+  toc submit --biz-type order_close --biz-id 42 --at 2026-01-02T15:04:05Z --past fire`,
 		Args: noArguments,
 	}
 	r := remoteFlags(cmd, now)
@@ -29,7 +30,7 @@ func submitCommand(now func() time.Time) *cobra.Command {
 	when := whenFlags(cmd)
 	cmd.Flags().StringVar(&s.Attribute, "attribute", "", "handed to the processor; at most 4096 bytes")
 	cmd.Flags().StringVar(&s.DedupKey, "dedup-key", "", "makes the submit safe to repeat; at most 64 bytes")
-	cmd.Flags().StringVar(&s.OnDuplicate, "on-duplicate", "", "what becomes of the task that has this dedup key already: `keep or move` (default keep)")
+	cmd.Flags().StringVar(&s.OnDuplicate, "on-duplicate", "", "what becomes of the task that has this dedup key already: `keep, move or again` (default keep); again: a new task takes the key of one that has ended")
 	timeoutFlag(cmd, &s.Timeout, "as its business type says")
 	mustBeGiven(cmd, "biz-type", "biz-id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -41,8 +42,8 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		}
 		switch {
 		case !cmd.Flags().Changed("on-duplicate"):
-		case s.OnDuplicate != client.Keep && s.OnDuplicate != client.Move:
-			return usage("--on-duplicate %q: give keep or move", s.OnDuplicate)
+		case s.OnDuplicate != client.Keep && s.OnDuplicate != client.Move && s.OnDuplicate != client.Again:
+			return usage("--on-duplicate %q: give keep, move or again", s.OnDuplicate)
 		case s.DedupKey == "":
 			return usage("--on-duplicate needs a --dedup-key")
 		}
@@ -50,6 +51,7 @@ func submitCommand(now func() time.Time) *cobra.Command {
 			return err
 		}
 		s.BizID, s.BizKey, s.ActionTime, s.Delay, s.Now = bizID.Number, bizID.Key, when.at, when.in, true // --in 0s
+		s.Past = when.past
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Submitted, error) {
 			got, err := c.Submit(ctx, s)
 			if got.Duplicate {
@@ -134,7 +136,7 @@ func rescheduleCommand(now func() time.Time) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		change.ActionTime = when.at
+		change.ActionTime, change.Past = when.at, when.past
 		if cmd.Flags().Changed("in") {
 			change.Delay = &when.in
 		}

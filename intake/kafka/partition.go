@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -248,14 +249,11 @@ func (p *partition) settle(step []*entry, end time.Time) {
 		}
 	}
 	_ = cancels.Wait()
-	now := time.Now()
+	submits = p.settleRepeated(ctx, submits)
 	list := make([]intake.Submit, len(submits))
 	for i, e := range submits {
 		list[i] = e.request.submit
-		list[i].When = intake.In(0) // what is past fires at once
-		if e.request.at.After(now) {
-			list[i].When = intake.At(e.request.at)
-		}
+		list[i].When, list[i].Past = intake.At(e.request.at), cmp.Or(e.request.submit.Past, intake.Fire)
 	}
 	if len(list) > 0 {
 		for i, s := range p.reader.cfg.Service.SubmitBatch(ctx, list) {
@@ -272,6 +270,43 @@ func (p *partition) settle(step []*entry, end time.Time) {
 }
 
 const concurrentCancels = 64
+
+// settleRepeated settles the records with on_duplicate again that have come before and whose tasks have ended since, and
+// returns the other submits. The store would make a second task of them.
+func (p *partition) settleRepeated(ctx context.Context, submits []*entry) (rest []*entry) {
+	var looks errgroup.Group
+	looks.SetLimit(concurrentCancels)
+	isOpen := make([]bool, len(submits))
+	for i, e := range submits {
+		if isOpen[i] = e.request.submit.OnDuplicate != intake.Again; isOpen[i] {
+			continue
+		}
+		looks.Go(func() error {
+			t, err := p.reader.cfg.Service.ByKey(ctx, e.request.key())
+			switch {
+			case err == nil && e.isStoredAs(&t):
+				p.note(e, nil)
+			case err == nil, errors.Is(err, task.ErrNotFound):
+				isOpen[i] = true
+			default:
+				p.note(e, err)
+			}
+			return nil
+		})
+	}
+	_ = looks.Wait()
+	for i, e := range submits {
+		if isOpen[i] {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+// isStoredAs reports whether a task was made of this record: it is younger, and has its time and attribute.
+func (e *entry) isStoredAs(t *task.Task) bool {
+	return !t.Created.Before(e.record.Timestamp) && t.Promised().Equal(task.CeilMilli(e.request.at)) && t.Attribute == e.request.submit.Attribute
+}
 
 // note records how a try of one record has ended.
 func (p *partition) note(e *entry, err error) {

@@ -60,17 +60,19 @@ func (c *center) submit(s intake.Submit) intake.Submitted {
 	if s.BizType != "order_close" {
 		return intake.Submitted{Err: &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%q is not configured", s.BizType)}}
 	}
-	at, absolute := s.When.Moment()
-	if !absolute {
-		at = time.Now()
+	at, _ := s.When.Moment()
+	if at.Before(time.Now()) {
+		if s.Past != intake.Fire {
+			return intake.Submitted{Err: &task.FieldError{Field: "action_time", Message: "has passed"}}
+		}
 		c.fired = append(c.fired, s.Attribute)
 	}
 	key := intake.Key{BizType: s.BizType, BizID: s.BizID, BizKey: s.BizKey, DedupKey: s.DedupKey}
 	first := c.tasks[key]
 	switch {
-	case first == nil:
+	case first == nil, s.OnDuplicate == intake.Again && first.Status != task.Pending:
 		c.lastID++
-		first = &task.Task{JobID: c.lastID, BizID: s.BizID, ActionTime: at, Attribute: s.Attribute}
+		first = &task.Task{JobID: c.lastID, BizID: s.BizID, ActionTime: task.CeilMilli(at), Attribute: s.Attribute, Created: task.CeilMilli(time.Now())}
 		c.tasks[key] = first
 		c.stored = append(c.stored, s.BizID)
 		return intake.Submitted{Task: *first}
@@ -151,11 +153,16 @@ func readBody(value []byte) (intake.Submit, error) {
 		At       *time.Time
 		Delay    time.Duration
 		DedupKey string
+		Past     intake.Past
+		Again    bool
 	}
 	if err := json.Unmarshal(value, &b); err != nil {
 		return intake.Submit{}, &task.FieldError{Message: err.Error()}
 	}
-	s := intake.Submit{BizType: b.BizType, BizID: b.BizID, DedupKey: b.DedupKey, When: intake.In(b.Delay), Attribute: "from a body"}
+	s := intake.Submit{BizType: b.BizType, BizID: b.BizID, DedupKey: b.DedupKey, When: intake.In(b.Delay), Past: b.Past, Attribute: "from a body"}
+	if b.Again {
+		s.OnDuplicate = intake.Again
+	}
 	if b.At != nil {
 		s.When = intake.At(*b.At)
 	}
@@ -286,6 +293,7 @@ func TestRecords(t *testing.T) {
 	p := producer(t, c)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	stamp := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	late := time.Now().Add(-24 * time.Hour).Truncate(time.Second)
 	body := func(b string) *kgo.Record { return &kgo.Record{Value: []byte(b), Timestamp: stamp} }
 	good := []*kgo.Record{
 		withHeaders("k1", "a", "toc-biz-type", "order_close", "toc-biz-id", "1", "toc-action-time", at.Format(time.RFC3339)),
@@ -295,7 +303,8 @@ func TestRecords(t *testing.T) {
 		withHeaders("order-5", "e", "toc-biz-type", "order_close", "toc-action-time", at.Format(time.RFC3339)),
 		body(fmt.Sprintf(`{"BizType":"order_close","BizID":6,"At":%q,"DedupKey":"own"}`, at.Format(time.RFC3339))),
 		body(`{"BizType":"order_close","BizID":7,"Delay":7200000000000}`),
-		order("k8", 8, "h", -24*time.Hour),
+		withHeaders("k8", "h", "toc-biz-type", "order_close", "toc-biz-id", "8", "toc-action-time", late.Format(time.RFC3339)),
+		withHeaders("k7", "a text", "toc-biz-type", "order_close", "toc-biz-id", "007", "toc-action-time", at.Format(time.RFC3339)),
 	}
 	bad := []struct {
 		r     *kgo.Record
@@ -311,6 +320,7 @@ func TestRecords(t *testing.T) {
 		{null(withHeaders("k1", "")), "toc-biz-type"},
 		{body(`{`), ""},
 		{body(`{"BizType":"order_close","BizID":7,"Delay":-1}`), "delay"},
+		{body(`{"BizType":"order_close","BizID":9,"Delay":1,"Past":"refuse"}`), "action_time"},
 	}
 	for _, r := range good {
 		produce(t, p, r)
@@ -346,8 +356,10 @@ func TestRecords(t *testing.T) {
 		attribute string
 	}{
 		{keyOf(1, "k1"), at, "a"}, {keyOf(2, "k2"), at, ""}, {keyOf(3, "k3"), at, "c"},
+		{intake.Key{BizType: "order_close", BizID: task.HashBizKey("007"), BizKey: "007", DedupKey: "k7"}, at, "a text"},
 		{intake.Key{BizType: "order_close", BizID: task.HashBizKey("order-5"), BizKey: "order-5", DedupKey: "order-5"}, at, "e"},
 		{keyOf(6, "own"), at, "from a body"},
+		{keyOf(8, "k8"), late, "h"},
 	} {
 		require.Contains(t, s.tasks, want.key)
 		require.True(t, s.tasks[want.key].ActionTime.Equal(want.at))
@@ -683,4 +695,30 @@ func TestTheFailureTopicIsMissing(t *testing.T) {
 func TestNew(t *testing.T) {
 	_, err := intakekafka.New(intakekafka.Config{Name: "orders", Cluster: kafka.Cluster{Name: "main", SASL: "ntlm"}})
 	require.ErrorContains(t, err, "ntlm")
+}
+
+// A record with on_duplicate again takes the key of a task that has ended; the same record once more, as after a kill, does not.
+func TestAgain(t *testing.T) {
+	takesTime(t)
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	record := func() *kgo.Record {
+		return &kgo.Record{Value: []byte(`{"BizType":"order_close","BizID":1,"Delay":3600000000000,"DedupKey":"k","Again":true}`), Timestamp: time.Now()}
+	}
+	end := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tasks[keyOf(1, "k")].Status = task.Processed
+	}
+	r, _ := read(t, c, s)
+	first := record()
+	produce(t, p, first)
+	settled(t, r, p, 0, 1)
+	end()
+	produce(t, p, &kgo.Record{Value: first.Value, Timestamp: first.Timestamp})
+	settled(t, r, p, 0, 2)
+	require.Equal(t, []uint64{1}, s.stored, "its own task has ended")
+	produce(t, p, record())
+	settled(t, r, p, 0, 3)
+	require.Equal(t, []uint64{1, 1}, s.stored)
 }

@@ -110,7 +110,7 @@ func fromHeaders(r *kgo.Record, bizType string, headers map[string]string) (q re
 	if id == "" {
 		return q, &task.FieldError{Field: headerBizID, Message: "is missing, and the record has no key that could stand for it"}
 	}
-	if q.submit.BizID, q.submit.BizKey, err = bizID(id); err != nil {
+	if q.submit.BizID, q.submit.BizKey, err = task.ParseBizID(id); err != nil {
 		return q, err
 	}
 	if q.cancel {
@@ -121,14 +121,6 @@ func fromHeaders(r *kgo.Record, bizType string, headers map[string]string) (q re
 	}
 	q.at, err = actionTime(headers)
 	return q, err
-}
-
-// bizID reads a biz_id: digits are a number.
-func bizID(text string) (uint64, string, error) {
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil && strconv.FormatUint(n, 10) == text {
-		return n, "", nil
-	}
-	return task.BizIDOf(0, text)
 }
 
 func actionTime(headers map[string]string) (time.Time, error) {

@@ -41,7 +41,10 @@ final class Client
     /**
      * Stores one task, due at actionTime or after delay. When it returns, the task is committed.
      *
-     * @return array{array<string, mixed>, bool} the task; true: the dedupKey was known, and this is the first task
+     * If a task has the dedupKey, moveDuplicate moves it; again makes a new one if it has ended. firePast: an actionTime more
+     * than 5 s ago is due at once.
+     *
+     * @return array{array<string, mixed>, bool} the task; true: the dedupKey was known, and this is the task that has it
      */
     public function submit(
         string $bizType,
@@ -52,8 +55,10 @@ final class Client
         string $dedupKey = '',
         ?float $timeout = null,
         bool $moveDuplicate = false,
+        bool $again = false,
+        bool $firePast = false,
     ): array {
-        $body = self::submission($bizType, $bizId, $actionTime, $delay, $attribute, $dedupKey, $timeout, $moveDuplicate);
+        $body = self::submission($bizType, $bizId, $actionTime, $delay, $attribute, $dedupKey, $timeout, $moveDuplicate, $again, $firePast);
         [$status, $task] = $this->call('POST', '/v1/tasks', $body, '', self::isRepeatable($body));
 
         return [$task, $status === 200];
@@ -73,16 +78,22 @@ final class Client
         string $dedupKey = '',
         ?float $timeout = null,
         bool $moveDuplicate = false,
+        bool $again = false,
+        bool $firePast = false,
     ): array {
         if (($actionTime === null) === ($delay === null)) {
             throw new \InvalidArgumentException('action_time: give a time or a delay, one of them');
+        }
+        if ($moveDuplicate && $again) {
+            throw new \InvalidArgumentException('on_duplicate: give moveDuplicate or again, not both');
         }
 
         return ['biz_type' => $bizType, 'biz_id' => Values::bizId($bizId)] + self::when($actionTime, $delay) + array_filter([
             'attribute' => $attribute,
             'dedup_key' => $dedupKey,
             'timeout' => $timeout === null ? '' : Values::duration('timeout', $timeout),
-            'on_duplicate' => $moveDuplicate ? 'move' : '',
+            'on_duplicate' => $moveDuplicate ? 'move' : ($again ? 'again' : ''),
+            'past' => $firePast ? 'fire' : '',
         ], fn (string $v) => $v !== '');
     }
 
@@ -191,8 +202,11 @@ final class Client
         ?string $attribute = null,
         ?float $timeout = null,
         string $etag = '',
+        bool $firePast = false,
     ): array {
-        return $this->call('PATCH', '/v1/tasks/' . Values::jobId($jobId), self::change($actionTime, $delay, $attribute, $timeout), $etag)[1];
+        $change = self::change($actionTime, $delay, $attribute, $timeout, $firePast);
+
+        return $this->call('PATCH', '/v1/tasks/' . Values::jobId($jobId), $change, $etag)[1];
     }
 
     /**
@@ -209,10 +223,11 @@ final class Client
         ?string $attribute = null,
         ?float $timeout = null,
         string $etag = '',
+        bool $firePast = false,
     ): array {
         $path = '/v1/tasks/by-key' . self::key($bizType, $bizId, $dedupKey);
 
-        return $this->call('PATCH', $path, self::change($actionTime, $delay, $attribute, $timeout), $etag)[1];
+        return $this->call('PATCH', $path, self::change($actionTime, $delay, $attribute, $timeout, $firePast), $etag)[1];
     }
 
     /**
@@ -349,10 +364,10 @@ final class Client
     }
 
     /** @return array<string, string> */
-    private static function change(?\DateTimeInterface $actionTime, ?float $delay, ?string $attribute, ?float $timeout): array
+    private static function change(?\DateTimeInterface $actionTime, ?float $delay, ?string $attribute, ?float $timeout, bool $firePast): array
     {
         return self::when($actionTime, $delay) + ($attribute === null ? [] : ['attribute' => $attribute])
-            + ($timeout === null ? [] : ['timeout' => Values::duration('timeout', $timeout)]);
+            + ($timeout === null ? [] : ['timeout' => Values::duration('timeout', $timeout)]) + ($firePast ? ['past' => 'fire'] : []);
     }
 
     /**

@@ -31,7 +31,7 @@ final class Values
     /** A job_id: what goes into a path is a number. */
     public static function jobId(int|string $id): string
     {
-        if (preg_match('/^\d{1,20}$/D', (string) $id) !== 1) {
+        if (preg_match('/^(0|[1-9]\d{0,19})$/D', (string) $id) !== 1) {
             throw new \InvalidArgumentException("job_id: \"$id\" is no unsigned 64-bit number");
         }
 

@@ -49,6 +49,24 @@ function test_by_key(): void
     fails(Toc\NotFoundError::class, fn () => $toc->getByKey('order_close', 1, $key));
 }
 
+function test_again_and_past(): void
+{
+    [$toc, $key, $past] = [toc(), biz_id(), new DateTimeImmutable('2020-01-02T03:04:05Z')];
+    $submit = fn () => $toc->submit('order_close', '007', delay: 3600, dedupKey: $key, again: true);
+    [$first] = $submit();
+    equal('007', $toc->getByKey('order_close', '007', $key)['biz_id']);
+    equal(true, $submit()[1]);
+    $toc->cancelByKey('order_close', '007', $key);
+    [$second, $known] = $submit();
+    equal([false, false], [$known, $second['job_id'] === $first['job_id']]);
+    fails(Toc\InvalidError::class, fn () => $toc->submit('order_close', biz_id(), actionTime: $past));
+    [$fired] = $toc->submit('order_close', biz_id(), actionTime: $past, firePast: true);
+    equal('2020-01-02T03:04:05.000Z', $fired['action_time']);
+    equal('2020-01-02T03:04:05.000Z', $toc->rescheduleByKey('order_close', '007', $key, actionTime: $past, firePast: true)['action_time']);
+    fails(InvalidArgumentException::class, fn () => $toc->get('007'));
+    fails(InvalidArgumentException::class, fn () => $toc->submit('order_close', 1, delay: 1, dedupKey: 'k', moveDuplicate: true, again: true));
+}
+
 function test_it_fires(): void
 {
     $toc = toc();

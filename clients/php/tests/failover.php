@@ -37,6 +37,7 @@ function test_what_is_safe_goes_on(): void
             [false, fn (Client $toc) => $toc->submit('a', 1, delay: 1)],
             [false, fn (Client $toc) => $toc->submitBatch($batch('k', ''))],
             [false, fn (Client $toc) => $toc->submit('a', 1, delay: 1, dedupKey: 'k', moveDuplicate: true)],
+            [false, fn (Client $toc) => $toc->submit('a', 1, delay: 1, dedupKey: 'k', again: true)],
             [false, fn (Client $toc) => $toc->cancel(7)],
             [false, fn (Client $toc) => $toc->settle([['lease' => 'x', 'do' => 'ack']])],
         ] as [$safe, $call]) {

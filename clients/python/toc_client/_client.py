@@ -35,10 +35,13 @@ class Client:
 
     def submit(self, biz_type: str, biz_id: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
                attribute: str = "", dedup_key: str = "", timeout: Duration | None = None,
-               on_duplicate: str = "") -> tuple[Task, bool]:
-        """Stores one task, due at action_time or after delay. True: the dedup_key was known, and this is the first task."""
+               on_duplicate: str = "", past: str = "") -> tuple[Task, bool]:
+        """Stores one task, due at action_time or after delay. True: the dedup_key was known, and this is the task that has it.
+
+        on_duplicate is keep, move or again; past, of an action_time more than 5 s ago, is refuse or fire.
+        """
         body = submission(biz_type, biz_id, action_time=action_time, delay=delay, attribute=attribute, dedup_key=dedup_key,
-                          timeout=timeout, on_duplicate=on_duplicate)
+                          timeout=timeout, on_duplicate=on_duplicate, past=past)
         status, task = self._call("POST", "/v1/tasks", body, safe=has_key(body))
         return task, status == 200
 
@@ -87,16 +90,17 @@ class Client:
         self._cancel("/v1/tasks/by-key/cancel" + key(biz_type, biz_id, dedup_key), etag)
 
     def reschedule(self, job_id: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
-                   attribute: str | None = None, timeout: Duration | None = None, etag: str = "") -> Task:
+                   attribute: str | None = None, timeout: Duration | None = None, past: str = "",
+                   etag: str = "") -> Task:
         """Moves a pending task, or changes its attribute or timeout; what is left out stays."""
-        body = change(action_time, delay, attribute, timeout)
+        body = change(action_time, delay, attribute, timeout, past)
         return self._task("PATCH", f"/v1/tasks/{_id(job_id)}", body, etag)
 
     def reschedule_by_key(self, biz_type: str, biz_id: int | str, dedup_key: str, *, action_time: datetime | None = None,
                           delay: Duration | None = None, attribute: str | None = None, timeout: Duration | None = None,
-                          etag: str = "") -> Task:
+                          past: str = "", etag: str = "") -> Task:
         """Changes the pending task that was submitted under a dedup_key, as reschedule."""
-        body = change(action_time, delay, attribute, timeout)
+        body = change(action_time, delay, attribute, timeout, past)
         return self._task("PATCH", "/v1/tasks/by-key" + key(biz_type, biz_id, dedup_key), body, etag)
 
     def redrive(self, job_id: int | str, *, etag: str = "") -> Task:

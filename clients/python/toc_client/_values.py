@@ -28,6 +28,8 @@ def time(at: datetime | None) -> str:
 
 
 def job_id(given: int | str) -> int:
+    if str(int(given)) != str(given):
+        raise ValueError(f"job_id: {given!r} is no unsigned 64-bit number")
     return int(given)
 
 
@@ -67,13 +69,13 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
                attribute: str = "", dedup_key: str = "", timeout: Duration | None = None,
-               on_duplicate: str = "") -> dict[str, Any]:
+               on_duplicate: str = "", past: str = "") -> dict[str, Any]:
     """One task of submit_batch."""
     body: dict[str, Any] = {"biz_type": biz_type, "biz_id": biz_id(biz_id_)}
     set_time(body, action_time, delay)
     if action_time is None and delay is None:
         raise ValueError("give action_time or delay")
-    for name, value in (("attribute", attribute), ("dedup_key", dedup_key), ("on_duplicate", on_duplicate)):
+    for name, value in (("attribute", attribute), ("dedup_key", dedup_key), ("on_duplicate", on_duplicate), ("past", past)):
         if value:
             body[name] = value
     if timeout is not None:
@@ -81,13 +83,16 @@ def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | Non
     return body
 
 
-def change(action_time: datetime | None, delay: Duration | None, attribute: str | None, timeout: Duration | None) -> dict[str, Any]:
+def change(action_time: datetime | None, delay: Duration | None, attribute: str | None, timeout: Duration | None,
+           past: str) -> dict[str, Any]:
     body: dict[str, Any] = {}
     set_time(body, action_time, delay)
     if attribute is not None:
         body["attribute"] = attribute
     if timeout is not None:
         body["timeout"] = duration(timeout)
+    if past:
+        body["past"] = past
     return body
 
 

@@ -34,6 +34,12 @@ public final class Change {
         return this;
     }
 
+    /** An actionTime more than 5 s ago is due at once; without this it is refused. */
+    public Change firePast() {
+        body.put("past", "fire");
+        return this;
+    }
+
     /** Changes the task only if it is still in the state of this etag (TocException.Changed). */
     public Change ifMatch(String etag) {
         this.etag = etag;

@@ -60,6 +60,21 @@ public final class Submission {
         return this;
     }
 
+    /**
+     * If the key is known and its task has ended (processed, cancelled, dead), a new task takes the key. While that task is
+     * pending it is the answer, unchanged.
+     */
+    public Submission again() {
+        body.put("on_duplicate", "again");
+        return this;
+    }
+
+    /** An actionTime more than 5 s ago is due at once; without this it is refused. */
+    public Submission firePast() {
+        body.put("past", "fire");
+        return this;
+    }
+
     /** Whether it makes no second task, however often it is sent. */
     boolean isRepeatable() {
         return !Values.text(body.get("dedup_key")).isEmpty() && !body.containsKey("on_duplicate");

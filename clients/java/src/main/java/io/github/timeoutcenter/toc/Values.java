@@ -67,10 +67,13 @@ final class Values {
     /** Checks a job_id: what goes into a path is a number. */
     static String jobId(String id) {
         try {
-            return Long.toUnsignedString(Long.parseUnsignedLong(id));
+            if (Long.toUnsignedString(Long.parseUnsignedLong(id)).equals(id)) {
+                return id;
+            }
         } catch (NumberFormatException e) {
-            throw new IllegalArgumentException("job_id: \"" + id + "\" is no unsigned 64-bit number", e);
+            // refused below
         }
+        throw new IllegalArgumentException("job_id: \"" + id + "\" is no unsigned 64-bit number");
     }
 
     /** Writes a query of names and values, which take turns; without those that are null or empty. */
@@ -79,10 +82,18 @@ final class Values {
         for (int i = 0; i < namesAndValues.length; i += 2) {
             Object value = namesAndValues[i + 1];
             if (value != null && !value.equals("")) {
-                q.append(q.length() == 0 ? '?' : '&').append(namesAndValues[i]).append('=').append(escape(value.toString()));
+                q.append(q.length() == 0 ? '?' : '&').append(namesAndValues[i]).append('=').append(escape(unicode(namesAndValues[i], value.toString())));
             }
         }
         return q.toString();
+    }
+
+    /** Refuses a text with half a surrogate pair, which UTF-8 cannot carry: URLEncoder would write a question mark. */
+    static String unicode(Object field, String text) {
+        if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
+            throw new IllegalArgumentException(field + ": is no text: it has half a surrogate pair");
+        }
+        return text;
     }
 
     /** Escapes a text for a path or a query. */

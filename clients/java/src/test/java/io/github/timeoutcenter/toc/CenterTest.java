@@ -59,6 +59,23 @@ final class CenterTest {
         Tests.fails(TocException.NotFound.class, () -> toc.getByKey(new Key("order_close", bizId, "nothing")));
     }
 
+    void againAndPast() throws Exception {
+        Key key = new Key("order_close", "007", bizId);
+        Submission first = Submission.of("order_close", "007").delay(HOUR).dedupKey(bizId).again();
+        String id = toc.submit(first).task().jobId();
+        Tests.equal("007", toc.getByKey(key).bizId());
+        Tests.holds(toc.submit(first).isDuplicate(), "it is pending");
+        toc.cancelByKey(key);
+        Submitted second = toc.submit(first);
+        Tests.holds(!second.isDuplicate() && !second.task().jobId().equals(id), "the key is free again");
+        Instant past = Instant.parse("2020-01-02T03:04:05Z");
+        Tests.fails(TocException.Invalid.class, () -> toc.submit(Submission.of("order_close", bizId).actionTime(past)));
+        Tests.equal(past, toc.submit(Submission.of("order_close", bizId).actionTime(past).firePast()).task().actionTime());
+        Tests.equal(past, toc.rescheduleByKey(key, new Change().actionTime(past).firePast()).actionTime());
+        Tests.fails(IllegalArgumentException.class, () -> toc.getByKey(new Key("order_close", "\ud83d", bizId)));
+        Tests.fails(IllegalArgumentException.class, () -> toc.get("007"));
+    }
+
     void itFires() throws Exception {
         String id = toc.submit(Submission.of("order_close", bizId).delay(Duration.ZERO)).task().jobId();
         PullTest.await(() -> toc.get(id).status().equals("processed"));

@@ -51,6 +51,7 @@ final class FailoverTest {
         calls.put(toc -> toc.submit(task()), false);
         calls.put(toc -> toc.submitBatch(List.of(task().dedupKey("k"), task())), false);
         calls.put(toc -> toc.submit(task().dedupKey("k").moveDuplicate()), false);
+        calls.put(toc -> toc.submit(task().dedupKey("k").again()), false);
         calls.put(toc -> toc.cancel("7"), false);
         calls.put(toc -> toc.settle(List.of(Settlement.ack("x"))), false);
         for (String status : List.of("0", "502", "503", "504")) {

@@ -1,0 +1,135 @@
+package intake_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// With past: fire a time that has passed is due at once, and stays the time that was promised.
+func TestATimeThatHasPassed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.work(0)
+		hour := task.CeilMilli(now().Add(-time.Hour))
+		late := good()
+		late.When, late.Past = intake.At(hour), intake.Fire
+		refused, old, wrong := late, late, late
+		refused.Past, refused.BizID = intake.Refuse, 50
+		old.When, old.BizID = intake.At(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)), 44
+		wrong.Past = "burn"
+
+		got := r.SubmitBatch(t.Context(), []intake.Submit{late, refused, old, wrong})
+		requireField(t, got[1].Err, "action_time")
+		requireField(t, got[3].Err, "past")
+		r.after(time.Second)
+		for i, promised := range map[int]time.Time{0: hour, 2: time.Unix(0, 0).UTC()} {
+			require.NoError(t, got[i].Err)
+			row := r.row(got[i].Task.JobID)
+			require.Equal(t, promised, row.Promised())
+			require.Equal(t, task.Processed, row.Status)
+			require.Len(t, r.runs(row.JobID), 1)
+			require.WithinDuration(t, now(), r.runs(row.JobID)[0], 1100*time.Millisecond, "at once")
+		}
+
+		// The same for a change, and for a repeated submit that moves its task.
+		pending := r.order(48, time.Hour)
+		when := intake.At(hour)
+		_, err := r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when})
+		requireField(t, err, "action_time")
+		_, err = r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when, Past: "burn"})
+		requireField(t, err, "past")
+		moved, err := r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when, Past: intake.Fire})
+		require.NoError(t, err)
+		require.Equal(t, hour, moved.Promised())
+		keyed := good()
+		keyed.BizID, keyed.DedupKey = 46, "k"
+		first, err := r.Submit(t.Context(), keyed)
+		require.NoError(t, err)
+		keyed.When, keyed.Past, keyed.OnDuplicate = intake.At(hour), intake.Fire, intake.Move
+		second, err := r.Submit(t.Context(), keyed)
+		require.NoError(t, err)
+		require.Equal(t, first.Task.JobID, second.Task.JobID)
+		require.Equal(t, hour, second.Task.Promised())
+		r.after(time.Second)
+		for _, id := range []uint64{pending.JobID, first.Task.JobID} {
+			require.Equal(t, task.Processed, r.row(id).Status)
+		}
+	})
+}
+
+func requireField(t *testing.T, err error, name string) {
+	t.Helper()
+	var field *task.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, name, field.Field)
+}
+
+// With on_duplicate: again the key of a task that has ended is free.
+func TestAKeyIsTakenAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := good()
+		s.When, s.DedupKey, s.OnDuplicate = intake.In(5*time.Second), "k", intake.Again
+		last, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.False(t, last.Duplicate)
+		key := intake.Key{BizType: s.BizType, BizID: s.BizID, DedupKey: s.DedupKey}
+		for _, end := range []task.Status{task.Processed, task.Cancelled, task.Dead} {
+			pending := s
+			pending.Attribute = "not yet"
+			kept, err := r.Submit(t.Context(), pending)
+			require.NoError(t, err)
+			require.True(t, kept.Duplicate)
+			require.Equal(t, last.Task, kept.Task, "as keep")
+
+			r.become(last.Task, end)
+			late := s
+			late.When = intake.At(now().Add(-time.Minute))
+			_, err = r.Submit(t.Context(), late)
+			requireField(t, err, "action_time")
+
+			got := r.SubmitBatch(t.Context(), []intake.Submit{s, s})
+			require.NoError(t, got[0].Err)
+			require.NoError(t, got[1].Err)
+			require.False(t, got[0].Duplicate)
+			require.True(t, got[1].Duplicate)
+			require.NotEqual(t, last.Task.JobID, got[0].Task.JobID)
+			old := r.row(last.Task.JobID)
+			require.Equal(t, end, old.Status, "its row stays")
+			require.Empty(t, old.DedupKey)
+			found, err := r.ByKey(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, got[0].Task, found)
+			last = got[0]
+		}
+		require.Equal(t, 4, r.counts("order_close"))
+
+		// What took the key fires as any other task.
+		r.work(0)
+		r.after(2 * time.Minute)
+		require.Len(t, r.runs(last.Task.JobID), 1)
+
+		keyless := good()
+		keyless.OnDuplicate = intake.Again
+		_, err = r.Submit(t.Context(), keyless)
+		requireField(t, err, "on_duplicate")
+	})
+}
+
+// A repeated submit with again finds its task while that is pending, also if its time has passed meanwhile.
+func TestAReplayOfAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := good()
+		s.When, s.DedupKey, s.OnDuplicate = intake.At(now().Add(time.Second)), "k", intake.Again
+		first, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		r.after(time.Minute) // nobody works
+		got, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.True(t, got.Duplicate)
+		require.Equal(t, first.Task.JobID, got.Task.JobID)
+	})
+}

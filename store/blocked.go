@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrWritesBlocked is why a write waits for no row: another session holds the global read lock of the server.
+var ErrWritesBlocked = errors.New("another session holds the server's global read lock (FLUSH TABLES WITH READ LOCK), as some backups do, so nobody " +
+	"can write; end that session, and back up without it (mariadb-dump --single-transaction, mariadb-backup)")
+
+// blocked is what is known of the global read lock of a database's server. The server reports a row that is locked and a
+// server that is locked by one error number.
+type blocked struct {
+	mu    sync.Mutex
+	is    bool
+	until time.Time // an answer counts until then
+}
+
+// areWritesBlocked reports whether the server lets nobody write. It asks by a write that needs no row.
+func (s *Store) areWritesBlocked(database int) bool {
+	b := &s.dbs[database].blocked
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Now().Before(b.until) {
+		return b.is
+	}
+	b.is = s.backend.writesBlocked(context.Background(), database)
+	b.until = time.Now().Add(time.Second)
+	return b.is
+}
+
+// nameBlocked puts ErrWritesBlocked into a LockedError in which the locks of rows are not the cause, and returns err.
+func (s *Store) nameBlocked(database int, err error) error {
+	locked, is := errors.AsType[*LockedError](err)
+	if !is || locked.table() != nil || !s.areWritesBlocked(database) {
+		return err
+	}
+	for id := range locked.Tasks {
+		locked.Tasks[id] = ErrWritesBlocked
+	}
+	return err
+}
+
+// writesBlocked implements backend. It has the holder's pool: its statements wait for no others.
+func (b *mysqlBackend) writesBlocked(ctx context.Context, database int) bool {
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	_, err := b.holders[database].ExecContext(ctx, "UPDATE toc_audit SET count=count WHERE id=0")
+	return b.refusal(err) == refusedLocked
+}
+
+// nameHolderBlocked joins the cause with the error of the holder's row, which nobody else locks.
+func (b *mysqlBackend) nameHolderBlocked(ctx context.Context, database int, err error) error {
+	if b.refusal(err) == refusedLocked && b.writesBlocked(ctx, database) {
+		return errors.Join(ErrWritesBlocked, err)
+	}
+	return err
+}
