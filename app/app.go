@@ -22,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/operations"
@@ -69,6 +70,7 @@ type App struct {
 	metrics    *metrics.Metrics
 	spans      *otlp.Exporter  // nil: there is no collector
 	tracer     *tracing.Tracer // nil: the same
+	log        logqueue.Queue
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force
@@ -99,6 +101,9 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 			return nil, err
 		}
 	}
+	var handler slog.Handler
+	handler, a.log = logqueue.Wrap(a.opts.logger.Handler()) // a handler that blocks must not hold up the center
+	a.opts.logger = slog.New(handler)
 	var err error
 	if a.cfg, err = a.opts.configure(cfg); err != nil {
 		return nil, err

@@ -19,8 +19,13 @@ import (
 // Run works until ctx ends or a part of the center fails, then drains. After a nil error the outcomes of all
 // running tasks are recorded.
 func (a *App) Run(ctx context.Context) error {
-	return errors.Join(a.run(ctx), a.store.Close())
+	err := errors.Join(a.run(ctx), a.store.Close())
+	a.log.Flush(logFlush)
+	return err
 }
+
+// logFlush is how long the end of Run waits for the log.
+const logFlush = time.Second
 
 // Start runs the center and returns when it accepts tasks, or with the error that prevents it. The end of ctx
 // stops it like Stop, but without waiting.

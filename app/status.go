@@ -59,6 +59,7 @@ func (a *App) state() metrics.State {
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		s.ConsulUp = new(a.cluster.Lost() == "")
 	}
+	s.LogDropped = a.log.Dropped()
 	s.Skews = a.skews()
 	list, _ := a.troubles()
 	for _, t := range list {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 )
 
 func serveCommand() *cobra.Command {
@@ -29,10 +31,12 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 	format := cmd.Flags().String("log-format", "text", "text or json")
 	level := cmd.Flags().String("log-level", "info", "debug, info, warn or error")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		logger, err := newLogger(cmd.ErrOrStderr(), *format, *level)
+		logger, lines, err := newLogger(cmd.ErrOrStderr(), *format, *level)
 		if err != nil {
 			return err
 		}
+		defer lines.Flush(flushTimeout)
+		defer alone(logger)()
 		cfg, err := loadConfig(*path)
 		if err != nil {
 			return err
@@ -70,6 +74,31 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 	return cmd
 }
 
+// flushTimeout is how long the end of the process waits for a log that is not read.
+const flushTimeout = time.Second
+
+// alone makes the log the only way by which the process writes, until the answered function is called: package log goes
+// there, too, and a reader that goes away does not end the process by SIGPIPE.
+func alone(logger *slog.Logger) (undo func()) {
+	before, flags := log.Writer(), log.Flags()
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelWarn).Writer())
+	log.SetFlags(0)
+	stop := withoutSIGPIPE()
+	return func() {
+		stop()
+		log.SetOutput(before)
+		log.SetFlags(flags)
+	}
+}
+
+// withoutSIGPIPE makes writes to a standard output that nobody reads fail instead of ending the process. Programs that it
+// starts get the signal's default back.
+func withoutSIGPIPE() (undo func()) {
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGPIPE)
+	return func() { signal.Stop(ignored) }
+}
+
 // untilSignal ends at the first SIGTERM or SIGINT. After that a second one has
 // its usual effect: it ends the process.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -86,18 +115,22 @@ func textIDs(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
+// newLogger makes a logger whose lines go to out through a queue: an out that blocks holds up nobody.
+func newLogger(out io.Writer, format, level string) (*slog.Logger, *logqueue.Writer, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usage("--log-level %q: it is debug, info, warn or error", level)
+		return nil, nil, usage("--log-level %q: it is debug, info, warn or error", level)
 	}
 	opts := &slog.HandlerOptions{Level: l}
+	newHandler := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, opts) }
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
 		opts.ReplaceAttr = textIDs
-		return slog.New(slog.NewJSONHandler(out, opts)), nil
+		newHandler = func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, opts) }
+	default:
+		return nil, nil, usage("--log-format %q: it is text or json", format)
 	}
-	return nil, usage("--log-format %q: it is text or json", format)
+	handler, lines := logqueue.Open(out, newHandler)
+	return slog.New(handler), lines, nil
 }
