@@ -85,10 +85,14 @@ type App struct {
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
 
-	started atomic.Bool        // by Start
-	stop    context.CancelFunc // of Start
-	ended   chan struct{}      // closed once its Run has ended, with failure
-	failure error
+	started   atomic.Bool        // by Start
+	stop      context.CancelFunc // of Start
+	ended     chan struct{}      // closed once its Run has ended, with failure
+	failure   error
+	waitEnded error       // ctx ended during the wait for servers at the start
+	giveUp    func()      // instead of that wait; nil: the node waits
+	open      atomic.Bool // it takes requests
+	announced atomic.Bool // the log has the address
 }
 
 // New builds a center. It connects to nothing and starts nothing; on SQLite it makes the directory of the

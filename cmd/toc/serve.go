@@ -24,6 +24,10 @@ func serveCommand() *cobra.Command {
 started, running tasks end and are recorded, and it exits 0. A second signal ends
 it at once.
 
+It waits for databases and for Consul, as long as it takes: /healthz answers 200, and
+/readyz 503 with what it waits for. A mistake in the configuration, a store of another
+layout and a store that is in use end it at once.
+
 biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		Args: noArguments,
 	}
@@ -44,7 +48,9 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		for _, w := range cfg.Warnings() {
 			logger.Warn("configuration", "warning", w)
 		}
-		a, err := app.New(cfg, app.WithLogger(logger), app.WithVersion(version), app.WithConfigFile(*path, os.Environ()))
+		ready := make(chan struct{})
+		a, err := app.New(cfg, app.WithLogger(logger), app.WithVersion(version), app.WithConfigFile(*path, os.Environ()),
+			app.WithReady(func(string) { close(ready) }))
 		if err != nil {
 			return usageError{err}
 		}
@@ -54,14 +60,16 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 		go func() {
-			asking, cancel := context.WithTimeout(ctx, 10*time.Second)
-			advice, _ := app.ServerAdvice(asking, cfg) // a server that is away is told by the center
-			cancel()
-			for _, line := range advice {
-				logger.Warn("database server", "advice", line)
-			}
 			for {
 				select {
+				case <-ready: // before, the servers may be away
+					ready = nil
+					asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+					advice, _ := app.ServerAdvice(asking, cfg) // a server that is away is reported by the center
+					cancel()
+					for _, line := range advice {
+						logger.Warn("database server", "advice", line)
+					}
 				case <-hup:
 					a.Reload()
 				case <-ctx.Done():
