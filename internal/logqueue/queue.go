@@ -158,7 +158,7 @@ func (q *queue[T]) Dropped() uint64 {
 // notice is the record about what was dropped.
 func notice(dropped uint64, since time.Time) slog.Record {
 	r := slog.NewRecord(time.Now(), slog.LevelWarn, "log lines were dropped: the log was not read, or not fast enough", 0)
-	r.AddAttrs(slog.Uint64("dropped", dropped), slog.Time("since", since.UTC()))
+	r.AddAttrs(slog.Int64("dropped", int64(dropped)), slog.Time("since", since.UTC()))
 	return r
 }
 
