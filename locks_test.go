@@ -82,8 +82,10 @@ func (w *lockWalk) stmt(s ast.Stmt) {
 	case nil:
 	case *ast.ExprStmt:
 		w.expr(s.X)
-	case *ast.DeferStmt: // it runs at the end
+	case *ast.DeferStmt: // the call itself runs at the end
+		w.literal(s.Call)
 	case *ast.GoStmt: // it runs elsewhere
+		w.literal(s.Call)
 	case *ast.BlockStmt:
 		w.stmts(s.List)
 	case *ast.LabeledStmt:
@@ -116,6 +118,12 @@ func (w *lockWalk) stmt(s ast.Stmt) {
 		for _, e := range s.Results {
 			w.expr(e)
 		}
+	}
+}
+
+func (w *lockWalk) literal(c *ast.CallExpr) {
+	if f, ok := c.Fun.(*ast.FuncLit); ok {
+		w.expr(f)
 	}
 }
 

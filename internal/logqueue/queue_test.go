@@ -263,3 +263,27 @@ func BenchmarkLog(b *testing.B) {
 		return h
 	})
 }
+
+// What is logged under a Mutex is written after the unlock, in its order: a handler that blocks keeps nobody from the mutex.
+func TestLoggingUnderAMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		log := slog.New(text(s))
+		var mu logqueue.Mutex
+		logged := make(chan struct{})
+		go func() {
+			defer close(logged)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range 2 {
+				mu.Log(log, slog.LevelWarn, "event", "i", i)
+			}
+		}()
+		synctest.Wait() // it is blocked by the sink
+		mu.Lock()
+		mu.Unlock() //nolint:staticcheck // the mutex is free
+		close(s.gate)
+		<-logged
+		require.Equal(t, []string{"level=WARN msg=event i=0", "level=WARN msg=event i=1"}, s.lines())
+	})
+}
