@@ -280,8 +280,11 @@ func TestLoggingUnderAMutex(t *testing.T) {
 			}
 		}()
 		synctest.Wait() // it is blocked by the sink
+		free := false
 		mu.Lock()
-		mu.Unlock() //nolint:staticcheck // the mutex is free
+		free = true
+		mu.Unlock()
+		require.True(t, free)
 		close(s.gate)
 		<-logged
 		require.Equal(t, []string{"level=WARN msg=event i=0", "level=WARN msg=event i=1"}, s.lines())
