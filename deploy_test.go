@@ -25,8 +25,9 @@ type pod struct {
 		VolumeMounts []struct {
 			MountPath string `yaml:"mountPath"`
 		} `yaml:"volumeMounts"`
-		ReadinessProbe probe `yaml:"readinessProbe"`
-		LivenessProbe  probe `yaml:"livenessProbe"`
+		ReadinessProbe probe  `yaml:"readinessProbe"`
+		LivenessProbe  probe  `yaml:"livenessProbe"`
+		StartupProbe   *probe `yaml:"startupProbe"`
 		Lifecycle      struct {
 			PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
 		}
@@ -84,6 +85,7 @@ func TestKubernetes(t *testing.T) {
 	require.Equal(t, "toc@tcp(db:3306)/toc_%d", cfg.Store.MySQL.DSN)
 	require.Equal(t, "/readyz", node.ReadinessProbe.HTTPGet.Path)
 	require.Equal(t, "/healthz", node.LivenessProbe.HTTPGet.Path)
+	require.Nil(t, node.StartupProbe, "a node may wait for its servers at its start, as long as it takes")
 	turnAway := node.Lifecycle.PreStop.Sleep.Seconds
 	require.Positive(t, turnAway)
 	require.Greater(t, time.Duration(p.TerminationGracePeriodSeconds-turnAway)*time.Second, cfg.Shutdown.Drain+5*time.Second)
@@ -91,6 +93,34 @@ func TestKubernetes(t *testing.T) {
 	migrate := podOf(t, "deploy/kubernetes/migrate.yaml").Containers[0]
 	require.Equal(t, "migrate", migrate.Args[0])
 	require.Equal(t, "admin@tcp(db:3306)/toc_%d", started(t, migrate.Env).Store.MySQL.DSN)
+}
+
+// A server that is late after a reboot must not leave the unit failed: toc waits for it, and systemd starts toc again as often
+// as it takes.
+func TestSystemdNeverGivesUp(t *testing.T) {
+	unit := make(map[string]string) // by section.key
+	section := ""
+	for line := range strings.Lines(string(read(t, "deploy/systemd/toc.service"))) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			section = strings.TrimSuffix(name, "]")
+		} else if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			unit[section+"."+key] = value
+		}
+	}
+	require.Equal(t, "0", unit["Unit.StartLimitIntervalSec"], "no number of starts is too many")
+	for _, key := range []string{"Unit.StartLimitBurst", "Unit.StartLimitAction", "Service.StartLimitInterval", "Service.StartLimitBurst"} {
+		require.NotContains(t, unit, key)
+	}
+	require.Equal(t, "always", unit["Service.Restart"])
+	require.NotContains(t, unit, "Service.RestartPreventExitStatus")
+	pause, err := time.ParseDuration(unit["Service.RestartSec"] + "s")
+	require.NoError(t, err)
+	require.True(t, time.Second <= pause && pause <= 10*time.Second, "neither a busy loop nor a long outage")
+	require.Contains(t, []string{"", "simple", "exec"}, unit["Service.Type"], "a node that waits has started: no TimeoutStartSec ends it")
+	for _, key := range []string{"Unit.Requires", "Unit.BindsTo", "Unit.Requisite", "Service.TimeoutStartSec", "Service.WatchdogSec"} {
+		require.NotContains(t, unit, key)
+	}
 }
 
 // Who stops a node waits longer than the node drains.

@@ -22,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/operations"
@@ -70,6 +71,7 @@ type App struct {
 	metrics    *metrics.Metrics
 	spans      *otlp.Exporter  // nil: there is no collector
 	tracer     *tracing.Tracer // nil: the same
+	log        logqueue.Queue
 
 	proof   *peerproof.Prover        // of this node's identity, for the other nodes
 	tokens  atomic.Pointer[[]string] // http.tokens in force
@@ -85,10 +87,14 @@ type App struct {
 	preparing       sync.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
 
-	started atomic.Bool        // by Start
-	stop    context.CancelFunc // of Start
-	ended   chan struct{}      // closed once its Run has ended, with failure
-	failure error
+	started   atomic.Bool        // by Start
+	stop      context.CancelFunc // of Start
+	ended     chan struct{}      // closed once its Run has ended, with failure
+	failure   error
+	waitEnded error       // ctx ended during the wait for servers at the start
+	giveUp    func()      // instead of that wait; nil: the node waits
+	open      atomic.Bool // it takes requests
+	announced atomic.Bool // the log has the address
 }
 
 // New builds a center. It connects to nothing and starts nothing; on SQLite it makes the directory of the
@@ -101,6 +107,9 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 			return nil, err
 		}
 	}
+	var handler slog.Handler
+	handler, a.log = logqueue.Wrap(a.opts.logger.Handler()) // a handler that blocks must not hold up the center
+	a.opts.logger = slog.New(handler)
 	var err error
 	if a.cfg, err = a.opts.configure(cfg); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/metrics"
 )
 
@@ -31,7 +32,7 @@ type clock struct {
 	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
 	logger *slog.Logger
 
-	mu       sync.Mutex
+	mu       logqueue.Mutex
 	accepted time.Duration // the drift that is accepted
 	lead     time.Duration // how far it is ahead of the other clocks, subtracted; 0 within maxSkew
 	behind   time.Duration // how far it is behind them; 0 within maxSkew
@@ -65,7 +66,7 @@ func (c *clock) leap(now time.Time) time.Duration {
 		return 0
 	case c.jumped.IsZero():
 		c.jumped = now
-		c.logger.Warn("this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it", "by", d.Round(time.Millisecond))
+		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it", "by", d.Round(time.Millisecond))
 	case now.Sub(c.jumped) >= unconfirmed:
 		c.accepted, c.jumped = c.drift(now), time.Time{}
 		return 0
@@ -250,9 +251,9 @@ func (c *clock) observe(ahead []time.Duration) {
 	}
 	switch is := c.lead != 0 || c.behind != 0; {
 	case is && !was:
-		c.logger.Error(c.describe(), "others", len(ahead))
+		c.mu.Log(c.logger, slog.LevelError, c.describe(), "others", len(ahead))
 	case was && !is:
-		c.logger.Info("this machine's clock agrees with the others again")
+		c.mu.Log(c.logger, slog.LevelInfo, "this machine's clock agrees with the others again")
 	}
 }
 

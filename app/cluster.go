@@ -25,6 +25,7 @@ type membership interface {
 	Run(ctx context.Context) error
 	Leave(ctx context.Context) error
 	Release()
+	Waits() []cluster.Wait
 	Members() []cluster.Member
 	Owner(partition int) (cluster.Member, bool)
 	Lost() string
@@ -33,7 +34,9 @@ type membership interface {
 func (a *App) newMembership() (membership, error) {
 	log := a.component("cluster")
 	if a.cfg.Cluster.Provider != configs.ProviderConsul {
-		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log}), nil
+		return cluster.NewSingle(cluster.SingleConfig{
+			Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Local: a.cfg.Store.Driver == configs.DriverSQLite, Waiting: a.beginWaiting, Logger: log,
+		}), nil
 	}
 	c := a.cfg.Cluster.Consul
 	client, err := a.tlsClient(consulSection, c.TLS)
@@ -45,7 +48,7 @@ func (a *App) newMembership() (membership, error) {
 		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
-		Died: func() { a.timer.Recheck() },
+		Died: func() { a.timer.Recheck() }, Waiting: a.beginWaiting,
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
 				log.Error("worker number refused", "error", err) // impossible: the cluster leases from the same range

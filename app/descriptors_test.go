@@ -52,7 +52,7 @@ func withoutDescriptors(t *testing.T, url string) {
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 1010, Max: 4096}))
 	log := &logbook{}
 	c := run(t, cfg, app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	require.Contains(t, log.String(), "may run out of file descriptors")
+	await.That(t, func() bool { return strings.Contains(log.String(), "may run out of file descriptors") }, "it warns")
 	none := func(want bool) { // by a connection that there is
 		await.That(t, func() bool {
 			answer, err := http.Get("http://" + c.Addr() + "/readyz")

@@ -209,9 +209,19 @@ func (a *App) StoreID() string {
 	return id
 }
 
-// prepare checks that a database belongs to the store and has this program's schema and layout. It migrates an
-// embedded store; on MySQL it requires `toc migrate`.
+// prepare makes a database ready for use. A store.DatabaseError is a fault that time, or somebody else, may mend: a server
+// that is away or refuses the login, a database or tables that are not there.
 func (a *App) prepare(ctx context.Context, database int) error {
+	err := a.prepareDatabase(ctx, database)
+	if err == nil || a.cfg.Store.Driver == configs.DriverSQLite || migrations.IsRefusal(err) || errors.As(err, new(*store.DatabaseError)) {
+		return err
+	}
+	return &store.DatabaseError{Database: database, Op: "prepare", Err: err}
+}
+
+// prepareDatabase checks that a database belongs to the store and has this program's schema and layout. It migrates an
+// embedded store; on MySQL it requires `toc migrate`.
+func (a *App) prepareDatabase(ctx context.Context, database int) error {
 	embedded := a.cfg.Store.Driver == configs.DriverSQLite
 	if embedded { // all databases are migrated together, once
 		a.preparing.Lock()
@@ -224,6 +234,9 @@ func (a *App) prepare(ctx context.Context, database int) error {
 	}
 	if missing.Have == 0 {
 		if id := a.storeInUse(ctx); id != "" {
+			if again := a.verify(ctx, database); !errors.As(again, &missing) { // a migration has ended since
+				return again
+			}
 			return &migrations.EmptyError{Database: missing.Database, StoreID: id}
 		}
 	}
@@ -249,7 +262,7 @@ func (a *App) verify(ctx context.Context, index int) error {
 			return &migrations.NotMigratedError{Database: name}
 		}
 	}
-	if err := db.PingContext(ctx); err != nil && !migrations.IsUnknownDatabase(err) {
+	if err := ping(ctx, db); err != nil && !migrations.IsUnknownDatabase(err) {
 		return &store.DatabaseError{Database: index, Op: "connect", Err: err}
 	}
 	if err := migrations.Verify(ctx, dialect, a.layout, d); err != nil {
@@ -276,6 +289,15 @@ func (a *App) verify(ctx context.Context, index int) error {
 		}
 	}
 	return nil
+}
+
+// connectTimeout bounds a connect: the other databases wait for a silent one meanwhile.
+const connectTimeout = 8 * time.Second
+
+func ping(ctx context.Context, db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return db.PingContext(ctx)
 }
 
 // storeInUse returns the id of the store that an empty database belonged to; "" if the store is new, according

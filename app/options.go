@@ -77,7 +77,9 @@ func WithConstructor(name string, c processor.Constructor) Option {
 	}
 }
 
-// WithLogger sets the logger. Defaults to slog.Default.
+// WithLogger sets the logger. Defaults to slog.Default. Its handler is called by one goroutine, through a bounded queue: one
+// that blocks does not hold up the center. Records that do not fit are dropped, counted by toc_log_dropped_total and reported
+// by a record. Run writes what is left before it returns, for a second at most.
 func WithLogger(l *slog.Logger) Option {
 	return func(o *options) error { o.logger = l; return nil }
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,13 +18,18 @@ import (
 )
 
 // Run works until ctx ends or a part of the center fails, then drains. After a nil error the outcomes of all
-// running tasks are recorded.
+// running tasks are recorded. At its start it waits until a database, and Consul if there is one, can be used.
 func (a *App) Run(ctx context.Context) error {
-	return errors.Join(a.run(ctx), a.store.Close())
+	err := errors.Join(a.run(ctx), a.store.Close())
+	a.log.Flush(logFlush)
+	return err
 }
 
-// Start runs the center and returns when it accepts tasks, or with the error that prevents it. The end of ctx
-// stops it like Stop, but without waiting.
+// logFlush is how long the end of Run waits for the log.
+const logFlush = time.Second
+
+// Start runs the center and returns when it accepts tasks, or with the error that prevents it. It waits for databases and for
+// Consul; if ctx ends meanwhile, the error names them. The end of ctx stops the center like Stop, but without waiting.
 func (a *App) Start(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
 		return errors.New("start: the center was started already; make another one with New")
@@ -46,7 +52,7 @@ func (a *App) Start(ctx context.Context) error {
 		return nil
 	case <-a.ended:
 		a.stop()
-		return a.failure
+		return cmp.Or(a.failure, a.waitEnded)
 	}
 }
 
@@ -71,15 +77,19 @@ func (a *App) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, listenErr := a.listen() // if the port is taken, the steps below may explain by which process
+	listener, listenErr := a.listen() // if the port is taken, the next step may explain by which process
+	server := a.serve(listener)
 	a.cluster.SetAddress(a.advertised())
-	if err := a.cluster.Acquire(ctx); err != nil { // another process may have the store
-		return errors.Join(err, closeListener(listener))
+	if err := a.acquire(ctx, listenErr); err != nil {
+		err = errors.Join(err, server.Close())
+		if ctx.Err() != nil { // it was stopped while it waited
+			a.waitEnded = err
+			a.opts.logger.Info("stopped")
+			return nil
+		}
+		return err
 	}
 	defer a.cluster.Release()
-	if listenErr != nil {
-		return listenErr
-	}
 	a.lanes = lanes
 	a.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
 
@@ -150,7 +160,9 @@ func (a *App) run(ctx context.Context) error {
 		defer close(reloadsDone)
 		return a.watchConfig(ctx, laneSets)
 	}, work)
-	server := a.serve(g, listener)
+	g.Go(server.wait)
+	a.open.Store(true)
+	a.announce()
 	if a.opts.ready != nil {
 		a.opts.ready(a.Addr())
 	}
@@ -175,7 +187,7 @@ func (a *App) run(ctx context.Context) error {
 		close(laneSets)
 		a.queue.Close() // tasks that have not started stay in the store unchanged
 		<-runnerDone    // running tasks end and are recorded
-		err := a.shutdown(drainCtx, server)
+		err := server.shutdown(drainCtx)
 		a.service.Close()
 		if a.forward != nil {
 			<-borrowDone
@@ -230,43 +242,92 @@ func (a *App) listen() (net.Listener, error) {
 	return l, nil
 }
 
-func closeListener(l net.Listener) error {
-	if l == nil {
-		return nil
-	}
-	return l.Close()
-}
-
 // Addr is the actual address of the HTTP API, empty before Run listens.
 func (a *App) Addr() string {
 	addr, _ := a.addr.Load().(string)
 	return addr
 }
 
-func (a *App) serve(g *errgroup.Group, l net.Listener) *http.Server {
+// acquire takes databases and joins the cluster. It waits for servers that are away, unless the port is taken.
+func (a *App) acquire(ctx context.Context, listenErr error) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if listenErr != nil {
+		a.giveUp = cancel
+	}
+	err := a.cluster.Acquire(waiting)
+	switch {
+	case listenErr == nil:
+		return err
+	case err == nil:
+		a.cluster.Release()
+	case ctx.Err() == nil && waiting.Err() == nil: // another process may have the store
+		return err
+	}
+	return listenErr
+}
+
+// beginWaiting is called when the start has to wait for servers.
+func (a *App) beginWaiting() {
+	if a.giveUp != nil {
+		a.giveUp()
+		return
+	}
+	a.announce()
+}
+
+// announce logs the address once: when the center takes requests, or when it begins to wait for servers.
+func (a *App) announce() {
+	if a.Addr() != "" && a.announced.CompareAndSwap(false, true) {
+		a.opts.logger.Info("listening", "addr", a.Addr(), "node", a.node)
+	}
+}
+
+// webServer serves the HTTP API from the beginning; nil: there is none.
+type webServer struct {
+	*http.Server
+	ended chan error // how Serve ended
+}
+
+func (a *App) serve(l net.Listener) *webServer {
 	if l == nil {
 		return nil
 	}
-	server := a.httpServer()
-	a.opts.logger.Info("listening", "addr", a.Addr(), "node", a.node)
-	g.Go(func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("http: %w", err)
-		}
+	s := &webServer{a.httpServer(), make(chan error, 1)}
+	go func() { s.ended <- s.Serve(l) }()
+	return s
+}
+
+// wait waits for the end of the server; an end that nobody has asked for is an error.
+func (s *webServer) wait() error {
+	if s == nil {
 		return nil
-	})
-	return server
+	}
+	if err := <-s.ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("http: %w", err)
+	}
+	return nil
+}
+
+// Close ends the server at once.
+func (s *webServer) Close() error {
+	if s == nil {
+		return nil
+	}
+	err := s.Server.Close()
+	<-s.ended
+	return err
 }
 
 // shutdown closes the HTTP API. Requests under way are answered.
-func (a *App) shutdown(ctx context.Context, server *http.Server) error {
-	if server == nil {
+func (s *webServer) shutdown(ctx context.Context) error {
+	if s == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		return server.Close()
+	if err := s.Shutdown(ctx); err != nil {
+		return s.Server.Close()
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ func (a *App) state() metrics.State {
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		s.ConsulUp = new(a.cluster.Lost() == "")
 	}
+	s.LogDropped = a.log.Dropped()
 	s.Skews = a.skews()
 	list, _ := a.troubles()
 	for _, t := range list {
@@ -148,6 +149,7 @@ func (s status) Ready(context.Context) wire.Readiness {
 // The reasons of toc_degraded.
 const (
 	reasonDraining    = "draining"
+	reasonWaiting     = "waiting"
 	reasonConfig      = "configuration"
 	reasonConsul      = "consul"
 	reasonRedis       = "redis"
@@ -176,6 +178,21 @@ type trouble struct {
 	text string
 }
 
+// waitingFor names the servers that the start waits for; "" when the center takes requests.
+func (a *App) waitingFor() string {
+	if a.open.Load() {
+		return ""
+	}
+	var names []string
+	for _, w := range a.cluster.Waits() {
+		names = append(names, w.Name())
+	}
+	if len(names) == 0 {
+		return "its start to end"
+	}
+	return strings.Join(names, ", ")
+}
+
 // troubles lists all faults. ready reports whether at least one database works.
 func (a *App) troubles() (list []trouble, ready bool) {
 	add := func(reason string, database int, format string, args ...any) {
@@ -194,6 +211,20 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	}
 	if text := a.cluster.Lost(); text != "" {
 		add(reasonConsul, none, "%s", text)
+	}
+	waits := a.cluster.Waits()
+	if !a.open.Load() {
+		for _, w := range waits {
+			add(reasonWaiting, w.Database, "waiting for %s", w)
+		}
+		if len(list) == 0 {
+			add(reasonWaiting, none, "starting")
+		}
+		return list, false
+	}
+	missing := make(map[int]error)
+	for _, w := range waits {
+		missing[w.Database] = fmt.Errorf("since %s: %w", w.Since.UTC().Format(time.RFC3339), w.Err)
 	}
 	if text := a.timer.Degraded(); text != "" {
 		add(reasonRedis, none, "%s", text)
@@ -244,9 +275,16 @@ func (a *App) troubles() (list []trouble, ready bool) {
 		case now.Refusing != nil:
 			add(reasonRefusing, d, "database %d refuses writes: %v", d, now.Refusing)
 		case a.cfg.Cluster.Provider == configs.ProviderSingle && !owned[d]:
-			add(reasonNotOwned, d, "database %d is not owned yet", d)
+			text := fmt.Sprintf("database %d is not owned yet", d)
+			if missing[d] != nil {
+				text = fmt.Sprintf("database %d is not owned, %v", d, missing[d])
+			}
+			add(reasonNotOwned, d, "%s", text)
 		default:
 			ready = true
+			if missing[d] != nil {
+				add(reasonNotOwned, d, "this node cannot work database %d, %v", d, missing[d])
+			}
 			if now.Slow != 0 {
 				add(reasonSlow, d, "database %d is slow: an answer takes %s", d, now.Slow.Round(time.Millisecond))
 			}

@@ -55,6 +55,8 @@ type ConsulConfig struct {
 	// Died is called when locks of another node became free without a hand-over: its runs may be incomplete. It
 	// must not block.
 	Died func()
+	// Waiting is called once if Acquire begins to wait for Consul or for databases. Defaults to nothing.
+	Waiting func()
 	// Worker receives the worker number for job_ids, before Acquire returns and at each change. The heartbeat
 	// waits for it. While the lease on the number is lost the number stays: it is the last one that another
 	// node would choose.
@@ -72,6 +74,7 @@ func (c ConsulConfig) withDefaults() ConsulConfig {
 // Consul is a node of a cluster that is coordinated by Consul. Its methods may be called concurrently, except
 // for the life cycle: SetAddress, Acquire, Run, Release in this order, and Leave during Run.
 type Consul struct {
+	waits
 	cfg       ConsulConfig
 	owned     *Ownership
 	clock     func() instant
@@ -126,6 +129,7 @@ const (
 func NewConsul(cfg ConsulConfig) *Consul {
 	cfg = cfg.withDefaults()
 	c := &Consul{
+		waits:     waits{logger: cfg.Logger, begun: cfg.Waiting},
 		cfg:       cfg,
 		owned:     NewOwnership(cfg.Layout.Partitions),
 		clock:     now,
@@ -186,58 +190,83 @@ func (c *Consul) validate() error {
 }
 
 // Acquire registers this node: layout, service, session, name and worker number. The node owns nothing yet.
-// Acquire waits up to ten TTLs for a Consul that does not answer, and refuses a wrong configuration at once. It
-// treats databases as Single does.
+// Acquire waits for a Consul that does not answer or refuses this node, and refuses a wrong configuration at once. It treats
+// databases as Single does.
 func (c *Consul) Acquire(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	err := c.join(ctx)
+	err := c.joinLooking(ctx)
 	if err == nil {
 		c.startBeats(ctx)
 		err = c.prepareAll(ctx)
 	}
 	if err != nil {
 		c.Release()
+		return err
+	}
+	c.over()
+	return nil
+}
+
+// joinLooking joins the cluster. While it waits for Consul, it looks at the databases.
+func (c *Consul) joinLooking(ctx context.Context) error {
+	joining, unfit := context.WithCancelCause(ctx)
+	defer unfit(nil)
+	looking, stop := context.WithCancel(ctx)
+	var look sync.WaitGroup
+	defer look.Wait()
+	defer stop()
+	err := c.join(joining, func() {
+		look.Go(func() {
+			if err := c.look(looking, len(c.databases), func(d int) error { return c.cfg.Prepare(looking, d) }); err != nil {
+				unfit(err)
+			}
+		})
+	})
+	if cause := context.Cause(joining); err != nil && ctx.Err() == nil && cause != nil {
+		return cause
 	}
 	return err
 }
 
-func (c *Consul) join(ctx context.Context) error {
-	began := time.Now()
-	var denied, warned time.Time
-	for attempt := 1; ; attempt++ {
+// join registers this node. It calls waiting once if Consul does not answer at once.
+func (c *Consul) join(ctx context.Context, waiting func()) error {
+	var denied time.Time
+	for pause := c.cfg.TTL / 30; ; pause = min(2*pause, maxPause) {
 		var err error
 		for _, step := range []func(context.Context) error{c.checkLayout, c.ensureID, c.beat} {
 			if err = step(ctx); err != nil {
 				break
 			}
 		}
+		if err != nil && ctx.Err() != nil {
+			return c.ended(ctx)
+		}
+		c.record(ofConsul, err)
 		switch {
 		case err == nil:
 			c.sweepNames(ctx)
 			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("join the cluster: %w", ctx.Err())
+		case errors.As(err, new(*layoutError)):
+			return err
 		case errors.As(err, new(*nameTakenError)):
 			// A predecessor that died stays in Consul for up to a TTL.
+			pause = c.cfg.TTL / 30
 			if denied.IsZero() {
 				denied = time.Now()
 			}
 			if time.Since(denied) > c.cfg.TTL+2*time.Second {
 				return err
 			}
-		case !unreachable(err):
-			return err
-		case time.Since(began) > 10*c.cfg.TTL && attempt >= 5: // the process may have been paused
-			return fmt.Errorf("join the cluster: consul has not been of use for %s; see cluster.consul.address: %w",
-				10*c.cfg.TTL, err)
+		default:
+			if waiting != nil {
+				waiting()
+				waiting = nil
+			}
+			c.report()
 		}
-		if time.Since(began) > time.Second && time.Since(warned) > 10*time.Second {
-			warned = time.Now()
-			c.cfg.Logger.Warn("waiting for consul", "timeout", 10*c.cfg.TTL, "error", err)
-		}
-		_ = wait.For(ctx, c.cfg.TTL/30)
+		_ = wait.For(ctx, pause)
 	}
 }
 

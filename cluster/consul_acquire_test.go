@@ -69,31 +69,50 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// A Consul that does not answer is waited for, but not for ever.
+// A Consul that does not answer, or refuses, is waited for. Meanwhile the node looks at its databases, so it can name all
+// that is missing.
 func TestConsulIsAwayAtTheStart(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
 	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.TTL = time.Second })
 	a.proxy.Cut()
-	err := a.Acquire(t.Context())
-	require.ErrorContains(t, err, "consul has not been of use for 10s; see cluster.consul.address")
-	require.ErrorContains(t, err, "connection refused")
-	require.Positive(t, a.log.count("waiting for consul"))
-
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, a.Acquire(ctx), context.DeadlineExceeded)
+	a.down[1] = down
+	acquired := make(chan error, 1)
+	go func() { acquired <- a.Acquire(t.Context()) }()
+	eventually(t, "a waits for both", func() bool { return len(a.Waits()) == 2 })
+	require.Equal(t, "consul", a.Waits()[0].Name())
+	require.Equal(t, "database 1", a.Waits()[1].Name())
+	require.Positive(t, a.log.count("waiting to start"))
+	require.Empty(t, acquired)
+	a.proxy.Mend()
+	require.NoError(t, <-acquired)
+	require.Len(t, a.Waits(), 1)
+	a.set(func(a *node) { a.down = nil })
+	a.run()
+	settled(t, a)
+	require.Empty(t, a.Waits())
 
 	b := w.newNode("b", nil)
-	b.proxy.Stall()
-	acquired := make(chan error, 1)
-	go func() { acquired <- b.Acquire(t.Context()) }()
-	eventually(t, "b waits", func() bool { return b.log.count("waiting for consul") > 0 })
-	b.proxy.Mend()
-	require.NoError(t, <-acquired)
+	b.proxy.Cut()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { acquired <- b.Acquire(ctx) }()
+	eventually(t, "b waits", func() bool { return b.log.count("waiting to start") > 0 })
+	cancel()
+	var waited *cluster.WaitError
+	err := <-acquired
+	require.ErrorAs(t, err, &waited)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "while waiting for consul, since ")
+	require.ErrorContains(t, err, "connection refused")
+
+	unfit := errors.New("toc_1 was made with another layout")
+	c := w.newNode("c", nil)
+	c.proxy.Stall()
+	c.down[1] = unfit
+	require.ErrorIs(t, c.Acquire(t.Context()), unfit, "a store of another layout does not wait for consul")
 }
 
-// Acquire returns a refusal at once, and its text does not have the token.
+// A token may get its rights later. No text has the token.
 func TestConsulRefuses(t *testing.T) {
 	t.Parallel()
 	const token = "5ec2e700-0000-4000-8000-000000000000"
@@ -107,7 +126,12 @@ func TestConsulRefuses(t *testing.T) {
 	defer consul.Close()
 	w := &testCluster{t: t, addr: consul.Listener.Addr().String(), prefix: "toc"}
 	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.Consul.Token = token })
-	err := a.Acquire(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	acquired := make(chan error, 1)
+	go func() { acquired <- a.Acquire(ctx) }()
+	eventually(t, "a waits", func() bool { return a.log.count("Permission denied") > 0 })
+	cancel()
+	err := <-acquired
 	require.ErrorContains(t, err, "Permission denied")
 	require.NotContains(t, err.Error(), token)
 	require.Zero(t, a.log.count(token))
@@ -120,22 +144,25 @@ func TestDatabasesAreJudgedAtTheStart(t *testing.T) {
 	for d := range 8 {
 		a.down[d] = down
 	}
-	err := a.Acquire(t.Context())
-	require.ErrorContains(t, err, "none of the databases can be reached")
-	require.ErrorContains(t, err, "connection refused")
+	acquired := make(chan error, 1)
+	go func() { acquired <- a.Acquire(t.Context()) }()
+	eventually(t, "a waits for all", func() bool { return len(a.Waits()) == 8 })
+	require.Empty(t, acquired)
 
 	unfit := errors.New("toc_1 was made with another layout")
 	a.set(func(a *node) { a.down = map[int]error{1: unfit, 2: down} })
-	require.ErrorIs(t, a.Acquire(t.Context()), unfit)
+	require.ErrorIs(t, <-acquired, unfit)
 
 	// One that cannot be reached waits, and is taken when it can be.
 	a.set(func(a *node) { a.down = map[int]error{1: down} })
 	require.NoError(t, a.Acquire(t.Context()))
 	a.run()
 	eventually(t, "a takes what is fit", func() bool { return a.owns() == 28 })
-	require.Positive(t, a.log.count("database not reachable"))
+	require.Positive(t, a.log.count("database not usable"))
+	require.Len(t, a.Waits(), 1)
 	a.set(func(a *node) { a.down = nil })
 	settled(t, a)
+	require.Empty(t, a.Waits())
 }
 
 // A database that one node cannot reach is worked by others.

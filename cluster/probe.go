@@ -21,13 +21,16 @@ type databaseState struct {
 
 func (f databaseState) usable() bool { return f.prepared && !f.unreachable }
 
-// prepareAll prepares and claims all databases. Run retries those that it cannot reach. It is an error if none
-// can be reached, or one is unfit for use or held by another.
+// prepareAll prepares and claims all databases that can be used. It waits until there is one, and Run retries the others. It
+// is an error if one is not this store's or held by another.
 func (c *Consul) prepareAll(ctx context.Context) error {
-	err := takeAll(ctx, len(c.databases), func(d int) error { return c.prepare(ctx, d) }, func(d int, err error) {
-		c.cfg.Logger.Warn("database not reachable; its partitions wait, or are others'", "database", d, "error", err)
-	})
+	err := c.takeAll(ctx, len(c.databases), false, func(d int) error { return c.prepare(ctx, d) })
 	c.publishReachable()
+	if err == nil {
+		for _, w := range c.Waits() {
+			c.cfg.Logger.Warn("database not usable; its partitions wait, or are others'", "database", w.Database, "error", w.Err)
+		}
+	}
 	return err
 }
 
@@ -85,11 +88,13 @@ func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 				claimed = time.Now()
 			} else if foreign := errors.Is(err, store.ErrLockLost); foreign || time.Since(claimed) > store.Lease && ctx.Err() == nil {
 				c.setDatabaseState(database, func(f *databaseState) { f.prepared, f.foreign = false, foreign })
+				c.record(database, err)
 				c.publishReachable()
 				c.cfg.Logger.Error("the cluster's claim on a database is lost", "database", database, "partitions_stop", foreign, "error", err)
 			}
 		default:
 			err := c.prepare(ctx, database)
+			c.record(database, err)
 			if err == nil {
 				pause, claimed, lastLogged = time.Second, time.Now(), time.Time{}
 				c.cfg.Logger.Info("database is fit for use", "database", database)

@@ -29,6 +29,10 @@ type SingleConfig struct {
 	Locker  Locker
 	// Prepare makes a database ready for use, before it is locked.
 	Prepare func(ctx context.Context, database int) error
+	// Local says that the databases are files of this machine: Acquire does not wait for those that cannot be opened.
+	Local bool
+	// Waiting is called once if Acquire begins to wait. Defaults to nothing.
+	Waiting func()
 	// CheckEvery is the time between two checks of a lock. Defaults to 1 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
@@ -37,6 +41,7 @@ type SingleConfig struct {
 // Single is a cluster of one node. Each database is independent: its partitions depend on a lease that each
 // good check of its lock renews.
 type Single struct {
+	waits
 	cfg     SingleConfig
 	id      string // of this process, unique
 	address atomic.Pointer[string]
@@ -48,6 +53,7 @@ type Single struct {
 func NewSingle(cfg SingleConfig) *Single {
 	cfg.CheckEvery = cmp.Or(cfg.CheckEvery, time.Second)
 	s := &Single{
+		waits: waits{logger: cfg.Logger, begun: cfg.Waiting},
 		cfg:   cfg,
 		id:    randomID(),
 		owned: newOwnership(cfg.Layout.Partitions, cfg.Layout.Databases, cfg.Layout.PartitionDatabase),
@@ -87,45 +93,16 @@ func (s *Single) Lost() string { return "" }
 // Leave does nothing: there is no other node.
 func (s *Single) Leave(context.Context) error { return nil }
 
-// Acquire locks all databases that can be reached. Run retries the others. It fails and holds nothing if none
-// can be reached, or if one is held by another process or unfit for use.
+// Acquire locks all databases that can be used. It waits until there is one, and Run retries the others. It fails and holds
+// nothing if one is held by another process or is not this store's, and when ctx ends (WaitError).
 func (s *Single) Acquire(ctx context.Context) error {
-	err := takeAll(ctx, len(s.locks), func(d int) error { return s.acquire(ctx, d) }, func(d int, err error) {
-		s.cfg.Logger.Warn("database not reachable; its partitions wait", "database", d, "error", err)
-	})
-	if err != nil {
+	if err := s.takeAll(ctx, len(s.locks), s.cfg.Local, func(d int) error { return s.acquire(ctx, d) }); err != nil {
 		s.Release()
+		return err
 	}
-	return err
-}
-
-// silentFor is how long takeAll tries again while no database answers at all: they may stand still for a moment.
-const silentFor = 10 * time.Second
-
-// takeAll calls take for all databases, and down for those that cannot be reached. It is an error if none can
-// be reached, or one is refused.
-func takeAll(ctx context.Context, databases int, take func(database int) error, down func(database int, err error)) error {
-	errs := make([]error, databases)
-	isSilent := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
-	for begun := time.Now(); ; {
-		eachDatabase(databases, func(d int) { errs[d] = take(d) })
-		if slices.ContainsFunc(errs, func(err error) bool { return !isSilent(err) }) || ctx.Err() != nil || time.Since(begun) > silentFor {
-			break
-		}
-	}
-	var unreachable []error
-	for d, err := range errs {
-		switch {
-		case err == nil:
-		case errors.As(err, new(*store.DatabaseError)):
-			unreachable = append(unreachable, err)
-			down(d, err)
-		default:
-			return err // the others fail for the same reason
-		}
-	}
-	if len(unreachable) == databases {
-		return errors.Join(errors.New("none of the databases can be reached"), unreachable[0])
+	s.over()
+	for _, w := range s.Waits() {
+		s.cfg.Logger.Warn("database not usable; its partitions wait", "database", w.Database, "error", w.Err)
 	}
 	return nil
 }
@@ -184,7 +161,6 @@ func (s *Single) Run(ctx context.Context) error {
 
 const (
 	checkAgain = 200 * time.Millisecond // after a check that failed
-	maxPause   = 3 * time.Second        // between two attempts to lock a database again
 	logEvery   = 30 * time.Second       // how often such an attempt is logged
 )
 
@@ -201,7 +177,9 @@ func (s *Single) superviseDatabase(ctx context.Context, database int) {
 			pause = s.check(ctx, database)
 			continue
 		}
-		switch err := s.acquire(ctx, database); {
+		err := s.acquire(ctx, database)
+		s.record(database, err)
+		switch {
 		case err == nil:
 			s.cfg.Logger.Info("database is back; its partitions go on", "database", database)
 			pause, told = s.cfg.CheckEvery, time.Time{}
@@ -227,6 +205,7 @@ func (s *Single) check(ctx context.Context, database int) (again time.Duration) 
 		s.owned.drop(s.partitions(database))
 		s.owned.expire(database)
 		s.locks[database] = nil
+		s.record(database, err)
 		s.cfg.Logger.Error("lost a database; its partitions stop", "database", database, "error", err)
 	}
 	return checkAgain

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +36,7 @@ var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}
 type locks struct {
 	mu       sync.Mutex
 	down     map[int]bool
-	silent   int // so many calls get no answer
+	mute     map[int]bool // calls get no answer
 	unfit    map[int]error
 	occupied map[int]string
 	lost     map[int]error // Check answers it
@@ -50,7 +49,7 @@ type locks struct {
 
 func newLocks() *locks {
 	return &locks{
-		down: map[int]bool{}, unfit: map[int]error{}, occupied: map[int]string{}, lost: map[int]error{},
+		down: map[int]bool{}, mute: map[int]bool{}, unfit: map[int]error{}, occupied: map[int]string{}, lost: map[int]error{},
 		hangs: map[int]bool{}, held: map[int]bool{}, asked: map[int][]time.Time{},
 	}
 }
@@ -66,8 +65,7 @@ func (l *locks) prepare(_ context.Context, database int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked[database] = append(l.asked[database], time.Now())
-	if l.silent > 0 {
-		l.silent--
+	if l.mute[database] {
 		return &store.DatabaseError{Database: database, Op: "connect", Err: context.DeadlineExceeded}
 	}
 	if l.down[database] {
@@ -135,11 +133,13 @@ func (l *logbook) count(message string) int {
 	return strings.Count(l.text.String(), message)
 }
 
-func single(l *locks) (*cluster.Single, *logbook) {
+func single(l *locks, change ...func(*cluster.SingleConfig)) (*cluster.Single, *logbook) {
 	log := &logbook{}
-	return cluster.NewSingle(cluster.SingleConfig{
-		Node: "here-1", Layout: layout, Locker: l, Prepare: l.prepare, Logger: slog.New(slog.NewTextHandler(log, nil)),
-	}), log
+	cfg := cluster.SingleConfig{Node: "here-1", Layout: layout, Locker: l, Prepare: l.prepare, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	for _, c := range change {
+		c(&cfg)
+	}
+	return cluster.NewSingle(cfg), log
 }
 
 // heldLocks is the number of held locks.
@@ -174,19 +174,88 @@ func TestAcquireOwnsAll(t *testing.T) {
 	s.Release() // nothing is left to release
 }
 
-// Databases that stand still for a moment do not end the start.
-func TestAcquireTriesAgainWhileNoDatabaseAnswers(t *testing.T) {
-	l := newLocks()
-	l.silent = 2 * 4 // two rounds
-	s, _ := single(l)
-	require.NoError(t, s.Acquire(t.Context()))
-	require.Equal(t, 4, l.heldLocks())
-	s.Release()
+// A node that is started long before its databases waits for them, says so, and starts with the first that comes.
+func TestAcquireWaitsForADatabase(t *testing.T) {
+	for name, away := range map[string]func(l *locks, d int, is bool){
+		"down":   func(l *locks, d int, is bool) { l.down[d] = is },
+		"silent": func(l *locks, d int, is bool) { l.mute[d] = is },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, begun := newLocks(), 0
+				for d := range 4 {
+					away(l, d, true)
+				}
+				s, log := single(l, func(c *cluster.SingleConfig) { c.Waiting = func() { begun++ } })
+				start, acquired := time.Now(), make(chan error, 1)
+				go func() { acquired <- s.Acquire(t.Context()) }()
+				after(10 * time.Minute)
+				require.Empty(t, acquired)
+				require.Equal(t, 1, begun)
+				require.Len(t, s.Waits(), 4)
+				for d, w := range s.Waits() {
+					require.Equal(t, d, w.Database)
+					require.Equal(t, start, w.Since)
+					require.ErrorIs(t, w.Err, task.ErrUnavailable)
+				}
+				require.InDelta(t, 60, log.count("waiting to start"), 12, "each ten seconds")
+				require.Equal(t, log.count("waiting to start"), log.count("database 3, since "+start.UTC().Format(time.RFC3339)), "each line names all")
+				l.set(func(l *locks) {
+					asked := l.asked[3]
+					for i := range asked[1:] {
+						require.LessOrEqual(t, asked[i+1].Sub(asked[i]), 3*time.Second)
+					}
+					away(l, 1, false)
+				})
+				after(3 * time.Second)
+				require.NoError(t, <-acquired)
+				require.Equal(t, []int{2, 3}, s.Ownership().Owned(), "it works with what there is")
+				require.Len(t, s.Waits(), 3)
+				require.Equal(t, 1, log.count("the wait is over"))
+				s.Release()
+			})
+		})
+	}
+}
 
-	l.silent = math.MaxInt
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, s.Acquire(ctx), context.DeadlineExceeded, "who is told to stop does not try again")
+func TestAcquireEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocks()
+		for d := range 4 {
+			l.down[d] = true
+		}
+		s, _ := single(l)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		err := s.Acquire(ctx)
+		require.Equal(t, time.Minute, time.Since(began))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var waited *cluster.WaitError
+		require.ErrorAs(t, err, &waited)
+		require.Len(t, waited.Waits, 4)
+		require.ErrorContains(t, err, "while waiting for database 0, since 2000-01-01T00:00:00Z: connect in database 0: connection refused; database 1")
+	})
+}
+
+// Files do not come later, unless they are busy.
+func TestAcquireDoesNotWaitForFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocks()
+		for d := range 4 {
+			l.down[d], l.mute[d] = true, true
+		}
+		s, _ := single(l, func(c *cluster.SingleConfig) { c.Local = true })
+		acquired := make(chan error, 1)
+		go func() { acquired <- s.Acquire(t.Context()) }()
+		after(time.Minute)
+		require.Empty(t, acquired)
+		l.set(func(l *locks) { l.mute[2] = false })
+		after(3 * time.Second)
+		err := <-acquired
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		require.ErrorContains(t, err, "none of the databases can be opened: connect in database 2: connection refused")
+	})
 }
 
 // A node that may not work on the store holds nothing.
@@ -215,15 +284,6 @@ func TestAcquireRefuses(t *testing.T) {
 			l.unfit[1] = unfit
 			l.down[0], l.down[2], l.down[3] = true, true, true
 		}, func(t *testing.T, err error) { require.ErrorIs(t, err, unfit) }},
-		{"all are down", func(l *locks) {
-			for d := range 4 {
-				l.down[d] = true
-			}
-		}, func(t *testing.T, err error) {
-			require.ErrorIs(t, err, task.ErrUnavailable)
-			require.ErrorContains(t, err, "none of the databases can be reached")
-			require.ErrorContains(t, err, "connection refused")
-		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLocks()
@@ -266,7 +326,7 @@ func TestADatabaseThatCannotBeReachedAtTheStartIsTakenLater(t *testing.T) {
 	running(t, l, func(t *testing.T, s *cluster.Single, log *logbook) {
 		start := time.Now()
 		require.Equal(t, []int{0, 1, 2, 3, 6, 7}, s.Ownership().Owned())
-		require.Equal(t, 1, log.count("database not reachable; its partitions wait"))
+		require.Equal(t, 1, log.count("database not usable; its partitions wait"))
 		rings := s.Ownership().Watch()
 		after(3 * time.Minute)
 		require.Empty(t, rings)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -55,7 +56,7 @@ const (
 type Control struct {
 	cfg Config
 
-	mu      sync.Mutex
+	mu      logqueue.Mutex
 	known   map[uint64]store.Control // the newest row of each business type
 	inForce []uint64                 // as the Gate has it
 }
@@ -148,7 +149,7 @@ func (c *Control) apply() {
 	if !slices.Equal(paused, c.inForce) {
 		c.inForce = paused
 		c.cfg.Gate.SetPaused(paused)
-		c.cfg.Logger.Info("paused biz_types have changed", "paused", paused)
+		c.mu.Log(c.cfg.Logger, slog.LevelInfo, "paused biz_types have changed", "paused", paused)
 	}
 }
 

@@ -113,6 +113,9 @@ type Config struct {
 	// Logger gets panics and internal errors, and each request at debug level.
 	// Defaults to none.
 	Logger *slog.Logger
+	// Waiting names what the start of the node waits for; "" when it takes requests. Until then all routes but /healthz,
+	// /readyz and /metrics answer 503. Defaults to nothing.
+	Waiting func() string
 	// Version is shown in the documentation. Defaults to "dev".
 	Version string
 	// MaxBody is the largest body in bytes, that of a batch; a larger one is answered
@@ -185,5 +188,8 @@ func New(cfg Config) http.Handler {
 		h = noDomain(h)
 	}
 	h = a.checkPeers(h)
+	if cfg.Waiting != nil {
+		h = whileWaiting(h, cfg.Waiting)
+	}
 	return &guard{next: h, log: cfg.Logger, observer: cfg.Observer, routes: a.router.routes}
 }

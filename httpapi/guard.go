@@ -39,6 +39,23 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(answer, r)
 }
 
+// whileWaiting answers 503 until the node takes requests. Health and metrics are answered from the beginning.
+func whileWaiting(next http.Handler, waiting func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics":
+		default:
+			if what := waiting(); what != "" {
+				p := newProblem(http.StatusServiceUnavailable, "this node does not take requests yet: it waits for "+what+"; see /readyz")
+				p.headers = retryAfter
+				writeProblem(w, p)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // route is the route that a request has taken, or would have.
 func (g *guard) route(r *http.Request) string {
 	pattern := r.Pattern

@@ -20,6 +20,7 @@ type State struct {
 	Durable         []*bool // by database: its answered writes are on disk; nil: it has not said so yet
 	RedisUp         *bool   // nil: no business type needs it
 	ConsulUp        *bool   // nil: there is none
+	LogDropped      uint64  // log lines so far
 	Degraded        []Trouble
 	Skews           []Skew
 	IntakeLag       map[string]int64 // by the name of an intake
@@ -83,12 +84,13 @@ var (
 	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
 	lagDesc      = prometheus.NewDesc("toc_intake_lag", "Records of this node's partitions of the topic that are not stored or refused yet.", []string{"name"}, nil)
 	skewDesc     = prometheus.NewDesc("toc_clock_skew_seconds", "How far this machine's clock is ahead of another one; negative: behind.", []string{"of", "name"}, nil)
+	logDesc      = prometheus.NewDesc("toc_log_dropped_total", "Log lines that were dropped because the log was not read, or not fast enough.", nil, nil)
 	degradedDesc = prometheus.NewDesc("toc_degraded", "What /readyz lists: how many of each reason.", []string{"reason", "database"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, logDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -150,6 +152,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, k := range s.Skews {
 		gauge(skewDesc, k.Ahead.Seconds(), k.Of, k.Name)
 	}
+	ch <- prometheus.MustNewConstMetric(logDesc, prometheus.CounterValue, float64(s.LogDropped))
 	count := make(map[Trouble]int)
 	for _, t := range s.Degraded {
 		count[t]++

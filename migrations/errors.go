@@ -96,8 +96,9 @@ func (e *DatabaseError) Error() string {
 
 func (e *DatabaseError) Unwrap() error { return e.Err }
 
-// isRefusal tells errors that mean: this is not the database you think it is.
-func isRefusal(err error) bool {
+// IsRefusal reports whether an error means that a database is not the one that the configuration takes it for. Time does not
+// mend that.
+func IsRefusal(err error) bool {
 	var layout *LayoutError
 	var newer *NewerSchemaError
 	var stranger *StrangerError

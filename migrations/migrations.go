@@ -125,7 +125,7 @@ func Up(ctx context.Context, cfg Config) error {
 			return err
 		})
 	})
-	if err := errors.Join(failed...); isRefusal(err) {
+	if err := errors.Join(failed...); IsRefusal(err) {
 		return err
 	}
 	id, err := cfg.judge(schemas, failed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -131,7 +132,7 @@ func (t *Timer) clampCovered(s *slotState, until time.Time) {
 	s.covered = until
 	if ahead > clockSlack && !t.clockWarned {
 		t.clockWarned = true
-		t.cfg.Logger.Warn("the clock was ahead, here or on another node; check its time service", "ahead", ahead.Round(time.Millisecond))
+		t.mu.Log(t.cfg.Logger, slog.LevelWarn, "the clock was ahead, here or on another node; check its time service", "ahead", ahead.Round(time.Millisecond))
 	}
 }
 
@@ -172,7 +173,7 @@ func (t *Timer) fillAll(ctx context.Context, list []fillJob) {
 	}
 	if now := t.cfg.Now(); unfilled > 0 && ctx.Err() == nil && now.Sub(t.unfilledLogged) >= unfilledEvery {
 		t.unfilledLogged = now
-		t.cfg.Logger.Warn("slots not filled from the store yet", "slots", unfilled, "error", why)
+		t.mu.Log(t.cfg.Logger, slog.LevelWarn, "slots not filled from the store yet", "slots", unfilled, "error", why)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func (t *Timer) startFallback(s *slotState) {
 	s.fallback = true
 	signal(t.fallbacks)
 	if t.fallbackSlots++; t.fallbackSlots == 1 {
-		t.cfg.Logger.Error("Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.writeErr, s.server.lastErr))
+		t.mu.Log(t.cfg.Logger, slog.LevelError, "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.writeErr, s.server.lastErr))
 	}
 }
 
@@ -134,7 +135,7 @@ func (t *Timer) recordReachable(s *slotState) {
 		s.markLost()
 		signal(t.repairNeeded)
 		if t.fallbackSlots--; t.fallbackSlots == 0 {
-			t.cfg.Logger.Info("Redis is back: its tasks are armed again from the store")
+			t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
 		}
 	}
 }

@@ -2,6 +2,7 @@ package redistimer
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -192,7 +193,7 @@ func (t *Timer) recordWrite(srv *server, err error) {
 		return
 	}
 	if srv.writeErr == nil {
-		t.cfg.Logger.Error("Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
+		t.mu.Log(t.cfg.Logger, slog.LevelError, "Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
 	}
 	srv.writeErr, srv.lastRefusal = err, t.cfg.Now()
 }
@@ -218,7 +219,7 @@ func (t *Timer) tryWrites(ctx context.Context) {
 			srv.tryingWrite = false
 			if t.recordWrite(srv, err); err == nil {
 				srv.writeErr = nil
-				t.cfg.Logger.Info("Redis takes writes again")
+				t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
 				srv.pollAll()
 				signal(t.replan)
 			}

@@ -3,6 +3,7 @@ package redistimer
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/timeoutcenter/toc/redistimer/slots"
@@ -128,7 +129,7 @@ func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cfg.Logger.Warn("outcomes not told to Redis; the store has them, and the slots are put right when it is back",
+	t.mu.Log(t.cfg.Logger, slog.LevelWarn, "outcomes not told to Redis; the store has them, and the slots are put right when it is back",
 		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
 	for _, o := range failures {
 		t.markOrphans(o.slot)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
@@ -87,7 +88,7 @@ type Timer struct {
 	cfg   Config
 	slots *slots.Slots
 
-	mu        sync.Mutex
+	mu        logqueue.Mutex
 	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
 	topics    map[string]*bizTimer // the same, by topic
 	closing   map[uint64]*bizTimer // removed types with claims in flight

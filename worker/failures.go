@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -22,7 +22,7 @@ const summaryEvery = 10 * time.Second
 type failures struct {
 	logger *slog.Logger
 	some   atomic.Bool // byType has entries
-	mu     sync.Mutex
+	mu     logqueue.Mutex
 	byType map[uint64]*failing
 }
 
@@ -64,7 +64,7 @@ func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []
 		}
 		f.byType[b.ID] = g
 		f.some.Store(true)
-		f.logger.Warn("runs fail", runLogFields(b, tasks(last), errs[last])...)
+		f.mu.Log(f.logger, slog.LevelWarn, "runs fail", runLogFields(b, tasks(last), errs[last])...)
 	}
 	g.failed, g.all, g.well = g.failed+failed, g.all+failed, g.well+len(errs)-failed
 	g.isWell = failed == 0
@@ -86,9 +86,9 @@ func (f *failures) logSummaries(now time.Time) {
 		}
 		switch {
 		case g.failed > 0:
-			f.logger.Warn("runs go on to fail", "biz_type", g.bizType.Name, "failed", g.failed, "ended_well", g.well, "last_error", *reason(g.last))
+			f.mu.Log(f.logger, slog.LevelWarn, "runs go on to fail", "biz_type", g.bizType.Name, "failed", g.failed, "ended_well", g.well, "last_error", *reason(g.last))
 		case g.isWell:
-			f.logger.Info("runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
+			f.mu.Log(f.logger, slog.LevelInfo, "runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
 			delete(f.byType, id)
 		}
 		g.failed, g.well, g.next = 0, 0, now.Add(summaryEvery)

@@ -397,8 +397,8 @@ func (j *journal) recordFailure(database int, err error) {
 	if j.closed || ctx.Err() != nil || db.failing.Swap(&err) != nil {
 		return
 	}
-	j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err)
 	j.repairs.Go(func() {
+		j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err) // here no lock is held
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 			if wait.For(ctx, pause) != nil {
 				return

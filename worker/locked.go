@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 )
@@ -24,7 +26,7 @@ const (
 // lockedRows are the outcomes that wait for a row or a table.
 type lockedRows struct {
 	layout     sharding.Layout
-	mu         sync.Mutex
+	mu         logqueue.Mutex
 	byDatabase [][]finish
 	byTable    []atomic.Int32 // number of waiting outcomes, by shard
 	overLimit  []atomic.Bool  // by database: lockedDatabaseMax is reached
@@ -65,13 +67,13 @@ func (f *finisher) setAside(ctx context.Context, database int, list []*finish) {
 		switch log := f.cfg.Logger.With("job_id", d.entry.ID(), "biz_type", d.bizType.Name, "database", database); {
 		case i >= lockedLogMax:
 		case d.tableErr != nil:
-			log.Warn("outcome waits: its table cannot be written", "error", d.tableErr)
+			l.mu.Log(log, slog.LevelWarn, "outcome waits: its table cannot be written", "error", d.tableErr)
 		default:
-			log.Warn("outcome waits: another transaction has locked the row")
+			l.mu.Log(log, slog.LevelWarn, "outcome waits: another transaction has locked the row")
 		}
 	}
 	if more := len(list) - lockedLogMax; more > 0 {
-		f.cfg.Logger.Warn("more outcomes wait for their rows", "tasks", more, "database", database)
+		l.mu.Log(f.cfg.Logger, slog.LevelWarn, "more outcomes wait for their rows", "tasks", more, "database", database)
 	}
 	l.overLimit[database].Store(len(l.byDatabase[database]) >= lockedDatabaseMax)
 	if first {
@@ -120,7 +122,7 @@ func (f *finisher) removeSettled(ctx context.Context, database int, list []finis
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLogMax {
-			f.cfg.Logger.Info("outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waitsSince))
+			l.mu.Log(f.cfg.Logger, slog.LevelInfo, "outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waitsSince))
 		}
 		back = l.countOf(id).Add(-1) == lockedTableMax-1 || back
 	}

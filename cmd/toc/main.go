@@ -13,10 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 )
 
 // version is set by the linker.
@@ -25,6 +27,7 @@ var version = "dev"
 func main() {
 	syscall.Umask(0o077) // what it writes, tasks and tokens, is for its user alone
 	logging.Disable()    // of go-redis: its errors come back to us, and are told once
+	_ = mysql.SetLogger(&mysql.NopLogger{})
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now))
 }
 
@@ -47,7 +50,9 @@ func run(args []string, stdout, stderr io.Writer, now func() time.Time) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "toc:", err)
+	complaint := logqueue.NewWriter(stderr, nil) // a full pipe does not keep the process
+	fmt.Fprintln(complaint, "toc:", err)
+	complaint.Flush(flushTimeout)
 	var wrong usageError
 	if !started || errors.As(err, &wrong) {
 		return 2

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/processor"
 )
 
@@ -77,9 +77,14 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
 		w.Client = client.New(server, client.WithToken(os.Getenv("TOC_TOKEN")))
-		w.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+		var complaints *logqueue.Writer
+		if w.Logger, complaints, err = newLogger(cmd.ErrOrStderr(), "text", "info"); err != nil {
+			return err
+		}
+		defer complaints.Flush(flushTimeout)
+		defer withoutSIGPIPE()()
 		w.Process = func(ctx context.Context, t client.LeasedTask) error {
-			return runCommand(ctx, *command, t, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runCommand(ctx, *command, t, cmd.OutOrStdout(), complaints)
 		}
 		if err := w.Run(ctx); err != nil {
 			return explain(server, err)

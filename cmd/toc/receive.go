@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/processor/webhook"
 )
 
@@ -50,7 +51,9 @@ is answered with 401.`,
 		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
-		r.out, r.complaints = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		complaints := logqueue.NewWriter(cmd.ErrOrStderr(), nil)
+		defer complaints.Flush(flushTimeout)
+		r.out, r.complaints = cmd.OutOrStdout(), complaints
 		return r.serve(ctx, *listen)
 	}
 	return cmd
