@@ -70,9 +70,10 @@ type App struct {
 	spans      *otlp.Exporter  // nil: there is no collector
 	tracer     *tracing.Tracer // nil: the same
 
-	proof   *peerproof.Prover        // of this node's identity, for the other nodes
-	tokens  atomic.Pointer[[]string] // http.tokens in force
-	refused atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
+	proof   *peerproof.Prover              // of this node's identity, for the other nodes
+	tokens  atomic.Pointer[[]string]       // http.tokens in force
+	consul  atomic.Pointer[configs.Consul] // of which the token is in force
+	refused atomic.Pointer[string]         // why the configuration file is not in force; nil: it is
 	// descriptorsGone is set while this process cannot open files and connections.
 	descriptorsGone atomic.Bool
 	lanes           map[uint64]builtLane // by biz_type id: the running ones

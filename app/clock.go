@@ -135,6 +135,14 @@ func (a *App) skews() (list []metrics.Skew) {
 type peerClocks struct {
 	mu       sync.Mutex
 	readings map[string]peerReading
+	silent   map[string]silence // the nodes that did not answer the last question
+}
+
+// silence is the time since when a node does not answer, by the first question, and its last error.
+type silence struct {
+	since time.Time
+	times int
+	err   error
 }
 
 type peerReading struct {
@@ -163,7 +171,8 @@ func (a *App) watchPeerClocks(ctx context.Context) error {
 }
 
 func (a *App) readPeerClocks(ctx context.Context) {
-	readings := make(map[string]peerReading)
+	readings, silent := make(map[string]peerReading), make(map[string]error)
+	asked := time.Now()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range a.cluster.Members() {
@@ -172,11 +181,12 @@ func (a *App) readPeerClocks(ctx context.Context) {
 		}
 		asking.Go(func() {
 			least, most, err := a.forward.Ahead(ctx, m)
-			if err != nil {
-				return // who needs this node tells that it does not answer
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err != nil {
+				silent[m.Name] = err
+				return
+			}
 			readings[m.Name] = peerReading{time.Now(), nearest(least, most)}
 		})
 	}
@@ -189,6 +199,15 @@ func (a *App) readPeerClocks(ctx context.Context) {
 		}
 	}
 	a.peers.readings = readings
+	before := a.peers.silent
+	a.peers.silent = make(map[string]silence, len(silent))
+	for name, err := range silent {
+		s, again := before[name]
+		if !again {
+			s.since = asked
+		}
+		a.peers.silent[name] = silence{s.since, s.times + 1, err}
+	}
 }
 
 // describeSkews names the clocks that differ by more than most, the worst first; "" if none does. most 0 names

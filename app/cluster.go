@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -35,10 +36,11 @@ func (a *App) newMembership() membership {
 		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log})
 	}
 	c := a.cfg.Cluster.Consul
+	a.consul.Store(&c)
 	consul := api.DefaultConfig()
-	consul.Address, consul.Token = c.Address, c.Token
+	consul.Address = c.Address
 	return cluster.NewConsul(cluster.ConsulConfig{
-		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
+		Node: a.node, Layout: a.layout, Consul: consul, Token: a.consulToken, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
 		Died: func() { a.timer.Recheck() },
@@ -49,6 +51,15 @@ func (a *App) newMembership() membership {
 		},
 		Logger: log,
 	})
+}
+
+// consulToken returns the ACL token in force.
+func (a *App) consulToken() (string, error) {
+	token, err := a.consul.Load().ReadToken()
+	if err != nil {
+		return "", fmt.Errorf("cluster.consul.token_file: %w", err)
+	}
+	return token, nil
 }
 
 // onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides

@@ -128,6 +128,7 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
+	c.Unworked = s.unworked()
 	return c, nil
 }
 
@@ -163,6 +164,7 @@ const (
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
+	reasonNoShare     = "no_partitions"
 	// and the worker.TroubleKinds
 )
 
@@ -187,6 +189,12 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	}
 	if text := a.cluster.Lost(); text != "" {
 		add(reasonConsul, none, "%s", text)
+	}
+	for _, u := range a.unworked() {
+		add(reasonNoShare, none, "%s", describeUnworked(u))
+	}
+	if text := a.ownsNone(); text != "" {
+		add(reasonNoShare, none, "%s", text)
 	}
 	if text := a.timer.Degraded(); text != "" {
 		add(reasonRedis, none, "%s", text)

@@ -25,6 +25,7 @@ type Member struct {
 	Name       string
 	Address    string // where its HTTP API is reached (host:port, or a URL)
 	Partitions []int  // those whose locks it holds, ascending
+	Session    string // its session in Consul, by which it holds them; "" if it holds none
 }
 
 // ConsulConfig is the configuration of a Consul.
@@ -33,10 +34,17 @@ type ConsulConfig struct {
 	Address string // where other nodes reach its HTTP API (host:port, or a URL); see SetAddress
 	Layout  sharding.Layout
 	Consul  *api.Config
+	// Token returns the ACL token. It is called for each request, so that a token that is replaced needs no restart.
+	// After an error the last token stays in use. Nil: the token of Consul.
+	Token func() (string, error)
 	// Prefix is the name of the service and of the keys' folder. Defaults to "toc".
 	Prefix string
 	// TTL is the time after its last heartbeat at which a node counts as dead. Defaults to 3 s.
 	TTL time.Duration
+	// SessionTTL is the time after which Consul ends a session that is not renewed, even if it still takes the node
+	// for healthy; Consul may take twice as long. Defaults to 10 s, the least that Consul takes, or to TTL if that is
+	// more.
+	SessionTTL time.Duration
 	// KeepOnLoss keeps this node's partitions while Consul does not answer. Two nodes may then work on one
 	// partition; without it no node does.
 	KeepOnLoss bool
@@ -65,6 +73,7 @@ type ConsulConfig struct {
 func (c ConsulConfig) withDefaults() ConsulConfig {
 	c.Prefix = cmp.Or(c.Prefix, "toc")
 	c.TTL = cmp.Or(c.TTL, 3*time.Second)
+	c.SessionTTL = cmp.Or(c.SessionTTL, max(minSessionTTL, c.TTL))
 	c.DrainFor = cmp.Or(c.DrainFor, 30*time.Second)
 	return c
 }
@@ -80,6 +89,7 @@ type Consul struct {
 	client    *api.Client
 	clientErr error // why there is no client
 	web       *http.Client
+	token     *tokenTransport // nil: the token does not change
 
 	wake      chan struct{} // wakes decideAll
 	beatNow   chan struct{} // asks for a heartbeat now
@@ -87,6 +97,7 @@ type Consul struct {
 
 	// For the heartbeat alone.
 	published  *registration // what the agent knows of this node; nil: unknown
+	sessionTTL time.Duration // of the next session
 	opening    string        // a session that is not complete yet
 	nameDenied bool          // the log has that another process has this name
 
@@ -105,12 +116,17 @@ type Consul struct {
 	databases           []databaseState
 	unreachable         []int
 	nodes               []peer          // from the watch; nil: no answer yet
+	names               map[string]name // by the service of their holder, from the watch; nil: no answer yet
+	nameLost            bool            // this node's name is not locked by its session
+	refused             error           // why Consul refuses this node's writes; nil: it does not
 	registrationAltered bool            // this node's registration is not what it wrote
 	dead                map[uint64]bool // instances whose death was reported
 	locks               []lock          // by partition, from the watch; nil: no answer yet
 	locksAt             uint64          // the index of that answer
 	holds               []hold          // by partition
 	plan                plan
+	idleSince           []instant // by partition: since when no living node works it; zero: one does
+	withoutSince        instant   // since when this node has had none of its share; zero: it has some
 }
 
 // phase is a step in the life of a node.
@@ -137,7 +153,9 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		databases: make([]databaseState, cfg.Layout.Databases),
 		claims:    make([]store.Lock, cfg.Layout.Databases),
 		holds:     make([]hold, cfg.Layout.Partitions),
+		idleSince: make([]instant, cfg.Layout.Partitions),
 	}
+	c.sessionTTL = cfg.SessionTTL
 	c.owned.expire(0)
 	c.service = fmt.Sprintf("%s-%s-%016x", cfg.Prefix, cfg.Node, c.instance)
 	if cfg.Consul == nil {
@@ -146,6 +164,10 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	conf := *cfg.Consul
 	c.client, c.clientErr = api.NewClient(&conf)
 	c.web = conf.HttpClient
+	if cfg.Token != nil && c.clientErr == nil {
+		c.token = &tokenTransport{base: cmp.Or[http.RoundTripper](c.web.Transport, http.DefaultTransport), read: cfg.Token, logger: cfg.Logger}
+		c.web.Transport = c.token
+	}
 	return c
 }
 
@@ -181,6 +203,8 @@ func (c *Consul) validate() error {
 		return fmt.Errorf("cluster.consul.prefix: %q may have letters, digits, '.', '_' and '-' only", c.cfg.Prefix)
 	case c.cfg.TTL < time.Second:
 		return fmt.Errorf("cluster.consul.ttl: %s is less than 1s", c.cfg.TTL)
+	case c.cfg.SessionTTL < c.cfg.TTL:
+		return fmt.Errorf("a session of %s would end before a node of cluster.consul.ttl %s counts as dead", c.cfg.SessionTTL, c.cfg.TTL)
 	}
 	return c.cfg.Layout.Validate()
 }
@@ -220,13 +244,15 @@ func (c *Consul) join(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("join the cluster: %w", ctx.Err())
 		case errors.As(err, new(*nameTakenError)):
-			// A predecessor that died stays in Consul for up to a TTL.
+			// A predecessor that died stays in Consul until its session ends.
 			if denied.IsZero() {
 				denied = time.Now()
 			}
-			if time.Since(denied) > c.cfg.TTL+2*time.Second {
+			if time.Since(denied) > c.sessionEndsWithin()+2*time.Second {
 				return err
 			}
+		case isRefused(err):
+			return fmt.Errorf("join the cluster: %w%s", err, tokenAdvice)
 		case !unreachable(err):
 			return err
 		case time.Since(began) > 10*c.cfg.TTL && attempt >= 5: // the process may have been paused
@@ -263,6 +289,7 @@ func (c *Consul) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.probe(ctx) })
 	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
+	wg.Go(func() { c.watch(ctx, "names", c.askNames) })
 	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })
 	wg.Go(func() { c.watch(ctx, "id", c.askID) })
 	wg.Go(func() { c.decideAll(ctx) })
@@ -334,5 +361,17 @@ func unreachable(err error) bool {
 	if status, is := errors.AsType[api.StatusError](err); is {
 		return status.Code >= 500 || status.Code == http.StatusTooManyRequests
 	}
-	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError))
+	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError)) &&
+		!errors.As(err, new(*refusedError)) && !errors.As(err, new(*tokenError))
+}
+
+// refusedError: the ACL token of this node lacks a right.
+type refusedError struct{ reason string }
+
+func (e *refusedError) Error() string { return "consul refuses it: " + e.reason }
+
+// isRefused reports whether an error means that the ACL token lacks a right, or is none.
+func isRefused(err error) bool {
+	status, is := errors.AsType[api.StatusError](err)
+	return is && status.Code == http.StatusForbidden || errors.As(err, new(*refusedError))
 }

@@ -36,18 +36,26 @@ func (c *Consul) beatLoop(ctx context.Context) {
 	}
 }
 
-// beat is one heartbeat. It tells the agent that this node lives, and asks the servers whether the session
-// does. Both count: an agent that is cut off from its servers accepts heartbeats for ever. Without a session it
-// opens one.
+// beat is one heartbeat. It renews the session at the servers and then the check at the agent. Both count: an agent
+// that is cut off from its servers, or whose token they do not know any more, accepts heartbeats for ever. The check
+// comes second, so that it ends, too, if the session cannot be renewed. Without a session a beat opens one.
 func (c *Consul) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.beatLimit())
 	defer cancel()
 	sent := c.clock()
 	c.mu.Lock()
-	session := c.session
+	session, lives, had := c.session, true, true
 	c.mu.Unlock()
 
-	err := c.signal(ctx)
+	err := c.publish(ctx)
+	if err == nil && session != "" {
+		if lives, err = c.renewSession(ctx, session); err == nil && lives {
+			had, err = c.restore(ctx, session)
+		}
+	}
+	if err == nil {
+		err = c.passCheck(ctx)
+	}
 	if err == nil && session == "" {
 		// The first beat of the session, at once, starts the lease.
 		if err = c.openSession(ctx); err == nil {
@@ -60,15 +68,12 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.recordMissedBeat(ctx, err)
 		return err
 	}
-	entry, _, err := c.client.Session().Info(session, consistent(ctx))
-	if err != nil {
-		err = fmt.Errorf("read the session: %w", err)
-		c.recordMissedBeat(ctx, err)
-		return err
-	}
 	switch {
-	case entry == nil:
+	case !lives:
 		c.loseSession(ctx, "consul has ended it")
+		ring(c.beatNow)
+	case !had:
+		c.loseSession(ctx, "another process has this node's name or its worker number")
 		ring(c.beatNow)
 	case c.clock().since(c.last) > c.trustTime():
 		// The end of the session may be under way.
@@ -79,6 +84,51 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.owned.renew(0, sent.add(c.leaseTime()))
 	}
 	return nil
+}
+
+// restore locks this node's name again if it is not locked any more, and finds out whether Consul takes this node's
+// writes again. had is false if another process has the name.
+func (c *Consul) restore(ctx context.Context, session string) (had bool, err error) {
+	c.mu.Lock()
+	needed := c.nameLost || c.refused != nil
+	c.mu.Unlock()
+	if !needed {
+		return true, nil
+	}
+	had, err = c.relock(ctx, session)
+	if isRefused(err) {
+		c.recordRefusal(err)
+		return true, nil
+	}
+	if err != nil || !had {
+		return had, err
+	}
+	c.mu.Lock()
+	if c.nameLost {
+		c.cfg.Logger.Warn("this node's name was not locked in consul any more; locked it again", "key", c.nameKey())
+	}
+	if c.refused != nil {
+		c.cfg.Logger.Info("consul takes this node's writes again")
+	}
+	c.nameLost, c.refused = false, nil
+	c.mu.Unlock()
+	ring(c.wake)
+	ring(c.beatNow)
+	return true, nil
+}
+
+// recordRefusal records that Consul refuses this node's writes because its token lacks a right. The node then keeps the
+// partitions that it has, since it can neither take nor release any, and other nodes do not count on it.
+func (c *Consul) recordRefusal(err error) {
+	c.mu.Lock()
+	news := c.refused == nil
+	c.refused = err
+	c.mu.Unlock()
+	if news {
+		c.cfg.Logger.Error("consul refuses this node's writes; it keeps its partitions and takes none", "error", err)
+		ring(c.beatNow)
+		ring(c.wake)
+	}
 }
 
 // recordBeat records that a beat that was sent then succeeded.
@@ -126,22 +176,28 @@ func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unr
 func (c *Consul) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.lost {
+	switch {
+	case !c.lost && c.refused != nil:
+		return fmt.Sprintf("consul refuses this node's writes: its partitions are kept, and none can be taken or handed over (%v)%s", c.refused, tokenAdvice)
+	case !c.lost:
 		return ""
 	}
-	what := "consul does not answer"
+	what, advice := "consul does not answer", ""
 	switch {
 	case errors.As(c.lostWhy, new(*nameTakenError)):
-		what = "another process has this node's name"
+		what, advice = "another process has this node's name", fmt.Sprintf(" (%v)", c.lostWhy)
 	case !unreachable(c.lostWhy):
-		what = "consul refuses this node's heartbeats"
+		what, advice = "consul refuses this node's heartbeats", fmt.Sprintf(" (%v)%s", c.lostWhy, tokenAdvice)
 	}
 	fate := "stopped"
 	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
-	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
+	return fmt.Sprintf("%s since %s: partitions %s%s", what, c.clock().since(c.last).Round(time.Second), fate, advice)
 }
+
+// tokenAdvice is what to do when Consul refuses a token.
+const tokenAdvice = "; give the token the rights of docs/operating.md, or put a new one into cluster.consul.token_file"
 
 // registration is what the agent knows of this node. It has two checks: the session depends on "alive", and
 // only a node that is "ready" gets partitions and appears in queries for passing instances. So a leaving node
@@ -150,24 +206,18 @@ type registration struct {
 	address     string
 	unreachable string // databases, by comma
 	ready       string // the state of that check
+	token       string // with which the agent reports it to the servers
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// signal tells the agent that this node lives, and publishes changes.
-func (c *Consul) signal(ctx context.Context) error {
-	if err := c.publish(ctx); err != nil {
-		return fmt.Errorf("register: %w", err)
-	}
+// passCheck tells the agent that this node lives.
+func (c *Consul) passCheck(ctx context.Context) error {
 	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
 	if isUnknown(err, noCheck) {
-		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
-		c.published = nil
-		if err := c.publish(ctx); err != nil {
-			return fmt.Errorf("register: %w", err)
-		}
-		return nil // the check starts passing
+		c.forgetRegistration()
+		return c.publish(ctx) // the check starts passing
 	}
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
@@ -186,11 +236,19 @@ func isUnknown(err error, text string) bool {
 	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
-// publish sends the agent what has changed.
+// publish sends the agent what has changed. The agent reports a registration with the token that it came with, so a new
+// token is a change as well.
 func (c *Consul) publish(ctx context.Context) error {
+	token := ""
+	if c.token != nil {
+		var err error
+		if token, err = c.token.current(); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical}
-	if c.phase == working {
+	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical, token}
+	if c.phase == working && c.refused == nil {
 		want.ready = api.HealthPassing
 	}
 	altered := c.registrationAltered
@@ -200,23 +258,35 @@ func (c *Consul) publish(ctx context.Context) error {
 		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
 		c.published = nil
 	}
-	if c.published != nil && *c.published == want {
-		return nil
+	if c.published != nil && c.published.token != want.token {
+		c.cfg.Logger.Info("the consul token has changed; registering again")
 	}
-	if c.published == nil || c.published.address != want.address || c.published.unreachable != want.unreachable {
+	if p := c.published; p == nil || p.address != want.address || p.unreachable != want.unreachable || p.token != want.token {
 		if err := c.register(ctx, want); err != nil {
-			return err
+			return fmt.Errorf("register: %w", err)
 		}
 	}
-	// Registering again does not change the checks.
-	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
-		if isUnknown(err, noCheck) {
-			c.published = nil
+	// Registering again does not change the checks. Somebody else may have changed this one, so it is set with each beat.
+	setReady := func() error {
+		return c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx))
+	}
+	err := setReady()
+	if isUnknown(err, noCheck) {
+		c.forgetRegistration()
+		if err = c.register(ctx, want); err == nil {
+			err = setReady()
 		}
-		return err
+	}
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
 	}
 	c.published = &want
 	return nil
+}
+
+func (c *Consul) forgetRegistration() {
+	c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
+	c.published = nil
 }
 
 func (c *Consul) register(ctx context.Context, r registration) error {

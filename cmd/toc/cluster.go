@@ -47,6 +47,9 @@ func showCluster(out io.Writer, c client.Cluster) error {
 			left = append(left, p)
 		}
 	}
+	for _, u := range c.Unworked {
+		fmt.Fprintf(out, "\n! %d partitions, %s: %s\n", len(u.Partitions), ranges(u.Partitions), oneLine(u.Reason))
+	}
 	if len(left) > 0 {
 		_, err := fmt.Fprintf(out, "\n%d of %d partitions have no owner now: %s\n", len(left), c.Partitions, ranges(left))
 		return err
