@@ -22,7 +22,7 @@ func (a *App) unworked() (list []wire.Unworked) {
 		if i.Node == "" {
 			u.Reason = fmt.Sprintf("no node has taken them for %s; look at /readyz and at the log of each node", i.For.Round(time.Second))
 		} else {
-			u.Reason = fmt.Sprintf("%s is not alive, and Consul has kept its locks for %s; %s", holder(i.Node, i.Address), i.For.Round(time.Second), endSession(i.Session))
+			u.Reason = fmt.Sprintf("%s holds them and has not been alive for %s; %s", holder(i.Node, i.Address), i.For.Round(time.Second), endSession(i.Session))
 		}
 		list = append(list, u)
 	}
@@ -35,8 +35,8 @@ func (a *App) unworked() (list []wire.Unworked) {
 		}
 		list = append(list, wire.Unworked{
 			Partitions: m.Partitions, Node: m.Name, Address: m.Address, Session: m.Session,
-			Reason: fmt.Sprintf("%s has not answered this node since %s (%v); if it is dead, they are free when Consul ends its session; %s",
-				holder(m.Name, m.Address), s.since.UTC().Format(time.RFC3339), s.err, endSession(m.Session)),
+			Reason: fmt.Sprintf("%s holds them and has not answered this node since %s (%v); if it is dead, they are free when its session ends, within %s of its last heartbeat; %s",
+				holder(m.Name, m.Address), s.since.UTC().Format(time.RFC3339), s.err, c.SessionEndsWithin(), endSession(m.Session)),
 		})
 	}
 	slices.SortFunc(list, func(a, b wire.Unworked) int { return cmp.Compare(a.Node, b.Node) })
@@ -49,11 +49,11 @@ func holder(name, address string) string {
 
 // endSession is how an operator ends the session of a dead node.
 func endSession(session string) string {
-	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul frees them now", session)
+	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul ends it now", session)
 }
 
 func describeUnworked(u wire.Unworked) string {
-	return fmt.Sprintf("%d partitions are not worked: %s", len(u.Partitions), u.Reason)
+	return fmt.Sprintf("%d partitions: %s", len(u.Partitions), u.Reason)
 }
 
 // silence returns since when another node does not answer this one.

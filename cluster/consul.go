@@ -97,7 +97,6 @@ type Consul struct {
 
 	// For the heartbeat alone.
 	published  *registration // what the agent knows of this node; nil: unknown
-	sessionTTL time.Duration // of the next session
 	opening    string        // a session that is not complete yet
 	nameDenied bool          // the log has that another process has this name
 
@@ -107,7 +106,8 @@ type Consul struct {
 	clusterID           string        // random, kept in Consul
 	changed             chan struct{} // closed and renewed when a hold ends
 	phase               phase
-	session             string // "": none
+	session             string        // "": none
+	sessionTTL          time.Duration // of the next session; only the heartbeat changes it
 	opened              instant
 	worker              int // −1: none yet
 	last                instant
@@ -248,7 +248,7 @@ func (c *Consul) join(ctx context.Context) error {
 			if denied.IsZero() {
 				denied = time.Now()
 			}
-			if time.Since(denied) > c.sessionEndsWithin()+2*time.Second {
+			if time.Since(denied) > c.SessionEndsWithin()+2*time.Second {
 				return err
 			}
 		case isRefused(err):

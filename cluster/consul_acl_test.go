@@ -98,7 +98,7 @@ func (b *badge) with(c *cluster.ConsulConfig) {
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	consul := testrig.StartConsul(t, testrig.ConsulACL, `-hcl=session_ttl_min = "1s"`)
+	consul := testrig.StartConsul(t, testrig.ConsulACL, `-hcl=session_ttl_min = "3s"`)
 
 	// The agent reports checks with the token of their registration. Before, the checks of nodes whose token was gone passed
 	// for ever, their sessions never ended, and they owned all partitions.
@@ -214,6 +214,21 @@ func TestTokens(t *testing.T) {
 		hers.allow(rights{key: "read", session: "write"})
 		a.leave() // its locks end with its session
 		settled(t, b)
+	})
+
+	t.Run("Consul wants longer sessions", func(t *testing.T) {
+		t.Parallel()
+		w := aclCluster(t, consul, "longer")
+		file := w.newBadge("file")
+		a := w.join("a", func(c *cluster.ConsulConfig) {
+			file.with(c)
+			c.SessionTTL = 2 * time.Second
+		})
+		settled(t, a)
+		session, _, err := w.direct().Session().Info(a.Members()[0].Session, nil)
+		require.NoError(t, err)
+		require.Equal(t, "3s", session.TTL)
+		require.Equal(t, 1, a.log.count("consul's session_ttl_min is longer"))
 	})
 
 	t.Run("a token that is none", func(t *testing.T) {

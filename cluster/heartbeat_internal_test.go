@@ -21,8 +21,8 @@ func TestALossIsToldOnce(t *testing.T) {
 		owns int
 		says string
 	}{
-		"stop":         {false, away, 0, "consul does not answer since 2s: partitions stopped"},
-		"keep":         {true, away, 3, "consul does not answer since 2s: partitions kept"},
+		"stop": {false, away, 0, "consul does not answer since 2s: partitions stopped"},
+		"keep": {true, away, 3, "consul does not answer since 2s: partitions kept"},
 		"keep, denied": {true, api.StatusError{Code: 403}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped (Unexpected response code: 403 ()); " +
 			"give the token the rights of docs/operating.md, or put a new one into cluster.consul.token_file"},
 		"keep, name taken": {true, &nameTakenError{"a", "toc", "s", 20 * time.Second}, 0,

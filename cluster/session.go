@@ -20,8 +20,12 @@ import (
 // minSessionTTL is the least TTL that Consul takes for a session, unless its session_ttl_min says another.
 const minSessionTTL = 10 * time.Second
 
-// sessionEndsWithin is the longest time for which Consul keeps a session after its last renewal: twice its TTL.
-func (c *Consul) sessionEndsWithin() time.Duration { return 2 * c.sessionTTL }
+// SessionEndsWithin is the longest time for which Consul keeps a node's session after its last renewal: twice its TTL.
+func (c *Consul) SessionEndsWithin() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return 2 * c.sessionTTL
+}
 
 // nameTakenError: another process has this node's name, or had it when it died.
 type nameTakenError struct {
@@ -52,7 +56,9 @@ func (c *Consul) openSession(ctx context.Context) error {
 		if err != nil {
 			if least := leastSessionTTL(err); least > c.sessionTTL {
 				c.cfg.Logger.Warn("consul's session_ttl_min is longer than this node's session; using it", "session_ttl", least)
+				c.mu.Lock()
 				c.sessionTTL = least
+				c.mu.Unlock()
 			}
 			return fmt.Errorf("open a session: %w", err)
 		}
@@ -191,7 +197,7 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 		}
 		return errors.Join(errSessionEnding, err)
 	}
-	return &nameTakenError{c.cfg.Node, c.cfg.Prefix, pair.Session, c.sessionEndsWithin()}
+	return &nameTakenError{c.cfg.Node, c.cfg.Prefix, pair.Session, c.SessionEndsWithin()}
 }
 
 // leaseWorker locks a worker number: the one that this process had, else an unused one, else the one that has
