@@ -120,6 +120,7 @@ type Consul struct {
 	nameLost            bool            // this node's name is not locked by its session
 	refused             error           // why Consul refuses this node's writes; nil: it does not
 	registrationAltered bool            // this node's registration is not what it wrote
+	unseenSince         instant         // since when nodes lack this one; zero: they have it
 	dead                map[uint64]bool // instances whose death was reported
 	locks               []lock          // by partition, from the watch; nil: no answer yet
 	locksAt             uint64          // the index of that answer

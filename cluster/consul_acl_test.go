@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,16 +15,16 @@ import (
 )
 
 // rights are those of docs/operating.md, by resource.
-type rights struct{ key, session string }
+type rights struct{ key, session, node string }
 
-var allRights = rights{key: "write", session: "write"}
+var allRights = rights{key: "write", session: "write", node: "read"}
 
 func (r rights) rules(prefix string) string {
 	return fmt.Sprintf(`key_prefix "%s/" { policy = "%s" }
 		session_prefix "" { policy = "%s" }
 		service "%s" { policy = "write" }
-		node_prefix "" { policy = "read" }
-		agent_prefix "" { policy = "read" }`, prefix, r.key, r.session, prefix)
+		node_prefix "" { policy = "%s" }
+		agent_prefix "" { policy = "read" }`, prefix, r.key, r.session, prefix, r.node)
 }
 
 // badge is an ACL token of its own policy, and its place in a file that is re-read.
@@ -111,7 +112,7 @@ func TestTokens(t *testing.T) {
 		secret, _ := old.read()
 		old.remove()
 		deleted := time.Now()
-		eventually(t, "both stop", func() bool { return a.owns() == 0 && b.owns() == 0 && a.Lost() != "" })
+		eventually(t, "both stop", func() bool { return a.owns() == 0 && b.owns() == 0 && a.Lost() != "" && b.Lost() != "" })
 		require.Contains(t, a.Lost(), "consul refuses this node's heartbeats since ")
 		require.Contains(t, a.Lost(), "ACL not found")
 		require.Contains(t, a.Lost(), "cluster.consul.token_file")
@@ -187,10 +188,10 @@ func TestTokens(t *testing.T) {
 		hers, his := w.newBadge("a"), w.newBadge("b")
 		a, b := w.join("a", hers.with), w.join("b", his.with)
 		settled(t, a, b)
-		hers.allow(rights{key: "write", session: "read"})
+		hers.allow(rights{key: "write", session: "read", node: "read"})
 		settled(t, b)
 		require.Empty(t, a.Ownership().Owned())
-		eventually(t, "it says so", func() bool { return a.Lost() != "" })
+		eventually(t, "it says so", func() bool { return strings.Contains(a.Lost(), "consul refuses this node's heartbeats") })
 		hers.allow(allRights)
 		settled(t, a, b)
 	})
@@ -203,17 +204,47 @@ func TestTokens(t *testing.T) {
 		hers, his := w.newBadge("a"), w.newBadge("b")
 		a := w.join("a", hers.with)
 		settled(t, a)
-		hers.allow(rights{key: "read", session: "write"})
+		hers.allow(rights{key: "read", session: "write", node: "read"})
 		b := w.join("b", his.with)
-		eventually(t, "a is refused", func() bool { return a.Lost() != "" })
-		require.Contains(t, a.Lost(), "consul refuses this node's writes: its partitions are kept")
+		eventually(t, "a is refused", func() bool { return strings.Contains(a.Lost(), "consul refuses this node's writes: its partitions are kept") })
 		eventually(t, "a works all of them", func() bool { return a.owns() == wide.Partitions })
 		hers.allow(allRights)
 		settled(t, a, b)
 		require.Empty(t, a.Lost())
-		hers.allow(rights{key: "read", session: "write"})
+		hers.allow(rights{key: "read", session: "write", node: "read"})
 		a.leave() // its locks end with its session
 		settled(t, b)
+	})
+
+	// Consul leaves out the keys that a token may not read, so the node believes that it has lost its locks, and has them. Its
+	// session must end.
+	t.Run("without the right to see keys", func(t *testing.T) {
+		t.Parallel()
+		w := aclCluster(t, consul, "blind")
+		hers, his := w.newBadge("a"), w.newBadge("b")
+		a, b := w.join("a", hers.with), w.join("b", his.with)
+		settled(t, a, b)
+		hers.allow(rights{key: "deny", session: "write", node: "read"})
+		settled(t, b)
+		eventually(t, "it says so", func() bool { return strings.Contains(a.Lost(), "consul refuses this node's heartbeats") })
+		require.Contains(t, a.Lost(), "Permission denied")
+		hers.allow(allRights)
+		settled(t, a, b)
+	})
+
+	t.Run("without the right to see nodes", func(t *testing.T) {
+		t.Parallel()
+		w := aclCluster(t, consul, "alone")
+		hers := w.newBadge("a")
+		a := w.join("a", hers.with)
+		settled(t, a)
+		keepsPartitions(t, a, func() {
+			hers.allow(rights{key: "write", session: "write", node: "deny"})
+			eventually(t, "it says so", func() bool { return a.Lost() != "" })
+			require.Contains(t, a.Lost(), "consul does not show this node its own registration")
+			hers.allow(allRights)
+			eventually(t, "it is seen again", func() bool { return a.Lost() == "" })
+		})
 	})
 
 	t.Run("Consul wants longer sessions", func(t *testing.T) {

@@ -44,13 +44,13 @@ func (c *Consul) beat(ctx context.Context) error {
 	defer cancel()
 	sent := c.clock()
 	c.mu.Lock()
-	session, lives, had := c.session, true, true
+	session, over := c.session, "" // why the session is of no use any more
 	c.mu.Unlock()
 
 	err := c.publish(ctx)
 	if err == nil && session != "" {
-		if lives, err = c.renewSession(ctx, session); err == nil && lives {
-			had, err = c.restore(ctx, session)
+		if over, err = c.renewSession(ctx, session); err == nil && over == "" {
+			over, err = c.restore(ctx, session)
 		}
 	}
 	if err == nil {
@@ -68,40 +68,40 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.recordMissedBeat(ctx, err)
 		return err
 	}
-	switch {
-	case !lives:
-		c.loseSession(ctx, "consul has ended it")
-		ring(c.beatNow)
-	case !had:
-		c.loseSession(ctx, "another process has this node's name or its worker number")
-		ring(c.beatNow)
-	case c.clock().since(c.last) > c.trustTime():
-		// The end of the session may be under way.
-		c.loseSession(ctx, "too long without a heartbeat")
-		ring(c.beatNow)
-	default:
-		c.recordBeat(sent)
-		c.owned.renew(0, sent.add(c.leaseTime()))
+	if over == "" && c.clock().since(c.last) > c.trustTime() {
+		over = "too long without a heartbeat" // its end may be under way
 	}
+	if over != "" {
+		c.loseSession(ctx, over)
+		ring(c.beatNow)
+		return nil
+	}
+	c.recordBeat(sent)
+	c.owned.renew(0, sent.add(c.leaseTime()))
 	return nil
 }
 
 // restore locks this node's name again if it is not locked any more, and finds out whether Consul takes this node's
-// writes again. had is false if another process has the name.
-func (c *Consul) restore(ctx context.Context, session string) (had bool, err error) {
+// writes again. over says why the session is of no use.
+func (c *Consul) restore(ctx context.Context, session string) (over string, err error) {
 	c.mu.Lock()
 	needed := c.nameLost || c.refused != nil
+	works := slices.ContainsFunc(c.holds, func(h hold) bool { return h.state != none })
 	c.mu.Unlock()
 	if !needed {
-		return true, nil
+		return "", nil
 	}
-	had, err = c.relock(ctx, session)
-	if isRefused(err) {
+	had, err := c.relock(ctx, session)
+	switch {
+	case isRefused(err) && works:
 		c.recordRefusal(err)
-		return true, nil
-	}
-	if err != nil || !had {
-		return had, err
+		return "", nil
+	case isRefused(err): // it may have locks without knowing: a token without rights sees no keys
+		return fmt.Sprintf("this node works nothing by it: %v", err), nil
+	case err != nil:
+		return "", err
+	case !had:
+		return "another process has this node's name or its worker number", nil
 	}
 	c.mu.Lock()
 	if c.nameLost {
@@ -114,7 +114,7 @@ func (c *Consul) restore(ctx context.Context, session string) (had bool, err err
 	c.mu.Unlock()
 	ring(c.wake)
 	ring(c.beatNow)
-	return true, nil
+	return "", nil
 }
 
 // recordRefusal records that Consul refuses this node's writes because its token lacks a right. The node then keeps the
@@ -177,6 +177,8 @@ func (c *Consul) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case !c.lost && c.refused == nil && c.age(c.unseenSince) > c.takeOverLimit():
+		return "consul does not show this node its own registration: does its token lack node_prefix or service?" + tokenAdvice
 	case !c.lost && c.refused != nil:
 		return fmt.Sprintf("consul refuses this node's writes: its partitions are kept, and none can be taken or handed over (%v)%s", c.refused, tokenAdvice)
 	case !c.lost:

@@ -47,11 +47,11 @@ func (c *Consul) recordIdle(owners []string) {
 }
 
 // Idle lists the partitions that no living node has worked for too long, by their holder. It is empty while this node
-// has lost Consul: it cannot know.
+// has lost Consul or may not see the nodes: it cannot know.
 func (c *Consul) Idle() (list []Idle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost {
+	if c.lost || c.unseenSince != (instant{}) {
 		return nil
 	}
 	for p, since := range c.idleSince {

@@ -36,18 +36,25 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	nodes, altered := make([]peer, 0, len(entries)), false
+	nodes, altered, seen := make([]peer, 0, len(entries)), false, false
 	for _, e := range entries {
 		p, ok := peerOf(e)
 		if ok {
 			nodes = append(nodes, p)
 		}
 		if e.Service.ID == c.service {
+			seen = true
 			altered = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
 		}
 	}
 	c.mu.Lock()
 	c.nodes = nodes
+	switch { // Consul leaves out what a token may not read
+	case seen:
+		c.unseenSince = instant{}
+	case c.unseenSince == instant{}:
+		c.unseenSince = c.clock()
+	}
 	if altered {
 		c.registrationAltered = true
 		ring(c.beatNow)

@@ -112,21 +112,25 @@ func leastSessionTTL(err error) time.Duration {
 }
 
 // renewSession renews the session and then reads it from the servers, consistently: a leader that is about to
-// find out that it is none would renew it, too. lives is false if it has ended.
-func (c *Consul) renewSession(ctx context.Context, session string) (lives bool, err error) {
+// find out that it is none would renew it, too. over says so if it has ended.
+func (c *Consul) renewSession(ctx context.Context, session string) (over string, err error) {
+	const ended = "consul has ended it"
 	// The client's own call hides the status of an error.
 	_, err = c.client.Raw().Write("/v1/session/renew/"+session, nil, nil, writing(ctx))
 	if status, is := errors.AsType[api.StatusError](err); is && status.Code == http.StatusNotFound {
-		return false, nil
+		return ended, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("renew the session: %w", err)
+		return "", fmt.Errorf("renew the session: %w", err)
 	}
 	entry, _, err := c.client.Session().Info(session, consistent(ctx))
-	if err != nil {
-		return false, fmt.Errorf("read the session: %w", err)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the session: %w", err)
+	case entry == nil:
+		return ended, nil
 	}
-	return entry != nil, nil
+	return "", nil
 }
 
 // relock locks this node's name and its worker number again, which changes nothing if the session holds them. had
