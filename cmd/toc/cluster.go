@@ -54,6 +54,9 @@ func showCluster(out io.Writer, c client.Cluster) error {
 		_, err := fmt.Fprintf(out, "\n%d of %d partitions have no owner now: %s\n", len(left), c.Partitions, ranges(left))
 		return err
 	}
+	if len(c.Unworked) > 0 {
+		return nil
+	}
 	_, err := fmt.Fprintf(out, "\nAll %d partitions have an owner.\n", c.Partitions)
 	return err
 }
