@@ -182,6 +182,28 @@ func TestTokens(t *testing.T) {
 		})
 	})
 
+	// An agent takes a deleted token for half a minute more, from its cache; the servers do not.
+	t.Run("deleted, behind an agent that forgets", func(t *testing.T) {
+		t.Parallel()
+		w := aclCluster(t, consul, "agent")
+		agent := consul.Agent(t, testrig.ConsulACL)
+		hers, his := w.newBadge("a"), w.newBadge("b")
+		a := w.join("a", func(c *cluster.ConsulConfig) {
+			hers.with(c)
+			c.Consul.Address = agent.Addr()
+		})
+		b := w.join("b", his.with)
+		settled(t, a, b)
+		hers.remove()
+		settled(t, b)
+		hers.replace()
+		settled(t, a, b)
+		agent.Kill()
+		settled(t, b)
+		agent.Start()
+		settled(t, a, b)
+	})
+
 	t.Run("without the right to sessions", func(t *testing.T) {
 		t.Parallel()
 		w := aclCluster(t, consul, "nosession")
@@ -206,7 +228,9 @@ func TestTokens(t *testing.T) {
 		settled(t, a)
 		hers.allow(rights{key: "read", session: "write", node: "read"})
 		b := w.join("b", his.with)
-		eventually(t, "a is refused", func() bool { return strings.Contains(a.Lost(), "consul refuses this node's writes: its partitions are kept") })
+		eventually(t, "a is refused", func() bool {
+			return strings.Contains(a.Lost(), "consul refuses this node's writes: its partitions are kept")
+		})
 		eventually(t, "a works all of them", func() bool { return a.owns() == wide.Partitions })
 		hers.allow(allRights)
 		settled(t, a, b)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -54,7 +55,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = c.passCheck(ctx)
+		err = c.passChecks(ctx)
 	}
 	if err == nil && session == "" {
 		// The first beat of the session, at once, starts the lease.
@@ -207,21 +208,36 @@ const tokenAdvice = "; give the token the rights of docs/operating.md, or put a 
 type registration struct {
 	address     string
 	unreachable string // databases, by comma
-	ready       string // the state of that check
 	token       string // with which the agent reports it to the servers
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// passCheck tells the agent that this node lives.
-func (c *Consul) passCheck(ctx context.Context) error {
-	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
-	if isUnknown(err, noCheck) {
-		c.forgetRegistration()
-		return c.publish(ctx) // the check starts passing
+// passChecks tells the agent that this node lives, and whether it may get partitions. Both are set with each beat:
+// somebody else may have changed or removed a check.
+func (c *Consul) passChecks(ctx context.Context) error {
+	agent := c.client.Agent()
+	set := func(check, status string) error { return agent.UpdateTTLOpts(check, "", status, reading(ctx)) }
+	ready := api.HealthCritical
+	c.mu.Lock()
+	if c.phase == working && c.refused == nil {
+		ready = api.HealthPassing
 	}
-	if err != nil {
+	c.mu.Unlock()
+	var alive error
+	var both sync.WaitGroup
+	both.Go(func() { alive = set(c.aliveCheck(), api.HealthPassing) })
+	err := set(c.readyCheck(), ready)
+	both.Wait()
+	if isUnknown(alive, noCheck) || isUnknown(err, noCheck) {
+		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
+		c.published, alive = nil, nil // a new check passes
+		if err = c.publish(ctx); err == nil {
+			err = set(c.readyCheck(), ready)
+		}
+	}
+	if err = errors.Join(alive, err); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil
@@ -249,10 +265,7 @@ func (c *Consul) publish(ctx context.Context) error {
 		}
 	}
 	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical, token}
-	if c.phase == working && c.refused == nil {
-		want.ready = api.HealthPassing
-	}
+	want := registration{c.cfg.Address, joinInts(c.unreachable), token}
 	altered := c.registrationAltered
 	c.registrationAltered = false
 	c.mu.Unlock()
@@ -260,35 +273,17 @@ func (c *Consul) publish(ctx context.Context) error {
 		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
 		c.published = nil
 	}
+	if c.published != nil && *c.published == want {
+		return nil
+	}
 	if c.published != nil && c.published.token != want.token {
 		c.cfg.Logger.Info("the consul token has changed; registering again")
 	}
-	if p := c.published; p == nil || p.address != want.address || p.unreachable != want.unreachable || p.token != want.token {
-		if err := c.register(ctx, want); err != nil {
-			return fmt.Errorf("register: %w", err)
-		}
-	}
-	// Registering again does not change the checks. Somebody else may have changed this one, so it is set with each beat.
-	setReady := func() error {
-		return c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx))
-	}
-	err := setReady()
-	if isUnknown(err, noCheck) {
-		c.forgetRegistration()
-		if err = c.register(ctx, want); err == nil {
-			err = setReady()
-		}
-	}
-	if err != nil {
+	if err := c.register(ctx, want); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
 	c.published = &want
 	return nil
-}
-
-func (c *Consul) forgetRegistration() {
-	c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
-	c.published = nil
 }
 
 func (c *Consul) register(ctx context.Context, r registration) error {
@@ -303,7 +298,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
 				DeregisterCriticalServiceAfter: "1m",
 			},
-			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
+			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: api.HealthCritical},
 		},
 	}
 	// An address with a host and a port is also published in Consul's own fields.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -111,24 +112,24 @@ func leastSessionTTL(err error) time.Duration {
 	return least
 }
 
-// renewSession renews the session and then reads it from the servers, consistently: a leader that is about to
-// find out that it is none would renew it, too. over says so if it has ended.
+// renewSession renews the session and reads it from the servers, consistently: a leader that is about to find out that it
+// is none would renew it, too. over says so if it has ended.
 func (c *Consul) renewSession(ctx context.Context, session string) (over string, err error) {
-	const ended = "consul has ended it"
+	var entry *api.SessionEntry
+	var read error
+	var both sync.WaitGroup
+	both.Go(func() { entry, _, read = c.client.Session().Info(session, consistent(ctx)) })
 	// The client's own call hides the status of an error.
 	_, err = c.client.Raw().Write("/v1/session/renew/"+session, nil, nil, writing(ctx))
-	if status, is := errors.AsType[api.StatusError](err); is && status.Code == http.StatusNotFound {
-		return ended, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("renew the session: %w", err)
-	}
-	entry, _, err := c.client.Session().Info(session, consistent(ctx))
+	both.Wait()
+	status, is := errors.AsType[api.StatusError](err)
 	switch {
+	case is && status.Code == http.StatusNotFound, read == nil && entry == nil:
+		return "consul has ended it", nil
 	case err != nil:
-		return "", fmt.Errorf("read the session: %w", err)
-	case entry == nil:
-		return ended, nil
+		return "", fmt.Errorf("renew the session: %w", err)
+	case read != nil:
+		return "", fmt.Errorf("read the session: %w", read)
 	}
 	return "", nil
 }
