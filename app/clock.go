@@ -176,7 +176,7 @@ func (a *App) readPeerClocks(ctx context.Context) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range a.cluster.Members() {
-		if m.Name == a.node {
+		if m.Name == a.node || m.Address == "" { // it has no HTTP API
 			continue
 		}
 		asking.Go(func() {

@@ -26,11 +26,14 @@ func (a *App) unworked() (list []wire.Unworked) {
 		}
 		list = append(list, u)
 	}
-	_, waits := a.waitsForShare()
+	d, _ := c.WithoutShare()
 	for _, m := range c.Members() {
+		if c.Lost() != "" { // it does not know the members of today
+			break
+		}
 		s, silent := a.silence(m.Name)
 		// One answer may be missed, except by a node that has nothing else to do.
-		if !silent || len(m.Partitions) == 0 || s.times < 2 && !waits {
+		if !silent || len(m.Partitions) == 0 || s.times < 2 && d == 0 {
 			continue
 		}
 		list = append(list, wire.Unworked{
@@ -62,15 +65,6 @@ func (a *App) silence(node string) (s silence, ok bool) {
 	defer a.peers.mu.Unlock()
 	s, ok = a.peers.silent[node]
 	return s, ok
-}
-
-// waitsForShare returns for how long this node has owned nothing although partitions are assigned to it, and whether it
-// does now.
-func (a *App) waitsForShare() (d time.Duration, waits bool) {
-	if c, ok := a.cluster.(*cluster.Consul); ok {
-		d, _ = c.WithoutShare()
-	}
-	return d, d > 0
 }
 
 // ownsNone is the text of /readyz about a node that owns no partitions although it should; "" if it owns some, should
