@@ -158,10 +158,15 @@ const (
 
 // watchPeerClocks reads the clocks of the other nodes until ctx ends.
 func (a *App) watchPeerClocks(ctx context.Context) error {
-	tick := time.NewTicker(readPeersEvery)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	read := time.Time{}
 	for {
-		a.readPeerClocks(ctx)
+		// A node without its share finds out soon whether those who hold it answer.
+		if d, _ := a.withoutShare(); d > 0 || time.Since(read) >= readPeersEvery {
+			read = time.Now()
+			a.readPeerClocks(ctx)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

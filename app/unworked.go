@@ -70,17 +70,21 @@ func (a *App) silence(node string) (s silence, ok bool) {
 // ownsNone is the text of /readyz about a node that owns no partitions although it should; "" if it owns some, should
 // own none, or gets them from living nodes in time.
 func (a *App) ownsNone() string {
-	c, ok := a.cluster.(*cluster.Consul)
-	if !ok {
+	d, fault := a.withoutShare()
+	if d > 0 && fault == "" && len(a.unworked()) > 0 {
+		fault = "others hold them and do not answer"
+	}
+	if fault == "" {
 		return ""
 	}
-	d, tooLong := c.WithoutShare()
-	switch {
-	case d > 0 && len(a.unworked()) > 0:
-		return fmt.Sprintf("this node owns none of %d partitions for %s: others hold them and do not work them", a.layout.Partitions, d.Round(time.Second))
-	case tooLong:
-		return fmt.Sprintf("this node owns none of %d partitions for %s, though others should have handed some over; toc cluster shows who has them, look at /readyz and the log there",
-			a.layout.Partitions, d.Round(time.Second))
+	return fmt.Sprintf("this node owns none of %d partitions for %s: %s; toc cluster shows who holds them, look at /readyz and the log there",
+		a.layout.Partitions, d.Round(time.Second), fault)
+}
+
+// withoutShare is cluster.Consul.WithoutShare; a single node is never without.
+func (a *App) withoutShare() (d time.Duration, fault string) {
+	if c, ok := a.cluster.(*cluster.Consul); ok {
+		return c.WithoutShare()
 	}
-	return ""
+	return 0, ""
 }

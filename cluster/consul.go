@@ -127,6 +127,7 @@ type Consul struct {
 	holds               []hold          // by partition
 	plan                plan
 	idleSince           []instant // by partition: since when no living node works it; zero: one does
+	shareIdle           bool      // no living node works any partition that is assigned to this node
 	withoutSince        instant   // since when this node has had none of its share; zero: it has some
 }
 

@@ -26,18 +26,20 @@ func (c *Consul) recordIdle(owners []string) {
 	for _, n := range c.nodes {
 		living[n.instance] = c.lives(n)
 	}
-	share, has := false, false
+	share, has, worked := false, false, false // of what is assigned to this node: whether there is any, and a living node works some
 	for p, l := range c.locks {
 		state, usable := c.holds[p].state, c.databaseOf(p).usable()
-		switch worked := state != none || l.session != "" && living[l.instance]; {
-		case worked || !usable: // a database that is away is a fault of its own
+		isWorked, mine := state != none || l.session != "" && living[l.instance], usable && owners[p] == c.cfg.Node
+		switch {
+		case isWorked || !usable: // a database that is away is a fault of its own
 			c.idleSince[p] = instant{}
 		case c.idleSince[p] == instant{}:
 			c.idleSince[p] = at
 		}
-		share = share || usable && owners[p] == c.cfg.Node
+		share, worked = share || mine, worked || mine && isWorked
 		has = has || state != none
 	}
+	c.shareIdle = share && !worked
 	switch {
 	case has || !share:
 		c.withoutSince = instant{}
@@ -86,15 +88,22 @@ func (c *Consul) idleOf(l lock) Idle {
 }
 
 // WithoutShare is the time for which this node has had no partitions although some are assigned to it; 0: it has some,
-// or should have none. tooLong reports whether that is longer than other nodes need to hand them over.
-func (c *Consul) WithoutShare() (d time.Duration, tooLong bool) {
+// or should have none. fault says why that is wrong; "" if other nodes may still be handing them over, or this one taking
+// them.
+func (c *Consul) WithoutShare() (d time.Duration, fault string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lost {
-		return 0, false
+		return 0, ""
 	}
 	d = c.age(c.withoutSince)
-	return d, d > c.cfg.DrainFor+c.takeOverLimit()
+	switch {
+	case d > c.cfg.TTL && c.shareIdle:
+		return d, "no living node works those that are its share"
+	case d > c.cfg.DrainFor+c.takeOverLimit():
+		return d, "others have not handed over those that are its share"
+	}
+	return d, ""
 }
 
 // age is the time since an instant, by the monotonic clock; 0 for the zero instant.

@@ -61,14 +61,16 @@ func TestPartitionsThatNobodyWorksAreReported(t *testing.T) {
 	c.compare()
 	pass(time.Hour)
 	require.Empty(t, c.Idle(), "b works them")
-	d, tooLong := c.WithoutShare()
+	d, fault := c.WithoutShare()
 	require.Equal(t, time.Hour, d)
-	require.True(t, tooLong, "and hands none over")
+	require.Equal(t, "others have not handed over those that are its share", fault)
 
 	delete(c.names, "b-1") // its session has ended, and the locks are still there
 	pass(0)
 	pass(c.takeOverLimit())
 	require.Empty(t, c.Idle(), "they may still be taken")
+	_, fault = c.WithoutShare()
+	require.Equal(t, "no living node works those that are its share", fault)
 	pass(1)
 	require.Equal(t, []Idle{{Partitions: []int{0, 1, 2, 3}, Node: "b", Address: "b:80", Session: "s8", For: c.takeOverLimit() + 1}}, c.Idle())
 
@@ -92,6 +94,31 @@ func TestPartitionsThatNobodyWorksAreReported(t *testing.T) {
 	require.Empty(t, c.Idle(), "they are this node's")
 	d, _ = c.WithoutShare()
 	require.Zero(t, d)
+}
+
+// A node that has just started gets its share from living nodes, or takes it.
+func TestAJoiningNodeIsNoFault(t *testing.T) {
+	c, clock := idleCluster()
+	for p := range c.locks {
+		c.locks[p] = lock{session: "s8", instance: 8, holder: "b"}
+	}
+	c.compare()
+	for range 30 {
+		clock.pass(time.Second, time.Second)
+		c.compare()
+		d, fault := c.WithoutShare()
+		require.Positive(t, d)
+		require.Empty(t, fault, "b drains them")
+	}
+	c, clock = idleCluster()
+	c.compare()
+	clock.pass(c.cfg.TTL, c.cfg.TTL)
+	c.compare()
+	_, fault := c.WithoutShare()
+	require.Empty(t, fault, "they were freed just now")
+	clock.pass(1, 1)
+	_, fault = c.WithoutShare()
+	require.NotEmpty(t, fault)
 }
 
 // Owning nothing is no fault by itself.
