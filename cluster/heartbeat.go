@@ -232,7 +232,10 @@ func (c *Consul) passChecks(ctx context.Context) error {
 	both.Wait()
 	if isUnknown(alive, noCheck) || isUnknown(err, noCheck) {
 		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
-		c.published, alive = nil, nil // a new check passes
+		c.published = nil
+		if isUnknown(alive, noCheck) {
+			alive = nil // a new check passes
+		}
 		if err = c.publish(ctx); err == nil {
 			err = set(c.readyCheck(), ready)
 		}
