@@ -73,9 +73,10 @@ type App struct {
 	tracer     *tracing.Tracer // nil: the same
 	log        logqueue.Queue
 
-	proof   *peerproof.Prover        // of this node's identity, for the other nodes
-	tokens  atomic.Pointer[[]string] // http.tokens in force
-	refused atomic.Pointer[string]   // why the configuration file is not in force; nil: it is
+	proof   *peerproof.Prover              // of this node's identity, for the other nodes
+	tokens  atomic.Pointer[[]string]       // http.tokens in force
+	consul  atomic.Pointer[configs.Consul] // of which the token is in force
+	refused atomic.Pointer[string]         // why the configuration file is not in force; nil: it is
 	// descriptorsGone is set while this process cannot open files and connections.
 	descriptorsGone atomic.Bool
 	notDurable      []atomic.Pointer[[]string] // by database: the settings by which writes may be lost; nil: unknown

@@ -136,6 +136,14 @@ func (a *App) skews() (list []metrics.Skew) {
 type peerClocks struct {
 	mu       sync.Mutex
 	readings map[string]peerReading
+	silent   map[string]silence // the nodes that did not answer the last question
+}
+
+// silence is the time since when a node does not answer, by the first question, and its last error.
+type silence struct {
+	since time.Time
+	times int
+	err   error
 }
 
 type peerReading struct {
@@ -151,10 +159,15 @@ const (
 
 // watchPeerClocks reads the clocks of the other nodes until ctx ends.
 func (a *App) watchPeerClocks(ctx context.Context) error {
-	tick := time.NewTicker(readPeersEvery)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	read := time.Time{}
 	for {
-		a.readPeerClocks(ctx)
+		// A node without its share finds out soon whether those who hold it answer.
+		if d, _ := a.withoutShare(); d > 0 || time.Since(read) >= readPeersEvery {
+			read = time.Now()
+			a.readPeerClocks(ctx)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -164,20 +177,22 @@ func (a *App) watchPeerClocks(ctx context.Context) error {
 }
 
 func (a *App) readPeerClocks(ctx context.Context) {
-	readings := make(map[string]peerReading)
+	readings, silent := make(map[string]peerReading), make(map[string]error)
+	asked := time.Now()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range a.cluster.Members() {
-		if m.Name == a.node {
+		if m.Name == a.node || m.Address == "" { // it has no HTTP API
 			continue
 		}
 		asking.Go(func() {
 			least, most, err := a.forward.Ahead(ctx, m)
-			if err != nil {
-				return // who needs this node tells that it does not answer
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err != nil {
+				silent[m.Name] = err
+				return
+			}
 			readings[m.Name] = peerReading{time.Now(), nearest(least, most)}
 		})
 	}
@@ -190,6 +205,15 @@ func (a *App) readPeerClocks(ctx context.Context) {
 		}
 	}
 	a.peers.readings = readings
+	before := a.peers.silent
+	a.peers.silent = make(map[string]silence, len(silent))
+	for name, err := range silent {
+		s, again := before[name]
+		if !again {
+			s.since = asked
+		}
+		a.peers.silent[name] = silence{s.since, s.times + 1, err}
+	}
 }
 
 // describeSkews names the clocks that differ by more than most, the worst first; "" if none does. most 0 names

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -39,13 +40,14 @@ func (a *App) newMembership() (membership, error) {
 		}), nil
 	}
 	c := a.cfg.Cluster.Consul
+	a.consul.Store(&c)
 	client, err := a.tlsClient(consulSection, c.TLS)
 	if err != nil {
 		return nil, err
 	}
 	consul := consulConfig(c, client)
 	return cluster.NewConsul(cluster.ConsulConfig{
-		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
+		Node: a.node, Layout: a.layout, Consul: consul, Token: a.consulToken, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
 		Died: func() { a.timer.Recheck() }, Waiting: a.beginWaiting,
@@ -64,7 +66,7 @@ const consulSection = "cluster.consul.tls"
 // (CONSUL_CACERT and so on) hold.
 func consulConfig(c configs.Consul, client *tlsclient.Client) *api.Config {
 	consul := api.DefaultConfig()
-	consul.Address, consul.Token = c.Address, c.Token
+	consul.Address = c.Address
 	dial := client.Dialer(net.Dialer{Timeout: 10 * time.Second})
 	if client.IsOn() {
 		consul.Scheme = "https"
@@ -74,6 +76,15 @@ func consulConfig(c configs.Consul, client *tlsclient.Client) *api.Config {
 		consul.Transport.DialContext = dial
 	}
 	return consul
+}
+
+// consulToken returns the ACL token in force.
+func (a *App) consulToken() (string, error) {
+	token, err := a.consul.Load().ReadToken()
+	if err != nil {
+		return "", fmt.Errorf("cluster.consul.token_file: %w", err)
+	}
+	return token, nil
 }
 
 // onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides

@@ -409,6 +409,8 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 		a.tokens.Store(&cfg.HTTP.Tokens)
 		before.HTTP.Tokens = cfg.HTTP.Tokens // this needs no restart
 	}
+	a.consul.Store(&cfg.Cluster.Consul)
+	before.Cluster.Consul.Token = cfg.Cluster.Consul.Token // nor does this
 	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)
 	}

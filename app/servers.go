@@ -49,6 +49,10 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) ([]string, error) {
 	}
 	consul := cfg.Cluster.Consul
 	conf := consulConfig(consul, tlsclient.New(consulSection, consul.TLS.Files(), nil))
+	var err error
+	if conf.Token, err = consul.ReadToken(); err != nil {
+		return nil, fmt.Errorf("cluster.consul.token_file: %w", err)
+	}
 	client, err := api.NewClient(conf)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.consul: %w", err)

@@ -131,6 +131,7 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
+	c.Unworked = s.unworked()
 	return c, nil
 }
 
@@ -169,6 +170,7 @@ const (
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
 	reasonTLS         = "tls"
+	reasonNoShare     = "no_partitions"
 	// and the worker.TroubleKinds
 )
 
@@ -225,6 +227,12 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	missing := make(map[int]error)
 	for _, w := range waits {
 		missing[w.Database] = fmt.Errorf("since %s: %w", w.Since.UTC().Format(time.RFC3339), w.Err)
+	}
+	for _, u := range a.unworked() {
+		add(reasonNoShare, none, "%s", describeUnworked(u))
+	}
+	if text := a.ownsNone(); text != "" {
+		add(reasonNoShare, none, "%s", text)
 	}
 	if text := a.timer.Degraded(); text != "" {
 		add(reasonRedis, none, "%s", text)

@@ -25,6 +25,7 @@ type Member struct {
 	Name       string
 	Address    string // where its HTTP API is reached (host:port, or a URL)
 	Partitions []int  // those whose locks it holds, ascending
+	Session    string // its session in Consul, by which it holds them; "" if it holds none
 }
 
 // ConsulConfig is the configuration of a Consul.
@@ -33,10 +34,17 @@ type ConsulConfig struct {
 	Address string // where other nodes reach its HTTP API (host:port, or a URL); see SetAddress
 	Layout  sharding.Layout
 	Consul  *api.Config
+	// Token returns the ACL token. It is called for each request, so that a token that is replaced needs no restart.
+	// After an error the last token stays in use. Nil: the token of Consul.
+	Token func() (string, error)
 	// Prefix is the name of the service and of the keys' folder. Defaults to "toc".
 	Prefix string
 	// TTL is the time after its last heartbeat at which a node counts as dead. Defaults to 3 s.
 	TTL time.Duration
+	// SessionTTL is the time after which Consul ends a session that is not renewed, even if it still takes the node
+	// for healthy; Consul may take twice as long. Defaults to 10 s, the least that Consul takes, or to TTL if that is
+	// more.
+	SessionTTL time.Duration
 	// KeepOnLoss keeps this node's partitions while Consul does not answer. Two nodes may then work on one
 	// partition; without it no node does.
 	KeepOnLoss bool
@@ -67,6 +75,7 @@ type ConsulConfig struct {
 func (c ConsulConfig) withDefaults() ConsulConfig {
 	c.Prefix = cmp.Or(c.Prefix, "toc")
 	c.TTL = cmp.Or(c.TTL, 3*time.Second)
+	c.SessionTTL = cmp.Or(c.SessionTTL, max(minSessionTTL, c.TTL))
 	c.DrainFor = cmp.Or(c.DrainFor, 30*time.Second)
 	return c
 }
@@ -83,6 +92,7 @@ type Consul struct {
 	client    *api.Client
 	clientErr error // why there is no client
 	web       *http.Client
+	token     *tokenTransport // nil: the token does not change
 
 	wake      chan struct{} // wakes decideAll
 	beatNow   chan struct{} // asks for a heartbeat now
@@ -99,7 +109,8 @@ type Consul struct {
 	clusterID           string        // random, kept in Consul
 	changed             chan struct{} // closed and renewed when a hold ends
 	phase               phase
-	session             string // "": none
+	session             string        // "": none
+	sessionTTL          time.Duration // of the next session; only the heartbeat changes it
 	opened              instant
 	worker              int // −1: none yet
 	last                instant
@@ -108,12 +119,19 @@ type Consul struct {
 	databases           []databaseState
 	unreachable         []int
 	nodes               []peer          // from the watch; nil: no answer yet
+	names               map[string]name // by the service of their holder, from the watch; nil: no answer yet
+	nameLost            bool            // this node's name is not locked by its session
+	refused             error           // why Consul refuses this node's writes; nil: it does not
 	registrationAltered bool            // this node's registration is not what it wrote
+	unseenSince         instant         // since when nodes lack this one; zero: they have it
 	dead                map[uint64]bool // instances whose death was reported
 	locks               []lock          // by partition, from the watch; nil: no answer yet
 	locksAt             uint64          // the index of that answer
 	holds               []hold          // by partition
 	plan                plan
+	idleSince           []instant // by partition: since when no living node works it; zero: one does
+	shareIdle           bool      // no living node works any partition that is assigned to this node
+	withoutSince        instant   // since when this node has had none of its share; zero: it has some
 }
 
 // phase is a step in the life of a node.
@@ -141,7 +159,9 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		databases: make([]databaseState, cfg.Layout.Databases),
 		claims:    make([]store.Lock, cfg.Layout.Databases),
 		holds:     make([]hold, cfg.Layout.Partitions),
+		idleSince: make([]instant, cfg.Layout.Partitions),
 	}
+	c.sessionTTL = cfg.SessionTTL
 	c.owned.expire(0)
 	c.service = fmt.Sprintf("%s-%s-%016x", cfg.Prefix, cfg.Node, c.instance)
 	if cfg.Consul == nil {
@@ -150,6 +170,10 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	conf := *cfg.Consul
 	c.client, c.clientErr = api.NewClient(&conf)
 	c.web = conf.HttpClient
+	if cfg.Token != nil && c.clientErr == nil {
+		c.token = &tokenTransport{base: cmp.Or[http.RoundTripper](c.web.Transport, http.DefaultTransport), read: cfg.Token, logger: cfg.Logger}
+		c.web.Transport = c.token
+	}
 	return c
 }
 
@@ -185,6 +209,8 @@ func (c *Consul) validate() error {
 		return fmt.Errorf("cluster.consul.prefix: %q may have letters, digits, '.', '_' and '-' only", c.cfg.Prefix)
 	case c.cfg.TTL < time.Second:
 		return fmt.Errorf("cluster.consul.ttl: %s is less than 1s", c.cfg.TTL)
+	case c.cfg.SessionTTL < c.cfg.TTL:
+		return fmt.Errorf("a session of %s would end before a node of cluster.consul.ttl %s counts as dead", c.cfg.SessionTTL, c.cfg.TTL)
 	}
 	return c.cfg.Layout.Validate()
 }
@@ -243,6 +269,9 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 		if err != nil && ctx.Err() != nil {
 			return c.ended(ctx)
 		}
+		if isRefused(err) {
+			err = fmt.Errorf("%w%s", err, tokenAdvice)
+		}
 		c.record(ofConsul, err)
 		switch {
 		case err == nil:
@@ -251,12 +280,12 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 		case errors.As(err, new(*layoutError)):
 			return err
 		case errors.As(err, new(*nameTakenError)):
-			// A predecessor that died stays in Consul for up to a TTL.
+			// A predecessor that died stays in Consul until its session ends.
 			pause = c.cfg.TTL / 30
 			if denied.IsZero() {
 				denied = time.Now()
 			}
-			if time.Since(denied) > c.cfg.TTL+2*time.Second {
+			if time.Since(denied) > c.SessionEndsWithin()+2*time.Second {
 				return err
 			}
 		default:
@@ -292,6 +321,7 @@ func (c *Consul) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.probe(ctx) })
 	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
+	wg.Go(func() { c.watch(ctx, "names", c.askNames) })
 	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })
 	wg.Go(func() { c.watch(ctx, "id", c.askID) })
 	wg.Go(func() { c.decideAll(ctx) })
@@ -363,5 +393,17 @@ func unreachable(err error) bool {
 	if status, is := errors.AsType[api.StatusError](err); is {
 		return status.Code >= 500 || status.Code == http.StatusTooManyRequests
 	}
-	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError))
+	return err != nil && !errors.As(err, new(*layoutError)) && !errors.As(err, new(*nameTakenError)) &&
+		!errors.As(err, new(*refusedError)) && !errors.As(err, new(*tokenError))
+}
+
+// refusedError: the ACL token of this node lacks a right.
+type refusedError struct{ reason string }
+
+func (e *refusedError) Error() string { return "consul refuses it: " + e.reason }
+
+// isRefused reports whether an error means that the ACL token lacks a right, or is none.
+func isRefused(err error) bool {
+	status, is := errors.AsType[api.StatusError](err)
+	return is && status.Code == http.StatusForbidden || errors.As(err, new(*refusedError))
 }

@@ -47,8 +47,9 @@ func TestANameIsUsedOnce(t *testing.T) {
 	a := w.join("a", nil)
 	settled(t, a)
 	twin := w.newNode("a", nil)
-	require.EqualError(t, twin.Acquire(t.Context()),
-		`node.name "a" is in use: another process of the cluster "`+w.prefix+`" has it; give each node a name of its own`)
+	err := twin.Acquire(t.Context())
+	require.ErrorContains(t, err, `node.name "a" is in use: another process of the cluster "`+w.prefix+`" has it; give each node a name of its own. `)
+	require.ErrorContains(t, err, "ends within 20s of its last renewal, or at once by PUT /v1/session/destroy/"+a.Members()[0].Session)
 	lone := w.newNode("b", nil)
 	require.NoError(t, lone.Acquire(t.Context()))
 	settled(t, a)

@@ -199,6 +199,51 @@ func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
 	settled(t, a)
 }
 
+// A node counts by the lock on its name, so it puts that right.
+func TestANameThatIsDeletedByHand(t *testing.T) {
+	t.Parallel()
+	w := newTestCluster(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	kv := w.direct().KV()
+	keepsPartitions(t, b, func() {
+		keepsPartitions(t, a, func() {
+			_, err := kv.Delete(w.prefix+"/nodes/a", nil)
+			require.NoError(t, err)
+			eventually(t, "it is locked again", func() bool {
+				pair, _, err := kv.Get(w.prefix+"/nodes/a", nil)
+				return err == nil && pair != nil && pair.Session == a.Members()[0].Session
+			})
+			require.Equal(t, 1, a.log.count("this node's name was not locked in consul any more"))
+		})
+	})
+	settled(t, a, b)
+}
+
+// Either check of a node may be deregistered or set by hand.
+func TestChecksInOtherHands(t *testing.T) {
+	t.Parallel()
+	w := newTestCluster(t)
+	a, b := w.join("a", nil), w.join("b", nil)
+	settled(t, a, b)
+	agent := w.direct().Agent()
+	services, err := agent.ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
+	require.NoError(t, err)
+	for id := range services {
+		for i, check := range []string{":ready", ":alive"} {
+			require.NoError(t, agent.CheckDeregister(id+check))
+			eventually(t, "it is registered again", func() bool { return a.log.count("the consul agent has forgotten this node") > i })
+			settled(t, a, b)
+		}
+		require.NoError(t, agent.UpdateTTL(id+":ready", "", api.HealthCritical))
+		eventually(t, "it is set again", func() bool {
+			checks, err := agent.ChecksWithFilter(`CheckID == "` + id + `:ready"`)
+			return err == nil && checks[id+":ready"].Status == api.HealthPassing
+		})
+		settled(t, a, b)
+	}
+}
+
 // Changes of a lock by hand are seen at once.
 func TestLocksInOtherHands(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,7 @@ var wide = sharding.Layout{Databases: 8, TablesPerDatabase: 32, Partitions: 32}
 type testCluster struct {
 	t                *testing.T
 	addr, prefix     string
+	token            string      // of direct; "": none is asked for
 	twoOwnersAllowed atomic.Bool // two owners are allowed now
 
 	mu    sync.Mutex
@@ -253,7 +254,7 @@ func settled(t *testing.T, nodes ...*node) {
 // direct is a client beside the nodes.
 func (w *testCluster) direct() *api.Client {
 	w.t.Helper()
-	client, err := api.NewClient(&api.Config{Address: w.addr, Transport: &http.Transport{DisableKeepAlives: true}})
+	client, err := api.NewClient(&api.Config{Address: w.addr, Token: w.token, Transport: &http.Transport{DisableKeepAlives: true}})
 	require.NoError(w.t, err)
 	return client
 }

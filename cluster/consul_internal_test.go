@@ -125,6 +125,7 @@ func watched() *Consul {
 		Died: func() {},
 	})
 	c.session = "mine"
+	c.names = map[string]name{"": {}} // the peers of these tests have no service of their own
 	for p := range 3 {
 		c.holds[p] = hold{held, "mine", 20}
 	}
@@ -215,7 +216,7 @@ func TestPeerOf(t *testing.T) {
 	const pass, fail = api.HealthPassing, api.HealthCritical
 	p, ok := peerOf(entry(pass, pass, pass))
 	require.True(t, ok)
-	require.Equal(t, peer{name: "a", address: "h:1", instance: 255, created: 4, unreachable: []int{2, 5}, healthy: true, ready: true}, p)
+	require.Equal(t, peer{name: "a", address: "h:1", service: "toc-a", instance: 255, created: 4, unreachable: []int{2, 5}, healthy: true, ready: true}, p)
 	p, _ = peerOf(entry(pass, pass, fail))
 	require.True(t, p.healthy && !p.ready, "it leaves")
 	p, _ = peerOf(entry(pass, fail, pass))

@@ -16,7 +16,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
-	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned()}}, a.Members())
+	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned(), Session: a.Members()[0].Session}}, a.Members())
 	before := a.Ownership().Owned()
 	pair, _, err := w.direct().KV().Get(w.prefix+"/partitions/7", nil)
 	require.NoError(t, err)
@@ -24,6 +24,8 @@ func TestNodesComeAndGo(t *testing.T) {
 	session, _, err := w.direct().Session().Info(pair.Session, nil)
 	require.NoError(t, err)
 	require.Equal(t, time.Millisecond, session.LockDelay, "or the next node would wait for 15 s")
+	require.Equal(t, "10s", session.TTL, "it ends by itself")
+	require.Equal(t, pair.Session, a.Members()[0].Session)
 
 	b := w.join("b", nil)
 	settled(t, a, b)

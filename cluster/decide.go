@@ -58,6 +58,9 @@ func (c *Consul) decide(ctx context.Context, handOvers *sync.WaitGroup) time.Dur
 		// The answer to a lock or an unlock was lost, and so was the last holder's name.
 		if err := c.unlock(ctx, d.leftover, d.session, func(int) bool { return true }); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("stray locks not released", "error", err)
+			if isRefused(err) {
+				c.recordRefusal(err)
+			}
 		}
 	}
 	if len(d.toAcquire) > 0 && !c.acquirePartitions(ctx, d) {
@@ -71,7 +74,8 @@ func (c *Consul) compare() decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := decision{session: c.session, again: time.Second, abandoned: make(map[int]bool)}
-	if c.session == "" && c.phase == leaving { // kept without a session, but not longer than this node works
+	// Kept without a session, or because Consul refuses to release them; but not longer than this node works.
+	if c.phase == leaving && (c.session == "" || c.refused != nil) {
 		for p := range c.holds {
 			if c.holds[p].state == held {
 				c.holds[p].state = handing
@@ -79,10 +83,14 @@ func (c *Consul) compare() decision {
 			}
 		}
 	}
-	if c.nodes == nil || c.locks == nil || c.session == "" {
+	if c.nodes == nil || c.names == nil || c.locks == nil {
 		return d
 	}
 	owners := c.assignment()
+	c.recordIdle(owners)
+	if c.session == "" || c.refused != nil {
+		return d
+	}
 	var reacquire []int
 	for p := range c.holds {
 		h := &c.holds[p]
@@ -150,7 +158,7 @@ func (c *Consul) lockableIn(l lock) time.Duration {
 // assignment assigns the partitions to the nodes that are ready and not in maintenance mode. This node counts
 // itself while it works: an answer without it is older than its registration. The caller holds mu.
 func (c *Consul) assignment() []string {
-	works := c.phase == working
+	works := c.phase == working && c.refused == nil
 	for _, n := range c.nodes {
 		works = works && !(n.instance == c.instance && n.inMaintenance)
 	}
@@ -211,6 +219,9 @@ func (c *Consul) acquirePartitions(ctx context.Context, d decision) bool {
 	if err != nil && ctx.Err() == nil {
 		c.cfg.Logger.Debug("partitions not taken", "error", err)
 	}
+	if isRefused(err) {
+		c.recordRefusal(err)
+	}
 	return err == nil && len(why) == 0
 }
 
@@ -251,8 +262,16 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 // release releases the locks of partitions whose work has ended.
 func (c *Consul) release(ctx context.Context, partitions []int, session string) {
 	for ctx.Err() == nil && c.sessionLives(session) {
-		if err := c.unlock(ctx, partitions, session, c.owned.isUnsettled); err == nil {
+		err := c.unlock(ctx, partitions, session, c.owned.isUnsettled)
+		if err == nil {
 			break
+		}
+		if isRefused(err) {
+			c.recordRefusal(err)
+			if c.takeBack(partitions, session) {
+				return
+			}
+			break // the end of the session releases them
 		}
 		_ = wait.For(ctx, c.cfg.TTL/30)
 	}
@@ -266,6 +285,21 @@ func (c *Consul) release(ctx context.Context, partitions []int, session string) 
 	c.notify()
 	c.mu.Unlock()
 	ring(c.wake)
+}
+
+// takeBack owns partitions again whose locks Consul refuses to release: no other node can work them. It reports false if
+// this node is leaving, or has lost the session.
+func (c *Consul) takeBack(partitions []int, session string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != working || c.session != session {
+		return false
+	}
+	for _, p := range partitions {
+		c.holds[p].state = held
+	}
+	c.owned.take(partitions, nil)
+	return true
 }
 
 // sessionLives reports whether locks of a session may still have to be released.

@@ -17,12 +17,13 @@
 // # No partition has two owners
 //
 // All locks of a node depend on its session. The session depends on the node's check, and the check becomes
-// critical a TTL after the last heartbeat. A heartbeat is sent every TTL/5. It passes the check at the agent
-// and then reads the session from the servers, consistently: an agent that is cut off from its servers would
-// accept heartbeats for ever. Let s be this node's time just before it sent such a beat, both parts of which
+// critical a TTL after the last heartbeat. A heartbeat is sent every TTL/5. It renews the session, reads it from
+// the servers, consistently, and then passes the check at the agent: an agent that is cut off from its servers
+// would accept heartbeats for ever. Let s be this node's time just before it sent such a beat, all parts of which
 // succeeded:
 //
 //	the agent counts its TTL from when it got the beat, so not before s
+//	the session's own TTL, which is not shorter, counts from its renewal, so not before s
 //	the session ends, and the locks are free, at s + TTL at the earliest
 //	this node owns nothing from             s + TTL·2/3, by its own clocks
 //
@@ -40,6 +41,16 @@
 // lease ends. So a lock is left alone for a TTL if its holder did not hand it over (its flags show this) and
 // the holder's check is not critical. All nodes must have the same TTL for this.
 //
+// # A node's word ends by itself
+//
+// A check ends a session only if its agent can report it. An agent whose token for it was deleted cannot: the check
+// stays as it was last reported. So the session has a TTL of its own (SessionTTL), and Consul ends it within twice that
+// if it is not renewed. A node counts as a member only while its session lives, which the lock on its name shows. A lock
+// that Consul keeps for longer, or that nobody takes, is reported (Idle).
+//
+// A node whose token may not write keys can neither take nor release a lock. It works on with what it has, and the
+// others do not count on it.
+//
 // With KeepOnLoss a heartbeat that cannot reach Consul extends the lease as well. Then a node that is cut off
 // and the node that takes over may both work on a partition: every task runs, some of them twice.
 //
@@ -49,7 +60,7 @@
 //	<prefix>/id              the cluster's random id, by which it holds the databases
 //	<prefix>/partitions/<p>  lock; value: the node's name, flags: its process
 //	<prefix>/workers/<n>     lock on a worker number of job_ids
-//	<prefix>/nodes/<name>    lock on a node's name; deleted by the leaving node or a later joining one
+//	<prefix>/nodes/<name>    lock on a node's name; value: its service; deleted by the leaving node or a later joining one
 //	service <prefix>         one instance a process, with the checks "alive" (the TTL)
 //	                         and "ready" (it may get partitions)
 package cluster

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -36,18 +37,26 @@ func (c *Consul) beatLoop(ctx context.Context) {
 	}
 }
 
-// beat is one heartbeat. It tells the agent that this node lives, and asks the servers whether the session
-// does. Both count: an agent that is cut off from its servers accepts heartbeats for ever. Without a session it
-// opens one.
+// beat is one heartbeat. It renews the session at the servers and then the check at the agent. Both count: an agent
+// that is cut off from its servers, or whose token they do not know any more, accepts heartbeats for ever. The check
+// comes second, so that it ends, too, if the session cannot be renewed. Without a session a beat opens one.
 func (c *Consul) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.beatLimit())
 	defer cancel()
 	sent := c.clock()
 	c.mu.Lock()
-	session := c.session
+	session, over := c.session, "" // why the session is of no use any more
 	c.mu.Unlock()
 
-	err := c.signal(ctx)
+	err := c.publish(ctx)
+	if err == nil && session != "" {
+		if over, err = c.renewSession(ctx, session); err == nil && over == "" {
+			over, err = c.restore(ctx, session)
+		}
+	}
+	if err == nil {
+		err = c.passChecks(ctx)
+	}
 	if err == nil && session == "" {
 		// The first beat of the session, at once, starts the lease.
 		if err = c.openSession(ctx); err == nil {
@@ -60,25 +69,67 @@ func (c *Consul) beat(ctx context.Context) error {
 		c.recordMissedBeat(ctx, err)
 		return err
 	}
-	entry, _, err := c.client.Session().Info(session, consistent(ctx))
-	if err != nil {
-		err = fmt.Errorf("read the session: %w", err)
-		c.recordMissedBeat(ctx, err)
-		return err
+	if over == "" && c.clock().since(c.last) > c.trustTime() {
+		over = "too long without a heartbeat" // its end may be under way
 	}
-	switch {
-	case entry == nil:
-		c.loseSession(ctx, "consul has ended it")
+	if over != "" {
+		c.loseSession(ctx, over)
 		ring(c.beatNow)
-	case c.clock().since(c.last) > c.trustTime():
-		// The end of the session may be under way.
-		c.loseSession(ctx, "too long without a heartbeat")
-		ring(c.beatNow)
-	default:
-		c.recordBeat(sent)
-		c.owned.renew(0, sent.add(c.leaseTime()))
+		return nil
 	}
+	c.recordBeat(sent)
+	c.owned.renew(0, sent.add(c.leaseTime()))
 	return nil
+}
+
+// restore locks this node's name again if it is not locked any more, and finds out whether Consul takes this node's
+// writes again. over says why the session is of no use.
+func (c *Consul) restore(ctx context.Context, session string) (over string, err error) {
+	c.mu.Lock()
+	needed := c.nameLost || c.refused != nil
+	works := slices.ContainsFunc(c.holds, func(h hold) bool { return h.state != none })
+	c.mu.Unlock()
+	if !needed {
+		return "", nil
+	}
+	had, err := c.relock(ctx, session)
+	switch {
+	case isRefused(err) && works:
+		c.recordRefusal(err)
+		return "", nil
+	case isRefused(err): // it may have locks without knowing: a token without rights sees no keys
+		return fmt.Sprintf("this node works nothing by it: %v", err), nil
+	case err != nil:
+		return "", err
+	case !had:
+		return "another process has this node's name or its worker number", nil
+	}
+	c.mu.Lock()
+	if c.nameLost {
+		c.cfg.Logger.Warn("this node's name was not locked in consul any more; locked it again", "key", c.nameKey())
+	}
+	if c.refused != nil {
+		c.cfg.Logger.Info("consul takes this node's writes again")
+	}
+	c.nameLost, c.refused = false, nil
+	c.mu.Unlock()
+	ring(c.wake)
+	ring(c.beatNow)
+	return "", nil
+}
+
+// recordRefusal records that Consul refuses this node's writes because its token lacks a right. The node then keeps the
+// partitions that it has, since it can neither take nor release any, and other nodes do not count on it.
+func (c *Consul) recordRefusal(err error) {
+	c.mu.Lock()
+	news := c.refused == nil
+	c.refused = err
+	c.mu.Unlock()
+	if news {
+		c.cfg.Logger.Error("consul refuses this node's writes; it keeps its partitions and takes none", "error", err)
+		ring(c.beatNow)
+		ring(c.wake)
+	}
 }
 
 // recordBeat records that a beat that was sent then succeeded.
@@ -126,22 +177,30 @@ func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unr
 func (c *Consul) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.lost {
+	switch {
+	case !c.lost && c.refused == nil && c.age(c.unseenSince) > c.takeOverLimit():
+		return "consul does not show this node its own registration: does its token lack node_prefix or service?" + tokenAdvice
+	case !c.lost && c.refused != nil:
+		return fmt.Sprintf("consul refuses this node's writes: its partitions are kept, and none can be taken or handed over (%v)%s", c.refused, tokenAdvice)
+	case !c.lost:
 		return ""
 	}
-	what := "consul does not answer"
+	what, advice := "consul does not answer", ""
 	switch {
 	case errors.As(c.lostWhy, new(*nameTakenError)):
-		what = "another process has this node's name"
+		what, advice = "another process has this node's name", fmt.Sprintf(" (%v)", c.lostWhy)
 	case !unreachable(c.lostWhy):
-		what = "consul refuses this node's heartbeats"
+		what, advice = "consul refuses this node's heartbeats", fmt.Sprintf(" (%v)%s", c.lostWhy, tokenAdvice)
 	}
 	fate := "stopped"
 	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
-	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
+	return fmt.Sprintf("%s since %s: partitions %s%s", what, c.clock().since(c.last).Round(time.Second), fate, advice)
 }
+
+// tokenAdvice is what to do when Consul refuses a token.
+const tokenAdvice = "; give the token the rights of docs/operating.md, or put a new one into cluster.consul.token_file"
 
 // registration is what the agent knows of this node. It has two checks: the session depends on "alive", and
 // only a node that is "ready" gets partitions and appears in queries for passing instances. So a leaving node
@@ -149,27 +208,39 @@ func (c *Consul) Lost() string {
 type registration struct {
 	address     string
 	unreachable string // databases, by comma
-	ready       string // the state of that check
+	token       string // with which the agent reports it to the servers
 }
 
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// signal tells the agent that this node lives, and publishes changes.
-func (c *Consul) signal(ctx context.Context) error {
-	if err := c.publish(ctx); err != nil {
-		return fmt.Errorf("register: %w", err)
+// passChecks tells the agent that this node lives, and whether it may get partitions. Both are set with each beat:
+// somebody else may have changed or removed a check.
+func (c *Consul) passChecks(ctx context.Context) error {
+	agent := c.client.Agent()
+	set := func(check, status string) error { return agent.UpdateTTLOpts(check, "", status, reading(ctx)) }
+	ready := api.HealthCritical
+	c.mu.Lock()
+	if c.phase == working && c.refused == nil {
+		ready = api.HealthPassing
 	}
-	err := c.client.Agent().UpdateTTLOpts(c.aliveCheck(), "", api.HealthPassing, reading(ctx))
-	if isUnknown(err, noCheck) {
+	c.mu.Unlock()
+	var alive error
+	var both sync.WaitGroup
+	both.Go(func() { alive = set(c.aliveCheck(), api.HealthPassing) })
+	err := set(c.readyCheck(), ready)
+	both.Wait()
+	if isUnknown(alive, noCheck) || isUnknown(err, noCheck) {
 		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
 		c.published = nil
-		if err := c.publish(ctx); err != nil {
-			return fmt.Errorf("register: %w", err)
+		if isUnknown(alive, noCheck) {
+			alive = nil // a new check passes
 		}
-		return nil // the check starts passing
+		if err = c.publish(ctx); err == nil {
+			err = set(c.readyCheck(), ready)
+		}
 	}
-	if err != nil {
+	if err = errors.Join(alive, err); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil
@@ -186,13 +257,18 @@ func isUnknown(err error, text string) bool {
 	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
 }
 
-// publish sends the agent what has changed.
+// publish sends the agent what has changed. The agent reports a registration with the token that it came with, so a new
+// token is a change as well.
 func (c *Consul) publish(ctx context.Context) error {
-	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unreachable), api.HealthCritical}
-	if c.phase == working {
-		want.ready = api.HealthPassing
+	token := ""
+	if c.token != nil {
+		var err error
+		if token, err = c.token.current(); err != nil {
+			return err
+		}
 	}
+	c.mu.Lock()
+	want := registration{c.cfg.Address, joinInts(c.unreachable), token}
 	altered := c.registrationAltered
 	c.registrationAltered = false
 	c.mu.Unlock()
@@ -203,17 +279,11 @@ func (c *Consul) publish(ctx context.Context) error {
 	if c.published != nil && *c.published == want {
 		return nil
 	}
-	if c.published == nil || c.published.address != want.address || c.published.unreachable != want.unreachable {
-		if err := c.register(ctx, want); err != nil {
-			return err
-		}
+	if c.published != nil && c.published.token != want.token {
+		c.cfg.Logger.Info("the consul token has changed; registering again")
 	}
-	// Registering again does not change the checks.
-	if err := c.client.Agent().UpdateTTLOpts(c.readyCheck(), "", want.ready, reading(ctx)); err != nil {
-		if isUnknown(err, noCheck) {
-			c.published = nil
-		}
-		return err
+	if err := c.register(ctx, want); err != nil {
+		return fmt.Errorf("register: %w", err)
 	}
 	c.published = &want
 	return nil
@@ -231,7 +301,7 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
 				DeregisterCriticalServiceAfter: "1m",
 			},
-			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: r.ready},
+			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: api.HealthCritical},
 		},
 	}
 	// An address with a host and a port is also published in Consul's own fields.

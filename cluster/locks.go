@@ -29,6 +29,7 @@ const unsettled = "unsettled"
 type lock struct {
 	session   string // "": free
 	instance  uint64 // the holder; if it is free: the last holder if that did not hand it over, else 0
+	holder    string // the node that has it, or had it last; by the value, so it is for people
 	unsettled bool   // free, and handed over unsettled
 	index     uint64 // of its last change
 	freed     instant
@@ -65,7 +66,7 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 		if err != nil || p < 0 || p >= len(locks) {
 			continue
 		}
-		locks[p] = lock{session: pair.Session, instance: pair.Flags, unsettled: pair.Session == "" && string(pair.Value) == unsettled,
+		locks[p] = lock{session: pair.Session, instance: pair.Flags, holder: string(pair.Value), unsettled: pair.Session == "" && string(pair.Value) == unsettled,
 			index: pair.ModifyIndex, freed: c.clock()}
 	}
 	c.updateLocks(locks, meta.LastIndex)
@@ -177,6 +178,9 @@ func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *a
 	return done, why, nil
 }
 
+// permissionDenied is Consul's reason if the token may not do an operation of a transaction.
+const permissionDenied = "Permission denied"
+
 // tryTransact makes one transaction. If Consul refuses it, refused has the partitions to blame and the reasons.
 func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp, done map[int]uint64) (refused map[int]string, err error) {
 	ops := make(api.TxnOps, len(partitions))
@@ -203,6 +207,9 @@ func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int)
 	for _, e := range answer.Errors {
 		if e.OpIndex < 0 || e.OpIndex >= len(partitions) {
 			return nil, errors.New(e.What)
+		}
+		if strings.Contains(e.What, permissionDenied) {
+			return nil, &refusedError{e.What}
 		}
 		refused[partitions[e.OpIndex]] = e.What
 	}

@@ -20,10 +20,11 @@ const (
 // peer is one process of the cluster, from the watch.
 type peer struct {
 	name, address string
+	service       string // its id in Consul
 	instance      uint64
 	created       uint64 // index of its registration
 	unreachable   []int
-	healthy       bool // its session may be alive
+	healthy       bool // its checks pass; see Consul.lives
 	expired       bool // a TTL has passed since its last heartbeat
 	ready         bool // it may get partitions
 	inMaintenance bool // an operator has put it into maintenance mode
@@ -35,18 +36,25 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	nodes, altered := make([]peer, 0, len(entries)), false
+	nodes, altered, seen := make([]peer, 0, len(entries)), false, false
 	for _, e := range entries {
 		p, ok := peerOf(e)
 		if ok {
 			nodes = append(nodes, p)
 		}
 		if e.Service.ID == c.service {
+			seen = true
 			altered = !ok || p.instance != c.instance || p.name != c.cfg.Node || p.address != c.cfg.Address
 		}
 	}
 	c.mu.Lock()
 	c.nodes = nodes
+	switch { // Consul leaves out what a token may not read
+	case seen:
+		c.unseenSince = instant{}
+	case c.unseenSince == instant{}:
+		c.unseenSince = c.clock()
+	}
 	if altered {
 		c.registrationAltered = true
 		ring(c.beatNow)
@@ -64,7 +72,7 @@ func peerOf(e *api.ServiceEntry) (p peer, ok bool) {
 	}
 	p = peer{
 		name: e.Service.Meta[metaNode], address: e.Service.Meta[metaAddress], instance: instance,
-		created: e.Service.CreateIndex, healthy: true,
+		service: e.Service.ID, created: e.Service.CreateIndex, healthy: true,
 	}
 	for _, text := range strings.Split(e.Service.Meta[metaUnreachable], ",") {
 		if d, err := strconv.Atoi(text); err == nil {
@@ -102,12 +110,59 @@ func (c *Consul) Members() []Member {
 	return list
 }
 
-// livePeers lists the healthy nodes by name. Of two processes with one name it has the newer: the older has
-// died, and its TTL is not over yet. The caller holds mu.
+// name is the lock on a node's name.
+type name struct {
+	freed instant // when it was found free; zero: it is locked
+}
+
+// askNames reads from Consul which names are locked: by them a node's session is known.
+func (c *Consul) askNames(q *api.QueryOptions) (uint64, error) {
+	pairs, meta, err := c.client.KV().List(c.nameDir(), q)
+	if err != nil {
+		return 0, err
+	}
+	now := c.clock()
+	names := make(map[string]name, len(pairs))
+	c.mu.Lock()
+	for service, n := range c.names {
+		if n.freed == (instant{}) {
+			n.freed = now
+		}
+		if now.mono-n.freed.mono < int64(c.cfg.TTL) {
+			names[service] = n
+		}
+	}
+	mine := false
+	for _, pair := range pairs {
+		if pair.Session != "" {
+			names[string(pair.Value)] = name{}
+			mine = mine || pair.Session == c.session
+		}
+	}
+	c.names = names
+	c.nameLost = c.session != "" && !mine
+	if c.nameLost {
+		ring(c.beatNow)
+	}
+	c.mu.Unlock()
+	ring(c.wake)
+	return meta.LastIndex, nil
+}
+
+// lives reports whether a node works: its checks pass, and its session lives. The checks alone are not enough: an agent
+// whose token is gone cannot report that they fail. A name that is found free counts for a TTL more, as the locks do:
+// its node may be about to open another session. The caller holds mu.
+func (c *Consul) lives(n peer) bool {
+	lock, known := c.names[n.service]
+	return n.healthy && known && (lock.freed == (instant{}) || c.clock().mono-lock.freed.mono < int64(c.cfg.TTL))
+}
+
+// livePeers lists the nodes that live by name. Of two processes with one name it has the newer: the older has died, and
+// its TTL is not over yet. The caller holds mu.
 func (c *Consul) livePeers() []peer {
 	var list []peer
 	for _, n := range c.nodes {
-		if n.healthy {
+		if c.lives(n) {
 			list = append(list, n)
 		}
 	}
@@ -117,7 +172,7 @@ func (c *Consul) livePeers() []peer {
 	return slices.CompactFunc(list, func(a, b peer) bool { return a.name == b.name })
 }
 
-// Owner is the healthy node that holds a partition's lock, according to the watches.
+// Owner is the living node that holds a partition's lock, according to the watches.
 func (c *Consul) Owner(partition int) (Member, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +180,7 @@ func (c *Consul) Owner(partition int) (Member, bool) {
 		return Member{}, false
 	}
 	instance := c.locks[partition].instance
-	at := slices.IndexFunc(c.nodes, func(n peer) bool { return n.instance == instance && n.healthy })
+	at := slices.IndexFunc(c.nodes, func(n peer) bool { return n.instance == instance && c.lives(n) })
 	if at < 0 {
 		return Member{}, false
 	}
@@ -134,5 +189,9 @@ func (c *Consul) Owner(partition int) (Member, bool) {
 
 // memberOf is a node with the partitions whose locks it holds. The caller holds mu.
 func (c *Consul) memberOf(n peer) Member {
-	return Member{n.name, n.address, c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
+	m := Member{Name: n.name, Address: n.address, Partitions: c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
+	if len(m.Partitions) > 0 {
+		m.Session = c.locks[m.Partitions[0]].session
+	}
+	return m
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -15,12 +18,26 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// nameTakenError: another live process has this node's name.
-type nameTakenError struct{ node, cluster string }
+// minSessionTTL is the least TTL that Consul takes for a session, unless its session_ttl_min says another.
+const minSessionTTL = 10 * time.Second
+
+// SessionEndsWithin is the longest time for which Consul keeps a node's session after its last renewal: twice its TTL.
+func (c *Consul) SessionEndsWithin() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return 2 * c.sessionTTL
+}
+
+// nameTakenError: another process has this node's name, or had it when it died.
+type nameTakenError struct {
+	node, cluster, session string
+	within                 time.Duration
+}
 
 func (e *nameTakenError) Error() string {
-	return fmt.Sprintf("node.name %q is in use: another process of the cluster %q has it; give each node a name of its own",
-		e.node, e.cluster)
+	return fmt.Sprintf("node.name %q is in use: another process of the cluster %q has it; give each node a name of its own. "+
+		"The session of a process that has died ends within %s of its last renewal, or at once by PUT /v1/session/destroy/%s at Consul",
+		e.node, e.cluster, e.within, e.session)
 }
 
 var errSessionEnding = errors.New("lock the node's name: the session before has not quite ended")
@@ -32,16 +49,23 @@ func (c *Consul) openSession(ctx context.Context) error {
 		id, _, err := c.client.Session().Create(&api.SessionEntry{
 			Name:          c.service,
 			Behavior:      api.SessionBehaviorRelease,
+			TTL:           c.sessionTTL.String(),
 			LockDelay:     time.Millisecond, // 0 would mean the default, 15 s
 			NodeChecks:    []string{"serfHealth"},
 			ServiceChecks: []api.ServiceCheck{{ID: c.aliveCheck()}},
 		}, writing(ctx))
 		if err != nil {
+			if least := leastSessionTTL(err); least > c.sessionTTL {
+				c.cfg.Logger.Warn("consul's session_ttl_min is longer than this node's session; using it", "session_ttl", least)
+				c.mu.Lock()
+				c.sessionTTL = least
+				c.mu.Unlock()
+			}
 			return fmt.Errorf("open a session: %w", err)
 		}
 		c.opening = id
 	}
-	had, err := c.lockKey(ctx, c.nameKey(), c.service)
+	had, err := c.lockKey(ctx, c.nameKey(), c.service, c.opening)
 	if err != nil {
 		return c.openFailed(fmt.Errorf("lock the node's name: %w", err))
 	}
@@ -75,11 +99,61 @@ func (c *Consul) openFailed(err error) error {
 	return err
 }
 
-func (c *Consul) lockKey(ctx context.Context, key, value string) (bool, error) {
-	had, _, err := c.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: c.opening},
-		writing(ctx))
+// sessionTTLRange is in Consul's answer to a session whose TTL it does not take: its least and its greatest.
+var sessionTTLRange = regexp.MustCompile(`Invalid Session TTL .* between \[([0-9hms.]+)=`)
+
+// leastSessionTTL returns the least TTL of sessions that Consul names in an error; 0: it names none.
+func leastSessionTTL(err error) time.Duration {
+	found := sessionTTLRange.FindStringSubmatch(err.Error())
+	if found == nil {
+		return 0
+	}
+	least, _ := time.ParseDuration(found[1])
+	return least
+}
+
+// renewSession renews the session and reads it from the servers, consistently: a leader that is about to find out that it
+// is none would renew it, too. over says so if it has ended.
+func (c *Consul) renewSession(ctx context.Context, session string) (over string, err error) {
+	var entry *api.SessionEntry
+	var read error
+	var both sync.WaitGroup
+	both.Go(func() { entry, _, read = c.client.Session().Info(session, consistent(ctx)) })
+	// The client's own call hides the status of an error.
+	_, err = c.client.Raw().Write("/v1/session/renew/"+session, nil, nil, writing(ctx))
+	both.Wait()
+	status, is := errors.AsType[api.StatusError](err)
+	switch {
+	case is && status.Code == http.StatusNotFound, read == nil && entry == nil:
+		return "consul has ended it", nil
+	case err != nil:
+		return "", fmt.Errorf("renew the session: %w", err)
+	case read != nil:
+		return "", fmt.Errorf("read the session: %w", read)
+	}
+	return "", nil
+}
+
+// relock locks this node's name and its worker number again, which changes nothing if the session holds them. had
+// is false if another process has one of them. It also shows whether Consul takes this node's writes.
+func (c *Consul) relock(ctx context.Context, session string) (had bool, err error) {
+	had, err = c.lockKey(ctx, c.nameKey(), c.service, session)
+	if err == nil && had {
+		had, err = c.lockKey(ctx, c.workerKey(c.worker), c.cfg.Node, session)
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock the node's name: %w", err)
+	}
+	return had, nil
+}
+
+func (c *Consul) lockKey(ctx context.Context, key, value, session string) (bool, error) {
+	had, _, err := c.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: session}, writing(ctx))
 	return had, err
 }
+
+func (c *Consul) workerDir() string      { return c.cfg.Prefix + "/workers/" }
+func (c *Consul) workerKey(n int) string { return c.workerDir() + strconv.Itoa(n) }
 
 func (c *Consul) nameDir() string { return c.cfg.Prefix + "/nodes/" }
 func (c *Consul) nameKey() string { return c.nameDir() + c.cfg.Node }
@@ -128,20 +202,20 @@ func (c *Consul) whoHasName(ctx context.Context) error {
 		}
 		return errors.Join(errSessionEnding, err)
 	}
-	return &nameTakenError{c.cfg.Node, c.cfg.Prefix}
+	return &nameTakenError{c.cfg.Node, c.cfg.Prefix, pair.Session, c.SessionEndsWithin()}
 }
 
 // leaseWorker locks a worker number: the one that this process had, else an unused one, else the one that has
 // been free for longest. This keeps job_ids unique even if the previous holder has not noticed yet that it lost
 // the number.
 func (c *Consul) leaseWorker(ctx context.Context) (int, error) {
-	dir := c.cfg.Prefix + "/workers/"
+	dir := c.workerDir()
 	pairs, _, err := c.client.KV().List(dir, consistent(ctx))
 	if err != nil {
 		return 0, err
 	}
 	for _, n := range workerOrder(pairs, dir, c.worker, c.opening) {
-		had, err := c.lockKey(ctx, dir+strconv.Itoa(n), c.cfg.Node)
+		had, err := c.lockKey(ctx, c.workerKey(n), c.cfg.Node, c.opening)
 		if err != nil || had {
 			return n, err
 		}
@@ -184,7 +258,7 @@ func workerOrder(pairs api.KVPairs, dir string, own int, session string) []int {
 func (c *Consul) loseSession(ctx context.Context, why string) {
 	c.mu.Lock()
 	session := c.session
-	c.session = ""
+	c.session, c.nameLost, c.refused = "", false, nil
 	c.mu.Unlock()
 	c.cfg.Logger.Warn("consul session lost", "session", session, "reason", why, "partitions_kept", c.cfg.KeepOnLoss)
 	if c.cfg.KeepOnLoss {

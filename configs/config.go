@@ -184,8 +184,12 @@ type Consul struct {
 	// Address is the address of the agent: host:port, or an http or https URL.
 	// Defaults to 127.0.0.1:8500.
 	Address string `yaml:"address"`
-	// Token is the ACL token. "" sends none. Defaults to "".
+	// Token is the ACL token. "" sends none. A new one in its file (token_file) is in force
+	// with the next request, without a restart. Defaults to "".
 	Token string `yaml:"token" secret:"password"`
+	// TokenFile is the path of that file, which ReadToken reads. Load sets it for the key
+	// token_file; a program may set it instead of Token. Defaults to "".
+	TokenFile string `yaml:"-"`
 	// Prefix is the beginning of this center's keys in Consul, and the name of its service:
 	// 1 to 64 letters, digits or _ . -. Each center on a Consul needs one of its own.
 	// Defaults to toc.

@@ -57,10 +57,12 @@ func (l *loader) variable(s setting, name, text string) {
 	case l.sources[s.key] == s.env(): // sorted before NAME_FILE
 		err = fmt.Errorf("%s is given, too; set one of them", s.env())
 	case name == s.env():
-		err = setText(s.value, text)
+		if err = setText(s.value, text); s.file.IsValid() {
+			s.file.SetZero() // of the configuration file
+		}
 	default:
 		key += fileSuffix
-		err = l.secrets.read(text, s.value)
+		err = l.secrets.use(text, s)
 	}
 	if err != nil {
 		l.problems.addFrom(name, key, "%v", err)
@@ -68,5 +70,5 @@ func (l *loader) variable(s setting, name, text string) {
 	}
 	l.fromFile[s.key] = key != s.key
 	maps.DeleteFunc(l.sources, func(key, _ string) bool { return strings.HasPrefix(key, s.key+"[") }) // elements in the file
-	l.sources[s.key] = name
+	l.sources[s.key], l.sources[key] = name, name
 }

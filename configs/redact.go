@@ -21,7 +21,7 @@ func (c Config) Redacted() Config {
 	c.Store.MySQL.DSNs = hideAll(c.Store.MySQL.DSNs, hideDSN)
 	c.Cluster.Secret = hide(c.Cluster.Secret)
 	c.Cluster.Consul.Address = hideURL(c.Cluster.Consul.Address)
-	c.Cluster.Consul.Token = hide(c.Cluster.Consul.Token)
+	c.Cluster.Consul.Token = hide(c.Cluster.Consul.Token + c.Cluster.Consul.TokenFile)
 	c.Redis.Addrs = hideAll(c.Redis.Addrs, hideURL)
 	c.Redis.Password = hide(c.Redis.Password)
 	c.Kafka.Clusters = slices.Clone(c.Kafka.Clusters)

@@ -73,7 +73,7 @@ func (r *reference) section(section reflect.Value, at string) {
 			continue
 		}
 		key, comment := join(at, name), r.comments[section.Type().Name()+"."+f.Name]
-		s := setting{key, section.Field(i), secret(f.Tag.Get("secret"))}
+		s := setting{key: key, value: section.Field(i), secret: secret(f.Tag.Get("secret"))}
 		switch {
 		case !s.isSection():
 			r.key(s, f.Name, comment)

@@ -60,6 +60,33 @@ func (s *secretFiles) read(path string, v reflect.Value) error {
 	return nil
 }
 
+// use sets a secret to its file. One that is read again for each use keeps the path.
+func (s *secretFiles) use(path string, of setting) error {
+	if !of.file.IsValid() {
+		return s.read(path, of.value)
+	}
+	*s = append(*s, path)
+	of.value.SetZero()
+	of.file.SetString(path)
+	return nil // checked with the Config
+}
+
+// ReadToken returns the ACL token: that of TokenFile, if it is set. The error says what is wrong with the file.
+func (c Consul) ReadToken() (string, error) {
+	if c.TokenFile == "" {
+		return c.Token, nil
+	}
+	var files secretFiles
+	var token string
+	if err := files.read(c.TokenFile, reflect.ValueOf(&token).Elem()); err != nil {
+		return "", err
+	}
+	if !visible.MatchString(token) {
+		return "", errors.New("holds no token; write visible ASCII characters in one line, no spaces")
+	}
+	return token, nil
+}
+
 // contents is what is in the files now, to be compared.
 func (s secretFiles) contents() string {
 	var all strings.Builder

@@ -104,6 +104,82 @@ func TestPlaceholders(t *testing.T) {
 	require.Len(t, problemsOf(t, err), 1)
 }
 
+// The token of Consul is read again for each use, so the Config has the path.
+func TestTheTokenOfConsulIsReadFromItsFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "token")
+	put := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	put("first\r\n")
+	yaml := "cluster: {consul: {token_file: " + path + "}}"
+	given := map[string]func() (Config, error){
+		"file": func() (Config, error) { return Load(write(t, yaml), nil) },
+		"env":  func() (Config, error) { return Load("", []string{"TOC_CLUSTER_CONSUL_TOKEN_FILE=" + path}) },
+		"env over file": func() (Config, error) {
+			return Load(write(t, "cluster: {consul: {token: hush}}"), []string{"TOC_CLUSTER_CONSUL_TOKEN_FILE=" + path})
+		},
+	}
+	for name, load := range given {
+		put("first\r\n")
+		c, err := load()
+		require.NoError(t, err, name)
+		require.Equal(t, path, c.Cluster.Consul.TokenFile)
+		require.Empty(t, c.Cluster.Consul.Token)
+		require.Contains(t, c.String(), "token: '***'")
+		for _, text := range []string{"first", "second"} {
+			put(text + "\n")
+			token, err := c.Cluster.Consul.ReadToken()
+			require.NoError(t, err)
+			require.Equal(t, text, token)
+		}
+		for text, says := range map[string]string{
+			"\n": "is empty; write the secret into it, or leave the key out", "hush\nhush\n": "holds no token; write visible ASCII characters in one line, no spaces",
+			" hush": "holds no token; ",
+		} {
+			put(text)
+			_, err = load()
+			require.ErrorContains(t, err, "cluster.consul.token_file: "+says)
+			require.NotContains(t, err.Error(), "hush")
+			_, err = c.Cluster.Consul.ReadToken()
+			require.ErrorContains(t, err, says)
+		}
+		require.NoError(t, os.Remove(path))
+		_, err = load()
+		require.ErrorContains(t, err, "cluster.consul.token_file: cannot be read: stat "+path+": no such file or directory (")
+	}
+
+	put("first")
+	c, err := Load(write(t, yaml), []string{"TOC_CLUSTER_CONSUL_TOKEN=second"})
+	require.NoError(t, err)
+	token, err := c.Cluster.Consul.ReadToken()
+	require.NoError(t, err)
+	require.Equal(t, "second", token, "env over file")
+	_, err = Load(write(t, "cluster: {consul: {token: hush, token_file: "+path+"}}"), nil)
+	require.ErrorContains(t, err, "cluster.consul.token_file: cluster.consul.token is given, too; write one of them (")
+	_, err = Load("", []string{"TOC_CLUSTER_CONSUL_TOKEN=hush", "TOC_CLUSTER_CONSUL_TOKEN_FILE=" + path})
+	require.ErrorContains(t, err, "TOC_CLUSTER_CONSUL_TOKEN is given, too; set one of them")
+	c = Default()
+	c.Cluster.Consul.Token, c.Cluster.Consul.TokenFile = "hush", path
+	require.ErrorContains(t, c.Validate(), "cluster.consul.token: a file is given for it, too; set one of them")
+
+	// A file that becomes bad is reported, though the Config names it as before; a new token is no change of the Config.
+	c, err = Load(write(t, yaml), nil)
+	require.NoError(t, err)
+	var told []error
+	w := NewWatcher(write(t, yaml), nil, c, 0, func(_ Config, err error) { told = append(told, err) })
+	w.runOnce(t.Context(), false)
+	put("second")
+	w.runOnce(t.Context(), false)
+	require.Empty(t, told)
+	put("")
+	w.runOnce(t.Context(), false)
+	require.Len(t, told, 1)
+	require.ErrorContains(t, told[0], "cluster.consul.token_file: is empty")
+	put("third")
+	w.runOnce(t.Context(), false)
+	require.Len(t, told, 2)
+	require.NoError(t, told[1])
+}
+
 // A secret that is changed in its file is told, though the configuration names the file as before.
 func TestWatchOfSecrets(t *testing.T) {
 	for name, given := range map[string]func(secret string) (path string, environ []string){

@@ -15,6 +15,7 @@ type setting struct {
 	key    string // store.mysql.dsn
 	value  reflect.Value
 	secret secret
+	file   reflect.Value // of a secret that is read again for each use: the path of its file
 }
 
 // settings lists all keys below a section, in the order of their fields. It does not look
@@ -28,7 +29,10 @@ func settings(section reflect.Value, at string) []setting {
 		if name == "-" {
 			continue
 		}
-		s := setting{join(at, name), section.Field(i), secret(f.Tag.Get("secret"))}
+		s := setting{join(at, name), section.Field(i), secret(f.Tag.Get("secret")), reflect.Value{}}
+		if s.secret != noSecret {
+			s.file = section.FieldByName(f.Name + "File")
+		}
 		all = append(all, s)
 		if s.value.Kind() == reflect.Struct {
 			all = append(all, settings(s.value, s.key)...)

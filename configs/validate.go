@@ -136,6 +136,11 @@ func (c Cluster) check(ps *problems, store Store) {
 		"%s is not an address; write 127.0.0.1:8500, or a URL with http or https", quote(hideURL(c.Consul.Address)))
 	ps.require(c.Consul.Token == "" || visible.MatchString(c.Consul.Token), "cluster.consul.token",
 		"is not a token; write visible ASCII characters, no spaces")
+	if c.Consul.TokenFile != "" {
+		ps.require(c.Consul.Token == "", "cluster.consul.token", "a file is given for it, too; set one of them")
+		_, err := c.Consul.ReadToken()
+		ps.require(err == nil, "cluster.consul.token"+fileSuffix, "%v", err)
+	}
 	ps.require(consulPrefix.MatchString(c.Consul.Prefix), "cluster.consul.prefix",
 		"%s is not a prefix; write 1 to 64 letters, digits or _ . -", quote(c.Consul.Prefix))
 	within(ps, "cluster.consul.ttl", c.Consul.TTL, time.Second, time.Minute)

@@ -157,11 +157,12 @@ func (l *loader) secretFile(secret setting, n *yaml.Node, key string) {
 	if l.problems.has(key) {
 		return
 	}
-	if err := l.secrets.read(path, secret.value); err != nil {
+	if err := l.secrets.use(path, secret); err != nil {
 		l.mistake(n, key, "%v", err)
 	}
 	l.fromFile[secret.key] = true
 	l.sources[secret.key] = l.place(follow(n))
+	l.sources[key] = l.place(follow(n))
 }
 
 func (l *loader) mistake(n *yaml.Node, key, format string, args ...any) {

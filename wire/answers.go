@@ -155,10 +155,20 @@ type Woken struct {
 
 // Cluster is who owns what.
 type Cluster struct {
-	Node       string `json:"node" doc:"Name of the node that answers." example:"node-1"`
-	Partitions int    `json:"partitions" doc:"How many partitions there are." example:"256"`
-	Nodes      []Node `json:"nodes" nullable:"false" doc:"The healthy nodes."`
-	Now        Time   `json:"now,omitzero" format:"date-time" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
+	Node       string     `json:"node" doc:"Name of the node that answers." example:"node-1"`
+	Partitions int        `json:"partitions" doc:"How many partitions there are." example:"256"`
+	Nodes      []Node     `json:"nodes" nullable:"false" doc:"The healthy nodes."`
+	Unworked   []Unworked `json:"unworked,omitempty" doc:"Partitions that nobody works, or whose owner does not answer this node."`
+	Now        Time       `json:"now,omitzero" format:"date-time" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
+}
+
+// Unworked is a group of partitions that nobody works for longer than a take-over takes, or whose owner does not answer.
+type Unworked struct {
+	Partitions []int  `json:"partitions" nullable:"false" example:"[0,1,2]"`
+	Node       string `json:"node,omitempty" doc:"The node that holds their locks; absent: none does." example:"node-2"`
+	Address    string `json:"address,omitempty" doc:"Where its HTTP API listens." example:"10.0.0.8:8080"`
+	Session    string `json:"session,omitempty" doc:"Its session in Consul, by which it holds them." example:"adf4238a-882b-9ddc-4a9d-5b6758e4159e"`
+	Reason     string `json:"reason" doc:"What is wrong, and what to do."`
 }
 
 // Node is one node of the cluster.

@@ -71,6 +71,8 @@ const (
 		`"state":"running","matched":3,"done":0,"skipped":0,"started":"2026-01-02T15:04:04.500Z"}`
 	threeNodes = `{"node":"n2","partitions":16,"nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3,8]},` +
 		`{"name":"n2","address":"10.0.0.8:8080","partitions":[4,5,6,7,9,11]},{"name":"joining","address":"10.0.0.9:8080","partitions":[]}]}`
+	unworked = `{"node":"n2","partitions":4,"nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3]},{"name":"n2","address":"10.0.0.8:8080","partitions":[]}],` +
+		`"unworked":[{"partitions":[0,1,2,3],"node":"n1","address":"10.0.0.7:8080","session":"adf4238a","reason":"node n1 (10.0.0.7:8080) holds them and has not answered"}]}`
 	oneNode = `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[3,2,1,0]}]}`
 )
 
@@ -140,6 +142,7 @@ func TestClientCommands(t *testing.T) {
 		{"operations-undo-none", 404, strings.Replace(notFound, "task has this job_id", "operation has this id", 1), "operations undo 7"},
 		{"cluster", 200, threeNodes, "cluster"},
 		{"cluster-one", 200, oneNode, "cluster"},
+		{"cluster-unworked", 200, unworked, "cluster"},
 		{"cluster-json", 200, threeNodes, "cluster --json"},
 		{"no-token", 401, `{"title":"Unauthorized","status":401,"detail":"a bearer token is needed"}`, "cluster"},
 		{"proxy", 502, "<html>Bad Gateway</html>", "cluster --json"},

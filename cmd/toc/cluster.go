@@ -47,9 +47,15 @@ func showCluster(out io.Writer, c client.Cluster) error {
 			left = append(left, p)
 		}
 	}
+	for _, u := range c.Unworked {
+		fmt.Fprintf(out, "\n! %d partitions, %s: %s\n", len(u.Partitions), ranges(u.Partitions), oneLine(u.Reason))
+	}
 	if len(left) > 0 {
 		_, err := fmt.Fprintf(out, "\n%d of %d partitions have no owner now: %s\n", len(left), c.Partitions, ranges(left))
 		return err
+	}
+	if len(c.Unworked) > 0 {
+		return nil
 	}
 	_, err := fmt.Fprintf(out, "\nAll %d partitions have an owner.\n", c.Partitions)
 	return err

@@ -17,6 +17,12 @@ type consuld struct {
 	tls    *serverTLS
 }
 
+// ConsulMaster is the token that may do everything on a server with ConsulACL. Others ignore it.
+const ConsulMaster = "0a57e200-0000-4000-8000-000000000000"
+
+// ConsulACL makes a Consul deny all that a token does not allow.
+const ConsulACL Option = `-hcl=acl { enabled = true, default_policy = "deny", tokens { master = "` + ConsulMaster + `", agent = "` + ConsulMaster + `" } }`
+
 func findConsul(options ...Option) (consuld, error) {
 	binary, err := findBinary("consul")
 	onlyTLS, flags := takeTLS(options)
@@ -64,14 +70,14 @@ func (c consuld) ready(ctx context.Context, dir string, port, _ int) error {
 	var self struct {
 		Config struct{ NodeName string }
 	}
-	if err := getJSON(ctx, addr, "/v1/agent/self", &self); err != nil {
+	if err := getJSON(ctx, addr, "/v1/agent/self?token="+ConsulMaster, &self); err != nil {
 		return err
 	}
 	if self.Config.NodeName != node {
 		return errors.New("another server has the port")
 	}
 	var checks []struct{ CheckID, Status string }
-	if err := getJSON(ctx, addr, "/v1/health/node/"+node+"?consistent", &checks); err != nil {
+	if err := getJSON(ctx, addr, "/v1/health/node/"+node+"?consistent&token="+ConsulMaster, &checks); err != nil {
 		return err
 	}
 	for _, check := range checks {

@@ -56,9 +56,9 @@ func StartConsul(t testing.TB, options ...Option) *ConsulServer {
 }
 
 // Agent starts a Consul agent that keeps nothing and asks this server, as those beside a center do.
-func (c *ConsulServer) Agent(t testing.TB) *ConsulServer {
+func (c *ConsulServer) Agent(t testing.TB, options ...Option) *ConsulServer {
 	_, serf := consulPorts(c.srv.port)
-	return StartConsul(t, "-server=false", "-bootstrap-expect=0", Option("-retry-join="+loopback(serf)), "-retry-interval=1s")
+	return StartConsul(t, append([]Option{"-server=false", "-bootstrap-expect=0", Option("-retry-join=" + loopback(serf)), "-retry-interval=1s"}, options...)...)
 }
 
 // Addr is host:port of the HTTP API.

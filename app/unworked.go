@@ -1,0 +1,90 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// unworked lists the partitions that nobody works for longer than a take-over takes, and those whose owner does not
+// answer this node. A single node has none: the databases that it does not hold are a fault of their own.
+func (a *App) unworked() (list []wire.Unworked) {
+	c, ok := a.cluster.(*cluster.Consul)
+	if !ok || a.draining.Load() {
+		return nil
+	}
+	for _, i := range c.Idle() {
+		u := wire.Unworked{Partitions: i.Partitions, Node: i.Node, Address: i.Address, Session: i.Session}
+		if i.Node == "" {
+			u.Reason = fmt.Sprintf("no node has taken them for %s; look at /readyz and at the log of each node", i.For.Round(time.Second))
+		} else {
+			u.Reason = fmt.Sprintf("%s holds them and has not been alive for %s; %s", holder(i.Node, i.Address), i.For.Round(time.Second), endSession(i.Session))
+		}
+		list = append(list, u)
+	}
+	d, _ := c.WithoutShare()
+	for _, m := range c.Members() {
+		if c.Lost() != "" { // it does not know the members of today
+			break
+		}
+		s, silent := a.silence(m.Name)
+		// One answer may be missed, except by a node that has nothing else to do.
+		if !silent || len(m.Partitions) == 0 || s.times < 2 && d == 0 {
+			continue
+		}
+		list = append(list, wire.Unworked{
+			Partitions: m.Partitions, Node: m.Name, Address: m.Address, Session: m.Session,
+			Reason: fmt.Sprintf("%s holds them and has not answered this node since %s (%v); if it is dead, they are free when its session ends, within %s of its last heartbeat; %s",
+				holder(m.Name, m.Address), s.since.UTC().Format(time.RFC3339), s.err, c.SessionEndsWithin(), endSession(m.Session)),
+		})
+	}
+	slices.SortFunc(list, func(a, b wire.Unworked) int { return cmp.Compare(a.Node, b.Node) })
+	return list
+}
+
+func holder(name, address string) string {
+	return fmt.Sprintf("node %s (%s)", name, cmp.Or(address, "no address"))
+}
+
+// endSession is how an operator ends the session of a dead node.
+func endSession(session string) string {
+	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul ends it now", session)
+}
+
+func describeUnworked(u wire.Unworked) string {
+	return fmt.Sprintf("%d partitions: %s", len(u.Partitions), u.Reason)
+}
+
+// silence returns since when another node does not answer this one.
+func (a *App) silence(node string) (s silence, ok bool) {
+	a.peers.mu.Lock()
+	defer a.peers.mu.Unlock()
+	s, ok = a.peers.silent[node]
+	return s, ok
+}
+
+// ownsNone is the text of /readyz about a node that owns no partitions although it should; "" if it owns some, should
+// own none, or gets them from living nodes in time.
+func (a *App) ownsNone() string {
+	d, fault := a.withoutShare()
+	if d > 0 && fault == "" && len(a.unworked()) > 0 {
+		fault = "others hold them and do not answer"
+	}
+	if fault == "" {
+		return ""
+	}
+	return fmt.Sprintf("this node owns none of %d partitions for %s: %s; toc cluster shows who holds them, look at /readyz and the log there",
+		a.layout.Partitions, d.Round(time.Second), fault)
+}
+
+// withoutShare is cluster.Consul.WithoutShare; a single node is never without.
+func (a *App) withoutShare() (d time.Duration, fault string) {
+	if c, ok := a.cluster.(*cluster.Consul); ok {
+		return c.WithoutShare()
+	}
+	return 0, ""
+}
