@@ -75,6 +75,10 @@ func TestWhatBreaksIsTold(t *testing.T) {
 		{"database/slow", told{reason: "database_slow", readyz: "database 1 is slow: ", series: `toc_database_up{database="1"}`, value: 1,
 			warns: "database is slow", better: "database is fast again"},
 			func(t *testing.T, r *ruin) { r.brake(t) }, func(_ *testing.T, r *ruin) { r.giveBack() }},
+		{"database/not durable", told{reason: "durability", readyz: "database 1 is not durable: ", series: `toc_durable{database="1"}`,
+			warns: "database is not durable", better: "database is durable again"},
+			func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL innodb_flush_log_at_trx_commit=2") },
+			func(t *testing.T, r *ruin) { r.exec(t, "SET GLOBAL innodb_flush_log_at_trx_commit=1") }},
 		{"redis/down", redisAway, func(_ *testing.T, r *ruin) { r.redis.Kill() }, func(_ *testing.T, r *ruin) { r.redis.Start() }},
 		{"redis/hung", redisAway, func(_ *testing.T, r *ruin) { r.redis.Freeze() }, func(_ *testing.T, r *ruin) { r.redis.Thaw() }},
 		{"redis/read-only", told{reason: "redis", readyz: "redis refuses writes: ", series: "toc_redis_up", warns: "Redis refuses writes", better: "Redis takes writes again"}, func(t *testing.T, r *ruin) {

@@ -121,6 +121,8 @@ func exercise(t *testing.T, p place) {
 		{"an outage before the look-up", lookUpFails},
 		{"a database without tables says so", saysWhatIsMissing},
 		{"what one database refuses is its own affair", singlesSufferNotFromOthers},
+		// durability_test.go
+		{"what is answered is on disk", isDurable},
 		// model_test.go
 		{"the columns are those of the migrations", columnsAreTheMigrations},
 		{"the indexes are those of the migrations", indexesAreThere},
