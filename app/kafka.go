@@ -92,7 +92,7 @@ func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, top
 	}
 	defer asking.Close()
 	if err := asking.Ping(ctx); err != nil { // it fails at once; a request is tried again until ctx ends
-		return nil, fmt.Errorf("no broker could be asked: %w", err)
+		return nil, fmt.Errorf("no broker could be asked: %w", tlsclient.Cause(err))
 	}
 	ask := kmsg.NewPtrMetadataRequest()
 	ask.Topics = []kmsg.MetadataRequestTopic{} // nil would be all

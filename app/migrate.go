@@ -177,7 +177,8 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 		}
 		dsns = append(dsns, dsn)
 	}
-	return migrations.Script(ctx, w, Layout(cfg), dsns)
+	err := migrations.Script(ctx, w, Layout(cfg), dsns)
+	return StoreConfig(cfg).TLS.ExplainMySQL("the server", err)
 }
 
 // withExclusiveStore calls f while no other process can use the store.

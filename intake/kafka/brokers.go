@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 )
 
 // pingTimeout bounds one question whether a broker answers.
@@ -26,7 +28,7 @@ func (r *Reader) watchBrokers(ctx context.Context) {
 func (r *Reader) ping(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	err := r.client.Ping(asking)
+	err := tlsclient.Cause(r.client.Ping(asking))
 	switch was := r.away.Load(); {
 	case ctx.Err() != nil:
 	case err != nil:

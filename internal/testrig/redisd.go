@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // redisd is the engine of Redis, with the append-only file on.
@@ -71,12 +72,31 @@ func (r redisd) ready(ctx context.Context, dir string, port, pid int) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(info, fmt.Sprintf("\nprocess_id:%d\r\n", pid)) {
-		return errors.New("another server has the port")
+	if err := isProcess(info, pid); err != nil {
+		return err
 	}
 	// It listens before it has read its file, and answers INFO meanwhile.
 	_, err = redisCall(ctx, addr, "DBSIZE")
 	return err
+}
+
+func isProcess(info string, pid int) error {
+	if !hasLine(info, fmt.Sprintf("process_id:%d", pid)) {
+		return errors.New("another server has the port")
+	}
+	return nil
+}
+
+func hasLine(info, line string) bool { return strings.Contains(info, "\n"+line+"\r\n") }
+
+// pause waits a moment before the next question.
+func pause(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), err)
+	case <-time.After(probeEvery):
+		return err
+	}
 }
 
 // redisCall sends one command and returns its answer: a string, a status or a number. The rig needs few commands, which

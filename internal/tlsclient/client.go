@@ -95,7 +95,7 @@ func (c *Client) Dialer(d net.Dialer) func(ctx context.Context, network, addr st
 		}
 		if !c.IsOn() {
 			if tcp, ok := raw.(*net.TCPConn); ok {
-				return &plainConn{TCPConn: tcp, first: firstRead{client: c, addr: addr}}, nil
+				return &plainConn{TCPConn: tcp, client: c, addr: addr}, nil
 			}
 			return raw, nil
 		}
@@ -112,7 +112,7 @@ func (c *Client) Dialer(d net.Dialer) func(ctx context.Context, network, addr st
 			}
 			return nil, c.Explain(addr, err)
 		}
-		return &tlsConn{Conn: conn, first: firstRead{client: c, addr: addr}}, nil
+		return &tlsConn{Conn: conn, client: c, addr: addr}, nil
 	}
 }
 

@@ -142,63 +142,67 @@ func quoteName(full, common string) string {
 	return fmt.Sprintf("%q", full)
 }
 
-// firstRead explains why a server has ended a new connection, in plain text or by TLS: since TLS 1.3 a server
-// refuses the client's certificate after the handshake.
-type firstRead struct {
-	client *Client
-	addr   string
-	passed bool
-}
-
-func (f *firstRead) explain(got []byte, err error) error {
-	if f.passed {
-		return err
-	}
-	f.passed = len(got) > 0
-	switch {
-	case f.client.IsOn():
-		if _, ok := errors.AsType[*net.OpError](err); ok && !errors.Is(err, syscall.ECONNRESET) {
-			return f.client.Explain(f.addr, err)
-		}
-	case isAlert(got):
-		return f.client.Wrong("ca", io.EOF, "%s speaks TLS only; write system, or the path of a PEM file with its authority", f.addr)
-	case len(got) == 0 && isEnd(err):
-		return f.client.Wrong("ca", err, "%s ended the connection before it answered; if it speaks TLS only, write system, or the path of a PEM file with its authority", f.addr)
-	}
-	return err
-}
-
 // isAlert reports whether a server has answered plain text by an alert of TLS, or as an HTTPS server of Go does.
 func isAlert(got []byte) bool {
 	return len(got) >= 2 && got[0] == 21 && got[1] == 3 || bytes.Contains(got, []byte("Client sent an HTTP request to an HTTPS server"))
 }
 
-// plainConn is a connection in plain text.
+// plainConn is a connection in plain text. It explains the end of a connection that has not been answered yet.
 type plainConn struct {
 	*net.TCPConn
-	first firstRead
+	client   *Client
+	addr     string
+	answered bool
+	refused  error // of the first Read, and then of all
 }
 
 func (c *plainConn) Read(p []byte) (int, error) {
-	n, err := c.TCPConn.Read(p)
-	if !c.first.passed {
-		if err = c.first.explain(p[:n], err); err != nil {
-			n = 0
-		}
+	if c.refused != nil {
+		return 0, c.refused
 	}
+	n, err := c.TCPConn.Read(p)
+	switch {
+	case c.answered || len(p) == 0:
+		return n, err
+	case isAlert(p[:n]):
+		c.refused = c.client.wrongAtRead("ca", io.EOF, "%s speaks TLS only; write system, or the path of a PEM file with its authority", c.addr)
+		return 0, c.refused
+	case n == 0 && isEnd(err):
+		c.refused = c.client.wrongAtRead("ca", err, "%s ended the connection before it answered; if it speaks TLS only, write system, or the path of a PEM file with its authority", c.addr)
+		return 0, c.refused
+	}
+	c.answered = c.answered || n > 0
 	return n, err
 }
 
-// tlsConn is a connection by TLS.
+// tlsConn is a connection by TLS. Since TLS 1.3 a server refuses the client's certificate after the handshake.
 type tlsConn struct {
 	*tls.Conn
-	first firstRead
+	client *Client
+	addr   string
 }
 
 func (c *tlsConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if !c.first.passed {
-		err = c.first.explain(p[:n], err)
+	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
+		err = shell{c.client.Explain(c.addr, err)}
 	}
 	return n, err
+}
+
+// shell is an error around an Error: go-redis drops the outermost one of those that a new connection reads.
+type shell struct{ error }
+
+func (s shell) Unwrap() error { return s.error }
+
+func (c *Client) wrongAtRead(name string, err error, format string, args ...any) error {
+	return shell{c.Wrong(name, err, format, args...)}
+}
+
+// Cause returns the Error in err, or else err: the Kafka client hides it behind a guess of its own.
+func Cause(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/wire"
@@ -189,7 +190,7 @@ func (p *Processor) describe(ctx context.Context, err error, after time.Duration
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: not acknowledged within %s: %w", where, after.Round(time.Millisecond), p.connect.explain(err))
 	}
-	return fmt.Errorf("%s: %w", where, err)
+	return fmt.Errorf("%s: %w", where, tlsclient.Cause(err))
 }
 
 // The headers of a record.
