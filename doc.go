@@ -33,5 +33,5 @@
 //	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit
-//	sharding, internal/wait
+//	sharding, internal/wait, internal/httppool
 package toc
