@@ -43,6 +43,7 @@ func holderPool(dsn *mysql.Config) (*sql.DB, error) {
 	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
+	pool.SetConnMaxLifetime(maxAge)
 	return pool, nil
 }
 
