@@ -33,7 +33,7 @@ func byHand(t testing.TB, cfg store.Config, database int) *sql.DB {
 		require.NoError(t, err)
 		db = sql.OpenDB(connector)
 	}
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	t.Cleanup(func() { _ = db.Close() }) // it fails if the server has hung up first
 	return db
 }
 
