@@ -35,10 +35,8 @@ func (a *App) newMembership() membership {
 		return cluster.NewSingle(cluster.SingleConfig{Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Logger: log})
 	}
 	c := a.cfg.Cluster.Consul
-	consul := api.DefaultConfig()
-	consul.Address, consul.Token = c.Address, c.Token
 	return cluster.NewConsul(cluster.ConsulConfig{
-		Node: a.node, Layout: a.layout, Consul: consul, Prefix: c.Prefix, TTL: c.TTL,
+		Node: a.node, Layout: a.layout, Consul: consulConfig(c), Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
 		Died: func() { a.timer.Recheck() },
@@ -49,6 +47,13 @@ func (a *App) newMembership() membership {
 		},
 		Logger: log,
 	})
+}
+
+// consulConfig is how Consul is reached.
+func consulConfig(c configs.Consul) *api.Config {
+	consul := api.DefaultConfig()
+	consul.Address, consul.Token = c.Address, c.Token
+	return consul
 }
 
 // onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides

@@ -97,12 +97,15 @@ func configCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
-also what is to be set on the MySQL servers for a layout like this, whether the
-tables are there, and whether the Kafka clusters answer and have the topics.`,
+each server that it names is asked, except the receivers of webhooks: what is to be
+set on the MySQL servers for a layout like this, and whether the tables are there;
+whether the Kafka clusters answer and have the topics; whether Redis and Consul let
+toc do what it needs; and whether the collector of traces answers. It exits with 1
+and the answer of the server where one does not.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
-	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, and Kafka for its topics, too")
+	connect := check.Flags().Bool("connect", false, "ask the servers that the configuration names, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -117,7 +120,8 @@ tables are there, and whether the Kafka clusters answer and have the topics.`,
 			}
 		}
 		if *connect {
-			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice)); err != nil {
+			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice),
+				warnOf(cmd, cfg, app.RedisAdvice), warnOf(cmd, cfg, app.ConsulAdvice), warnOf(cmd, cfg, app.TracingAdvice)); err != nil {
 				return err
 			}
 		}
