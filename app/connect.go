@@ -52,10 +52,12 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	if cfg.Cluster.Provider != configs.ProviderConsul {
 		return nil, nil
 	}
-	client, err := api.NewClient(consulConfig(cfg.Cluster.Consul))
+	conf := consulConfig(cfg.Cluster.Consul)
+	client, err := api.NewClient(conf)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.consul: %w", err)
 	}
+	defer conf.HttpClient.CloseIdleConnections()
 	read, write := (&api.QueryOptions{}).WithContext(ctx), (&api.WriteOptions{}).WithContext(ctx)
 	key := cfg.Cluster.Consul.Prefix + "/check"
 	for _, ask := range []struct {

@@ -135,12 +135,14 @@ func (c *Consul) Lost() string {
 		what = "another process has this node's name"
 	case !unreachable(c.lostWhy):
 		what = "consul refuses this node's heartbeats"
+	case errors.As(c.lostWhy, new(api.StatusError)):
+		what = "consul answers with errors"
 	}
 	fate := "stopped"
 	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
-	return fmt.Sprintf("%s since %s: partitions %s", what, c.clock().since(c.last).Round(time.Second), fate)
+	return fmt.Sprintf("%s since %s: partitions %s: %v", what, c.clock().since(c.last).Round(time.Second), fate, c.lostWhy)
 }
 
 // registration is what the agent knows of this node. It has two checks: the session depends on "alive", and

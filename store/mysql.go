@@ -48,7 +48,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pool := sql.OpenDB(&session{connector, found, cfg.Timeout})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
-		pool.SetConnMaxIdleTime(5 * time.Minute)
+		pool.SetConnMaxIdleTime(idleTime)
 		pings := sql.OpenDB(&session{connector, found, cfg.Timeout})
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)

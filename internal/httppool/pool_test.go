@@ -2,6 +2,7 @@ package httppool_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/httppool"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/memnet"
 )
 
@@ -168,4 +170,14 @@ func TestCallsThatAreTooSlowShareNewConnections(t *testing.T) {
 		require.LessOrEqual(f, f.Dialed(), most)
 		time.Sleep(time.Second)
 	})
+}
+
+// The table of docs/production.md has these times.
+func TestTheTableOfConnectionsIsTrue(t *testing.T) {
+	const name = "webhooks, Go client, node to node, Consul, traces"
+	require.Equal(t, []string{
+		fmt.Sprintf("by a call whose time ends; then all to this host are replaced, at most every %s. HTTP/2 also by a ping, after %s + %s",
+			httppool.SuspectEvery, httppool.SendPingAfter, httppool.PingTimeout),
+		httppool.IdleTimeout.String(), httppool.MaxAge.String() + ", less up to a third",
+	}, testrig.DocsRow(t, "../../docs/production.md", name))
 }
