@@ -33,5 +33,5 @@
 //	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit, internal/logqueue
-//	sharding, internal/wait, internal/mysqlsession, internal/tlsclient
+//	sharding, internal/wait, internal/mysqlsession, internal/tlsclient, internal/httppool
 package toc

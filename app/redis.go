@@ -19,12 +19,21 @@ import (
 
 const redisSection = "redis.tls"
 
+// The times of a connection to Redis; docs/production.md lists them.
+const (
+	redisTimeout   = 2 * time.Second // of a connect, and of each read and write
+	redisIdle      = 30 * time.Second
+	redisAge       = time.Minute // at most; later the name may mean another server
+	redisAgeJitter = 10 * time.Second
+)
+
 // redisClient makes the client of the redis engine. It connects at its first use: a center without redis-mode
 // types needs no Redis.
 func redisClient(cfg configs.Redis, client *tlsclient.Client) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
-		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		DialTimeout: redisTimeout, DialerRetries: 1, ReadTimeout: redisTimeout, WriteTimeout: redisTimeout,
+		ConnMaxLifetime: redisAge - redisAgeJitter, ConnMaxLifetimeJitter: redisAgeJitter, ConnMaxIdleTime: redisIdle,
 		MaxRetries: 1, PoolSize: 16, ContextTimeoutEnabled: true,
 		IsClusterMode:            cfg.Mode == configs.RedisCluster,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -10,8 +10,8 @@
 //
 //	if errors.Is(err, task.ErrUnavailable) { … } // try again
 //
-// It shares with the server only the JSON shapes (package wire) and the words (package
-// task). It repeats nothing by itself, except at another server (WithServers): a submit that
+// It shares with the server only the JSON shapes (package wire), the words (package
+// task) and the rules for connections (package httppool). It repeats nothing by itself, except at another server (WithServers): a submit that
 // got no answer may or may not be stored, and is safe to repeat only with a DedupKey.
 package client
 
@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -81,9 +82,9 @@ func WithHeader(key, value string) Option {
 	return func(c *Client) { c.header.Set(key, value) }
 }
 
-// WithHTTPClient sends requests with h. The default one keeps up to 64 idle
-// connections, follows no redirect, which would take the token elsewhere, and has no
-// time-out: the context of each call bounds it.
+// WithHTTPClient sends requests with h. The default one keeps up to 64 idle connections a server, for at most a
+// minute, pings silent ones of HTTP/2, and follows no redirect, which would take the token elsewhere. It has no time-out:
+// the context of each call bounds it.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
 // maxAnswer is how much of an answer is read, in bytes.
@@ -111,7 +112,7 @@ func New(baseURL string, opts ...Option) *Client {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = idleConns
 		transport.DisableCompression = true // a small answer could become a huge one
-		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.http = &http.Client{Transport: httppool.New(transport), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return c
 }

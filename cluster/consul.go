@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -169,7 +170,11 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	}
 	conf := *cfg.Consul
 	c.client, c.clientErr = api.NewClient(&conf)
-	c.web = conf.HttpClient
+	if c.web = conf.HttpClient; c.web != nil {
+		if t, ok := c.web.Transport.(*http.Transport); ok {
+			c.web.Transport = httppool.New(t)
+		}
+	}
 	if cfg.Token != nil && c.clientErr == nil {
 		c.token = &tokenTransport{base: cmp.Or[http.RoundTripper](c.web.Transport, http.DefaultTransport), read: cfg.Token, logger: cfg.Logger}
 		c.web.Transport = c.token

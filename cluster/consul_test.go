@@ -203,7 +203,7 @@ func TestANodeThatIsCutOffStops(t *testing.T) {
 			require.Empty(t, a.Ownership().Owned())
 			eventually(t, "b takes over", func() bool { return b.owns() == 32 })
 			eventually(t, "it is said", func() bool { return a.Lost() != "" })
-			require.Regexp(t, `^consul does not answer since \d+s: partitions stopped$`, a.Lost())
+			require.Regexp(t, `^consul does not answer since \d+s: partitions stopped: .+`, a.Lost())
 
 			a.proxy.Mend()
 			settled(t, a, b)

@@ -188,15 +188,18 @@ func (c *Consul) Lost() string {
 	what, advice := "consul does not answer", ""
 	switch {
 	case errors.As(c.lostWhy, new(*nameTakenError)):
-		what, advice = "another process has this node's name", fmt.Sprintf(" (%v)", c.lostWhy)
+		what = "another process has this node's name"
 	case !unreachable(c.lostWhy):
-		what, advice = "consul refuses this node's heartbeats", fmt.Sprintf(" (%v)%s", c.lostWhy, tokenAdvice)
+	case isRefused(c.lostWhy):
+		what, advice = "consul refuses this node's heartbeats", tokenAdvice
+	case errors.As(c.lostWhy, new(api.StatusError)):
+		what = "consul answers with errors"
 	}
 	fate := "stopped"
 	if c.keepsOwnership(c.lostWhy) {
 		fate = "kept"
 	}
-	return fmt.Sprintf("%s since %s: partitions %s%s", what, c.clock().since(c.last).Round(time.Second), fate, advice)
+	return fmt.Sprintf("%s since %s: partitions %s: %v%s", what, c.clock().since(c.last).Round(time.Second), fate, c.lostWhy, advice)
 }
 
 // tokenAdvice is what to do when Consul refuses a token.

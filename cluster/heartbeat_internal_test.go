@@ -21,13 +21,13 @@ func TestALossIsToldOnce(t *testing.T) {
 		owns int
 		says string
 	}{
-		"stop": {false, away, 0, "consul does not answer since 2s: partitions stopped"},
-		"keep": {true, away, 3, "consul does not answer since 2s: partitions kept"},
-		"keep, denied": {true, api.StatusError{Code: 403}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped (Unexpected response code: 403 ()); " +
+		"stop": {false, away, 0, "consul does not answer since 2s: partitions stopped: connection refused"},
+		"keep": {true, away, 3, "consul does not answer since 2s: partitions kept: connection refused"},
+		"keep, denied": {true, api.StatusError{Code: 403}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped: Unexpected response code: 403 (); " +
 			"give the token the rights of docs/operating.md, or put a new one into cluster.consul.token_file"},
 		"keep, name taken": {true, &nameTakenError{"a", "toc", "s", 20 * time.Second}, 0,
-			`another process has this node's name since 2s: partitions stopped (node.name "a" is in use: another process of the cluster "toc" has it; ` +
-				`give each node a name of its own. The session of a process that has died ends within 20s of its last renewal, or at once by PUT /v1/session/destroy/s at Consul)`},
+			`another process has this node's name since 2s: partitions stopped: node.name "a" is in use: another process of the cluster "toc" has it; ` +
+				`give each node a name of its own. The session of a process that has died ends within 20s of its last renewal, or at once by PUT /v1/session/destroy/s at Consul`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := watched()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -145,10 +144,7 @@ const unfilledEvery = 10 * time.Second
 // parallelFills is the number of jobs that run at the same time.
 const parallelFills = 4
 
-var (
-	errNotRead    = errors.New("the database could not be read")
-	errNotReached = errors.New("redis does not answer")
-)
+var errNotRead = errors.New("the database could not be read")
 
 // fillAll runs jobs: first the tasks that are due within fillFirst in all slots, then the rest.
 func (t *Timer) fillAll(ctx context.Context, list []fillJob) {
@@ -183,8 +179,8 @@ func (t *Timer) fillEach(list []fillJob, step func(*fillJob) error) {
 	g.SetLimit(parallelFills)
 	for i := range list {
 		f := &list[i]
-		if f.err == nil && t.isFailing(f) {
-			f.err = errNotReached
+		if f.err == nil {
+			f.err = t.unreached(f)
 		}
 		if f.err != nil {
 			continue
@@ -200,10 +196,16 @@ func (t *Timer) fillEach(list []fillJob, step func(*fillJob) error) {
 	_ = g.Wait()
 }
 
-func (t *Timer) isFailing(f *fillJob) bool {
+// unreached is why Redis does not serve slots of a job; nil: it does.
+func (t *Timer) unreached(f *fillJob) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(f.targets, func(one target) bool { return !one.slot.unreachableSince.IsZero() })
+	for _, one := range f.targets {
+		if !one.slot.unreachableSince.IsZero() {
+			return fmt.Errorf("redis %s", one.slot.server.cause())
+		}
+	}
+	return nil
 }
 
 // scheduleRetry requests another fill of the slots whose job failed. The Timer's lock is held.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,7 +121,11 @@ func (t *Timer) startFallback(s *slotState) {
 	s.fallback = true
 	signal(t.fallbacks)
 	if t.fallbackSlots++; t.fallbackSlots == 1 {
-		t.mu.Log(t.cfg.Logger, slog.LevelError, "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile", "error", cmp.Or(s.server.writeErr, s.server.lastErr))
+		message := "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile"
+		if slots.Answer(s.server.lastErr) != "" {
+			message = "Redis answers with errors: tasks of redis-mode biz_types are scanned meanwhile"
+		}
+		t.mu.Log(t.cfg.Logger, slog.LevelError, message, "error", cmp.Or(s.server.writeErr, s.server.lastErr))
 	}
 }
 
@@ -181,16 +187,17 @@ func (t *Timer) InUse() bool {
 func (t *Timer) Degraded() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failing, out, foreign, slots := 0, 0, 0, 0
+	out, foreign, count := 0, 0, 0
+	causes := make(map[string]int) // number of slots
 	for _, bt := range t.bizTimers {
 		for p := range bt.slots {
 			s := &bt.slots[p]
 			if !s.isOwned() {
 				continue
 			}
-			slots++
+			count++
 			if !s.unreachableSince.IsZero() {
-				failing++
+				causes[s.server.cause()]++
 			}
 			if s.fallback {
 				out++
@@ -201,29 +208,26 @@ func (t *Timer) Degraded() string {
 		}
 	}
 	var faults []string
-	failed := "redis does not answer for %d of %d slots"
-	for _, srv := range t.servers {
+	for _, srv := range t.servers { // it may accept some of them
 		if srv.writeErr != nil && len(srv.groups) > 0 {
-			faults = append(faults, fmt.Sprintf("redis refuses writes: %v", srv.writeErr))
-			failed = "%d of %d slots are out of reach"
-			break
+			causes[srv.cause()] += 0
 		}
 	}
-	if failing > 0 {
-		text := fmt.Sprintf(failed, failing, slots)
-		for _, srv := range t.servers {
-			if !srv.silentSince.IsZero() && srv.lastErr != nil && len(srv.groups) > 0 {
-				text += fmt.Sprintf(" (%v)", srv.lastErr)
-				break
-			}
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		n := causes[cause]
+		if why, silent := strings.CutPrefix(cause, noAnswer); silent {
+			faults = append(faults, fmt.Sprintf("redis %s for %d of %d slots%s", noAnswer, n, count, why))
+			continue
 		}
-		faults = append(faults, text)
+		if faults = append(faults, "redis "+cause); n > 0 {
+			faults = append(faults, fmt.Sprintf("%d of %d slots are out of reach", n, count))
+		}
 	}
 	if out > 0 {
 		faults = append(faults, fmt.Sprintf("the scanner serves %d of them", out))
 	}
 	if foreign > 0 {
-		faults = append(faults, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, slots))
+		faults = append(faults, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, count))
 	}
 	return strings.Join(faults, "; ")
 }

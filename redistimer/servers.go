@@ -40,7 +40,7 @@ type server struct {
 	roundBegan  time.Time // start of the last round
 	inRound     bool      // a round is under way
 	silentSince time.Time // since when it does not answer; zero: it answers
-	lastErr     error     // its last failure
+	lastErr     error     // its last failure, an answer or not
 	writeErr    error     // why it refuses writes; nil: it does not, as far as known
 	lastRefusal time.Time // when it last refused a write
 	tryingWrite bool      // a trial write is under way
@@ -172,8 +172,10 @@ func (p *placement) losePartitions() {
 // recordCall records the result of a call to a server that began at the given time. If no slot was answered,
 // the server is silent. The lock is held.
 func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err error) {
-	if !slots.IsAnswer(err) {
+	if err != nil {
 		srv.lastErr = err
+	}
+	if !slots.IsAnswer(err) {
 		t.placeSoon(t.cfg.Now())
 	}
 	srv.hasAnswered = srv.hasAnswered || answered
@@ -184,6 +186,22 @@ func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err erro
 	t.relisten()
 	signal(t.serverSilent)
 	signal(t.replan)
+}
+
+const noAnswer = "does not answer"
+
+// cause says why slots of a server are unreachable. The lock is held.
+func (srv *server) cause() string {
+	said := slots.Answer(srv.lastErr)
+	switch {
+	case srv.writeErr != nil:
+		return "refuses writes: " + srv.writeErr.Error()
+	case said != "":
+		return "answers: " + said
+	case srv.lastErr != nil:
+		return noAnswer + ": " + srv.lastErr.Error()
+	}
+	return noAnswer
 }
 
 // recordWrite records the result of a write to a server. A server that refuses writes may still answer reads.
@@ -298,6 +316,7 @@ func (t *Timer) probeServer(ctx context.Context, srv *server) {
 			return
 		}
 		t.mu.Lock()
+		srv.lastErr = err
 		t.placeSoon(t.cfg.Now())
 		t.mu.Unlock()
 		signal(t.replan)

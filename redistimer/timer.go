@@ -242,7 +242,8 @@ func (t *Timer) notifyIdle() {
 type Slot struct {
 	Key         string    // of its store queue in Redis
 	Foreign     bool      // it belongs to another store
-	Unreachable time.Time // since when Redis does not answer for it; zero: it answers
+	Unreachable time.Time // since when Redis does not serve it; zero: it does
+	Cause       string    // why not, as "answers: …" or "does not answer: …"
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why its server refuses writes; nil: it does not
 	Filling     bool      // it is this node's, and not complete yet
@@ -263,6 +264,7 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	}
 	if s.server != nil {
 		slot.Refusing = s.server.writeErr
+		slot.Cause = s.server.cause()
 	}
 	return slot, true
 }

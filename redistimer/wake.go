@@ -2,6 +2,7 @@ package redistimer
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 )
 
 // listen receives wake-ups: heads that became earlier, on any node. It starts once there is a business type.
-// All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another.
+// All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another. After
+// MaxSubscription it subscribes anew: by then the server's name may mean another server. The old subscription ends when the
+// new one has begun, so that no wake-up is missed.
 func (t *Timer) listen(ctx context.Context) error {
 	select {
 	case <-t.hasTypes:
@@ -19,6 +22,7 @@ func (t *Timer) listen(ctx context.Context) error {
 	}
 	var subscriptions sync.WaitGroup // a subscription that hangs on a silent server must not delay the next one
 	defer subscriptions.Wait()
+	var old context.CancelFunc // of the subscription that is replaced now; nil: there is none
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
@@ -27,18 +31,36 @@ func (t *Timer) listen(ctx context.Context) error {
 			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
+		begun, end := t.pollAll, func() {}
+		if old != nil {
+			end = old
+			isFirst := true
+			begun = func() {
+				if !isFirst {
+					t.pollAll()
+				}
+				isFirst = false
+				end()
+			}
+		}
 		subscriptions.Go(func() {
 			defer cancel()
-			err := t.slots.Listen(one, via, t.handleWake, t.pollAll)
+			defer end()
+			err := t.slots.Listen(one, via, t.handleWake, begun)
 			if one.Err() == nil {
 				t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
 				_ = wait.For(one, retryEvery)
 			}
 		})
-		<-one.Done()
+		if old = cancel; wait.For(one, MaxSubscription-rand.N(MaxSubscription/3)) != nil {
+			old = nil
+		}
 	}
 	return ctx.Err()
 }
+
+// MaxSubscription is the age at which the subscription to wake-ups is replaced, less up to a third.
+const MaxSubscription = time.Minute
 
 // pickServer returns a server that has slots and answers, or nil. The lock is held.
 func (t *Timer) pickServer() *server {

@@ -32,7 +32,7 @@ func byHand(t testing.TB, cfg store.Config, database int) *sql.DB {
 		db, err = mysqlsession.Open(dsn, migrations.SessionLimits)
 		require.NoError(t, err)
 	}
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	t.Cleanup(func() { _ = db.Close() }) // it fails if the server has hung up first
 	return db
 }
 

@@ -49,7 +49,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pool := sql.OpenDB(&session{explained, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
-		pool.SetConnMaxIdleTime(5 * time.Minute)
+		pool.SetConnMaxIdleTime(idleTime)
 		pings := sql.OpenDB(&session{explained, found})
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
@@ -220,9 +220,8 @@ func (b *mysqlBackend) refusal(err error) refusal {
 func isReadOnly(err error) bool { return mysqlRefusals[mysqlCode(err)] == refusedReadOnly }
 
 func (b *mysqlBackend) close() error {
-	var errs []error
 	for _, p := range slices.Concat(b.pools, b.pings, b.holders) {
-		errs = append(errs, p.Close())
+		_ = p.Close() // fails only to say goodbye to a server that has hung up first, after its wait_timeout say
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -42,6 +42,7 @@ func holderPool(cfg Config, dsn *mysql.Config) (*sql.DB, error) {
 	pool := sql.OpenDB(cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr))
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
+	pool.SetConnMaxLifetime(maxAge)
 	return pool, nil
 }
 

@@ -8,12 +8,56 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/store"
 )
 
 // ofCluster is a node's part of a cluster.
 func ofCluster(id string) store.Holder {
 	return store.Holder{Kind: store.HolderCluster, ID: id, Name: "toc"}
+}
+
+// A server hangs up on idle connections after its wait_timeout: a clean stop is clean all the same.
+func TestMySQLHangsUpBeforeTheStop(t *testing.T) {
+	t.Parallel()
+	server := testrig.StartMySQL(t, testrig.BufferPool("64M"), "--wait-timeout=1")
+	f := openFixture(t, store.Config{Driver: store.MySQL, Layout: small, DSN: server.DSN()})
+	s := f.another(t, f.cfg)
+	l, err := s.Lock(t.Context(), 0, alone("me"))
+	require.NoError(t, err)
+	require.NoError(t, s.Probe(t.Context(), 0).Down)
+	_, err = s.Load(t.Context(), []uint64{1})
+	require.NoError(t, err)
+	f.awaitHangUp(t)
+	require.NoError(t, l.Release(true))
+	f.awaitHangUp(t)
+	require.NoError(t, s.Close())
+}
+
+// awaitHangUp waits until the server has closed all connections to database 0, except our own.
+func (f *fixture) awaitHangUp(t *testing.T) {
+	await.That(t, func() bool {
+		var open int
+		require.NoError(t, f.hands[1].QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE db LIKE '%0' AND id <> CONNECTION_ID()").Scan(&open))
+		return open == 0
+	}, "the server hangs up")
+}
+
+// hangUp ends the server's connections to database 0, except our own.
+func (f *fixture) hangUp(t *testing.T) (n int) {
+	rows, err := f.hands[0].QueryContext(t.Context(),
+		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+	require.NoError(t, err)
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var id int64
+		require.NoError(t, rows.Scan(&id))
+		_, _ = f.hands[1].ExecContext(t.Context(), fmt.Sprintf("KILL CONNECTION %d", id)) // it may be gone by itself
+	}
+	require.NoError(t, rows.Err())
+	return n
 }
 
 // A hold does not depend on connections: the server may cut them all. Before, each cut freed the lock while its
@@ -23,19 +67,7 @@ func TestMySQLLockOutlivesItsConnections(t *testing.T) {
 	f := onMySQL().open(t, small)
 	l, err := f.Lock(t.Context(), 0, alone("me"))
 	require.NoError(t, err)
-	rows, err := f.hands[0].QueryContext(t.Context(),
-		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
-	require.NoError(t, err)
-	defer rows.Close()
-	killed := 0
-	for rows.Next() {
-		var id int64
-		require.NoError(t, rows.Scan(&id))
-		_, _ = f.hands[1].ExecContext(t.Context(), fmt.Sprintf("KILL CONNECTION %d", id)) // it may be gone by itself
-		killed++
-	}
-	require.NoError(t, rows.Err())
-	require.Positive(t, killed)
+	require.Positive(t, f.hangUp(t))
 
 	stop := make(chan struct{})
 	beats := make(chan int)

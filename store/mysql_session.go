@@ -15,6 +15,7 @@ import (
 
 const (
 	maxAge      = 5 * time.Minute // of a connection, less up to a third; later the name may mean another server
+	idleTime    = 5 * time.Minute // without a statement, until a connection is closed
 	pingAge     = 5 * time.Second // of a connection that pings, so that it soon notices where new connections lead
 	refusalsOld = time.Second     // a younger connection that gets "read-only" leads where all new ones do
 )

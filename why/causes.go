@@ -181,9 +181,9 @@ func redisAway(f *Facts) string {
 	case s.Unreachable.IsZero():
 		return ""
 	case s.Fallback:
-		return fmt.Sprintf("Redis is out of reach for its slot%s, so the scan engine serves it", f.since(s.Unreachable))
+		return fmt.Sprintf("Redis is out of reach for its slot%s, so the scan engine serves it: Redis %s", f.since(s.Unreachable), s.Cause)
 	default:
-		return fmt.Sprintf("Redis has not answered for its slot %s%s; the scan engine takes over after redis.outage_after", s.Key, f.since(s.Unreachable))
+		return fmt.Sprintf("Redis is out of reach for its slot %s%s, and the scan engine takes over after redis.outage_after: Redis %s", s.Key, f.since(s.Unreachable), s.Cause)
 	}
 }
 

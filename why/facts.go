@@ -93,7 +93,8 @@ type Scan struct {
 type Slot struct {
 	Key         string    // of its queue in Redis; empty: there is no slot
 	Foreign     bool      // it belongs to another store
-	Unreachable time.Time // since when Redis does not answer for it
+	Unreachable time.Time // since when Redis does not serve it
+	Cause       string    // why not, as "answers: …" or "does not answer: …"
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why Redis refuses writes
 	Filling     bool      // it is being filled from the store

@@ -108,14 +108,14 @@ func TestEachCause(t *testing.T) {
 		}, wire.WhyStore, now.Add(time.Hour), []string{
 			"its time has not come: it is due at 2026-01-02T16:04:05.000Z, in 1h0m0s", "it is only in the store: its slot in Redis is filled as the horizon moves on"}},
 		"redis silent": {func(f *why.Facts) {
-			inRedis(f, why.Slot{Key: "order_close_64", Unreachable: ago(2 * time.Second), Refusing: hang})
+			inRedis(f, why.Slot{Key: "order_close_64", Unreachable: ago(2 * time.Second), Cause: "answers: BUSY", Refusing: hang})
 		}, wire.WhySlot, time.Time{}, []string{
-			"Redis has not answered for its slot order_close_64 for 2s; the scan engine takes over after redis.outage_after",
+			"Redis is out of reach for its slot order_close_64 for 2s, and the scan engine takes over after redis.outage_after: Redis answers: BUSY",
 			"Redis refuses writes: no answer", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"redis away": {func(f *why.Facts) {
-			f.Slot = why.Slot{Key: "order_close_64", Unreachable: ago(time.Minute), Fallback: true, Filling: true}
+			f.Slot = why.Slot{Key: "order_close_64", Unreachable: ago(time.Minute), Cause: "does not answer: i/o timeout", Fallback: true, Filling: true}
 		}, wire.WhyStore, now.Add(4 * time.Second), []string{
-			"Redis is out of reach for its slot for 1m0s, so the scan engine serves it", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
+			"Redis is out of reach for its slot for 1m0s, so the scan engine serves it: Redis does not answer: i/o timeout", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
 		"slot of another store": {func(f *why.Facts) { f.Slot = why.Slot{Key: "order_close_64", Foreign: true} }, wire.WhyStore, now.Add(4 * time.Second), []string{
 			"its slot order_close_64 in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix",
 			"it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},

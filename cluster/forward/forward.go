@@ -23,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -55,9 +56,9 @@ type Config struct {
 // Forwarder is the intake.Cluster of a node among others. It is safe for concurrent use.
 type Forwarder struct {
 	cfg       Config
-	transport *http.Transport
-	waits     *http.Transport // of requests that wait for a task, one a business type: they must not keep the others out
-	inflight  sync.WaitGroup  // requests and offers under way
+	transport *httppool.Pool
+	waits     *httppool.Pool // of requests that wait for a task, one a business type: they must not keep the others out
+	inflight  sync.WaitGroup // requests and offers under way
 
 	mu     sync.Mutex
 	nodes  map[endpoint]*node
@@ -69,7 +70,7 @@ var (
 	_ dispatch.Nodes = (*Forwarder)(nil)
 )
 
-// connections is the maximum number of connections to one node. They stay open.
+// connections is the maximum number of connections to one node.
 const connections = 64
 
 // header marks a request from another node, which must not be forwarded again.
@@ -84,11 +85,10 @@ func New(cfg Config) *Forwarder {
 		TLSHandshakeTimeout: cfg.Timeout,
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,
-		IdleConnTimeout:     90 * time.Second, // before the server closes it
 	}
 	waits := transport.Clone()
 	waits.MaxConnsPerHost = 0
-	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: transport, waits: waits}
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: httppool.New(transport), waits: httppool.New(waits)}
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.
@@ -148,7 +148,7 @@ func (f *Forwarder) node(m cluster.Member) (*node, error) {
 // endpoint is a node at the address of its HTTP API. A node that has moved is a new endpoint.
 type endpoint struct{ node, address string }
 
-func (f *Forwarder) client(of endpoint, transport *http.Transport) (*client.Client, error) {
+func (f *Forwarder) client(of endpoint, transport *httppool.Pool) (*client.Client, error) {
 	base := of.address
 	if !strings.Contains(base, "://") {
 		base = "http://" + base

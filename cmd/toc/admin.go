@@ -97,14 +97,16 @@ func configCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Say what is wrong with a configuration, or how it will be understood",
 		Long: `Say what is wrong with a configuration, or how it will be understood. With --connect
-also what is to be set on the MySQL servers for a layout like this and for durable
-writes, whether the sessions have the variables that toc sets, whether the tables are
-there, whether the Kafka clusters answer and have the topics, and whether Redis and
-Consul answer.`,
+each server that it names is asked, except the receivers of webhooks: what is to be
+set on the MySQL servers for a layout like this and for durable writes, whether their
+sessions have the variables that toc sets, and whether the tables are there; whether
+the Kafka clusters answer and have the topics; whether Redis and Consul let toc do what
+it needs; and whether the collector of traces answers. It exits with 1 and the answer
+of the server where one does not.`,
 		Args: flagInstead("--config"),
 	}
 	path := configFlag(check)
-	connect := check.Flags().Bool("connect", false, "ask the MySQL servers for their settings and tables, Kafka for its topics, and Redis and Consul for an answer, too")
+	connect := check.Flags().Bool("connect", false, "ask the servers that the configuration names, too")
 	check.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(*path)
 		if err != nil {
@@ -120,7 +122,7 @@ Consul answer.`,
 		}
 		if *connect {
 			if err := errors.Join(warnOf(cmd, cfg, app.TablesAdvice), warnOf(cmd, cfg, app.ServerAdvice), warnOf(cmd, cfg, app.KafkaAdvice),
-				warnOf(cmd, cfg, app.RedisAdvice), warnOf(cmd, cfg, app.ConsulAdvice)); err != nil {
+				warnOf(cmd, cfg, app.RedisAdvice), warnOf(cmd, cfg, app.ConsulAdvice), warnOf(cmd, cfg, app.TracingAdvice)); err != nil {
 				return err
 			}
 		}

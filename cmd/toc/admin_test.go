@@ -83,6 +83,22 @@ func TestConfigCheckBeforeTheFirstMigrate(t *testing.T) {
 	require.Contains(t, r.err, "connection refused")
 }
 
+// Each server that a configuration names is asked.
+func TestConfigCheckAsksTheOthers(t *testing.T) {
+	for text, answer := range map[string]string{
+		`redis: {addrs: ["127.0.0.1:1"]}`: "redis 127.0.0.1:1 does not answer: ",
+		`cluster: {provider: consul, consul: {address: "127.0.0.1:1"}, secret: a-secret-of-the-nodes}`: "consul 127.0.0.1:1 does not answer: ",
+		`tracing: {otlp: "127.0.0.1:1"}`: "tracing.otlp: 127.0.0.1:1: ",
+	} {
+		path := file(t, "toc.yaml", text)
+		r := toc("config", "check", "--connect", "--config", path)
+		require.Equal(t, 1, r.code, text+r.err)
+		require.Contains(t, r.err, answer)
+		require.Contains(t, r.err, "connection refused")
+		require.NotContains(t, r.out, "ok")
+	}
+}
+
 func TestConfigCheckAsksKafka(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a broker that is silent has four seconds")

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -57,7 +58,7 @@ func newTopReader(server string, now func() time.Time) *topReader {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// A redirect would take the token elsewhere.
 	return &topReader{server: server, token: os.Getenv("TOC_TOKEN"), now: now, http: &http.Client{
-		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: httppool.New(transport), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 

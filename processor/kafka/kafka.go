@@ -84,9 +84,17 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	return &Processor{cfg: cfg, bizType: b.Name, client: client, connect: connect}, nil
 }
 
+// The times of a connection to a broker; docs/production.md lists them.
+const (
+	answerTime  = 10 * time.Second // of a connect, and of an answer beyond the time that its request has of its own
+	idleTime    = 30 * time.Second
+	metadataAge = time.Minute // of what the cluster has said of its brokers
+)
+
 // Options are what a client of the cluster needs to connect.
 func (c Cluster) Options() ([]kgo.Opt, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("toc")}
+	options := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID("toc"),
+		kgo.DialTimeout(answerTime), kgo.RequestTimeoutOverhead(answerTime), kgo.ConnIdleTimeout(idleTime), kgo.MetadataMaxAge(metadataAge)}
 	if c.Dial != nil {
 		options = append(options, kgo.Dialer(c.Dial))
 	}

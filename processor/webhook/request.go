@@ -16,6 +16,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -57,7 +58,8 @@ func newTemplate(u *url.URL) *http.Request {
 // send makes the call, and makes it once more if the connection of the pool that
 // it was given turns out dead: many servers close an idle connection after a few
 // seconds, and a call that crosses the close would else be a failed run though
-// nothing is wrong.
+// nothing is wrong. The same holds for a connection that fell silent and was
+// found dead by a ping before the call's own time was over.
 //
 // net/http can repeat a POST by itself, but does so on one old connection after
 // the other: a receiver that crashes on a task would be hit as many times as
@@ -71,7 +73,7 @@ func (w *Processor) send(ctx context.Context, m message) (*http.Response, error)
 	// The transport itself, not an http.Client: no redirect is followed and no
 	// cookie kept.
 	resp, err := w.pool.RoundTrip(req)
-	if !errors.Is(err, errHungUp) {
+	if !errors.Is(err, errHungUp) && !httppool.IsLost(err) {
 		return resp, err
 	}
 	if req, err = w.request(ctx, m); err != nil {

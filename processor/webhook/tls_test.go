@@ -26,8 +26,8 @@ func serveTLS(t *testing.T, s *httptest.Server) *Processor {
 	w, err := New(task.BizType{Name: "order_close", Workers: 64, Timeout: 30 * time.Second}, Config{URL: s.URL})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	w.pool.TLSClientConfig.RootCAs = x509.NewCertPool()
-	w.pool.TLSClientConfig.RootCAs.AddCert(s.Certificate())
+	w.pool.Template.TLSClientConfig.RootCAs = x509.NewCertPool()
+	w.pool.Template.TLSClientConfig.RootCAs.AddCert(s.Certificate())
 	return w
 }
 
@@ -67,6 +67,6 @@ func TestUntrustedAndOldTLSAreRefused(t *testing.T) {
 	require.ErrorContains(t, serveTLS(t, old).Process(t.Context(), task.Task{}), "protocol version")
 
 	w := serveTLS(t, httptest.NewUnstartedServer(http.NotFoundHandler()))
-	w.pool.TLSClientConfig.RootCAs = x509.NewCertPool()
+	w.pool.Template.TLSClientConfig.RootCAs = x509.NewCertPool()
 	require.ErrorContains(t, w.Process(t.Context(), task.Task{}), "certificate")
 }

@@ -10,12 +10,11 @@ import (
 // What a connection may cost.
 const (
 	dialTime   = 10 * time.Second // or one run's time, where that is shorter
-	idleTime   = 30 * time.Second // less than the minute after which most proxies hang up
 	maxHeaders = 64 << 10         // bytes of an answer's headers
 )
 
 // newTransport makes the connections of one webhook: as many as there are
-// workers, each kept for the next call. run is how long one call may take.
+// workers. run is how long one call may take.
 func newTransport(workers int, run time.Duration) *http.Transport {
 	workers = max(workers, 1)
 	dial := dialTime
@@ -33,7 +32,6 @@ func newTransport(workers int, run time.Duration) *http.Transport {
 		// another one's connection comes back.
 		MaxConnsPerHost:        workers,
 		MaxIdleConnsPerHost:    workers,
-		IdleConnTimeout:        idleTime,
 		MaxResponseHeaderBytes: maxHeaders,
 		DisableCompression:     true, // answers are hardly read
 	}

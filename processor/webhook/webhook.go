@@ -17,6 +17,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -59,7 +60,7 @@ type Processor struct {
 	template *http.Request               // what is the same in all calls
 	signers  []*standardwebhooks.Webhook // none: calls are not signed
 	longest  time.Duration               // that a Retry-After may ask for
-	pool     *http.Transport             // its own: one slow receiver starves no other
+	pool     *httppool.Pool              // its own: one slow receiver starves no other
 	fresh    *http.Transport             // a new connection for each call
 	target   string                      // how messages call the receiver: no path, no query, no password
 	hide     *strings.Replacer           // takes secrets out of messages
@@ -99,7 +100,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 		template: newTemplate(u),
 		signers:  signers,
 		longest:  b.BackoffMax,
-		pool:     newTransport(b.Workers, dial),
+		pool:     httppool.New(newTransport(b.Workers, dial)),
 		fresh:    fresh,
 		target:   "POST " + u.Host,
 		hide:     hiding(u, cfg.Secret, cfg.PreviousSecret),

@@ -80,6 +80,31 @@ func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	return s.client.Set(ctx, s.MarkerKey(slot)+"_tried", "1", time.Minute).Err()
 }
 
+// TryAll tries what the engine needs: on the servers of that many partitions a write and a script, and the wake channel. What
+// it writes has no meaning and ends by itself.
+func (s *Slots) TryAll(ctx context.Context, partitions int) error {
+	for p := range partitions {
+		slot := Slot{Topic: "toc-check", Partition: p}
+		if err := s.TryWrite(ctx, slot); err != nil {
+			return err
+		}
+		// This changes nothing: the task is not there.
+		for _, err := range s.Release(ctx, []ReleaseRequest{{Slot: slot, Members: []Member{{JobID: 1}}}}) {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	sub := s.client.Subscribe(ctx, s.wakeChannel)
+	defer sub.Close()
+	if _, err := sub.ReceiveTimeout(ctx, s.Timeout); err != nil {
+		return err
+	}
+	return s.client.Publish(ctx, s.wakeChannel, "").Err()
+}
+
 // WakeChannel is the channel on which scripts publish that a slot's head became earlier.
 func (s *Slots) WakeChannel() string { return s.wakeChannel }
 

@@ -15,6 +15,17 @@ func IsAnswer(err error) bool {
 	return err == nil || refused
 }
 
+// Answer is the error that the server has answered with, as it said it; "" if it gave none. An unknown command comes back
+// with its arguments, which may be a password: they are left out.
+func Answer(err error) string {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return ""
+	}
+	said, _, _ := strings.Cut(answer.Error(), ", with args beginning with")
+	return said
+}
+
 // IsRefusal reports whether a server has answered that it accepts no writes: it or its disk is full, it is a
 // replica, it lacks replicas, or its user has no permission.
 func IsRefusal(err error) bool {

@@ -10,10 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/timeoutcenter/toc/internal/httppool"
 )
 
 // client posts spans to a collector: OTLP 1.x over HTTP, in protobuf. It is an otlptrace.Client. (OpenTelemetry's own one
@@ -42,10 +43,10 @@ func newClient(address string) (*client, error) {
 	u.Path, u.RawPath = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), tracesPath)+tracesPath, ""
 	c.url = u.String()
 	c.http = &http.Client{
-		Transport: &http.Transport{
+		Transport: httppool.New(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-			MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
-		},
+			MaxIdleConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10,
+		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil

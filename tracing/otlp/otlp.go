@@ -56,6 +56,16 @@ type trouble struct {
 	dropped int64     // since it began
 }
 
+// Try sends the collector at an address an export without spans.
+func Try(ctx context.Context, address string) error {
+	c, err := newClient(address)
+	if err != nil {
+		return err
+	}
+	defer c.http.CloseIdleConnections()
+	return c.UploadTraces(ctx, nil)
+}
+
 // New makes an Exporter. It connects to nothing.
 func New(cfg Config) (*Exporter, error) {
 	if cfg.Dropped == nil {

@@ -15,6 +15,7 @@ from ._errors import refusal
 from ._values import encode
 
 _TRY = 5.0  # seconds that a request is tried at one server while others are left
+_AGE = 60.0  # seconds for which a connection is used again
 _MAX_ANSWER = 64 << 20  # bytes
 _PART = 1 << 16  # bytes
 
@@ -88,6 +89,7 @@ class Transport:
                 conn, used = self._connection(at, until)
                 if conn.sock is None:
                     conn.connect()
+                    self._local.born[at] = time.monotonic()
                 reached = True
                 answer, text = self._send(conn, used, until, method, self._servers[at].path + path, sent, headers, stop)
             except (OSError, http.client.HTTPException):
@@ -130,8 +132,10 @@ class Transport:
             u = self._servers[at]
             make = http.client.HTTPSConnection if u.scheme == "https" else http.client.HTTPConnection
             conn = open_[at] = make(u.hostname or "", u.port)
-        if conn.sock is not None and readable(0, conn.sock):
-            conn.close()  # the server has closed it while it was idle
+        born = self._local.__dict__.setdefault("born", {})
+        old = time.monotonic() - born.get(at, 0.0) > _AGE  # its name may mean another server by now
+        if conn.sock is not None and (old or readable(0, conn.sock)):
+            conn.close()  # or the server has closed it while it was idle
             used = False
         conn.timeout = _left(until)
         if conn.sock is not None:

@@ -1,0 +1,71 @@
+package app_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
+)
+
+// A Redis answers, and each answer is an error: /readyz, why and the log give the answer, never the password.
+func TestTheAnswersOfRedisAreShown(t *testing.T) {
+	t.Parallel()
+	r := testrig.StartRedis(t, "--busy-reply-threshold", "50")
+	require.NoError(t, redisClient(t, r.Addr()).ConfigSet(t.Context(), "requirepass", "secret-1").Err())
+	admin := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: "secret-1", MaxRetries: -1, ReadTimeout: await.Patience})
+	t.Cleanup(func() { require.NoError(t, admin.Close()) })
+	hangUp := func() { // connections of the node keep what they were granted
+		for _, kind := range []string{"normal", "pubsub"} {
+			require.NoError(t, admin.ClientKillByFilter(t.Context(), "TYPE", kind, "SKIPME", "yes").Err())
+		}
+	}
+	cfg := fewSlots(t, r.Addr())
+	cfg.Redis.Password = "secret-1"
+	cfg.Redis.OutageAfter = time.Second
+	fired := newLedger()
+	log := &logbook{}
+	center := run(t, cfg, app.WithProcessor("ledger", fired), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	fired.awaitAll(t, submitSpread(t, center, 20, 0, time.Second), await.Patience)
+
+	for answer, act := range map[string]func() (undo func()){
+		"WRONGPASS invalid username-password pair": func() func() {
+			require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "secret-2").Err())
+			hangUp()
+			return func() { require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "secret-1").Err()) }
+		},
+		"BUSY Redis is busy running a script": func() func() {
+			ended := make(chan error, 1)
+			other := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: "secret-1", ReadTimeout: -1, MaxRetries: -1})
+			go func() { ended <- other.Eval(context.WithoutCancel(t.Context()), "while true do end", nil).Err() }()
+			return func() {
+				require.NoError(t, admin.ScriptKill(t.Context()).Err())
+				require.Error(t, <-ended)
+				require.NoError(t, other.Close())
+			}
+		},
+		"NOPERM": func() func() {
+			require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha").Err())
+			return func() { require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "+evalsha").Err()) }
+		},
+	} {
+		undo := act()
+		awaitTrouble(t, center, answer)
+		awaitTrouble(t, center, "the scanner serves")
+		_, degraded := readiness(t, center)
+		require.NotContains(t, degraded, "does not answer", answer)
+		requireWhy(t, center, "store", answer)
+		fired.awaitAll(t, submitSpread(t, center, 20, 0, time.Second), await.Patience)
+		undo()
+		awaitNoTrouble(t, center, "redis")
+		require.Contains(t, log.String(), answer)
+	}
+	require.NotContains(t, log.String(), "<nil>")
+	require.NotContains(t, log.String(), "secret-")
+}

@@ -1,0 +1,25 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// The table of docs/production.md has the times of each client.
+func TestTheTableOfConnectionsIsTrue(t *testing.T) {
+	require.Equal(t, []string{"by a request, after " + answerTime.String(), idleTime.String(), metadataAge.String() + ": the brokers are read again"},
+		testrig.DocsRow(t, "../../docs/production.md", "Kafka"))
+	options, err := Cluster{Brokers: []string{"127.0.0.1:1"}}.Options()
+	require.NoError(t, err)
+	client, err := kgo.NewClient(options...)
+	require.NoError(t, err)
+	defer client.Close()
+	require.Equal(t, answerTime, client.OptValue(kgo.DialTimeout))
+	require.Equal(t, answerTime, client.OptValue(kgo.RequestTimeoutOverhead))
+	require.Equal(t, idleTime, client.OptValue(kgo.ConnIdleTimeout))
+	require.Equal(t, metadataAge, client.OptValue(kgo.MetadataMaxAge))
+}

@@ -1,0 +1,15 @@
+package redistimer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig"
+)
+
+// The table of docs/production.md has these times.
+func TestTheTableOfConnectionsIsTrue(t *testing.T) {
+	require.Equal(t, []string{"slots are polled every " + pollEvery.String() + " all the same", "–", MaxSubscription.String() + ", less up to a third"},
+		testrig.DocsRow(t, "../docs/production.md", "Redis, wake-ups"))
+}
