@@ -125,7 +125,7 @@ func TestAMoveOfADuplicateIsDecidedByTheOwner(t *testing.T) {
 func TestAnyNodeSaysWhatRuns(t *testing.T) {
 	c := newCluster(t)
 	id := c.stored(theirs, task.Pending)
-	_, err := c.n2.Reschedule(t.Context(), id, client.Change{Delay: new(time.Duration)})
+	_, err := c.n2.Reschedule(t.Context(), id, client.Change{ActionTime: time.Now().Add(-time.Second)}) // due now, not within this millisecond
 	require.NoError(t, err)
 	taken, err := c.n2.lane.Take(t.Context(), 1)
 	require.NoError(t, err)
