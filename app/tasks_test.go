@@ -142,6 +142,27 @@ func TestTasksAreSubmittedAndChanged(t *testing.T) {
 		require.Equal(t, "already_cancelled", answers(err))
 		_, err = api.Redrive(ctx, id)
 		require.Equal(t, "already_cancelled", answers(err))
+
+		hourAgo := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+		late := client.Submit{BizType: "order_close", BizKey: "order-6f1c", ActionTime: hourAgo, Attribute: "hold", DedupKey: "unpaid", OnDuplicate: client.Again}
+		_, err = api.Submit(ctx, late)
+		require.Equal(t, "field action_time", answers(err))
+		late.Past = client.Fire
+		fresh, err := api.Submit(ctx, late)
+		require.NoError(t, err)
+		require.False(t, fresh.Duplicate)
+		require.NotEqual(t, s.Task.JobID, fresh.Task.JobID)
+		require.WithinDuration(t, hourAgo, fresh.Task.DueTime.Time(), 0)
+		byKey, err = api.GetByKey(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, fresh.Task.JobID, byKey.JobID)
+		late.BizKey = "007"
+		results, err := api.SubmitBatch(ctx, []client.Submit{late, {BizType: "order_close", BizID: 7, Delay: time.Hour, DedupKey: "unpaid"}})
+		require.NoError(t, err)
+		require.NotEqual(t, results[0].JobID, results[1].JobID)
+		byKey, err = api.GetByKey(ctx, client.Key{BizType: "order_close", BizKey: "007", DedupKey: "unpaid"})
+		require.NoError(t, err)
+		require.Equal(t, "007", byKey.BizID.String())
 	})
 }
 

@@ -125,7 +125,7 @@ func TestAMoveOfADuplicateIsDecidedByTheOwner(t *testing.T) {
 func TestAnyNodeSaysWhatRuns(t *testing.T) {
 	c := newCluster(t)
 	id := c.stored(theirs, task.Pending)
-	_, err := c.n2.Reschedule(t.Context(), id, client.Change{Delay: new(time.Duration)})
+	_, err := c.n2.Reschedule(t.Context(), id, client.Change{ActionTime: time.Now().Add(-time.Second)}) // due now, not within this millisecond
 	require.NoError(t, err)
 	taken, err := c.n2.lane.Take(t.Context(), 1)
 	require.NoError(t, err)
@@ -168,6 +168,14 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now().Add(delay), got.ActionTime.Time(), time.Minute)
 
+			past := c.stored(bizID, task.Pending)
+			long := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+			_, err = at.Reschedule(t.Context(), past, client.Change{ActionTime: long})
+			require.ErrorContains(t, err, "past: fire")
+			got, err = at.Reschedule(t.Context(), past, client.Change{ActionTime: long, Past: client.Fire})
+			require.NoError(t, err)
+			require.Equal(t, long, got.DueTime.Time())
+
 			require.NoError(t, at.Cancel(t.Context(), id))
 			require.Equal(t, task.Cancelled, c.row(id).Status)
 
@@ -176,8 +184,8 @@ func TestAnyNodeServesAnyRequest(t *testing.T) {
 			require.Equal(t, "pending", got.Status)
 		}
 	}
-	require.Equal(t, 2, c.n1.queue.Stats(1).Depth, "what was redriven waits at its owner")
-	require.Equal(t, 2, c.n2.queue.Stats(1).Depth)
+	require.Equal(t, 4, c.n1.queue.Stats(1).Depth, "what was redriven or is past waits at its owner")
+	require.Equal(t, 4, c.n2.queue.Stats(1).Depth)
 }
 
 // Every answer of an owner reaches the caller of another node unchanged.
