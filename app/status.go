@@ -209,7 +209,7 @@ func (a *App) troubles() (list []trouble, ready bool) {
 		add(reasonConfig, none, "the configuration file is refused; the one before stays in force: %s", *why)
 	}
 	if err := a.tls.check(); err != nil {
-		add(reasonTLS, none, "certificates cannot be re-read; the old ones stay in force: %v", err)
+		add(reasonTLS, none, "certificates cannot be used, those read before stay in force: %v", err)
 	}
 	if text := a.cluster.Lost(); text != "" {
 		add(reasonConsul, none, "%s", text)

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,8 +136,8 @@ func TestMySQLByTLS(t *testing.T) {
 		require.ErrorContains(t, err, "store.mysql.tls.ca: "+server.Addr()+" takes TLS only; write system, or the path of a PEM file")
 	}
 
-	fired := newLedger()
-	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	fired, log := newLedger(), &logbook{}
+	c := run(t, cfg, app.WithProcessor("ledger", fired), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	end := submitSteadily(t, c, 50, 2*time.Second)
 	fired.await(t, 20)
 	reload := "FLUSH SSL"
@@ -161,10 +162,12 @@ func TestMySQLByTLS(t *testing.T) {
 	}
 	awaitDegraded(t, c, `store.mysql.tls.ca: "`+ours.CA+`" lacks the authority of the certificate of `+server.Addr()+`, issued by "new authority"`)
 	require.NoError(t, os.WriteFile(ours.CA, []byte("garbage"), 0o600))
-	awaitDegraded(t, c, `certificates cannot be re-read; the old ones stay in force: store.mysql.tls.ca: "`+ours.CA+`" has no certificate in PEM form`)
+	awaitDegraded(t, c, `certificates cannot be used, those read before stay in force: store.mysql.tls.ca: "`+ours.CA+`" has no certificate in PEM form`)
 	putFile(t, ours.CA, next.File)
 	awaitNoTrouble(t, c, "database")
 	awaitNoTrouble(t, c, "certificates")
+	require.Equal(t, 1, strings.Count(log.String(), "certificates cannot be re-read; the old ones stay in force"))
+	require.Contains(t, log.String(), "lacks the authority of the certificate of")
 	last := submitSpread(t, c, 20, 0, time.Second)
 	requireAllOnce(t, c, cfg, fired, merged(due, last))
 }
@@ -251,11 +254,13 @@ func TestRedisByTLS(t *testing.T) {
 			if name == "single" { // the center starts, says what is wrong, and works once the file is right
 				putFile(t, files.CA, testrig.NewAuthority(t, "another authority").File)
 			}
-			fired := newLedger()
-			c := run(t, cfg, app.WithProcessor("ledger", fired))
+			fired, log := newLedger(), &logbook{}
+			c := run(t, cfg, app.WithProcessor("ledger", fired), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			if name == "single" {
 				submitSpread(t, c, 10, time.Hour, 2*time.Hour) // beyond the horizon
 				awaitTrouble(t, c, `redis.tls.ca: "`+files.CA+`" lacks the authority of the certificate of `+cfg.Redis.Addrs[0])
+				await.That(t, func() bool { return strings.Contains(log.String(), "Redis is out of reach") }, "the log has it")
+				require.Contains(t, log.String(), "redis.tls.ca: ")
 				putFile(t, files.CA, a.File)
 			}
 			awaitNoTrouble(t, c, "redis")

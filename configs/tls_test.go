@@ -98,3 +98,22 @@ func TestReloadDoesNotReadCertificates(t *testing.T) {
 	go func() { _ = w.Run(t.Context()) }()
 	require.NoError(t, <-told)
 }
+
+// The example of docs/production.md is a valid configuration, if its files are there.
+func TestManagedServersOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/production.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "## TLS to the servers\n")
+	require.True(t, found)
+	_, example, found := strings.Cut(section, "```yaml\n")
+	require.True(t, found)
+	example, _, _ = strings.Cut(example, "```")
+	a := testrig.NewAuthority(t, "provider")
+	require.Contains(t, example, "/etc/toc/mysql-ca.pem")
+	path := filepath.Join(t.TempDir(), "toc.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(example, "/etc/toc/mysql-ca.pem", a.File, 1)), 0o600))
+	c, err := configs.Load(path, nil)
+	require.NoError(t, err)
+	require.Equal(t, configs.TLS{CA: a.File}, c.Store.MySQL.TLS)
+	require.Equal(t, configs.TLS{CA: "system"}, c.Redis.TLS)
+}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -128,6 +130,34 @@ intake:
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.err, "kafka cluster main: no broker could be asked: ")
 	require.Contains(t, r.err, "connection refused")
+}
+
+// Redis and Consul are asked, too. The files of TLS are read without --connect.
+func TestConfigCheckAsksRedisAndConsul(t *testing.T) {
+	a := testrig.NewAuthority(t, "authority")
+	text := `
+store: {driver: mysql, databases: 1, tables_per_database: 1, mysql: {dsn: "` + testrig.MySQL(t).DSN() + `"}}
+cluster: {provider: consul, partitions: 1, consul: {address: "` + testrig.Consul(t).Addr() + `", tls: {ca: ` + a.File + `}}}
+redis: {addrs: ["` + testrig.Redis(t).Addr() + `"], tls: {ca: ` + a.File + `}}
+biz_types: [{id: 1, name: a, mode: redis}]
+`
+	path := file(t, "toc.yaml", text)
+	r := toc("config", "check", "--connect", "--config", path)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "cluster.consul.tls.ca: "+testrig.Consul(t).Addr()+" does not speak TLS")
+	require.Contains(t, r.err, "redis.tls")
+
+	plain := file(t, "plain.yaml", strings.ReplaceAll(text, "tls: {ca: "+a.File+"}", "tls: {ca: \"\"}"))
+	r = toc("config", "check", "--connect", "--config", plain)
+	require.Zero(t, r.code, r.err)
+
+	require.NoError(t, os.WriteFile(a.File, []byte("garbage"), 0o600))
+	for _, command := range [][]string{{"config", "check"}, {"serve"}, {"migrate"}, {"sql", "SELECT 1"}} {
+		r = toc(append(command, "--config", path)...)
+		require.Equal(t, 2, r.code, command)
+		require.Contains(t, r.err, `redis.tls.ca: "`+a.File+`" has no certificate in PEM form`)
+		require.Contains(t, r.err, `cluster.consul.tls.ca: "`+a.File+`" has no certificate in PEM form`)
+	}
 }
 
 func TestCommandsRefuseABadConfiguration(t *testing.T) {
