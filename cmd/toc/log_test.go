@@ -88,7 +88,7 @@ biz_types:
   - {id: 3, name: chatty, processor: log}`, shop.URL)), calls
 }
 
-// Whoever reads the log stands still. Before, the types that log stood still as well, and then all; SIGTERM did not end the
+// The reader of the log stands still. Before, the types that log stood still as well, and then all; SIGTERM did not end the
 // process.
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 	config, calls := deafConfig(t)
@@ -152,7 +152,7 @@ func TestALogThatIsReadAgainSaysWhatIsMissing(t *testing.T) {
 	require.Zero(t, s.end(t))
 }
 
-// Whoever reads the log goes away. Before, the next line ended the process by SIGPIPE.
+// The reader of the log goes away. Before, the next line ended the process by SIGPIPE.
 func TestALogWhoseReaderIsGoneEndsNothing(t *testing.T) {
 	config, calls := deafConfig(t)
 	s := serveDeaf(t, config)

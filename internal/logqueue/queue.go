@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// limit is the maximum size of a queue, in bytes. What is being handed on counts.
+// limit is the maximum size of a queue in bytes, with the batch that is being written.
 const limit = 1 << 20
 
 // queue is a bounded queue with one goroutine, which runs while there is something to hand on.
@@ -83,7 +83,7 @@ func (q *queue[T]) add(i item[T]) {
 	}
 }
 
-// run hands on what is queued, and ends when nothing is.
+// run writes the items in batches, and ends when there are none.
 func (q *queue[T]) run() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,7 +129,8 @@ func (q *queue[T]) lose(batch []item[T]) {
 	}
 }
 
-// Flush waits until everything is handed on, for at most this long. It does not wait again for what was in the way before.
+// Flush waits until everything is written, for at most this long. After a Flush that has given up it waits only if something was
+// written since.
 func (q *queue[T]) Flush(longest time.Duration) {
 	q.mu.Lock()
 	running, stuck, idle := q.running, q.stuck, q.idle
