@@ -86,10 +86,10 @@ func (c *Consul) beat(ctx context.Context) error {
 // writes again. over says why the session is of no use.
 func (c *Consul) restore(ctx context.Context, session string) (over string, err error) {
 	c.mu.Lock()
-	needed := c.nameLost || c.refused != nil
+	nameLost, refused := c.nameLost, c.refused != nil
 	works := slices.ContainsFunc(c.holds, func(h hold) bool { return h.state != none })
 	c.mu.Unlock()
-	if !needed {
+	if !nameLost && !refused {
 		return "", nil
 	}
 	had, err := c.relock(ctx, session)
@@ -104,13 +104,13 @@ func (c *Consul) restore(ctx context.Context, session string) (over string, err 
 	case !had:
 		return "another process has this node's name or its worker number", nil
 	}
-	c.mu.Lock()
-	if c.nameLost {
+	if nameLost {
 		c.cfg.Logger.Warn("this node's name was not locked in consul any more; locked it again", "key", c.nameKey())
 	}
-	if c.refused != nil {
+	if refused {
 		c.cfg.Logger.Info("consul takes this node's writes again")
 	}
+	c.mu.Lock()
 	c.nameLost, c.refused = false, nil
 	c.mu.Unlock()
 	ring(c.wake)

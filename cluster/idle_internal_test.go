@@ -121,6 +121,22 @@ func TestAJoiningNodeIsNoFault(t *testing.T) {
 	require.NotEmpty(t, fault)
 }
 
+// Consul leaves out what a token may not read.
+func TestANodeThatConsulDoesNotShow(t *testing.T) {
+	c, clock := idleCluster()
+	c.locks[0] = lock{session: "s8", instance: 9, holder: "x"}
+	c.compare()
+	c.unseenSince = clock.at
+	clock.pass(c.takeOverLimit(), c.takeOverLimit())
+	require.Empty(t, c.Lost(), "its registration may be under way")
+	clock.pass(1, 1)
+	require.Contains(t, c.Lost(), "consul does not show this node its own registration: does its token lack node_prefix or service?")
+	require.Empty(t, c.Idle(), "it cannot know")
+	c.unseenSince = instant{}
+	require.Empty(t, c.Lost())
+	require.Len(t, c.Idle(), 2)
+}
+
 // Owning nothing is no fault by itself.
 func TestWhoShouldOwnNothing(t *testing.T) {
 	for name, change := range map[string]func(c *Consul){
