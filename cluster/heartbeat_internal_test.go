@@ -21,11 +21,12 @@ func TestALossIsToldOnce(t *testing.T) {
 		owns int
 		says string
 	}{
-		"stop":         {false, away, 0, "consul does not answer since 2s: partitions stopped"},
-		"keep":         {true, away, 3, "consul does not answer since 2s: partitions kept"},
-		"keep, denied": {true, api.StatusError{Code: 403}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped"},
+		"stop":            {false, away, 0, "consul does not answer since 2s: partitions stopped: connection refused"},
+		"keep":            {true, away, 3, "consul does not answer since 2s: partitions kept: connection refused"},
+		"keep, denied":    {true, api.StatusError{Code: 403, Body: "ACL not found"}, 0, "consul refuses this node's heartbeats since 2s: partitions stopped: Unexpected response code: 403 (ACL not found)"},
+		"keep, no leader": {true, api.StatusError{Code: 500, Body: "No cluster leader"}, 3, "consul answers with errors since 2s: partitions kept: Unexpected response code: 500 (No cluster leader)"},
 		"keep, name taken": {true, &nameTakenError{"a", "toc"}, 0,
-			"another process has this node's name since 2s: partitions stopped"},
+			"another process has this node's name since 2s: partitions stopped: " + (&nameTakenError{"a", "toc"}).Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := watched()
