@@ -28,6 +28,7 @@ func TestALossIsToldOnce(t *testing.T) {
 		"keep, name taken": {true, &nameTakenError{"a", "toc", "s", 20 * time.Second}, 0,
 			`another process has this node's name since 2s: partitions stopped: node.name "a" is in use: another process of the cluster "toc" has it; ` +
 				`give each node a name of its own. The session of a process that has died ends within 20s of its last renewal, or at once by PUT /v1/session/destroy/s at Consul`},
+		"keep, no leader": {true, api.StatusError{Code: 500, Body: "No cluster leader"}, 3, "consul answers with errors since 2s: partitions kept: Unexpected response code: 500 (No cluster leader)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := watched()
