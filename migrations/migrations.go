@@ -119,18 +119,26 @@ func Up(ctx context.Context, cfg Config) error {
 		failed   = make([]error, len(cfg.Databases))
 		schemas  = make([]schema, len(cfg.Databases))
 	)
-	cfg.each(func(i int, d Database) {
-		failed[i] = patiently(ctx, func() (err error) {
-			schemas[i], err = cfg.check(ctx, d)
-			return err
+	var id string
+	for look := range 2 {
+		cfg.each(func(i int, d Database) {
+			failed[i] = patiently(ctx, func() (err error) {
+				schemas[i], err = cfg.check(ctx, d)
+				return err
+			})
 		})
-	})
-	if err := errors.Join(failed...); IsRefusal(err) {
-		return err
-	}
-	id, err := cfg.judge(schemas, failed)
-	if err != nil {
-		return err
+		if err := errors.Join(failed...); IsRefusal(err) {
+			return err
+		}
+		var err error
+		// Another process may have made the tables of a database after the look at it and before the look at one that has
+		// the id, which is written last. So an empty one is looked at again.
+		if id, err = cfg.judge(schemas, failed); err == nil {
+			break
+		}
+		if look > 0 || !errors.As(err, new(*EmptyError)) {
+			return err
+		}
 	}
 	var migrated atomic.Int32
 	began := time.Now()
