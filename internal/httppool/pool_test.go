@@ -129,7 +129,7 @@ func TestASilentConnectionIsPinged(t *testing.T) {
 		require.NoError(f, err)
 
 		f.Silence()
-		time.Sleep(httppool.SendPingAfter + httppool.PingTimeout)
+		time.Sleep(httppool.SendPingAfter + httppool.PingTimeout + time.Millisecond)
 		_, err = f.call(time.Second)
 		require.NoError(f, err, "an idle one is found, too")
 	})

@@ -79,6 +79,9 @@ func (w *Processor) send(ctx context.Context, m message) (*http.Response, error)
 	if req, err = w.request(ctx, m); err != nil {
 		return nil, err
 	}
+	// New connections of HTTP/2 are shared by calls of the same moment, and close after the first. A call that comes too late
+	// was not sent: net/http may take the next one. It repeats none that was sent on a new connection.
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.body)), nil }
 	return w.fresh.RoundTrip(req)
 }
 
