@@ -162,7 +162,7 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 	}
 	asOf := q.AsOf
 	if q.After == 0 {
-		asOf = s.cfg.Store.AsOf()
+		asOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
 	}
 	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1})
 	p := page(list, limit)
