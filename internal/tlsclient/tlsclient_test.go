@@ -309,6 +309,20 @@ func TestUnchangedFilesAreNotRead(t *testing.T) {
 	require.NoError(t, c.Check())
 }
 
+// A file that changes right after it was read may keep its size and its time.
+func TestFreshFilesAreReadAgain(t *testing.T) {
+	a := testrig.NewAuthority(t, "a")
+	fresh := time.Now().Add(time.Hour) // by a clock that cannot catch up with the test
+	require.NoError(t, os.Chtimes(a.File, fresh, fresh))
+	c := tlsclient.New("redis.tls", tlsclient.Files{CA: a.File}, nil)
+	require.NoError(t, c.Check())
+	info, err := os.Stat(a.File)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(a.File, bytes.Repeat([]byte("x"), int(info.Size())), 0o600))
+	require.NoError(t, os.Chtimes(a.File, fresh, fresh))
+	require.ErrorContains(t, c.Check(), "redis.tls.ca: ")
+}
+
 // While certificates are exchanged again and again, no connect fails.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Parallel()
