@@ -67,9 +67,7 @@ func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, e
 func CloseDatabases(list []migrations.Database) error {
 	var errs []error
 	for _, d := range list {
-		if err := d.DB.Close(); d.File != "" { // of MySQL: it fails only to say goodbye to a server that has hung up first
-			errs = append(errs, err)
-		}
+		errs = append(errs, d.DB.Close())
 	}
 	return errors.Join(errs...)
 }

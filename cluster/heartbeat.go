@@ -190,7 +190,6 @@ func (c *Consul) Lost() string {
 	case errors.As(c.lostWhy, new(*nameTakenError)):
 		what = "another process has this node's name"
 	case !unreachable(c.lostWhy):
-	case isRefused(c.lostWhy):
 		what, advice = "consul refuses this node's heartbeats", tokenAdvice
 	case errors.As(c.lostWhy, new(api.StatusError)):
 		what = "consul answers with errors"

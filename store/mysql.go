@@ -220,8 +220,9 @@ func (b *mysqlBackend) refusal(err error) refusal {
 func isReadOnly(err error) bool { return mysqlRefusals[mysqlCode(err)] == refusedReadOnly }
 
 func (b *mysqlBackend) close() error {
+	var errs []error
 	for _, p := range slices.Concat(b.pools, b.pings, b.holders) {
-		_ = p.Close() // fails only to say goodbye to a server that has hung up first, after its wait_timeout say
+		errs = append(errs, p.Close())
 	}
-	return nil
+	return errors.Join(errs...)
 }
