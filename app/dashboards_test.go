@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -73,6 +75,9 @@ func withEverything(t *testing.T) (cfg configs.Config, topic *kgo.Client) {
 	published.ID, published.Name, published.Processor = 3, "published", configs.ProcessorKafka
 	published.Kafka = configs.KafkaOut{Cluster: "main", Topic: "timeouts", Key: configs.KeyBizID}
 	cfg.BizTypes = append(cfg.BizTypes, limited, published)
+
+	// A process that is none of the cluster's holds a partition, which nobody works therefore.
+	holdPartition(t, consul.Addr(), cfg.Cluster.Consul.Prefix, 1)
 
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "timers", "timers-refused", "timeouts"))
 	require.NoError(t, err)
@@ -189,4 +194,16 @@ func scraped(t *testing.T, node, token string) *testrig.PrometheusServer {
 	text, err = yaml.Marshal(file)
 	require.NoError(t, err)
 	return testrig.StartPrometheus(t, string(text))
+}
+
+// holdPartition takes a partition's lock for a process that does not live.
+func holdPartition(t *testing.T, addr, prefix string, partition int) {
+	consul, err := api.NewClient(&api.Config{Address: addr, Transport: &http.Transport{DisableKeepAlives: true}})
+	require.NoError(t, err)
+	session, _, err := consul.Session().CreateNoChecks(&api.SessionEntry{Name: "held"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = consul.Session().Destroy(session, nil) })
+	has, _, err := consul.KV().Acquire(&api.KVPair{Key: fmt.Sprintf("%s/partitions/%d", prefix, partition), Value: []byte("gone"), Session: session}, nil)
+	require.NoError(t, err)
+	require.True(t, has)
 }
