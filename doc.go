@@ -32,6 +32,6 @@
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
 //	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
-//	migrations, task, internal/groupcommit, internal/logqueue
-//	sharding, internal/wait, internal/mysqlsession, internal/tlsclient, internal/httppool
+//	migrations, task, internal/groupcommit, internal/tlsclient
+//	sharding, internal/wait, internal/mysqlsession, internal/logqueue, internal/httppool
 package toc

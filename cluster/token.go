@@ -3,7 +3,8 @@ package cluster
 import (
 	"log/slog"
 	"net/http"
-	"sync"
+
+	"github.com/timeoutcenter/toc/internal/logqueue"
 )
 
 // tokenTransport adds the ACL token that is in force to each request, so that a token that is replaced needs no
@@ -13,7 +14,7 @@ type tokenTransport struct {
 	read   func() (string, error)
 	logger *slog.Logger
 
-	mu     sync.Mutex
+	mu     logqueue.Mutex
 	last   string // the last token that could be read
 	failed string // why the last reading failed; "": it did not
 }
@@ -55,7 +56,7 @@ func (t *tokenTransport) current() (string, error) {
 		token = t.last
 	}
 	if failed != t.failed && failed != "" && t.last != "" {
-		t.logger.Warn("the consul token cannot be read; the last one stays in use", "error", err)
+		t.mu.Log(t.logger, slog.LevelWarn, "the consul token cannot be read; the last one stays in use", "error", err)
 	}
 	t.failed = failed
 	if err != nil && t.last == "" {

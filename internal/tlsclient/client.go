@@ -8,8 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/logqueue"
 )
 
 // Client connects to the servers of one section of the settings. Its methods may be called concurrently.
@@ -18,7 +19,7 @@ type Client struct {
 	files   Files
 	logger  *slog.Logger
 
-	mu      sync.Mutex
+	mu      logqueue.Mutex
 	looked  bool
 	seen    [3]stamp     // the files at the last look
 	inForce certificates // as last read without a problem
@@ -165,14 +166,14 @@ func (c *Client) look() {
 		changed := c.isRead && !found.equal(c.inForce)
 		c.inForce, c.isRead = found, true
 		if changed {
-			c.logger.Info("certificates re-read", "section", c.section)
+			c.mu.Log(c.logger, slog.LevelInfo, "certificates re-read", "section", c.section)
 		}
 		c.problem = nil
 		return
 	}
 	err = c.named(err)
 	if c.isRead && (c.problem == nil || c.problem.Error() != err.Error()) {
-		c.logger.Warn("certificates cannot be re-read; the old ones stay in force", "error", err)
+		c.mu.Log(c.logger, slog.LevelWarn, "certificates cannot be re-read; the old ones stay in force", "error", err)
 	}
 	c.problem = err
 }
