@@ -55,11 +55,11 @@ func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	connector, err := StoreConfig(cfg).TLS.MySQLConnector(dsn)
+	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return nil, "", err
 	}
-	return sql.OpenDB(connector), dsn.DBName, nil
+	return sql.OpenDB(StoreConfig(cfg).TLS.Explained(connector, dsn.Addr)), dsn.DBName, nil
 }
 
 // CloseDatabases closes the handles of Databases.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -59,11 +61,11 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 		return v, err
 	}
 	dsn.DBName = ""
-	connector, err := StoreConfig(cfg).TLS.MySQLConnector(dsn)
+	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return v, err
 	}
-	db := sql.OpenDB(connector)
+	db := sql.OpenDB(StoreConfig(cfg).TLS.Explained(connector, dsn.Addr))
 	defer db.Close()
 	err = db.QueryRowContext(ctx, "SELECT @@version, @@table_open_cache, @@table_open_cache_instances, @@table_definition_cache, @@max_connections").
 		Scan(&v.version, &v.openCache, &v.instances, &v.definitionCache, &v.maxConns)

@@ -40,16 +40,17 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		dsn.MaxAllowedPacket = 0 // read it from the server: a text that is too large is not sent
-		connector, err := cfg.TLS.MySQLConnector(dsn)
+		connector, err := mysql.NewConnector(dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		pool := sql.OpenDB(&session{connector, found, cfg.Timeout})
+		explained := cfg.TLS.Explained(connector, dsn.Addr)
+		pool := sql.OpenDB(&session{explained, found, cfg.Timeout})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
 		pool.SetConnMaxIdleTime(5 * time.Minute)
-		pings := sql.OpenDB(&session{connector, found, cfg.Timeout})
+		pings := sql.OpenDB(&session{explained, found, cfg.Timeout})
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)

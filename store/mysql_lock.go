@@ -36,11 +36,11 @@ func holderPool(cfg Config, dsn *mysql.Config) (*sql.DB, error) {
 	dsn.Timeout, dsn.ReadTimeout, dsn.WriteTimeout = holderTimeout, 2*holderTimeout, 2*holderTimeout
 	dsn.Params["innodb_lock_wait_timeout"] = "1"
 	dsn.Params["lock_wait_timeout"] = "1"
-	connector, err := cfg.TLS.MySQLConnector(dsn)
+	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(connector)
+	pool := sql.OpenDB(cfg.TLS.Explained(connector, dsn.Addr))
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
 	return pool, nil

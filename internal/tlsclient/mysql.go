@@ -21,10 +21,9 @@ func (c *Client) ForMySQL(dsn *mysql.Config) error {
 	}))
 }
 
-// MySQLConnector is mysql.NewConnector. Errors of TLS name the setting to look at.
-func (c *Client) MySQLConnector(dsn *mysql.Config) (driver.Connector, error) {
-	inner, err := mysql.NewConnector(dsn)
-	return mysqlConnector{inner, c, dsn.Addr}, err
+// Explained returns a connector to a MySQL server whose errors are those of ExplainMySQL.
+func (c *Client) Explained(inner driver.Connector, addr string) driver.Connector {
+	return mysqlConnector{inner, c, addr}
 }
 
 type mysqlConnector struct {
