@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/migrations"
