@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 // The token of Consul, or the path of its file, may change in the configuration file; what the file has is read each time.
 func TestTheTokenOfConsulIsReadLive(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer // of this goroutine alone: nothing runs
+	var log bytes.Buffer
 	cfg := configs.Default()
 	cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
 	a, err := New(cfg, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -50,6 +51,7 @@ func TestTheTokenOfConsulIsReadLive(t *testing.T) {
 	require.NoError(t, os.Remove(cfg.Cluster.Consul.TokenFile))
 	_, err = a.consulToken()
 	require.ErrorContains(t, err, "cluster.consul.token_file: cannot be read: stat ")
+	a.log.Flush(time.Minute)
 	require.NotContains(t, log.String(), "hush")
 	require.NotContains(t, log.String(), "need a restart")
 }
