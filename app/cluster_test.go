@@ -86,7 +86,7 @@ func awaitShares(t *testing.T, nodes []*center) {
 func TestAnyNodeServesAnyRequest(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc")
 	cfg.Scan.Schedule, cfg.Scan.Lookahead = "@every 1m", time.Minute
 	fired := newLedger()
 	open := make(chan struct{})
@@ -162,7 +162,7 @@ func requireOutcome(t *testing.T, want task.Conflict, err error) {
 func TestNodesCompareTheirClocks(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	nodes := runNodes(t, inCluster(t, consul.Addr(), consul.Prefix()+"toc"), 2, app.WithProcessor("ledger", newLedger()))
+	nodes := runNodes(t, inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc"), 2, app.WithProcessor("ledger", newLedger()))
 	for i, n := range nodes {
 		await.Success(t, func() error {
 			request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+n.Addr()+"/metrics", nil)
@@ -188,7 +188,7 @@ func TestNodesCompareTheirClocks(t *testing.T) {
 func TestOwnerOutOfReach(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc")
 	lonely := cfg
 	lonely.HTTP.Advertise = "127.0.0.1:1"
 	lonely.Node.Name = "lonely"
@@ -277,7 +277,7 @@ func TestConsulAway(t *testing.T) {
 func TestLeavingNodeKeepsWhatRuns(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc")
 	open := make(chan struct{})
 	ran := make(chan uint64, 100)
 	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", processorFunc(func(_ context.Context, row task.Task) error {

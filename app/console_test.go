@@ -149,7 +149,7 @@ func TestStopEndsStreams(t *testing.T) {
 func TestConsoleOfACluster(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix()+"toc")
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix()+"toc")
 	fired := newLedger()
 	nodes := runNodes(t, cfg, 2, app.WithProcessor("ledger", fired))
 	awaitShares(t, nodes)

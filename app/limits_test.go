@@ -25,7 +25,7 @@ func TestLimitsInACluster(t *testing.T) {
 	t.Parallel()
 	consul := testrig.Consul(t)
 	r := testrig.Redis(t)
-	cfg := inCluster(t, consul.Addr(), consul.Prefix())
+	cfg := inPatientCluster(t, consul.Addr(), consul.Prefix())
 	cfg.Redis.Addrs = []string{r.Addr()}
 	rated, few := cfg.BizTypes[0], cfg.BizTypes[0]
 	rated.RateLimit, rated.Mode, rated.Topic = 100, configs.ModeRedis, r.Prefix()+"rated"
