@@ -161,13 +161,15 @@ func TestMySQLByTLS(t *testing.T) {
 		_, _ = root.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id)) // it may have ended
 	}
 	awaitDegraded(t, c, `store.mysql.tls.ca: "`+ours.CA+`" lacks the authority of the certificate of `+server.Addr()+`, issued by "new authority"`)
+	await.That(t, func() bool {
+		return strings.Contains(log.String(), "database is out of reach") && strings.Contains(log.String(), "lacks the authority of the certificate of")
+	}, "the log has it")
 	require.NoError(t, os.WriteFile(ours.CA, []byte("garbage"), 0o600))
 	awaitDegraded(t, c, `certificates cannot be used, those read before stay in force: store.mysql.tls.ca: "`+ours.CA+`" has no certificate in PEM form`)
 	putFile(t, ours.CA, next.File)
 	awaitNoTrouble(t, c, "database")
 	awaitNoTrouble(t, c, "certificates")
 	require.Regexp(t, `level=WARN msg="certificates cannot be re-read; the old ones stay in force" component=tls error="store.mysql.tls.ca: .*has no certificate in PEM form`, log.String())
-	require.Contains(t, log.String(), "lacks the authority of the certificate of")
 	last := submitSpread(t, c, 20, 0, time.Second)
 	requireAllOnce(t, c, cfg, fired, merged(due, last))
 }
@@ -242,13 +244,17 @@ func TestRedisByTLS(t *testing.T) {
 			cfg, during := start(t)
 			files := copied(t, a, pair)
 			cfg.Redis.TLS = files.TLS
-			_, err := app.RedisAdvice(t.Context(), cfg)
-			require.NoError(t, err)
+			await.Success(t, func() error { // on a busy machine a handshake may take longer than the time that it has
+				_, err := app.RedisAdvice(t.Context(), cfg)
+				return err
+			}, "Redis answers")
 			for what, m := range mistakes(t, files.TLS) {
 				other := cfg
 				other.Redis.TLS = m.tls
-				_, err := app.RedisAdvice(t.Context(), other)
-				require.ErrorContains(t, err, "redis"+m.says, what)
+				await.That(t, func() bool {
+					_, err := app.RedisAdvice(t.Context(), other)
+					return err != nil && strings.Contains(err.Error(), "redis"+m.says)
+				}, "the error of %s has redis%s", what, m.says)
 			}
 
 			if name == "single" { // the center starts, says what is wrong, and works once the file is right
