@@ -12,6 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // rights are those of docs/operating.md, by resource.
@@ -291,8 +292,15 @@ func TestTokens(t *testing.T) {
 		w := aclCluster(t, consul, "none")
 		b := w.newBadge("gone")
 		b.remove()
-		err := w.newNode("a", b.with).Acquire(t.Context())
-		require.ErrorContains(t, err, "ACL not found")
-		require.ErrorContains(t, err, "cluster.consul.token_file")
+		a := w.newNode("a", b.with)
+		acquired := make(chan error, 1)
+		go func() { acquired <- a.Acquire(t.Context()) }()
+		eventually(t, "it says what it waits for", func() bool {
+			waits := a.Waits()
+			return len(waits) == 1 && strings.Contains(waits[0].String(), "ACL not found") && strings.Contains(waits[0].String(), "cluster.consul.token_file")
+		})
+		b.replace()
+		require.NoError(t, await.Receive(t, acquired, "the new token is taken"))
+		a.Release()
 	})
 }

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	// The tests on Consul wait for time-outs, mostly: more of them than there are
 	// cores fit beside each other. -parallel wins over this.
-	_ = flag.Set("test.parallel", "8")
+	_ = flag.Set("test.parallel", "12")
 	testrig.Main(m)
 }
 
