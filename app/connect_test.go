@@ -57,7 +57,9 @@ func TestRulesOfARedisUser(t *testing.T) {
 
 	for rules, answer := range map[string]string{
 		"~shop:* &* +@all -@dangerous":              "NOPERM",
-		"~* &other +@all -@dangerous":               "NOPERM",
+		"~* &other +@all -@dangerous":               "ERR The user executing the script can't ",
+		"~* &* +@all -zadd":                         "ERR The user executing the script can't run this command",
+		"~* &* +@all -time":                         "ERR The user executing the script can't run this command",
 		"~* &* +@all -@dangerous -@scripting":       "NOPERM",
 		"~* &* +@read +@pubsub +@connection +hello": "NOPERM",
 	} {

@@ -54,6 +54,11 @@ func TestTheAnswersOfRedisAreShown(t *testing.T) {
 			require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "-evalsha").Err())
 			return func() { require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "+evalsha").Err()) }
 		},
+		"The user executing the script can't run this command": func() func() { // only what arms needs it
+			require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "-zadd").Err())
+			fired.awaitAll(t, submitSpread(t, center, 5, 0, time.Second), await.Patience)
+			return func() { require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "+zadd").Err()) }
+		},
 	} {
 		undo := act()
 		awaitTrouble(t, center, answer)

@@ -176,6 +176,7 @@ func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotS
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.recordWrite(srv, err)
 	t.recordCall(srv, began, answered, err)
 	t.finishSettles(sent)
 	return failures, err

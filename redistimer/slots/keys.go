@@ -2,10 +2,13 @@ package slots
 
 import (
 	"context"
+	_ "embed" // the script
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Slot is the part of a topic that belongs to one partition. In Redis it has a store queue, a prepare queue, a
@@ -73,26 +76,25 @@ func (s *Slots) DeadKey(slot Slot) string { return s.keys.of(slot).dead }
 // MarkerKey is the string that marks a slot as complete. If Redis lost the marker, it lost the slot.
 func (s *Slots) MarkerKey(slot Slot) string { return s.keys.of(slot).marker }
 
-// TryWrite writes a key without meaning to the server of a slot.
+//go:embed lua/try.lua
+var tryText string
+
+var tryScript = redis.NewScript(tryText)
+
+// TryWrite calls each command of the scripts on the server of a slot, on keys without meaning.
 func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	return s.client.Set(ctx, s.MarkerKey(slot)+"_tried", "1", time.Minute).Err()
+	return tryScript.Run(ctx, s.client, []string{s.MarkerKey(slot) + "_tried", s.PrepareKey(slot) + "_tried"}, s.wakeChannel).Err()
 }
 
-// TryAll tries what the engine needs: on the servers of that many partitions a write and a script, and the wake channel. What
-// it writes has no meaning and ends by itself.
+// TryAll tries what the engine needs: on the servers of that many partitions each command, and the wake channel. What it
+// writes has no meaning and ends by itself.
 func (s *Slots) TryAll(ctx context.Context, partitions int) error {
 	for p := range partitions {
 		slot := Slot{Topic: "toc-check", Partition: p}
 		if err := s.TryWrite(ctx, slot); err != nil {
 			return err
-		}
-		// This changes nothing: the task is not there.
-		for _, err := range s.Release(ctx, []ReleaseRequest{{Slot: slot, Members: []Member{{JobID: 1}}}}) {
-			if err != nil {
-				return err
-			}
 		}
 	}
 	ctx, cancel := s.bound(ctx)

@@ -1,6 +1,9 @@
 package slots_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +16,28 @@ import (
 
 func newSlots(t testing.TB, prefix string) *slots.Slots {
 	return slots.New(dial(t, &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}), prefix) // nothing is sent
+}
+
+// try.lua calls each command of the scripts, so a right that one of them lacks shows.
+func TestATryCallsEachCommand(t *testing.T) {
+	t.Parallel()
+	commands := func(path string) map[string]bool {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		found := make(map[string]bool)
+		for _, match := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
+			found[match[1]] = true
+		}
+		return found
+	}
+	tried := commands("lua/try.lua")
+	paths, err := filepath.Glob("lua/*.lua")
+	require.NoError(t, err)
+	for _, path := range paths {
+		for command := range commands(path) {
+			require.True(t, tried[command], "%s calls %s, and try.lua does not", path, command)
+		}
+	}
 }
 
 func TestKeys(t *testing.T) {

@@ -27,13 +27,19 @@ func Answer(err error) string {
 }
 
 // IsRefusal reports whether a server has answered that it accepts no writes: it or its disk is full, it is a
-// replica, it lacks replicas, or its user has no permission.
+// replica, it lacks replicas or a command, or its user lacks a right.
 func IsRefusal(err error) bool {
 	if err == nil || !IsAnswer(err) {
 		return false
 	}
 	said := err.Error() // Redis 6 does not put the code of a script's error first
-	return slices.ContainsFunc([]string{"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM "}, func(code string) bool { return strings.Contains(said, code) })
+	return slices.ContainsFunc(refusals, func(text string) bool { return strings.Contains(said, text) })
+}
+
+// refusals are parts of the answers. What a script may not call has no code of its own.
+var refusals = []string{
+	"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM ",
+	"The user executing the script can't ", "Unknown Redis command", "unknown command",
 }
 
 // ServerOf returns the server of a slot as far as the client knows, without asking Redis. "" is the only
