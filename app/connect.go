@@ -3,8 +3,10 @@ package app
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,9 +34,12 @@ func RedisAdvice(ctx context.Context, cfg configs.Config) (advice []string, err 
 		if answer := slots.Answer(err); answer != "" {
 			why = "answers: " + answer
 		}
-		return nil, fmt.Errorf("redis %s %s", strings.Join(cfg.Redis.Addrs, ", "), why)
+		return nil, fmt.Errorf("redis %s %s; look at %s", strings.Join(cfg.Redis.Addrs, ", "), why, redisSetting(why))
 	}
-	list, _ := s.Memories(ctx) // without the right to read it, nothing is known
+	list, told := s.Memories(ctx)
+	if !told {
+		advice = append(advice, "redis does not say whether it may evict slots; give its user the rights to INFO and CONFIG GET, as in docs/redis-engine.md")
+	}
 	for _, m := range list {
 		if m.Evicts() {
 			advice = append(advice, fmt.Sprintf("redis may evict slots: its maxmemory-policy is %s; set it to noeviction", m.Policy))
@@ -46,8 +51,28 @@ func RedisAdvice(ctx context.Context, cfg configs.Config) (advice []string, err 
 	return advice, nil
 }
 
-// ConsulAdvice asks the Consul of a cluster for all that needs a right of the token: reading the agent, a session, and a write
-// below cluster.consul.prefix. Nothing stays. The error names what Consul refuses.
+// redisSetting names the settings to look at after an answer of Redis, or none.
+func redisSetting(why string) string {
+	says := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(why, text) })
+	}
+	switch {
+	case says("WRONGPASS", "NOAUTH", "invalid password"):
+		return "redis.username and redis.password"
+	case says("NOPERM", "The user executing the script"):
+		return "redis.prefix and the rules of the user in docs/redis-engine.md"
+	case says("cluster support disabled", "unknown command", "MOVED "):
+		return "redis.mode"
+	case says("redis.tls"):
+		return "redis.tls"
+	case says("does not answer"):
+		return "redis.addrs"
+	}
+	return "the server"
+}
+
+// ConsulAdvice asks the Consul of a cluster for all that needs a right of the token: a service, a session, and a write below
+// cluster.consul.prefix. Nothing stays. The error names what Consul refuses.
 func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err error) {
 	cfg = cfg.WithDefaults()
 	if cfg.Cluster.Provider != configs.ProviderConsul {
@@ -69,8 +94,14 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		what string
 		call func() error
 	}{
-		{"read the agent", func() error {
-			_, err := client.Raw().Query("/v1/agent/self", new(any), read)
+		{"register a service", func() error {
+			// It is critical, so nobody takes it for a node.
+			id := consul.Prefix + "-check-" + strings.ToLower(rand.Text())
+			err := client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{ID: id, Name: consul.Prefix, Check: &api.AgentServiceCheck{TTL: "10s", Status: api.HealthCritical}},
+				api.ServiceRegisterOpts{}.WithContext(ctx))
+			if err == nil {
+				err = client.Agent().ServiceDeregisterOpts(id, read)
+			}
 			return err
 		}},
 		{"make a session", func() error {
@@ -91,10 +122,13 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		if failed := ask.call(); failed != nil {
 			status, answered := errors.AsType[api.StatusError](failed)
 			if !answered {
-				return nil, fmt.Errorf("consul %s does not answer: %s: %w", cfg.Cluster.Consul.Address, ask.what, failed)
+				return nil, fmt.Errorf("consul %s does not answer: %s: %w; look at cluster.consul.address", consul.Address, ask.what, failed)
 			}
 			err = errors.Join(err, fmt.Errorf("consul %s answers: %s: %d %s", cfg.Cluster.Consul.Address, ask.what, status.Code, strings.TrimSpace(status.Body)))
 		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; give the token of cluster.consul.token_file the rights of docs/operating.md", err)
 	}
 	return nil, err
 }

@@ -55,6 +55,11 @@ func TestRulesOfARedisUser(t *testing.T) {
 	_, degraded := readiness(t, center)
 	require.NotContains(t, degraded, "redis")
 
+	advice, err = app.RedisAdvice(t.Context(), aclUser(t, admin, cfg, "mute", "~* &* +@all -info -config|get"))
+	require.NoError(t, err)
+	require.Len(t, advice, 1)
+	require.Contains(t, advice[0], "does not say whether it may evict slots")
+
 	for rules, answer := range map[string]string{
 		"~shop:* &* +@all -@dangerous":              "NOPERM",
 		"~* &other +@all -@dangerous":               "ERR The user executing the script can't ",
@@ -113,7 +118,7 @@ func TestTheCheckOfConsulGivesItsAnswer(t *testing.T) {
 	t.Cleanup(refuses.Close)
 	cfg.Cluster.Consul.Address, cfg.Cluster.Consul.Token = refuses.Listener.Addr().String(), "secret-1"
 	_, err = app.ConsulAdvice(t.Context(), cfg)
-	for _, what := range []string{"read the agent", "make a session", "write check/check"} {
+	for _, what := range []string{"register a service", "make a session", "write check/check"} {
 		require.ErrorContains(t, err, "answers: "+what+": 403 Permission denied")
 	}
 	require.NotContains(t, err.Error(), "secret-1")

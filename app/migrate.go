@@ -147,6 +147,11 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	empty, incomplete := 0, error(nil)
 	for _, d := range list {
 		failed := migrations.Verify(ctx, migrations.MySQL, Layout(cfg), d)
+		if failed == nil {
+			if id, unread := migrations.StoreID(ctx, migrations.MySQL, d); id == "" {
+				failed = cmp.Or[error](unread, &migrations.NotMigratedError{Database: d.String(), NoID: true, Have: 1})
+			}
+		}
 		if missing, ok := errors.AsType[*migrations.NotMigratedError](failed); !ok {
 			err = errors.Join(err, failed)
 		} else if incomplete = errors.Join(incomplete, missing); missing.Have == 0 {

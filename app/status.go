@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
@@ -51,15 +52,19 @@ func (a *App) state() metrics.State {
 		}
 		s.IntakeLag[r.Name()] = r.Lag()
 	}
+	away := make(map[string]bool) // what the start waits for
+	for _, w := range a.cluster.Waits() {
+		away[w.Name()] = true
+	}
 	for d := range a.layout.Databases {
-		s.DatabaseUp = append(s.DatabaseUp, a.store.Writable(d))
+		s.DatabaseUp = append(s.DatabaseUp, a.store.Writable(d) && !away[cluster.DatabaseName(d)])
 	}
 	s.Durable = a.durable()
-	if a.timer.InUse() {
+	if a.timer.InUse() && a.open.Load() { // before, it has not been asked
 		s.RedisUp = new(a.timer.Degraded() == "")
 	}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
-		s.ConsulUp = new(a.cluster.Lost() == "")
+		s.ConsulUp = new(a.cluster.Lost() == "" && !away[cluster.ConsulName])
 	}
 	s.LogDropped = a.log.Dropped()
 	s.Skews = a.skews()
@@ -131,7 +136,7 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, node)
 	}
-	c.Unworked = s.unworked()
+	c.Unworked, c.Outdated = s.unworked(), s.cluster.Lost()
 	return c, nil
 }
 

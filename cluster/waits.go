@@ -26,12 +26,18 @@ type Wait struct {
 	Err      error // of the last attempt
 }
 
+// ConsulName is the Wait.Name of Consul.
+const ConsulName = "consul"
+
+// DatabaseName is the Wait.Name of a database.
+func DatabaseName(database int) string { return fmt.Sprintf("database %d", database) }
+
 // Name is the name of the server.
 func (w Wait) Name() string {
 	if w.Database == ofConsul {
-		return "consul"
+		return ConsulName
 	}
-	return fmt.Sprintf("database %d", w.Database)
+	return DatabaseName(w.Database)
 }
 
 func (w Wait) String() string {

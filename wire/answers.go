@@ -159,6 +159,7 @@ type Cluster struct {
 	Partitions int        `json:"partitions" doc:"How many partitions there are." example:"256"`
 	Nodes      []Node     `json:"nodes" nullable:"false" doc:"The healthy nodes."`
 	Unworked   []Unworked `json:"unworked,omitempty" doc:"Partitions that nobody works, or whose owner does not answer this node."`
+	Outdated   string     `json:"outdated,omitempty" doc:"Why the lists may be those of an earlier time: the node that answers has no Consul."`
 	Now        Time       `json:"now,omitzero" format:"date-time" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
 }
 

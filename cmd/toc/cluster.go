@@ -47,6 +47,10 @@ func showCluster(out io.Writer, c client.Cluster) error {
 			left = append(left, p)
 		}
 	}
+	if c.Outdated != "" {
+		_, err := fmt.Fprintf(out, "\n! this may be old: %s. Ask another node with --server\n", oneLine(c.Outdated))
+		return err
+	}
 	for _, u := range c.Unworked {
 		fmt.Fprintf(out, "\n! %d partitions, %s: %s\n", len(u.Partitions), ranges(u.Partitions), oneLine(u.Reason))
 	}

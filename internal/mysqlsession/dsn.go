@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,14 @@ func CheckParams(dsn string) error {
 			continue
 		}
 		variable := variableName(name)
+		if name != "connectionAttributes" && strings.ContainsAny(quoted.ReplaceAllString(variable+value, ""), ",;") {
+			return fmt.Errorf("has several values in the parameter %s; write each variable as a parameter of its own", name)
+		}
+		for _, v := range ServerVariables {
+			if v.Name == variable && !v.isRight(serverValue(value), map[string]string{"log_bin": "ON"}) {
+				return &ParamError{name, v.Right + " for all sessions", "else " + v.Why}
+			}
+		}
 		for _, s := range variables {
 			if slices.Contains(s.names(), variable) && (s.perPool || !isSame(plain(value), plain(s.want()))) {
 				return &ParamError{name, s.right(), "else " + s.Why}
@@ -117,6 +126,20 @@ func CheckParams(dsn string) error {
 	}
 	return nil
 }
+
+// serverValue is a value as SHOW VARIABLES gives it.
+func serverValue(value string) string {
+	switch plain(value) {
+	case "1":
+		return "ON"
+	case "0":
+		return "OFF"
+	}
+	return strings.Trim(value, `'"`)
+}
+
+// quoted is a text in a value.
+var quoted = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 
 // variableName is the name of a session variable without the ways to say that it is one.
 func variableName(param string) string {

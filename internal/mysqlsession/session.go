@@ -116,8 +116,9 @@ const HostText = "CONCAT_WS('/',@@hostname,@@port,@@server_id)"
 
 const factsText = "SELECT CONCAT_WS(' ',@@max_allowed_packet,CONNECTION_ID()," + HostText + ",VERSION())"
 
-// undo ends a transaction that init_connect has begun. completion_type must not chain another one to it.
-const undo = "ROLLBACK AND NO CHAIN NO RELEASE"
+// undo ends a transaction that init_connect has begun, and the locks on tables that it has taken. completion_type must not chain
+// another transaction to it.
+const undo = "ROLLBACK AND NO CHAIN NO RELEASE;UNLOCK TABLES"
 
 // text sets all variables in one round trip. The first is sql_mode, which decides how the others are read.
 func (c *Connector) text() string {
@@ -187,6 +188,9 @@ func (c *Connector) begin(ctx context.Context, conn *Conn) (facts string, err er
 	}
 	var refused *mysql.MySQLError
 	if !errors.As(err, &refused) {
+		if ctx.Err() == nil && (errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn)) {
+			err = fmt.Errorf("the server has ended the new connection, and its error log says why: its init_connect may fail, or its max_allowed_packet be below %d: %w", len(c.setup), err)
+		}
 		return "", err
 	}
 	return c.beginSlowly(ctx, conn)

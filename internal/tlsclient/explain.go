@@ -63,14 +63,17 @@ func (c *Client) Explain(addr string, err error) error {
 	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		by := ""
 		if unknown.Cert != nil {
-			by = ", issued by " + quoteName(unknown.Cert.Issuer.String(), unknown.Cert.Issuer.CommonName) + ","
+			by = ", issued by " + quoteName(unknown.Cert.Issuer.String(), unknown.Cert.Issuer.CommonName)
 		}
 		if c.files.CA == System {
-			return c.Wrong("ca", err, "this machine does not trust the certificate of %s%s and ca is system; write the path of a PEM file with its authority", addr, by)
+			return c.Wrong("ca", err, "this machine does not trust the certificate of %s%s, and ca is system; write the path of a PEM file with its authority", addr, by)
 		}
 		return c.Wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives", c.files.CA, addr, by)
 	}
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
+		if names := name.Certificate; len(names.DNSNames)+len(names.IPAddresses) == 0 {
+			return c.Wrong("", err, "the certificate of %s has no subjectAltName, so nothing shows whose it is; renew it on the server, with the name or the address there", addr)
+		}
 		return c.Wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr, namesOf(name.Certificate))
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
@@ -127,8 +130,6 @@ func namesOf(cert *x509.Certificate) string {
 		names = append(names, ip.String())
 	}
 	switch {
-	case len(names) == 0:
-		return "no names"
 	case len(names) > most:
 		names = append(names[:most], "…")
 	}
