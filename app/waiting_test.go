@@ -110,6 +110,11 @@ func TestANodeIsStartedBeforeItsServers(t *testing.T) {
 		v, _ := metric(t, w.center, series)
 		require.EqualValues(t, 1, v, series)
 	}
+	for _, series := range []string{`toc_database_up{database="0"}`, `toc_database_up{database="1"}`, "toc_consul_up"} {
+		v, ok := metric(t, w.center, series)
+		require.True(t, ok, series)
+		require.Zero(t, v, series)
+	}
 	for _, path := range []string{"/v1/tasks/1", "/v1/cluster", "/console/", "/elsewhere"} {
 		status, problem := w.get(t, path)
 		require.Equal(t, http.StatusServiceUnavailable, status, path)

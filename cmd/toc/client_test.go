@@ -73,7 +73,8 @@ const (
 		`{"name":"n2","address":"10.0.0.8:8080","partitions":[4,5,6,7,9,11]},{"name":"joining","address":"10.0.0.9:8080","partitions":[]}]}`
 	unworked = `{"node":"n2","partitions":4,"nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3]},{"name":"n2","address":"10.0.0.8:8080","partitions":[]}],` +
 		`"unworked":[{"partitions":[0,1,2,3],"node":"n1","address":"10.0.0.7:8080","session":"adf4238a","reason":"node n1 (10.0.0.7:8080) holds them and has not answered"}]}`
-	oneNode = `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[3,2,1,0]}]}`
+	outdated = `{"node":"n2","partitions":4,"outdated":"consul does not answer since 9s: partitions stopped","nodes":[{"name":"n1","address":"10.0.0.7:8080","partitions":[0,1,2,3]}]}`
+	oneNode  = `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[3,2,1,0]}]}`
 )
 
 // Each command line, what the server answers, and what then is seen: the exit
@@ -143,6 +144,7 @@ func TestClientCommands(t *testing.T) {
 		{"cluster", 200, threeNodes, "cluster"},
 		{"cluster-one", 200, oneNode, "cluster"},
 		{"cluster-unworked", 200, unworked, "cluster"},
+		{"cluster-outdated", 200, outdated, "cluster"},
 		{"cluster-json", 200, threeNodes, "cluster --json"},
 		{"no-token", 401, `{"title":"Unauthorized","status":401,"detail":"a bearer token is needed"}`, "cluster"},
 		{"proxy", 502, "<html>Bad Gateway</html>", "cluster --json"},
