@@ -112,7 +112,7 @@ type Consul struct {
 	phase               phase
 	session             string        // "": none
 	sessionTTL          time.Duration // of the next session; only the heartbeat changes it
-	opened              instant
+	returned            instant
 	worker              int // −1: none yet
 	last                instant
 	lost                bool // the last heartbeat is too old

@@ -174,8 +174,11 @@ func TestHowLongAFreeLockIsLeftAlone(t *testing.T) {
 	require.LessOrEqual(t, c.lockableIn(lock{instance: 7, freed: freed}), time.Duration(0), "silent for a TTL")
 	require.Equal(t, 2*time.Second, c.lockableIn(lock{instance: 8, freed: freed}), "it may not know")
 	require.Equal(t, 2*time.Second, c.lockableIn(lock{instance: 9, freed: freed}), "nobody knows of it")
-	c.cfg.KeepOnLoss, c.opened = true, clock.at
+	c.cfg.KeepOnLoss, c.returned = true, clock.at
 	require.Equal(t, 3*time.Second+rejoinDelay, c.lockableIn(lock{instance: 7, freed: freed}), "it may come back, as we did")
+	c.lost = true
+	require.Equal(t, 3*time.Second, c.lockableIn(lock{instance: 7, freed: freed}), "nor have we come back")
+	c.lost = false
 	c.cfg.KeepOnLoss = false
 	clock.pass(2*time.Second, 0)
 	require.LessOrEqual(t, c.lockableIn(lock{instance: 8, freed: freed}), time.Duration(0))

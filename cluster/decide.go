@@ -149,7 +149,10 @@ func (c *Consul) lockableIn(l lock) time.Duration {
 			if !c.cfg.KeepOnLoss {
 				return 0
 			}
-			since = c.opened.add(rejoinDelay)
+			if c.lost {
+				return c.cfg.TTL // then it is a question of our return
+			}
+			since = c.returned.add(rejoinDelay)
 		}
 	}
 	return c.cfg.TTL - time.Duration(c.clock().mono-since.mono)

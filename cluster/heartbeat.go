@@ -137,6 +137,9 @@ func (c *Consul) recordBeat(sent instant) {
 	c.mu.Lock()
 	was, gap := c.lost, c.clock().since(c.last)
 	c.last, c.lost, c.lostWhy = sent, false, nil
+	if was {
+		c.returned = c.clock()
+	}
 	c.mu.Unlock()
 	if was {
 		c.cfg.Logger.Info("consul is back", "after", gap.Round(time.Millisecond))

@@ -80,7 +80,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 	c.mu.Lock()
 	before := c.worker
 	c.session, c.worker, c.opening = c.opening, worker, ""
-	c.opened = c.clock()
+	c.returned = c.clock()
 	c.mu.Unlock()
 	if worker != before {
 		c.cfg.Worker(worker)
