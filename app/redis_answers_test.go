@@ -69,7 +69,7 @@ func TestTheAnswersOfRedisAreShown(t *testing.T) {
 		fired.awaitAll(t, submitSpread(t, center, 20, 0, time.Second), await.Patience)
 		undo()
 		awaitNoTrouble(t, center, "redis")
-		require.Contains(t, log.String(), answer)
+		await.That(t, func() bool { return strings.Contains(log.String(), answer) }, "the log has %s", answer)
 	}
 	require.NotContains(t, log.String(), "<nil>")
 	require.NotContains(t, log.String(), "secret-")

@@ -105,7 +105,7 @@ func TestADatabaseThatIsAnothersStops(t *testing.T) {
 		return true
 	})
 	require.Equal(t, wide.Partitions-(end-first), a.owns())
-	require.Positive(t, a.log.count("the cluster's claim on a database is lost"))
+	logged(t, a, "the cluster's claim on a database is lost")
 	// It falls silent: after its lease it is replaced, and uncleanly.
 	settled(t, a)
 	_, unclean := a.Ownership().TakenUncleanly(first)

@@ -227,6 +227,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	await.That(t, ok, "%s", what)
 }
 
+// logged waits until a node's log has a text: a node logs after it has acted, so a test may see the act first.
+func logged(t *testing.T, n *node, text string) {
+	t.Helper()
+	eventually(t, "the log of "+n.name+" has: "+text, func() bool { return n.log.count(text) > 0 })
+}
+
 // settled waits until the nodes own all partitions, in equal shares, and each
 // sees it so.
 func settled(t *testing.T, nodes ...*node) {
