@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
