@@ -102,6 +102,7 @@ func TestADeathIsTold(t *testing.T) {
 	settled(t, a, c)
 	c.proxy.Cut()
 	settled(t, a)
+	eventually(t, "the death is told", func() bool { return deaths.Load() > 0 })
 	require.EqualValues(t, 1, deaths.Load())
 }
 
