@@ -103,7 +103,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	cfg, err := configs.Load(file, nil)
 	require.NoError(t, err)
 	fired := newLedger()
-	places := make(chan struct{}, 200) // of the tasks that have not fired
+	places := make(chan struct{}, 1000) // of the tasks that have not fired
 	fired.answer = func(t task.Task) error {
 		if t.BizType == 1 {
 			<-places
@@ -144,7 +144,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		changed.BizTypes[0].Workers = 1 + i
 		write(changed)
 		c.Reload()
-		fired.await(t, fired.count()+10) // in the middle of firing
+		fired.await(t, fired.count()+50) // in the middle of firing
 	}
 	added := cfg
 	second := cfg.BizTypes[0]
@@ -162,7 +162,7 @@ func TestReloadUnderLoad(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file, []byte("biz_types: [{id: 1, name: broken, mode: nonsense}]\n"), 0o600))
 	c.Reload()
-	fired.await(t, fired.count()+10)
+	fired.await(t, fired.count()+50)
 	cancel()
 	for id, at := range <-submitted {
 		due[id] = at
