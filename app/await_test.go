@@ -88,12 +88,11 @@ func ticksPass(t *testing.T, c *center, bizType string, fired *ledger) {
 // it may run alone, so it is waited for longer than for others.
 func awaitRows(t *testing.T, cfg configs.Config, status task.Status, n int) {
 	t.Helper()
-	have := 0
-	for deadline := time.Now().Add(4 * await.Patience); time.Now().Before(deadline); {
-		if have = countStatus(t, cfg, status); have == n {
-			return
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("%d rows have status %d; %d are pending, %d dead", countStatus(t, cfg, status), status, countStatus(t, cfg, task.Pending), countStatus(t, cfg, task.Dead))
 		}
-		time.Sleep(50 * time.Millisecond) // real time: each look opens all databases
-	}
-	require.Equal(t, n, have, "rows of status %d; %d are pending, %d dead", status, countStatus(t, cfg, task.Pending), countStatus(t, cfg, task.Dead))
+	}()
+	await.Within(t, 4*await.Patience, func() bool { return countStatus(t, cfg, status) == n }, "%d rows have status %d", n, status)
 }

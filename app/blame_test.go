@@ -54,9 +54,8 @@ type slowed struct {
 
 const slowedTasks = 50
 
-// fireSlowed lets the tasks of a center fire, so long ahead, while its servers answer late, and returns the parts of their
-// lateness, as sums in seconds. A run takes as long as takes, and then there is only one worker.
-func fireSlowed(t testing.TB, mode task.Mode, ahead, redis, store, takes time.Duration) (s *slowed, sums map[string]float64) {
+// startSlowed starts a center whose servers answer late when its tasks fire, so long ahead. With a run there is only one worker.
+func startSlowed(t testing.TB, mode task.Mode, ahead, redis, store time.Duration, work func()) (s *slowed) {
 	db, own := testrig.MySQL(t), testrig.StartRedis(t)
 	s = &slowed{redis: testrig.StartProxy(t, own.Addr()), store: testrig.StartProxy(t, db.Addr())}
 	cfg := onMySQL(t, fewSlots(t, s.redis.Addr()))
@@ -64,12 +63,14 @@ func fireSlowed(t testing.TB, mode task.Mode, ahead, redis, store, takes time.Du
 	cfg.Store.MySQL.MaxOpenConns = 16
 	cfg.Scan.Lookahead = 10 * time.Second
 	cfg.BizTypes[0].Mode = string(mode)
-	if takes > 0 {
+	if work != nil {
 		cfg.BizTypes[0].Workers = 1
+	} else {
+		work = func() {}
 	}
 	s.center = run(t, cfg, app.WithProcessor("ledger", processor.Func(func(_ context.Context, t task.Task) error {
 		s.late.Add(int64(time.Since(t.ActionTime)))
-		time.Sleep(takes) // real time: the run
+		work()
 		return nil
 	})))
 	list, due := make([]client.Submit, slowedTasks), time.Now().Add(ahead)
@@ -87,6 +88,12 @@ func fireSlowed(t testing.TB, mode task.Mode, ahead, redis, store, takes time.Du
 	}
 	s.redis.Delay(redis)
 	s.store.Delay(store)
+	return s
+}
+
+// sums waits until all have run and returns the parts of their lateness, in seconds.
+func (s *slowed) sums(t testing.TB) (sums map[string]float64) {
+	t.Helper()
 	await.That(t, func() bool { // the series of a run are not counted at one instant
 		var runs int
 		if sums, runs = parts(t, s.center); runs < slowedTasks {
@@ -96,7 +103,7 @@ func fireSlowed(t testing.TB, mode task.Mode, ahead, redis, store, takes time.Du
 		sums, _ = parts(t, s.center)
 		return maps.Equal(before, sums)
 	}, "all runs are counted")
-	return s, sums
+	return sums
 }
 
 // The parts of lateness add up to it, and it is no more than what a processor sees by its own clock.
@@ -105,7 +112,13 @@ func TestThePartsAddUp(t *testing.T) {
 	for _, mode := range []task.Mode{task.ModeRedis, task.ModeScan} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			s, sums := fireSlowed(t, mode, 2*time.Second, 50*time.Millisecond, 100*time.Millisecond, 5*time.Millisecond)
+			idle := make(chan struct{})
+			s := startSlowed(t, mode, 2*time.Second, 50*time.Millisecond, 100*time.Millisecond, func() { <-idle })
+			await.That(t, func() bool {
+				return s.late.Load() > 0 && bizTypeNow(t, s.center, "order_close").QueueDepth == slowedTasks-1
+			}, "one runs, the others wait")
+			close(idle)
+			sums := s.sums(t)
 			total, sum := sums[""], 0.
 			delete(sums, "")
 			require.Len(t, sums, 4)
@@ -142,7 +155,11 @@ func BenchmarkThePartToBlame(b *testing.B) {
 	} {
 		b.Run(fmt.Sprint(row.mode, "/", row.name), func(b *testing.B) {
 			for b.Loop() {
-				_, sums := fireSlowed(b, row.mode, 8*time.Second, row.redis, row.store, row.takes)
+				var work func()
+				if row.takes > 0 {
+					work = func() { time.Sleep(row.takes) } // real time: a benchmark
+				}
+				sums := startSlowed(b, row.mode, 8*time.Second, row.redis, row.store, work).sums(b)
 				delete(sums, "")
 				most := "find"
 				for part, sum := range sums {

@@ -89,11 +89,15 @@ type webhookSink struct {
 	mu    sync.Mutex
 	calls map[string]int
 	last  time.Time // when the last call came
+
+	arrived chan struct{} // rung at each call
+	holds   func() bool   // first calls that come now wait for free, every second of them; nil: none does
+	held    int
+	free    chan struct{}
 }
 
-// newWebhookSink starts a sink that takes so long for a call.
-func newWebhookSink(t *testing.T, takes time.Duration) *webhookSink {
-	s := &webhookSink{calls: map[string]int{}}
+func newWebhookSink(t *testing.T) *webhookSink {
+	s := &webhookSink{calls: map[string]int{}, arrived: make(chan struct{}, 1)}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			JobID string `json:"job_id"`
@@ -105,11 +109,47 @@ func newWebhookSink(t *testing.T, takes time.Duration) *webhookSink {
 		s.mu.Lock()
 		s.calls[body.JobID]++
 		s.last = time.Now()
+		free := make(chan struct{})
+		close(free)
+		if s.holds != nil && s.calls[body.JobID] == 1 && s.holds() {
+			if s.held++; s.held%2 == 1 {
+				free = s.free
+			}
+		}
 		s.mu.Unlock()
-		time.Sleep(takes) // real time: the work of the receiver
+		select {
+		case s.arrived <- struct{}{}:
+		default:
+		}
+		<-free
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// killInTheMiddle kills a process when of tasks tasks a call has come, with runs in hand: of the last calls every second one
+// has no answer, and the outcomes of the others are being recorded. It is the first call of its task: one that is cut short
+// again and again would be taken for the cause, and dead in the end.
+func (s *webhookSink) killInTheMiddle(t *testing.T, cmd *exec.Cmd, tasks int) {
+	t.Helper()
+	s.killWhen(t, cmd, func() int { return len(s.calls) }, tasks, 20)
+}
+
+// killWhen is killInTheMiddle for another number, and so many last calls. count is called under mu.
+func (s *webhookSink) killWhen(t *testing.T, cmd *exec.Cmd, count func() int, n, last int) {
+	t.Helper()
+	s.mu.Lock()
+	s.holds, s.held, s.free = func() bool { return count() > n-last }, 0, make(chan struct{})
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holds = nil
+		close(s.free)
+	}()
+	await.That(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return count() >= n }, "%d calls have come", n)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
 }
 
 // called returns of how many tasks a call has come.
@@ -123,7 +163,7 @@ func (s *webhookSink) called() int {
 // every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 	onSQLite(t, func(t *testing.T, cfg configs.Config) {
-		sink := newWebhookSink(t, time.Millisecond)
+		sink := newWebhookSink(t)
 		cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 		cfg.BizTypes[0].Webhook.URL = sink.URL
 		file := filepath.Join(t.TempDir(), "toc.yaml")
@@ -131,10 +171,12 @@ func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 
 		const n, kills = 1000, 4
 		due := submitBefore(t, cfg, n, 2*time.Second)
-		for i := range kills {
+		for range kills {
 			cmd := startChild(t, file)
-			moment := i*n/kills + rand.IntN(n/kills) // many are due, or run, or are called and not yet recorded
-			await.That(t, func() bool { return sink.called() > moment }, "more than %d tasks have run", moment)
+			// Many are due, or run, or are called and not yet recorded. Those that the last kill has cut short are through: who is cut
+			// short three times is taken for the cause.
+			moment := sink.called() + 100 + rand.IntN(50)
+			await.That(t, func() bool { return sink.called() >= moment }, "%d tasks have run", moment)
 			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -140,15 +141,19 @@ func ExampleTasks_Get() {
 
 // waitUntil waits until a task has a status.
 func waitUntil(tasks *app.Tasks, jobID uint64, status task.Status) {
-	for {
+	await.That(example{}, func() bool {
 		t, err := tasks.Get(context.Background(), jobID)
 		check(err)
-		if t.Status == status.String() {
-			return
-		}
-		time.Sleep(time.Millisecond) // real time: an example that runs by itself
-	}
+		return t.Status == status.String()
+	}, "task %d is %s", jobID, status)
 }
+
+// example is an await.T: an example has no *testing.T.
+type example struct{}
+
+func (example) Helper() {}
+
+func (example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // A mail server was away for longer than the retries of a mail. Redrive gives the dead task a fresh start.
 func ExampleTasks_Redrive() {

@@ -103,6 +103,13 @@ func TestReloadUnderLoad(t *testing.T) {
 	cfg, err := configs.Load(file, nil)
 	require.NoError(t, err)
 	fired := newLedger()
+	places := make(chan struct{}, 1000) // of the tasks that have not fired
+	fired.answer = func(t task.Task) error {
+		if t.BizType == 1 {
+			<-places
+		}
+		return nil
+	}
 	c := run(t, cfg, app.WithProcessor("ledger", fired), app.WithConfigFile(file, nil))
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -115,14 +122,20 @@ func TestReloadUnderLoad(t *testing.T) {
 		for ctx.Err() == nil {
 			requests := make([]intake.Submit, 20)
 			for i := range requests {
+				select {
+				case places <- struct{}{}: // one more for one that has fired
+				case <-ctx.Done():
+					return
+				}
 				requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Duration(rand.Int64N(int64(time.Second))))}
 			}
 			for _, s := range c.Desk().SubmitBatch(t.Context(), requests) {
 				if s.Err == nil {
 					mine[s.Task.JobID] = s.Task.ActionTime
+				} else {
+					<-places
 				}
 			}
-			time.Sleep(20 * time.Millisecond) // real time: the pace of the load
 		}
 	}()
 	for i := range 8 {
@@ -131,7 +144,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		changed.BizTypes[0].Workers = 1 + i
 		write(changed)
 		c.Reload()
-		fired.await(t, fired.count()+10) // in the middle of firing
+		fired.await(t, fired.count()+50) // in the middle of firing
 	}
 	added := cfg
 	second := cfg.BizTypes[0]
@@ -149,7 +162,7 @@ func TestReloadUnderLoad(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file, []byte("biz_types: [{id: 1, name: broken, mode: nonsense}]\n"), 0o600))
 	c.Reload()
-	fired.await(t, fired.count()+10)
+	fired.await(t, fired.count()+50)
 	cancel()
 	for id, at := range <-submitted {
 		due[id] = at

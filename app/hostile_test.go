@@ -31,7 +31,7 @@ import (
 // senders have the same cores. Sizes are those of a program without the race detector.
 func TestHostileLoads(t *testing.T) {
 	testrig.OnlyInAll(t, "package httpapi bounds each kind: TestLargeBodiesTakeTurns, TestBodyThatDoesNotArrive, TestConnectionsAreBounded")
-	sink := newWebhookSink(t, 0)
+	sink := newWebhookSink(t)
 	cfg := fewTables(t)
 	cfg.BizTypes[0].Processor, cfg.BizTypes[0].MaxRetries, cfg.BizTypes[0].Timeout = configs.ProcessorWebhook, 1, await.Patience
 	cfg.BizTypes[0].Webhook.URL = sink.URL
@@ -91,7 +91,12 @@ func TestHostileLoads(t *testing.T) {
 			if err == nil {
 				ids = append(ids, uint64(s.Task.JobID))
 			}
-			time.Sleep(20 * time.Millisecond) // real time: the pace of the probes
+			for ctx.Err() == nil && sink.called() < len(ids) { // the next one when this one has run
+				select {
+				case <-sink.arrived:
+				case <-ctx.Done():
+				}
+			}
 		}
 		senders.Wait()
 		stop()
@@ -159,7 +164,7 @@ func post(addr, path string, body []byte) func(context.Context, http.RoundTrippe
 func idle(ctx context.Context, addr string) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
-		time.Sleep(100 * time.Millisecond) // real time: the pace of a sender that is refused
+		<-ctx.Done() // it gives up
 		return
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -182,7 +187,6 @@ func babble(ctx context.Context, addr string) {
 	}
 	_, _ = conn.Write(append([]byte("POST / HTTP/1.1\r\n"), noise...))
 	_, _ = io.Copy(io.Discard, conn)
-	time.Sleep(10 * time.Millisecond) // real time: the pace of the noise
 }
 
 // peakMemory is the most that a process has had in memory, in bytes (Linux).

@@ -67,26 +67,24 @@ func TestKafkaIn(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(cfg.String()), 0o600))
 		require.NoError(t, app.Migrate(t.Context(), cfg, nil, nil)) // so that rows can be counted
 		const n = 1200
-		produced := make(chan error, 1)
-		go func() {
-			list := timers(n, time.Now().Add(time.Hour))
-			for ; len(list) > 0; list = list[100:] {
-				if err := producer.ProduceSync(context.Background(), list[:100]...).FirstErr(); err != nil {
-					produced <- err
-					return
-				}
-				time.Sleep(50 * time.Millisecond) // real time: the pace of the records
+		list := timers(n, time.Now().Add(time.Hour))
+		produce := func(upTo int) { // some are always there to be read
+			for ; len(list) > 0 && n-len(list) < upTo; list = list[100:] {
+				require.NoError(t, producer.ProduceSync(t.Context(), list[:100]...).FirstErr())
 			}
-			produced <- nil
-		}()
+		}
 		for i := range 2 {
 			cmd := startChild(t, file)
 			moment := i*n/2 + rand.IntN(n/2)
-			await.That(t, func() bool { return countStatus(t, cfg, task.Pending) > moment }, "more than %d are stored", moment)
+			await.That(t, func() bool {
+				stored := countStatus(t, cfg, task.Pending)
+				produce(stored + 200)
+				return stored > moment
+			}, "more than %d are stored", moment)
 			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 		}
-		require.NoError(t, <-produced)
+		produce(n)
 		require.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Value: []byte(`{"biz_typ":"order_close"}`)}).FirstErr())
 		c := run(t, cfg)
 		await.That(t, func() bool { return strings.Contains(scrape(t, c), "toc_intake_refused_total{name=\"orders\"} 1\n") }, "the wrong one is refused")

@@ -33,8 +33,22 @@ func TestLimitsInACluster(t *testing.T) {
 	cfg.BizTypes = []configs.BizType{rated, few}
 	fired := newLedger()
 	var running, most, ended atomic.Int64
-	five := make(chan struct{})
+	five, gates := make(chan struct{}), make(chan chan struct{}, 1) // a run waits for the gate of its time
 	reached := sync.OnceFunc(func() { close(five) })
+	first, second, none := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	close(none)
+	gates <- first
+	next := func(gate chan struct{}) {
+		if gate := <-gates; gate != none {
+			close(gate)
+		}
+		gates <- gate
+	}
+	defer func() {
+		if t.Failed() {
+			next(none)
+		}
+	}()
 	slow := processor.Func(func(context.Context, task.Task) error {
 		defer ended.Add(1)
 		defer running.Add(-1)
@@ -44,8 +58,9 @@ func TestLimitsInACluster(t *testing.T) {
 		if n == 5 {
 			reached()
 		}
-		<-five
-		time.Sleep(10 * time.Millisecond) // real time: runs overlap
+		gate := <-gates
+		gates <- gate
+		<-gate
 		return nil
 	})
 	nodes := runNodes(t, cfg, 3, app.WithProcessor("ledger", fired), app.WithProcessor("few", slow))
@@ -63,9 +78,15 @@ func TestLimitsInACluster(t *testing.T) {
 	for _, s := range stored {
 		require.Nil(t, s.Err)
 	}
-	fired.await(t, many/5)
+	await.Receive(t, five, "five run")
+	fired.await(t, many/5) // a sixth could start
 	require.Positive(t, nodes[0].App.BizTypes()[0].RateLimit)
-	require.NoError(t, nodes[2].stop())
+	next(second)
+	stopped := make(chan error, 1)
+	go func() { stopped <- nodes[2].stop() }()
+	fired.await(t, fired.count()+many/5)
+	next(none)
+	require.NoError(t, await.Receive(t, stopped, "a node leaves"))
 	fired.await(t, many)
 	await.That(t, func() bool { return ended.Load() == ofFew }, "all of the other type have run")
 	require.EqualValues(t, 5, most.Load())
@@ -97,15 +118,15 @@ func TestCatchUp(t *testing.T) {
 		_, err := c.Pause(t.Context(), "order_close", client.Pause{})
 		require.NoError(t, err)
 		var list []client.Submit
+		due := time.Now().Add(-limits.LateAfter)
 		for i := range uint64(backlog) {
-			list = append(list, client.Submit{BizType: "order_close", BizID: i, Now: true})
+			list = append(list, client.Submit{BizType: "order_close", BizID: i, ActionTime: due, Past: client.Fire})
 		}
 		stored, err := c.Tasks().SubmitBatch(t.Context(), list)
 		require.NoError(t, err)
 		for _, s := range stored {
 			require.Nil(t, s.Err)
 		}
-		time.Sleep(limits.LateAfter) // real time: they become late
 		began := time.Now()
 		_, err = c.Resume(t.Context(), "order_close")
 		require.NoError(t, err)

@@ -214,6 +214,7 @@ type solo struct {
 	running, most atomic.Int64
 	over          atomic.Int64
 	closed        atomic.Bool
+	open          chan struct{} // runs wait for it
 }
 
 func (s *solo) Limits() (tasks, workers int) { return 0, 1 }
@@ -222,7 +223,7 @@ func (s *solo) Process(context.Context, task.Task) error {
 	if n := s.running.Add(1); n > s.most.Load() {
 		s.most.Store(n)
 	}
-	time.Sleep(5 * time.Millisecond) // real time: the run, in which another one might start
+	<-s.open
 	s.running.Add(-1)
 	s.over.Add(1)
 	return nil
@@ -241,11 +242,13 @@ func TestLimitsAreKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &solo{}
+			s := &solo{open: make(chan struct{})}
 			c := run(t, fewTables(t), opts(s)...)
 			for range 30 {
 				submitNow(t, c, "order_close", "")
 			}
+			await.That(t, func() bool { return s.running.Load() == 1 && bizTypeNow(t, c, "order_close").QueueDepth == 29 }, "one runs, the others wait")
+			close(s.open)
 			await.That(t, func() bool { return s.over.Load() == 30 }, "all have run")
 			require.EqualValues(t, 1, s.most.Load())
 			require.NoError(t, c.stop())

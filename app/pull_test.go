@@ -53,20 +53,29 @@ func newPullers() *pullers {
 }
 
 // work leases and settles, at another server each time, until ctx ends. Of ten tasks one is given back, one is kept until
-// its lease ends, and one is extended first.
+// its lease ends, and one is extended first. What cannot be settled now is settled with what is leased next.
 func (p *pullers) work(ctx context.Context, t *testing.T, servers func() *client.Client) {
-	for ctx.Err() == nil {
-		got, err := servers().Lease(ctx, "order_close", client.AskLease{Max: 1 + rand.IntN(20), Wait: time.Second})
+	type inHand struct {
+		client.LeasedTask
+		since time.Time
+		do    client.Settlement
+	}
+	for open := []inHand(nil); ctx.Err() == nil || len(open) > 0; {
+		ask := client.AskLease{Max: 1 + rand.IntN(20), Wait: time.Second}
+		if len(open) > 0 {
+			ask.Wait = 50 * time.Millisecond
+		}
+		got, err := servers().Lease(ctx, "order_close", ask)
 		if err != nil {
 			if ctx.Err() == nil {
 				p.mu.Lock()
 				p.refused++
 				p.mu.Unlock()
 			}
-			continue
+			if len(open) == 0 {
+				continue
+			}
 		}
-		var settle []client.Settlement
-		var whole []client.LeasedTask
 		now := time.Now()
 		for _, one := range got.Tasks {
 			do := client.Settlement{Lease: one.Lease.String(), Do: client.Ack}
@@ -82,56 +91,56 @@ func (p *pullers) work(ctx context.Context, t *testing.T, servers func() *client
 					assert.Contains(t, []string{client.SettledOK, client.SettledLost, client.SettledUnavailable}, r[0].Result)
 				}
 			}
-			settle, whole = append(settle, do), append(whole, one)
+			open = append(open, inHand{one, now, do})
 		}
-		for len(settle) > 0 {
-			sent := time.Now()
-			results, err := servers().Settle(context.WithoutCancel(ctx), settle...)
+		if len(open) == 0 {
+			continue
+		}
+		var settle []client.Settlement
+		for _, one := range open {
+			settle = append(settle, one.do)
+		}
+		sent, sending := time.Now(), open
+		results, err := servers().Settle(context.WithoutCancel(ctx), settle...)
+		at := time.Now()
+		open = nil
+		for i, one := range sending {
 			if err != nil { // what has become of them is unknown; a repeat would tell no more
-				p.unknown(now, whole...)
-				break
+				p.unknown(one.LeasedTask, one.since)
+				continue
 			}
-			at := time.Now()
-			var again []client.Settlement
-			var openOnes []client.LeasedTask
-			for i, r := range results {
-				p.mu.Lock()
-				p.settles[r.Result]++
-				p.mu.Unlock()
-				switch r.Result {
-				case client.SettledOK:
-					if settle[i].Do == client.Nack { // another may have it before the answer is here
-						p.note(whole[i], now, sent, true)
-						continue
-					}
-					p.note(whole[i], now, at, false)
-					p.mu.Lock()
-					p.acked[uint64(whole[i].Task.JobID)]++
-					p.mu.Unlock()
-				case client.SettledLost: // this machine was slow: the lease has ended
-					p.note(whole[i], now, now, true)
-				case client.SettledUnavailable:
-					if at.Before(whole[i].ExpiresAt.Time()) {
-						again, openOnes = append(again, settle[i]), append(openOnes, whole[i])
-					} else {
-						p.unknown(now, whole[i])
-					}
+			r := results[i].Result
+			p.mu.Lock()
+			p.settles[r]++
+			p.mu.Unlock()
+			switch r {
+			case client.SettledOK:
+				if one.do.Do == client.Nack { // another may have it before the answer is here
+					p.note(one.LeasedTask, one.since, sent, true)
+					continue
 				}
-			}
-			if settle, whole = again, openOnes; len(settle) > 0 {
-				time.Sleep(50 * time.Millisecond) // real time: the pace of repeats
+				p.note(one.LeasedTask, one.since, at, false)
+				p.mu.Lock()
+				p.acked[uint64(one.Task.JobID)]++
+				p.mu.Unlock()
+			case client.SettledLost: // this machine was slow: the lease has ended
+				p.note(one.LeasedTask, one.since, one.since, true)
+			case client.SettledUnavailable:
+				if at.Before(one.ExpiresAt.Time()) {
+					open = append(open, one)
+				} else {
+					p.unknown(one.LeasedTask, one.since)
+				}
 			}
 		}
 	}
 }
 
-func (p *pullers) unknown(at time.Time, list ...client.LeasedTask) {
-	for _, one := range list {
-		p.note(one, at, at, false)
-		p.mu.Lock()
-		p.unsure[uint64(one.Task.JobID)]++
-		p.mu.Unlock()
-	}
+func (p *pullers) unknown(one client.LeasedTask, at time.Time) {
+	p.note(one, at, at, false)
+	p.mu.Lock()
+	p.unsure[uint64(one.Task.JobID)]++
+	p.mu.Unlock()
 }
 
 func (p *pullers) note(one client.LeasedTask, from, to time.Time, failed bool) {

@@ -3,6 +3,7 @@ package app_test
 import (
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -32,31 +33,33 @@ func (s *webhookSink) awaitRecorded(t *testing.T, cfg configs.Config) {
 // times at each point, and its claims stay behind in Redis: every task ends processed.
 func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 	t.Parallel()
+	inTheMiddle := func(t *testing.T, _ configs.Config, cmd *exec.Cmd, some int, sink *webhookSink, _ *testrig.PrivateRedis) {
+		sink.killInTheMiddle(t, cmd, some)
+	}
 	for name, c := range map[string]struct {
-		store func(t testing.TB, cfg configs.Config) configs.Config // nil: SQLite
-		takes time.Duration                                         // a run
-		die   func(t *testing.T, cfg configs.Config, kill func(), sink *webhookSink, r *testrig.PrivateRedis)
+		store func(t testing.TB, cfg configs.Config) configs.Config                                                       // nil: SQLite
+		die   func(t *testing.T, cfg configs.Config, cmd *exec.Cmd, some int, sink *webhookSink, r *testrig.PrivateRedis) // after calls of some tasks
 		kills int
 		twice int // tasks that may run twice, for each kill
 	}{
 		"between claim and store": {
-			takes: 50 * time.Millisecond,
-			die:   func(_ *testing.T, _ configs.Config, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
+			die:   inTheMiddle,
 			kills: 2,
 			twice: 128, // those whose runs it cuts, one a worker, or whose outcomes wait for their commit
 		},
 		"between claim and store, on MariaDB": {
 			store: onMySQL,
-			takes: 50 * time.Millisecond,
-			die:   func(_ *testing.T, _ configs.Config, kill func(), _ *webhookSink, _ *testrig.PrivateRedis) { kill() },
+			die:   inTheMiddle,
 			kills: 3, // each next start waits until the lease of the one before is over
 			twice: 128,
 		},
 		"between store and settle": {
-			die: func(t *testing.T, cfg configs.Config, kill func(), sink *webhookSink, r *testrig.PrivateRedis) {
+			die: func(t *testing.T, cfg configs.Config, cmd *exec.Cmd, some int, sink *webhookSink, r *testrig.PrivateRedis) {
+				await.That(t, func() bool { return sink.called() >= some }, "%d tasks have run", some)
 				r.Freeze() // what is claimed runs and is stored, and Redis never hears of it
 				sink.awaitRecorded(t, cfg)
-				kill()
+				require.NoError(t, cmd.Process.Kill())
+				_ = cmd.Wait()
 				r.Thaw()
 			},
 			kills: 2,
@@ -72,7 +75,7 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			if c.store != nil {
 				cfg = c.store(t, cfg).WithDefaults()
 			}
-			sink := newWebhookSink(t, c.takes)
+			sink := newWebhookSink(t)
 			cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 			cfg.BizTypes[0].Webhook.URL = sink.URL
 			cfg.BizTypes[0].Backoff.Max = 2 * time.Second // bounds how far claims that were rolled back part
@@ -85,11 +88,7 @@ func TestNothingIsLostWhenTheProcessIsKilledWithClaims(t *testing.T) {
 			for range c.kills {
 				cmd := startChild(t, file)
 				some := min(n, sink.called()+1+rand.IntN(100))
-				await.That(t, func() bool { return sink.called() >= some }, "%d tasks have run", some)
-				c.die(t, cfg, func() {
-					require.NoError(t, cmd.Process.Kill())
-					_ = cmd.Wait()
-				}, sink, r)
+				c.die(t, cfg, cmd, some, sink, r)
 				if c.twice == 0 { // while Redis is away the scanner may have found some more at the last moment
 					may += sink.called() - countStatus(t, cfg, task.Processed)
 				}

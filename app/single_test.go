@@ -91,7 +91,7 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 func TestASingleNodeThatStandsStillIsReplaced(t *testing.T) {
 	t.Parallel()
 	cfg := onMySQL(t, fewTables(t))
-	sink := newWebhookSink(t, 0)
+	sink := newWebhookSink(t)
 	cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 	cfg.BizTypes[0].Webhook.URL = sink.URL
 	cfg.Scan.Lookahead = time.Minute // all of it is in the first one's memory

@@ -221,7 +221,7 @@ func (r *ruin) takeConnections(t *testing.T) {
 	r.taken = append(r.taken, func() { _ = own.Close() })
 	_, err = own.ExecContext(t.Context(), "SET GLOBAL max_connections=10")
 	require.NoError(t, err)
-	for range 50 { // until the center has none: it may have been faster
+	await.That(t, func() bool { // the center has none: it may have been faster
 		rows, err := own.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'app'")
 		require.NoError(t, err)
 		var ids []int
@@ -234,18 +234,18 @@ func (r *ruin) takeConnections(t *testing.T) {
 		for _, id := range ids {
 			_, _ = own.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id)) // it may be gone
 		}
-		for range 20 { // until the server has no more, not even for root
+		for { // until the server has no more, not even for root
 			conn, err := db.Conn(t.Context())
 			if err != nil {
-				time.Sleep(5 * time.Millisecond) // real time: a connection that was killed may not be free yet
-				continue
+				break
 			}
 			r.taken = append(r.taken, func() { _ = conn.Close() })
 		}
-		if len(ids) == 0 {
-			break
-		}
-	}
+		var name string
+		var connected int // those that were killed count until they are free
+		require.NoError(t, own.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Threads_connected'").Scan(&name, &connected))
+		return len(ids) == 0 && connected > 10
+	}, "the server has no connection left, and the center has none")
 	r.taken = append(r.taken, func() { _ = db.Close() })
 }
 

@@ -179,16 +179,13 @@ func TestWorkerExtends(t *testing.T) {
 		}
 		return end
 	}
+	begun, extended := make(chan time.Time, 10), make(chan struct{})
 	w := client.Worker{Client: client.New("http://" + c.Addr()), BizType: "order_close", Logger: testLogger(t),
 		Process: func(ctx context.Context, got client.LeasedTask) error {
-			var first time.Time
-			for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) { // real time: the pace of the looks
-				switch end := until(got.Task.JobID); {
-				case first.IsZero():
-					first = end
-				case end.After(first):
-					return nil
-				}
+			begun <- got.ExpiresAt.Time()
+			select {
+			case <-extended:
+			case <-ctx.Done():
 			}
 			return ctx.Err()
 		}}
@@ -197,10 +194,14 @@ func TestWorkerExtends(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
+	first := await.Receive(t, begun, "it runs")
+	await.That(t, func() bool { return until(s.Task.JobID).After(first) }, "its lease is extended")
+	close(extended)
 	await.That(t, func() bool {
 		row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))
 		return err == nil && row.Status == "processed"
 	}, "the task is processed")
+	require.Empty(t, begun, "it ran once")
 	stop()
 	require.NoError(t, <-ended)
 	row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))

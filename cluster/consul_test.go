@@ -73,10 +73,18 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 	b := w.join("b", nil)
 	eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
 	eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-	time.Sleep(300 * time.Millisecond) // real time: b could break the rule now, and nothing shows that it does not
+	// A third node: who sees it has decided about what it saw before.
+	c := w.join("c", nil)
+	eventually(t, "b and c are known to each other", func() bool { return len(b.Members()) == 3 && len(c.Members()) == 3 })
 	require.Zero(t, b.owns())
+	require.Zero(t, c.owns())
+	for p := range wide.Partitions {
+		owner, ok := b.Owner(p)
+		require.True(t, ok)
+		require.Equal(t, "a", owner.Name, "it has all locks")
+	}
 	close(gate)
-	settled(t, a, b)
+	settled(t, a, b, c)
 }
 
 // The other nodes get the death of a node that did not hand over.
@@ -94,6 +102,7 @@ func TestADeathIsTold(t *testing.T) {
 	settled(t, a, c)
 	c.proxy.Cut()
 	settled(t, a)
+	eventually(t, "the death is told", func() bool { return deaths.Load() > 0 })
 	require.EqualValues(t, 1, deaths.Load())
 }
 
@@ -145,12 +154,15 @@ func TestLeaving(t *testing.T) {
 		entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
 		return err == nil && len(entries) == 1
 	})
-	time.Sleep(200 * time.Millisecond) // real time: b notices it, which shows nowhere
-	require.Equal(t, 16, b.owns())
-	owner, ok := b.Owner(hers[0])
-	require.True(t, ok)
-	require.Equal(t, "a", owner.Name)
-	require.Len(t, b.Members(), 2)
+	// A third node: who sees it has seen before that a leaves.
+	c := w.join("c", nil)
+	eventually(t, "b and c are known to each other", func() bool { return len(b.Members()) == 3 && len(c.Members()) == 3 })
+	for _, p := range hers {
+		require.False(t, b.Ownership().Owns(p) || c.Ownership().Owns(p))
+		owner, ok := b.Owner(p)
+		require.True(t, ok)
+		require.Equal(t, "a", owner.Name)
+	}
 	select {
 	case err := <-left:
 		require.Fail(t, "left with work in hand", err)
@@ -162,7 +174,7 @@ func TestLeaving(t *testing.T) {
 
 	close(gate)
 	require.NoError(t, <-left)
-	settled(t, b)
+	settled(t, b, c)
 }
 
 // Consul's maintenance mode drains a node.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
 // Of ten callers that submit the key of an ended task at once, one gets 201; the others get 200 with its task.
@@ -82,6 +84,7 @@ func TestAWalkEnds(t *testing.T) {
 	seen := map[string]bool{}
 	for _, query := range []url.Values{{"status": {"pending"}, "limit": {"9"}}, {"biz_id": {"3"}, "limit": {"2"}}} {
 		clear(seen)
+		began := time.Now()
 		for pages := 0; ; pages++ {
 			require.Less(t, pages, tasks)
 			page := call(c, "GET", "/v1/tasks?"+query.Encode(), "").read(t, 200)
@@ -91,7 +94,7 @@ func TestAWalkEnds(t *testing.T) {
 				seen[id] = true
 				call(c, "PATCH", "/v1/tasks/"+id, `{"delay":"2h"}`).read(t, 200)
 				if query.Has("biz_id") {
-					time.Sleep(time.Millisecond) // real time: it is submitted after the millisecond of the first page
+					await.That(t, func() bool { return time.Since(began) > time.Millisecond }, "the millisecond of the first page is over")
 					call(c, "POST", "/v1/tasks", `{"biz_type":"order_close","biz_id":3,"delay":"1m"}`).read(t, 201)
 				}
 			}

@@ -72,7 +72,7 @@ type center struct {
 // tester is a test, or one case of the model test.
 type tester interface {
 	require.TestingT
-	Helper()
+	await.T
 }
 
 // run is one run of a task.
@@ -364,12 +364,7 @@ func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 // eventually waits until cond holds. what says what is wrong if it never does.
 func (c *center) eventually(cond func() bool, what string, args ...any) {
 	c.t.Helper()
-	for deadline := time.Now().Add(await.Patience); !cond(); time.Sleep(2 * time.Millisecond) { // real time: the pause of a poll
-		if time.Now().After(deadline) {
-			c.t.Errorf("after %s: "+what, append([]any{await.Patience}, args...)...)
-			c.t.FailNow()
-		}
-	}
+	await.That(c.t, cond, "the end of: "+what, args...)
 }
 
 // settled waits until a task has a status in the store, and is in no queue of its slot but the dead one.

@@ -16,6 +16,15 @@ func submits(tab *browser.Tab) string {
 	return browser.Eval[string](tab, `[...document.querySelectorAll(".tiles div")].find(d => d.querySelector("dt").textContent === "Submits").querySelector("dd").textContent`)
 }
 
+// countLooks counts how often the page has looked whether it may change: it does so by an interval.
+const countLooks = `
+	window.e2eLooks = 0;
+	const everySoOften = window.setInterval;
+	window.setInterval = (look, ms) => everySoOften(() => { look(); window.e2eLooks++ }, ms);
+`
+
+func looks(tab *browser.Tab) int { return browser.Eval[int](tab, "window.e2eLooks") }
+
 // countEvents counts the events of the page's stream, each of which would change the page.
 const countEvents = `(() => {
 	window.e2eEvents = 0;
@@ -27,7 +36,8 @@ const countEvents = `(() => {
 
 func events(tab *browser.Tab) int { return browser.Eval[int](tab, "window.e2eEvents") }
 
-// happens submits a task, and waits until a second stream of the page has been told of it, and of a tick more.
+// happens submits a task, and waits until a second stream of the page has been told of it, and of a tick more, and the page has
+// looked since.
 func (c *center) happens(t *testing.T, tab *browser.Tab) {
 	t.Helper()
 	for range 2 {
@@ -35,7 +45,8 @@ func (c *center) happens(t *testing.T, tab *browser.Tab) {
 		c.submit(t, client.Submit{BizType: orders, Delay: time.Hour})
 		tab.Until("the stream tells of it", func() bool { return events(tab) > before })
 	}
-	time.Sleep(700 * time.Millisecond) // real time: the page looks twice a second whether the pointer is gone, and says nothing when it looks
+	before := looks(tab)
+	tab.Until("the page has looked", func() bool { return looks(tab) > before })
 }
 
 // The overview follows what happens, by itself. Held still it does not, and nothing moves under the pointer.
@@ -43,6 +54,8 @@ func TestTheOverviewIsLive(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	tab := c.open(t, browser.View{})
+	tab.Before(countLooks)
+	tab.Go("/console/")
 	browser.Eval[bool](tab, countEvents)
 	tab.Sees("Live")
 	require.Equal(t, "0", submits(tab))

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/remote"
 
@@ -103,6 +104,13 @@ func (tab *Tab) show(v View) chromedp.Action[chromedp.Void] {
 		_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript})
 		return err
 	})
+}
+
+// Before has a script run in each page to come before the page's own.
+func (tab *Tab) Before(script string) {
+	tab.t.Helper()
+	_, err := chromedp.Call(tab.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	tab.must("add a script", err)
 }
 
 // Go goes to a page and answers the HTTP status of what it got there.

@@ -26,9 +26,15 @@ const pollEvery = 5 * time.Millisecond
 // synctest bubble, where it takes no real time. what names the event: a format and its arguments.
 func That(t T, holds func() bool, what string, args ...any) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(pollEvery) {
+	Within(t, Patience, holds, what, args...)
+}
+
+// Within is That with a patience of its own, for what a program does only after a while.
+func Within(t T, patience time.Duration, holds func() bool, what string, args ...any) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(pollEvery) {
 		if time.Now().After(deadline) {
-			t.Fatalf("within %s not: "+what, append([]any{Patience}, args...)...)
+			t.Fatalf("within %s not: "+what, append([]any{patience}, args...)...)
 		}
 	}
 }
