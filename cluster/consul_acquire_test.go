@@ -58,7 +58,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	t.Parallel()
-	w := &testCluster{t: t, addr: "127.0.0.1:1", prefix: "toc"}
+	w := newTestClusterAt(t, "127.0.0.1:1", "toc")
 	for says, change := range map[string]func(*cluster.ConsulConfig){
 		"node.name":                 func(c *cluster.ConsulConfig) { c.Node = "a/b" },
 		"cluster.consul.prefix":     func(c *cluster.ConsulConfig) { c.Prefix = "a b" },
@@ -125,7 +125,7 @@ func TestConsulRefuses(t *testing.T) {
 		_, _ = io.WriteString(w, "Permission denied")
 	}))
 	defer consul.Close()
-	w := &testCluster{t: t, addr: consul.Listener.Addr().String(), prefix: "toc"}
+	w := newTestClusterAt(t, consul.Listener.Addr().String(), "toc")
 	a := w.newNode("a", func(c *cluster.ConsulConfig) { c.Consul.Token = token })
 	ctx, cancel := context.WithCancel(t.Context())
 	acquired := make(chan error, 1)
