@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 
@@ -183,6 +182,6 @@ func (c *wired) sendLate(gate <-chan struct{}) {
 	_, _ = c.Conn.Write(c.late)
 	c.late = nil
 	if c.over {
-		time.AfterFunc(time.Millisecond, func() { _ = c.Conn.Close() }) // in a bubble: once it has arrived
+		_ = c.Conn.Close()
 	}
 }
