@@ -180,7 +180,7 @@ func (c *Consul) registerService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if asked.Name == "" {
-		http.Error(w, "Missing service name", http.StatusBadRequest)
+		refuse(w, "Missing service name", http.StatusBadRequest)
 		return
 	}
 	if asked.Check != nil {
@@ -193,9 +193,6 @@ func (c *Consul) registerService(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.Tags == nil {
 		s.Tags = []string{}
-	}
-	if s.Meta == nil {
-		s.Meta = map[string]string{}
 	}
 	for i, d := range asked.Checks {
 		k := &check{
@@ -282,9 +279,9 @@ func (c *Consul) maintainService(w http.ResponseWriter, r *http.Request) {
 	enable, err := strconv.ParseBool(r.URL.Query().Get("enable"))
 	switch {
 	case err != nil:
-		http.Error(w, "Missing value for enable", http.StatusBadRequest)
+		refuse(w, "Missing value for enable", http.StatusBadRequest)
 	case s == nil:
-		http.Error(w, fmt.Sprintf("No service registered with ID %q", id), http.StatusNotFound)
+		refuse(w, fmt.Sprintf("No service registered with ID %q", id), http.StatusNotFound)
 	case enable && known == nil:
 		k := &check{
 			CheckID: "_service_maintenance:" + id, Name: "Service Maintenance Mode", Notes: cmp.Or(r.URL.Query().Get("reason"), noReason), Type: "maintenance",
@@ -304,7 +301,7 @@ func (c *Consul) updateCheck(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !slices.Contains([]string{passing, "warning", critical}, asked.Status) {
-		http.Error(w, fmt.Sprintf("Invalid check status: '%s'", asked.Status), http.StatusBadRequest)
+		refuse(w, fmt.Sprintf("Invalid check status: '%s'", asked.Status), http.StatusBadRequest)
 		return
 	}
 	id := r.PathValue("id")
@@ -425,7 +422,7 @@ func (c *Consul) healthOfService(w http.ResponseWriter, r *http.Request) {
 	name, asked := r.PathValue("name"), r.URL.Query()
 	onlyPassing, err := strconv.ParseBool(cmp.Or(asked.Get("passing"), strconv.FormatBool(asked.Has("passing"))))
 	if err != nil {
-		http.Error(w, "Invalid value for ?passing", http.StatusBadRequest)
+		refuse(w, "Invalid value for ?passing", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("X-Consul-Effective-Consistency", "leader")

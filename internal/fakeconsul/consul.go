@@ -106,7 +106,7 @@ func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 	}
 	if refused != "" {
-		http.Error(w, refused, http.StatusForbidden)
+		refuse(w, refused, http.StatusForbidden)
 		return
 	}
 	c.mux.ServeHTTP(w, r)
@@ -299,7 +299,7 @@ func (c *Consul) routes() *http.ServeMux {
 }
 
 func unsupported(w http.ResponseWriter, what string) {
-	http.Error(w, "fakeconsul has no "+what, http.StatusNotImplemented)
+	refuse(w, "fakeconsul has no "+what, http.StatusNotImplemented)
 }
 
 // answer sends JSON.
@@ -324,13 +324,13 @@ func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func() (inde
 	wait, err := defaultWait, error(nil)
 	if text := asked.Get("index"); text != "" {
 		if known, err = strconv.ParseUint(text, 10, 64); err != nil {
-			http.Error(w, "Invalid index", http.StatusBadRequest)
+			refuse(w, "Invalid index", http.StatusBadRequest)
 			return
 		}
 	}
 	if text := asked.Get("wait"); text != "" {
 		if wait, err = time.ParseDuration(text); err != nil {
-			http.Error(w, "Invalid wait time", http.StatusBadRequest)
+			refuse(w, "Invalid wait time", http.StatusBadRequest)
 			return
 		}
 	}
@@ -370,7 +370,7 @@ func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func() (inde
 // decode reads the body of a request, or answers why it cannot.
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := json.NewDecoder(r.Body).Decode(into); err != nil && err != io.EOF {
-		http.Error(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
+		refuse(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
 		return false
 	}
 	return true
@@ -378,5 +378,11 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 
 // fail answers with an internal error, as Consul does to most that it does not take.
 func fail(w http.ResponseWriter, format string, args ...any) {
-	http.Error(w, fmt.Sprintf(format, args...), http.StatusInternalServerError)
+	refuse(w, fmt.Sprintf(format, args...), http.StatusInternalServerError)
+}
+
+func refuse(w http.ResponseWriter, why string, status int) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, why)
 }

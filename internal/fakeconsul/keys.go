@@ -142,7 +142,7 @@ func (c *Consul) putKey(w http.ResponseWriter, r *http.Request) {
 	}
 	e.Flags, _ = strconv.ParseUint(asked.Get("flags"), 10, 64)
 	if e.Key == "" {
-		http.Error(w, "Missing key name", http.StatusBadRequest)
+		refuse(w, "Missing key name", http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
@@ -219,7 +219,7 @@ func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(ops) > maxOps {
-		http.Error(w, fmt.Sprintf("Transaction contains too many operations (%d > %d)", len(ops), maxOps), http.StatusRequestEntityTooLarge)
+		refuse(w, fmt.Sprintf("Transaction contains too many operations (%d > %d)", len(ops), maxOps), http.StatusRequestEntityTooLarge)
 		return
 	}
 	c.mu.Lock()

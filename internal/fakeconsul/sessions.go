@@ -61,7 +61,7 @@ func (c *Consul) createSession(w http.ResponseWriter, r *http.Request) {
 	s.timer.Stop()
 	var err error
 	if s.LockDelay, err = time.ParseDuration(asked.LockDelay); err != nil {
-		http.Error(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
+		refuse(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
 		return
 	}
 	s.LockDelay = min(s.LockDelay, maxLockDelay)
@@ -140,7 +140,7 @@ func (c *Consul) renewSession(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	s := c.sessions[r.PathValue("id")]
 	if s == nil {
-		http.Error(w, fmt.Sprintf("Session id '%s' not found", r.PathValue("id")), http.StatusNotFound)
+		refuse(w, fmt.Sprintf("Session id '%s' not found", r.PathValue("id")), http.StatusNotFound)
 		return
 	}
 	c.prolong(s)
