@@ -2,9 +2,6 @@ package cluster_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -36,17 +33,9 @@ func keepsPartitions(t *testing.T, n *node, f func()) {
 
 func TestConsulIsAwayAndComesBack(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name         string
-		keep, freeze bool
-	}{
-		{name: "killed"},
-		{name: "frozen", freeze: true},
-		{name: "killed, partitions kept", keep: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for name, keep := range map[string]bool{"partitions stop": false, "partitions are kept": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keep := c.keep
 			consul := testrig.StartConsul(t)
 			w := newTestClusterAt(t, consul.Addr(), "toc")
 			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
@@ -55,11 +44,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 			before := a.Ownership().Owned()
 
 			outage := func() {
-				if c.freeze {
-					consul.Freeze()
-				} else {
-					consul.Kill()
-				}
+				consul.Kill()
 				eventually(t, "both notice", func() bool { return a.Lost() != "" && b.Lost() != "" })
 				if keep {
 					require.Regexp(t, `^consul does not answer since \d+s: partitions kept: .+`, a.Lost())
@@ -68,11 +53,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 					require.Empty(t, b.Ownership().Owned())
 				}
 				time.Sleep(ttl) // real time: until the sessions are past saving, by Consul's own clock
-				if c.freeze {
-					consul.Thaw()
-				} else {
-					consul.Start()
-				}
+				consul.Start()
 				eventually(t, "both are back", func() bool { return a.Lost() == "" && b.Lost() == "" })
 				settled(t, a, b)
 			}
@@ -134,52 +115,40 @@ func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	})
 }
 
-func TestASessionThatWasEndedByHand(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a, b := w.join("a", nil), w.join("b", nil)
-		settled(t, a, b)
-		opened := a.log.count("consul session opened")
-		w.endSession("a")
-		eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
-		settled(t, a, b)
-	})
-}
-
 // A session that was given up and could not be ended then would live for ever:
 // the check that it hangs on passes again.
 func TestASessionThatCouldNotBeEnded(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: w.addr})
-	var mute, refused atomic.Bool
-	lives := func(session string) bool {
-		entry, _, err := w.direct().Session().Info(session, nil)
-		return err == nil && entry != nil
-	}
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch {
-		case mute.Load():
-			rw.WriteHeader(http.StatusInternalServerError)
-		case strings.Contains(r.URL.Path, "/session/destroy") && !refused.Load() && lives(path.Base(r.URL.Path)):
-			refused.Store(true)
-			rw.WriteHeader(http.StatusInternalServerError)
-		default:
-			behind.ServeHTTP(rw, r)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		var mute, refused atomic.Bool
+		lives := func(session string) bool {
+			entry, _, err := w.direct().Session().Info(session, nil)
+			return err == nil && entry != nil
 		}
-	}))
-	t.Cleanup(front.Close)
-	a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = front.Listener.Addr().String() })
-	settled(t, a)
-	// Silent for longer than the session is trusted and less than it lives: where
-	// that lies in a heartbeat's rhythm has to be found.
-	for try := 0; !refused.Load(); try++ {
-		require.Less(t, try, 40)
-		mute.Store(true)
-		time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100) // real time: a part of the session's life, by Consul's own clock
-		mute.Store(false)
-		eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
-	}
-	settled(t, a)
+		w.front(func(rw http.ResponseWriter, r *http.Request) {
+			switch {
+			case mute.Load():
+				time.Sleep(10 * time.Millisecond) // in a bubble: where no time passes, heartbeats only meet the edges of these times
+				rw.WriteHeader(http.StatusInternalServerError)
+			case strings.Contains(r.URL.Path, "/session/destroy") && !refused.Load() && lives(path.Base(r.URL.Path)):
+				refused.Store(true)
+				rw.WriteHeader(http.StatusInternalServerError)
+			default:
+				w.fake.ServeHTTP(rw, r)
+			}
+		})
+		a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = frontAddress })
+		settled(t, a)
+		// Silent for longer than the session is trusted and less than it lives: where that lies in a heartbeat's rhythm has
+		// to be found.
+		for try := 0; !refused.Load(); try++ {
+			require.Less(t, try, 40)
+			mute.Store(true)
+			time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100) // in a bubble
+			mute.Store(false)
+			eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
+		}
+		settled(t, a)
+	})
 }
 
 // The agent has lost its state, or was cleaned up by hand. Before, a node with a token waited for ever then: where Consul
@@ -293,24 +262,25 @@ func TestLocksInOtherHands(t *testing.T) {
 
 // Leave and Release end even if Consul is away.
 func TestLeavingWithoutConsul(t *testing.T) {
-	t.Parallel()
 	for _, keep := range []bool{false, true} {
 		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
-			t.Parallel()
-			w := newTestCluster(t)
-			a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
-			settled(t, a)
-			a.proxy.Stall()
-			require.NoError(t, a.Leave(await.Context(t)), "the session ends by itself")
-			require.Empty(t, a.Ownership().Owned())
-			a.set(func(a *node) { require.Len(t, a.drained, 32) })
-			a.halt()
-			a.Release() // ends, although Consul never answers
-			require.Equal(t, 1, a.log.count("not signed off cleanly"))
+			virtually(t, func(t *testing.T, w *testCluster) {
+				a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
+				settled(t, a)
+				a.proxy.Stall()
+				require.NoError(t, a.Leave(t.Context()), "the session ends by itself")
+				require.Empty(t, a.Ownership().Owned())
+				a.set(func(a *node) { require.Len(t, a.drained, 32) })
+				a.halt()
+				began := time.Now()
+				a.Release() // ends, although Consul never answers
+				require.Equal(t, 2*time.Second, time.Since(began))
+				require.Equal(t, 1, a.log.count("not signed off cleanly"))
 
-			// The successor has the same name.
-			b := w.join("a", nil)
-			settled(t, b)
+				// The successor has the same name.
+				b := w.join("a", nil)
+				settled(t, b)
+			})
 		})
 	}
 }
