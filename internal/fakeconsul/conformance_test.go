@@ -333,6 +333,11 @@ func rank(body any, ranks map[uint64]int, found ...func(uint64)) any {
 		return list
 	case map[string]any:
 		out := make(map[string]any)
+		if body["CheckID"] == "serfHealth" { // a server writes it while it starts, once or twice
+			body = maps.Clone(body)
+			delete(body, "CreateIndex")
+			delete(body, "ModifyIndex")
+		}
 		for k, v := range body {
 			index, isNumber := v.(float64)
 			switch {
@@ -399,9 +404,7 @@ func TestConformance(t *testing.T) {
 				call.web.CloseIdleConnections()
 			}
 			for i, answer := range call.makeAll(c.calls) {
-				if answer != faked[i] {
-					t.Errorf("Consul: %s\n  fake: %s", answer, faked[i])
-				}
+				require.Equal(t, answer, faked[i], "Consul answers as expected, and the fake so") // the first difference explains the rest
 			}
 		})
 	}
