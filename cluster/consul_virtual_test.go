@@ -223,3 +223,33 @@ func TestFiveMinutesOfNothing(t *testing.T) {
 		require.Equal(t, before, state())
 	})
 }
+
+// The nodes' token is deleted, and they are started again with another one. To Consul the old ones are as healthy as ever:
+// the agent cannot report that they are not. Their sessions end by themselves.
+func TestATokenIsDeletedAndTheNodesAreStartedAgain(t *testing.T) {
+	virtually(t, func(t *testing.T, w *testCluster) {
+		const sessionTTL = 10 * time.Second // the least that Consul takes
+		token := "old"
+		w.fake.AddToken(token)
+		w.fake.AddToken("new")
+		with := func(c *cluster.ConsulConfig) { c.Consul.Token = token }
+		a, b := w.join("a", with), w.join("b", with)
+		settled(t, a, b)
+		deleted := time.Now()
+		w.fake.DeleteToken(token)
+		eventually(t, "both stop", func() bool { return a.owns() == 0 && b.owns() == 0 })
+		require.Less(t, time.Since(deleted), ttl*2/3+soon)
+		for _, n := range []*node{a, b} {
+			logged(t, n, "lost consul")
+			require.Contains(t, n.Lost(), "consul refuses this node's heartbeats since ")
+			require.Contains(t, n.Lost(), "ACL not found")
+			n.halt()
+			n.Release() // it cannot sign off
+		}
+		token = "new"
+		c, d := w.join("c", with), w.join("d", with)
+		settled(t, c, d)
+		require.Less(t, time.Since(deleted), 2*sessionTTL+ttl+soon)
+		require.Greater(t, time.Since(deleted), 2*sessionTTL)
+	})
+}
