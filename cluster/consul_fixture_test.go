@@ -72,14 +72,17 @@ func (w *testCluster) liveNodes() []*node {
 // other is seen to own it.
 func (w *testCluster) checkOwners() {
 	nodes := w.liveNodes()
-	for i, a := range nodes {
-		for _, b := range nodes[i+1:] {
-			for _, p := range a.Ownership().Owned() {
-				if b.Ownership().Owns(p) && a.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
-					w.t.Errorf("partition %d is owned by %s and by %s", p, a.name, b.name)
-					return
-				}
+	for p := range wide.Partitions {
+		var owner *node
+		for _, n := range nodes {
+			if !n.Ownership().Owns(p) {
+				continue
 			}
+			if owner != nil && owner.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
+				w.t.Errorf("partition %d is owned by %s and by %s", p, owner.name, n.name)
+				return
+			}
+			owner = n
 		}
 	}
 }
