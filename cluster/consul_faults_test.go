@@ -89,15 +89,6 @@ func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
 	})
 }
 
-// endSession ends a node's session by hand.
-func (w *testCluster) endSession(node string) {
-	w.t.Helper()
-	pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/"+node, nil)
-	require.NoError(w.t, err)
-	_, err = w.direct().Session().Destroy(pair.Session, nil)
-	require.NoError(w.t, err)
-}
-
 // A session may end long before its TTL, by hand or with its agent. Its locks are free then, but their holder
 // may not know.
 func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
@@ -115,8 +106,8 @@ func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	})
 }
 
-// A session that was given up and could not be ended then would live for ever:
-// the check that it hangs on passes again.
+// A session that was given up and could not be ended then would live for twice its TTL: the check that it hangs on passes
+// again.
 func TestASessionThatCouldNotBeEnded(t *testing.T) {
 	virtually(t, func(t *testing.T, w *testCluster) {
 		var mute, refused atomic.Bool

@@ -229,7 +229,7 @@ func (c *Consul) deregisterService(q call) (any, error) {
 	if s := c.services[q.what]; s != nil {
 		c.deregister(s)
 	} else if c.tokens != nil {
-		return nil, fmt.Errorf("Unknown service {%q {}}", q.what)
+		return nil, internal("Unknown service {%q {}}", q.what)
 	}
 	return nothing{}, nil
 }
@@ -268,9 +268,9 @@ func (c *Consul) updateCheck(q call) (any, error) {
 	k := c.checks[q.what]
 	switch {
 	case k == nil && c.tokens != nil:
-		return nil, fmt.Errorf("Unknown check %q", q.what)
+		return nil, internal("Unknown check %q", q.what)
 	case k == nil || k.ttl == 0:
-		return nil, fmt.Errorf("CheckID %q does not have associated TTL", q.what)
+		return nil, internal("CheckID %q does not have associated TTL", q.what)
 	}
 	k.told = time.Now()
 	c.run(k)
@@ -283,7 +283,7 @@ func (c *Consul) deregisterCheck(q call) (any, error) {
 		c.commit()
 		c.drop(k)
 	} else if c.tokens != nil {
-		return nil, fmt.Errorf("Unknown check %q", q.what)
+		return nil, internal("Unknown check %q", q.what)
 	}
 	return nothing{}, nil
 }

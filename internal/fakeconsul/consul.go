@@ -277,13 +277,18 @@ func (q call) decode(into any) error {
 	return nil
 }
 
-// refusal is an answer that is no success. Other errors are internal ones: Consul calls most so.
+// refusal is an answer that is no success.
 type refusal struct {
 	status int
 	text   string
 }
 
 func (r refusal) Error() string { return r.text }
+
+// internal is an internal error. Consul says so to most that it does not take.
+func internal(format string, args ...any) error {
+	return refusal{http.StatusInternalServerError, fmt.Sprintf(format, args...)}
+}
 
 func unsupported(what string) error {
 	return refusal{http.StatusNotImplemented, "fakeconsul has no " + what}
@@ -319,13 +324,11 @@ func (c *Consul) routes() *http.ServeMux {
 			out, err := answer(call{r.PathValue("what"), r.URL.Query(), body, token(r)})
 			text := marshal(out) // here, since it may point to what changes
 			c.mu.Unlock()
-			refused, is := err.(refusal)
 			_, conflict := out.(conflict)
 			switch {
-			case is:
-				write(w, refused.status, refused.text)
 			case err != nil:
-				write(w, http.StatusInternalServerError, err.Error())
+				refused := err.(refusal)
+				write(w, refused.status, refused.text)
 			case conflict:
 				writeJSON(w, http.StatusConflict, text)
 			case out != any(nothing{}):

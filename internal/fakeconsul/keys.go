@@ -51,7 +51,7 @@ func (c *Consul) lock(e entry) (locked entry, err error) {
 	e.LockIndex = before.LockIndex
 	switch {
 	case c.sessions[e.Session] == nil:
-		return e, fmt.Errorf("invalid session %q", e.Session)
+		return e, internal("invalid session %q", e.Session)
 	case before.Session == "":
 		e.LockIndex++
 	case before.Session != e.Session:

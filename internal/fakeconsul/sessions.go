@@ -58,18 +58,18 @@ func (c *Consul) createSession(q call) (any, error) {
 		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("Request decode failed: %v", err)}
 	}
 	if s.ttl, err = time.ParseDuration(cmp.Or(s.TTL, "0")); err != nil {
-		return nil, fmt.Errorf("Session TTL '%s' invalid: %v", s.TTL, err)
+		return nil, internal("Session TTL '%s' invalid: %v", s.TTL, err)
 	}
 	if s.ttl != 0 && (s.ttl < c.MinSessionTTL || s.ttl > maxSessionTTL) {
-		return nil, fmt.Errorf("Invalid Session TTL '%d', must be between [%v=%v]", s.ttl, c.MinSessionTTL, maxSessionTTL)
+		return nil, internal("Invalid Session TTL '%d', must be between [%v=%v]", s.ttl, c.MinSessionTTL, maxSessionTTL)
 	}
 	c.commit()
 	for _, on := range s.ServiceChecks {
 		switch k := c.checks[on.ID]; {
 		case k == nil:
-			return nil, fmt.Errorf("Missing check '%s' registration", on.ID)
+			return nil, internal("Missing check '%s' registration", on.ID)
 		case k.reported.Status == critical:
-			return nil, fmt.Errorf("Check '%s' is in %s state", on.ID, critical)
+			return nil, internal("Check '%s' is in %s state", on.ID, critical)
 		}
 	}
 	c.made++
