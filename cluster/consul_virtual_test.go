@@ -136,7 +136,7 @@ func TestARollingRestart(t *testing.T) {
 // Consul is away for a minute. Partitions stop or go on, as is configured, and after its return each node has what it had.
 func TestConsulIsAwayForAMinute(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		for _, how := range []string{"killed", "silent", "restarted"} {
+		for _, how := range []string{"killed", "silent"} {
 			t.Run(fmt.Sprintf("%s, keep=%t", how, keep), func(t *testing.T) {
 				virtually(t, func(t *testing.T, w *testCluster) {
 					change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
@@ -146,36 +146,31 @@ func TestConsulIsAwayForAMinute(t *testing.T) {
 					for i, n := range nodes {
 						before[i] = n.Ownership().Owned()
 					}
-					away := func() {
-						switch how {
-						case "killed":
-							w.fake.Stop()
-						case "silent":
-							for _, n := range nodes {
-								n.proxy.Stall()
-							}
-						case "restarted":
-							w.fake.Restart()
-							return
+					without := w.longestWithoutOwner()
+					switch how {
+					case "killed":
+						w.fake.Stop()
+						for _, n := range nodes[1:] {
+							n.proxy.Cut()
 						}
-						time.Sleep(time.Minute) // in a bubble
+					case "silent":
 						for _, n := range nodes {
-							if keep {
-								require.Regexp(t, `^consul does not answer since \d\S+: partitions kept: .+`, n.Lost())
-							} else {
-								require.Zero(t, n.owns())
-							}
-						}
-						w.fake.Start()
-						for _, n := range nodes {
-							n.proxy.Mend()
+							n.proxy.Stall()
 						}
 					}
-					without := w.longestWithoutOwner()
-					if keep || how == "restarted" {
-						keepsPartitions(t, nodes[0], func() { keepsPartitions(t, nodes[1], func() { keepsPartitions(t, nodes[2], away) }) })
-					} else {
-						away()
+					time.Sleep(time.Minute) // in a bubble
+					for i, n := range nodes {
+						if keep {
+							require.Equal(t, before[i], n.Ownership().Owned())
+							require.Regexp(t, `^consul does not answer since \d\S+: partitions kept: .+`, n.Lost())
+						} else {
+							require.Zero(t, n.owns())
+						}
+					}
+					w.fake.Start()
+					for _, n := range nodes { // one returns first, and leaves alone what the others may have kept
+						n.proxy.Mend()
+						time.Sleep(2 * time.Second) // in a bubble
 					}
 					back := time.Now()
 					settled(t, nodes...)
@@ -188,12 +183,29 @@ func TestConsulIsAwayForAMinute(t *testing.T) {
 						require.Equal(t, n.log.count("lost consul"), n.log.count("consul is back"))
 					}
 					if longest := without(); keep {
-						require.Zero(t, longest)
+						require.Less(t, longest, 1300*time.Millisecond, "but for hand-overs between those that are back, whose watches may pause for 1.2 s")
 					}
 				})
 			})
 		}
 	}
+}
+
+// A restart of Consul stops nothing.
+func TestConsulIsRestarted(t *testing.T) {
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		keepsPartitions(t, a, func() {
+			keepsPartitions(t, b, func() {
+				for range 10 {
+					w.fake.Restart()
+					time.Sleep(ttl + 100*time.Millisecond) // in a bubble
+				}
+			})
+		})
+		settled(t, a, b)
+	})
 }
 
 // A cluster in which nothing happens writes nothing to Consul, and its nodes say nothing.
