@@ -5,9 +5,11 @@ package memnet
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Net is a network. The zero value has no servers.
@@ -108,6 +110,7 @@ type conn struct {
 	mu      sync.Mutex
 	pending []byte
 	sending bool
+	closed  bool
 	err     error // of sending
 }
 
@@ -116,6 +119,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return 0, c.err
+	}
+	if c.closed {
+		return 0, net.ErrClosed
 	}
 	if c.link.silent.Load() {
 		return len(p), nil
@@ -141,4 +147,33 @@ func (c *conn) send() {
 		c.err = err
 	}
 	c.sending = false
+	if c.closed {
+		_ = c.Conn.Close()
+	}
+}
+
+// Close ends reading at once. As with a socket, the other end still gets what was written.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.sending {
+		return c.Conn.Close()
+	}
+	if !c.closed {
+		c.closed = true
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // who is reading gets an error
+		_ = c.Conn.SetReadDeadline(time.Time{})
+		go func() { _, _ = io.Copy(io.Discard, c.Conn) }() // else the other end, if it is closing as well, would wait for us
+	}
+	return nil
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(p)
 }
