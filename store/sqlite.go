@@ -44,13 +44,13 @@ func openSQLite(cfg Config) (backend, error) {
 	}
 	b := &sqliteBackend{dir: cfg.Dir, held: dirLock{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
-		writer, err := sql.Open("sqlite", sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
+		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		writer.SetMaxOpenConns(1)
 		b.writers = append(b.writers, writer)
-		reader, err := sql.Open("sqlite", SQLiteDSN(cfg.Dir, i, true))
+		reader, err := openSQLiteFile(cfg, i, SQLiteDSN(cfg.Dir, i, true))
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -64,6 +64,19 @@ func openSQLite(cfg Config) (backend, error) {
 		b.gorms = append(b.gorms, g)
 	}
 	return b, nil
+}
+
+// OpenSQLite opens database number i for writing, and creates its file if necessary; or for queries only.
+func OpenSQLite(cfg Config, i int, queryOnly bool) (*sql.DB, error) {
+	return openSQLiteFile(cfg, i, SQLiteDSN(cfg.Dir, i, queryOnly))
+}
+
+func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
+	connector, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(cfg.Connector(i, connector)), nil
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be
