@@ -55,6 +55,9 @@ type Config struct {
 	// Connect returns what makes the connections to a database in place of c, the driver's own. Nil is c.
 	Connect func(database int, c driver.Connector) driver.Connector
 
+	// Hold takes the directory of SQLite for this process, until release. Nil is an flock.
+	Hold func(dir string) (release func() error, err error)
+
 	// Timeout bounds one transaction or query. Defaults to 15 s.
 	Timeout time.Duration
 
@@ -70,6 +73,9 @@ func (c Config) WithDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, 15*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Hold == nil {
+		c.Hold = flock
 	}
 	return c
 }

@@ -18,6 +18,9 @@ type Outside struct {
 	Listen func(network, address string) (net.Listener, error)
 	// Connect returns what connects to a database in place of c, which is the real way.
 	Connect func(database int, c driver.Connector) driver.Connector
+	// Hold takes the directory of a SQLite store for this process, until release. It returns unix.EWOULDBLOCK if another one
+	// has it.
+	Hold func(dir string) (release func() error, err error)
 	// Ahead is how far the wall clock is ahead of time.Now. It may change, like a clock that somebody sets.
 	Ahead func() time.Duration
 }

@@ -76,7 +76,7 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	to, _, _ := net.SplitHostPort(address)
 	way := pairOf(h.name, to)
 	n.mu.Lock()
-	for n.cuts[way] || n.stopped[h.name] {
+	for !h.isKilled() && (n.cuts[way] || n.stopped[h.name]) {
 		changed := n.change()
 		n.mu.Unlock()
 		select {
@@ -118,6 +118,39 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
+// Pass waits as long as a packet to another host takes: its delay, and while the way is held. It is for servers that are not
+// reached by a connection of this network. The error is that of ctx, or that this host was killed.
+func (h *Host) Pass(ctx context.Context, to string) error {
+	n := h.net
+	way := pairOf(h.name, to)
+	n.mu.Lock()
+	delay := n.delays[way]
+	for since := time.Now(); !h.isKilled(); n.mu.Lock() {
+		rest := delay - time.Since(since)
+		if rest <= 0 && !n.isHeld(way) {
+			n.mu.Unlock()
+			return nil
+		}
+		changed := n.change()
+		n.mu.Unlock()
+		var arrived <-chan time.Time
+		if rest > 0 {
+			arrived = time.After(rest)
+		}
+		select {
+		case <-arrived:
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	n.mu.Unlock()
+	return net.ErrClosed
+}
+
+// isHeld reports whether packets between two hosts wait. The caller holds mu.
+func (n *Net) isHeld(way pair) bool { return n.cuts[way] || n.stopped[way[0]] || n.stopped[way[1]] }
+
 func refused(op, address string) error {
 	return &net.OpError{Op: op, Net: "memory", Addr: addr(address), Err: fmt.Errorf("no server at %s", address)}
 }
@@ -152,6 +185,7 @@ func (h *Host) Kill() {
 			_ = l.Close()
 		}
 	}
+	n.announce()
 }
 
 // Silence makes all present connections drop each byte from now on. New ones work.
@@ -194,6 +228,11 @@ func (n *Net) set(change func()) {
 	for _, l := range n.links {
 		n.tell(l)
 	}
+	n.announce()
+}
+
+// announce wakes up those who wait for a change. The caller holds mu.
+func (n *Net) announce() {
 	if n.changed != nil {
 		close(n.changed)
 		n.changed = nil
@@ -212,7 +251,7 @@ func (n *Net) change() <-chan struct{} {
 func (n *Net) tell(l *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = n.cuts[l.way] || n.stopped[l.way[0]] || n.stopped[l.way[1]]
+	l.held = n.isHeld(l.way)
 	l.delay = n.delays[l.way]
 	l.moved.Broadcast()
 }
