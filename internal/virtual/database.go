@@ -136,7 +136,7 @@ func (n *Node) do(f func() error) error {
 	n.files.RLock()
 	defer n.files.RUnlock()
 	if n.isCrashed() {
-		return errCrashed
+		return ErrCrashed
 	}
 	return f()
 }

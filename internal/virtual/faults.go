@@ -25,7 +25,8 @@ func (w *World) Delay(a, b string, d time.Duration) { w.net.Delay(a, b, d) }
 // FlushRedis loses all that Redis has.
 func (w *World) FlushRedis() { w.redis.FlushAll() }
 
-// SilenceRedis makes Redis answer nothing until MendRedis. It takes connections.
+// SilenceRedis makes Redis answer nothing until MendRedis. New connections to it are refused: the client connects under a
+// mutex that other goroutines of it wait for, and in a bubble time would stand still.
 func (w *World) SilenceRedis() { w.net.Stop(redisHost) }
 
 // MendRedis ends SilenceRedis.

@@ -139,8 +139,8 @@ func (n *Node) Resume() { n.world.net.Resume(n.Name) }
 // Skew sets the node's wall clock, so that it is ahead of all others; behind them, if ahead is less than 0.
 func (n *Node) Skew(ahead time.Duration) { n.ahead.Store(int64(ahead)) }
 
-// errCrashed is of a node's call after its Crash.
-var errCrashed = errors.New("this node has crashed")
+// ErrCrashed is of a node's call after its Crash, and the cause by which the contexts of its runs end.
+var ErrCrashed = errors.New("this node has crashed")
 
 // connect is outside.Outside.Connect.
 func (n *Node) connect(database int, own driver.Connector) driver.Connector {
@@ -191,6 +191,6 @@ func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error
 // live returns a context that a crash ends too.
 func (n *Node) live(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(n.crashed, func() { cancel(errCrashed) })
+	stop := context.AfterFunc(n.crashed, func() { cancel(ErrCrashed) })
 	return ctx, func() { stop(); cancel(nil) }
 }

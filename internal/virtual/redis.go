@@ -11,6 +11,7 @@ import (
 func (w *World) serveRedis() {
 	w.redis = miniredis.NewMiniRedis()
 	listener := w.net.Listen(redisAddr)
+	w.net.Prompt(redisHost) // the client connects under a mutex
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

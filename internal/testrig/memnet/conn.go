@@ -18,6 +18,8 @@ type link struct {
 	silent bool       // sent bytes are lost
 	held   bool       // sent bytes wait
 	delay  time.Duration
+
+	promptAt time.Time // what is sent at this time is neither held nor delayed
 }
 
 // end is one end of a connection, on a host; nil: on none in particular.
@@ -40,9 +42,10 @@ type stream struct {
 
 // packet is what one Write sent. The last one of a stream has no bytes: the writer has closed.
 type packet struct {
-	data  []byte
-	due   time.Time // when it arrives
-	isEnd bool
+	data     []byte
+	due      time.Time // when it arrives
+	isEnd    bool
+	isPrompt bool // it is not held
 }
 
 // conn is an end of a connection. Its Write does not wait for the reader, as a socket's with a large buffer does not.
@@ -69,7 +72,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 		until := c.deadline // when to look again at the latest; zero: when something moves
-		if len(c.in.sent) > 0 && !c.link.held {
+		if len(c.in.sent) > 0 && (!c.link.held || c.in.sent[0].isPrompt) {
 			first := &c.in.sent[0]
 			switch {
 			case now.Before(first.due):
@@ -119,7 +122,12 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // send puts a packet on its way. The caller holds the lock.
 func (c *conn) send(p packet) {
-	p.due = time.Now().Add(c.link.delay)
+	now := time.Now()
+	if p.isPrompt = now.Equal(c.link.promptAt); p.isPrompt {
+		p.due = now
+	} else {
+		p.due = now.Add(c.link.delay)
+	}
 	c.out.sent = append(c.out.sent, p)
 	c.link.moved.Broadcast()
 }

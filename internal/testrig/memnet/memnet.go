@@ -21,6 +21,7 @@ type Net struct {
 	cuts    map[pair]bool
 	delays  map[pair]time.Duration
 	stopped map[string]bool
+	prompt  map[string]bool
 	changed chan struct{} // closed at the next change of these; nil: nobody waits
 }
 
@@ -76,6 +77,10 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	to, _, _ := net.SplitHostPort(address)
 	way := pairOf(h.name, to)
 	n.mu.Lock()
+	if n.prompt[to] && n.isHeld(way) {
+		n.mu.Unlock()
+		return nil, refused("dial", address)
+	}
 	for !h.isKilled() && (n.cuts[way] || n.stopped[h.name]) {
 		changed := n.change()
 		n.mu.Unlock()
@@ -86,12 +91,15 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 		}
 		n.mu.Lock()
 	}
-	l := n.servers[address]
+	l, prompt := n.servers[address], n.prompt[to]
 	n.mu.Unlock()
 	if l == nil {
 		return nil, refused("dial", address)
 	}
 	shared := &link{way: way}
+	if prompt {
+		shared.promptAt = time.Now()
+	}
 	shared.moved = sync.NewCond(&shared.mu)
 	up, down := &stream{}, &stream{}
 	ours := &conn{link: shared, in: down, out: up, remote: l.address, local: addr(h.name)}
@@ -197,6 +205,18 @@ func (n *Net) Silence() {
 		l.silent = true
 		l.mu.Unlock()
 	}
+}
+
+// Prompt says that connections to a host are made in no time: they are refused while the way is held, and what is sent in the
+// moment of the dial is neither held nor delayed. It is for clients that hold a mutex meanwhile, and others wait for that: in a
+// bubble time stands still for ever then.
+func (n *Net) Prompt(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.prompt == nil {
+		n.prompt = make(map[string]bool)
+	}
+	n.prompt[host] = true
 }
 
 // Cut holds all that two hosts send each other, also on new connections, until Mend. Nothing is lost.
