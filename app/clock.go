@@ -30,6 +30,7 @@ const (
 // never early.
 type clock struct {
 	raw    func() time.Time
+	ahead  func() time.Duration              // how far it is set ahead of time.Now, in tests
 	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
 	logger *slog.Logger
 
@@ -40,11 +41,19 @@ type clock struct {
 	jumped   time.Time     // when a jump ahead began to wait for confirmation; zero: there is none
 }
 
-func newClock(logger *slog.Logger) *clock {
-	start := time.Now()
-	return &clock{raw: time.Now, logger: logger, drift: func(now time.Time) time.Duration {
-		return now.Round(0).Sub(start.Round(0)) - now.Sub(start) // Round removes the monotonic reading
-	}}
+// newClock makes the clock; ahead, which may be nil, is how far the wall clock is ahead of time.Now.
+func newClock(logger *slog.Logger, ahead func() time.Duration) *clock {
+	if ahead == nil {
+		ahead = func() time.Duration { return 0 }
+	}
+	start, startedAhead := time.Now(), ahead()
+	return &clock{
+		ahead: ahead,
+		raw:   func() time.Time { return time.Now().Add(ahead()) }, logger: logger,
+		drift: func(now time.Time) time.Duration {
+			return now.Round(0).Sub(start.Round(0)) - now.Sub(start) + ahead() - startedAhead // Round removes the monotonic reading
+		},
+	}
 }
 
 // Now is the time by which tasks fire.
@@ -52,7 +61,14 @@ func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.raw()
-	return now.Add(-c.lead - c.leap(now))
+	leap := c.leap(now) // may change lead
+	return now.Add(-c.lead - leap)
+}
+
+// wall is a past time.Now by the wall clock as it is set now: it may have been set since.
+func (c *clock) wall(past time.Time) time.Time {
+	now := time.Now()
+	return now.Round(0).Add(c.ahead() - now.Sub(past))
 }
 
 // leap is how far the wall clock has jumped ahead without confirmation. The caller holds mu.
@@ -61,6 +77,7 @@ func (c *clock) leap(now time.Time) time.Duration {
 	switch {
 	case d <= -maxSkew: // set back: tasks cannot be early by this, so it is accepted at once
 		c.accepted, c.jumped = c.drift(now), time.Time{}
+		c.lead = max(0, c.lead+d) // it was ahead by so much less; else it would be behind until the next comparison
 		return 0
 	case d < maxSkew:
 		c.jumped = time.Time{}
@@ -114,7 +131,7 @@ const (
 func (a *App) skews() (list []metrics.Skew) {
 	for d := range a.layout.Databases {
 		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			ahead := nearest(r.Sent.Round(0).Sub(r.Server), r.Received.Round(0).Sub(r.Server))
+			ahead := nearest(a.clock.wall(r.Sent).Sub(r.Server), a.clock.wall(r.Received).Sub(r.Server))
 			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
 		}
 	}
@@ -194,7 +211,8 @@ func (a *App) readPeerClocks(ctx context.Context) {
 				silent[m.Name] = err
 				return
 			}
-			readings[m.Name] = peerReading{time.Now(), nearest(least, most)}
+			own := a.clock.ahead()
+			readings[m.Name] = peerReading{time.Now(), nearest(least+own, most+own)}
 		})
 	}
 	asking.Wait()

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -30,6 +31,7 @@ type options struct {
 	ready      func(addr string)
 	failed     func(ctx context.Context, t task.Task, err error)
 	middleware []func(processor.Processor) processor.Processor
+	outside    outside.Outside
 }
 
 type namedProcessor struct {
@@ -106,6 +108,12 @@ func WithAudit(f func(partition int, owned bool)) Option {
 	return func(o *options) error { o.audit = f; return nil }
 }
 
+// WithOutside surrounds the center with another network, other databases or another clock. It is for tests of this
+// module; those of a program have package toctest.
+func WithOutside(out outside.Outside) Option {
+	return func(o *options) error { o.outside = out; return nil }
+}
+
 // WithReady calls f when the center is ready; addr is the real address of the HTTP API, empty without one.
 func WithReady(f func(addr string)) Option {
 	return func(o *options) error { o.ready = f; return nil }
@@ -152,7 +160,11 @@ func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	}
 	cfg.BizTypes = append(types, o.bizTypes...)
 	cfg = cfg.WithDefaults()
-	return cfg, cfg.Validate()
+	checked := cfg
+	if o.outside.Shared {
+		checked.Store.Driver = configs.DriverMySQL // a cluster on SQLite is refused
+	}
+	return cfg, checked.Validate()
 }
 
 // register adds the program's processors to the registry.

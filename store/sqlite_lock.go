@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,16 +22,79 @@ import (
 
 // dirLock is this process's lock of the directory.
 type dirLock struct {
-	mu     sync.Mutex
-	dir    *os.File       // locked; nil: it is not
-	owners map[int]string // by database: the id of its holder
-	files  []atomic.Pointer[heldFiles]
+	hold    func(dir string) (release func() error, err error)
+	mu      sync.Mutex
+	release func() error   // nil: the directory is not locked
+	owners  map[int]string // by database: the id of its holder
+	files   []atomic.Pointer[heldFiles]
 }
 
 // heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
-func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
+// The nodes of a cluster in one process share the files (Config.Shared). Then the row is the holder, as on MySQL, and the
+// directory is not locked.
+
+func (b *sqliteBackend) clock(database int) (ServerClock, bool) {
+	if b.holders == nil {
+		return ServerClock{}, false
+	}
+	reading := b.clocks[database].Load()
+	if reading == nil {
+		return ServerClock{}, false
+	}
+	return *reading, true
+}
+
+// askHolder calls ask with a connection that is for the holder's row only.
+func (b *sqliteBackend) askHolder(ctx context.Context, database int, ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	reading := ServerClock{Sent: time.Now()}
+	tx, err := b.holders[database].BeginTx(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	reading.Server = time.Now().UTC()
+	err = ask(ctx, tx)
+	if err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE((SELECT value FROM toc_meta WHERE name=?),'')", holderRow).Scan(&row)
+	}
+	if err != nil {
+		return "", errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return "", err
+	}
+	reading.Received = time.Now()
+	b.clocks[database].Store(&reading)
+	return row, nil
+}
+
+func (b *sqliteBackend) readHolder(ctx context.Context, database int) (row string, err error) {
+	return b.askHolder(ctx, database, func(context.Context, *sql.Tx) error { return nil })
+}
+
+func (b *sqliteBackend) swapHolder(ctx context.Context, database int, seen string, next claim) (row string, changed bool, err error) {
+	row, err = b.askHolder(ctx, database, func(ctx context.Context, tx *sql.Tx) error {
+		var r sql.Result
+		var err error
+		if seen == "" {
+			r, err = tx.ExecContext(ctx, "INSERT INTO toc_meta (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", holderRow, next.text())
+		} else {
+			r, err = tx.ExecContext(ctx, "UPDATE toc_meta SET value=? WHERE name=? AND value=?", next.text(), holderRow, seen)
+		}
+		if err != nil {
+			return err
+		}
+		n, err := r.RowsAffected()
+		changed = n > 0
+		return err
+	})
+	return row, changed && err == nil, err
+}
+
+func (b *sqliteBackend) nameHolderBlocked(_ context.Context, _ int, err error) error { return err }
 
 // statFiles returns the directory and a database's file in it.
 func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
@@ -55,6 +119,9 @@ func (b *sqliteBackend) checkIntact(database int) error {
 }
 
 func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
+	if b.holders != nil {
+		return lockRow(ctx, b, database, SQLiteFile(b.dir, database), holder)
+	}
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
 	if err := b.checkIntact(database); err != nil {
@@ -91,29 +158,40 @@ func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (
 
 // lockDir locks the directory; EWOULDBLOCK: another process has it. The caller holds mu.
 func (b *sqliteBackend) lockDir() error {
-	if b.held.dir != nil {
+	if b.held.release != nil {
 		return nil
 	}
-	dir, err := os.Open(b.dir)
+	release, err := b.held.hold(b.dir)
 	if err != nil {
 		return err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(err, dir.Close())
-	}
-	b.held.dir, b.held.owners = dir, make(map[int]string)
+	b.held.release, b.held.owners = release, make(map[int]string)
 	return nil
+}
+
+// flock locks a directory for this process.
+func flock(path string) (release func() error, err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() error {
+		// Closing alone would leave the lock to a child process between fork and exec.
+		return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
+	}, nil
 }
 
 // unlockIdleDir frees the directory if no database is locked. The caller holds mu.
 func (b *sqliteBackend) unlockIdleDir() error {
-	if b.held.dir == nil || len(b.held.owners) > 0 {
+	if b.held.release == nil || len(b.held.owners) > 0 {
 		return nil
 	}
-	dir := b.held.dir
-	b.held.dir = nil
-	// Closing alone would leave the lock to a child process between fork and exec.
-	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
+	release := b.held.release
+	b.held.release = nil
+	return release()
 }
 
 // unlockDir frees the directory, even if databases are locked.
