@@ -30,6 +30,13 @@ func (n *Net) Listen(address string) net.Listener {
 	return l
 }
 
+// Alias gives a server a second address.
+func (n *Net) Alias(alias, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.servers[alias] = n.servers[address]
+}
+
 // Dial connects to a server.
 func (n *Net) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.mu.Lock()
@@ -39,7 +46,7 @@ func (n *Net) Dial(ctx context.Context, network, address string) (net.Conn, erro
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("no server at %s", address)}
 	}
 	ours, theirs := net.Pipe()
-	shared := new(link)
+	shared := &link{address: address}
 	select {
 	case l.incoming <- &conn{Conn: theirs, link: shared}:
 	case <-l.closed:
@@ -50,7 +57,7 @@ func (n *Net) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.links = append(n.links, shared)
-	return &conn{Conn: ours, link: shared}, nil
+	return &conn{Conn: ours, link: shared, isDialer: true}, nil
 }
 
 // Silence makes all present connections drop each byte from now on. New ones work.
@@ -67,6 +74,25 @@ func (n *Net) Dialed() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.links)
+}
+
+// Open is how many connections those who made them have not closed.
+func (n *Net) Open() int { return n.open(func(*link) bool { return true }) }
+
+// OpenTo is how many of them lead to an address.
+func (n *Net) OpenTo(address string) int {
+	return n.open(func(l *link) bool { return l.address == address })
+}
+
+func (n *Net) open(counts func(*link) bool) (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		if !l.closed.Load() && counts(l) {
+			open++
+		}
+	}
+	return open
 }
 
 type listener struct {
@@ -98,12 +124,16 @@ func (addr) Network() string  { return "memory" }
 func (a addr) String() string { return string(a) }
 
 // link is what both ends of a connection share.
-type link struct{ silent atomic.Bool }
+type link struct {
+	address        string
+	silent, closed atomic.Bool
+}
 
 // conn is an end of a connection. Its Write does not wait for the reader, as a socket's does not.
 type conn struct {
 	net.Conn
-	link *link
+	link     *link
+	isDialer bool // the end of who made the connection
 
 	mu      sync.Mutex
 	pending []byte
@@ -126,6 +156,14 @@ func (c *conn) Write(p []byte) (int, error) {
 		go c.send()
 	}
 	return len(p), nil
+}
+
+// Close ends the connection.
+func (c *conn) Close() error {
+	if c.isDialer {
+		c.link.closed.Store(true)
+	}
+	return c.Conn.Close()
 }
 
 // send writes until nothing is pending.
