@@ -89,6 +89,7 @@ type webhookSink struct {
 	mu    sync.Mutex
 	calls map[string]int
 	last  time.Time // when the last call came
+	takes time.Duration
 
 	arrived chan struct{} // rung at each call
 	holds   func() bool   // first calls that come now wait for free, every second of them; nil: none does
@@ -121,6 +122,7 @@ func newWebhookSink(t *testing.T) *webhookSink {
 		case s.arrived <- struct{}{}:
 		default:
 		}
+		time.Sleep(s.takes) // real time: the work of the receiver, which a kill may cut anywhere
 		<-free
 	}))
 	t.Cleanup(s.Close)
@@ -164,6 +166,7 @@ func (s *webhookSink) called() int {
 func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		sink := newWebhookSink(t)
+		sink.takes = time.Millisecond
 		cfg.BizTypes[0].Processor = configs.ProcessorWebhook
 		cfg.BizTypes[0].Webhook.URL = sink.URL
 		file := filepath.Join(t.TempDir(), "toc.yaml")

@@ -543,6 +543,8 @@ type link struct {
 	silent    atomic.Bool
 	silenceAt atomic.Pointer[string]
 
+	wakesSilent atomic.Bool // no wake-up arrives any more, on no connection
+
 	wakesFrom atomic.Pointer[string] // the server of the last subscription
 	wakeUps   atomic.Int64           // that have arrived
 	held      atomic.Pointer[heldCommand]
@@ -550,7 +552,7 @@ type link struct {
 	mu    sync.Mutex
 	dead  bool
 	to    string // address to dial instead; "": none
-	conns []net.Conn
+	conns []*slowConn
 }
 
 // heldCommand is the first command with a text; it is delayed until it may go on.
@@ -581,9 +583,9 @@ func (l *link) turn(addr string) {
 
 func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.mu.Lock()
-	addr = cmp.Or(l.to, addr)
+	addr, connect := cmp.Or(l.to, addr), l.connect
 	l.mu.Unlock()
-	conn, err := l.connect(ctx, network, addr)
+	conn, err := connect(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -593,20 +595,42 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		_ = conn.Close()
 		return nil, errCrashed
 	}
-	l.conns = append(l.conns, conn)
-	return &slowConn{Conn: conn, link: l}, nil
+	slow := &slowConn{Conn: conn, link: l}
+	l.conns = append(l.conns, slow)
+	return slow, nil
+}
+
+// lead leads new connections elsewhere from now on. Those that there are stay where they are.
+func (l *link) lead(connect func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connect = connect
+}
+
+// silenceWakes makes the connections of wake-ups pass nothing any more, new ones too. The others work.
+func (l *link) silenceWakes() {
+	l.wakesSilent.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		if c.wakes.Load() {
+			c.silent.Store(true)
+		}
+	}
 }
 
 // slowConn is a connection whose answers may be delayed.
 type slowConn struct {
 	net.Conn
-	link  *link
-	wakes atomic.Bool
+	link   *link
+	wakes  atomic.Bool
+	silent atomic.Bool // nothing passes any more
 }
 
 func (c *slowConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("subscribe")) {
 		c.wakes.Store(true)
+		c.silent.Store(c.link.wakesSilent.Load())
 		from := c.RemoteAddr().String()
 		c.link.wakesFrom.Store(&from)
 	}
@@ -617,7 +641,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	if at := c.link.silenceAt.Load(); at != nil && bytes.Contains(p, []byte(*at)) {
 		c.link.silent.Store(true)
 	}
-	if c.link.silent.Load() {
+	if c.link.silent.Load() || c.silent.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
@@ -625,6 +649,9 @@ func (c *slowConn) Write(p []byte) (int, error) {
 
 func (c *slowConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	for err == nil && c.silent.Load() {
+		n, err = c.Conn.Read(p)
+	}
 	if c.wakes.Load() && bytes.Contains(p[:n], []byte("message")) {
 		c.link.wakeUps.Add(1)
 	}

@@ -135,6 +135,18 @@ func TestASilentConnectionIsPinged(t *testing.T) {
 	})
 }
 
+// A connection without a call is closed, and not before its time.
+func TestAnIdleConnectionIsClosed(t *testing.T) {
+	inBubbles(t, says("ok"), memnet.Protocols, func(f *fixture) {
+		_, err := f.call(time.Second)
+		require.NoError(f, err)
+		time.Sleep(httppool.IdleTimeout - time.Millisecond)
+		require.Equal(f, 1, f.Open())
+		time.Sleep(2 * time.Millisecond)
+		require.Zero(f, f.Open())
+	})
+}
+
 // Many connections fall silent at once. One call without an answer is enough to leave all of them.
 func TestSilentConnectionsFailOneCall(t *testing.T) {
 	inBubbles(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Millisecond) }), memnet.Protocols, func(f *fixture) {

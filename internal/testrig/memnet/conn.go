@@ -10,8 +10,9 @@ import (
 
 // link is a connection: what both of its ends share.
 type link struct {
-	way  pair
-	ends [2]end
+	way     pair
+	address string // that was dialed
+	ends    [2]end // the first has made the connection
 
 	mu     sync.Mutex
 	moved  *sync.Cond // something to read, or another rule

@@ -66,6 +66,13 @@ func (n *Net) listen(h *Host, address string) net.Listener {
 	return l
 }
 
+// Alias gives a server a second address.
+func (n *Net) Alias(alias, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.servers[alias] = n.servers[address]
+}
+
 // Dial connects to a server, from no host in particular.
 func (n *Net) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return n.Host("").Dial(ctx, network, address)
@@ -96,7 +103,7 @@ func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if l == nil {
 		return nil, refused("dial", address)
 	}
-	shared := &link{way: way}
+	shared := &link{way: way, address: address}
 	if prompt {
 		shared.promptAt = time.Now()
 	}
@@ -281,6 +288,27 @@ func (n *Net) Dialed() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dialed
+}
+
+// Open is how many connections those who made them have not closed.
+func (n *Net) Open() int { return n.open(func(*link) bool { return true }) }
+
+// OpenTo is how many of them lead to an address.
+func (n *Net) OpenTo(address string) int {
+	return n.open(func(l *link) bool { return l.address == address })
+}
+
+func (n *Net) open(counts func(*link) bool) (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		l.mu.Lock()
+		if !l.ends[0].closed && counts(l) {
+			open++
+		}
+		l.mu.Unlock()
+	}
+	return open
 }
 
 type listener struct {
