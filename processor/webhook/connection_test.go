@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,50 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
 )
-
-func TestConnectionsAreReused(t *testing.T) {
-	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("toc-attempt") == "3" { // refusals too
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-		_, _ = io.WriteString(w, "a body")
-	})
-	w := open(t, webhook.Config{URL: r.URL})
-	call := func(attempts int) error {
-		o := order()
-		o.Attempts = attempts
-		free := make(chan error, 1) // a connection is free again a moment after its answer was read
-		err := w.Process(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(err error) { free <- err }}), o)
-		select {
-		case kept := <-free:
-			return errors.Join(err, kept)
-		case <-time.After(await.Patience):
-			return errors.New("the connection is not kept")
-		}
-	}
-	for i := range 200 {
-		_ = call(i % 3) // refusals too
-	}
-	require.Equal(t, 1, r.connections(), "one after the other")
-
-	var all errgroup.Group
-	for range orderClose.Workers {
-		all.Go(func() error {
-			for range 50 {
-				if err := call(0); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, all.Wait())
-	require.LessOrEqual(t, r.connections(), orderClose.Workers, "of %d calls; at most %d are open at a time", 50*orderClose.Workers, orderClose.Workers)
-}
 
 func TestCloseHangsUp(t *testing.T) {
 	r, _ := record(t)
