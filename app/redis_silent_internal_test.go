@@ -30,7 +30,7 @@ func withRedis(t *testing.T, f func(*redisBubble)) {
 		b := &redisBubble{T: t}
 		stop := b.serve("old")
 		defer stop()
-		b.client = redisClient(configs.Redis{Addrs: []string{redisAt}, Mode: configs.RedisSingle}, nil).(*redis.Client)
+		b.client = redisClient(configs.Redis{Addrs: []string{redisAt}, Mode: configs.RedisSingle}, nil, nil).(*redis.Client)
 		defer b.client.Close()
 		b.client.AddHook(b)
 		f(b)

@@ -61,7 +61,7 @@ func inNetwork(t *testing.T, f func(*bubble)) {
 				defer stopCollector()
 				e, err := New(Config{Address: url, Dropped: func(n int) { b.dropped.Add(int64(n)) }, Logger: slog.New(slog.DiscardHandler)})
 				require.NoError(t, err)
-				c, err := newClient(url)
+				c, err := newClient(url, nil)
 				require.NoError(t, err)
 				b.Enter(c.http.Transport.(*httppool.Pool).Template)
 				e.exporter = otlptrace.NewUnstarted(c) // as New makes it

@@ -140,7 +140,7 @@ func (c *conn) Close() error {
 		return net.ErrClosed
 	}
 	c.closed, c.in.closed = true, true
-	if !c.link.silent {
+	if !c.link.silent || c == c.link.ends[0].conn { // the server of a silent connection learns of its end, so that it need not wait for ever
 		c.send(packet{isEnd: true})
 	}
 	c.link.moved.Broadcast()
