@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/metrics"
 )
 
@@ -93,7 +94,7 @@ func (c *clock) leap(now time.Time) time.Duration {
 
 // watchClock compares this machine's clock with those of the databases and Redis each second, until ctx ends.
 func (a *App) watchClock(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
+	tick := wait.NewTicker(ctx, time.Second)
 	defer tick.Stop()
 	for {
 		select {
@@ -176,7 +177,7 @@ const (
 
 // watchPeerClocks reads the clocks of the other nodes until ctx ends.
 func (a *App) watchPeerClocks(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
+	tick := wait.NewTicker(ctx, time.Second)
 	defer tick.Stop()
 	read := time.Time{}
 	for {

@@ -11,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -73,7 +74,7 @@ const pulseEvery = 2 * time.Second
 
 // watchPulse counts by the minute until ctx ends.
 func (a *App) watchPulse(ctx context.Context) error {
-	tick := time.NewTicker(pulseEvery)
+	tick := wait.NewTicker(ctx, pulseEvery)
 	defer tick.Stop()
 	for {
 		a.metrics.Recent().Tick(a.clock.Now())

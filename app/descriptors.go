@@ -6,13 +6,15 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // watchDescriptors tries to open a file each second, until ctx ends: without descriptors there are no
 // connections.
 func (a *App) watchDescriptors(ctx context.Context) error {
 	log := a.component("app")
-	tick := time.NewTicker(time.Second)
+	tick := wait.NewTicker(ctx, time.Second)
 	defer tick.Stop()
 	for {
 		select {

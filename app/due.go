@@ -17,17 +17,12 @@ type due map[uint64][len(metrics.DueWithin)]float64
 
 // watchDue counts what is due soon until ctx ends.
 func (a *App) watchDue(ctx context.Context) error {
-	first := time.NewTimer(dueFirst)
-	defer first.Stop()
 	counts := make([]due, a.layout.Databases)
-	for {
-		select {
-		case <-first.C:
-		case <-ctx.Done():
-			return ctx.Err()
+	for every := dueFirst; ; every = dueEvery {
+		if err := wait.Poll(ctx, every); err != nil {
+			return err
 		}
 		a.countDue(ctx, counts)
-		first.Reset(dueEvery)
 	}
 }
 

@@ -32,7 +32,7 @@ func (a *App) watchDurability(ctx context.Context) error {
 				log.Info("database is durable again", "database", d)
 			}
 		}
-		if err := wait.For(ctx, durabilityEvery); err != nil {
+		if err := wait.Poll(ctx, durabilityEvery); err != nil {
 			return err
 		}
 	}

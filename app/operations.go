@@ -10,7 +10,7 @@ import (
 
 func (a *App) newOperations(owned owners) *operations.Runner {
 	return operations.New(operations.Config{
-		Store: a.store, Databases: a.layout.Databases, Runs: func() bool { return owned.Owns(0) },
+		Store: a.store, Databases: a.layout.Databases, Any: a.control.OperationRuns, Runs: func() bool { return owned.Owns(0) },
 		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Discarded: a.forgetDiscarded, Now: a.clock.Now, Logger: a.component("operations"),
 	})
 }

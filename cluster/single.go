@@ -135,12 +135,13 @@ func (s *Single) acquire(ctx context.Context, database int) error {
 
 // renew checks a lock. If it is held, that extends the lease.
 func (s *Single) renew(ctx context.Context, database int) error {
+	next, _ := wait.Slowed(ctx, s.cfg.CheckEvery)
 	ctx, cancel := context.WithTimeout(ctx, store.Lease/2)
 	defer cancel()
 	sent := s.owned.clock()
 	err := s.locks[database].Check(ctx)
 	if err == nil {
-		s.owned.renew(database, sent.add(store.Lease))
+		s.owned.renew(database, sent.add(store.Lease+next-s.cfg.CheckEvery))
 	}
 	return err
 }
@@ -169,7 +170,7 @@ const (
 func (s *Single) superviseDatabase(ctx context.Context, database int) {
 	var told time.Time
 	for pause := s.cfg.CheckEvery; ; {
-		_ = wait.For(ctx, pause)
+		_ = wait.Poll(ctx, pause)
 		if ctx.Err() != nil {
 			return
 		}

@@ -1,5 +1,6 @@
 // Package control keeps what operators have decided about business types: which ones are paused. The decisions are
-// rows of toc_control, the same in each database, and each node reads them every second.
+// rows of toc_control, the same in each database, and each node reads them every second; the same read shows whether an
+// operation runs.
 //
 // The row that was changed last wins, whichever database has it; of the same millisecond, a pause does. So a database
 // that is down takes nothing along, and a change by plain SQL in one database is enough: nodes copy it to the others.
@@ -28,7 +29,7 @@ import (
 type Store interface {
 	Readable(database int) bool
 	Writable(database int) bool
-	Controls(ctx context.Context, database int) ([]store.Control, error)
+	Decisions(ctx context.Context, database int) (store.Decisions, error)
 	SetControl(ctx context.Context, database int, c store.Control) error
 }
 
@@ -59,11 +60,12 @@ type Control struct {
 	mu      logqueue.Mutex
 	known   map[uint64]store.Control // the newest row of each business type
 	inForce []uint64                 // as the Gate has it
+	runs    []bool                   // by database: it had an operation that runs, when last read
 }
 
 // New makes a Control that knows no decision.
 func New(cfg Config) *Control {
-	return &Control{cfg: cfg, known: make(map[uint64]store.Control)}
+	return &Control{cfg: cfg, known: make(map[uint64]store.Control), runs: make([]bool, cfg.Databases)}
 }
 
 // Load reads all databases once. The caller does so before the engines start. Databases that do not answer are left
@@ -82,7 +84,7 @@ func (c *Control) Run(ctx context.Context) error {
 	for d := range c.cfg.Databases {
 		g.Go(func() error {
 			for {
-				if err := wait.For(ctx, readEvery); err != nil {
+				if err := wait.Poll(ctx, readEvery); err != nil {
 					return err
 				}
 				c.read(ctx, d)
@@ -98,14 +100,17 @@ func (c *Control) read(ctx context.Context, database int) {
 	if !c.cfg.Store.Readable(database) {
 		return
 	}
-	rows, err := c.cfg.Store.Controls(ctx, database)
+	all, err := c.cfg.Store.Decisions(ctx, database)
 	if err != nil {
 		if ctx.Err() == nil && c.cfg.Store.Readable(database) { // otherwise the store has logged it
 			c.cfg.Logger.Warn("toc_control not read; what was known stays in force", "database", database, "error", err)
 		}
 		return
 	}
-	for _, row := range c.merge(rows) {
+	c.mu.Lock()
+	c.runs[database] = all.Operation
+	c.mu.Unlock()
+	for _, row := range c.merge(all.Controls) {
 		if !c.cfg.Store.Writable(database) {
 			return
 		}
@@ -163,6 +168,14 @@ func (c *Control) Paused(bizType uint64) (pause store.Control, ok bool) {
 	defer c.mu.Unlock()
 	row := c.known[bizType]
 	return row, isPaused(row, c.cfg.Now())
+}
+
+// OperationRuns reports whether a database has an operation that runs. One that begins or ends is noticed within two
+// seconds; a database that does not answer counts as it was.
+func (c *Control) OperationRuns() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.runs, true)
 }
 
 // Set writes a decision into all databases that take it, and puts it in force on this node. The other nodes read

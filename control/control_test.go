@@ -24,11 +24,12 @@ type databases struct {
 	rows []map[uint64]store.Control
 	down map[int]bool  // they answer nothing
 	hang map[int]bool  // they answer when the caller gives up
+	runs map[int]bool  // they have an operation that runs
 	slow time.Duration // so late all answer
 }
 
 func newDatabases(n int) *databases {
-	d := &databases{down: map[int]bool{}, hang: map[int]bool{}}
+	d := &databases{down: map[int]bool{}, hang: map[int]bool{}, runs: map[int]bool{}}
 	for range n {
 		d.rows = append(d.rows, map[uint64]store.Control{})
 	}
@@ -65,19 +66,20 @@ func (d *databases) wait(ctx context.Context, database int) error {
 	return nil
 }
 
-func (d *databases) Controls(ctx context.Context, database int) (list []store.Control, err error) {
+func (d *databases) Decisions(ctx context.Context, database int) (all store.Decisions, err error) {
 	if err := d.wait(ctx, database); err != nil {
-		return nil, err
+		return all, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.down[database] {
-		return nil, errors.New("down")
+		return all, errors.New("down")
 	}
 	for _, row := range d.rows[database] {
-		list = append(list, row)
+		all.Controls = append(all.Controls, row)
 	}
-	return list, nil
+	all.Operation = d.runs[database]
+	return all, nil
 }
 
 func (d *databases) SetControl(ctx context.Context, database int, c store.Control) error {
@@ -264,5 +266,24 @@ func TestNodesAgreeOnDecisionsOfTheSameMillisecond(t *testing.T) {
 		require.Equal(t, []uint64{7}, one.inForce(), "the pause wins")
 		require.Equal(t, []uint64{7}, two.inForce())
 		d.change(func() { require.True(t, d.rows[0][7].Paused && d.rows[1][7].Paused) })
+	})
+}
+
+// An operation that runs in one database is noticed within two seconds, and so is its end; a database that is down
+// counts as it was.
+func TestAnOperationIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDatabases(3)
+		n := start(t, d)
+		require.False(t, n.OperationRuns())
+		d.change(func() { d.runs[1] = true })
+		time.Sleep(2 * time.Second)
+		require.True(t, n.OperationRuns())
+		d.change(func() { d.down[1], d.runs[1] = true, false })
+		time.Sleep(time.Minute)
+		require.True(t, n.OperationRuns())
+		d.change(func() { d.down[1] = false })
+		time.Sleep(2 * time.Second)
+		require.False(t, n.OperationRuns())
 	})
 }

@@ -28,6 +28,8 @@ type Store interface {
 type Config struct {
 	Store     Store
 	Databases int
+	// Any reports whether there may be an operation that runs. Only then the Store is asked.
+	Any func() bool
 	// Runs reports whether this node is the one that runs operations.
 	Runs func() bool
 	// Undo takes back those of the tasks that are in partitions of this node.
@@ -65,14 +67,18 @@ func New(cfg Config) *Runner { return &Runner{cfg: cfg} }
 func (r *Runner) Run(ctx context.Context) error {
 	last := time.Now() // monotonic
 	for {
-		if err := wait.For(ctx, tick); err != nil {
+		if err := wait.Poll(ctx, tick); err != nil {
 			return err
 		}
 		now := time.Now()
 		// What a long tick has missed is not caught up with: the rate is a limit.
 		passed := min(now.Sub(last), 2*tick)
 		last = now
-		r.round(ctx, passed)
+		if r.cfg.Any() {
+			r.round(ctx, passed)
+		} else {
+			r.owed, r.places = nil, nil
+		}
 	}
 }
 

@@ -114,6 +114,9 @@ func start(t *testing.T, d *databases) *node {
 }
 
 func (n *node) run(t *testing.T, cfg operations.Config) {
+	if cfg.Any == nil {
+		cfg.Any = func() bool { return true }
+	}
 	r := operations.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.kill = cancel

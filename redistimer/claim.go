@@ -28,6 +28,7 @@ func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for ctx.Err() == nil {
+		_, roused := t.pace.Slowed(0)
 		rounds, wait := t.plan(t.cfg.Now())
 		for _, r := range rounds {
 			underWay.Go(func() { t.round(ctx, r) })
@@ -36,11 +37,24 @@ func (t *Timer) rounds(ctx context.Context) error {
 		select {
 		case <-t.replan:
 		case <-timer.C:
+		case <-roused:
+			t.planAllAgain()
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
 	return ctx.Err()
+}
+
+// planAllAgain makes the next plan look through all slots.
+func (t *Timer) planAllAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, srv := range t.servers {
+		for _, g := range srv.groups {
+			g.planAgain()
+		}
+	}
 }
 
 // round polls the slots of one server and loads the tasks that it claimed.

@@ -353,7 +353,7 @@ func (t *Timer) markAll(ctx context.Context, unmarked []*slotState) {
 	list := make([]slots.MarkRequest, len(unmarked))
 	t.mu.Lock()
 	for i, s := range unmarked {
-		list[i] = slots.MarkRequest{Slot: s.slot, Value: t.newMarker(stateServing, s.covered), TTL: markerTTL}
+		list[i] = slots.MarkRequest{Slot: s.slot, Value: t.newMarker(stateServing, s.covered), TTL: t.markerTTL()}
 	}
 	t.mu.Unlock()
 	answers := t.slots.Mark(ctx, list)

@@ -104,7 +104,7 @@ func (t *Timer) trustsMarker(s *slotState, text string) (m marker, ok bool) {
 // mark sets the marker of a slot that this node fills or has filled. expect is the marker that it replaces; "":
 // any but that of another store.
 func (t *Timer) mark(ctx context.Context, s *slotState, expect, value string) error {
-	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: expect, Value: value, TTL: markerTTL}})[0]
+	got := t.slots.Mark(ctx, []slots.MarkRequest{{Slot: s.slot, Expect: expect, Value: value, TTL: t.markerTTL()}})[0]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recordWrite(s.server, got.Err)
@@ -118,8 +118,8 @@ func (t *Timer) mark(ctx context.Context, s *slotState, expect, value string) er
 	return nil
 }
 
-// renewFor is the new TTL of the slot's marker and queues; 0: they need not be renewed now. The lock is held.
-func (s *slotState) renewFor(now time.Time) time.Duration {
+// renewFor is ttl, the new TTL of the slot's marker and queues, or 0: they need not be renewed now. The lock is held.
+func (s *slotState) renewFor(now time.Time, ttl time.Duration) time.Duration {
 	each := renewEvery
 	if s.marker == "" {
 		each = quietRenew
@@ -127,8 +127,11 @@ func (s *slotState) renewFor(now time.Time) time.Duration {
 	if now.Sub(s.markerRenewed) < each {
 		return 0
 	}
-	return markerTTL
+	return ttl
 }
+
+// markerTTL is the TTL of a marker that is polled at the pace of now.
+func (t *Timer) markerTTL() time.Duration { return markerTTL + t.pollEvery() - pollEvery }
 
 // applyMarker updates the slot from the marker in an answer of Redis, before the slot's head is updated. The
 // lock is held.

@@ -135,18 +135,18 @@ func (g *group) chooseApart(now time.Time, room, late int) {
 // planAgain makes the next plan look through the slots of the group.
 func (g *group) planAgain() { g.nextPoll = time.Time{} }
 
-// pollAt is when the slot must be polled next.
-func (s *slotState) pollAt(now time.Time, catchUp bool) time.Time {
+// pollAt is when the slot must be polled next; every is the interval of polls.
+func (s *slotState) pollAt(now time.Time, every time.Duration, catchUp bool) time.Time {
 	if catchUp && s.hasLate(now) && s.unreachableSince.IsZero() {
 		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
 	}
 	if !s.unreachableSince.IsZero() {
 		return s.lastPoll.Add(retryEvery)
 	}
-	at := s.lastPoll.Add(pollEvery)
+	at := s.lastPoll.Add(every)
 	if s.isQuiet(now) {
 		if at = forever; !s.head.IsZero() {
-			at = latest(s.markerRenewed.Add(quietRenew), s.lastPoll.Add(pollEvery))
+			at = latest(s.markerRenewed.Add(quietRenew), s.lastPoll.Add(every))
 			if near := s.head.Add(-quietFrom); near.Before(at) {
 				at = near
 			}
@@ -167,6 +167,12 @@ func (s *slotState) dueBy(now time.Time) time.Time {
 	return s.head
 }
 
+// pollEvery is the interval of polls now.
+func (t *Timer) pollEvery() time.Duration {
+	every, _ := t.pace.Slowed(pollEvery)
+	return every
+}
+
 // plan returns the rounds to make now, at most one per server, and how long the next plan may wait.
 func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	t.mu.Lock()
@@ -174,7 +180,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
-	at := now.Add(pollEvery)
+	at := now.Add(t.pollEvery())
 	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
 		at = t.nextPlacement
 	}
@@ -237,7 +243,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 	}
 	for i, n := 0, len(srv.groups); i < n; i++ {
 		g := srv.groups[(srv.firstGroup+i)%n]
-		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= pollEvery { // otherwise the clock was ahead
+		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= t.pollEvery() { // otherwise the clock was ahead
 			until(g.nextPoll)
 			continue
 		}
@@ -269,7 +275,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		return r
 	}
 	for _, g := range srv.groups {
-		g.addTo(&r, now)
+		g.addTo(&r, now, t.markerTTL())
 	}
 	return r
 }
@@ -277,13 +283,14 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 // findDue lists the slots of a group that must be polled now, and records when the next one must be. It returns
 // how many more tasks may be in flight, out of most. The lock is held.
 func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
-	g.nextPoll, g.due, room = now.Add(pollEvery), g.due[:0], most
+	every := t.pollEvery()
+	g.nextPoll, g.due, room = now.Add(every), g.due[:0], most
 	for _, s := range g.slots {
 		room -= s.inflightClaims
 		if !s.isOwned() || s.inRound {
 			continue // in a round of its former server, the end of which starts a new plan
 		}
-		if at := s.pollAt(now, g.bizTimer.CatchUp > 0); at.After(now) {
+		if at := s.pollAt(now, every, g.bizTimer.CatchUp > 0); at.After(now) {
 			if at.Before(g.nextPoll) {
 				g.nextPoll = at
 			}
@@ -294,8 +301,8 @@ func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
 	return room
 }
 
-// addTo adds the chosen slots of a group to a round.
-func (g *group) addTo(r *round, now time.Time) {
+// addTo adds the chosen slots of a group to a round. ttl is that of their markers.
+func (g *group) addTo(r *round, now time.Time, ttl time.Duration) {
 	g.sampled = g.sampling
 	for _, a := range g.chosen {
 		a.slot.announcedHead, a.slot.inRound = time.Time{}, true
@@ -308,7 +315,7 @@ func (g *group) addTo(r *round, now time.Time) {
 		r.claims = append(r.claims, slots.ClaimRequest{
 			Overdue: overdue,
 			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + a.slot.skew, Visibility: g.bizTimer.Visibility,
-			Marker: a.slot.marker, Renew: a.slot.renewFor(now),
+			Marker: a.slot.marker, Renew: a.slot.renewFor(now, ttl),
 		})
 	}
 }

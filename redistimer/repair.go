@@ -234,8 +234,6 @@ func (t *Timer) Degraded() string {
 
 // repair fills slots from the store: slots that were lost, and slots whose horizon has moved on.
 func (t *Timer) repair(ctx context.Context) error {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		t.checkMemory(ctx)
 		t.tryWrites(ctx)
@@ -244,13 +242,32 @@ func (t *Timer) repair(ctx context.Context) error {
 		if len(unfilled) > 0 {
 			t.fillAll(ctx, unfilled)
 		}
+		pause, roused := t.pace.Slowed(500 * time.Millisecond)
+		timer := time.NewTimer(min(pause, t.leastStep()))
 		select {
-		case <-tick.C:
+		case <-timer.C:
+		case <-roused:
 		case <-t.repairNeeded:
 		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
+}
+
+// leastStep is the shortest time in which a horizon moves on by a step; each is checked for that.
+func (t *Timer) leastStep() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	least := time.Hour
+	for _, bt := range t.bizTimers {
+		if step := bt.step(); step > 0 {
+			least = min(least, step)
+		}
+	}
+	return least
 }
 
 // memoryEvery is the interval at which the memory of the servers is checked.

@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
@@ -87,6 +88,8 @@ type Config struct {
 type Timer struct {
 	cfg   Config
 	slots *slots.Slots
+
+	pace *wait.Pace // of the polls; set by Run, before its loops
 
 	mu        logqueue.Mutex
 	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
@@ -161,6 +164,9 @@ func (t *Timer) Run(ctx context.Context) error {
 		t.mu.Unlock()
 	})
 	defer stop()
+	t.mu.Lock()
+	t.pace = wait.PaceOf(ctx)
+	t.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.rounds(ctx) })
 	g.Go(func() error { return t.watch(ctx) })

@@ -52,7 +52,7 @@ func (t *Timer) listen(ctx context.Context) error {
 				_ = wait.For(one, retryEvery)
 			}
 		})
-		if old = cancel; wait.For(one, MaxSubscription-rand.N(MaxSubscription/3)) != nil {
+		if old = cancel; wait.Poll(one, MaxSubscription-rand.N(MaxSubscription/3)) != nil {
 			old = nil
 		}
 	}

@@ -172,7 +172,7 @@ func (s *Scanner) followChanges(ctx context.Context) error {
 	if s.cfg.Timer != nil {
 		fallbacks, inFallback = s.cfg.Timer.Watch(), s.cfg.Timer.InFallback
 	}
-	tick := time.NewTicker(fallbackPause)
+	tick := wait.NewTicker(ctx, fallbackPause)
 	defer tick.Stop()
 	var until, next time.Time
 	s.Tick()
@@ -210,11 +210,11 @@ func (s *Scanner) runSchedule(ctx context.Context) error {
 	last := s.cfg.Now()
 	next := s.cfg.Schedule.Next(last.UTC())
 	for {
-		pause := time.Second
+		pause, roused := wait.Slowed(ctx, time.Second)
 		if !next.IsZero() { // zero: the schedule has no next time
 			pause = min(pause, max(0, next.Sub(last)))
 		}
-		if err := wait.For(ctx, pause); err != nil {
+		if err := wait.ForOr(ctx, pause, roused); err != nil {
 			return err
 		}
 		now := s.cfg.Now()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Condition is the state of a database, according to its last reads, writes and pings. Each database has one,
@@ -250,7 +252,7 @@ const (
 // then. For one database it makes one call at a time.
 func (s *Store) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
 	s.eachDatabase(func(d int) {
-		tick := time.NewTicker(probeEvery)
+		tick := wait.NewTicker(ctx, probeEvery)
 		defer tick.Stop()
 		var before Condition
 		var seen int64

@@ -25,26 +25,36 @@ func (c Control) Replaces(earlier Control) bool {
 	return c.Changed.After(earlier.Changed)
 }
 
-// maxControls bounds a read of toc_control. There is one row for each business type that was ever paused.
-const maxControls = 10_000
+// Decisions are what operators have decided, as one database has it.
+type Decisions struct {
+	Controls  []Control // at most 10,000
+	Operation bool      // an operation runs
+}
 
-// Controls reads the toc_control of a database.
-func (s *Store) Controls(ctx context.Context, database int) (list []Control, err error) {
+// Decisions reads what operators have decided. It is the one poll of all databases: nodes make it every second.
+func (s *Store) Decisions(ctx context.Context, database int) (all Decisions, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	const text = "SELECT biz_type,paused,reason,actor,paused_until,changed_at FROM toc_control LIMIT ?"
-	// Not observed: each node reads this every second, over a connection that is still there. It does not show that the
-	// database can be used.
-	err = scanPool(ctx, s.dbs[database].unobserved, text, []any{maxControls}, func(rows *sql.Rows) error {
-		var c Control
-		var until sql.Null[utc]
-		var changed utc
-		err := rows.Scan((*unsigned)(&c.BizType), &c.Paused, &c.Reason, &c.Actor, &until, &changed)
-		c.Until, c.Changed = time.Time(until.V), time.Time(changed)
-		list = append(list, c)
+	// One row at least. There is one for each business type that was ever paused. The limit is a literal: SQLite would
+	// parse the statement twice for each run, to plan it with the value.
+	const text = "SELECT o.runs,biz_type,paused,reason,actor,paused_until,changed_at" +
+		" FROM (SELECT EXISTS (SELECT 1 FROM toc_operation WHERE state='running') AS runs) AS o LEFT JOIN toc_control ON 1=1 LIMIT 10000"
+	// Not observed: the connection is still there, so an answer does not show that the database can be used.
+	err = scanPool(ctx, s.dbs[database].unobserved, text, nil, func(rows *sql.Rows) error {
+		var bizType sql.Null[unsigned]
+		var paused sql.NullBool
+		var reason, actor sql.NullString
+		var until, changed sql.Null[utc]
+		err := rows.Scan(&all.Operation, &bizType, &paused, &reason, &actor, &until, &changed)
+		if bizType.Valid {
+			all.Controls = append(all.Controls, Control{
+				BizType: uint64(bizType.V), Paused: paused.Bool, Reason: reason.String, Actor: actor.String,
+				Until: time.Time(until.V), Changed: time.Time(changed.V),
+			})
+		}
 		return err
 	})
-	return list, s.wrap(database, "read what is paused", err)
+	return all, s.wrap(database, "read what operators have decided", err)
 }
 
 // SetControl writes a row into the toc_control of a database if it replaces the one there; see Replaces.

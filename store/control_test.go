@@ -12,9 +12,9 @@ import (
 func controls(t *testing.T, p place) {
 	f := p.open(t, small)
 	read := func(database int) []store.Control {
-		list, err := f.Controls(t.Context(), database)
+		all, err := f.Decisions(t.Context(), database)
 		require.NoError(t, err)
-		return list
+		return all.Controls
 	}
 	require.Empty(t, read(0))
 
@@ -47,6 +47,17 @@ func controls(t *testing.T, p place) {
 	require.True(t, byHand.Paused)
 	require.Equal(t, "sql", byHand.Actor)
 	require.WithinDuration(t, time.Now(), byHand.Changed, time.Minute)
+	runs := func(database int) bool {
+		all, err := f.Decisions(t.Context(), database)
+		require.NoError(t, err)
+		return all.Operation
+	}
+	require.False(t, runs(1))
+	hand("INSERT INTO toc_operation (id,kind,actor,rate,state,matched,started) VALUES (9,'redrive','sql',1,'running',0,'2026-01-01 00:00:00.000')")
+	require.True(t, runs(1))
+	require.False(t, runs(0))
+	hand("UPDATE toc_operation SET state='stopped'")
+	require.False(t, runs(1))
 	hand("UPDATE toc_control SET changed_at='2026-01-01 00:00:00.000' WHERE biz_type=7")
 	hand("UPDATE toc_control SET paused=0 WHERE biz_type=7")
 	byHand = read(1)[0]

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,7 +161,8 @@ func (p *DuePages) types(condition string, ids []uint64) string {
 func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args []any) {
 	b := p.store.backend
 	only, except := p.types(" AND biz_type IN (", p.query.Only), p.types(" AND biz_type NOT IN (", p.query.Except)
-	u := union{args: make([]any, 0, 6*len(tables))}
+	limit := " ORDER BY action_time,job_id LIMIT " + strconv.Itoa(perTable) // a literal: see Decisions
+	u := union{args: make([]any, 0, 5*len(tables))}
 	u.text.Grow(len(tables) * (320 + len(only) + len(except)))
 	for _, t := range tables {
 		var m strings.Builder
@@ -180,8 +182,7 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 		}
 		m.WriteString(only)
 		m.WriteString(except)
-		m.WriteString(" ORDER BY action_time,job_id LIMIT ?")
-		u.args = append(u.args, int64(perTable))
+		m.WriteString(limit)
 		u.add(b.unionMember(m.String()))
 	}
 	return u.text.String(), u.args

@@ -77,7 +77,7 @@ func openMySQL(cfg Config) (backend, error) {
 
 // openGORM makes a GORM handle for reads over a pool. It does not connect. SQLite understands the few SELECTs
 // that GORM makes for MySQL.
-func openGORM(pool *sql.DB) (*gorm.DB, error) {
+func openGORM(pool gorm.ConnPool) (*gorm.DB, error) {
 	return gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard, // errors are returned, not logged
 		DisableAutomaticPing:   true,

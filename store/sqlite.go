@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,13 +70,46 @@ func openSQLite(cfg Config) (backend, error) {
 		reader.SetMaxOpenConns(4)
 		reader.SetMaxIdleConns(4)
 		b.readers = append(b.readers, reader)
-		g, err := openGORM(reader)
+		g, err := openGORM(&pollPool{DB: reader})
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		b.gorms = append(b.gorms, g)
 	}
 	return b, nil
+}
+
+// pollPool keeps statements without parameters prepared. Nodes poll by them, and parsing one costs SQLite more than
+// running it.
+type pollPool struct {
+	*sql.DB
+	kept  sync.Map // *sql.Stmt by text
+	count atomic.Int64
+}
+
+// maxKept bounds the statements that a pollPool keeps.
+const maxKept = 100
+
+func (p *pollPool) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	if len(args) > 0 {
+		return p.DB.QueryContext(ctx, text, args...)
+	}
+	kept, ok := p.kept.Load(text)
+	if !ok && p.count.Load() < maxKept {
+		made, err := p.PrepareContext(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		if kept, ok = p.kept.LoadOrStore(text, made); ok {
+			_ = made.Close()
+		}
+		p.count.Add(1)
+		ok = true
+	}
+	if !ok {
+		return p.DB.QueryContext(ctx, text)
+	}
+	return kept.(*sql.Stmt).QueryContext(ctx)
 }
 
 // OpenSQLite opens database number i for writing, and creates its file if necessary; or for queries only.

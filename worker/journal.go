@@ -201,7 +201,7 @@ const settleEvery = 2 * time.Second
 // settle checks the partitions of a database until ctx ends.
 func (j *journal) settle(ctx context.Context, database int) {
 	first, end := j.cfg.Layout.DatabasePartitions(database)
-	for wait.For(ctx, settleEvery) == nil {
+	for wait.Poll(ctx, settleEvery) == nil {
 		for p := first; p < end; p++ {
 			if j.settlePartition(ctx, p) != nil {
 				break // try again at the next check

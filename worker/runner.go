@@ -149,7 +149,7 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	checked := make(chan error, 1)
 	go func() { checked <- r.recheck(checks) }()
 	ended, watched := make(chan struct{}), make(chan struct{})
-	go func() { r.watchRuns(ended); close(watched) }()
+	go func() { r.watchRuns(ctx, ended); close(watched) }()
 
 	for set := range lanes {
 		r.reconcile(ctx, set)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 )
 
@@ -35,8 +36,8 @@ type run struct {
 const checkEvery = 100 * time.Millisecond
 
 // watchRuns checks all runs until ended is closed.
-func (r *Runner) watchRuns(ended <-chan struct{}) {
-	tick := time.NewTicker(checkEvery)
+func (r *Runner) watchRuns(ctx context.Context, ended <-chan struct{}) {
+	tick := wait.NewTicker(context.WithoutCancel(ctx), checkEvery) // runs may outlive ctx
 	defer tick.Stop()
 	for {
 		select {
