@@ -183,6 +183,7 @@ func takeBusyTimeout(ctx context.Context, own sqliteConn) (time.Duration, error)
 type sqliteConn interface {
 	driver.Conn
 	driver.ConnBeginTx
+	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
 	driver.Pinger
@@ -240,16 +241,26 @@ func (c *conn) unlessFull(f func() error) error {
 	return f()
 }
 
-func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
-	exec := func() error { r, err = c.own.ExecContext(ctx, query, args); return err }
-	if c.inTx() {
-		return r, c.inTime(exec)
-	}
-	return r, c.call(ctx, func() error { return c.unlessFull(exec) })
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.exec(ctx, func() (driver.Result, error) { return c.own.ExecContext(ctx, query, args) })
 }
 
-func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	ask := func() error { rows, err = c.own.QueryContext(ctx, query, args); return err }
+func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r driver.Result, err error) {
+	exec := func() error { r, err = own(); return err }
+	if c.inTx() {
+		err = c.inTime(exec)
+	} else {
+		err = c.call(ctx, func() error { return c.unlessFull(exec) })
+	}
+	return r, err
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.query(ctx, func() (driver.Rows, error) { return c.own.QueryContext(ctx, query, args) })
+}
+
+func (c *conn) query(ctx context.Context, own func() (driver.Rows, error)) (rows driver.Rows, err error) {
+	ask := func() error { rows, err = own(); return err }
 	if c.inTx() {
 		err = c.node.do(ask)
 	} else {
@@ -314,9 +325,24 @@ func (c *conn) abandon() {
 
 func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(context.Background(), driver.TxOptions{}) }
 
-// Prepare is refused: nothing prepares statements, and those would be out of reach of the faults.
-func (c *conn) Prepare(string) (driver.Stmt, error) {
-	return nil, errors.New("virtual: no prepared statements")
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext asks no server: the time is that of the statement's calls.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s := &stmt{conn: c}
+	err := c.node.do(func() error {
+		own, err := c.own.PrepareContext(ctx, query)
+		if err == nil {
+			s.own = own.(sqliteStmt)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (c *conn) ResetSession(ctx context.Context) error {
@@ -338,6 +364,38 @@ func (c *conn) Close() error {
 	delete(c.node.conns, c)
 	c.node.connsMu.Unlock()
 	return c.own.Close()
+}
+
+// sqliteStmt is a prepared statement of the driver.
+type sqliteStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+// stmt is a prepared statement of a connection.
+type stmt struct {
+	conn *conn
+	own  sqliteStmt
+}
+
+var _ sqliteStmt = (*stmt)(nil)
+
+func (s *stmt) Close() error  { return s.own.Close() }
+func (s *stmt) NumInput() int { return s.own.NumInput() }
+
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errNoContext }
+func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errNoContext }
+
+// errNoContext is of the calls that package database/sql does not make.
+var errNoContext = errors.New("virtual: a call without a context")
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.conn.exec(ctx, func() (driver.Result, error) { return s.own.ExecContext(ctx, args) })
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.conn.query(ctx, func() (driver.Rows, error) { return s.own.QueryContext(ctx, args) })
 }
 
 // tx is a transaction.

