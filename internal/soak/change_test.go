@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -15,96 +16,93 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// undecided is for how long a change without an answer may still be made.
-const undecided = 30 * time.Second
-
 // changeSomehow lets a caller or a hand do one thing to a task.
-func (l *load) changeSomehow(ctx context.Context, h *history) {
+func (l *load) changeSomehow(ctx context.Context, h *audit.History) {
 	switch rand.IntN(13) {
 	case 0, 1:
-		l.byAPI(h, cancelled)
+		l.byAPI(h, audit.Cancelled)
 	case 2, 3, 4:
-		l.byAPI(h, rescheduled)
+		l.byAPI(h, audit.Rescheduled)
 	case 5, 6:
 		l.byTag(ctx, h)
 	case 7:
-		l.hands.change(l, h, cancelled)
+		l.hands.change(l, h, audit.Cancelled)
 	case 8, 9:
-		l.hands.change(l, h, rescheduled)
+		l.hands.change(l, h, audit.Rescheduled)
 	case 10:
-		if h.key != "" {
-			l.byAPI(h, resubmitted)
+		if h.Key != "" {
+			l.byAPI(h, audit.Resubmitted)
 		}
 	case 11:
-		l.hands.change(l, h, []string{edited, lowered}[rand.IntN(2)])
+		l.hands.change(l, h, []string{audit.Edited, audit.Lowered}[rand.IntN(2)])
 	default:
 		l.hands.lock(ctx, l, h)
 	}
 }
 
 // byAPI asks any node for a change.
-func (l *load) byAPI(h *history, kind string) {
+func (l *load) byAPI(h *audit.History, kind string) {
 	api := l.fleet.anyAPI()
 	if api == nil {
 		return
 	}
-	c := &change{kind: kind, sent: time.Now()}
+	c := &audit.Change{Kind: kind, Sent: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	var err error
 	switch kind {
-	case cancelled:
-		c.set.status = new(task.Cancelled)
-		err = api.Cancel(ctx, h.jobID)
-	case redriven:
-		c.from = task.Dead
-		c.set.status, c.set.attempts = new(task.Pending), new(int)
-		_, err = api.Redrive(ctx, h.jobID)
-		c.set.low, c.set.high = c.sent.Add(-time.Second), time.Now().Add(time.Second)
+	case audit.Cancelled:
+		c.Set.Status = new(task.Cancelled)
+		err = api.Cancel(ctx, h.JobID)
+	case audit.Redriven:
+		c.From = task.Dead
+		c.Set.Status, c.Set.Attempts = new(task.Pending), new(int)
+		_, err = api.Redrive(ctx, h.JobID)
+		c.Set.Low, c.Set.High = c.Sent.Add(-time.Second), time.Now().Add(time.Second)
 		if err != nil {
-			c.set.high = time.Now().Add(undecided)
+			c.Set.High = time.Now().Add(audit.Undecided)
 		}
-	case resubmitted:
+	case audit.Resubmitted:
 		due, text := ahead(), "s"+strconv.FormatUint(l.keys.Add(1), 10)
-		c.set = effect{low: due, high: due, attribute: textHash(text), hasAttribute: true}
-		_, err = api.Submit(ctx, client.Submit{BizType: h.bizType, BizID: h.bizID, DedupKey: h.key, ActionTime: due, Attribute: text,
+		c.Set = audit.Effect{Low: due, High: due, Attribute: audit.TextHash(text), HasAttribute: true}
+		_, err = api.Submit(ctx, client.Submit{BizType: h.BizType, BizID: h.BizID, DedupKey: h.Key, ActionTime: due, Attribute: text,
 			OnDuplicate: client.Move})
-	case rescheduled:
+	case audit.Rescheduled:
 		due := ahead()
-		c.set.low, c.set.high = due, due
+		c.Set.Low, c.Set.High = due, due
 		ask := client.Change{ActionTime: due}
 		if rand.IntN(2) == 0 {
 			ask.Attribute = new("r" + strconv.FormatUint(l.keys.Add(1), 10))
-			c.set.attribute, c.set.hasAttribute = textHash(*ask.Attribute), true
+			c.Set.Attribute, c.Set.HasAttribute = audit.TextHash(*ask.Attribute), true
 		}
-		_, err = api.Reschedule(ctx, h.jobID, ask)
+		_, err = api.Reschedule(ctx, h.JobID, ask)
 	}
 	l.settle(h, c, err)
 }
 
 // settle writes down what came of a change by the API.
-func (l *load) settle(h *history, c *change, err error) {
-	c.answered = time.Now()
+func (l *load) settle(h *audit.History, c *audit.Change, err error) {
+	c.Answered = time.Now()
 	var refusal *client.Error
 	switch isRefusal := errors.As(err, &refusal); {
 	case err == nil:
-		c.done = made
+		c.Done = audit.Made
 	case isRefusal && refusal.Status == http.StatusConflict:
 		l.conflicts.Add(1)
-	case isRefusal && refusal.Status == http.StatusPreconditionFailed && !c.read.IsZero():
+	case isRefusal && refusal.Status == http.StatusPreconditionFailed && !c.Read.IsZero():
 		l.preconditions.Add(1)
-		c.mismatch = true
+		c.Mismatch = true
 	case isRefusal && refusal.Status < 500:
-		l.problem("refused to %s task %d: %v", c.kind, h.jobID, err)
+		l.problem("refused to %s task %d: %v", c.Kind, h.JobID, err)
 	default:
-		c.done = unknown
+		c.Done = audit.Unknown
 		l.unavailable.Add(1)
 	}
-	h.add(c)
+	h.Add(c)
 }
 
 // byTag reschedules a task as it was read; at times a hand or a caller changes it in between.
-func (l *load) byTag(ctx context.Context, h *history) {
+func (l *load) byTag(ctx context.Context, h *audit.History) {
 	asked := time.Now()
 	tag, err := l.tagged(ctx, h, http.MethodGet, "", nil)
 	read := time.Now()
@@ -114,25 +112,25 @@ func (l *load) byTag(ctx context.Context, h *history) {
 	}
 	switch rand.IntN(4) {
 	case 0:
-		l.hands.change(l, h, rescheduled)
+		l.hands.change(l, h, audit.Rescheduled)
 	case 1:
-		l.byAPI(h, rescheduled)
+		l.byAPI(h, audit.Rescheduled)
 	}
 	due := ahead()
-	c := &change{kind: rescheduled, asked: asked, read: read, sent: time.Now(), set: effect{low: due, high: due}}
+	c := &audit.Change{Kind: audit.Rescheduled, Asked: asked, Read: read, Sent: time.Now(), Set: audit.Effect{Low: due, High: due}}
 	_, err = l.tagged(ctx, h, http.MethodPatch, tag, []byte(fmt.Sprintf(`{"action_time":%q}`, due.Format(time.RFC3339Nano))))
 	l.settle(h, c, err)
 }
 
 // tagged sends a request with If-Match, and gives the ETag of the answer; empty: it has none.
-func (l *load) tagged(ctx context.Context, h *history, method, tag string, body []byte) (string, error) {
+func (l *load) tagged(ctx context.Context, h *audit.History, method, tag string, body []byte) (string, error) {
 	n := l.fleet.any(nil)
 	if n == nil {
 		return "", errors.New("no node is up")
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, n.url()+"/v1/tasks/"+strconv.FormatUint(h.jobID, 10), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, n.url()+"/v1/tasks/"+strconv.FormatUint(h.JobID, 10), bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -165,13 +163,13 @@ func (l *load) redriveDead(ctx context.Context) {
 		}
 		for _, id := range l.hands.dead(l) {
 			h := l.historyOf(id)
-			if h == nil || ctx.Err() != nil || h.attribute == poison || h.changesMade(redriven) >= 2 || rand.IntN(2) == 0 {
+			if h == nil || ctx.Err() != nil || h.Attribute == poison || h.ChangesMade(audit.Redriven) >= 2 || rand.IntN(2) == 0 {
 				continue
 			}
 			if rand.IntN(2) == 0 {
-				l.byAPI(h, redriven)
+				l.byAPI(h, audit.Redriven)
 			} else {
-				l.hands.change(l, h, redriven)
+				l.hands.change(l, h, audit.Redriven)
 			}
 		}
 	}

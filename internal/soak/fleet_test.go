@@ -3,6 +3,7 @@ package soak_test
 import (
 	"context"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -30,7 +31,7 @@ type fleet struct {
 	http  *http.Client
 	nodes []*node
 	// ended has a fault for each process that a poison has ended.
-	ended []*fault
+	ended []*audit.Fault
 }
 
 // servers are what a fleet works with. Each node reaches them by lines of its own; a Redis Cluster it reaches directly.

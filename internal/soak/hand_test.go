@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -63,66 +64,66 @@ func (h *hands) place(jobID uint64) (*sql.DB, string) {
 }
 
 // statement is a change of docs/sql.md, without its WHERE.
-func (h *hands) statement(l *load, c *change) (set string) {
-	switch c.kind {
-	case cancelled:
-		c.set.status = new(task.Cancelled)
+func (h *hands) statement(l *load, c *audit.Change) (set string) {
+	switch c.Kind {
+	case audit.Cancelled:
+		c.Set.Status = new(task.Cancelled)
 		return "status = 3"
-	case redriven:
-		c.from, c.set.status = task.Dead, new(task.Pending)
+	case audit.Redriven:
+		c.From, c.Set.Status = task.Dead, new(task.Pending)
 		if rand.IntN(2) == 0 {
 			return "status = 0"
 		}
-		c.set.attempts = new(int)
+		c.Set.Attempts = new(int)
 		return "status = 0, attempts = 0"
-	case lowered:
-		c.set.attempts = new(int)
+	case audit.Lowered:
+		c.Set.Attempts = new(int)
 		return "attempts = 0"
-	case edited, locked:
+	case audit.Edited, audit.Locked:
 		text := "h" + strconv.FormatUint(l.keys.Add(1), 10)
-		c.set.attribute, c.set.hasAttribute = textHash(text), true
+		c.Set.Attribute, c.Set.HasAttribute = audit.TextHash(text), true
 		return "attribute = '" + text + "'"
 	default:
 		due := ahead()
 		if rand.IntN(3) == 0 {
 			due = time.Now().Truncate(time.Millisecond) // at once
 		}
-		c.set.low, c.set.high = due, due
+		c.Set.Low, c.Set.High = due, due
 		return "action_time = '" + timeText(due) + "'"
 	}
 }
 
 // change makes one change; whether it was made is what the database says.
-func (h *hands) change(l *load, of *history, kind string) {
+func (h *hands) change(l *load, of *audit.History, kind string) {
 	if !h.outage.TryRLock() {
 		return
 	}
 	defer h.outage.RUnlock()
-	c := &change{kind: kind, hand: true}
+	c := &audit.Change{Kind: kind, Hand: true}
 	set := h.statement(l, c)
-	db, table := h.place(of.jobID)
-	c.sent = time.Now()
-	result, err := db.ExecContext(context.Background(), fmt.Sprintf("UPDATE %s SET %s WHERE job_id = %d AND status = %d%s", table, set, of.jobID, c.from, differs(c)))
-	c.answered = time.Now()
+	db, table := h.place(of.JobID)
+	c.Sent = time.Now()
+	result, err := db.ExecContext(context.Background(), fmt.Sprintf("UPDATE %s SET %s WHERE job_id = %d AND status = %d%s", table, set, of.JobID, c.From, differs(c)))
+	c.Answered = time.Now()
 	if err == nil {
 		if n, _ := result.RowsAffected(); n > 0 {
-			c.done = made
+			c.Done = audit.Made
 		}
 	} else if !isLockWait(err) {
-		l.problem("%s of task %d by hand: %v", kind, of.jobID, err)
+		l.problem("%s of task %d by hand: %v", kind, of.JobID, err)
 		return
 	}
-	of.add(c)
+	of.Add(c)
 }
 
 // differs is the condition that there is something to change: SQLite counts rows that stay as they are, and nobody could
 // tell such an edit from none.
-func differs(c *change) string {
+func differs(c *audit.Change) string {
 	switch {
-	case c.kind == lowered:
+	case c.Kind == audit.Lowered:
 		return " AND attempts > 0"
-	case !c.set.low.IsZero():
-		return " AND action_time <> '" + timeText(c.set.low) + "'"
+	case !c.Set.Low.IsZero():
+		return " AND action_time <> '" + timeText(c.Set.Low) + "'"
 	}
 	return ""
 }
@@ -134,7 +135,7 @@ func isLockWait(err error) bool {
 }
 
 // lock edits a task in a transaction that is forgotten for seconds, and then committed or not.
-func (h *hands) lock(ctx context.Context, l *load, of *history) {
+func (h *hands) lock(ctx context.Context, l *load, of *audit.History) {
 	if !h.outage.TryRLock() {
 		return
 	}
@@ -145,9 +146,9 @@ func (h *hands) lock(ctx context.Context, l *load, of *history) {
 	default:
 		return
 	}
-	c := &change{kind: locked, hand: true, sent: time.Now()}
+	c := &audit.Change{Kind: audit.Locked, Hand: true, Sent: time.Now()}
 	set := h.statement(l, c)
-	db, table := h.place(of.jobID)
+	db, table := h.place(of.JobID)
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
 		if !isLockWait(err) { // SQLite's file is locked by a node that stands still
@@ -156,10 +157,10 @@ func (h *hands) lock(ctx context.Context, l *load, of *history) {
 		return
 	}
 	defer tx.Rollback()
-	result, err := tx.ExecContext(context.Background(), fmt.Sprintf("UPDATE %s SET %s WHERE job_id = %d AND status = 0", table, set, of.jobID))
+	result, err := tx.ExecContext(context.Background(), fmt.Sprintf("UPDATE %s SET %s WHERE job_id = %d AND status = 0", table, set, of.JobID))
 	if err != nil {
 		if !isLockWait(err) {
-			l.problem("lock task %d by hand: %v", of.jobID, err)
+			l.problem("lock task %d by hand: %v", of.JobID, err)
 		}
 		return
 	}
@@ -168,14 +169,14 @@ func (h *hands) lock(ctx context.Context, l *load, of *history) {
 	if rand.IntN(2) == 0 {
 		err = tx.Rollback()
 	} else if err = tx.Commit(); err == nil && n > 0 {
-		c.done = made
+		c.Done = audit.Made
 	}
-	c.answered = time.Now()
+	c.Answered = time.Now()
 	if err != nil {
-		l.problem("end a transaction of task %d by hand: %v", of.jobID, err)
+		l.problem("end a transaction of task %d by hand: %v", of.JobID, err)
 		return
 	}
-	of.add(c)
+	of.Add(c)
 }
 
 // insertByHand stores a task by an INSERT.
@@ -186,24 +187,24 @@ func (l *load) insertByHand(ctx context.Context) {
 	defer l.hands.outage.RUnlock()
 	layout := l.fleet.layout()
 	b := rand.IntN(len(bizTypes))
-	of := &history{bizType: bizTypes[b], bizID: rand.Uint64() >> 1, attribute: harmless}
-	try := submitTry{sent: time.Now(), due: ahead()}
+	of := &audit.History{BizType: bizTypes[b], BizID: rand.Uint64() >> 1, Attribute: harmless}
+	try := audit.SubmitTry{Sent: time.Now(), Due: ahead()}
 	var err error
-	if of.jobID, err = sharding.JobID(time.Now(), layout.Shard(of.bizID), sharding.HandWorker); err != nil {
+	if of.JobID, err = sharding.JobID(time.Now(), layout.Shard(of.BizID), sharding.HandWorker); err != nil {
 		l.problem("a job_id by hand: %v", err)
 		return
 	}
-	db, table := l.hands.place(of.jobID)
+	db, table := l.hands.place(of.JobID)
 	_, err = db.ExecContext(context.Background(), fmt.Sprintf("INSERT INTO %s (job_id, biz_id, biz_type, action_time, attribute) VALUES (%d, %d, %d, '%s', '%s')",
-		table, of.jobID, of.bizID, b+1, timeText(try.due), of.attribute))
+		table, of.JobID, of.BizID, b+1, timeText(try.Due), of.Attribute))
 	if err != nil {
 		if !isLockWait(err) {
 			l.problem("INSERT by hand: %v", err)
 		}
 		return
 	}
-	try.answered = time.Now()
-	of.submits, of.known = []submitTry{try}, try.answered
+	try.Answered = time.Now()
+	of.Submits, of.Known = []audit.SubmitTry{try}, try.Answered
 	l.accept(ctx, of)
 }
 
@@ -214,7 +215,7 @@ func (h *hands) dead(l *load) (ids []uint64) {
 	}
 	defer h.outage.RUnlock()
 	db := h.dbs[rand.IntN(len(h.dbs))]
-	rows, err := db.QueryContext(context.Background(), eachTable(h.fleet, "SELECT job_id FROM %s WHERE status = 4"))
+	rows, err := db.QueryContext(context.Background(), audit.EachTable(h.fleet.cfg.Store.TablesPerDatabase, "SELECT job_id FROM %s WHERE status = 4"))
 	if err != nil {
 		if !isLockWait(err) {
 			l.problem("look for dead tasks: %v", err)

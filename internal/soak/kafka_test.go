@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"hash/crc32"
 	"math/rand/v2"
 	"net"
@@ -283,7 +284,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 	for d, db := range r.hands.dbs {
 		found[d] = map[int][]stored{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, COALESCE(dedup_key, ''), attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, audit.EachTable(r.fleet.cfg.Store.TablesPerDatabase, "SELECT job_id, status, attempts, action_time, last_error, COALESCE(dedup_key, ''), attribute FROM %s"))
 			if err != nil {
 				return err
 			}

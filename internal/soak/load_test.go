@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -24,8 +25,8 @@ type load struct {
 	poisons atomic.Int64 // still to be submitted
 
 	mu        sync.Mutex
-	histories []*history
-	known     map[uint64]*history
+	histories []*audit.History
+	known     map[uint64]*audit.History
 	problems  []string
 
 	retries, unavailable, conflicts, preconditions, untagged atomic.Int64
@@ -38,7 +39,7 @@ const (
 )
 
 func newLoad(f *fleet, h *hands, rate int) *load {
-	return &load{fleet: f, hands: h, rate: rate, slots: make(chan struct{}, 64), known: map[uint64]*history{}}
+	return &load{fleet: f, hands: h, rate: rate, slots: make(chan struct{}, 64), known: map[uint64]*audit.History{}}
 }
 
 // run submits until ctx ends, then waits until each submit and each change has its answer.
@@ -76,7 +77,7 @@ func ahead() time.Time {
 // wish is a task to be submitted.
 type wish struct {
 	submit client.Submit
-	tries  []submitTry
+	tries  []audit.SubmitTry
 }
 
 // submit stores n tasks, in one request or each by its own. What got no answer, or a refusal that asks for it, is submitted
@@ -136,9 +137,9 @@ func (l *load) submitAt(ctx context.Context, at *node, list []*wish) (rest []*wi
 	for i, w := range list {
 		till := answered
 		if err != nil || results[i].Err != nil {
-			till = answered.Add(undecided)
+			till = answered.Add(audit.Undecided)
 		}
-		w.tries = append(w.tries, submitTry{sent, till, body[i].ActionTime})
+		w.tries = append(w.tries, audit.SubmitTry{Sent: sent, Answered: till, Due: body[i].ActionTime})
 	}
 	var refusal *client.Error
 	if errors.As(err, &refusal) && refusal.Status < 500 {
@@ -165,8 +166,8 @@ func (l *load) submitAt(ctx context.Context, at *node, list []*wish) (rest []*wi
 			} else {
 				w.tries = w.tries[len(w.tries)-1:]
 			}
-			l.accept(ctx, &history{jobID: uint64(r.JobID), bizType: w.submit.BizType, bizID: w.submit.BizID,
-				attribute: w.submit.Attribute, key: w.submit.DedupKey, submits: w.tries, at: by, known: answered})
+			l.accept(ctx, &audit.History{JobID: uint64(r.JobID), BizType: w.submit.BizType, BizID: w.submit.BizID,
+				Attribute: w.submit.Attribute, Key: w.submit.DedupKey, Submits: w.tries, At: &by.Process, Poison: w.submit.Attribute == poison, Known: answered})
 		}
 	}
 	return rest
@@ -182,34 +183,34 @@ func submitAll(ctx context.Context, api *client.Client, list []client.Submit) ([
 }
 
 // accept writes down that a task is stored. Some are then changed, up to three times.
-func (l *load) accept(ctx context.Context, h *history) {
+func (l *load) accept(ctx context.Context, h *audit.History) {
 	l.mu.Lock()
 	l.histories = append(l.histories, h)
-	l.known[h.jobID] = h
+	l.known[h.JobID] = h
 	l.mu.Unlock()
-	if h.attribute == poison {
+	if h.Attribute == poison {
 		return
 	}
-	first := behave(h.jobID, 0)
+	first := behave(h.JobID, 0)
 	switch {
 	case (first.fails || first.hangs) && first.lasts() > 50*time.Millisecond:
 		// A hand edits the row in the midst of a run that fails.
 		l.work.Go(func() {
-			if wait(ctx, time.Until(h.due())+first.lasts()/2) {
-				l.hands.change(l, h, []string{rescheduled, rescheduled, lowered, cancelled}[rand.IntN(4)])
+			if wait(ctx, time.Until(h.Due())+first.lasts()/2) {
+				l.hands.change(l, h, []string{audit.Rescheduled, audit.Rescheduled, audit.Lowered, audit.Cancelled}[rand.IntN(4)])
 			}
 		})
 	case rand.IntN(20) == 0: // at the last moment
 		l.work.Go(func() {
-			if wait(ctx, time.Until(h.due())-time.Duration(rand.Int64N(int64(50*time.Millisecond)))) {
-				l.byAPI(h, []string{cancelled, rescheduled}[rand.IntN(2)])
+			if wait(ctx, time.Until(h.Due())-time.Duration(rand.Int64N(int64(50*time.Millisecond)))) {
+				l.byAPI(h, []string{audit.Cancelled, audit.Rescheduled}[rand.IntN(2)])
 			}
 		})
 	case rand.IntN(6) == 0:
 		l.work.Go(func() {
 			for range 1 + rand.IntN(3) {
 				// Before its time or while it runs: the customer's moment.
-				if !wait(ctx, time.Duration(rand.Float64()*1.1*float64(max(time.Until(h.due()), 300*time.Millisecond)))) {
+				if !wait(ctx, time.Duration(rand.Float64()*1.1*float64(max(time.Until(h.Due()), 300*time.Millisecond)))) {
 					return
 				}
 				l.changeSomehow(ctx, h)
@@ -230,7 +231,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (l *load) historyOf(jobID uint64) *history {
+func (l *load) historyOf(jobID uint64) *audit.History {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.known[jobID]

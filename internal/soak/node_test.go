@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -142,7 +143,7 @@ type recorder struct {
 var errFails = errors.New("this run fails")
 
 func (r recorder) Process(ctx context.Context, t task.Task) (err error) {
-	s := span{key: t.JobID, from: time.Now().UnixNano(), seen: seen{int64(t.Attempts), t.ActionTime.UnixMilli(), textHash(t.Attribute)}}
+	s := audit.Span{Key: t.JobID, From: time.Now().UnixNano(), Seen: audit.Seen{int64(t.Attempts), t.ActionTime.UnixMilli(), audit.TextHash(t.Attribute)}}
 	place := r.ledger.add(s)
 	b := behave(t.JobID, t.Attempts)
 	if takes, ok := steadyFor(t.Attribute); ok {
@@ -171,15 +172,15 @@ func (r recorder) Process(ctx context.Context, t task.Task) (err error) {
 	default:
 		err = ctx.Err()
 	}
-	s.till, s.end = time.Now().UnixNano(), endOK
+	s.Till, s.End = time.Now().UnixNano(), audit.EndOK
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		s.end = endStopped
+		s.End = audit.EndStopped
 	case err != nil:
-		s.end = endFailed
+		s.End = audit.EndFailed
 	}
 	r.ledger.set(place, s)
-	if b.panics && s.end == endFailed {
+	if b.panics && s.End == audit.EndFailed {
 		panic(err)
 	}
 	return err

@@ -3,6 +3,7 @@ package soak_test
 import (
 	"context"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -126,7 +127,7 @@ func benchPullLateness(b *testing.B, mode string) {
 	slices.Sort(late)
 	require.GreaterOrEqual(b, late[0], time.Duration(0))
 	for name, q := range map[string]float64{"p50": .5, "p99": .99, "p99.9": .999, "max": 1} {
-		b.ReportMetric(float64(quantile(late, q))/float64(time.Millisecond), "ms/"+name)
+		b.ReportMetric(float64(audit.Quantile(late, q))/float64(time.Millisecond), "ms/"+name)
 	}
 	b.ReportMetric(0, "ns/op")
 	f.stopAll()

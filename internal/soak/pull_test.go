@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -162,7 +163,7 @@ func (c *consumers) submitOnce(list []*wish) (rest []*wish) {
 	body := make([]client.Submit, len(list))
 	for i, w := range list {
 		w.submit.ActionTime = ahead()
-		w.tries = append(w.tries, submitTry{due: w.submit.ActionTime})
+		w.tries = append(w.tries, audit.SubmitTry{Due: w.submit.ActionTime})
 		body[i] = w.submit
 	}
 	results, err := api.SubmitBatch(ctx, body)
@@ -191,7 +192,7 @@ func (c *consumers) submitOnce(list []*wish) (rest []*wish) {
 
 // earliest is the earliest time that any try asked for: any of them may have stored the task.
 func (w *wish) earliest() time.Time {
-	return slices.MinFunc(w.tries, func(a, b submitTry) int { return a.due.Compare(b.due) }).due
+	return slices.MinFunc(w.tries, func(a, b audit.SubmitTry) int { return a.Due.Compare(b.Due) }).Due
 }
 
 // task is what is known of a task. The caller holds mu.
@@ -429,7 +430,7 @@ func (c *consumers) note(h *hold, s client.Settlement, result string, sent, answ
 }
 
 // audit compares what the consumers know with the rows.
-func (c *consumers) audit(t *testing.T, faults []*fault) {
+func (c *consumers) audit(t *testing.T, faults []*audit.Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rows := readRows(c.fleet)
@@ -440,13 +441,13 @@ func (c *consumers) audit(t *testing.T, faults []*fault) {
 			c.blame("tasks are lost", "%d is not in the store", id)
 			continue
 		}
-		ends[r.status]++
+		ends[r.Status]++
 		holds += len(one.holds)
 		gaps += c.check(id, one, r, faults)
 	}
 	for id, r := range rows {
 		if c.tasks[id] == nil {
-			c.blame("tasks are in the store that nobody submitted", "%d (%s)", id, r.status)
+			c.blame("tasks are in the store that nobody submitted", "%d (%s)", id, r.Status)
 		}
 	}
 	t.Logf("%d tasks: %d processed, %d cancelled, %d dead, %d pending; %d leases, %d attempts of which nobody heard, explained by %d requests without an answer (%d consumers left); "+
@@ -458,7 +459,7 @@ func (c *consumers) audit(t *testing.T, faults []*fault) {
 }
 
 // check asks all rules of one task. It gives the number of attempts that no consumer has heard of.
-func (c *consumers) check(id uint64, one *pulledTask, r row, faults []*fault) (gaps int) {
+func (c *consumers) check(id uint64, one *pulledTask, r audit.Row, faults []*audit.Fault) (gaps int) {
 	slices.SortFunc(one.holds, func(a, b *hold) int { return a.given.Compare(b.given) })
 	blame := func(broken string) { c.blame(broken, "%s", c.story(id, one, r)) }
 	const ceil = time.Millisecond // the end of a lease is rounded up
@@ -500,57 +501,57 @@ func (c *consumers) check(id uint64, one *pulledTask, r row, faults []*fault) (g
 }
 
 // checkRow compares the row with the leases.
-func checkRow(one *pulledTask, r row, acks, last int, blame func(string)) {
-	switch r.status {
+func checkRow(one *pulledTask, r audit.Row, acks, last int, blame func(string)) {
+	switch r.Status {
 	case task.Processed, task.Cancelled:
-		do := map[task.Status]string{task.Processed: client.Ack, task.Cancelled: client.Reject}[r.status]
+		do := map[task.Status]string{task.Processed: client.Ack, task.Cancelled: client.Reject}[r.Status]
 		var by *hold // which may have ended it: for certain, or else the one that the attempts tell
 		for _, h := range one.holds {
-			if h.do == do && (h.result == client.SettledOK || h.result == unsure && (by == nil || by.result == unsure && int64(h.attempt) == r.attempts+1)) {
+			if h.do == do && (h.result == client.SettledOK || h.result == unsure && (by == nil || by.result == unsure && int64(h.attempt) == r.Attempts+1)) {
 				by = h
 			}
 		}
 		switch {
-		case by == nil && r.status == task.Cancelled && one.mayBeCancelled:
+		case by == nil && r.Status == task.Cancelled && one.mayBeCancelled:
 		case by == nil:
 			blame("tasks ended without a settlement")
-		case int64(by.attempt) != r.attempts+1:
+		case int64(by.attempt) != r.Attempts+1:
 			blame("attempts are counted wrong")
 		}
 	case task.Dead:
-		if r.attempts != maxRetries+1 || last > maxRetries+1 {
+		if r.Attempts != maxRetries+1 || last > maxRetries+1 {
 			blame("tasks died with another number of attempts")
 		}
 	default:
 		blame("tasks are lost")
 	}
-	if acks > 0 && r.status != task.Processed {
+	if acks > 0 && r.Status != task.Processed {
 		blame("acknowledged tasks are not processed")
 	}
 }
 
 // explained tells whether a lease may have been given between two times to nobody.
-func (c *consumers) explained(from, till time.Time, faults []*fault) bool {
+func (c *consumers) explained(from, till time.Time, faults []*audit.Fault) bool {
 	for _, u := range c.unheard {
 		if u.from.Before(till) && u.till.Add(requestTimeout).After(from) {
 			return true
 		}
 	}
 	for _, f := range faults {
-		if f.begin.Before(till) && f.whole.After(from) {
+		if f.Begin.Before(till) && f.Whole.After(from) {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *consumers) story(id uint64, one *pulledTask, r row) string {
+func (c *consumers) story(id uint64, one *pulledTask, r audit.Row) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "task %d due %s, now %s, attempts %d", id, clock(one.due.UnixNano()), r.status, r.attempts)
+	fmt.Fprintf(&text, "task %d due %s, now %s, attempts %d", id, audit.Clock(one.due.UnixNano()), r.Status, r.Attempts)
 	for _, h := range one.holds {
-		fmt.Fprintf(&text, "; attempt %d from %s to %s", h.attempt, clock(h.given.UnixNano()), clock(h.expires.UnixNano()))
+		fmt.Fprintf(&text, "; attempt %d from %s to %s", h.attempt, audit.Clock(h.given.UnixNano()), audit.Clock(h.expires.UnixNano()))
 		if !h.settled.IsZero() {
-			fmt.Fprintf(&text, ", %s at %s: %s", h.do, clock(h.settled.UnixNano()), h.result)
+			fmt.Fprintf(&text, ", %s at %s: %s", h.do, audit.Clock(h.settled.UnixNano()), h.result)
 		}
 	}
 	return text.String()

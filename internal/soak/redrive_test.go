@@ -1,6 +1,7 @@
 package soak_test
 
 import (
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"testing"
 	"time"
 
@@ -42,9 +43,9 @@ func benchRedrive(b *testing.B) {
 	f.stopAll()
 	starts, ended := map[uint64]int{}, map[uint64]int{}
 	for _, s := range f.runsOf(quick("held")) {
-		starts[s.key]++
-		if s.end == endOK {
-			ended[s.key]++
+		starts[s.Key]++
+		if s.End == audit.EndOK {
+			ended[s.Key]++
 		}
 	}
 	twice, redone := 0, 0

@@ -2,6 +2,7 @@ package soak_test
 
 import (
 	"context"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -24,22 +25,11 @@ const (
 	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other
 )
 
-// windows are the times that a step takes at most, where no fault holds it up. The audit explains by them what it finds.
-type windows struct {
-	start  time.Duration // from the check that a task is pending to its processor
-	record time.Duration // from the end of a run to its outcome in the store
-	// From the last reading of a task to its start: a change by hand after that may come too late. The product reads
-	// again what it read more than a second before; the rest is for the reading itself.
-	hand  time.Duration
-	adopt time.Duration // from the end of a process until the others have taken over its work
-	late  time.Duration // from a task's time to its start: a scan tick and a sweep
-}
-
 // narrow is for a machine that has little else to do. A machine of any speed, with any load, keeps to wide: make test
 // does not judge by the clock.
 var (
-	narrow = windows{start: 500 * time.Millisecond, record: 3 * time.Second, hand: 1500 * time.Millisecond, adopt: 10 * time.Second, late: 10 * time.Second}
-	wide   = windows{start: 3 * time.Second, record: 15 * time.Second, hand: 3500 * time.Millisecond, adopt: 30 * time.Second, late: 5 * time.Minute}
+	narrow = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 10 * time.Second, Late: 10 * time.Second}
+	wide   = audit.Windows{Start: 3 * time.Second, Record: 15 * time.Second, Hand: 3500 * time.Millisecond, Adopt: 30 * time.Second, Late: 5 * time.Minute}
 
 	within = narrow
 )
@@ -156,7 +146,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	end()
 	f.awaitDone(3 * time.Minute) // after crashes tasks run alone for one at most
 	f.stopAll()
-	newVerdict(f, faults.faults, l.histories).report(t, l)
+	report(t, newVerdict(f, faults.faults, l.histories), l)
 }
 
 // calmFor is how long nothing happens in the end: what is late then has no excuse.
@@ -166,8 +156,8 @@ const calmFor = 4 * time.Second
 func (i *faultInjector) awaitCalm() {
 	for calm := time.Now(); time.Since(calm) < calmFor; i.fleet.rest(100 * time.Millisecond) {
 		for _, f := range slices.Concat(i.faults, i.fleet.ended) {
-			if f.whole.After(calm) {
-				calm = f.whole
+			if f.Whole.After(calm) {
+				calm = f.Whole
 			}
 		}
 	}
@@ -195,15 +185,15 @@ func (l *load) runBeside(t *testing.T) (end func()) {
 const shown = 5
 
 // report fails the test for what must not be.
-func (v *verdict) report(t *testing.T, l *load) {
+func report(t *testing.T, v *audit.Verdict, l *load) {
 	t.Helper()
 	t.Logf("\n%s%d submits repeated, %d changes answered by nobody, %d conflicts, %d tags that did not match, %d answers without a tag",
-		v.table(), l.retries.Load(), l.unavailable.Load(), l.conflicts.Load(), l.preconditions.Load(), l.untagged.Load())
+		v.Table(), l.retries.Load(), l.unavailable.Load(), l.conflicts.Load(), l.preconditions.Load(), l.untagged.Load())
 	for _, p := range l.problems {
-		v.blame("requests went wrong", p)
+		v.Blame("requests went wrong", p)
 	}
-	reportBroken(t, v.broken)
-	require.NotEmpty(t, v.runs)
+	reportBroken(t, v.Broken)
+	require.NotEmpty(t, v.Runs)
 }
 
 // reportBroken fails the test for each rule that was broken.

@@ -1,4 +1,4 @@
-package soak_test
+package audit
 
 // register is one column of a row, as the audit knows it: all that may have been written to it, by whom and when. It
 // does not know the order of writes whose times overlap, so a read may have several right answers; all others are wrong.
