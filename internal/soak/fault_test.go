@@ -1,7 +1,6 @@
 package soak_test
 
 import (
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // The kinds of faults.
@@ -57,7 +58,7 @@ type faultInjector struct {
 	// Of the arena of outages:
 	silent    *testrig.PrivateRedis
 	databases []*testrig.PrivateMySQL
-	hands     *hands
+	hands     *traffic.Hands
 }
 
 // patience is how long faults last: in a soak they outlast every time-out of the center, in the short form most.
@@ -192,8 +193,8 @@ func (i *faultInjector) inject(kind string) {
 		if kind == storeKilled {
 			leave, comeBack = server.Kill, server.Start
 		}
-		i.hands.outage.Lock()
-		defer i.hands.outage.Unlock()
+		i.hands.Outage.Lock()
+		defer i.hands.Outage.Unlock()
 		i.one(kind, nil, func() {
 			leave()
 			i.last(i.patience(15*time.Second, 15*time.Second, 30*time.Second), nil)

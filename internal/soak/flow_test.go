@@ -1,7 +1,6 @@
 package soak_test
 
 import (
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/limits"
 )
 
@@ -101,7 +102,7 @@ func benchRateLimit(b *testing.B) {
 // benchMaxRunning has runs of 100 ms, 20 of which may be under way, and kills a node, which comes back.
 func benchMaxRunning(b *testing.B) {
 	const most = 20
-	attribute := steadyPrefix + "100ms"
+	attribute := traffic.SteadyPrefix + "100ms"
 	few := typeOf(1, "held")
 	few.MaxRunning = most
 	f := operated(b, 3, few)

@@ -1,11 +1,12 @@
 package soak_test
 
 import (
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // The answers that a node was given, as they are written down.

@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"io"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // A node's records. What was written is in the kernel's hands: SIGKILL takes nothing of it back.

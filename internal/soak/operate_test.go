@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,21 +17,10 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/sharding"
 )
-
-// steadyPrefix begins the attribute of a task whose runs all succeed, and take the time behind it.
-const steadyPrefix = "steady "
-
-// steadyFor reads such an attribute.
-func steadyFor(attribute string) (takes time.Duration, ok bool) {
-	text, ok := strings.CutPrefix(attribute, steadyPrefix)
-	if !ok {
-		return 0, false
-	}
-	takes, err := time.ParseDuration(text)
-	return takes, err == nil
-}
 
 // operated describes a center of real processes, as a user configures it by default, for figures about what operators do.
 func operated(b *testing.B, nodes int, types ...configs.BizType) *fleet {
@@ -225,7 +212,7 @@ func (f *fleet) submitEach(wg *sync.WaitGroup, stop <-chan struct{}, perSecond i
 
 // quick is the attribute of the quick tasks of a business type.
 func quick(bizType string) string {
-	return steadyPrefix + map[string]string{"held": "0s", "other": "0ms"}[bizType]
+	return traffic.SteadyPrefix + map[string]string{"held": "0s", "other": "0ms"}[bizType]
 }
 
 // ownerOfFirst is the node that runs operations.

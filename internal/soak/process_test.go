@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +18,9 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/internal/testrig/child"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // node is one place in the center, in which one process follows the other.
@@ -147,15 +148,19 @@ func (n *node) setAPI(by *life, base string) {
 }
 
 func (n *node) api() *client.Client {
-	c, _ := n.now()
-	return c
-}
-
-// now is the process that can be asked, and how; nil: there is none.
-func (n *node) now() (*client.Client, *life) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.client, n.serves
+	return n.client
+}
+
+// now is how the node can be asked; nil: it cannot.
+func (n *node) now() *traffic.Target {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.client == nil {
+		return nil
+	}
+	return &traffic.Target{Node: n.name, By: &n.serves.Process, API: n.client, URL: n.base}
 }
 
 // url is where the API is; empty while it is down.

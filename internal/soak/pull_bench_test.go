@@ -3,7 +3,6 @@ package soak_test
 import (
 	"context"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // Consumers at three node processes: how late tasks are in their hands, and what those cost that wait for nothing.

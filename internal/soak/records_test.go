@@ -2,11 +2,12 @@ package soak_test
 
 import (
 	"cmp"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // newVerdict judges a fleet in its end.

@@ -1,13 +1,13 @@
 package soak_test
 
 import (
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // What becomes of many dead tasks, on three nodes, each a process of its own. Use -benchtime=1x.

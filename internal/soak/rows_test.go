@@ -3,12 +3,12 @@ package soak_test
 import (
 	"context"
 	"database/sql"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/task"
 )
 

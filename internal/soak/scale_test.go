@@ -3,7 +3,6 @@ package soak_test
 import (
 	"context"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"io"
 	"log"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/sharding"
 )
 

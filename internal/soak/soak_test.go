@@ -2,7 +2,6 @@ package soak_test
 
 import (
 	"context"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // The environment of a soak.
@@ -119,13 +120,13 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.awaitWhole()
 
 	began := time.Now()
-	faults.hands = newHands(f, faults.long)
-	l := newLoad(f, faults.hands, int(envInt(t, rateEnv, 120)))
-	end := l.runBeside(t)
+	l := traffic.NewLoad(f.traffic(faults.long), seed, int(envInt(t, rateEnv, 120)))
+	faults.hands = l.Hands
+	end := runBeside(f, l)
 	defer end()
 	f.rest(2 * time.Second)
 	if faults.long || os.Getenv(poisonsEnv) != "" { // in the short form everything else; one that ends its processes is app's TestATaskThatEndsTheProcessDies
-		l.poisons.Add(1)
+		l.Poisons.Add(1)
 	}
 	for _, kind := range faults.plan() {
 		if !t.Failed() {
@@ -134,7 +135,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	}
 	for next := began.Add(2 * time.Minute); time.Since(began) < last && !t.Failed(); {
 		if time.Now().After(next) { // the one before is dead by now
-			l.poisons.Add(1)
+			l.Poisons.Add(1)
 			next = time.Now().Add(2 * time.Minute)
 		}
 		faults.inject(faults.anything())
@@ -146,7 +147,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	end()
 	f.awaitDone(3 * time.Minute) // after crashes tasks run alone for one at most
 	f.stopAll()
-	report(t, newVerdict(f, faults.faults, l.histories), l)
+	report(t, newVerdict(f, faults.faults, l.Histories()), l)
 }
 
 // calmFor is how long nothing happens in the end: what is late then has no excuse.
@@ -164,10 +165,10 @@ func (i *faultInjector) awaitCalm() {
 }
 
 // runBeside submits until the function that it gives is called, which waits until each request has its answer.
-func (l *load) runBeside(t *testing.T) (end func()) {
-	ctx, cancel := context.WithCancel(t.Context())
+func runBeside(f *fleet, l *traffic.Load) (end func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); l.run(ctx) }()
+	go func() { defer close(done); l.Run(ctx) }()
 	return func() {
 		cancel()
 		for {
@@ -175,7 +176,7 @@ func (l *load) runBeside(t *testing.T) (end func()) {
 			case <-done:
 				return
 			default:
-				l.fleet.rest(50 * time.Millisecond)
+				f.rest(50 * time.Millisecond)
 			}
 		}
 	}
@@ -185,11 +186,10 @@ func (l *load) runBeside(t *testing.T) (end func()) {
 const shown = 5
 
 // report fails the test for what must not be.
-func report(t *testing.T, v *audit.Verdict, l *load) {
+func report(t *testing.T, v *audit.Verdict, l *traffic.Load) {
 	t.Helper()
-	t.Logf("\n%s%d submits repeated, %d changes answered by nobody, %d conflicts, %d tags that did not match, %d answers without a tag",
-		v.Table(), l.retries.Load(), l.unavailable.Load(), l.conflicts.Load(), l.preconditions.Load(), l.untagged.Load())
-	for _, p := range l.problems {
+	t.Logf("\n%s%s", v.Table(), l.Counts())
+	for _, p := range l.Problems() {
 		v.Blame("requests went wrong", p)
 	}
 	reportBroken(t, v.Broken)

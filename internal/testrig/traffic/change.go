@@ -1,24 +1,23 @@
-package soak_test
+package traffic
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // changeSomehow lets a caller or a hand do one thing to a task.
-func (l *load) changeSomehow(ctx context.Context, h *audit.History) {
-	switch rand.IntN(13) {
+func (l actor) changeSomehow(ctx context.Context, h *audit.History) {
+	switch l.IntN(13) {
 	case 0, 1:
 		l.byAPI(h, audit.Cancelled)
 	case 2, 3, 4:
@@ -26,62 +25,62 @@ func (l *load) changeSomehow(ctx context.Context, h *audit.History) {
 	case 5, 6:
 		l.byTag(ctx, h)
 	case 7:
-		l.hands.change(l, h, audit.Cancelled)
+		l.byHand(h, audit.Cancelled)
 	case 8, 9:
-		l.hands.change(l, h, audit.Rescheduled)
+		l.byHand(h, audit.Rescheduled)
 	case 10:
 		if h.Key != "" {
 			l.byAPI(h, audit.Resubmitted)
 		}
 	case 11:
-		l.hands.change(l, h, []string{audit.Edited, audit.Lowered}[rand.IntN(2)])
+		l.byHand(h, []string{audit.Edited, audit.Lowered}[l.IntN(2)])
 	default:
-		l.hands.lock(ctx, l, h)
+		l.lock(ctx, h)
 	}
 }
 
 // byAPI asks any node for a change.
-func (l *load) byAPI(h *audit.History, kind string) {
-	api := l.fleet.anyAPI()
-	if api == nil {
+func (l actor) byAPI(h *audit.History, kind string) {
+	at := l.center.Any(l.Rand, "")
+	if at == nil {
 		return
 	}
 	c := &audit.Change{Kind: kind, Sent: time.Now()}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), RequestTimeout)
 	defer cancel()
 	var err error
 	switch kind {
 	case audit.Cancelled:
 		c.Set.Status = new(task.Cancelled)
-		err = api.Cancel(ctx, h.JobID)
+		err = at.API.Cancel(ctx, h.JobID)
 	case audit.Redriven:
 		c.From = task.Dead
 		c.Set.Status, c.Set.Attempts = new(task.Pending), new(int)
-		_, err = api.Redrive(ctx, h.JobID)
+		_, err = at.API.Redrive(ctx, h.JobID)
 		c.Set.Low, c.Set.High = c.Sent.Add(-time.Second), time.Now().Add(time.Second)
 		if err != nil {
 			c.Set.High = time.Now().Add(audit.Undecided)
 		}
 	case audit.Resubmitted:
-		due, text := ahead(), "s"+strconv.FormatUint(l.keys.Add(1), 10)
+		due, text := l.ahead(), "s"+strconv.FormatUint(l.keys.Add(1), 10)
 		c.Set = audit.Effect{Low: due, High: due, Attribute: audit.TextHash(text), HasAttribute: true}
-		_, err = api.Submit(ctx, client.Submit{BizType: h.BizType, BizID: h.BizID, DedupKey: h.Key, ActionTime: due, Attribute: text,
+		_, err = at.API.Submit(ctx, client.Submit{BizType: h.BizType, BizID: h.BizID, DedupKey: h.Key, ActionTime: due, Attribute: text,
 			OnDuplicate: client.Move})
 	case audit.Rescheduled:
-		due := ahead()
+		due := l.ahead()
 		c.Set.Low, c.Set.High = due, due
 		ask := client.Change{ActionTime: due}
-		if rand.IntN(2) == 0 {
+		if l.IntN(2) == 0 {
 			ask.Attribute = new("r" + strconv.FormatUint(l.keys.Add(1), 10))
 			c.Set.Attribute, c.Set.HasAttribute = audit.TextHash(*ask.Attribute), true
 		}
-		_, err = api.Reschedule(ctx, h.JobID, ask)
+		_, err = at.API.Reschedule(ctx, h.JobID, ask)
 	}
 	l.settle(h, c, err)
 }
 
 // settle writes down what came of a change by the API.
-func (l *load) settle(h *audit.History, c *audit.Change, err error) {
+func (l actor) settle(h *audit.History, c *audit.Change, err error) {
 	c.Answered = time.Now()
 	var refusal *client.Error
 	switch isRefusal := errors.As(err, &refusal); {
@@ -102,7 +101,7 @@ func (l *load) settle(h *audit.History, c *audit.Change, err error) {
 }
 
 // byTag reschedules a task as it was read; at times a hand or a caller changes it in between.
-func (l *load) byTag(ctx context.Context, h *audit.History) {
+func (l actor) byTag(ctx context.Context, h *audit.History) {
 	asked := time.Now()
 	tag, err := l.tagged(ctx, h, http.MethodGet, "", nil)
 	read := time.Now()
@@ -110,27 +109,27 @@ func (l *load) byTag(ctx context.Context, h *audit.History) {
 		l.untagged.Add(1)
 		return
 	}
-	switch rand.IntN(4) {
+	switch l.IntN(4) {
 	case 0:
-		l.hands.change(l, h, audit.Rescheduled)
+		l.byHand(h, audit.Rescheduled)
 	case 1:
 		l.byAPI(h, audit.Rescheduled)
 	}
-	due := ahead()
+	due := l.ahead()
 	c := &audit.Change{Kind: audit.Rescheduled, Asked: asked, Read: read, Sent: time.Now(), Set: audit.Effect{Low: due, High: due}}
 	_, err = l.tagged(ctx, h, http.MethodPatch, tag, []byte(fmt.Sprintf(`{"action_time":%q}`, due.Format(time.RFC3339Nano))))
 	l.settle(h, c, err)
 }
 
 // tagged sends a request with If-Match, and gives the ETag of the answer; empty: it has none.
-func (l *load) tagged(ctx context.Context, h *audit.History, method, tag string, body []byte) (string, error) {
-	n := l.fleet.any(nil)
-	if n == nil {
+func (l actor) tagged(ctx context.Context, h *audit.History, method, tag string, body []byte) (string, error) {
+	at := l.center.Any(l.Rand, "")
+	if at == nil {
 		return "", errors.New("no node is up")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, n.url()+"/v1/tasks/"+strconv.FormatUint(h.JobID, 10), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, at.URL+"/v1/tasks/"+strconv.FormatUint(h.JobID, 10), bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -138,7 +137,7 @@ func (l *load) tagged(ctx context.Context, h *audit.History, method, tag string,
 	if tag != "" {
 		r.Header.Set("If-Match", tag)
 	}
-	answer, err := l.fleet.http.Do(r)
+	answer, err := l.center.HTTP.Do(r)
 	if err != nil {
 		return "", err
 	}
@@ -152,7 +151,7 @@ func (l *load) tagged(ctx context.Context, h *audit.History, method, tag string,
 
 // redriveDead gives dead tasks another chance, up to twice each: by the API, or by hand with and without a fresh set of
 // retries.
-func (l *load) redriveDead(ctx context.Context) {
+func (l actor) redriveDead(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -161,15 +160,15 @@ func (l *load) redriveDead(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, id := range l.hands.dead(l) {
+		for _, id := range l.dead() {
 			h := l.historyOf(id)
-			if h == nil || ctx.Err() != nil || h.Attribute == poison || h.ChangesMade(audit.Redriven) >= 2 || rand.IntN(2) == 0 {
+			if h == nil || ctx.Err() != nil || h.Poison || h.ChangesMade(audit.Redriven) >= 2 || l.IntN(2) == 0 {
 				continue
 			}
-			if rand.IntN(2) == 0 {
+			if l.IntN(2) == 0 {
 				l.byAPI(h, audit.Redriven)
 			} else {
-				l.hands.change(l, h, audit.Redriven)
+				l.byHand(h, audit.Redriven)
 			}
 		}
 	}

@@ -1,77 +1,51 @@
-package soak_test
+package traffic
 
 import (
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"github.com/timeoutcenter/toc/internal/testrig/audit"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/app"
-	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// hands change the tables by plain SQL, as docs/sql.md tells. Nobody breaks their line, so they know what they did.
-type hands struct {
-	fleet *fleet
-	dbs   []*sql.DB
-	locks chan struct{} // transactions that are open
-	// outage is held while a database server is away: hands rest then, as they must know what they did.
-	outage sync.RWMutex
-	// lockFor is how long such a transaction is open.
-	lockFor func() time.Duration
-}
+// Hands change the tables by plain SQL, as docs/sql.md tells. Nobody breaks their line, so they know what they did.
+type Hands struct {
+	// Outage is held while a database server is away: hands rest then, as they must know what they did.
+	Outage sync.RWMutex
 
-func newHands(f *fleet, long bool) *hands {
-	list, err := app.Databases(f.cfg, false)
-	require.NoError(f.t, err)
-	h := &hands{fleet: f, locks: make(chan struct{}, 2)}
-	for _, d := range list {
-		d.DB.SetMaxOpenConns(8)
-		h.dbs = append(h.dbs, d.DB)
-	}
-	f.t.Cleanup(func() { require.NoError(f.t, app.CloseDatabases(list)) })
-	h.lockFor = func() time.Duration {
-		switch {
-		case f.cfg.Store.Driver == configs.DriverSQLite: // it has no locks of rows: all of the file waits
-			return 500*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second)))
-		case long:
-			return 5*time.Second + time.Duration(rand.Int64N(int64(15*time.Second)))
-		}
-		return 3*time.Second + time.Duration(rand.Int64N(int64(3*time.Second)))
-	}
-	return h
+	center  Center
+	locks   chan struct{} // transactions that are open
+	problem func(format string, args ...any)
 }
 
 // timeText is a time as both databases take it.
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 
 // place is where a job_id is.
-func (h *hands) place(jobID uint64) (*sql.DB, string) {
-	layout := h.fleet.layout()
+func (h *Hands) place(jobID uint64) (*sql.DB, string) {
+	layout := h.center.Layout
 	shard, _ := layout.ShardOf(jobID)
-	return h.dbs[layout.Database(shard)], sharding.TableName(layout.Table(shard))
+	return h.center.DBs[layout.Database(shard)], sharding.TableName(layout.Table(shard))
 }
 
 // statement is a change of docs/sql.md, without its WHERE.
-func (h *hands) statement(l *load, c *audit.Change) (set string) {
+func (l actor) statement(c *audit.Change) (set string) {
 	switch c.Kind {
 	case audit.Cancelled:
 		c.Set.Status = new(task.Cancelled)
 		return "status = 3"
 	case audit.Redriven:
 		c.From, c.Set.Status = task.Dead, new(task.Pending)
-		if rand.IntN(2) == 0 {
+		if l.IntN(2) == 0 {
 			return "status = 0"
 		}
 		c.Set.Attempts = new(int)
@@ -84,8 +58,8 @@ func (h *hands) statement(l *load, c *audit.Change) (set string) {
 		c.Set.Attribute, c.Set.HasAttribute = audit.TextHash(text), true
 		return "attribute = '" + text + "'"
 	default:
-		due := ahead()
-		if rand.IntN(3) == 0 {
+		due := l.ahead()
+		if l.IntN(3) == 0 {
 			due = time.Now().Truncate(time.Millisecond) // at once
 		}
 		c.Set.Low, c.Set.High = due, due
@@ -93,15 +67,15 @@ func (h *hands) statement(l *load, c *audit.Change) (set string) {
 	}
 }
 
-// change makes one change; whether it was made is what the database says.
-func (h *hands) change(l *load, of *audit.History, kind string) {
-	if !h.outage.TryRLock() {
+// byHand makes one change by SQL; whether it was made is what the database says.
+func (l actor) byHand(of *audit.History, kind string) {
+	if !l.Hands.Outage.TryRLock() {
 		return
 	}
-	defer h.outage.RUnlock()
+	defer l.Hands.Outage.RUnlock()
 	c := &audit.Change{Kind: kind, Hand: true}
-	set := h.statement(l, c)
-	db, table := h.place(of.JobID)
+	set := l.statement(c)
+	db, table := l.Hands.place(of.JobID)
 	c.Sent = time.Now()
 	result, err := db.ExecContext(context.Background(), fmt.Sprintf("UPDATE %s SET %s WHERE job_id = %d AND status = %d%s", table, set, of.JobID, c.From, differs(c)))
 	c.Answered = time.Now()
@@ -135,20 +109,20 @@ func isLockWait(err error) bool {
 }
 
 // lock edits a task in a transaction that is forgotten for seconds, and then committed or not.
-func (h *hands) lock(ctx context.Context, l *load, of *audit.History) {
-	if !h.outage.TryRLock() {
+func (l actor) lock(ctx context.Context, of *audit.History) {
+	if !l.Hands.Outage.TryRLock() {
 		return
 	}
-	defer h.outage.RUnlock()
+	defer l.Hands.Outage.RUnlock()
 	select {
-	case h.locks <- struct{}{}:
-		defer func() { <-h.locks }()
+	case l.Hands.locks <- struct{}{}:
+		defer func() { <-l.Hands.locks }()
 	default:
 		return
 	}
 	c := &audit.Change{Kind: audit.Locked, Hand: true, Sent: time.Now()}
-	set := h.statement(l, c)
-	db, table := h.place(of.JobID)
+	set := l.statement(c)
+	db, table := l.Hands.place(of.JobID)
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
 		if !isLockWait(err) { // SQLite's file is locked by a node that stands still
@@ -165,8 +139,8 @@ func (h *hands) lock(ctx context.Context, l *load, of *audit.History) {
 		return
 	}
 	n, _ := result.RowsAffected()
-	wait(ctx, h.lockFor())
-	if rand.IntN(2) == 0 {
+	Wait(ctx, l.center.LockFor(l.Rand))
+	if l.IntN(2) == 0 {
 		err = tx.Rollback()
 	} else if err = tx.Commit(); err == nil && n > 0 {
 		c.Done = audit.Made
@@ -180,23 +154,23 @@ func (h *hands) lock(ctx context.Context, l *load, of *audit.History) {
 }
 
 // insertByHand stores a task by an INSERT.
-func (l *load) insertByHand(ctx context.Context) {
-	if !l.hands.outage.TryRLock() {
+func (l actor) insertByHand(ctx context.Context) {
+	if !l.Hands.Outage.TryRLock() {
 		return
 	}
-	defer l.hands.outage.RUnlock()
-	layout := l.fleet.layout()
-	b := rand.IntN(len(bizTypes))
-	of := &audit.History{BizType: bizTypes[b], BizID: rand.Uint64() >> 1, Attribute: harmless}
-	try := audit.SubmitTry{Sent: time.Now(), Due: ahead()}
+	defer l.Hands.Outage.RUnlock()
+	layout := l.center.Layout
+	b := l.center.Types[l.IntN(len(l.center.Types))]
+	of := &audit.History{BizType: b.Name, BizID: l.Uint64() >> 1, Attribute: Harmless}
+	try := audit.SubmitTry{Sent: time.Now(), Due: l.ahead()}
 	var err error
 	if of.JobID, err = sharding.JobID(time.Now(), layout.Shard(of.BizID), sharding.HandWorker); err != nil {
 		l.problem("a job_id by hand: %v", err)
 		return
 	}
-	db, table := l.hands.place(of.JobID)
+	db, table := l.Hands.place(of.JobID)
 	_, err = db.ExecContext(context.Background(), fmt.Sprintf("INSERT INTO %s (job_id, biz_id, biz_type, action_time, attribute) VALUES (%d, %d, %d, '%s', '%s')",
-		table, of.JobID, of.BizID, b+1, timeText(try.Due), of.Attribute))
+		table, of.JobID, of.BizID, b.ID, timeText(try.Due), of.Attribute))
 	if err != nil {
 		if !isLockWait(err) {
 			l.problem("INSERT by hand: %v", err)
@@ -209,13 +183,13 @@ func (l *load) insertByHand(ctx context.Context) {
 }
 
 // dead lists some dead tasks.
-func (h *hands) dead(l *load) (ids []uint64) {
-	if !h.outage.TryRLock() {
+func (l actor) dead() (ids []uint64) {
+	if !l.Hands.Outage.TryRLock() {
 		return nil
 	}
-	defer h.outage.RUnlock()
-	db := h.dbs[rand.IntN(len(h.dbs))]
-	rows, err := db.QueryContext(context.Background(), audit.EachTable(h.fleet.cfg.Store.TablesPerDatabase, "SELECT job_id FROM %s WHERE status = 4"))
+	defer l.Hands.Outage.RUnlock()
+	db := l.center.DBs[l.IntN(len(l.center.DBs))]
+	rows, err := db.QueryContext(context.Background(), audit.EachTable(l.center.Layout.TablesPerDatabase, "SELECT job_id FROM %s WHERE status = 4"))
 	if err != nil {
 		if !isLockWait(err) {
 			l.problem("look for dead tasks: %v", err)
