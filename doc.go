@@ -33,5 +33,5 @@
 //	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
-//	sharding, internal/wait, internal/mysqlsession, internal/logqueue, internal/httppool
+//	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool
 package toc

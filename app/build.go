@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/peerproof"
@@ -36,11 +36,11 @@ func (a *App) build() error {
 	}
 	a.layout = Layout(a.cfg)
 	a.notDurable = make([]atomic.Pointer[[]string], a.layout.Databases)
-	a.clock = newClock(a.component("clock"))
+	a.clock = newClock(a.component("clock"), a.opts.outside.Ahead)
 	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {
 		return err
 	}
-	storeConfig := StoreConfig(a.cfg)
+	storeConfig := a.storeConfig()
 	storeConfig.IDs, storeConfig.Now = a.ids, a.clock.Now
 	if storeConfig.TLS, err = a.tlsClient(tlsclient.MySQLSection, a.cfg.Store.MySQL.TLS); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (a *App) build() error {
 		return err
 	}
 	a.timer = redistimer.New(redistimer.Config{
-		Client: redisClient(a.cfg.Redis, redisTLS), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
+		Client: redisClient(a.cfg.Redis, redisTLS, a.opts.outside.Dial), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
 		StoreID: a.StoreID, Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
@@ -151,6 +151,13 @@ func StoreConfig(cfg configs.Config) store.Config {
 	}
 }
 
+// storeConfig is that of this center, with its own way to the databases.
+func (a *App) storeConfig() store.Config {
+	c := StoreConfig(a.cfg)
+	c.Connect, c.Hold = a.opts.outside.Connect, a.opts.outside.Hold
+	return c
+}
+
 // bizTypes converts the configured business types.
 func bizTypes(cfg configs.Config) (*task.Types, error) {
 	list := make([]task.BizType, len(cfg.BizTypes))
@@ -206,7 +213,7 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 	switch b.Processor {
 	case configs.ProcessorWebhook:
 		w := b.Webhook
-		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch}, nil
+		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch, Dial: a.opts.outside.Dial}, nil
 	case configs.ProcessorKafka:
 		c, err := a.kafkaCluster(cfg, b.Kafka.Cluster)
 		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced}, err
@@ -217,7 +224,7 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 func (a *App) kafkaCluster(cfg configs.Config, name string) (kafka.Cluster, error) {
 	c, _ := cfg.Kafka.Clusters.Find(name)
 	client, err := a.tlsClient(kafkaSection(name), c.TLS)
-	return kafkaCluster(c, client, brokerDial), err
+	return kafkaCluster(c, client, brokerDial, a.opts.outside.Dial), err
 }
 
 func kafkaSection(cluster string) string { return "kafka.clusters." + cluster + ".tls" }
@@ -225,9 +232,9 @@ func kafkaSection(cluster string) string { return "kafka.clusters." + cluster + 
 // brokerDial bounds a connect to a broker, handshake included.
 const brokerDial = 10 * time.Second
 
-func kafkaCluster(c configs.KafkaCluster, client *tlsclient.Client, timeout time.Duration) kafka.Cluster {
+func kafkaCluster(c configs.KafkaCluster, client *tlsclient.Client, timeout time.Duration, dial outside.Dial) kafka.Cluster {
 	return kafka.Cluster{
-		Name: c.Name, Brokers: c.Brokers, Dial: client.Dialer(net.Dialer{Timeout: timeout}),
+		Name: c.Name, Brokers: c.Brokers, Dial: client.Dialer(timeout, dial),
 		SASL: c.SASL.Mechanism, Username: c.SASL.Username, Password: c.SASL.Password,
 	}
 }

@@ -40,11 +40,18 @@ type clock struct {
 	jumped   time.Time     // when a jump ahead began to wait for confirmation; zero: there is none
 }
 
-func newClock(logger *slog.Logger) *clock {
-	start := time.Now()
-	return &clock{raw: time.Now, logger: logger, drift: func(now time.Time) time.Duration {
-		return now.Round(0).Sub(start.Round(0)) - now.Sub(start) // Round removes the monotonic reading
-	}}
+// newClock makes the clock; ahead, which may be nil, is how far the wall clock is ahead of time.Now.
+func newClock(logger *slog.Logger, ahead func() time.Duration) *clock {
+	if ahead == nil {
+		ahead = func() time.Duration { return 0 }
+	}
+	start, startedAhead := time.Now(), ahead()
+	return &clock{
+		raw: func() time.Time { return time.Now().Add(ahead()) }, logger: logger,
+		drift: func(now time.Time) time.Duration {
+			return now.Round(0).Sub(start.Round(0)) - now.Sub(start) + ahead() - startedAhead // Round removes the monotonic reading
+		},
+	}
 }
 
 // Now is the time by which tasks fire.

@@ -22,7 +22,7 @@ import (
 func TestTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set time.Duration // by how much somebody has set the wall clock
-		c := newClock(slog.New(slog.DiscardHandler))
+		c := newClock(slog.New(slog.DiscardHandler), nil)
 		c.raw = func() time.Time { return time.Now().Add(set) }
 		c.drift = func(time.Time) time.Duration { return set }
 		right := func() time.Time { return time.Now() }

@@ -14,6 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -45,7 +46,7 @@ func (a *App) newMembership() (membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	consul := consulConfig(c, client)
+	consul := consulConfig(c, client, a.opts.outside.Dial)
 	return cluster.NewConsul(cluster.ConsulConfig{
 		Node: a.node, Layout: a.layout, Consul: consul, Token: a.consulToken, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
@@ -64,10 +65,10 @@ const consulSection = "cluster.consul.tls"
 
 // consulConfig is how to reach the agent. With an https address and no settings of TLS, the variables of Consul
 // (CONSUL_CACERT and so on) hold.
-func consulConfig(c configs.Consul, client *tlsclient.Client) *api.Config {
+func consulConfig(c configs.Consul, client *tlsclient.Client, out outside.Dial) *api.Config {
 	consul := api.DefaultConfig()
 	consul.Address = c.Address
-	dial := client.Dialer(net.Dialer{Timeout: 10 * time.Second})
+	dial := client.Dialer(10*time.Second, out)
 	if client.IsOn() {
 		consul.Scheme = "https"
 		consul.Transport.DialTLSContext = dial
@@ -113,7 +114,7 @@ func (a *App) peerKeys() []string {
 
 func (a *App) newForwarder(owned owners) *forward.Forwarder {
 	return forward.New(forward.Config{
-		Node: a.node, Layout: a.layout, Proof: a.proof, Catalog: a.catalog, Logger: a.component("forward"),
+		Node: a.node, Layout: a.layout, Proof: a.proof, Catalog: a.catalog, Dial: a.opts.outside.Dial, Logger: a.component("forward"),
 		Cluster: struct {
 			owners
 			membership

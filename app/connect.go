@@ -25,7 +25,7 @@ func RedisAdvice(ctx context.Context, cfg configs.Config) (advice []string, err 
 	if isEmbedded(cfg.Redis) {
 		return nil, nil
 	}
-	client := redisClient(cfg.Redis, tlsclient.New(redisSection, cfg.Redis.TLS.Files(), nil))
+	client := redisClient(cfg.Redis, tlsclient.New(redisSection, cfg.Redis.TLS.Files(), nil), nil)
 	defer client.Close()
 	s := slots.New(client, cfg.Redis.Prefix)
 	s.Timeout = 2 * redisTimeout
@@ -79,7 +79,7 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		return nil, nil
 	}
 	consul := cfg.Cluster.Consul
-	conf := consulConfig(consul, tlsclient.New(consulSection, consul.TLS.Files(), nil))
+	conf := consulConfig(consul, tlsclient.New(consulSection, consul.TLS.Files(), nil), nil)
 	if conf.Token, err = consul.ReadToken(); err != nil {
 		return nil, fmt.Errorf("cluster.consul.token_file: %w", err)
 	}

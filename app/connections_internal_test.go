@@ -16,7 +16,7 @@ func TestTheTableOfConnectionsIsTrue(t *testing.T) {
 		testrig.DocsRow(t, "../docs/production.md", "Redis"))
 	require.LessOrEqual(t, 2*redisAgeJitter, redisAge/3)
 	for _, mode := range []string{configs.RedisSingle, configs.RedisSentinel, configs.RedisCluster} {
-		client := redisClient(configs.Redis{Addrs: []string{"127.0.0.1:1"}, Mode: mode, Master: "mymaster"}, nil)
+		client := redisClient(configs.Redis{Addrs: []string{"127.0.0.1:1"}, Mode: mode, Master: "mymaster"}, nil, nil)
 		var o redis.Options
 		switch c := client.(type) {
 		case *redis.Client:

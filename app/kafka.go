@@ -82,7 +82,7 @@ const brokerTimeout = 2 * time.Second
 func unusableTopics(ctx context.Context, cfg configs.Config, cluster string, topics []string) (advice []string, err error) {
 	c, _ := cfg.Kafka.Clusters.Find(cluster)
 	client := tlsclient.New(kafkaSection(cluster), c.TLS.Files(), nil)
-	options, err := kafkaCluster(c, client, brokerTimeout).Options()
+	options, err := kafkaCluster(c, client, brokerTimeout, nil).Options()
 	if err != nil {
 		return nil, err
 	}

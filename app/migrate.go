@@ -27,40 +27,39 @@ import (
 // Databases opens a handle on each database of a configuration, for migrations and plain SQL. queryOnly opens
 // them for reading. The caller closes them.
 func Databases(cfg configs.Config, queryOnly bool) ([]migrations.Database, error) {
-	cfg = cfg.WithDefaults()
+	return databases(StoreConfig(cfg.WithDefaults()), queryOnly)
+}
+
+func databases(cfg store.Config, queryOnly bool) ([]migrations.Database, error) {
 	var list []migrations.Database
-	for i := range cfg.Store.Databases {
-		db, name, err := openDatabase(cfg, i, queryOnly)
+	for i := range cfg.Layout.Databases {
+		d, err := openDatabase(cfg, i, queryOnly)
 		if err != nil {
 			return nil, errors.Join(err, CloseDatabases(list))
 		}
-		list = append(list, database(cfg, i, db, name))
+		list = append(list, d)
 	}
 	return list, nil
 }
 
-func database(cfg configs.Config, i int, db *sql.DB, name string) migrations.Database {
-	d := migrations.Database{Index: i, DB: db, Name: name}
-	if cfg.Store.Driver == configs.DriverSQLite {
-		d.File = name
+func openDatabase(cfg store.Config, i int, queryOnly bool) (d migrations.Database, err error) {
+	d.Index = i
+	if cfg.Driver == store.SQLite {
+		d.Name = store.SQLiteFile(cfg.Dir, i)
+		d.File = d.Name
+		d.DB, err = store.OpenSQLite(cfg, i, queryOnly)
+		return d, err
 	}
-	return d
-}
-
-func openDatabase(cfg configs.Config, i int, queryOnly bool) (*sql.DB, string, error) {
-	if cfg.Store.Driver == configs.DriverSQLite {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(cfg.Store.SQLite.Dir, i, queryOnly))
-		return db, store.SQLiteFile(cfg.Store.SQLite.Dir, i), err
-	}
-	dsn, err := store.MySQLDSN(StoreConfig(cfg), i)
+	dsn, err := store.MySQLDSN(cfg, i)
 	if err != nil {
-		return nil, "", err
+		return d, err
 	}
 	connector, err := mysqlsession.NewConnector(dsn, migrations.SessionLimits)
 	if err != nil {
-		return nil, "", err
+		return d, err
 	}
-	return sql.OpenDB(StoreConfig(cfg).TLS.ExplainMySQLConnects(connector, dsn.Addr)), dsn.DBName, nil
+	d.Name, d.DB = dsn.DBName, sql.OpenDB(cfg.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
+	return d, nil
 }
 
 // CloseDatabases closes the handles of Databases.
@@ -87,6 +86,10 @@ func Repartition() MigrateOption { return func(c *migrations.Config) { c.Reparti
 // and of all.
 func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
+	return migrate(ctx, cfg, StoreConfig(cfg), logger, progress, options...)
+}
+
+func migrate(ctx context.Context, cfg configs.Config, at store.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	if cfg.Store.Driver == configs.DriverMySQL {
 		// Before anything is made. If a server does not answer, the next statement says so.
 		_, err := ServerAdvice(ctx, cfg)
@@ -103,7 +106,7 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 			}
 		}
 	}
-	list, err := Databases(cfg, false)
+	list, err := databases(at, false)
 	if err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func (a *App) prepareDatabase(ctx context.Context, database int) error {
 	if !embedded {
 		return err
 	}
-	if err := Migrate(ctx, a.cfg, a.component("migrations"), nil); err != nil {
+	if err := migrate(ctx, a.cfg, a.storeConfig(), a.component("migrations"), nil); err != nil {
 		return err
 	}
 	return a.verify(ctx, database)
@@ -257,18 +260,18 @@ func (a *App) prepareDatabase(ctx context.Context, database int) error {
 
 // verify checks that a database is ready, and belongs to the store.
 func (a *App) verify(ctx context.Context, index int) error {
-	db, name, err := openDatabase(a.cfg, index, false)
+	d, err := openDatabase(a.storeConfig(), index, false)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	d, dialect := database(a.cfg, index, db, name), migrations.Dialect(a.cfg.Store.Driver)
+	defer d.DB.Close()
+	dialect := migrations.Dialect(a.cfg.Store.Driver)
 	if d.File != "" {
 		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) { // opening it would create it
-			return &migrations.NotMigratedError{Database: name}
+			return &migrations.NotMigratedError{Database: d.Name}
 		}
 	}
-	if err := ping(ctx, db); err != nil && !migrations.IsUnknownDatabase(err) {
+	if err := ping(ctx, d.DB); err != nil && !migrations.IsUnknownDatabase(err) {
 		return &store.DatabaseError{Database: index, Op: "connect", Err: err}
 	}
 	if err := migrations.Verify(ctx, dialect, a.layout, d); err != nil {
@@ -279,7 +282,7 @@ func (a *App) verify(ctx context.Context, index int) error {
 	case err != nil:
 		return err
 	case id == "":
-		return &migrations.NotMigratedError{Database: name, NoID: true, Have: 1}
+		return &migrations.NotMigratedError{Database: d.Name, NoID: true, Have: 1}
 	}
 	file, err := readIDFile(a.cfg)
 	if err == nil && file == "" {
@@ -291,7 +294,7 @@ func (a *App) verify(ctx context.Context, index int) error {
 	a.storeID.CompareAndSwap(nil, id)
 	for _, known := range []string{file, a.StoreID()} {
 		if known != "" && known != id {
-			return &migrations.StrangerError{Database: name, Have: id, Want: known}
+			return &migrations.StrangerError{Database: d.Name, Have: id, Want: known}
 		}
 	}
 	return nil
@@ -319,9 +322,9 @@ func (a *App) storeInUse(ctx context.Context) string {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			if db, name, err := openDatabase(a.cfg, i, false); err == nil {
-				ids[i], _ = migrations.StoreID(ctx, migrations.Dialect(a.cfg.Store.Driver), database(a.cfg, i, db, name))
-				_ = db.Close()
+			if d, err := openDatabase(a.storeConfig(), i, false); err == nil {
+				ids[i], _ = migrations.StoreID(ctx, migrations.Dialect(a.cfg.Store.Driver), d)
+				_ = d.DB.Close()
 			}
 		})
 	}

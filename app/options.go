@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -30,6 +31,7 @@ type options struct {
 	ready      func(addr string)
 	failed     func(ctx context.Context, t task.Task, err error)
 	middleware []func(processor.Processor) processor.Processor
+	outside    outside.Outside
 }
 
 type namedProcessor struct {
@@ -104,6 +106,12 @@ func WithoutHTTP() Option {
 // nodes together show whether a partition ever had two owners. f must be quick; many goroutines call it.
 func WithAudit(f func(partition int, owned bool)) Option {
 	return func(o *options) error { o.audit = f; return nil }
+}
+
+// WithOutside surrounds the center with another network, other databases or another clock. It is for tests of this
+// module; those of a program have package toctest.
+func WithOutside(out outside.Outside) Option {
+	return func(o *options) error { o.outside = out; return nil }
 }
 
 // WithReady calls f when the center is ready; addr is the real address of the HTTP API, empty without one.

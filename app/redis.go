@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/task"
@@ -29,7 +30,7 @@ const (
 
 // redisClient makes the client of the redis engine. It connects at its first use: a center without redis-mode
 // types needs no Redis.
-func redisClient(cfg configs.Redis, client *tlsclient.Client) redis.UniversalClient {
+func redisClient(cfg configs.Redis, client *tlsclient.Client, dial outside.Dial) redis.UniversalClient {
 	opts := &redis.UniversalOptions{
 		Addrs: cfg.Addrs, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		DialTimeout: redisTimeout, DialerRetries: 1, ReadTimeout: redisTimeout, WriteTimeout: redisTimeout,
@@ -38,7 +39,7 @@ func redisClient(cfg configs.Redis, client *tlsclient.Client) redis.UniversalCli
 		IsClusterMode:            cfg.Mode == configs.RedisCluster,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	opts.Dialer = client.Dialer(net.Dialer{Timeout: opts.DialTimeout})
+	opts.Dialer = client.Dialer(opts.DialTimeout, dial)
 	switch {
 	case isEmbedded(cfg):
 		e := &embedded{}

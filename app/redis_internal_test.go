@@ -15,7 +15,7 @@ import (
 // A pipeline that is longer than any buffer is answered while it is being sent.
 func TestTheEmbeddedRedisTakesLongPipelines(t *testing.T) {
 	t.Parallel()
-	client := redisClient(configs.Default().Redis, nil)
+	client := redisClient(configs.Default().Redis, nil, nil)
 	defer client.Close()
 	const count = 1_000
 	value := strings.Repeat("v", 1<<10)
@@ -42,7 +42,7 @@ func TestACommandAsksTheNodeOfItsKeyAlone(t *testing.T) {
 	servers := testrig.StartRedisCluster(t)
 	cfg := configs.Default().Redis
 	cfg.Mode, cfg.Addrs = configs.RedisCluster, servers.Addrs()
-	client := redisClient(cfg, nil)
+	client := redisClient(cfg, nil, nil)
 	defer client.Close()
 	require.NoError(t, client.ZRange(t.Context(), "key", 0, -1).Err())
 	for _, addr := range servers.Addrs() {

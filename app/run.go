@@ -234,7 +234,11 @@ func (a *App) listen() (net.Listener, error) {
 		a.addr.Store("")
 		return nil, nil
 	}
-	l, err := net.Listen("tcp", a.cfg.HTTP.Listen)
+	open := a.opts.outside.Listen
+	if open == nil {
+		open = net.Listen
+	}
+	l, err := open("tcp", a.cfg.HTTP.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("http.listen: %w", err)
 	}

@@ -115,79 +115,79 @@ func TestADatabaseThatIsAnothersStops(t *testing.T) {
 // Names that are made up for each process do not stay in Consul, whether their nodes
 // left or died.
 func TestNamesOfNodesThatAreGoneAreDeleted(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	names := func() (list []string) {
-		pairs, _, err := w.direct().KV().List(w.prefix+"/nodes/", nil)
-		require.NoError(t, err)
-		for _, p := range pairs {
-			list = append(list, p.Key[len(w.prefix+"/nodes/"):])
+	virtually(t, func(t *testing.T, w *testCluster) {
+		names := func() (list []string) {
+			pairs, _, err := w.direct().KV().List(w.prefix+"/nodes/", nil)
+			require.NoError(t, err)
+			for _, p := range pairs {
+				list = append(list, p.Key[len(w.prefix+"/nodes/"):])
+			}
+			return list
 		}
-		return list
-	}
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	require.Equal(t, []string{"a", "b"}, names())
-	a.leave()
-	require.Equal(t, []string{"b"}, names())
-	settled(t, b)
-	b.proxy.Cut() // dies
-	b.halt()
-	eventually(t, "the dead one's name is free", func() bool {
-		pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/b", nil)
-		require.NoError(t, err)
-		return pair.Session == ""
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		require.Equal(t, []string{"a", "b"}, names())
+		a.leave()
+		require.Equal(t, []string{"b"}, names())
+		settled(t, b)
+		b.proxy.Cut() // dies
+		b.halt()
+		eventually(t, "the dead one's name is free", func() bool {
+			pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/b", nil)
+			require.NoError(t, err)
+			return pair.Session == ""
+		})
+		c := w.join("c", nil)
+		require.Equal(t, []string{"c"}, names())
+		settled(t, c)
+		p := c.Ownership().Owned()
+		taken := 0
+		for _, p := range p {
+			if _, unclean := c.Ownership().TakenUncleanly(p); unclean {
+				taken++
+			}
+		}
+		require.Equal(t, wide.Partitions, taken, "b handed nothing over")
 	})
-	c := w.join("c", nil)
-	require.Equal(t, []string{"c"}, names())
-	settled(t, c)
-	p := c.Ownership().Owned()
-	taken := 0
-	for _, p := range p {
-		if _, unclean := c.Ownership().TakenUncleanly(p); unclean {
-			taken++
-		}
-	}
-	require.Equal(t, wide.Partitions, taken, "b handed nothing over")
 }
 
 // A task that ends its process has ended one before the next owner has started it. Before, that owner handed
 // the partition over as if in order, so a task could end a node again and again, each time it had come back and
 // got its partitions.
 func TestWhatIsUnsettledIsPassedOn(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	a.proxy.Cut() // dies
-	a.halt()
-	eventually(t, "b has it all", func() bool { return b.owns() == wide.Partitions })
-	known := b.Ownership()
-	done := -1 // one of them is settled
-	for p := range wide.Partitions {
-		if _, unclean := known.TakenUncleanly(p); unclean && done < 0 {
-			known.Settled(p, known.Term(p))
-			done = p
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		a.proxy.Cut() // dies
+		a.halt()
+		eventually(t, "b has it all", func() bool { return b.owns() == wide.Partitions })
+		known := b.Ownership()
+		done := -1 // one of them is settled
+		for p := range wide.Partitions {
+			if _, unclean := known.TakenUncleanly(p); unclean && done < 0 {
+				known.Settled(p, known.Term(p))
+				done = p
+			}
 		}
-	}
-	var unsettled []int
-	for p := range wide.Partitions {
-		if _, unclean := known.TakenUncleanly(p); unclean {
-			unsettled = append(unsettled, p)
+		var unsettled []int
+		for p := range wide.Partitions {
+			if _, unclean := known.TakenUncleanly(p); unclean {
+				unsettled = append(unsettled, p)
+			}
 		}
-	}
-	require.Len(t, unsettled, wide.Partitions/2-1)
-	c := w.join("c", nil)
-	settled(t, b, c)
-	b.leave()
-	settled(t, c)
-	var passed []int
-	for p := range wide.Partitions {
-		if _, unclean := c.Ownership().TakenUncleanly(p); unclean {
-			passed = append(passed, p)
+		require.Len(t, unsettled, wide.Partitions/2-1)
+		c := w.join("c", nil)
+		settled(t, b, c)
+		b.leave()
+		settled(t, c)
+		var passed []int
+		for p := range wide.Partitions {
+			if _, unclean := c.Ownership().TakenUncleanly(p); unclean {
+				passed = append(passed, p)
+			}
 		}
-	}
-	require.Equal(t, unsettled, passed)
+		require.Equal(t, unsettled, passed)
+	})
 }
 
 // The id by which a cluster holds its databases outlives the deletion of all its keys.

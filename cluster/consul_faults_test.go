@@ -90,22 +90,22 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 
 // A node that keeps its partitions may find that they have been taken.
 func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	w.twoOwnersAllowed.Store(true) // the price of keeping
-	a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = true })
-	b := w.join("b", nil)
-	settled(t, a, b)
-	a.proxy.Cut()
-	keepsPartitions(t, a, func() { eventually(t, "b takes over", func() bool { return b.owns() == 32 }) })
-	require.Regexp(t, `partitions kept: .+`, a.Lost())
-	b.set(func(b *node) { b.hold = make(chan struct{}) }) // b does not give back
-	a.proxy.Mend()
-	eventually(t, "a gives up", func() bool { return a.owns() == 0 })
-	w.twoOwnersAllowed.Store(false)
-	b.proxy.Cut()
-	b.halt()
-	eventually(t, "a has all", func() bool { return a.owns() == 32 })
+	virtually(t, func(t *testing.T, w *testCluster) {
+		w.twoOwnersAllowed.Store(true) // the price of keeping
+		a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = true })
+		b := w.join("b", nil)
+		settled(t, a, b)
+		a.proxy.Cut()
+		keepsPartitions(t, a, func() { eventually(t, "b takes over", func() bool { return b.owns() == 32 }) })
+		require.Regexp(t, `partitions kept: .+`, a.Lost())
+		b.set(func(b *node) { b.hold = make(chan struct{}) }) // b does not give back
+		a.proxy.Mend()
+		eventually(t, "a gives up", func() bool { return a.owns() == 0 })
+		w.twoOwnersAllowed.Store(false)
+		b.proxy.Cut()
+		b.halt()
+		eventually(t, "a has all", func() bool { return a.owns() == 32 })
+	})
 }
 
 // endSession ends a node's session by hand.
@@ -120,29 +120,29 @@ func (w *testCluster) endSession(node string) {
 // A session may end long before its TTL, by hand or with its agent. Its locks are free then, but their holder
 // may not know.
 func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	a.proxy.Stall()
-	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
-	require.NoError(t, err)
-	for id := range services { // with a check its session ends
-		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
-	}
-	settled(t, b) // and there were never two owners
-	require.Empty(t, a.Ownership().Owned())
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		a.proxy.Stall()
+		services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
+		require.NoError(t, err)
+		for id := range services { // with a check its session ends
+			require.NoError(t, w.direct().Agent().ServiceDeregister(id))
+		}
+		settled(t, b) // and there were never two owners
+		require.Empty(t, a.Ownership().Owned())
+	})
 }
 
 func TestASessionThatWasEndedByHand(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	opened := a.log.count("consul session opened")
-	w.endSession("a")
-	eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
-	settled(t, a, b)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		opened := a.log.count("consul session opened")
+		w.endSession("a")
+		eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
+		settled(t, a, b)
+	})
 }
 
 // A session that was given up and could not be ended then would live for ever:
@@ -184,106 +184,106 @@ func TestASessionThatCouldNotBeEnded(t *testing.T) {
 
 // The agent has lost its state, or was cleaned up by hand.
 func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a := w.join("a", nil)
-	settled(t, a)
-	services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
-	require.NoError(t, err)
-	require.Len(t, services, 1)
-	for id := range services {
-		require.NoError(t, w.direct().Agent().ServiceDeregister(id))
-	}
-	eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
-	eventually(t, "it is back", func() bool { return a.log.count("consul session opened") > 1 })
-	settled(t, a)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a := w.join("a", nil)
+		settled(t, a)
+		services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
+		require.NoError(t, err)
+		require.Len(t, services, 1)
+		for id := range services {
+			require.NoError(t, w.direct().Agent().ServiceDeregister(id))
+		}
+		eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
+		eventually(t, "it is back", func() bool { return a.log.count("consul session opened") > 1 })
+		settled(t, a)
+	})
 }
 
 // A node counts by the lock on its name, so it puts that right.
 func TestANameThatIsDeletedByHand(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	kv := w.direct().KV()
-	keepsPartitions(t, b, func() {
-		keepsPartitions(t, a, func() {
-			_, err := kv.Delete(w.prefix+"/nodes/a", nil)
-			require.NoError(t, err)
-			eventually(t, "it is locked again", func() bool {
-				pair, _, err := kv.Get(w.prefix+"/nodes/a", nil)
-				return err == nil && pair != nil && pair.Session == a.Members()[0].Session
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		kv := w.direct().KV()
+		keepsPartitions(t, b, func() {
+			keepsPartitions(t, a, func() {
+				_, err := kv.Delete(w.prefix+"/nodes/a", nil)
+				require.NoError(t, err)
+				eventually(t, "it is locked again", func() bool {
+					pair, _, err := kv.Get(w.prefix+"/nodes/a", nil)
+					return err == nil && pair != nil && pair.Session == a.Members()[0].Session
+				})
+				eventually(t, "it says so", func() bool { return a.log.count("this node's name was not locked in consul any more") > 0 })
 			})
-			eventually(t, "it says so", func() bool { return a.log.count("this node's name was not locked in consul any more") > 0 })
 		})
+		settled(t, a, b)
 	})
-	settled(t, a, b)
 }
 
 // Either check of a node may be deregistered or set by hand.
 func TestChecksInOtherHands(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	agent := w.direct().Agent()
-	services, err := agent.ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
-	require.NoError(t, err)
-	for id := range services {
-		passes := func(check string) bool {
-			checks, err := agent.ChecksWithFilter(`CheckID == "` + id + check + `"`)
-			return err == nil && checks[id+check] != nil && checks[id+check].Status == api.HealthPassing
-		}
-		for _, check := range []string{":ready", ":alive"} {
-			require.NoError(t, agent.CheckDeregister(id+check))
-			eventually(t, "it is registered again", func() bool { return passes(":ready") && passes(":alive") })
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		agent := w.direct().Agent()
+		services, err := agent.ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
+		require.NoError(t, err)
+		for id := range services {
+			passes := func(check string) bool {
+				checks, err := agent.ChecksWithFilter(`CheckID == "` + id + check + `"`)
+				return err == nil && checks[id+check] != nil && checks[id+check].Status == api.HealthPassing
+			}
+			for _, check := range []string{":ready", ":alive"} {
+				require.NoError(t, agent.CheckDeregister(id+check))
+				eventually(t, "it is registered again", func() bool { return passes(":ready") && passes(":alive") })
+				settled(t, a, b)
+			}
+			logged(t, a, "the consul agent has forgotten this node")
+			require.NoError(t, agent.UpdateTTL(id+":ready", "", api.HealthCritical))
+			eventually(t, "it is set again", func() bool { return passes(":ready") })
 			settled(t, a, b)
 		}
-		logged(t, a, "the consul agent has forgotten this node")
-		require.NoError(t, agent.UpdateTTL(id+":ready", "", api.HealthCritical))
-		eventually(t, "it is set again", func() bool { return passes(":ready") })
-		settled(t, a, b)
-	}
+	})
 }
 
 // Changes of a lock by hand are seen at once.
 func TestLocksInOtherHands(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a := w.join("a", nil)
-	settled(t, a)
-	kv := w.direct().KV()
-	key := w.prefix + "/partitions/5"
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a := w.join("a", nil)
+		settled(t, a)
+		kv := w.direct().KV()
+		key := w.prefix + "/partitions/5"
 
-	_, err := kv.Delete(key, nil)
-	require.NoError(t, err)
-	eventually(t, "it is noticed", func() bool { return a.log.count("locks lost") == 1 })
-	settled(t, a)
+		_, err := kv.Delete(key, nil)
+		require.NoError(t, err)
+		eventually(t, "it is noticed", func() bool { return a.log.count("locks lost") == 1 })
+		settled(t, a)
 
-	pair, _, err := kv.Get(key, nil)
-	require.NoError(t, err)
-	session, _, err := w.direct().Session().CreateNoChecks(&api.SessionEntry{LockDelay: time.Millisecond}, nil)
-	require.NoError(t, err)
-	defer func() { _, _ = w.direct().Session().Destroy(session, nil) }()
-	released, _, err := kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
-	require.NoError(t, err)
-	require.True(t, released)
-	eventually(t, "the lock is foreign", func() bool {
-		had, _, err := kv.Acquire(&api.KVPair{Key: key, Session: session}, nil)
-		if err == nil && !had { // the node was faster
-			pair, _, err = kv.Get(key, nil)
-			require.NoError(t, err)
-			_, _, _ = kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
-		}
-		return had
+		pair, _, err := kv.Get(key, nil)
+		require.NoError(t, err)
+		session, _, err := w.direct().Session().CreateNoChecks(&api.SessionEntry{LockDelay: time.Millisecond}, nil)
+		require.NoError(t, err)
+		defer func() { _, _ = w.direct().Session().Destroy(session, nil) }()
+		released, _, err := kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
+		require.NoError(t, err)
+		require.True(t, released)
+		eventually(t, "the lock is foreign", func() bool {
+			had, _, err := kv.Acquire(&api.KVPair{Key: key, Session: session}, nil)
+			if err == nil && !had { // the node was faster
+				pair, _, err = kv.Get(key, nil)
+				require.NoError(t, err)
+				_, _, _ = kv.Release(&api.KVPair{Key: key, Session: pair.Session}, nil)
+			}
+			return had
+		})
+		eventually(t, "it is given up", func() bool { return !a.Ownership().Owns(5) })
+		_, ok := a.Owner(5)
+		require.False(t, ok, "no node has it")
+		require.Equal(t, 31, a.owns(), "the others stay")
+		_, err = w.direct().Session().Destroy(session, nil)
+		require.NoError(t, err)
+		eventually(t, "it is taken again", func() bool { return a.Ownership().Owns(5) })
 	})
-	eventually(t, "it is given up", func() bool { return !a.Ownership().Owns(5) })
-	_, ok := a.Owner(5)
-	require.False(t, ok, "no node has it")
-	require.Equal(t, 31, a.owns(), "the others stay")
-	_, err = w.direct().Session().Destroy(session, nil)
-	require.NoError(t, err)
-	eventually(t, "it is taken again", func() bool { return a.Ownership().Owns(5) })
 }
 
 // Leave and Release end even if Consul is away.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/fakeconsul"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
@@ -30,7 +32,10 @@ var wide = sharding.Layout{Databases: 8, TablesPerDatabase: 32, Partitions: 32}
 type testCluster struct {
 	t                *testing.T
 	addr, prefix     string
-	token            string      // of direct; "": none is asked for
+	token            string // of direct; "": none is asked for
+	connect          func() (line, *api.Config)
+	fake             *fakeconsul.Consul // in a bubble
+	dial             func(ctx context.Context, network, address string) (net.Conn, error)
 	twoOwnersAllowed atomic.Bool // two owners are allowed now
 
 	mu    sync.Mutex
@@ -46,8 +51,15 @@ func newTestCluster(t *testing.T) *testCluster {
 
 func newTestClusterAt(t *testing.T, addr, prefix string) *testCluster {
 	w := &testCluster{t: t, addr: addr, prefix: prefix}
+	w.connect = w.byProxy
 	t.Cleanup(await.Throughout(w.checkOwners))
 	return w
+}
+
+// byProxy gives a node a way to Consul of its own.
+func (w *testCluster) byProxy() (line, *api.Config) {
+	proxy := testrig.StartProxy(w.t, w.addr)
+	return proxy, &api.Config{Address: proxy.Addr()}
 }
 
 func (w *testCluster) liveNodes() []*node {
@@ -79,7 +91,7 @@ type node struct {
 	name  string
 	cfg   cluster.ConsulConfig
 	log   *logbook
-	proxy *testrig.Proxy
+	proxy line
 	end   func() // ends Run and waits for it
 
 	mu      sync.Mutex
@@ -94,10 +106,12 @@ type node struct {
 // newNode makes a node that meets the others through a proxy of its own.
 func (w *testCluster) newNode(name string, change func(*cluster.ConsulConfig)) *node {
 	w.t.Helper()
-	n := &node{t: w.t, name: name, log: &logbook{}, proxy: testrig.StartProxy(w.t, w.addr), down: map[int]error{}}
+	n := &node{t: w.t, name: name, log: &logbook{}, down: map[int]error{}}
+	var consul *api.Config
+	n.proxy, consul = w.connect()
 	n.cfg = cluster.ConsulConfig{
 		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
-		Consul:  &api.Config{Address: n.proxy.Addr()},
+		Consul:  consul,
 		Prepare: n.prepare, Drain: n.drain, Unreachable: n.isUnable, Worker: n.setWorker, Died: func() {},
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -260,7 +274,7 @@ func settled(t *testing.T, nodes ...*node) {
 // direct is a client beside the nodes.
 func (w *testCluster) direct() *api.Client {
 	w.t.Helper()
-	client, err := api.NewClient(&api.Config{Address: w.addr, Token: w.token, Transport: &http.Transport{DisableKeepAlives: true}})
+	client, err := api.NewClient(&api.Config{Address: w.addr, Token: w.token, Transport: &http.Transport{DialContext: w.dial, DisableKeepAlives: true}})
 	require.NoError(w.t, err)
 	return client
 }

@@ -64,105 +64,105 @@ func TestNodesComeAndGo(t *testing.T) {
 }
 
 func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a := w.join("a", nil)
-	settled(t, a)
-	gate := make(chan struct{})
-	a.set(func(a *node) { a.hold = gate })
-	b := w.join("b", nil)
-	eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
-	eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-	time.Sleep(300 * time.Millisecond) // real time: b could break the rule now, and nothing shows that it does not
-	require.Zero(t, b.owns())
-	close(gate)
-	settled(t, a, b)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a := w.join("a", nil)
+		settled(t, a)
+		gate := make(chan struct{})
+		a.set(func(a *node) { a.hold = gate })
+		b := w.join("b", nil)
+		eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
+		eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
+		time.Sleep(300 * time.Millisecond) // real time: b could break the rule now, and nothing shows that it does not
+		require.Zero(t, b.owns())
+		close(gate)
+		settled(t, a, b)
+	})
 }
 
 // The other nodes get the death of a node that did not hand over.
 func TestADeathIsTold(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	var deaths atomic.Int32
-	a := w.join("a", func(c *cluster.ConsulConfig) { c.Died = func() { deaths.Add(1) } })
-	b := w.join("b", nil)
-	settled(t, a, b)
-	b.leave()
-	settled(t, a)
-	require.Zero(t, deaths.Load(), "b has left in order")
-	c := w.join("c", nil)
-	settled(t, a, c)
-	c.proxy.Cut()
-	settled(t, a)
-	require.EqualValues(t, 1, deaths.Load())
+	virtually(t, func(t *testing.T, w *testCluster) {
+		var deaths atomic.Int32
+		a := w.join("a", func(c *cluster.ConsulConfig) { c.Died = func() { deaths.Add(1) } })
+		b := w.join("b", nil)
+		settled(t, a, b)
+		b.leave()
+		settled(t, a)
+		require.Zero(t, deaths.Load(), "b has left in order")
+		c := w.join("c", nil)
+		settled(t, a, c)
+		c.proxy.Cut()
+		settled(t, a)
+		require.EqualValues(t, 1, deaths.Load())
+	})
 }
 
 // A partition with running tasks does not hold up others.
 func TestEachPartitionIsHandedOverByItself(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a := w.join("a", nil)
-	settled(t, a)
-	b := w.join("b", nil)
-	settled(t, a, b)
-	busy := a.Ownership().Owned()[3]
-	gate := make(chan struct{})
-	a.set(func(a *node) { a.hold, a.busy = gate, func(p int) bool { return p == busy } })
-	left := make(chan error, 1)
-	go func() { left <- a.Leave(context.Background()) }()
-	eventually(t, "b has all but one", func() bool { return b.owns() == 31 })
-	require.False(t, b.Ownership().Owns(busy))
-	close(gate)
-	require.NoError(t, <-left)
-	settled(t, b)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a := w.join("a", nil)
+		settled(t, a)
+		b := w.join("b", nil)
+		settled(t, a, b)
+		busy := a.Ownership().Owned()[3]
+		gate := make(chan struct{})
+		a.set(func(a *node) { a.hold, a.busy = gate, func(p int) bool { return p == busy } })
+		left := make(chan error, 1)
+		go func() { left <- a.Leave(context.Background()) }()
+		eventually(t, "b has all but one", func() bool { return b.owns() == 31 })
+		require.False(t, b.Ownership().Owns(busy))
+		close(gate)
+		require.NoError(t, <-left)
+		settled(t, b)
+	})
 }
 
 func TestAHandOverHasAnEnd(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a := w.join("a", func(c *cluster.ConsulConfig) { c.DrainFor = 100 * time.Millisecond })
-	settled(t, a)
-	a.set(func(a *node) { a.hold = make(chan struct{}) })
-	b := w.join("b", nil)
-	settled(t, a, b)
-	logged(t, a, "handed over with work in hand")
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a := w.join("a", func(c *cluster.ConsulConfig) { c.DrainFor = 100 * time.Millisecond })
+		settled(t, a)
+		a.set(func(a *node) { a.hold = make(chan struct{}) })
+		b := w.join("b", nil)
+		settled(t, a, b)
+		logged(t, a, "handed over with work in hand")
+	})
 }
 
 // A leaving node gets no partitions, but it is still found as the owner of those that it drains.
 func TestLeaving(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b := w.join("a", nil), w.join("b", nil)
-	settled(t, a, b)
-	hers := a.Ownership().Owned()
-	gate := make(chan struct{})
-	a.set(func(a *node) { a.hold = gate })
+	virtually(t, func(t *testing.T, w *testCluster) {
+		a, b := w.join("a", nil), w.join("b", nil)
+		settled(t, a, b)
+		hers := a.Ownership().Owned()
+		gate := make(chan struct{})
+		a.set(func(a *node) { a.hold = gate })
 
-	left := make(chan error, 1)
-	go func() { left <- a.Leave(context.Background()) }()
-	eventually(t, "a owns nothing", func() bool { return a.owns() == 0 })
-	eventually(t, "a is off the list", func() bool {
-		entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
-		return err == nil && len(entries) == 1
+		left := make(chan error, 1)
+		go func() { left <- a.Leave(context.Background()) }()
+		eventually(t, "a owns nothing", func() bool { return a.owns() == 0 })
+		eventually(t, "a is off the list", func() bool {
+			entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
+			return err == nil && len(entries) == 1
+		})
+		time.Sleep(200 * time.Millisecond) // real time: b notices it, which shows nowhere
+		require.Equal(t, 16, b.owns())
+		owner, ok := b.Owner(hers[0])
+		require.True(t, ok)
+		require.Equal(t, "a", owner.Name)
+		require.Len(t, b.Members(), 2)
+		select {
+		case err := <-left:
+			require.Fail(t, "left with work in hand", err)
+		default:
+		}
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		require.ErrorContains(t, a.Leave(short), "leave the cluster: 16 partitions not handed over")
+
+		close(gate)
+		require.NoError(t, <-left)
+		settled(t, b)
 	})
-	time.Sleep(200 * time.Millisecond) // real time: b notices it, which shows nowhere
-	require.Equal(t, 16, b.owns())
-	owner, ok := b.Owner(hers[0])
-	require.True(t, ok)
-	require.Equal(t, "a", owner.Name)
-	require.Len(t, b.Members(), 2)
-	select {
-	case err := <-left:
-		require.Fail(t, "left with work in hand", err)
-	default:
-	}
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	require.ErrorContains(t, a.Leave(short), "leave the cluster: 16 partitions not handed over")
-
-	close(gate)
-	require.NoError(t, <-left)
-	settled(t, b)
 }
 
 // Consul's maintenance mode drains a node.
@@ -231,22 +231,22 @@ func TestTheDeadAreReplaced(t *testing.T) {
 }
 
 func TestTenNodesSettle(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	var nodes []*node
-	workers := map[int]bool{}
-	for i := range 10 {
-		n := w.join(string(rune('a'+i)), nil)
-		nodes = append(nodes, n)
-		told := 0
-		n.set(func(n *node) { told = len(n.workers) })
-		require.Equal(t, 1, told, "before Acquire returned")
-		require.False(t, workers[n.worker()], "worker numbers are distinct")
-		workers[n.worker()] = true
-	}
-	settled(t, nodes...)
-	for _, n := range nodes[:3] {
-		n.leave()
-	}
-	settled(t, nodes[3:]...)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		var nodes []*node
+		workers := map[int]bool{}
+		for i := range 10 {
+			n := w.join(string(rune('a'+i)), nil)
+			nodes = append(nodes, n)
+			told := 0
+			n.set(func(n *node) { told = len(n.workers) })
+			require.Equal(t, 1, told, "before Acquire returned")
+			require.False(t, workers[n.worker()], "worker numbers are distinct")
+			workers[n.worker()] = true
+		}
+		settled(t, nodes...)
+		for _, n := range nodes[:3] {
+			n.leave()
+		}
+		settled(t, nodes[3:]...)
+	})
 }

@@ -45,7 +45,7 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		explained := cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)
+		explained := cfg.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr))
 		pool := sql.OpenDB(&session{explained, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)
@@ -54,7 +54,7 @@ func openMySQL(cfg Config) (backend, error) {
 		pings.SetMaxOpenConns(3) // for Watch, Probe, and end
 		pings.SetMaxIdleConns(1)
 		pings.SetConnMaxLifetime(pingAge)
-		holders, err := holderPool(cfg, dsn)
+		holders, err := holderPool(cfg, i, dsn)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}

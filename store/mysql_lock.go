@@ -32,14 +32,14 @@ const (
 
 // holderPool opens a database for its holder's row only: its statements wait for no others, neither here nor on
 // the server.
-func holderPool(cfg Config, dsn *mysql.Config) (*sql.DB, error) {
+func holderPool(cfg Config, database int, dsn *mysql.Config) (*sql.DB, error) {
 	dsn = dsn.Clone()
 	dsn.Timeout, dsn.ReadTimeout, dsn.WriteTimeout = holderTimeout, 2*holderTimeout, 2*holderTimeout
 	connector, err := mysqlsession.NewConnector(dsn, mysqlsession.Limits{Statement: holderTimeout, LockWait: time.Second})
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr))
+	pool := sql.OpenDB(cfg.Connector(database, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
 	pool.SetConnMaxLifetime(maxAge)

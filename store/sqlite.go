@@ -43,15 +43,15 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	b := &sqliteBackend{dir: cfg.Dir, held: dirLock{files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
+	b := &sqliteBackend{dir: cfg.Dir, held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
-		writer, err := sql.Open("sqlite", sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
+		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
 		writer.SetMaxOpenConns(1)
 		b.writers = append(b.writers, writer)
-		reader, err := sql.Open("sqlite", SQLiteDSN(cfg.Dir, i, true))
+		reader, err := openSQLiteFile(cfg, i, SQLiteDSN(cfg.Dir, i, true))
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
@@ -98,6 +98,19 @@ func (p *pollPool) QueryContext(ctx context.Context, text string, args ...any) (
 		return p.DB.QueryContext(ctx, text)
 	}
 	return kept.(*sql.Stmt).QueryContext(ctx)
+}
+
+// OpenSQLite opens database number i for writing, and creates its file if necessary; or for queries only.
+func OpenSQLite(cfg Config, i int, queryOnly bool) (*sql.DB, error) {
+	return openSQLiteFile(cfg, i, SQLiteDSN(cfg.Dir, i, queryOnly))
+}
+
+func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
+	connector, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(cfg.Connector(i, connector)), nil
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be

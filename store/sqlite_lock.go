@@ -21,10 +21,11 @@ import (
 
 // dirLock is this process's lock of the directory.
 type dirLock struct {
-	mu     sync.Mutex
-	dir    *os.File       // locked; nil: it is not
-	owners map[int]string // by database: the id of its holder
-	files  []atomic.Pointer[heldFiles]
+	hold    func(dir string) (release func() error, err error)
+	mu      sync.Mutex
+	release func() error   // nil: the directory is not locked
+	owners  map[int]string // by database: the id of its holder
+	files   []atomic.Pointer[heldFiles]
 }
 
 // heldFiles are the files at the names when a database was first locked.
@@ -91,29 +92,40 @@ func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (
 
 // lockDir locks the directory; EWOULDBLOCK: another process has it. The caller holds mu.
 func (b *sqliteBackend) lockDir() error {
-	if b.held.dir != nil {
+	if b.held.release != nil {
 		return nil
 	}
-	dir, err := os.Open(b.dir)
+	release, err := b.held.hold(b.dir)
 	if err != nil {
 		return err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(err, dir.Close())
-	}
-	b.held.dir, b.held.owners = dir, make(map[int]string)
+	b.held.release, b.held.owners = release, make(map[int]string)
 	return nil
+}
+
+// flock locks a directory for this process.
+func flock(path string) (release func() error, err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() error {
+		// Closing alone would leave the lock to a child process between fork and exec.
+		return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
+	}, nil
 }
 
 // unlockIdleDir frees the directory if no database is locked. The caller holds mu.
 func (b *sqliteBackend) unlockIdleDir() error {
-	if b.held.dir == nil || len(b.held.owners) > 0 {
+	if b.held.release == nil || len(b.held.owners) > 0 {
 		return nil
 	}
-	dir := b.held.dir
-	b.held.dir = nil
-	// Closing alone would leave the lock to a child process between fork and exec.
-	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), dir.Close())
+	release := b.held.release
+	b.held.release = nil
+	return release()
 }
 
 // unlockDir frees the directory, even if databases are locked.

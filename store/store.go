@@ -13,6 +13,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,12 @@ type Config struct {
 	// SQLite: the directory of the files toc_0.db, toc_1.db …
 	Dir string
 
+	// Connect returns what makes the connections to a database in place of c, the driver's own. Nil is c.
+	Connect func(database int, c driver.Connector) driver.Connector
+
+	// Hold takes the directory of SQLite for this process, until release. Nil is an flock.
+	Hold func(dir string) (release func() error, err error)
+
 	// Timeout bounds one transaction or query. Defaults to 15 s.
 	Timeout time.Duration
 
@@ -67,7 +74,18 @@ func (c Config) WithDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Hold == nil {
+		c.Hold = flock
+	}
 	return c
+}
+
+// Connector is what makes the connections to a database, by Connect or c.
+func (c Config) Connector(database int, own driver.Connector) driver.Connector {
+	if c.Connect == nil {
+		return own
+	}
+	return c.Connect(database, own)
 }
 
 // Store is the task store. It is safe for concurrent use.

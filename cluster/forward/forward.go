@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/httppool"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -50,6 +50,7 @@ type Config struct {
 	Catalog *task.Catalog // the business types in force, for the names in answers
 	// Timeout bounds each request as a whole. Defaults to 2 s.
 	Timeout time.Duration
+	Dial    outside.Dial // makes the connections; nil: that of package net
 	Logger  *slog.Logger
 }
 
@@ -79,9 +80,8 @@ const header = "Toc-Forwarded"
 // New makes a Forwarder. It connects at its first request.
 func New(cfg Config) *Forwarder {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
-	dialer := net.Dialer{Timeout: cfg.Timeout}
 	transport := &http.Transport{ // no proxy: the nodes are close to each other
-		DialContext:         dialer.DialContext,
+		DialContext:         cfg.Dial.Within(cfg.Timeout),
 		TLSHandshakeTimeout: cfg.Timeout,
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/outside"
 )
 
 // Client connects to the servers of one section of the settings. Its methods may be called concurrently.
@@ -78,16 +79,17 @@ func (c *Client) Config(addr string) (*tls.Config, error) {
 	return config, nil
 }
 
-// Dialer returns a function that connects to host:port. The timeout of d holds for the connect and the handshake
-// together.
-func (c *Client) Dialer(d net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// Dialer returns a function that connects to host:port by dial. The timeout holds for the connect and the handshake
+// together; 0 is no limit.
+func (c *Client) Dialer(timeout time.Duration, dial outside.Dial) outside.Dial {
+	dial = dial.Within(0)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if d.Timeout > 0 {
+		if timeout > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+			ctx, cancel = context.WithTimeout(ctx, timeout)
 			defer cancel()
 		}
-		raw, err := d.DialContext(ctx, network, addr)
+		raw, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

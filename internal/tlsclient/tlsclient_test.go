@@ -83,7 +83,7 @@ func (e *echo) use(t *testing.T, pair testrig.Pair, clients *testrig.Authority) 
 
 // call sends a word and reads it back.
 func call(t *testing.T, c *tlsclient.Client, addr string) error {
-	conn, err := c.Dialer(net.Dialer{Timeout: await.Patience})(context.Background(), "tcp", addr)
+	conn, err := c.Dialer(await.Patience, nil)(context.Background(), "tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func TestSilentHandshake(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	c := tlsclient.New("redis.tls", tlsclient.Files{CA: testrig.NewAuthority(t, "a").File}, nil)
-	_, err = c.Dialer(net.Dialer{Timeout: 50 * time.Millisecond})(t.Context(), "tcp", l.Addr().String())
+	_, err = c.Dialer(50*time.Millisecond, nil)(t.Context(), "tcp", l.Addr().String())
 	require.ErrorContains(t, err, "redis.tls: "+l.Addr().String()+" does not answer the handshake; it may not speak TLS at this port")
 }
 

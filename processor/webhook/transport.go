@@ -2,9 +2,10 @@ package webhook
 
 import (
 	"crypto/tls"
-	"net"
 	"net/http"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/outside"
 )
 
 // What a connection may cost.
@@ -15,7 +16,7 @@ const (
 
 // newTransport makes the connections of one webhook: as many as there are
 // workers. run is how long one call may take.
-func newTransport(workers int, run time.Duration) *http.Transport {
+func newTransport(workers int, run time.Duration, out outside.Dial) *http.Transport {
 	workers = max(workers, 1)
 	dial := dialTime
 	if run > 0 {
@@ -23,7 +24,7 @@ func newTransport(workers int, run time.Duration) *http.Transport {
 	}
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: dial}).DialContext,
+		DialContext:         out.Within(dial),
 		TLSHandshakeTimeout: dial,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:   true, // own dialer and TLS settings would turn it off

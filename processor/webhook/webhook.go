@@ -18,6 +18,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/timeoutcenter/toc/internal/httppool"
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	// Batch is how many tasks one call may have, as a JSON array: 1 to 256. 0 posts one task a call, as an object.
 	// Defaults to 0.
 	Batch int
+	// Dial makes the connections. Nil is that of package net.
+	Dial outside.Dial
 }
 
 // Processor fires a task by an HTTP POST of its JSON, the same as GET
@@ -91,7 +94,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 	if cfg.Timeout > 0 && (dial <= 0 || cfg.Timeout < dial) {
 		dial = cfg.Timeout
 	}
-	fresh := newTransport(b.Workers, dial)
+	fresh := newTransport(b.Workers, dial, cfg.Dial)
 	fresh.DisableKeepAlives = true
 	return &Processor{
 		bizType:  b.Name,
@@ -100,7 +103,7 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 		template: newTemplate(u),
 		signers:  signers,
 		longest:  b.BackoffMax,
-		pool:     httppool.New(newTransport(b.Workers, dial)),
+		pool:     httppool.New(newTransport(b.Workers, dial, cfg.Dial)),
 		fresh:    fresh,
 		target:   "POST " + u.Host,
 		hide:     hiding(u, cfg.Secret, cfg.PreviousSecret),

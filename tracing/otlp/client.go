@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/timeoutcenter/toc/internal/httppool"
+	"github.com/timeoutcenter/toc/internal/outside"
 )
 
 // client posts spans to a collector: OTLP 1.x over HTTP, in protobuf. It is an otlptrace.Client. (OpenTelemetry's own one
@@ -29,7 +30,7 @@ type client struct {
 const tracesPath = "/v1/traces"
 
 // newClient makes the client for an address: a URL to which tracesPath is added, or host:port.
-func newClient(address string) (*client, error) {
+func newClient(address string, dial outside.Dial) (*client, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
@@ -44,7 +45,7 @@ func newClient(address string) (*client, error) {
 	c.url = u.String()
 	c.http = &http.Client{
 		Transport: httppool.New(&http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+			DialContext: dial.Within(0), Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10,
 		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/timeoutcenter/toc/internal/outside"
 )
 
 // Config is the configuration of an Exporter.
@@ -27,6 +29,7 @@ type Config struct {
 	Version string // service.version
 	// Dropped is called when n spans were dropped. Defaults to nothing.
 	Dropped func(n int)
+	Dial    outside.Dial // makes the connections; nil: that of package net
 	Logger  *slog.Logger
 }
 
@@ -58,7 +61,7 @@ type trouble struct {
 
 // Try sends the collector at an address an export without spans.
 func Try(ctx context.Context, address string) error {
-	c, err := newClient(address)
+	c, err := newClient(address, nil)
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func New(cfg Config) (*Exporter, error) {
 	if cfg.Dropped == nil {
 		cfg.Dropped = func(int) {}
 	}
-	c, err := newClient(cfg.Address)
+	c, err := newClient(cfg.Address, cfg.Dial)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,44 @@
+// Package outside is the way from a center to all that is not in its process: servers, other nodes, databases, and the
+// time of day. The zero values are the real ones. Tests put a network in memory, databases with faults, and clocks that
+// are wrong in their place.
+package outside
+
+import (
+	"context"
+	"database/sql/driver"
+	"net"
+	"time"
+)
+
+// Outside is what a center is surrounded by. Nil fields are the real thing.
+type Outside struct {
+	// Dial connects to servers and other nodes: Consul, Redis, Kafka, webhooks, the collector of traces.
+	Dial Dial
+	// Listen opens the port of the HTTP API.
+	Listen func(network, address string) (net.Listener, error)
+	// Connect returns what connects to a database in place of c, which is the real way.
+	Connect func(database int, c driver.Connector) driver.Connector
+	// Hold takes the directory of a SQLite store for this process, until release. It returns unix.EWOULDBLOCK if another one
+	// has it.
+	Hold func(dir string) (release func() error, err error)
+	// Ahead is how far the wall clock is ahead of time.Now. It may change, like a clock that somebody sets.
+	Ahead func() time.Duration
+}
+
+// Dial connects to host:port. Nil is that of package net.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Within returns a Dial that gives up after a time; 0 is no limit.
+func (d Dial) Within(timeout time.Duration) Dial {
+	if d == nil {
+		return (&net.Dialer{Timeout: timeout}).DialContext
+	}
+	if timeout == 0 {
+		return d
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return d(ctx, network, address)
+	}
+}

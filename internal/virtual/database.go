@@ -1,0 +1,383 @@
+package virtual
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlitelib "modernc.org/sqlite/lib"
+
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/store"
+)
+
+// database is a server of a database: its file, and its faults.
+type database struct {
+	number int
+	dir    string
+	host   string // in the network
+
+	mu     sync.Mutex
+	slow   time.Duration
+	full   bool
+	locker *sql.DB // has locked it; nil: nobody
+	locked *sql.Conn
+}
+
+func (d *database) slowness() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.slow
+}
+
+func (d *database) isFull() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.full
+}
+
+// lock begins a transaction that writes.
+func (d *database) lock() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.locker != nil {
+		return nil
+	}
+	db, err := sql.Open("sqlite", store.SQLiteDSN(d.dir, d.number, false))
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(context.Background())
+	if err == nil {
+		_, err = conn.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+	}
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	d.locker, d.locked = db, conn
+	return nil
+}
+
+func (d *database) unlock() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.locker == nil {
+		return
+	}
+	_, _ = d.locked.ExecContext(context.Background(), "ROLLBACK")
+	_ = d.locked.Close()
+	_ = d.locker.Close()
+	d.locker = nil
+}
+
+// errFull is the error of SQLite on a full disk.
+var errFull = sync.OnceValue(func() error {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	for _, text := range []string{"PRAGMA max_page_count=2", "CREATE TABLE t (b BLOB)", "INSERT INTO t VALUES (zeroblob(100000))"} {
+		if _, err = db.Exec(text); err != nil {
+			break
+		}
+	}
+	return err
+})
+
+// connector is the way of one node to one database.
+type connector struct {
+	driver.Connector
+	node     *Node
+	database *database
+}
+
+// noContext is how long a call waits that has no context, like the read timeout of a driver over a network.
+const noContext = 30 * time.Second
+
+// call makes a call of the driver: it reaches the database, is done in no time, and is answered. If the answer fails to come, it
+// is done all the same.
+func (c *connector) call(ctx context.Context, f func() error) (answered bool, err error) {
+	there := func() error { return c.node.host.Pass(ctx, c.database.host) }
+	if err := there(); err != nil {
+		return false, err
+	}
+	work := c.database.slowness()
+	if err := c.sleep(ctx, work/2); err != nil {
+		return false, err
+	}
+	if err := c.node.do(f); err != nil {
+		return true, err
+	}
+	if err := c.sleep(ctx, work-work/2); err != nil {
+		return false, err
+	}
+	if err := there(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (c *connector) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	return wait.For(ctx, d)
+}
+
+// do does something that a crash must not cut in two, and that is not done after one.
+func (n *Node) do(f func() error) error {
+	n.files.RLock()
+	defer n.files.RUnlock()
+	if n.isCrashed() {
+		return ErrCrashed
+	}
+	return f()
+}
+
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	made := &conn{connector: c}
+	answered, err := c.call(ctx, func() error {
+		own, err := c.Connector.Connect(ctx)
+		if err != nil {
+			return err
+		}
+		made.own = own.(sqliteConn)
+		made.busy, err = takeBusyTimeout(ctx, made.own)
+		return err
+	})
+	if err != nil {
+		if made.own != nil {
+			_ = made.own.Close()
+		}
+		if !answered && ctx.Err() == nil {
+			err = fmt.Errorf("connect: %w", err)
+		}
+		return nil, err
+	}
+	c.node.connsMu.Lock()
+	defer c.node.connsMu.Unlock()
+	c.node.conns[made] = true
+	return made, nil
+}
+
+// takeBusyTimeout makes SQLite answer at once that a file is locked: it would wait in real time. It returns how long SQLite
+// was to wait.
+func takeBusyTimeout(ctx context.Context, own sqliteConn) (time.Duration, error) {
+	rows, err := own.QueryContext(ctx, "PRAGMA busy_timeout", nil)
+	if err != nil {
+		return 0, err
+	}
+	value := make([]driver.Value, 1)
+	err = errors.Join(rows.Next(value), rows.Close())
+	if err != nil {
+		return 0, err
+	}
+	_, err = own.ExecContext(ctx, "PRAGMA busy_timeout(0)", nil)
+	ms, _ := value[0].(int64)
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+// sqliteConn is a connection of the driver.
+type sqliteConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn is a connection of a node to a database. database/sql makes one call at a time.
+type conn struct {
+	*connector
+	own  sqliteConn
+	busy time.Duration // how long a call waits for a locked file
+
+	mu      sync.Mutex
+	isInTx  bool
+	isBad   bool // a call got no answer
+	isClose bool
+}
+
+var _ sqliteConn = (*conn)(nil)
+
+// call is connector.call, which also waits for a locked file. A connection without an answer is of no more use.
+func (c *conn) call(ctx context.Context, f func() error) error {
+	for began, pause := time.Now(), time.Millisecond; ; {
+		answered, err := c.connector.call(ctx, f)
+		if !answered {
+			c.mu.Lock()
+			c.isBad = true
+			c.mu.Unlock()
+			return err
+		}
+		var refused *sqlite.Error
+		if !errors.As(err, &refused) || refused.Code()&0xff != sqlitelib.SQLITE_BUSY || time.Since(began) >= c.busy {
+			return err
+		}
+		if wait.For(ctx, pause) != nil {
+			return err
+		}
+		pause = min(2*pause, 50*time.Millisecond)
+	}
+}
+
+// write is a call that a full disk refuses.
+func (c *conn) write(ctx context.Context, f func() error) error {
+	return c.call(ctx, func() error {
+		if c.database.isFull() {
+			return errFull()
+		}
+		return f()
+	})
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
+	err = c.write(ctx, func() error { r, err = c.own.ExecContext(ctx, query, args); return err })
+	return r, err
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
+	var made driver.Rows
+	err = c.call(ctx, func() error { made, err = c.own.QueryContext(ctx, query, args); return err })
+	if err != nil {
+		if made != nil {
+			_ = made.Close()
+		}
+		return nil, err
+	}
+	return made, nil
+}
+
+func (c *conn) Ping(ctx context.Context) error {
+	return c.call(ctx, func() error { return c.own.Ping(ctx) })
+}
+
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	t := &tx{conn: c}
+	err := c.call(ctx, func() (err error) {
+		if t.own, err = c.own.BeginTx(ctx, opts); err == nil {
+			c.setInTx(true)
+		}
+		return err
+	})
+	if err != nil {
+		if t.own != nil {
+			_ = t.Rollback()
+		}
+		return nil, err
+	}
+	return t, nil
+}
+
+func (c *conn) setInTx(is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isInTx = is
+}
+
+func (c *conn) inTx() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isInTx
+}
+
+// abandon is what a server does when its client has died. The node's files are locked.
+func (c *conn) abandon() {
+	if c.inTx() {
+		_, _ = c.own.ExecContext(context.Background(), "ROLLBACK", nil)
+		c.setInTx(false)
+	}
+}
+
+func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(context.Background(), driver.TxOptions{}) }
+
+// Prepare keeps a text: each call is one of the connection, and so in reach of the faults.
+func (c *conn) Prepare(query string) (driver.Stmt, error) { return prepared{c, query}, nil }
+
+// prepared is a statement that is parsed again by each call.
+type prepared struct {
+	conn *conn
+	text string
+}
+
+func (p prepared) Close() error  { return nil }
+func (p prepared) NumInput() int { return -1 }
+
+func (p prepared) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return p.conn.QueryContext(ctx, p.text, args)
+}
+
+func (p prepared) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return p.conn.ExecContext(ctx, p.text, args)
+}
+
+func (p prepared) Query([]driver.Value) (driver.Rows, error)  { return nil, driver.ErrSkip }
+func (p prepared) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
+
+func (c *conn) ResetSession(ctx context.Context) error {
+	if !c.IsValid() {
+		return driver.ErrBadConn
+	}
+	return c.own.ResetSession(ctx)
+}
+
+func (c *conn) IsValid() bool {
+	c.mu.Lock()
+	bad := c.isBad
+	c.mu.Unlock()
+	return !bad && !c.node.isCrashed() && c.own.IsValid()
+}
+
+func (c *conn) Close() error {
+	c.node.connsMu.Lock()
+	delete(c.node.conns, c)
+	c.node.connsMu.Unlock()
+	return c.own.Close()
+}
+
+// tx is a transaction.
+type tx struct {
+	conn *conn
+	own  driver.Tx
+}
+
+func (t *tx) Commit() error {
+	ctx, cancel := context.WithTimeout(context.Background(), noContext)
+	defer cancel()
+	done := false
+	err := t.conn.write(ctx, func() error {
+		if done {
+			return nil
+		}
+		err := t.own.Commit()
+		done = err == nil
+		if done {
+			t.conn.setInTx(false)
+		}
+		return err
+	})
+	if err != nil && !done { // as the server does it with a transaction whose client is gone
+		_ = t.Rollback()
+	}
+	return err
+}
+
+// Rollback is not waited for: a server also rolls back what it loses the connection of.
+func (t *tx) Rollback() error {
+	return t.conn.node.do(func() error {
+		if !t.conn.inTx() {
+			return nil
+		}
+		t.conn.setInTx(false)
+		return t.own.Rollback()
+	})
+}

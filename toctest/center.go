@@ -1,0 +1,199 @@
+package toctest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
+)
+
+// Tasks returns what the code under test needs of a center: it has the methods of client.Client, and returns errors. After Crash
+// and Restart it must be asked for again, as by a program that starts again.
+func (c *Center) Tasks() *app.Tasks { return c.node.App.Tasks() }
+
+// App is the center itself, for all that the Center has no method for, like Pause. After Crash and Restart it is another one.
+func (c *Center) App() *app.App { return c.node.App }
+
+// Submit stores a task. An error fails the test.
+func (c *Center) Submit(s client.Submit) client.Task {
+	c.Helper()
+	got, err := c.Tasks().Submit(c.Context(), s)
+	if err != nil {
+		c.Fatalf("submit of %s %s: %v", s.BizType, bizID(s), err)
+	}
+	return got.Task
+}
+
+func bizID(s client.Submit) string { return cmp.Or(s.BizKey, fmt.Sprint(s.BizID)) }
+
+// Cancel cancels a pending task. An error fails the test.
+func (c *Center) Cancel(id client.ID) {
+	c.Helper()
+	if err := c.Tasks().Cancel(c.Context(), uint64(id)); err != nil {
+		c.Fatalf("cancel of task %s: %v\n%s", id, err, c.Why(id))
+	}
+}
+
+// Reschedule changes a pending task. An error fails the test.
+func (c *Center) Reschedule(id client.ID, change client.Change) client.Task {
+	c.Helper()
+	got, err := c.Tasks().Reschedule(c.Context(), uint64(id), change)
+	if err != nil {
+		c.Fatalf("reschedule of task %s: %v\n%s", id, err, c.Why(id))
+	}
+	return got
+}
+
+// Get reads a task. An error fails the test.
+func (c *Center) Get(id client.ID) client.Task {
+	c.Helper()
+	got, err := c.Tasks().Get(c.Context(), uint64(id))
+	if err != nil {
+		c.Fatalf("look-up of task %s: %v", id, err)
+	}
+	return got
+}
+
+// Why is the story of a task: where it waits and what holds it, or what became of it, like the command toc why.
+func (c *Center) Why(id client.ID) string {
+	w, err := c.Tasks().Why(c.Context(), uint64(id))
+	if err != nil {
+		return fmt.Sprintf("task %s: %v", id, err)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "task %s at %s: state %s, where %s", id, moment(time.Now()), w.State, w.Where)
+	if next := w.Next.Time(); !next.IsZero() {
+		fmt.Fprintf(&text, ", next %s", moment(next))
+	}
+	for _, because := range w.Because {
+		fmt.Fprintf(&text, "\n  because %s", because)
+	}
+	for _, run := range w.FailedRuns {
+		fmt.Fprintf(&text, "\n  failed run %d at %s: %s", run.Attempt, moment(run.At.Time()), run.Error)
+	}
+	return text.String()
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Now is the virtual time, in UTC.
+func (c *Center) Now() time.Time { return time.Now().UTC() }
+
+// Advance lets time pass, and waits until all that is due then has been done.
+func (c *Center) Advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Fired returns the runs of a business type that have ended, in the order of their ends; of all types, if bizType is "".
+func (c *Center) Fired(bizType string) []Ran {
+	c.Helper()
+	names := make(map[uint64]string)
+	for _, b := range c.App().BizTypes() {
+		names[uint64(b.ID)] = b.Name
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []Ran
+	for _, r := range c.ran {
+		if r.BizType = names[r.Task.BizType]; bizType == "" || r.BizType == bizType {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// runsOf returns the runs of a task that have ended.
+func (c *Center) runsOf(id client.ID) []Ran {
+	return slices.DeleteFunc(c.Fired(""), func(r Ran) bool { return r.Task.JobID != uint64(id) })
+}
+
+// Pending reads the tasks that are pending, in the order of their times. An error fails the test.
+func (c *Center) Pending() []client.Task {
+	c.Helper()
+	var list []client.Task
+	for ask := (client.ListAll{Limit: 1000}); ; {
+		page, err := c.Tasks().ListAll(c.Context(), ask)
+		if err != nil {
+			c.Fatalf("list of pending tasks: %v", err)
+		}
+		list = append(list, page.Tasks...)
+		if ask.Cursor = page.NextCursor; ask.Cursor == "" {
+			slices.SortStableFunc(list, func(a, b client.Task) int { return a.ActionTime.Time().Compare(b.ActionTime.Time()) })
+			return list
+		}
+	}
+}
+
+// RequireFired fails the test unless a task was run and its last run returned no error. It returns that run.
+func (c *Center) RequireFired(id client.ID) Ran {
+	c.Helper()
+	runs := c.runsOf(id)
+	if len(runs) == 0 {
+		c.Fatalf("task %s has not fired\n%s", id, c.Why(id))
+	}
+	last := runs[len(runs)-1]
+	if last.Err != nil {
+		c.Fatalf("task %s has fired %d times, the last time without success: %v\n%s", id, len(runs), last.Err, c.Why(id))
+	}
+	return last
+}
+
+// RequireFiredAt is RequireFired with the time of the start of that run, to the millisecond.
+func (c *Center) RequireFiredAt(id client.ID, at time.Time) Ran {
+	c.Helper()
+	last := c.RequireFired(id)
+	if !last.Started.Truncate(time.Millisecond).Equal(at.Truncate(time.Millisecond)) {
+		c.Fatalf("task %s has fired at %s, not at %s\n%s", id, moment(last.Started), moment(at), c.Why(id))
+	}
+	return last
+}
+
+// RequireNotFired fails the test if a task was run, with success or without.
+func (c *Center) RequireNotFired(id client.ID) {
+	c.Helper()
+	if runs := c.runsOf(id); len(runs) > 0 {
+		c.Fatalf("task %s has fired at %s: %v\n%s", id, moment(runs[0].Started), runs[0].Err, c.Why(id))
+	}
+}
+
+// Crash ends the center like the end of its process, and starts it again: what it had only in memory is gone. The context of
+// each run ends at once with the cause ErrCrashed; such a run is not recorded in the store and is run again.
+func (c *Center) Crash() {
+	c.Helper()
+	c.node.Crash()
+	c.node = c.world.Start(nodeName)
+}
+
+// Restart stops the center in order, like SIGTERM, and starts it again.
+func (c *Center) Restart() {
+	c.Helper()
+	if err := c.node.Shutdown(); err != nil {
+		c.Fatalf("stop of the center: %v", err)
+	}
+	c.node = c.world.Start(nodeName)
+}
+
+// LoseRedis ends Redis with all that it has: until Mend it answers nothing, and then it is empty.
+func (c *Center) LoseRedis() {
+	c.world.SilenceRedis()
+	c.world.FlushRedis()
+}
+
+// Hang makes a database answer nothing until Mend. The first is 0, and there is one unless WithConfig says more
+// (store.databases).
+func (c *Center) Hang(database int) {
+	c.Helper()
+	if n := c.world.Config(nodeName).Store.Databases; database < 0 || database >= n {
+		c.Fatalf("database %d does not exist: there are %d, from 0 on", database, n)
+	}
+	c.world.HangDatabase(database)
+}
+
+// Mend ends LoseRedis and each Hang.
+func (c *Center) Mend() { c.world.MendAll() }
