@@ -21,11 +21,13 @@ func (p *Process) String() string { return p.Name }
 type Fault struct {
 	Kind    string
 	Nodes   []string // the nodes that it hit; nil: all
+	Types   []string // the business types that it held up; nil: all
 	Process *Process // of a kill: the process that it ended
 	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
 	Explains   bool
-	Begin, End time.Time // while it lasted
-	Whole      time.Time // when all was well again
+	Begin, End time.Time     // while it lasted
+	Whole      time.Time     // when all was well again
+	Skew       time.Duration // how far clocks were ahead
 }
 
 func (f *Fault) String() string {
@@ -39,6 +41,9 @@ func (f *Fault) String() string {
 
 // Hits tells whether a fault was one of this process.
 func (f *Fault) Hits(p *Process) bool {
+	if p == nil {
+		return true // nobody knows which one it was
+	}
 	return (f.Process == nil || f.Process == p) && (f.Nodes == nil || slices.Contains(f.Nodes, p.Node))
 }
 
@@ -63,6 +68,7 @@ type Center struct {
 	Layout sharding.Layout
 	Types  map[string]configs.BizType
 	Within Windows
+	Nodes  int // that run at the same time; 0: one
 }
 
 // Types lists business types for a center.

@@ -51,6 +51,7 @@ const (
 	Edited      = "edit"
 	Redriven    = "redrive"
 	Lowered     = "lower attempts"
+	Stopped     = "make dead"
 	Locked      = "lock" // a transaction of a hand that is open for seconds, and then commits or rolls back
 )
 

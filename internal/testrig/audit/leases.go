@@ -48,10 +48,25 @@ type Hold struct {
 	Again   time.Duration
 	Result  string // ok, lost, or Unsure
 	Acks    int    // that were answered ok
+
+	first      time.Time // Expires before it was extended
+	Asked, Got time.Time // when the request was sent, and when it had its answer
+	Attribute  string
+	Settles    []Settle // all of them, in the order in which they were answered
+}
+
+// Settle is a settlement of a lease.
+type Settle struct {
+	client.Settlement
+	Sent, Answered time.Time
+	Result         string // that of package client; SettledUnavailable also stands for no answer
 }
 
 // unheard is a request for leases that had no answer.
-type unheard struct{ from, till time.Time }
+type unheard struct {
+	bizType    string
+	from, till time.Time
+}
 
 // Unsure is the result of a settlement without an answer.
 const Unsure = "unsure"
@@ -73,10 +88,10 @@ func (c *Leases) Submit(jobID uint64, due time.Time) {
 }
 
 // Unheard writes down a request for leases that had no answer.
-func (c *Leases) Unheard(from, till time.Time) {
+func (c *Leases) Unheard(bizType string, from, till time.Time) {
 	c.Lock()
 	defer c.Unlock()
-	c.unheard = append(c.unheard, unheard{from, till})
+	c.unheard = append(c.unheard, unheard{bizType, from, till})
 }
 
 // MayBeCancelled writes down that a cancel had no answer.
@@ -88,8 +103,17 @@ func (c *Leases) MayBeCancelled(jobID uint64) {
 
 // Add writes down a lease. The caller holds the lock.
 func (c *Leases) Add(jobID uint64, h *Hold) {
+	h.first = h.Expires
 	t := c.task(jobID)
 	t.holds = append(t.holds, h)
+}
+
+// holds are the leases of a task.
+func (c *Leases) holds(jobID uint64) []*Hold {
+	if t := c.tasks[jobID]; t != nil {
+		return t.holds
+	}
+	return nil
 }
 
 // task is what is known of a task. The caller holds the lock.
@@ -105,6 +129,7 @@ func (c *Leases) task(jobID uint64) *leasedTask {
 
 // Settled writes down the answer to a settlement. The caller holds the lock.
 func (c *Leases) Settled(h *Hold, s client.Settlement, result string, sent, answered time.Time) {
+	h.Settles = append(h.Settles, Settle{s, sent, answered, result})
 	ends := s.Do != client.Extend
 	tried := h.Result != "" || !h.Settled.IsZero()
 	switch result {
@@ -195,7 +220,7 @@ func (c *Leases) check(id uint64, one *leasedTask, r Row, faults []*Fault) (gaps
 		if h.Settled.IsZero() {
 			continue
 		}
-		if h.Result == client.SettledOK && h.Do != client.Nack {
+		if h.Result == client.SettledOK && h.Do != client.Nack && h.Do != client.Release {
 			free = time.Now().Add(time.Hour)
 		} else if h.Settled.Before(free) {
 			if free = h.Settled; h.Result == client.SettledOK {

@@ -26,6 +26,16 @@ func (r register) allows(value, from, till, slack int64) bool {
 	return false
 }
 
+// allowsUpTo tells whether such a read may have given a value up to the given one.
+func (r register) allowsUpTo(value, from, till, slack int64) bool {
+	for _, w := range r {
+		if w.low <= value && w.from <= till && !r.overwritten(w, from, slack) {
+			return true
+		}
+	}
+	return false
+}
+
 // overwritten tells whether another write came after this one, and before the time.
 func (r register) overwritten(w write, by, slack int64) bool {
 	for _, later := range r {

@@ -19,6 +19,7 @@ type Row struct {
 	Seen
 	Status task.Status
 	There  bool
+	Error  string // last_error
 }
 
 // SelectRows reads all task tables, by plain SQL.
@@ -28,7 +29,7 @@ func SelectRows(ctx context.Context, dbs []*sql.DB, tables int) (map[uint64]Row,
 	for i, db := range dbs {
 		found[i] = map[uint64]Row{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, EachTable(tables, "SELECT job_id, status, action_time, attempts, attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, EachTable(tables, "SELECT job_id, status, action_time, attempts, attribute, last_error FROM %s"))
 			if err != nil {
 				return err
 			}
@@ -38,7 +39,7 @@ func SelectRows(ctx context.Context, dbs []*sql.DB, tables int) (map[uint64]Row,
 				var action any
 				var attribute string
 				r := Row{There: true}
-				if err := rows.Scan(&id, &r.Status, &action, &r.Attempts, &attribute); err != nil {
+				if err := rows.Scan(&id, &r.Status, &action, &r.Attempts, &attribute, &r.Error); err != nil {
 					return err
 				}
 				at, err := TimeOf(action)

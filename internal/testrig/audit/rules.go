@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -28,6 +29,9 @@ var rules = []rule{
 	{"tags were refused that still held", (*Verdict).askRefusedTags},
 	{"changes were answered that could not be", (*Verdict).askAnswers},
 	{"tasks were late, and no fault explains it", (*Verdict).askLate},
+	{"the newest tasks were coalesced", (*Verdict).askCoalesced},
+	{"tasks expired in time", (*Verdict).askExpired},
+	{"leases went on although a hand had taken the task", (*Verdict).askTaken},
 }
 
 const now = forever
@@ -50,6 +54,12 @@ func (v *Verdict) askLost(s *story) string {
 // askEarly: a run begins at the action_time that its processor is handed, or after it.
 func (v *Verdict) askEarly(s *story) string {
 	for i, r := range s.runs {
+		if r.Lease != nil {
+			if !s.action.allowsUpTo(r.Span.From/int64(time.Millisecond)+1, r.Span.From, r.Lease.Got.UnixNano(), v.slack(r)) {
+				return fmt.Sprintf("lease %d was given early, or while another consumer had the task", i+1)
+			}
+			continue
+		}
 		if due := r.Span.Seen.Action * int64(time.Millisecond); r.Span.From < due {
 			return fmt.Sprintf("run %d began %s early", i+1, time.Duration(due-r.Span.From))
 		}
@@ -108,7 +118,7 @@ func (v *Verdict) askAgain(s *story) string {
 func (v *Verdict) askKept(s *story) string {
 	for i, r := range s.runs {
 		slack := v.slack(r)
-		if !s.action.allows(r.Span.Seen.Action, r.Span.From, r.Span.From, slack) {
+		if r.Lease == nil && !s.action.allows(r.Span.Seen.Action, r.Span.From, r.Span.From, slack) {
 			return fmt.Sprintf("run %d had the action_time %s", i+1, Clock(r.Span.Seen.Action*int64(time.Millisecond)))
 		}
 		if !s.attribute.allows(int64(r.Span.Seen.Attribute), r.Span.From, r.Span.From, slack) {
@@ -224,11 +234,13 @@ func (v *Verdict) askAnswers(s *story) string {
 // askLate: a task whose time nobody changed starts soon after it, unless a fault fell in between. A row that a hand has
 // locked holds up nobody else.
 func (v *Verdict) askLate(s *story) string {
-	if len(s.Changes) > 0 || len(s.runs) == 0 || len(s.Submits) != 1 {
+	b := v.Types[s.BizType]
+	limited := b.RateLimit > 0 || b.MaxRunning > 0 || b.CatchUp > 0 || b.Processor == configs.ProcessorPull
+	if len(s.Changes) > 0 || len(s.runs) == 0 || len(s.Submits) != 1 || limited {
 		return ""
 	}
 	due, start := max(s.Due().UnixNano(), s.Known.UnixNano()), s.runs[0].Span.From
-	if late := time.Duration(start - due); late > v.Within.Late && v.faultBetween(due, start) == nil {
+	if late := time.Duration(start - due); late > v.Within.Late && v.faultBetween(s.BizType, due, start) == nil {
 		return fmt.Sprintf("%s late", late)
 	}
 	return ""

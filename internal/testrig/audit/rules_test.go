@@ -49,7 +49,7 @@ func ran(by *Process, end uint64, due, from, till float64, attempts int64) Run {
 	if till > 0 {
 		s.Till = at(till).UnixNano()
 	}
-	return Run{by, s}
+	return Run{By: by, Span: s}
 }
 
 // with changes what a run was handed.

@@ -32,10 +32,17 @@ func (v *Verdict) tell(h *History) *story {
 	for _, c := range h.InTurn() {
 		s.addChange(c)
 	}
-	for i := range s.runs {
-		v.addOutcome(s, i)
+	v.addLeases(s)
+	for i, r := range s.runs {
+		if r.Lease != nil {
+			v.addSettlement(s, i)
+		} else {
+			v.addOutcome(s, i)
+		}
 	}
 	s.addCuts(v)
+	v.addPolicies(s)
+	v.addOperations(s)
 	return s
 }
 
@@ -152,6 +159,9 @@ func (s *story) edits(match func(*Change) bool) (all columns) {
 func (s *story) addCuts(v *Verdict) {
 	own := map[*Fault]bool{}
 	for _, r := range s.runs {
+		if r.Lease != nil {
+			continue
+		}
 		for _, f := range v.explanations(r) {
 			own[f] = true
 		}
@@ -164,7 +174,7 @@ func (s *story) addCuts(v *Verdict) {
 		}
 	}
 	for i, r := range s.runs {
-		if r.Span.Till != 0 && len(v.explanations(r)) == 0 {
+		if r.Lease != nil || r.Span.Till != 0 && len(v.explanations(r)) == 0 {
 			continue
 		}
 		for _, f := range v.Faults {

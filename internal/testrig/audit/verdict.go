@@ -11,10 +11,18 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Run is a run of a task.
+// Run is a run of a task. A lease is one, too.
 type Run struct {
-	By   *Process
-	Span Span
+	By    *Process // nil: a consumer
+	Span  Span
+	Lease *Hold // nil: a processor has run it
+}
+
+func (r Run) by() string {
+	if r.Lease != nil {
+		return "leased"
+	}
+	return "ran on " + r.By.String()
 }
 
 // recordedBy is when the outcome of a run is on record, unless a fault kept it from that. A transaction that somebody
@@ -44,9 +52,9 @@ func (v *Verdict) explanations(r Run) (list []*Fault) {
 }
 
 // faultBetween gives a fault that lasted at some time between the two.
-func (v *Verdict) faultBetween(from, till int64) *Fault {
+func (v *Verdict) faultBetween(bizType string, from, till int64) *Fault {
 	for _, f := range v.Faults {
-		if from < f.Whole.UnixNano() && till > f.Begin.UnixNano() {
+		if from < f.Whole.UnixNano() && till > f.Begin.UnixNano() && (f.Types == nil || slices.Contains(f.Types, bizType)) {
 			return f
 		}
 	}
@@ -73,7 +81,13 @@ type Evidence struct {
 	Runs      map[uint64][]Run // by job_id, in the order of their beginning
 	Rows      map[uint64]Row   // by job_id
 	Tenures   Tenures
-	Goals     map[string]time.Duration // how late tasks are at most, by the fault that makes them so; missing them is no mistake
+	// Leases is what the consumers know; nil: there are none.
+	Leases *Leases
+	// Operations are those of the operators.
+	Operations []Operation
+	// Reloads are the business types that were put in force while the nodes ran, in order.
+	Reloads []Reload
+	Goals   map[string]time.Duration // how late tasks are at most, by the fault that makes them so; missing them is no mistake
 }
 
 // Verdict holds what was promised against what ran.
@@ -81,6 +95,7 @@ type Verdict struct {
 	Evidence
 	stories []*story
 	locks   map[int][]*Change // transactions that were left open, by database
+	rivals  map[rival][]*History
 
 	kinds  map[string]*tally
 	Broken map[string][]string // what is not as it should be, by rule
@@ -90,7 +105,7 @@ const calm = "no fault"
 
 // Judge asks each rule of each task.
 func Judge(e Evidence) *Verdict {
-	v := &Verdict{Evidence: e, locks: map[int][]*Change{}, kinds: map[string]*tally{}, Broken: map[string][]string{}}
+	v := &Verdict{Evidence: e, locks: map[int][]*Change{}, rivals: map[rival][]*History{}, kinds: map[string]*tally{}, Broken: map[string][]string{}}
 	for _, f := range v.Faults {
 		k := v.kind(f)
 		k.count++
@@ -100,6 +115,8 @@ func Judge(e Evidence) *Verdict {
 	known := make(map[uint64]bool, len(v.Histories))
 	for _, h := range v.Histories {
 		known[h.JobID] = true
+		key := rival{h.BizType, h.BizID}
+		v.rivals[key] = append(v.rivals[key], h)
 		for _, c := range h.Changes {
 			if c.Kind == Locked {
 				d := v.Database(h.JobID)
@@ -115,6 +132,7 @@ func Judge(e Evidence) *Verdict {
 			v.Blame("tasks are in the store that nobody submitted", fmt.Sprintf("task %d (%s)", id, r.Status))
 		}
 	}
+	v.askLimits()
 	for _, c := range v.Tenures.Conflicts() {
 		v.Blame("partitions had two owners", c.String())
 	}
@@ -153,7 +171,7 @@ func (v *Verdict) count(s *story) {
 	if len(s.Changes) == 0 {
 		due := s.Due().UnixNano()
 		late := time.Duration(s.runs[0].Span.From - due)
-		k := v.kind(v.faultBetween(due, s.runs[0].Span.From))
+		k := v.kind(v.faultBetween(s.BizType, due, s.runs[0].Span.From))
 		k.tasks++
 		k.late = append(k.late, late)
 		if late > k.latestBy {
@@ -181,6 +199,9 @@ func (v *Verdict) text(s *story) string {
 	}
 	fmt.Fprintf(&text, ", taken by %v at %s, now %s at %s, attempts %d", s.At, Clock(s.Known.UnixNano()), s.row.Status,
 		Clock(s.row.Action*int64(time.Millisecond)), s.row.Attempts)
+	if s.row.Error != "" {
+		fmt.Fprintf(&text, " (%s)", s.row.Error)
+	}
 	for _, c := range s.InTurn() {
 		by := "API"
 		if c.Hand {
@@ -199,8 +220,14 @@ func (v *Verdict) text(s *story) string {
 		fmt.Fprintf(&text, ", sent %s, answered %s", Clock(c.Sent.UnixNano()), Clock(c.Answered.UnixNano()))
 	}
 	for _, r := range s.runs {
-		fmt.Fprintf(&text, "; ran on %s from %s to %s (%s), action_time %s, attempts %d", r.By, Clock(r.Span.From), Clock(r.Span.Till),
+		fmt.Fprintf(&text, "; %s from %s to %s (%s), action_time %s, attempts %d", r.by(), Clock(r.Span.From), Clock(r.Span.Till),
 			[]string{"no end", "ok", "failed", "stopped"}[r.Span.End], Clock(r.Span.Seen.Action*int64(time.Millisecond)), r.Span.Seen.Attempts)
+		if h := r.Lease; h != nil {
+			fmt.Fprintf(&text, ", expires %s", Clock(h.Expires.UnixNano()))
+			for _, one := range h.Settles {
+				fmt.Fprintf(&text, ", %s sent %s, answered %s: %s", one.Do, Clock(one.Sent.UnixNano()), Clock(one.Answered.UnixNano()), one.Result)
+			}
+		}
 		for _, f := range v.explanations(r) {
 			fmt.Fprintf(&text, " [%s]", f)
 		}

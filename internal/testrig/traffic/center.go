@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
@@ -21,6 +22,10 @@ type Center struct {
 	Any func(r *rand.Rand, but string) *Target
 	// DBs are the databases, for hands.
 	DBs []*sql.DB
+	// Ahead is how long before its time a task is submitted; nil: up to some seconds.
+	Ahead func(r *rand.Rand) time.Duration
+	// BizID is the biz_id of a task; nil: another one each time.
+	BizID func(r *rand.Rand, bizType string) uint64
 	// LockFor is how long a hand forgets a transaction.
 	LockFor func(r *rand.Rand) time.Duration
 }
@@ -31,6 +36,27 @@ type Target struct {
 	By   *audit.Process
 	API  *client.Client
 	URL  string
+}
+
+// ahead is when a task is due.
+func (c *Center) ahead(r *rand.Rand) time.Time {
+	d := 200*time.Millisecond + time.Duration(r.Int64N(int64(4*time.Second)))
+	if c.Ahead != nil {
+		d = c.Ahead(r)
+	}
+	return time.Now().Add(d).Truncate(time.Millisecond)
+}
+
+func (c *Center) bizID(r *rand.Rand, bizType string) uint64 {
+	if c.BizID == nil {
+		return r.Uint64() >> 1
+	}
+	return c.BizID(r, bizType)
+}
+
+func (c *Center) pulled(bizType string) bool {
+	i := slices.IndexFunc(c.Types, func(b configs.BizType) bool { return b.Name == bizType })
+	return i >= 0 && c.Types[i].Processor == configs.ProcessorPull
 }
 
 // source is where an actor draws from.

@@ -1,9 +1,11 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -19,13 +21,18 @@ import (
 // Consumers submit tasks, lease them at any node, and settle them at any other one. Each writes down what it was promised.
 type Consumers struct {
 	*audit.Leases
+	// TTR is how much longer than a second a lease lasts at most, and Work how long a consumer works at most before it settles.
+	TTR, Work time.Duration
+	// Cancels is whether consumers try to cancel what they have.
+	Cancels bool
+
 	center Center
 	seed   uint64
 }
 
 // NewConsumers makes consumers of a center whose business types are all pulled.
 func NewConsumers(c Center, seed uint64) *Consumers {
-	return &Consumers{center: c, seed: seed, Leases: &audit.Leases{Patience: RequestTimeout, MaxRetries: c.Types[0].MaxRetries}}
+	return &Consumers{TTR: time.Second, Work: time.Second, Cancels: true, center: c, seed: seed, Leases: &audit.Leases{Patience: RequestTimeout, MaxRetries: c.Types[0].MaxRetries}}
 }
 
 // consumer is one of them.
@@ -74,7 +81,7 @@ func (c consumer) submitOnce(list []*wish) (rest []*wish) {
 	defer cancel()
 	body := make([]client.Submit, len(list))
 	for i, w := range list {
-		w.submit.ActionTime = ahead(c.Rand)
+		w.submit.ActionTime = c.center.ahead(c.Rand)
 		w.tries = append(w.tries, audit.SubmitTry{Due: w.submit.ActionTime})
 		body[i] = w.submit
 	}
@@ -119,7 +126,7 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 		}
 		wait := time.Duration(c.Int64N(int64(2 * time.Second)))
 		// The time that the node has given it at follows from the one that was asked for.
-		ask := client.AskLease{Max: 1 + c.IntN(64), Wait: wait, TTR: time.Second + time.Duration(c.IntN(1000))*time.Millisecond}
+		ask := client.AskLease{Max: 1 + c.IntN(64), Wait: wait, TTR: time.Second + time.Duration(c.Int64N(c.TTR.Milliseconds()))*time.Millisecond}
 		patience := wait + RequestTimeout
 		if c.IntN(10) == 0 { // it goes away
 			patience = time.Duration(c.Int64N(int64(wait + time.Millisecond)))
@@ -129,7 +136,7 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 		got, err := at.API.Lease(call, bizType, ask)
 		cancel()
 		if err != nil {
-			c.Unheard(from, time.Now())
+			c.Unheard(bizType, from, time.Now())
 			if errors.Is(err, context.DeadlineExceeded) {
 				c.Lock()
 				c.Left++
@@ -138,9 +145,9 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 			<-time.After(5 * time.Millisecond)
 			continue
 		}
-		holds := c.take(got.Tasks, ask.TTR)
+		holds := c.take(got.Tasks, ask.TTR, from)
 		for _, one := range got.Tasks {
-			if c.IntN(40) == 0 && time.Until(one.ExpiresAt.Time()) > time.Second {
+			if c.Cancels && c.IntN(40) == 0 && time.Until(one.ExpiresAt.Time()) > time.Second {
 				c.tryCancel(one)
 			}
 		}
@@ -155,7 +162,7 @@ func (c *Consumers) RunWorker(ctx context.Context, number uint64, api *client.Cl
 	w := client.Worker{Client: api, BizType: bizType, Concurrency: 8, TTR: ttr, Logger: slog.New(slog.DiscardHandler),
 		Process: func(ctx context.Context, one client.LeasedTask) error {
 			c := c.consumer(workers, number, uint64(one.Task.JobID), uint64(one.Attempt))
-			h := c.take([]client.LeasedTask{one}, ttr)[one.Lease.String()]
+			h := c.take([]client.LeasedTask{one}, ttr, time.Now())[one.Lease.String()]
 			arrivedLate := time.Until(h.Expires) < 100*time.Millisecond // the Worker takes this for a clock that is behind
 			select {
 			case <-time.After(time.Duration(c.Int64N(int64(3 * ttr)))):
@@ -188,13 +195,14 @@ func (c *Consumers) RunWorker(ctx context.Context, number uint64, api *client.Cl
 }
 
 // take writes down what was leased.
-func (c consumer) take(list []client.LeasedTask, ttr time.Duration) map[string]*audit.Hold {
+func (c consumer) take(list []client.LeasedTask, ttr time.Duration, asked time.Time) map[string]*audit.Hold {
 	c.Lock()
 	defer c.Unlock()
 	holds := map[string]*audit.Hold{}
 	for _, one := range list {
 		expires := one.ExpiresAt.Time()
-		h := &audit.Hold{Lease: one.Lease.String(), Attempt: one.Attempt, Given: expires.Add(-ttr), Expires: expires}
+		h := &audit.Hold{Lease: one.Lease.String(), Attempt: one.Attempt, Given: expires.Add(-ttr), Expires: expires,
+			Asked: asked, Got: time.Now(), Attribute: one.Task.Attribute}
 		c.Add(uint64(one.Task.JobID), h)
 		if holds[h.Lease] != nil {
 			c.Blame("leases came twice in one answer", "%s", h.Lease)
@@ -230,7 +238,8 @@ func (c consumer) tryCancel(one client.LeasedTask) {
 // work settles leases: most at once, some after a while, some not at all, some twice.
 func (c consumer) work(holds map[string]*audit.Hold) {
 	var first, late []client.Settlement
-	for lease, h := range holds {
+	for _, lease := range slices.SortedFunc(maps.Keys(holds), func(a, b string) int { return cmp.Compare(holds[a].Attribute, holds[b].Attribute) }) {
+		h := holds[lease]
 		s := client.Settlement{Lease: lease, Do: client.Ack}
 		switch n := c.IntN(100); {
 		case n < 10:
@@ -245,20 +254,22 @@ func (c consumer) work(holds map[string]*audit.Hold) {
 		case n < 18: // until it ends
 			continue
 		case n < 23:
-			first = append(first, client.Settlement{Lease: lease, Do: client.Extend, TTR: wire.Duration(1500 * time.Millisecond)})
+			first = append(first, client.Settlement{Lease: lease, Do: client.Extend, TTR: wire.Duration(c.Work + 500*time.Millisecond)})
 			late = append(late, s)
 			continue
 		case n < 30:
 			late = append(late, s)
 			continue
-		case n < 33: // as somebody does who does not know that it was sent
+		case n < 32:
+			s.Do = client.Release
+		case n < 35: // as somebody does who does not know that it was sent
 			first = append(first, s)
 		}
 		first = append(first, s)
 	}
 	c.settle(first, holds)
 	if len(late) > 0 {
-		<-time.After(time.Duration(c.IntN(1000)) * time.Millisecond)
+		<-time.After(time.Duration(c.Int64N(c.Work.Milliseconds())) * time.Millisecond)
 		c.settle(late, holds)
 	}
 }

@@ -45,11 +45,19 @@ func (l actor) statement(c *audit.Change) (set string) {
 		return "status = 3"
 	case audit.Redriven:
 		c.From, c.Set.Status = task.Dead, new(task.Pending)
+		set, now := "status = 0", time.Now().Truncate(time.Millisecond)
 		if l.IntN(2) == 0 {
-			return "status = 0"
+			c.Set.Low, c.Set.High = now, now
+			set += ", action_time = '" + timeText(now) + "', due_time = NULL"
 		}
-		c.Set.Attempts = new(int)
-		return "status = 0, attempts = 0"
+		if l.IntN(2) == 0 {
+			c.Set.Attempts = new(int)
+			set += ", attempts = 0"
+		}
+		return set
+	case audit.Stopped:
+		c.Set.Status = new(task.Dead)
+		return "status = 4"
 	case audit.Lowered:
 		c.Set.Attempts = new(int)
 		return "attempts = 0"
@@ -63,7 +71,7 @@ func (l actor) statement(c *audit.Change) (set string) {
 			due = time.Now().Truncate(time.Millisecond) // at once
 		}
 		c.Set.Low, c.Set.High = due, due
-		return "action_time = '" + timeText(due) + "'"
+		return "action_time = '" + timeText(due) + "', due_time = NULL"
 	}
 }
 
@@ -96,7 +104,7 @@ func differs(c *audit.Change) string {
 	switch {
 	case c.Kind == audit.Lowered:
 		return " AND attempts > 0"
-	case !c.Set.Low.IsZero():
+	case !c.Set.Low.IsZero() && c.Kind != audit.Redriven:
 		return " AND action_time <> '" + timeText(c.Set.Low) + "'"
 	}
 	return ""
@@ -161,7 +169,7 @@ func (l actor) insertByHand(ctx context.Context) {
 	defer l.Hands.Outage.RUnlock()
 	layout := l.center.Layout
 	b := l.center.Types[l.IntN(len(l.center.Types))]
-	of := &audit.History{BizType: b.Name, BizID: l.Uint64() >> 1, Attribute: Harmless}
+	of := &audit.History{BizType: b.Name, BizID: l.center.bizID(l.Rand, b.Name), Attribute: Harmless}
 	try := audit.SubmitTry{Sent: time.Now(), Due: l.ahead()}
 	var err error
 	if of.JobID, err = sharding.JobID(time.Now(), layout.Shard(of.BizID), sharding.HandWorker); err != nil {

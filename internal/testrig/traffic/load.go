@@ -90,7 +90,9 @@ func (l *Load) Counts() string {
 
 // Run submits until ctx ends, then waits until each submit and each change has its answer.
 func (l *Load) Run(ctx context.Context) {
-	tick := time.NewTicker(submitEvery)
+	every := max(submitEvery, time.Second/time.Duration(l.rate))
+	n := max(1, l.rate*int(every)/int(time.Second))
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	defer l.work.Wait()
 	l.work.Go(func() { l.actor(redrivers).redriveDead(ctx) })
@@ -111,17 +113,12 @@ func (l *Load) Run(ctx context.Context) {
 			if turn%10 == 0 {
 				a.insertByHand(ctx)
 			}
-			a.submit(ctx, max(1, l.rate/int(time.Second/submitEvery)), turn%2 == 0)
+			a.submit(ctx, n, turn%2 == 0)
 		})
 	}
 }
 
-func (l actor) ahead() time.Time { return ahead(l.Rand) }
-
-// ahead is when a task is due.
-func ahead(l *rand.Rand) time.Time {
-	return time.Now().Add(200*time.Millisecond + time.Duration(l.Int64N(int64(4*time.Second)))).Truncate(time.Millisecond)
-}
+func (l actor) ahead() time.Time { return l.center.ahead(l.Rand) }
 
 // wish is a task to be submitted.
 type wish struct {
@@ -135,7 +132,8 @@ func (l actor) submit(ctx context.Context, n int, batch bool) {
 	rest := make([]*wish, n)
 	for i := range rest {
 		key := l.keys.Add(1)
-		rest[i] = &wish{submit: client.Submit{BizType: l.center.Types[l.IntN(len(l.center.Types))].Name, BizID: l.Uint64() >> 1,
+		bizType := l.center.Types[l.IntN(len(l.center.Types))].Name
+		rest[i] = &wish{submit: client.Submit{BizType: bizType, BizID: l.center.bizID(l.Rand, bizType),
 			Attribute: "t" + strconv.FormatUint(key, 10), DedupKey: "soak-" + strconv.FormatUint(key, 10)}}
 		if l.Poisons.Load() > 0 && l.Poisons.Add(-1) >= 0 {
 			rest[i].submit.Attribute = Poison
@@ -237,7 +235,11 @@ func (l *Load) accept(ctx context.Context, h *audit.History) {
 	if h.Attribute == Poison {
 		return
 	}
-	first, a := behave(h.BizID, 0), l.actor(changers, h.BizID)
+	if l.center.pulled(h.BizType) {
+		l.changeLeased(ctx, h)
+		return
+	}
+	first, a := behave(h.BizID, 0), l.actor(changers, h.BizID, audit.TextHash(h.Key))
 	switch {
 	case (first.fails || first.hangs) && first.lasts() > 50*time.Millisecond:
 		// A hand edits the row in the midst of a run that fails.
@@ -287,4 +289,23 @@ func (l *Load) problem(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.problems = append(l.problems, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// changeLeased changes some tasks of a pulled type, before they are leased and while a consumer has them.
+func (l *Load) changeLeased(ctx context.Context, h *audit.History) {
+	a := l.actor(changers, h.BizID, audit.TextHash(h.Key))
+	switch n := a.IntN(20); {
+	case n < 3:
+		l.work.Go(func() {
+			if Wait(ctx, time.Until(h.Due())+time.Duration(a.Int64N(int64(3*time.Second)))) {
+				a.byHand(h, []string{audit.Rescheduled, audit.Rescheduled, audit.Stopped, audit.Cancelled, audit.Edited}[a.IntN(5)])
+			}
+		})
+	case n < 6:
+		l.work.Go(func() {
+			if Wait(ctx, time.Duration(a.Float64()*1.5*float64(max(time.Until(h.Due()), 300*time.Millisecond)))) {
+				a.changeSomehow(ctx, h)
+			}
+		})
+	}
 }
