@@ -154,7 +154,7 @@ func StoreConfig(cfg configs.Config) store.Config {
 // storeConfig is that of this center, with its own way to the databases.
 func (a *App) storeConfig() store.Config {
 	c := StoreConfig(a.cfg)
-	c.Connect, c.Hold = a.opts.outside.Connect, a.opts.outside.Hold
+	c.Connect, c.Hold, c.Shared = a.opts.outside.Connect, a.opts.outside.Hold, a.opts.outside.Shared
 	return c
 }
 

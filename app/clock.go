@@ -30,6 +30,7 @@ const (
 // never early.
 type clock struct {
 	raw    func() time.Time
+	ahead  func() time.Duration              // how far it is set ahead of time.Now, in tests
 	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
 	logger *slog.Logger
 
@@ -47,7 +48,8 @@ func newClock(logger *slog.Logger, ahead func() time.Duration) *clock {
 	}
 	start, startedAhead := time.Now(), ahead()
 	return &clock{
-		raw: func() time.Time { return time.Now().Add(ahead()) }, logger: logger,
+		ahead: ahead,
+		raw:   func() time.Time { return time.Now().Add(ahead()) }, logger: logger,
 		drift: func(now time.Time) time.Duration {
 			return now.Round(0).Sub(start.Round(0)) - now.Sub(start) + ahead() - startedAhead // Round removes the monotonic reading
 		},
@@ -121,7 +123,8 @@ const (
 func (a *App) skews() (list []metrics.Skew) {
 	for d := range a.layout.Databases {
 		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			ahead := nearest(r.Sent.Round(0).Sub(r.Server), r.Received.Round(0).Sub(r.Server))
+			own := a.clock.ahead()
+			ahead := nearest(r.Sent.Round(0).Sub(r.Server)+own, r.Received.Round(0).Sub(r.Server)+own)
 			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
 		}
 	}
@@ -201,7 +204,8 @@ func (a *App) readPeerClocks(ctx context.Context) {
 				silent[m.Name] = err
 				return
 			}
-			readings[m.Name] = peerReading{time.Now(), nearest(least, most)}
+			own := a.clock.ahead()
+			readings[m.Name] = peerReading{time.Now(), nearest(least+own, most+own)}
 		})
 	}
 	asking.Wait()

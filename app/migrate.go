@@ -222,16 +222,21 @@ func (a *App) StoreID() string {
 // that is away or refuses the login, a database or tables that are not there.
 func (a *App) prepare(ctx context.Context, database int) error {
 	err := a.prepareDatabase(ctx, database)
-	if err == nil || a.cfg.Store.Driver == configs.DriverSQLite || migrations.IsRefusal(err) || errors.As(err, new(*store.DatabaseError)) {
+	if err == nil || a.hasOwnFiles() || migrations.IsRefusal(err) || errors.As(err, new(*store.DatabaseError)) {
 		return err
 	}
 	return &store.DatabaseError{Database: database, Op: "prepare", Err: err}
 }
 
+// hasOwnFiles reports whether the store is files of this process alone.
+func (a *App) hasOwnFiles() bool {
+	return a.cfg.Store.Driver == configs.DriverSQLite && !a.opts.outside.Shared
+}
+
 // prepareDatabase checks that a database belongs to the store and has this program's schema and layout. It migrates an
 // embedded store; on MySQL it requires `toc migrate`.
 func (a *App) prepareDatabase(ctx context.Context, database int) error {
-	embedded := a.cfg.Store.Driver == configs.DriverSQLite
+	embedded := a.hasOwnFiles()
 	if embedded { // all databases are migrated together, once
 		a.preparing.Lock()
 		defer a.preparing.Unlock()

@@ -160,7 +160,11 @@ func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	}
 	cfg.BizTypes = append(types, o.bizTypes...)
 	cfg = cfg.WithDefaults()
-	return cfg, cfg.Validate()
+	checked := cfg
+	if o.outside.Shared {
+		checked.Store.Driver = configs.DriverMySQL // a cluster on SQLite is refused
+	}
+	return cfg, checked.Validate()
 }
 
 // register adds the program's processors to the registry.

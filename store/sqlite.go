@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,9 @@ type sqliteBackend struct {
 	readers []*sql.DB
 	gorms   []*gorm.DB
 	held    dirLock
+
+	holders []*sql.DB // for the holder's row only, of files that are shared; else nil
+	clocks  []atomic.Pointer[ServerClock]
 }
 
 // SQLiteFile is the path of database number i.
@@ -43,7 +47,7 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	b := &sqliteBackend{dir: cfg.Dir, held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
+	b := &sqliteBackend{dir: cfg.Dir, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases), held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
@@ -51,6 +55,14 @@ func openSQLite(cfg Config) (backend, error) {
 		}
 		writer.SetMaxOpenConns(1)
 		b.writers = append(b.writers, writer)
+		if cfg.Shared {
+			holders, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, time.Second)+onlyExisting)
+			if err != nil {
+				return nil, errors.Join(err, b.close())
+			}
+			holders.SetMaxOpenConns(1)
+			b.holders = append(b.holders, holders)
+		}
 		reader, err := openSQLiteFile(cfg, i, SQLiteDSN(cfg.Dir, i, true))
 		if err != nil {
 			return nil, errors.Join(err, b.close())
@@ -274,7 +286,7 @@ func (b *sqliteBackend) refusal(err error) refusal {
 
 func (b *sqliteBackend) close() error {
 	var errs []error
-	for _, p := range append(b.readers, b.writers...) {
+	for _, p := range slices.Concat(b.readers, b.writers, b.holders) {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(append(errs, b.unlockDir())...)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +32,69 @@ type dirLock struct {
 // heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
-func (b *sqliteBackend) clock(int) (ServerClock, bool) { return ServerClock{}, false }
+// The nodes of a cluster in one process share the files (Config.Shared). Then the row is the holder, as on MySQL, and the
+// directory is not locked.
+
+func (b *sqliteBackend) clock(database int) (ServerClock, bool) {
+	if b.holders == nil {
+		return ServerClock{}, false
+	}
+	reading := b.clocks[database].Load()
+	if reading == nil {
+		return ServerClock{}, false
+	}
+	return *reading, true
+}
+
+// askHolder calls ask with a connection that is for the holder's row only.
+func (b *sqliteBackend) askHolder(ctx context.Context, database int, ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	reading := ServerClock{Sent: time.Now()}
+	tx, err := b.holders[database].BeginTx(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	reading.Server = time.Now().UTC()
+	err = ask(ctx, tx)
+	if err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE((SELECT value FROM toc_meta WHERE name=?),'')", holderRow).Scan(&row)
+	}
+	if err != nil {
+		return "", errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return "", err
+	}
+	reading.Received = time.Now()
+	b.clocks[database].Store(&reading)
+	return row, nil
+}
+
+func (b *sqliteBackend) readHolder(ctx context.Context, database int) (row string, err error) {
+	return b.askHolder(ctx, database, func(context.Context, *sql.Tx) error { return nil })
+}
+
+func (b *sqliteBackend) swapHolder(ctx context.Context, database int, seen string, next claim) (row string, changed bool, err error) {
+	row, err = b.askHolder(ctx, database, func(ctx context.Context, tx *sql.Tx) error {
+		var r sql.Result
+		var err error
+		if seen == "" {
+			r, err = tx.ExecContext(ctx, "INSERT INTO toc_meta (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", holderRow, next.text())
+		} else {
+			r, err = tx.ExecContext(ctx, "UPDATE toc_meta SET value=? WHERE name=? AND value=?", next.text(), holderRow, seen)
+		}
+		if err != nil {
+			return err
+		}
+		n, err := r.RowsAffected()
+		changed = n > 0
+		return err
+	})
+	return row, changed && err == nil, err
+}
+
+func (b *sqliteBackend) nameHolderBlocked(_ context.Context, _ int, err error) error { return err }
 
 // statFiles returns the directory and a database's file in it.
 func (b *sqliteBackend) statFiles(database int) (f heldFiles, err error) {
@@ -56,6 +119,9 @@ func (b *sqliteBackend) checkIntact(database int) error {
 }
 
 func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (Lock, error) {
+	if b.holders != nil {
+		return lockRow(ctx, b, database, SQLiteFile(b.dir, database), holder)
+	}
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()
 	if err := b.checkIntact(database); err != nil {

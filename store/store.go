@@ -55,6 +55,9 @@ type Config struct {
 	// Connect returns what makes the connections to a database in place of c, the driver's own. Nil is c.
 	Connect func(database int, c driver.Connector) driver.Connector
 
+	// Shared is whether the nodes of a cluster share the files of SQLite; they must be in one process. Each database is then
+	// held by its row, as on MySQL.
+	Shared bool
 	// Hold takes the directory of SQLite for this process, until release. Nil is an flock.
 	Hold func(dir string) (release func() error, err error)
 

@@ -18,6 +18,8 @@ type Outside struct {
 	Listen func(network, address string) (net.Listener, error)
 	// Connect returns what connects to a database in place of c, which is the real way.
 	Connect func(database int, c driver.Connector) driver.Connector
+	// Shared is whether the nodes of a cluster share the files of a SQLite store, in one process. Their tables are there before.
+	Shared bool
 	// Hold takes the directory of a SQLite store for this process, until release. It returns unix.EWOULDBLOCK if another one
 	// has it.
 	Hold func(dir string) (release func() error, err error)

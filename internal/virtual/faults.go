@@ -82,6 +82,18 @@ func (w *World) MendAll() {
 	}
 }
 
+// EndSession ends the session of a node in Consul, as Consul does when it has lost sight of the node. It reports whether there
+// was one.
+func (w *World) EndSession(node string) bool {
+	return w.consul.EndSession(w.Config(node).Cluster.Consul.Prefix+"/nodes/"+node) > 0
+}
+
+// StopConsul ends Consul's process; StartConsul starts it again, with all that it had.
+func (w *World) StopConsul() { w.consul.Stop() }
+
+// StartConsul ends StopConsul.
+func (w *World) StartConsul() { w.consul.Start() }
+
 // Reload puts business types in force on all nodes, also on those that start later. It does not wait. The World must have
 // Reloads.
 func (w *World) Reload(types []configs.BizType) {

@@ -50,12 +50,13 @@ func (w *World) Launch(name string) *Node {
 		app.WithMiddleware(n.stopAtCrash),
 		app.WithOutside(outside.Outside{
 			Dial: n.host.Dial, Listen: n.host.Listen, Connect: n.connect,
-			Hold:  func(string) (func() error, error) { return w.hold(n) },
-			Ahead: func() time.Duration { return time.Duration(n.ahead.Load()) },
+			Shared: w.consul != nil,
+			Hold:   func(string) (func() error, error) { return w.hold(n) },
+			Ahead:  func() time.Duration { return time.Duration(n.ahead.Load()) },
 		}),
 	}
 	cfg := w.Config(name)
-	if cfg.Cluster.Provider != "consul" {
+	if w.consul == nil {
 		opts = append(opts, app.WithoutHTTP())
 	}
 	if w.cfg.Reloads {

@@ -29,11 +29,11 @@ func (w *World) serveRedis() {
 			go relay(inner, conn)
 		}
 	}()
-	w.closeRedis = func() {
+	w.stopServers = append(w.stopServers, func() {
 		_ = listener.Close()
 		<-done
 		w.redis.Close()
-	}
+	})
 }
 
 // relay copies until one side closes.

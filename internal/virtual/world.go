@@ -4,6 +4,7 @@
 //
 //	databases   SQLite files; package database/sql and the store above it are the real ones
 //	Redis       one miniredis
+//	Consul      package fakeconsul
 //	network     package memnet
 //
 // Time passes only when all goroutines wait, so days take milliseconds, and every wait of the code is as long as it says.
@@ -30,16 +31,18 @@ import (
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/fakeconsul"
 	"github.com/timeoutcenter/toc/internal/testrig/memnet"
 )
 
 // Start is when a World begins.
 var Start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-// redisHost is the name of the Redis in the network.
+// The servers in the network.
 const (
-	redisHost = "redis"
-	redisAddr = redisHost + ":6379"
+	redisHost  = "redis"
+	redisAddr  = redisHost + ":6379"
+	consulAddr = "consul:8500"
 )
 
 // databaseHost is the name of a database in the network.
@@ -48,12 +51,14 @@ func databaseHost(d int) string { return fmt.Sprintf("database-%d", d) }
 // Config says what a World has.
 type Config struct {
 	// Configure changes the configuration of a node before its start. It begins as one database with one table and one
-	// partition, without business types.
+	// partition, in a cluster with four tables and four partitions, without business types.
 	Configure func(c *configs.Config)
 	// Options are further options of a node. The processors that they give stop at a crash: none is called after it.
 	Options func(node string) []app.Option
 	// Reloads is whether nodes have a configuration file, for World.Reload. They look at it each second.
 	Reloads bool
+	// Consul makes the nodes a cluster, which shares the files. Without it there is one node at a time.
+	Consul bool
 	// Log gets the log of all nodes, as text. Nil keeps it, and shows it if the test fails.
 	Log io.Writer
 	// Level is the lowest level of records in the log.
@@ -62,14 +67,15 @@ type Config struct {
 
 // World is the servers of one center, and its nodes.
 type World struct {
-	t     testing.TB
-	cfg   Config
-	net   *memnet.Net
-	redis *miniredis.Miniredis
-	dir   string
-	log   io.Writer
+	t      testing.TB
+	cfg    Config
+	net    *memnet.Net
+	redis  *miniredis.Miniredis
+	consul *fakeconsul.Consul // nil: there is none
+	dir    string
+	log    io.Writer
 
-	closeRedis func()
+	stopServers []func()
 
 	mu        sync.Mutex
 	nodes     []*Node           // all that were started
@@ -93,7 +99,16 @@ func New(t testing.TB, cfg Config) *World {
 	}
 	time.Sleep(time.Until(Start))
 	w.serveRedis()
+	if cfg.Consul {
+		w.consul = fakeconsul.New()
+		w.stopServers = append(w.stopServers, w.consul.Listen(w.net.Listen(consulAddr)))
+	}
 	t.Cleanup(w.close)
+	if cfg.Consul { // like `toc migrate` by an operator: a cluster makes no tables
+		if err := app.Migrate(context.Background(), w.Config("migrate"), slog.New(slog.DiscardHandler), nil); err != nil {
+			t.Fatalf("migrate: %v", err)
+		}
+	}
 	return w
 }
 
@@ -122,11 +137,16 @@ func (w *World) close() {
 		wait.Go(func() { _ = n.Shutdown() })
 	}
 	wait.Wait()
-	w.closeRedis()
+	for _, stop := range w.stopServers {
+		stop()
+	}
 }
 
 // Net is the network. The nodes have their names in it, and the servers redis, consul, database-0, database-1 …
 func (w *World) Net() *memnet.Net { return w.net }
+
+// Consul is the Consul of the World; nil: it has none.
+func (w *World) Consul() *fakeconsul.Consul { return w.consul }
 
 // Redis is the Redis of the World.
 func (w *World) Redis() *miniredis.Miniredis { return w.redis }
@@ -146,6 +166,12 @@ func (w *World) Config(node string) configs.Config {
 	c.Store.Driver, c.Store.SQLite.Dir = configs.DriverSQLite, w.dir
 	c.Store.Databases, c.Store.TablesPerDatabase, c.Cluster.Partitions = 1, 1, 1
 	c.Redis.Addrs = []string{redisAddr}
+	if w.consul != nil {
+		c.Cluster.Provider, c.Cluster.Consul.Address, c.Cluster.Secret = configs.ProviderConsul, consulAddr, "a secret of the nodes of a World"
+		c.HTTP.Listen = node + ":8080"
+		c.Cluster.Partitions = 4
+		c.Store.TablesPerDatabase = 4
+	}
 	if w.cfg.Configure != nil {
 		w.cfg.Configure(&c)
 	}
