@@ -62,7 +62,7 @@ func runNode(dir string) error {
 	}
 	go watchStalls(files[2])
 	options := []app.Option{
-		app.WithAudit(newTenureLog(files[1], cfg.Cluster.Partitions).record),
+		app.WithAudit(audit.NewTenureLog(files[1], cfg.Cluster.Partitions).Record),
 		app.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		app.WithConfigFile(filepath.Join(dir, reloadFile), nil),
 		app.WithReady(func(addr string) { fmt.Println(addr) }),
@@ -70,8 +70,8 @@ func runNode(dir string) error {
 	if slices.ContainsFunc(cfg.BizTypes, func(b configs.BizType) bool { return b.Processor == "ledger" }) {
 		options = append(options, app.WithProcessor("ledger", traffic.Recorder{
 			Begin: func(s audit.Span) func(audit.Span) {
-				place := files[0].add(s)
-				return func(s audit.Span) { files[0].set(place, s) }
+				place := files[0].Add(s)
+				return func(s audit.Span) { files[0].Set(place, s) }
 			},
 			Poison: func(jobID uint64) {
 				if mayKill(filepath.Dir(dir), jobID) {

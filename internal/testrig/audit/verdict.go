@@ -248,7 +248,7 @@ func (v *Verdict) Table() string {
 			Round(Quantile(k.late, .5)), Round(Quantile(k.late, .99)), Round(Quantile(k.late, 1)), k.twice)
 	}
 	_ = w.Flush()
-	fmt.Fprintln(&text, v.numbers())
+	fmt.Fprintln(&text, v.Numbers())
 	for _, name := range names {
 		k := v.kinds[name]
 		if k.latest == nil {
@@ -267,8 +267,8 @@ func (v *Verdict) Table() string {
 	return text.String()
 }
 
-// numbers says how much of each there was.
-func (v *Verdict) numbers() string {
+// Numbers says how much of each there was.
+func (v *Verdict) Numbers() string {
 	ends, changes, runs := map[task.Status]int{}, map[string]int{}, map[uint64]int{}
 	for _, s := range v.stories {
 		ends[s.row.Status]++
