@@ -84,6 +84,16 @@ func (w *world) serverFaults() []action {
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},
+		{"crash behind a slow line", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+			p := w.any(r)
+			f.Nodes, f.Process = []string{p.Node}, &p.Process
+			w.Delay("caller", p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
+			traffic.Wait(ctx, between(r, time.Second, 8*time.Second))
+			w.end(p.Node, true)
+			w.Delay("caller", p.Node, 0)
+			traffic.Wait(ctx, between(r, 0, 10*time.Second))
+			w.start(p.Node)
+		}},
 		{"rolling restart", false, func(_ context.Context, _ *rand.Rand, _ *audit.Fault) {
 			for _, p := range w.up() {
 				w.end(p.Node, false)
@@ -143,6 +153,9 @@ func (w *world) settingFaults() []action {
 	anyType := func(r *rand.Rand, f *audit.Fault) configs.BizType {
 		list := bizTypes(w.o.Small)
 		b := list[r.IntN(len(list))]
+		if r.IntN(3) == 0 {
+			b = list[3] // limited
+		}
 		f.Types = []string{b.Name}
 		return b
 	}
@@ -163,7 +176,7 @@ func (w *world) settingFaults() []action {
 			b := anyType(r, f)
 			before := w.Config("any").BizTypes
 			w.reload(slices.DeleteFunc(slices.Clone(before), func(one configs.BizType) bool { return one.Name == b.Name }))
-			traffic.Wait(ctx, between(r, time.Second, 20*time.Second))
+			traffic.Wait(ctx, between(r, 100*time.Millisecond, 15*time.Second))
 			w.reload(before)
 		}},
 		{"limits changed", false, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {

@@ -51,9 +51,9 @@ func bizTypes(small bool) (list []configs.BizType) {
 	add(coalesced, configs.ModeScan, func(b *configs.BizType) {
 		b.Coalesce, b.Backoff.Max, b.CatchUp = configs.CoalesceBizID, 10*time.Second, 20
 	})
-	add(limited, configs.ModeRedis, func(b *configs.BizType) { b.RateLimit, b.MaxRunning, b.CatchUp = 10, 3, 5 })
+	add(limited, configs.ModeRedis, func(b *configs.BizType) { b.RateLimit, b.MaxRunning, b.CatchUp, b.Timeout = 10, 3, 5, 20*time.Second })
 	add(expiring, configs.ModeScan, func(b *configs.BizType) { b.ExpireAfter, b.OnExpire = 40*time.Second, configs.OnExpireSkip })
-	add(pulled, configs.ModeScan, leased(20, 2))
+	add(pulled, configs.ModeScan, leased(4, 2))
 	add(pulledAtOnce, configs.ModeRedis, leased(50, 0))
 	add(pulledCoalesce, configs.ModeRedis, func(b *configs.BizType) {
 		leased(50, 3)(b)

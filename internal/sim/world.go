@@ -26,25 +26,26 @@ import (
 	"github.com/timeoutcenter/toc/internal/virtual"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Options say how large a simulation is.
 type Options struct {
 	Nodes  int           // 1 or more; 0 is 1
 	Length time.Duration // how long it is loaded and broken, in virtual time; 0 is ten minutes
-	Rate   int           // tasks a second; 0 is 4
+	Rate   int           // tasks a second; 0 is 2
 	Small  bool          // every queue, batch, lookahead and horizon is as small as it can be
 	Calm   bool          // no faults
 	Log    io.Writer     // gets the log of the nodes; nil: nobody
-	// Only are the kinds of faults that are injected; nil: all.
+	// Only are the kinds of faults that are injected; nil: all. Operators have a kind, too: operations.
 	Only []string
 }
 
 // Result is what came of a simulation.
 type Result struct {
-	Broken  map[string][]string // by rule
-	Summary string
-	Took    time.Duration // in real time
+	New, Known []Breach
+	Summary    string
+	Took       time.Duration // in real time
 }
 
 // The times of a simulation, which is judged by them. They are in virtual time, where only faults hold up a step.
@@ -83,7 +84,7 @@ type process struct {
 // Run simulates a center, in a bubble of its own.
 func Run(t *testing.T, seed uint64, o Options) (r Result) {
 	t.Helper()
-	o.Nodes, o.Length, o.Rate = max(1, o.Nodes), cmp.Or(o.Length, 10*time.Minute), cmp.Or(o.Rate, 4)
+	o.Nodes, o.Length, o.Rate = max(1, o.Nodes), cmp.Or(o.Length, 10*time.Minute), cmp.Or(o.Rate, 2)
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) { r = run(t, seed, o) })
 	r.Took = time.Since(began)
@@ -108,7 +109,8 @@ func run(t *testing.T, seed uint64, o Options) Result {
 	center := w.traffic()
 	load := traffic.NewLoad(center, seed, o.Rate)
 	consumers := traffic.NewConsumers(center, seed)
-	consumers.TTR, consumers.Work, consumers.Cancels = 8*time.Second, 4*time.Second, false
+	consumers.TTR, consumers.Work, consumers.Wait, consumers.Cancels = 8*time.Second, 4*time.Second, 8*time.Second, false
+	consumers.Again, consumers.Slow = center.Again, true
 	ctx, stop := context.WithTimeout(context.Background(), o.Length)
 	defer stop()
 	consuming, stopConsuming := context.WithCancel(context.Background())
@@ -123,7 +125,9 @@ func run(t *testing.T, seed uint64, o Options) Result {
 	if !o.Calm {
 		work.Go(func() { w.breakThings(ctx, source(seed, 1), w.serverFaults()) })
 		work.Go(func() { w.breakThings(ctx, source(seed, 2), w.settingFaults()) })
-		work.Go(func() { w.operate(ctx, source(seed, 3)) })
+		if o.Only == nil || slices.Contains(o.Only, "operations") {
+			work.Go(func() { w.operate(ctx, source(seed, 3)) })
+		}
 	}
 	work.Wait()
 	w.awaitDone()
@@ -152,7 +156,8 @@ func run(t *testing.T, seed uint64, o Options) Result {
 			}
 		}
 	}
-	return Result{Broken: v.Broken, Summary: v.Numbers() + "\n" + load.Counts() + "\n" + w.list()}
+	isKnown, isNew := w.sort(v.Breaches)
+	return Result{New: isNew, Known: isKnown, Summary: v.Numbers() + "\n" + load.Counts() + "\n" + w.list()}
 }
 
 // source is where an actor of this package draws from.
@@ -185,13 +190,21 @@ func (w *world) options(node string) []app.Option {
 	p.tenures = audit.NewTenureLog(p.spans, w.layout.Partitions)
 	w.processes[node] = append(w.processes[node], p)
 	return []app.Option{
-		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) {}}),
+		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) {}, Takes: takes}),
 		app.WithAudit(func(partition int, owned bool) {
 			if !w.hasEnded(p) {
 				p.tenures.Record(partition, owned)
 			}
 		}),
 	}
+}
+
+// takes makes the runs of a limited type long enough to meet its limits.
+func takes(t task.Task) time.Duration {
+	if bizTypes(false)[t.BizType-1].Name != limited {
+		return 0
+	}
+	return time.Duration(t.BizID%6000) * time.Millisecond
 }
 
 // hasEnded tells that a process was ended: what its goroutines still do, it did not do.
@@ -274,7 +287,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {

@@ -37,7 +37,7 @@ func (v *Verdict) addLeases(s *story) {
 		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
 		s.action = append(s.action, write{low: u.from.UnixMilli(), high: u.till.Add(longestLease).UnixMilli(), from: from, till: till})
 		// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
-		if v.lostAnswer(from, till) {
+		if v.lostAnswer(u.left, from, till) {
 			retries := int64(v.Types[s.BizType].MaxRetries)
 			s.attempts = append(s.attempts, write{low: 1, high: retries + 1, from: from, till: forever})
 			s.status = append(s.status, write{low: int64(task.Dead), high: int64(task.Dead), from: from, till: forever})
@@ -48,10 +48,11 @@ func (v *Verdict) addLeases(s *story) {
 // longestLease is longer than any lease that consumers ask for.
 const longestLease = 2 * time.Minute
 
-// lostAnswer tells whether a line was broken in a span of time.
-func (v *Verdict) lostAnswer(from, till int64) bool {
+// lostAnswer tells whether the answer of a node may have been lost in a span of time: on a line that was broken, or because
+// its caller had gone away while it was on its way for long.
+func (v *Verdict) lostAnswer(left bool, from, till int64) bool {
 	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return f.Explains && f.Process == nil && f.Begin.UnixNano() < till && f.Whole.UnixNano() > from
+		return f.Explains && (left || f.Process == nil) && f.Begin.UnixNano() < till && f.Whole.UnixNano() > from
 	})
 }
 
@@ -162,6 +163,17 @@ func (v *Verdict) ahead() int64 {
 		most = max(most, f.Skew.Abs())
 	}
 	return most.Milliseconds()
+}
+
+// aheadAt is how far, in nanoseconds, the clock of a run's node may have been ahead at its start: the node goes by it.
+func (v *Verdict) aheadAt(r Run) int64 {
+	var most time.Duration
+	for _, f := range v.Faults {
+		if f.Skew > 0 && f.Hits(r.By) && f.Begin.UnixNano() <= r.Span.From && f.Whole.UnixNano() >= r.Span.From {
+			most = max(most, f.Skew)
+		}
+	}
+	return int64(most)
 }
 
 // askTaken: a hand that moves a leased task takes it from its consumer, who can neither extend nor release it any more.

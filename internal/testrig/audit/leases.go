@@ -66,6 +66,7 @@ type Settle struct {
 type unheard struct {
 	bizType    string
 	from, till time.Time
+	left       bool // its caller had gone away
 }
 
 // Unsure is the result of a settlement without an answer.
@@ -88,10 +89,10 @@ func (c *Leases) Submit(jobID uint64, due time.Time) {
 }
 
 // Unheard writes down a request for leases that had no answer.
-func (c *Leases) Unheard(bizType string, from, till time.Time) {
+func (c *Leases) Unheard(bizType string, from, till time.Time, left bool) {
 	c.Lock()
 	defer c.Unlock()
-	c.unheard = append(c.unheard, unheard{bizType, from, till})
+	c.unheard = append(c.unheard, unheard{bizType, from, till, left})
 }
 
 // MayBeCancelled writes down that a cancel had no answer.

@@ -60,7 +60,7 @@ func (v *Verdict) askEarly(s *story) string {
 			}
 			continue
 		}
-		if due := r.Span.Seen.Action * int64(time.Millisecond); r.Span.From < due {
+		if due := r.Span.Seen.Action * int64(time.Millisecond); r.Span.From+v.aheadAt(r) < due {
 			return fmt.Sprintf("run %d began %s early", i+1, time.Duration(due-r.Span.From))
 		}
 	}

@@ -124,7 +124,7 @@ func (v *Verdict) addOutcome(s *story, i int) {
 		low, high = b.Backoff.Min, b.Backoff.Max // by attempts that were edited
 	}
 	if !surely.action {
-		put(&s.action, sure && !perhaps.action, end+low.Milliseconds(), end+(high+late).Milliseconds())
+		put(&s.action, sure && !perhaps.action, end+low.Milliseconds()-v.ahead(), end+(high+late).Milliseconds()+v.ahead())
 	}
 }
 

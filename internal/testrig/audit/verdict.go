@@ -99,6 +99,8 @@ type Verdict struct {
 
 	kinds  map[string]*tally
 	Broken map[string][]string // what is not as it should be, by rule
+	// Breaches are the same, with what is known of the task.
+	Breaches []Breach
 }
 
 const calm = "no fault"
@@ -139,14 +141,28 @@ func Judge(e Evidence) *Verdict {
 	return v
 }
 
-func (v *Verdict) Blame(broken, what string) { v.Broken[broken] = append(v.Broken[broken], what) }
+// Blame writes down what must not be.
+func (v *Verdict) Blame(broken, what string) { v.blame(Breach{Rule: broken, What: what}) }
+
+func (v *Verdict) blame(b Breach) {
+	v.Broken[b.Rule] = append(v.Broken[b.Rule], b.What)
+	v.Breaches = append(v.Breaches, b)
+}
+
+// Breach is a promise that was broken.
+type Breach struct {
+	Rule, What string
+	Task       *History // nil: it is of no single task
+	Runs       []Run
+	Row        Row
+}
 
 // ask asks all rules of one task.
 func (v *Verdict) ask(s *story) {
 	v.stories = append(v.stories, s)
 	for _, r := range rules {
 		if wrong := r.ask(v, s); wrong != "" {
-			v.Blame(r.broken, wrong+": "+v.text(s))
+			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row})
 		}
 	}
 	if len(s.runs) > 0 {

@@ -77,6 +77,8 @@ func steadyFor(attribute string) (takes time.Duration, ok bool) {
 type Recorder struct {
 	// Begin writes down a run that begins; what it returns writes down its end.
 	Begin func(s audit.Span) (end func(audit.Span))
+	// Takes is how much longer than others a run takes; nil: none does.
+	Takes func(t task.Task) time.Duration
 	// Poison is called by a run that is to end its process.
 	Poison func(jobID uint64)
 }
@@ -90,6 +92,9 @@ func (r Recorder) Process(ctx context.Context, t task.Task) (err error) {
 	b := behave(t.BizID, t.Attempts)
 	if takes, ok := steadyFor(t.Attribute); ok {
 		b = behaviour{takes: takes}
+	}
+	if r.Takes != nil {
+		b.takes += r.Takes(t)
 	}
 	if t.Attribute == Poison {
 		r.Poison(t.JobID)

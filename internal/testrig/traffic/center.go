@@ -22,6 +22,8 @@ type Center struct {
 	Any func(r *rand.Rand, but string) *Target
 	// DBs are the databases, for hands.
 	DBs []*sql.DB
+	// Again is when a caller submits again what was not taken, at the earliest.
+	Again time.Duration
 	// Ahead is how long before its time a task is submitted; nil: up to some seconds.
 	Ahead func(r *rand.Rand) time.Duration
 	// BizID is the biz_id of a task; nil: another one each time.

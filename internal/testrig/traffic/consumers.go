@@ -23,6 +23,12 @@ type Consumers struct {
 	*audit.Leases
 	// TTR is how much longer than a second a lease lasts at most, and Work how long a consumer works at most before it settles.
 	TTR, Work time.Duration
+	// Again is when a consumer asks again after a request that failed.
+	Again time.Duration
+	// Wait is how long a request for leases waits at most.
+	Wait time.Duration
+	// Slow makes consumers forget more leases, and extend, release and settle more of them late.
+	Slow bool
 	// Cancels is whether consumers try to cancel what they have.
 	Cancels bool
 
@@ -32,7 +38,7 @@ type Consumers struct {
 
 // NewConsumers makes consumers of a center whose business types are all pulled.
 func NewConsumers(c Center, seed uint64) *Consumers {
-	return &Consumers{TTR: time.Second, Work: time.Second, Cancels: true, center: c, seed: seed, Leases: &audit.Leases{Patience: RequestTimeout, MaxRetries: c.Types[0].MaxRetries}}
+	return &Consumers{TTR: time.Second, Work: time.Second, Wait: 2 * time.Second, Again: 5 * time.Millisecond, Cancels: true, center: c, seed: seed, Leases: &audit.Leases{Patience: RequestTimeout, MaxRetries: c.Types[0].MaxRetries}}
 }
 
 // consumer is one of them.
@@ -74,7 +80,7 @@ func (c consumer) submit(ctx context.Context, rate int) {
 func (c consumer) submitOnce(list []*wish) (rest []*wish) {
 	at := c.center.Any(c.Rand, "")
 	if at == nil {
-		<-time.After(20 * time.Millisecond)
+		<-time.After(max(c.Again, 20*time.Millisecond))
 		return list
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), RequestTimeout)
@@ -87,7 +93,7 @@ func (c consumer) submitOnce(list []*wish) (rest []*wish) {
 	}
 	results, err := at.API.SubmitBatch(ctx, body)
 	if err != nil {
-		<-time.After(20 * time.Millisecond)
+		<-time.After(max(c.Again, 20*time.Millisecond))
 		return list
 	}
 	for i, r := range results {
@@ -121,10 +127,10 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 	for ctx.Err() == nil {
 		at := c.center.Any(c.Rand, "")
 		if at == nil {
-			<-time.After(20 * time.Millisecond)
+			<-time.After(max(c.Again, 20*time.Millisecond))
 			continue
 		}
-		wait := time.Duration(c.Int64N(int64(2 * time.Second)))
+		wait := time.Duration(c.Int64N(int64(c.Wait)))
 		// The time that the node has given it at follows from the one that was asked for.
 		ask := client.AskLease{Max: 1 + c.IntN(64), Wait: wait, TTR: time.Second + time.Duration(c.Int64N(c.TTR.Milliseconds()))*time.Millisecond}
 		patience := wait + RequestTimeout
@@ -136,13 +142,14 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 		got, err := at.API.Lease(call, bizType, ask)
 		cancel()
 		if err != nil {
-			c.Unheard(bizType, from, time.Now())
-			if errors.Is(err, context.DeadlineExceeded) {
+			left := errors.Is(err, context.DeadlineExceeded)
+			c.Unheard(bizType, from, time.Now(), left)
+			if left {
 				c.Lock()
 				c.Left++
 				c.Unlock()
 			}
-			<-time.After(5 * time.Millisecond)
+			<-time.After(c.Again)
 			continue
 		}
 		holds := c.take(got.Tasks, ask.TTR, from)
@@ -237,11 +244,29 @@ func (c consumer) tryCancel(one client.LeasedTask) {
 
 // work settles leases: most at once, some after a while, some not at all, some twice.
 func (c consumer) work(holds map[string]*audit.Hold) {
-	var first, late []client.Settlement
+	var first, late, last []client.Settlement
 	for _, lease := range slices.SortedFunc(maps.Keys(holds), func(a, b string) int { return cmp.Compare(holds[a].Attribute, holds[b].Attribute) }) {
 		h := holds[lease]
 		s := client.Settlement{Lease: lease, Do: client.Ack}
-		switch n := c.IntN(100); {
+		n := c.IntN(100)
+		if c.Slow && n >= 35 {
+			switch {
+			case n < 45: // it dies
+				continue
+			case n < 60:
+				late = append(late, client.Settlement{Lease: lease, Do: client.Extend, TTR: wire.Duration(c.Work + 500*time.Millisecond)})
+				last = append(last, s)
+				continue
+			case n < 70:
+				s.Do = client.Release
+				late = append(late, s)
+				continue
+			case n < 80:
+				late = append(late, s)
+				continue
+			}
+		}
+		switch {
 		case n < 10:
 			s.Do = client.Nack
 			if h.Again = time.Duration(c.IntN(400)) * time.Millisecond; n < 5 {
@@ -272,6 +297,10 @@ func (c consumer) work(holds map[string]*audit.Hold) {
 		<-time.After(time.Duration(c.Int64N(c.Work.Milliseconds())) * time.Millisecond)
 		c.settle(late, holds)
 	}
+	if len(last) > 0 {
+		<-time.After(time.Duration(c.Int64N(c.Work.Milliseconds())) * time.Millisecond)
+		c.settle(last, holds)
+	}
 }
 
 // settle sends settlements until each has an answer, or its lease is over.
@@ -279,7 +308,7 @@ func (c consumer) settle(list []client.Settlement, holds map[string]*audit.Hold)
 	for len(list) > 0 {
 		at := c.center.Any(c.Rand, "")
 		if at == nil {
-			<-time.After(20 * time.Millisecond)
+			<-time.After(max(c.Again, 20*time.Millisecond))
 			list = slices.DeleteFunc(list, func(s client.Settlement) bool { return time.Now().After(holds[s.Lease].Expires) })
 			continue
 		}
@@ -301,7 +330,7 @@ func (c consumer) settle(list []client.Settlement, holds map[string]*audit.Hold)
 		}
 		c.Unlock()
 		if list = again; len(list) > 0 {
-			<-time.After(20 * time.Millisecond)
+			<-time.After(max(c.Again, 20*time.Millisecond))
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (l actor) submit(ctx context.Context, n int, batch bool) {
 		}
 		if at = l.center.Any(l.Rand, at.Node); at == nil {
 			at = &Target{}
-			<-time.After(50 * time.Millisecond)
+			<-time.After(max(l.center.Again, 50*time.Millisecond))
 			continue
 		}
 		if batch {
@@ -162,7 +162,7 @@ func (l actor) submit(ctx context.Context, n int, batch bool) {
 		}
 		if len(rest) > 0 {
 			l.retries.Add(1)
-			<-time.After(50 * time.Millisecond)
+			<-time.After(max(l.center.Again, 50*time.Millisecond))
 		}
 	}
 }
@@ -295,13 +295,13 @@ func (l *Load) problem(format string, args ...any) {
 func (l *Load) changeLeased(ctx context.Context, h *audit.History) {
 	a := l.actor(changers, h.BizID, audit.TextHash(h.Key))
 	switch n := a.IntN(20); {
-	case n < 3:
+	case n < 6:
 		l.work.Go(func() {
 			if Wait(ctx, time.Until(h.Due())+time.Duration(a.Int64N(int64(3*time.Second)))) {
-				a.byHand(h, []string{audit.Rescheduled, audit.Rescheduled, audit.Stopped, audit.Cancelled, audit.Edited}[a.IntN(5)])
+				a.byHand(h, []string{audit.Rescheduled, audit.Rescheduled, audit.Rescheduled, audit.Stopped, audit.Cancelled, audit.Edited}[a.IntN(6)])
 			}
 		})
-	case n < 6:
+	case n < 9:
 		l.work.Go(func() {
 			if Wait(ctx, time.Duration(a.Float64()*1.5*float64(max(time.Until(h.Due()), 300*time.Millisecond)))) {
 				a.changeSomehow(ctx, h)
