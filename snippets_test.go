@@ -19,7 +19,7 @@ func TestSnippetsAreOfExamples(t *testing.T) {
 		examples.WriteString(unindented(t, path))
 	}
 	snippet := regexp.MustCompile("(?s)```go\n(.*?)```")
-	for _, path := range []string{"README.md", "docs/embedding.md"} {
+	for _, path := range []string{"README.md", "docs/embedding.md", "docs/testing.md"} {
 		found := snippet.FindAllStringSubmatch(unindented(t, path), -1)
 		require.NotEmpty(t, found, path)
 		for _, s := range found {

@@ -10,7 +10,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/operations"
@@ -85,7 +85,7 @@ type App struct {
 	reloadRequests  chan struct{}              // asks for a check of the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
-	preparing       sync.Mutex   // one prepare of the embedded store at a time
+	preparing       wait.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
 
 	started   atomic.Bool        // by Start

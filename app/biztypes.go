@@ -7,6 +7,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -58,7 +59,7 @@ const (
 
 // loads are the last known loads of the other nodes. A node that does not answer counts as it last did, while it is a member.
 type loads struct {
-	mu     sync.Mutex // one caller asks, the others wait for its answers
+	mu     wait.Mutex // one caller asks, the others wait for its answers
 	asked  time.Time
 	byNode map[string]nodeLoad
 }

@@ -61,7 +61,14 @@ func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.raw()
-	return now.Add(-c.lead - c.leap(now))
+	leap := c.leap(now) // may change lead
+	return now.Add(-c.lead - leap)
+}
+
+// wall is a past time.Now by the wall clock as it is set now: it may have been set since.
+func (c *clock) wall(past time.Time) time.Time {
+	now := time.Now()
+	return now.Round(0).Add(c.ahead() - now.Sub(past))
 }
 
 // leap is how far the wall clock has jumped ahead without confirmation. The caller holds mu.
@@ -70,6 +77,7 @@ func (c *clock) leap(now time.Time) time.Duration {
 	switch {
 	case d <= -maxSkew: // set back: tasks cannot be early by this, so it is accepted at once
 		c.accepted, c.jumped = c.drift(now), time.Time{}
+		c.lead = max(0, c.lead+d) // it was ahead by so much less; else it would be behind until the next comparison
 		return 0
 	case d < maxSkew:
 		c.jumped = time.Time{}
@@ -123,8 +131,7 @@ const (
 func (a *App) skews() (list []metrics.Skew) {
 	for d := range a.layout.Databases {
 		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			own := a.clock.ahead()
-			ahead := nearest(r.Sent.Round(0).Sub(r.Server)+own, r.Received.Round(0).Sub(r.Server)+own)
+			ahead := nearest(a.clock.wall(r.Sent).Sub(r.Server), a.clock.wall(r.Received).Sub(r.Server))
 			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
 		}
 	}

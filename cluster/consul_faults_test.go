@@ -2,9 +2,6 @@ package cluster_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -36,17 +33,9 @@ func keepsPartitions(t *testing.T, n *node, f func()) {
 
 func TestConsulIsAwayAndComesBack(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name         string
-		keep, freeze bool
-	}{
-		{name: "killed"},
-		{name: "frozen", freeze: true},
-		{name: "killed, partitions kept", keep: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for name, keep := range map[string]bool{"partitions stop": false, "partitions are kept": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keep := c.keep
 			consul := testrig.StartConsul(t)
 			w := newTestClusterAt(t, consul.Addr(), "toc")
 			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
@@ -55,11 +44,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 			before := a.Ownership().Owned()
 
 			outage := func() {
-				if c.freeze {
-					consul.Freeze()
-				} else {
-					consul.Kill()
-				}
+				consul.Kill()
 				eventually(t, "both notice", func() bool { return a.Lost() != "" && b.Lost() != "" })
 				if keep {
 					require.Regexp(t, `^consul does not answer since \d+s: partitions kept: .+`, a.Lost())
@@ -68,11 +53,7 @@ func TestConsulIsAwayAndComesBack(t *testing.T) {
 					require.Empty(t, b.Ownership().Owned())
 				}
 				time.Sleep(ttl) // real time: until the sessions are past saving, by Consul's own clock
-				if c.freeze {
-					consul.Thaw()
-				} else {
-					consul.Start()
-				}
+				consul.Start()
 				eventually(t, "both are back", func() bool { return a.Lost() == "" && b.Lost() == "" })
 				settled(t, a, b)
 			}
@@ -108,15 +89,6 @@ func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
 	})
 }
 
-// endSession ends a node's session by hand.
-func (w *testCluster) endSession(node string) {
-	w.t.Helper()
-	pair, _, err := w.direct().KV().Get(w.prefix+"/nodes/"+node, nil)
-	require.NoError(w.t, err)
-	_, err = w.direct().Session().Destroy(pair.Session, nil)
-	require.NoError(w.t, err)
-}
-
 // A session may end long before its TTL, by hand or with its agent. Its locks are free then, but their holder
 // may not know.
 func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
@@ -134,69 +106,63 @@ func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
 	})
 }
 
-func TestASessionThatWasEndedByHand(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a, b := w.join("a", nil), w.join("b", nil)
-		settled(t, a, b)
-		opened := a.log.count("consul session opened")
-		w.endSession("a")
-		eventually(t, "a opens another one", func() bool { return a.log.count("consul session opened") > opened })
-		settled(t, a, b)
-	})
-}
-
-// A session that was given up and could not be ended then would live for ever:
-// the check that it hangs on passes again.
+// A session that was given up and could not be ended then would live for twice its TTL: the check that it hangs on passes
+// again.
 func TestASessionThatCouldNotBeEnded(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: w.addr})
-	var mute, refused atomic.Bool
-	lives := func(session string) bool {
-		entry, _, err := w.direct().Session().Info(session, nil)
-		return err == nil && entry != nil
-	}
-	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch {
-		case mute.Load():
-			rw.WriteHeader(http.StatusInternalServerError)
-		case strings.Contains(r.URL.Path, "/session/destroy") && !refused.Load() && lives(path.Base(r.URL.Path)):
-			refused.Store(true)
-			rw.WriteHeader(http.StatusInternalServerError)
-		default:
-			behind.ServeHTTP(rw, r)
+	virtually(t, func(t *testing.T, w *testCluster) {
+		var mute, refused atomic.Bool
+		lives := func(session string) bool {
+			entry, _, err := w.direct().Session().Info(session, nil)
+			return err == nil && entry != nil
 		}
-	}))
-	t.Cleanup(front.Close)
-	a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = front.Listener.Addr().String() })
-	settled(t, a)
-	// Silent for longer than the session is trusted and less than it lives: where
-	// that lies in a heartbeat's rhythm has to be found.
-	for try := 0; !refused.Load(); try++ {
-		require.Less(t, try, 40)
-		mute.Store(true)
-		time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100) // real time: a part of the session's life, by Consul's own clock
-		mute.Store(false)
-		eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
-	}
-	settled(t, a)
+		w.front(func(rw http.ResponseWriter, r *http.Request) {
+			switch {
+			case mute.Load():
+				time.Sleep(10 * time.Millisecond) // in a bubble: where no time passes, heartbeats only meet the edges of these times
+				rw.WriteHeader(http.StatusInternalServerError)
+			case strings.Contains(r.URL.Path, "/session/destroy") && !refused.Load() && lives(path.Base(r.URL.Path)):
+				refused.Store(true)
+				rw.WriteHeader(http.StatusInternalServerError)
+			default:
+				w.fake.ServeHTTP(rw, r)
+			}
+		})
+		a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Address = frontAddress })
+		settled(t, a)
+		// Silent for longer than the session is trusted and less than it lives: where that lies in a heartbeat's rhythm has
+		// to be found.
+		for try := 0; !refused.Load(); try++ {
+			require.Less(t, try, 40)
+			mute.Store(true)
+			time.Sleep(ttl * time.Duration(80+3*(try%7)) / 100) // in a bubble
+			mute.Store(false)
+			back := time.Now()
+			eventually(t, "a owns all again", func() bool { return a.owns() == 32 })
+			require.Less(t, time.Since(back), ttl)
+		}
+	})
 }
 
-// The agent has lost its state, or was cleaned up by hand.
+// The agent has lost its state, or was cleaned up by hand. Before, a node with a token waited for ever then: where Consul
+// 1.8 asks for tokens, it says in other words that it does not know a check.
 func TestANodeThatIsForgottenRegistersAgain(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a := w.join("a", nil)
-		settled(t, a)
-		services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `"`)
-		require.NoError(t, err)
-		require.Len(t, services, 1)
-		for id := range services {
-			require.NoError(t, w.direct().Agent().ServiceDeregister(id))
-		}
-		eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
-		eventually(t, "it is back", func() bool { return a.log.count("consul session opened") > 1 })
-		settled(t, a)
-	})
+	for _, token := range []string{"", "secret"} {
+		t.Run("token="+token, func(t *testing.T) {
+			virtually(t, func(t *testing.T, w *testCluster) {
+				if token != "" {
+					w.fake.AddToken(token)
+				}
+				a := w.join("a", func(c *cluster.ConsulConfig) { c.Consul.Token = token })
+				settled(t, a)
+				w.fake.Forget()
+				forgotten := time.Now()
+				eventually(t, "it registers again", func() bool { return a.log.count("registering again") > 0 })
+				eventually(t, "it is back", func() bool { return a.log.count("consul session opened") > 1 })
+				settled(t, a)
+				require.Less(t, time.Since(forgotten), ttl)
+			})
+		})
+	}
 }
 
 // A node counts by the lock on its name, so it puts that right.
@@ -288,24 +254,25 @@ func TestLocksInOtherHands(t *testing.T) {
 
 // Leave and Release end even if Consul is away.
 func TestLeavingWithoutConsul(t *testing.T) {
-	t.Parallel()
 	for _, keep := range []bool{false, true} {
 		t.Run("keep="+strconv.FormatBool(keep), func(t *testing.T) {
-			t.Parallel()
-			w := newTestCluster(t)
-			a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
-			settled(t, a)
-			a.proxy.Stall()
-			require.NoError(t, a.Leave(await.Context(t)), "the session ends by itself")
-			require.Empty(t, a.Ownership().Owned())
-			a.set(func(a *node) { require.Len(t, a.drained, 32) })
-			a.halt()
-			a.Release() // ends, although Consul never answers
-			require.Equal(t, 1, a.log.count("not signed off cleanly"))
+			virtually(t, func(t *testing.T, w *testCluster) {
+				a := w.join("a", func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep })
+				settled(t, a)
+				a.proxy.Stall()
+				require.NoError(t, a.Leave(t.Context()), "the session ends by itself")
+				require.Empty(t, a.Ownership().Owned())
+				a.set(func(a *node) { require.Len(t, a.drained, 32) })
+				a.halt()
+				began := time.Now()
+				a.Release() // ends, although Consul never answers
+				require.Equal(t, 2*time.Second, time.Since(began))
+				require.Equal(t, 1, a.log.count("not signed off cleanly"))
 
-			// The successor has the same name.
-			b := w.join("a", nil)
-			settled(t, b)
+				// The successor has the same name.
+				b := w.join("a", nil)
+				settled(t, b)
+			})
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/internal/fakeconsul"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
+	"github.com/timeoutcenter/toc/internal/testrig/memnet"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -34,9 +34,9 @@ type testCluster struct {
 	addr, prefix     string
 	token            string // of direct; "": none is asked for
 	connect          func() (line, *api.Config)
-	fake             *fakeconsul.Consul // in a bubble
-	dial             func(ctx context.Context, network, address string) (net.Conn, error)
-	twoOwnersAllowed atomic.Bool // two owners are allowed now
+	fake             *fakeconsul.Consul // in a bubble, else nil
+	net              *memnet.Net        // in a bubble
+	twoOwnersAllowed atomic.Bool        // two owners are allowed now
 
 	mu    sync.Mutex
 	nodes []*node
@@ -72,14 +72,17 @@ func (w *testCluster) liveNodes() []*node {
 // other is seen to own it.
 func (w *testCluster) checkOwners() {
 	nodes := w.liveNodes()
-	for i, a := range nodes {
-		for _, b := range nodes[i+1:] {
-			for _, p := range a.Ownership().Owned() {
-				if b.Ownership().Owns(p) && a.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
-					w.t.Errorf("partition %d is owned by %s and by %s", p, a.name, b.name)
-					return
-				}
+	for p := range wide.Partitions {
+		var owner *node
+		for _, n := range nodes {
+			if !n.Ownership().Owns(p) {
+				continue
 			}
+			if owner != nil && owner.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
+				w.t.Errorf("partition %d is owned by %s and by %s", p, owner.name, n.name)
+				return
+			}
+			owner = n
 		}
 	}
 }
@@ -274,7 +277,11 @@ func settled(t *testing.T, nodes ...*node) {
 // direct is a client beside the nodes.
 func (w *testCluster) direct() *api.Client {
 	w.t.Helper()
-	client, err := api.NewClient(&api.Config{Address: w.addr, Token: w.token, Transport: &http.Transport{DialContext: w.dial, DisableKeepAlives: true}})
+	transport := &http.Transport{DisableKeepAlives: true}
+	if w.fake != nil {
+		transport.DialContext = w.net.Dial
+	}
+	client, err := api.NewClient(&api.Config{Address: w.addr, Token: w.token, Transport: transport})
 	require.NoError(w.t, err)
 	return client
 }

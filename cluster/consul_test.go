@@ -183,37 +183,6 @@ func TestMaintenanceMode(t *testing.T) {
 	settled(t, a, b)
 }
 
-// A node that is cut off stops by its own clock before another takes over.
-func TestANodeThatIsCutOffStops(t *testing.T) {
-	t.Parallel()
-	for _, how := range []string{"cut", "stalled"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			w := newTestCluster(t)
-			a, b := w.join("a", nil), w.join("b", nil)
-			settled(t, a, b)
-			rings := a.Ownership().Watch()
-			worker := a.worker()
-			if how == "cut" {
-				a.proxy.Cut()
-			} else {
-				a.proxy.Stall()
-			}
-			eventually(t, "who works partitions is told", func() bool { return len(rings) == 1 })
-			require.Empty(t, a.Ownership().Owned())
-			eventually(t, "b takes over", func() bool { return b.owns() == 32 })
-			eventually(t, "it is said", func() bool { return a.Lost() != "" })
-			require.Regexp(t, `^consul does not answer since \d+s: partitions stopped: .+`, a.Lost())
-
-			a.proxy.Mend()
-			settled(t, a, b)
-			require.Empty(t, a.Lost())
-			eventually(t, "each loss has its return in the log", func() bool { return a.log.count("lost consul") == a.log.count("consul is back") })
-			require.Equal(t, worker, a.worker())
-		})
-	}
-}
-
 func TestTheDeadAreReplaced(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)

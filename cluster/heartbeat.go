@@ -251,15 +251,17 @@ func (c *Consul) passChecks(ctx context.Context) error {
 	return nil
 }
 
-// Consul 1.8 reports an unknown check or service by an internal error. Later versions answer 404.
-const (
-	noCheck   = "does not have associated TTL"
-	noService = "Unknown service"
+// Consul 1.8 reports an unknown check or service by an internal error, a check in two ways: the second where it asks for
+// tokens. Later versions answer 404.
+var (
+	noCheck   = []string{"does not have associated TTL", "Unknown check"}
+	noService = []string{"Unknown service"}
 )
 
-func isUnknown(err error, text string) bool {
+func isUnknown(err error, texts []string) bool {
 	status, is := errors.AsType[api.StatusError](err)
-	return is && (status.Code == http.StatusNotFound || strings.Contains(status.Body, text))
+	return is && (status.Code == http.StatusNotFound ||
+		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(status.Body, text) }))
 }
 
 // publish sends the agent what has changed. The agent reports a registration with the token that it came with, so a new

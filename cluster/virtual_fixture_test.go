@@ -23,7 +23,7 @@ func virtually(t *testing.T, f func(t *testing.T, w *testCluster)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		network := new(memnet.Net)
-		w := &testCluster{t: t, prefix: "toc", addr: "consul:8500", fake: fakeconsul.New(), dial: network.Dial}
+		w := &testCluster{t: t, prefix: "toc", addr: "consul:8500", fake: fakeconsul.New(), net: network}
 		t.Cleanup(w.fake.Listen(network.Listen(w.addr)))
 		w.connect = func() (line, *api.Config) {
 			l := &wire{to: network.Dial, gate: make(chan struct{})}
@@ -34,6 +34,15 @@ func virtually(t *testing.T, f func(t *testing.T, w *testCluster)) {
 		t.Cleanup(await.Throughout(w.checkOwners))
 		f(t, w)
 	})
+}
+
+// frontAddress is where a server stands before Consul.
+const frontAddress = "front:8500"
+
+// front starts a server before Consul.
+func (w *testCluster) front(h http.HandlerFunc) {
+	_, stop := w.net.Serve(w.t, frontAddress, "http/1.1", h)
+	w.t.Cleanup(stop)
 }
 
 // line is a node's way to Consul: a testrig.Proxy, or a wire in a bubble.

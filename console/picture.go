@@ -7,9 +7,9 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -88,7 +88,7 @@ type typeLoad struct {
 
 // pictures keeps the last one for all who look at the same time.
 type pictures struct {
-	mu   sync.Mutex
+	mu   wait.Mutex
 	last *picture
 }
 

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // The holder of a SQLite store has an flock on its directory, which the kernel releases when the process ends
@@ -23,7 +24,7 @@ import (
 // dirLock is this process's lock of the directory.
 type dirLock struct {
 	hold    func(dir string) (release func() error, err error)
-	mu      sync.Mutex
+	mu      wait.Mutex     // held while a database is asked
 	release func() error   // nil: the directory is not locked
 	owners  map[int]string // by database: the id of its holder
 	files   []atomic.Pointer[heldFiles]

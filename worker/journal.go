@@ -42,7 +42,7 @@ type journal struct {
 
 type journalDB struct {
 	writes  *groupcommit.Group[journalWrite]
-	mu      sync.Mutex            // one call reads the journal, the others wait
+	mu      wait.Mutex            // one call reads the journal, the others wait
 	failing atomic.Pointer[error] // why it does not work; nil: it works
 	unended []store.Running       // ended starts that could not be removed yet; for flush alone
 }

@@ -13,135 +13,131 @@ import (
 	"time"
 )
 
+const (
+	node       = "fake"
+	serfHealth = "serfHealth"
+	passing    = "passing"
+	critical   = "critical"
+
+	// reapEvery is how often the agent looks for services that were critical for too long, and reapAfter the least time
+	// that it takes for too long; developer.hashicorp.com/consul/api-docs/agent/check.
+	reapEvery, reapAfter = 30 * time.Second, time.Minute
+)
+
 // service is an instance of a service.
 type service struct {
+	serviceView
+	token             string
+	created, modified uint64
+}
+
+// serviceView is how the agent shows it.
+type serviceView struct {
 	ID, Service       string
 	Tags              []string
-	Address           string
 	Meta              map[string]string
 	Port              int
+	Address           string
+	Weights           struct{ Passing, Warning int }
 	EnableTagOverride bool
-
-	created, modified uint64
-	token             string
 }
 
-// check is the health of a service, or of the machine. The agent knows its Status and Output, the server what was
-// reported.
+// check is the health of a service. The agent knows its own view of it, the servers what was reported.
 type check struct {
-	CheckID, Name, Notes, Type string
-	Status, Output             string
-	ServiceID, ServiceName     string
-	Tags                       []string
-	CreateIndex, ModifyIndex   uint64
-
-	reported    report
-	token       string // with which the agent reports it
-	ttl         time.Duration
-	told        time.Time // when its status was last set by a request
-	deregisters time.Duration
-	timer, reap *time.Timer
+	checkView
+	reported    checkView
+	token       string        // with which the agent reports it
+	ttl         time.Duration // 0: none
+	told        time.Time     // when a request last set it
+	deregisters time.Duration // after how long the service goes; 0: it stays
+	timer, reap *timer
 }
 
-type report struct{ status, output string }
+type checkView struct {
+	Node, CheckID, Name, Status, Notes, Output, ServiceID, ServiceName string
+	ServiceTags                                                        []string
+	Type                                                               string
+	Definition                                                         struct{}
+	CreateIndex, ModifyIndex                                           uint64
+}
 
-// stop stops the timers.
+// machine is the check of the machine, which never fails.
+var machine = checkView{
+	Node: node, CheckID: serfHealth, Name: "Serf Health Status", Status: passing, Output: "Agent alive and reachable", ServiceTags: []string{}, CreateIndex: 5, ModifyIndex: 5,
+}
+
 func (k *check) stop() {
-	for _, timer := range []*time.Timer{k.timer, k.reap} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
+	k.timer.Stop()
+	k.reap.Stop()
 }
 
-// run lets the check become critical a TTL from now. The caller holds mu.
-func (k *check) run(c *Consul) {
-	if k.ttl == 0 {
-		return
+// run lets a check become critical a TTL from now. The caller holds mu.
+func (c *Consul) run(k *check) {
+	k.timer.Stop()
+	if k.ttl > 0 {
+		k.timer = c.after(k.ttl, func() { c.set(k, critical, "TTL expired") })
 	}
-	if k.timer != nil {
-		k.timer.Stop()
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(k.ttl, c.unlessDown(func() {
-		if c.checks[k.CheckID] == k && k.timer == timer {
-			c.set(k, critical, "TTL expired")
-		}
-	}))
-	k.timer = timer
 }
 
 // set sets what the agent knows of a check, and reports it. The caller holds mu.
 func (c *Consul) set(k *check, status, output string) {
-	if was := k.Status; status != critical || was != critical {
-		if k.reap != nil {
-			k.reap.Stop()
-		}
-		if status == critical && k.deregisters > 0 {
-			c.reapLater(k)
-		}
+	was := k.Status
+	if k.Status, k.Output = status, output; status != was {
+		c.reapLater(k)
 	}
-	k.Status, k.Output = status, output
-	c.report(k)
+	if k.reported.Status != status || k.reported.Output != output {
+		c.report(k)
+	}
 }
 
-// reapLater removes the service when the agent finds that the check has been critical for too long. The caller holds mu.
+// reapLater removes the service of a critical check when the agent finds that it has been so for too long. The caller
+// holds mu.
 func (c *Consul) reapLater(k *check) {
-	rounds := (time.Since(c.started)+max(k.deregisters, reapAfter))/reapEvery + 1
-	k.reap = time.AfterFunc(time.Until(c.started.Add(rounds*reapEvery)), c.unlessDown(func() {
-		if c.checks[k.CheckID] == k && k.Status == critical {
-			c.deregister(c.services[k.ServiceID])
-		}
-	}))
+	k.reap.Stop()
+	if k.Status == critical && k.deregisters > 0 {
+		rounds := (time.Since(c.started)+max(k.deregisters, reapAfter))/reapEvery + 1
+		k.reap = c.after(time.Until(c.started.Add(rounds*reapEvery)), func() { c.deregister(c.services[k.ServiceID]) })
+	}
 }
 
-// report tells the server of a check, if the token of its registration may. A check that becomes critical ends its
-// sessions, at the same index. The caller holds mu.
+// report tells the server of a check, if the token of its registration still may. The caller holds mu.
 func (c *Consul) report(k *check) {
-	now := report{k.Status, k.Output}
-	if k.reported == now || c.refuses(k.token) != "" {
-		return
+	if c.refuses(k.token) == "" {
+		c.commit()
+		c.record(k)
 	}
-	c.commit()
-	k.reported = now
-	c.recordChange(k)
+}
+
+// record changes what the server knows of a check, at the present index. One that is critical ends its sessions. The caller
+// holds mu.
+func (c *Consul) record(k *check) {
+	created := cmp.Or(k.reported.CreateIndex, c.index)
+	k.reported = k.checkView
+	k.reported.CreateIndex, k.reported.ModifyIndex = created, c.index
+	c.recordChange(k.ServiceName)
 	if k.Status == critical {
 		c.endSessionsOf(k.CheckID)
 	}
 }
 
-// recordChange gives a check the present index. The caller holds mu.
-func (c *Consul) recordChange(k *check) {
-	k.ModifyIndex = c.index
-	k.CreateIndex = cmp.Or(k.CreateIndex, c.index)
-	c.catalogIndex, c.byName[k.ServiceName] = c.index, c.index
-}
+// recordChange gives a service the present index. The caller holds mu.
+func (c *Consul) recordChange(name string) { c.catalogIndex, c.byName[name] = c.index, c.index }
 
-func (c *Consul) endSessionsOf(id string) {
-	for _, s := range c.sessionList() {
-		if slices.Contains(s.checks(), id) {
-			c.endSession(s)
-		}
-	}
-}
-
-// dropCheck removes a check at the present index, and ends its sessions. The caller holds mu.
-func (c *Consul) dropCheck(k *check) {
+// drop removes a check at the present index. The caller holds mu.
+func (c *Consul) drop(k *check) {
 	k.stop()
 	delete(c.checks, k.CheckID)
-	c.catalogIndex, c.byName[k.ServiceName] = c.index, c.index
+	c.recordChange(k.ServiceName)
 	c.endSessionsOf(k.CheckID)
 }
 
-// checksOf lists the checks of a service by their ids. The caller holds mu.
-func (c *Consul) checksOf(id string) []*check {
-	var list []*check
-	for _, k := range c.checks {
-		if k.ServiceID == id {
-			list = append(list, k)
+// checksOf lists the checks of a service. The caller holds mu.
+func (c *Consul) checksOf(id string) (list []*check) {
+	for _, name := range slices.Sorted(maps.Keys(c.checks)) {
+		if c.checks[name].ServiceID == id {
+			list = append(list, c.checks[name])
 		}
 	}
-	slices.SortFunc(list, func(a, b *check) int { return cmp.Compare(a.CheckID, b.CheckID) })
 	return list
 }
 
@@ -149,10 +145,10 @@ func (c *Consul) checksOf(id string) []*check {
 func (c *Consul) deregister(s *service) {
 	c.commit()
 	for _, k := range c.checksOf(s.ID) {
-		c.dropCheck(k)
+		c.drop(k)
 	}
 	delete(c.services, s.ID)
-	c.catalogIndex, c.byName[s.Service] = c.index, c.index
+	c.recordChange(s.Service)
 	for _, other := range c.services {
 		if other.Service == s.Service {
 			return
@@ -166,42 +162,44 @@ type checkDefinition struct {
 	CheckID, Name, TTL, Status, Notes, DeregisterCriticalServiceAfter string
 }
 
-func (c *Consul) registerService(w http.ResponseWriter, r *http.Request) {
+// registerService adds a service, or changes it. A check that is known keeps its status, and its TTL begins anew; one that
+// the request lacks stays.
+func (c *Consul) registerService(q call) (any, error) {
 	var asked struct {
-		ID, Name, Address string
-		Tags              []string
-		Meta              map[string]string
-		Port              int
-		EnableTagOverride bool
-		Check             *checkDefinition
-		Checks            []checkDefinition
+		serviceView
+		Name   string
+		Check  *checkDefinition
+		Checks []checkDefinition
 	}
-	if !decode(w, r, &asked) {
-		return
+	if err := q.decode(&asked); err != nil {
+		return nil, err
 	}
 	if asked.Name == "" {
-		http.Error(w, "Missing service name", http.StatusBadRequest)
-		return
+		return nil, refusal{http.StatusBadRequest, "Missing service name"}
 	}
+	s := &service{serviceView: asked.serviceView, token: q.token}
+	s.ID, s.Service, s.Tags = cmp.Or(s.ID, asked.Name), asked.Name, append([]string{}, s.Tags...)
+	s.Weights.Passing, s.Weights.Warning = 1, 1
 	if asked.Check != nil {
 		asked.Checks = append(asked.Checks, *asked.Check)
 	}
-	var checks []*check
-	s := &service{
-		ID: cmp.Or(asked.ID, asked.Name), Service: asked.Name, Tags: asked.Tags, Address: asked.Address, Meta: asked.Meta, Port: asked.Port,
-		EnableTagOverride: asked.EnableTagOverride, token: token(r),
+	c.commit()
+	s.created, s.modified = c.index, c.index
+	if before := c.services[s.ID]; before != nil {
+		s.created = before.created
+		if reflect.DeepEqual(before.serviceView, s.serviceView) {
+			s.modified = before.modified
+		}
 	}
-	if s.Tags == nil {
-		s.Tags = []string{}
-	}
-	if s.Meta == nil {
-		s.Meta = map[string]string{}
+	c.services[s.ID] = s
+	if s.modified == c.index {
+		c.recordChange(s.Service)
 	}
 	for i, d := range asked.Checks {
-		k := &check{
-			CheckID: d.CheckID, Name: cmp.Or(d.Name, fmt.Sprintf("Service '%s' check", s.Service)), Notes: d.Notes, Type: "ttl", Status: cmp.Or(d.Status, critical),
-			ServiceID: s.ID, ServiceName: s.Service, Tags: s.Tags, token: s.token,
-		}
+		k := &check{token: s.token, checkView: checkView{
+			Node: node, CheckID: d.CheckID, Name: cmp.Or(d.Name, fmt.Sprintf("Service '%s' check", s.Service)), Notes: d.Notes, Type: "ttl", Status: cmp.Or(d.Status, critical),
+			ServiceID: s.ID, ServiceName: s.Service, ServiceTags: s.Tags,
+		}}
 		if k.CheckID == "" {
 			k.CheckID = "service:" + s.ID
 			if len(asked.Checks) > 1 {
@@ -211,264 +209,164 @@ func (c *Consul) registerService(w http.ResponseWriter, r *http.Request) {
 		k.ttl, _ = time.ParseDuration(d.TTL)
 		k.deregisters, _ = time.ParseDuration(d.DeregisterCriticalServiceAfter)
 		if k.ttl == 0 {
-			unsupported(w, "checks but those with a TTL")
-			return
+			return nil, unsupported("checks but those with a TTL")
 		}
-		checks = append(checks, k)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.register(s, checks)
-}
-
-// register adds a service, or changes it. A check that is known keeps its status, and its TTL begins anew; those that the
-// request lacks stay. The caller holds mu.
-func (c *Consul) register(s *service, checks []*check) {
-	c.commit()
-	before := c.services[s.ID]
-	if before != nil {
-		s.created, s.modified = before.created, before.modified
-		if before.Service != s.Service {
-			delete(c.byName, before.Service)
-		}
-	}
-	s.created = cmp.Or(s.created, c.index)
-	c.services[s.ID] = s
-	if same := before != nil && reflect.DeepEqual(agentView(before), agentView(s)); !same {
-		s.modified = c.index
-		c.catalogIndex, c.byName[s.Service] = c.index, c.index
-	}
-	for _, k := range checks {
 		if had := c.checks[k.CheckID]; had != nil {
 			had.stop()
 			k.Status, k.Output, k.reported, k.told = had.Status, had.Output, had.reported, had.told
-			k.CreateIndex, k.ModifyIndex = had.CreateIndex, had.ModifyIndex
 		}
 		c.checks[k.CheckID] = k
-		k.run(c)
-		if k.Status == critical && k.deregisters > 0 {
-			c.reapLater(k)
-		}
-		if now := (report{k.Status, k.Output}); now != k.reported { // with the service, by one command
-			k.reported = now
-			c.recordChange(k)
-			if k.Status == critical {
-				c.endSessionsOf(k.CheckID)
-			}
+		c.run(k)
+		c.reapLater(k)
+		if k.Status != k.reported.Status || k.Output != k.reported.Output {
+			c.record(k) // by the same command as the service
 		}
 	}
+	return nothing{}, nil
 }
 
-func (c *Consul) deregisterService(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.services[r.PathValue("id")]
-	switch {
-	case s != nil:
+func (c *Consul) deregisterService(q call) (any, error) {
+	if s := c.services[q.what]; s != nil {
 		c.deregister(s)
-	case c.tokens != nil:
-		fail(w, "Unknown service {%q {}}", r.PathValue("id"))
+	} else if c.tokens != nil {
+		return nil, internal("Unknown service {%q {}}", q.what)
 	}
+	return nothing{}, nil
 }
 
-// noReason is Consul's own text.
-const noReason = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."
-
-func (c *Consul) maintainService(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	id := r.PathValue("id")
-	s, known := c.services[id], c.checks["_service_maintenance:"+id]
-	enable, err := strconv.ParseBool(r.URL.Query().Get("enable"))
+func (c *Consul) maintainService(q call) (any, error) {
+	id := "_service_maintenance:" + q.what
+	s, known := c.services[q.what], c.checks[id]
+	enable, err := strconv.ParseBool(q.asked.Get("enable"))
 	switch {
 	case err != nil:
-		http.Error(w, "Missing value for enable", http.StatusBadRequest)
+		return nil, refusal{http.StatusBadRequest, "Missing value for enable"}
 	case s == nil:
-		http.Error(w, fmt.Sprintf("No service registered with ID %q", id), http.StatusNotFound)
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("No service registered with ID %q", q.what)}
 	case enable && known == nil:
-		k := &check{
-			CheckID: "_service_maintenance:" + id, Name: "Service Maintenance Mode", Notes: cmp.Or(r.URL.Query().Get("reason"), noReason), Type: "maintenance",
-			Status: critical, ServiceID: id, ServiceName: s.Service, Tags: s.Tags, token: token(r),
-		}
-		c.checks[k.CheckID] = k
+		k := &check{token: q.token, checkView: checkView{
+			Node: node, CheckID: id, Name: "Service Maintenance Mode", Notes: q.asked.Get("reason"), Type: "maintenance", Status: critical,
+			ServiceID: s.ID, ServiceName: s.Service, ServiceTags: s.Tags,
+		}}
+		c.checks[id] = k
 		c.report(k)
 	case !enable && known != nil:
 		c.commit()
-		c.dropCheck(known)
+		c.drop(known)
 	}
+	return nothing{}, nil
 }
 
-func (c *Consul) updateCheck(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) updateCheck(q call) (any, error) {
 	var asked struct{ Status, Output string }
-	if !decode(w, r, &asked) {
-		return
+	if err := q.decode(&asked); err != nil {
+		return nil, err
 	}
 	if !slices.Contains([]string{passing, "warning", critical}, asked.Status) {
-		http.Error(w, fmt.Sprintf("Invalid check status: '%s'", asked.Status), http.StatusBadRequest)
-		return
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("Invalid check status: '%s'", asked.Status)}
 	}
-	id := r.PathValue("id")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := c.checks[id]
+	k := c.checks[q.what]
 	switch {
 	case k == nil && c.tokens != nil:
-		fail(w, "Unknown check %q", id)
+		return nil, internal("Unknown check %q", q.what)
 	case k == nil || k.ttl == 0:
-		fail(w, "CheckID %q does not have associated TTL", id)
-	default:
-		k.told = time.Now()
-		k.run(c)
-		c.set(k, asked.Status, asked.Output)
+		return nil, internal("CheckID %q does not have associated TTL", q.what)
 	}
+	k.told = time.Now()
+	c.run(k)
+	c.set(k, asked.Status, asked.Output)
+	return nothing{}, nil
 }
 
-func (c *Consul) deregisterCheck(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := c.checks[r.PathValue("id")]
-	switch {
-	case k != nil:
+func (c *Consul) deregisterCheck(q call) (any, error) {
+	if k := c.checks[q.what]; k != nil {
 		c.commit()
-		c.dropCheck(k)
-	case c.tokens != nil:
-		fail(w, "Unknown check %q", r.PathValue("id"))
+		c.drop(k)
+	} else if c.tokens != nil {
+		return nil, internal("Unknown check %q", q.what)
 	}
+	return nothing{}, nil
 }
 
-type weights struct{ Passing, Warning int }
-
-// agentView is a service as the agent shows it.
-func agentView(s *service) any {
-	return struct {
-		ID, Service       string
-		Tags              []string
-		Meta              map[string]string
-		Port              int
-		Address           string
-		Weights           weights
-		EnableTagOverride bool
-	}{s.ID, s.Service, s.Tags, s.Meta, s.Port, s.Address, weights{1, 1}, s.EnableTagOverride}
-}
-
-// view is a check as the agent or the server shows it.
-func (c *Consul) view(k *check, known report, created, modified uint64) any {
-	return struct {
-		Node, CheckID, Name, Status, Notes, Output, ServiceID, ServiceName string
-		ServiceTags                                                        []string
-		Type                                                               string
-		Definition                                                         struct{}
-		CreateIndex, ModifyIndex                                           uint64
-	}{c.Node, k.CheckID, k.Name, known.status, k.Notes, known.output, k.ServiceID, k.ServiceName, k.Tags, k.Type, struct{}{}, created, modified}
-}
-
-func (c *Consul) listServices(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) listServices(q call) (any, error) {
 	list := map[string]any{}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for id, s := range c.services {
 		fields := map[string]string{"ID": id, "Service": s.Service}
 		for key, value := range s.Meta {
 			fields["Meta."+key] = value
 		}
-		match, ok := matches(r.URL.Query().Get("filter"), fields)
-		if !ok {
-			unsupported(w, "such a filter")
-			return
-		}
-		if match {
-			list[id] = agentView(s)
+		if match, err := matches(q.asked.Get("filter"), fields); err != nil {
+			return nil, err
+		} else if match {
+			list[id] = s.serviceView
 		}
 	}
-	answer(w, list)
+	return list, nil
 }
 
-func (c *Consul) listChecks(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) listChecks(q call) (any, error) {
 	list := map[string]any{}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for id, k := range c.checks {
-		match, ok := matches(r.URL.Query().Get("filter"), map[string]string{"CheckID": id, "ServiceID": k.ServiceID, "ServiceName": k.ServiceName, "Status": k.Status})
-		if !ok {
-			unsupported(w, "such a filter")
-			return
-		}
-		if match && id != serfHealth { // that one is the servers' own
-			list[id] = c.view(k, report{k.Status, k.Output}, 0, 0)
+		if match, err := matches(q.asked.Get("filter"), map[string]string{"CheckID": id, "ServiceID": k.ServiceID}); err != nil {
+			return nil, err
+		} else if match {
+			list[id] = k.checkView
 		}
 	}
-	answer(w, list)
+	return list, nil
 }
 
 // equation is a part of a filter; developer.hashicorp.com/consul/api-docs/features/filtering has more.
 var equation = regexp.MustCompile(`^([A-Za-z.]+) == "([^"]*)"$`)
 
-// matches reports whether fields are as a filter says; ok is false if it cannot read the filter.
-func matches(filter string, fields map[string]string) (match, ok bool) {
-	match = true
-	if filter == "" {
-		return true, true
-	}
+// matches reports whether fields are as a filter says.
+func matches(filter string, fields map[string]string) (bool, error) {
 	for part := range strings.SplitSeq(filter, " and ") {
 		found := equation.FindStringSubmatch(part)
-		if found == nil {
-			return false, false
+		if found == nil && filter != "" {
+			return false, unsupported("such filter")
 		}
-		match = match && fields[found[1]] == found[2]
+		if found != nil && fields[found[1]] != found[2] {
+			return false, nil
+		}
 	}
-	return match, true
+	return true, nil
 }
 
 // healthOfService lists the instances of a service with their checks. Its index is that of their last change; without an
-// instance, that of the last service that went.
-func (c *Consul) healthOfService(w http.ResponseWriter, r *http.Request) {
-	name, asked := r.PathValue("name"), r.URL.Query()
-	onlyPassing, err := strconv.ParseBool(cmp.Or(asked.Get("passing"), strconv.FormatBool(asked.Has("passing"))))
-	if err != nil {
-		http.Error(w, "Invalid value for ?passing", http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("X-Consul-Effective-Consistency", "leader")
-	c.query(w, r, func() (uint64, []byte) {
-		list := []any{}
-		for _, id := range slices.Sorted(maps.Keys(c.services)) {
-			s := c.services[id]
-			tagged := !asked.Has("tag") || slices.ContainsFunc(s.Tags, func(tag string) bool { return strings.EqualFold(tag, asked.Get("tag")) })
-			if s.Service != name || !tagged {
-				continue
-			}
-			checks := append([]*check{c.checks[serfHealth]}, c.checksOf(id)...)
-			if onlyPassing && slices.ContainsFunc(checks, func(k *check) bool { return k.reported.status != passing }) {
-				continue
-			}
-			list = append(list, c.instance(s, checks))
-		}
-		index, exists := c.byName[name]
-		if !exists {
-			index = cmp.Or(c.extinct, c.catalogIndex)
-		}
-		return index, marshal(list)
-	})
-}
-
-// instance is a service as the server shows it.
-func (c *Consul) instance(s *service, checks []*check) any {
-	type proxy struct{ MeshGateway, Expose struct{} }
-	var views []any
-	for _, k := range checks {
-		views = append(views, c.view(k, k.reported, k.CreateIndex, k.ModifyIndex))
+// instance, that of the last service that lost all.
+func (c *Consul) healthOfService(q call) (uint64, any) {
+	type shown struct {
+		serviceView
+		Proxy                    struct{ MeshGateway, Expose struct{} }
+		Connect                  struct{}
+		CreateIndex, ModifyIndex uint64
 	}
 	const address = "127.0.0.1"
-	return map[string]any{
-		"Node": map[string]any{
-			"ID": "fa4e0000-0000-4000-8000-000000000000", "Node": c.Node, "Address": address, "Datacenter": "dc1",
-			"TaggedAddresses": map[string]string{"lan": address, "lan_ipv4": address, "wan": address, "wan_ipv4": address},
-			"Meta":            map[string]string{"consul-network-segment": ""}, "CreateIndex": 5, "ModifyIndex": 7,
-		},
-		"Service": map[string]any{
-			"ID": s.ID, "Service": s.Service, "Tags": s.Tags, "Address": s.Address, "Meta": s.Meta, "Port": s.Port, "Weights": weights{1, 1},
-			"EnableTagOverride": s.EnableTagOverride, "Proxy": proxy{}, "Connect": struct{}{}, "CreateIndex": s.created, "ModifyIndex": s.modified,
-		},
-		"Checks": views,
+	machineView := map[string]any{
+		"ID": "fa4e0000-0000-4000-8000-000000000000", "Node": node, "Address": address, "Datacenter": "dc1", "CreateIndex": 5, "ModifyIndex": 7,
+		"TaggedAddresses": map[string]string{"lan": address, "lan_ipv4": address, "wan": address, "wan_ipv4": address}, "Meta": map[string]string{"consul-network-segment": ""},
 	}
+	list := []any{}
+	for _, id := range slices.Sorted(maps.Keys(c.services)) {
+		s := c.services[id]
+		if s.Service != q.what || q.asked.Has("tag") && !slices.Contains(s.Tags, q.asked.Get("tag")) {
+			continue
+		}
+		checks, healthy := []checkView{machine}, true
+		for _, k := range c.checksOf(id) {
+			checks = append(checks, k.reported)
+			healthy = healthy && k.reported.Status == passing
+		}
+		if healthy || !q.asked.Has("passing") {
+			list = append(list, map[string]any{
+				"Node": machineView, "Service": shown{serviceView: s.serviceView, CreateIndex: s.created, ModifyIndex: s.modified}, "Checks": checks,
+			})
+		}
+	}
+	index, exists := c.byName[q.what]
+	if !exists {
+		index = cmp.Or(c.extinct, c.catalogIndex)
+	}
+	return index, list
 }

@@ -1,13 +1,12 @@
 // Package fakeconsul is a Consul in memory, one agent that is also the only server, for tests in synctest bubbles. Each
 // of its timers is package time's, so its sessions and checks end in virtual time.
 //
-// It has what package cluster uses, and answers like Consul 1.8.7: the same status codes, headers, texts and indexes,
-// which a test compares. It answers 501 to all else, so that no test relies on what nobody has compared.
+// It has what package cluster and its tests use, and answers like Consul 1.8.7: the same status codes, headers, texts and
+// indexes, which a test compares. It answers 501 to all else, so that no test relies on what nobody has compared.
 //
 // It differs from Consul where Consul leaves the time to chance. The agent's news reach the server at once, except after
-// a start (Consul.ReportAfter). A session ends SessionTTLs after its last renewal, to the nanosecond. A query is held
-// for the longest time that Consul would hold it. Deleted keys are remembered for ever, where Consul forgets their index
-// after 15 minutes.
+// a start (Consul.ReportAfter). A session ends SessionTTLs after its last renewal, to the nanosecond. A query is held for
+// the longest time that Consul would hold it. The index of a deleted key is kept for ever, and by Consul for 15 minutes.
 package fakeconsul
 
 import (
@@ -19,6 +18,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,28 +26,12 @@ import (
 	"time"
 )
 
-const (
-	// defaultWait and maxWait bound how long a query is held; developer.hashicorp.com/consul/api-docs/features/blocking.
-	defaultWait, maxWait = 5 * time.Minute, 10 * time.Minute
-	// defaultLockDelay and maxLockDelay are those of sessions; developer.hashicorp.com/consul/api-docs/session.
-	defaultLockDelay, maxLockDelay = 15 * time.Second, time.Minute
-	// reapEvery is how often the agent looks for services that were critical for too long, and reapAfter the least time
-	// that it takes for too long; developer.hashicorp.com/consul/api-docs/agent/check.
-	reapEvery, reapAfter = 30 * time.Second, time.Minute
-
-	serfHealth = "serfHealth"
-	passing    = "passing"
-	critical   = "critical"
-)
-
 // Consul is an http.Handler. In a bubble it must be made there. Set its fields before the first request.
 type Consul struct {
-	// Node is the name of the machine.
-	Node string
 	// MinSessionTTL is Consul's session_ttl_min: 10 s.
 	MinSessionTTL time.Duration
 	// SessionTTLs is after how many of its TTLs a session ends that is not renewed. Consul promises no less than one and
-	// no more than two, and takes two, which is the default.
+	// no more than two (developer.hashicorp.com/consul/docs/dynamic-app-config/sessions). It takes two, the default.
 	SessionTTLs float64
 	// ReportAfter is how long after a start the agent reports the checks that became critical with it: 1 s. Consul
 	// takes up to 3 s.
@@ -60,36 +44,32 @@ type Consul struct {
 	down    chan struct{} // closed while it is stopped
 	started time.Time
 	servers []*http.Server
-	tokens  map[string]bool // nil: all is allowed; false: deleted
-	serial  uint64          // of the last session
+	tokens  map[string]bool // nil: none is asked for
 
-	// What the server keeps. An index is that of the last change.
+	// An index is that of the command that made the last change.
 	index        uint64 // of the last command
 	keys         map[string]entry
-	deleted      map[string]uint64 // tombstones: the index by the key or the prefix that was deleted
+	deleted      map[string]uint64 // index, by the key or the prefix that was deleted
 	keysIndex    uint64
 	lockDelays   map[string]time.Time
 	sessions     map[string]*session
 	sessionIndex uint64
-	services     map[string]*service // by id
-	checks       map[string]*check   // by id
-	byName       map[string]uint64   // index of a service
-	extinct      uint64              // index of the last service of which no instance was left; 0: none
+	made         int // sessions
+	services     map[string]*service
+	checks       map[string]*check
+	byName       map[string]uint64 // index of a service
+	extinct      uint64            // index at which a service lost its last instance; 0: none has
 	catalogIndex uint64
 }
 
-// New makes a Consul without keys, sessions or services. It takes all requests, whatever their token, until AddToken.
+// New makes a Consul without keys, sessions or services. It asks for no token until AddToken.
 func New() *Consul {
 	c := &Consul{
-		Node: "fake", MinSessionTTL: 10 * time.Second, SessionTTLs: 2, ReportAfter: time.Second,
+		MinSessionTTL: 10 * time.Second, SessionTTLs: 2, ReportAfter: time.Second,
 		changed: make(chan struct{}), down: make(chan struct{}), started: time.Now(),
 		index: 10, catalogIndex: 7, // a server writes its own node first
 		keys: make(map[string]entry), deleted: make(map[string]uint64), lockDelays: make(map[string]time.Time),
 		sessions: make(map[string]*session), services: make(map[string]*service), checks: make(map[string]*check), byName: make(map[string]uint64),
-	}
-	c.checks[serfHealth] = &check{
-		CheckID: serfHealth, Name: "Serf Health Status", Output: "Agent alive and reachable", Tags: []string{},
-		Status: passing, reported: report{passing, "Agent alive and reachable"}, CreateIndex: 5, ModifyIndex: 5,
 	}
 	c.mux = c.routes()
 	return c
@@ -98,18 +78,16 @@ func New() *Consul {
 // ServeHTTP answers a request.
 func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	down, refused := c.down, c.refuses(token(r))
+	stopped, refused := c.isDown(), c.refuses(token(r))
 	c.mu.Unlock()
-	select {
-	case <-down:
-		panic(http.ErrAbortHandler) // the connection ends, and no answer comes
+	switch {
+	case stopped:
+		panic(http.ErrAbortHandler) // the connection ends without an answer
+	case refused != "":
+		write(w, http.StatusForbidden, refused)
 	default:
+		c.mux.ServeHTTP(w, r)
 	}
-	if refused != "" {
-		http.Error(w, refused, http.StatusForbidden)
-		return
-	}
-	c.mux.ServeHTTP(w, r)
 }
 
 // Listen serves a listener until the returned function is called.
@@ -133,12 +111,10 @@ func (c *Consul) Listen(l net.Listener) (stop func()) {
 func (c *Consul) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.down:
+	if c.isDown() {
 		return
-	default:
-		close(c.down)
 	}
+	close(c.down)
 	for _, s := range c.sessions {
 		s.timer.Stop()
 	}
@@ -155,9 +131,7 @@ func (c *Consul) Stop() {
 func (c *Consul) Start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.down:
-	default:
+	if !c.isDown() {
 		return
 	}
 	c.down, c.started = make(chan struct{}), time.Now()
@@ -166,19 +140,11 @@ func (c *Consul) Start() {
 		c.prolong(s)
 	}
 	for _, k := range c.checks {
-		if k.ttl == 0 {
-			continue
+		if c.reapLater(k); k.ttl > 0 && time.Since(k.told) >= k.ttl {
+			k.timer = c.after(c.ReportAfter, func() { c.set(k, critical, "") })
+		} else {
+			c.run(k)
 		}
-		k.run(c)
-		if time.Since(k.told) < k.ttl {
-			continue
-		}
-		started := c.started
-		time.AfterFunc(c.ReportAfter, c.unlessDown(func() {
-			if c.checks[k.CheckID] == k && k.told.Before(started) {
-				c.set(k, critical, "")
-			}
-		}))
 	}
 	for _, s := range c.servers {
 		s.SetKeepAlivesEnabled(true)
@@ -216,7 +182,7 @@ func (c *Consul) Forget(services ...string) {
 	}
 }
 
-// AddToken makes a token that may do everything. From the first one on no request is taken without a token.
+// AddToken makes a token that may do everything. From the first one on, requests need a token.
 func (c *Consul) AddToken(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,10 +200,8 @@ func (c *Consul) DeleteToken(token string) {
 	delete(c.tokens, token)
 }
 
-// token is that of a request.
 func token(r *http.Request) string {
-	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"), bearer)
+	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"))
 }
 
 // refuses returns why requests with a token are refused; "": they are not. The caller holds mu.
@@ -251,61 +215,147 @@ func (c *Consul) refuses(token string) string {
 	return "ACL not found"
 }
 
-// unlessDown is f under the lock, or nothing while it is stopped: for timers, which may have fired just before.
-func (c *Consul) unlessDown(f func()) func() {
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		select {
-		case <-c.down:
-		default:
-			f()
-		}
+// isDown reports whether it is stopped. The caller holds mu.
+func (c *Consul) isDown() bool {
+	select {
+	case <-c.down:
+		return true
+	default:
+		return false
 	}
 }
 
-// commit is a command of the server: it has an index, whether it changes something or not. Who waits looks again when the
-// lock is free. The caller holds mu.
+// after calls f under the lock, unless the timer was stopped, also in the moment in which it fired. The caller holds mu.
+func (c *Consul) after(d time.Duration, f func()) *timer {
+	t := new(timer)
+	t.Timer = time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !t.stopped {
+			f()
+		}
+	})
+	return t
+}
+
+// timer may be nil.
+type timer struct {
+	*time.Timer
+	stopped bool
+}
+
+// Stop stops the timer. The caller holds mu.
+func (t *timer) Stop() {
+	if t != nil {
+		t.stopped = true
+		t.Timer.Stop()
+	}
+}
+
+// commit begins a command of the server. It has an index, whether it changes something or not. Who waits for a change looks
+// once the lock is free. The caller holds mu.
 func (c *Consul) commit() {
 	c.index++
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
+// call is a request whose body has come.
+type call struct {
+	what  string // the last part of the path: a key, an ID or a name
+	asked url.Values
+	body  []byte
+	token string
+}
+
+// decode reads the body.
+func (q call) decode(into any) error {
+	err := json.NewDecoder(strings.NewReader(string(q.body))).Decode(into)
+	if err != nil && err != io.EOF {
+		return refusal{http.StatusBadRequest, fmt.Sprintf("Request decode failed: %v", err)}
+	}
+	return nil
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r refusal) Error() string { return r.text }
+
+// internal is an internal error. Consul says so to most that it does not take.
+func internal(format string, args ...any) error {
+	return refusal{http.StatusInternalServerError, fmt.Sprintf(format, args...)}
+}
+
+func unsupported(what string) error {
+	return refusal{http.StatusNotImplemented, "fakeconsul has no " + what}
+}
+
+// nothing is the answer of the agent to what it has done.
+type nothing struct{}
+
 func (c *Consul) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	for pattern, handle := range map[string]http.HandlerFunc{
-		"GET /v1/kv/{key...}":                    c.getKey,
-		"PUT /v1/kv/{key...}":                    c.putKey,
-		"DELETE /v1/kv/{key...}":                 c.deleteKey,
-		"PUT /v1/txn":                            c.transact,
-		"PUT /v1/session/create":                 c.createSession,
-		"PUT /v1/session/renew/{id}":             c.renewSession,
-		"PUT /v1/session/destroy/{id}":           c.destroySession,
-		"GET /v1/session/info/{id}":              c.getSession,
-		"PUT /v1/agent/service/register":         c.registerService,
-		"PUT /v1/agent/service/deregister/{id}":  c.deregisterService,
-		"PUT /v1/agent/service/maintenance/{id}": c.maintainService,
-		"PUT /v1/agent/check/update/{id}":        c.updateCheck,
-		"PUT /v1/agent/check/deregister/{id}":    c.deregisterCheck,
-		"GET /v1/agent/services":                 c.listServices,
-		"GET /v1/agent/checks":                   c.listChecks,
-		"GET /v1/health/service/{name}":          c.healthOfService,
+	for pattern, answer := range map[string]func(q call) (any, error){
+		"PUT /v1/kv/{what...}":                     c.putKey,
+		"DELETE /v1/kv/{what...}":                  c.deleteKey,
+		"PUT /v1/txn":                              c.transact,
+		"PUT /v1/session/create":                   c.createSession,
+		"PUT /v1/session/renew/{what}":             c.renewSession,
+		"PUT /v1/session/destroy/{what}":           c.destroySession,
+		"PUT /v1/agent/service/register":           c.registerService,
+		"PUT /v1/agent/service/deregister/{what}":  c.deregisterService,
+		"PUT /v1/agent/service/maintenance/{what}": c.maintainService,
+		"PUT /v1/agent/check/update/{what}":        c.updateCheck,
+		"PUT /v1/agent/check/deregister/{what}":    c.deregisterCheck,
+		"GET /v1/agent/services":                   c.listServices,
+		"GET /v1/agent/checks":                     c.listChecks,
+		"/":                                        func(q call) (any, error) { return nil, unsupported("such call") },
 	} {
-		mux.HandleFunc(pattern, handle)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			c.mu.Lock()
+			out, err := answer(call{r.PathValue("what"), r.URL.Query(), body, token(r)})
+			text := marshal(out) // here, since it may point to what changes
+			c.mu.Unlock()
+			_, conflict := out.(conflict)
+			switch {
+			case err != nil:
+				refused := err.(refusal)
+				write(w, refused.status, refused.text)
+			case conflict:
+				writeJSON(w, http.StatusConflict, text)
+			case out != any(nothing{}):
+				writeJSON(w, http.StatusOK, text)
+			}
+		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { unsupported(w, r.Method+" "+r.URL.Path) })
+	for pattern, read := range map[string]func(q call) (uint64, any){
+		"GET /v1/kv/{what...}":          c.getKey,
+		"GET /v1/session/info/{what}":   c.getSession,
+		"GET /v1/health/service/{what}": c.healthOfService,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.query(w, r, read) })
+	}
 	return mux
 }
 
-func unsupported(w http.ResponseWriter, what string) {
-	http.Error(w, "fakeconsul has no "+what, http.StatusNotImplemented)
+func write(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
 }
 
-// answer sends JSON.
-func answer(w http.ResponseWriter, body any) {
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(marshal(body))
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
 }
 
 func marshal(body any) []byte {
@@ -316,48 +366,49 @@ func marshal(body any) []byte {
 	return text
 }
 
-// query answers with what read returns, as soon as its index is greater than the one that the request knows; nil: there is
-// nothing. read is called under the lock.
-func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func() (index uint64, body []byte)) {
-	asked := r.URL.Query()
-	var known uint64
-	wait, err := defaultWait, error(nil)
-	if text := asked.Get("index"); text != "" {
-		if known, err = strconv.ParseUint(text, 10, 64); err != nil {
-			http.Error(w, "Invalid index", http.StatusBadRequest)
-			return
-		}
+// The times for which a query is held; developer.hashicorp.com/consul/api-docs/features/blocking.
+const defaultWait, maxWait = 5 * time.Minute, 10 * time.Minute
+
+// query answers with what read returns, as soon as its index is greater than the one that the request knows. nil: there is
+// nothing.
+func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func(q call) (index uint64, body any)) {
+	q := call{what: r.PathValue("what"), asked: r.URL.Query()}
+	known, err := strconv.ParseUint(cmp.Or(q.asked.Get("index"), "0"), 10, 64)
+	if err != nil {
+		write(w, http.StatusBadRequest, "Invalid index")
+		return
 	}
-	if text := asked.Get("wait"); text != "" {
-		if wait, err = time.ParseDuration(text); err != nil {
-			http.Error(w, "Invalid wait time", http.StatusBadRequest)
-			return
-		}
+	wait, err := time.ParseDuration(cmp.Or(q.asked.Get("wait"), defaultWait.String()))
+	if err != nil {
+		write(w, http.StatusBadRequest, "Invalid wait time")
+		return
 	}
 	wait = min(wait, maxWait)
-	timer := time.NewTimer(wait + wait/16)
-	defer timer.Stop()
+	held := time.NewTimer(wait + wait/16)
+	defer held.Stop()
 	for over := false; ; {
 		c.mu.Lock()
-		index, body := read()
-		changed, down := c.changed, c.down
+		index, body := read(q)
+		text, changed, down := marshal(body), c.changed, c.down
 		c.mu.Unlock()
 		index = max(index, 1)
 		if known == 0 || index > known || over {
 			w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
 			w.Header().Set("X-Consul-KnownLeader", "true")
 			w.Header().Set("X-Consul-LastContact", "0")
+			if strings.HasPrefix(r.URL.Path, "/v1/health/") {
+				w.Header().Set("X-Consul-Effective-Consistency", "leader")
+			}
 			if body == nil {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(body)
+			writeJSON(w, http.StatusOK, text)
 			return
 		}
 		select {
 		case <-changed:
-		case <-timer.C:
+		case <-held.C:
 			over = true
 		case <-down:
 			panic(http.ErrAbortHandler)
@@ -365,18 +416,4 @@ func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func() (inde
 			return
 		}
 	}
-}
-
-// decode reads the body of a request, or answers why it cannot.
-func decode(w http.ResponseWriter, r *http.Request, into any) bool {
-	if err := json.NewDecoder(r.Body).Decode(into); err != nil && err != io.EOF {
-		http.Error(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
-		return false
-	}
-	return true
-}
-
-// fail answers with an internal error, as Consul does to most that it does not take.
-func fail(w http.ResponseWriter, format string, args ...any) {
-	http.Error(w, fmt.Sprintf(format, args...), http.StatusInternalServerError)
 }

@@ -22,19 +22,13 @@ type session struct {
 	ModifyIndex   uint64
 
 	ttl   time.Duration // 0: it does not end by itself
-	ends  time.Time
-	timer *time.Timer
+	timer *timer
 }
 
 type serviceCheck struct{ ID, Namespace string }
 
-// checks are those on which the session depends.
-func (s *session) checks() []string {
-	list := slices.Clone(s.NodeChecks)
-	for _, k := range s.ServiceChecks {
-		list = append(list, k.ID)
-	}
-	return list
+func (s *session) dependsOn(check string) bool {
+	return slices.ContainsFunc(s.ServiceChecks, func(k serviceCheck) bool { return k.ID == check })
 }
 
 // sessionList has the sessions in the order of their creation. The caller holds mu.
@@ -42,78 +36,63 @@ func (c *Consul) sessionList() []*session {
 	return slices.SortedFunc(maps.Values(c.sessions), func(a, b *session) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
 }
 
-// maxSessionTTL is the greatest TTL that Consul takes; developer.hashicorp.com/consul/api-docs/session.
-const maxSessionTTL = 24 * time.Hour
+// The bounds of sessions; developer.hashicorp.com/consul/api-docs/session.
+const (
+	maxSessionTTL    = 24 * time.Hour
+	defaultLockDelay = 15 * time.Second
+	maxLockDelay     = time.Minute
+)
 
-func (c *Consul) createSession(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) createSession(q call) (any, error) {
 	asked := struct {
-		Name, Node, Behavior, TTL, LockDelay string
-		NodeChecks                           []string
-		ServiceChecks                        []serviceCheck
+		Name, Behavior, TTL, LockDelay string
+		NodeChecks                     []string
+		ServiceChecks                  []serviceCheck
 	}{Behavior: "release", LockDelay: defaultLockDelay.String(), NodeChecks: []string{serfHealth}}
-	if !decode(w, r, &asked) {
-		return
+	if err := q.decode(&asked); err != nil {
+		return nil, err
 	}
-	s := &session{
-		Name: asked.Name, Node: cmp.Or(asked.Node, c.Node), Behavior: asked.Behavior, TTL: asked.TTL,
-		NodeChecks: asked.NodeChecks, ServiceChecks: asked.ServiceChecks, timer: time.NewTimer(0),
-	}
-	s.timer.Stop()
+	s := &session{Name: asked.Name, Node: node, Behavior: asked.Behavior, TTL: asked.TTL, NodeChecks: asked.NodeChecks, ServiceChecks: asked.ServiceChecks}
 	var err error
 	if s.LockDelay, err = time.ParseDuration(asked.LockDelay); err != nil {
-		http.Error(w, fmt.Sprintf("Request decode failed: %v", err), http.StatusBadRequest)
-		return
+		return nil, refusal{http.StatusBadRequest, fmt.Sprintf("Request decode failed: %v", err)}
 	}
-	s.LockDelay = min(s.LockDelay, maxLockDelay)
-	if s.TTL != "" {
-		if s.ttl, err = time.ParseDuration(s.TTL); err != nil {
-			fail(w, "Session TTL '%s' invalid: %v", s.TTL, err)
-			return
-		}
-		if s.ttl != 0 && (s.ttl < c.MinSessionTTL || s.ttl > maxSessionTTL) {
-			fail(w, "Invalid Session TTL '%d', must be between [%v=%v]", s.ttl, c.MinSessionTTL, maxSessionTTL)
-			return
-		}
+	if s.ttl, err = time.ParseDuration(cmp.Or(s.TTL, "0")); err != nil {
+		return nil, internal("Session TTL '%s' invalid: %v", s.TTL, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if s.ttl != 0 && (s.ttl < c.MinSessionTTL || s.ttl > maxSessionTTL) {
+		return nil, internal("Invalid Session TTL '%d', must be between [%v=%v]", s.ttl, c.MinSessionTTL, maxSessionTTL)
+	}
 	c.commit()
-	for _, id := range s.checks() {
-		switch k := c.checks[id]; {
+	for _, on := range s.ServiceChecks {
+		switch k := c.checks[on.ID]; {
 		case k == nil:
-			fail(w, "Missing check '%s' registration", id)
-			return
-		case k.reported.status == critical:
-			fail(w, "Check '%s' is in %s state", id, critical)
-			return
+			return nil, internal("Missing check '%s' registration", on.ID)
+		case k.reported.Status == critical:
+			return nil, internal("Check '%s' is in %s state", on.ID, critical)
 		}
 	}
-	c.serial++
-	s.ID = fmt.Sprintf("5e551000-0000-4000-8000-%012x", c.serial)
+	c.made++
+	s.ID = fmt.Sprintf("5e551000-0000-4000-8000-%012x", c.made)
 	s.CreateIndex, s.ModifyIndex, c.sessionIndex = c.index, c.index, c.index
 	c.sessions[s.ID] = s
 	c.prolong(s)
-	answer(w, struct{ ID string }{s.ID})
+	return struct{ ID string }{s.ID}, nil
 }
 
 // prolong lets a session end by itself, counted from now. The caller holds mu.
 func (c *Consul) prolong(s *session) {
-	if s.ttl == 0 {
-		return
-	}
 	s.timer.Stop()
-	within := time.Duration(float64(s.ttl) * c.SessionTTLs)
-	s.ends = time.Now().Add(within)
-	s.timer = time.AfterFunc(within, c.unlessDown(func() {
-		if c.sessions[s.ID] == s && !time.Now().Before(s.ends) {
+	if s.ttl > 0 {
+		s.timer = c.after(time.Duration(float64(s.ttl)*c.SessionTTLs), func() {
 			c.commit()
 			c.endSession(s)
-		}
-	}))
+		})
+	}
 }
 
-// endSession ends a session at the present index and releases what it holds. For the lock-delay nobody can lock it. The
-// caller holds mu.
+// endSession ends a session at the present index. What it held is released or deleted, and cannot be locked during the
+// lock-delay. The caller holds mu.
 func (c *Consul) endSession(s *session) {
 	s.timer.Stop()
 	delete(c.sessions, s.ID)
@@ -123,46 +102,45 @@ func (c *Consul) endSession(s *session) {
 		if e.Session != s.ID {
 			continue
 		}
-		if s.Behavior == "delete" {
+		if e.Session = ""; s.Behavior == "delete" {
 			c.removeKey(key)
 		} else {
-			e.Session = ""
 			c.store(e)
 		}
-		if s.LockDelay > 0 {
-			c.lockDelays[key] = time.Now().Add(s.LockDelay)
+		c.lockDelays[key] = time.Now().Add(min(s.LockDelay, maxLockDelay))
+	}
+}
+
+// endSessionsOf ends the sessions that depend on a check. The caller holds mu.
+func (c *Consul) endSessionsOf(check string) {
+	for _, s := range c.sessionList() {
+		if s.dependsOn(check) {
+			c.endSession(s)
 		}
 	}
 }
 
-func (c *Consul) renewSession(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.sessions[r.PathValue("id")]
+func (c *Consul) renewSession(q call) (any, error) {
+	s := c.sessions[q.what]
 	if s == nil {
-		http.Error(w, fmt.Sprintf("Session id '%s' not found", r.PathValue("id")), http.StatusNotFound)
-		return
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", q.what)}
 	}
 	c.prolong(s)
-	answer(w, []*session{s})
+	return []*session{s}, nil
 }
 
-func (c *Consul) destroySession(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Consul) destroySession(q call) (any, error) {
 	c.commit()
-	if s := c.sessions[r.PathValue("id")]; s != nil {
+	if s := c.sessions[q.what]; s != nil {
 		c.endSession(s)
 	}
-	answer(w, true)
+	return true, nil
 }
 
-func (c *Consul) getSession(w http.ResponseWriter, r *http.Request) {
-	c.query(w, r, func() (uint64, []byte) {
-		list := []*session{}
-		if s := c.sessions[r.PathValue("id")]; s != nil {
-			list = append(list, s)
-		}
-		return c.sessionIndex, marshal(list)
-	})
+func (c *Consul) getSession(q call) (uint64, any) {
+	list := []*session{}
+	if s := c.sessions[q.what]; s != nil {
+		list = append(list, s)
+	}
+	return c.sessionIndex, list
 }

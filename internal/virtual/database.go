@@ -104,31 +104,26 @@ const noContext = 30 * time.Second
 // call makes a call of the driver: it reaches the database, is done in no time, and is answered. If the answer fails to come, it
 // is done all the same.
 func (c *connector) call(ctx context.Context, f func() error) (answered bool, err error) {
-	there := func() error { return c.node.host.Pass(ctx, c.database.host) }
-	if err := there(); err != nil {
-		return false, err
-	}
-	work := c.database.slowness()
-	if err := c.sleep(ctx, work/2); err != nil {
+	if err := c.pass(ctx); err != nil {
 		return false, err
 	}
 	if err := c.node.do(f); err != nil {
 		return true, err
 	}
-	if err := c.sleep(ctx, work-work/2); err != nil {
-		return false, err
-	}
-	if err := there(); err != nil {
+	if err := c.pass(ctx); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-func (c *connector) sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
+// pass is the way to the database, or back.
+func (c *connector) pass(ctx context.Context) error {
+	if d := c.database.slowness() / 2; d > 0 {
+		if err := wait.For(ctx, d); err != nil {
+			return err
+		}
 	}
-	return wait.For(ctx, d)
+	return c.node.host.Pass(ctx, c.database.host)
 }
 
 // do does something that a crash must not cut in two, and that is not done after one.
@@ -201,22 +196,24 @@ type conn struct {
 	own  sqliteConn
 	busy time.Duration // how long a call waits for a locked file
 
-	mu      sync.Mutex
-	isInTx  bool
-	isBad   bool // a call got no answer
-	isClose bool
+	mu     sync.Mutex
+	isInTx bool
+	isBad  bool // a call got no answer
 }
 
 var _ sqliteConn = (*conn)(nil)
 
-// call is connector.call, which also waits for a locked file. A connection without an answer is of no more use.
+// call is connector.call, which also waits for a locked file.
 func (c *conn) call(ctx context.Context, f func() error) error {
+	return c.waitForLock(ctx, func() (bool, error) { return c.connector.call(ctx, f) })
+}
+
+// waitForLock repeats a call while the file is locked. A connection without an answer is of no more use.
+func (c *conn) waitForLock(ctx context.Context, call func() (answered bool, err error)) error {
 	for began, pause := time.Now(), time.Millisecond; ; {
-		answered, err := c.connector.call(ctx, f)
+		answered, err := call()
 		if !answered {
-			c.mu.Lock()
-			c.isBad = true
-			c.mu.Unlock()
+			c.setBad()
 			return err
 		}
 		var refused *sqlite.Error
@@ -230,49 +227,60 @@ func (c *conn) call(ctx context.Context, f func() error) error {
 	}
 }
 
-// write is a call that a full disk refuses.
-func (c *conn) write(ctx context.Context, f func() error) error {
-	return c.call(ctx, func() error {
-		if c.database.isFull() {
-			return errFull()
-		}
-		return f()
-	})
+// inTime does something within a transaction. A transaction is one message to the server and one answer, as the store has it on
+// MySQL: so it takes no time between its begin and its commit, and no other one has to wait for it.
+func (c *conn) inTime(f func() error) error {
+	return c.node.do(func() error { return c.unlessFull(f) })
+}
+
+func (c *conn) unlessFull(f func() error) error {
+	if c.database.isFull() {
+		return errFull()
+	}
+	return f()
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
-	err = c.write(ctx, func() error { r, err = c.own.ExecContext(ctx, query, args); return err })
-	return r, err
+	exec := func() error { r, err = c.own.ExecContext(ctx, query, args); return err }
+	if c.inTx() {
+		return r, c.inTime(exec)
+	}
+	return r, c.call(ctx, func() error { return c.unlessFull(exec) })
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	var made driver.Rows
-	err = c.call(ctx, func() error { made, err = c.own.QueryContext(ctx, query, args); return err })
-	if err != nil {
-		if made != nil {
-			_ = made.Close()
-		}
-		return nil, err
+	ask := func() error { rows, err = c.own.QueryContext(ctx, query, args); return err }
+	if c.inTx() {
+		err = c.node.do(ask)
+	} else {
+		err = c.call(ctx, ask)
 	}
-	return made, nil
+	if err != nil && rows != nil {
+		_ = rows.Close()
+		rows = nil
+	}
+	return rows, err
 }
 
 func (c *conn) Ping(ctx context.Context) error {
 	return c.call(ctx, func() error { return c.own.Ping(ctx) })
 }
 
+// BeginTx sends the transaction: what follows is done at once.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	t := &tx{conn: c}
-	err := c.call(ctx, func() (err error) {
-		if t.own, err = c.own.BeginTx(ctx, opts); err == nil {
-			c.setInTx(true)
+	err := c.waitForLock(ctx, func() (bool, error) {
+		if err := c.pass(ctx); err != nil {
+			return false, err
 		}
-		return err
+		return true, c.node.do(func() (err error) {
+			if t.own, err = c.own.BeginTx(ctx, opts); err == nil {
+				c.setInTx(true)
+			}
+			return err
+		})
 	})
 	if err != nil {
-		if t.own != nil {
-			_ = t.Rollback()
-		}
 		return nil, err
 	}
 	return t, nil
@@ -288,6 +296,12 @@ func (c *conn) inTx() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.isInTx
+}
+
+func (c *conn) setBad() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isBad = true
 }
 
 // abandon is what a server does when its client has died. The node's files are locked.
@@ -350,25 +364,25 @@ type tx struct {
 	own  driver.Tx
 }
 
+// Commit waits for the answer to the transaction. Without one it may have been made.
 func (t *tx) Commit() error {
 	ctx, cancel := context.WithTimeout(context.Background(), noContext)
 	defer cancel()
-	done := false
-	err := t.conn.write(ctx, func() error {
-		if done {
-			return nil
-		}
+	err := t.conn.inTime(func() error {
 		err := t.own.Commit()
-		done = err == nil
-		if done {
+		if err == nil {
 			t.conn.setInTx(false)
 		}
 		return err
 	})
-	if err != nil && !done { // as the server does it with a transaction whose client is gone
-		_ = t.Rollback()
+	if err != nil { // as the server does it
+		return errors.Join(err, t.Rollback())
 	}
-	return err
+	if err := t.conn.pass(ctx); err != nil {
+		t.conn.setBad()
+		return err
+	}
+	return nil
 }
 
 // Rollback is not waited for: a server also rolls back what it loses the connection of.
