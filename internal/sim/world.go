@@ -383,7 +383,8 @@ func (w *world) evidence(load *traffic.Load, consumers *traffic.Consumers, rows 
 	for _, name := range slices.Sorted(maps.Keys(w.processes)) {
 		for _, p := range w.processes[name] {
 			for _, s := range p.spans.all() {
-				e.Tenures[s.Key] = append(e.Tenures[s.Key], audit.Tenure{By: &p.Process, From: s.From, Till: s.Till, Ended: s.End == audit.Closed})
+				// Less a nanosecond: a hand-over takes no virtual time, and both nodes have the partition at that instant.
+				e.Tenures[s.Key] = append(e.Tenures[s.Key], audit.Tenure{By: &p.Process, From: s.From, Till: s.Till - 1, Ended: s.End == audit.Closed})
 			}
 		}
 	}

@@ -15,7 +15,7 @@ type rule struct {
 	ask    func(v *Verdict, s *story) string
 }
 
-// rules are all promises about a single task. That a partition never has two owners is audit_test.go's.
+// rules are all promises about a single task. That a partition never has two owners is tenure.go's, and limits are limits.go's.
 var rules = []rule{
 	{"tasks were lost", (*Verdict).askLost},
 	{"tasks ran early", (*Verdict).askEarly},
