@@ -153,8 +153,8 @@ func (w *world) settingFaults() []action {
 	anyType := func(r *rand.Rand, f *audit.Fault) configs.BizType {
 		list := bizTypes(w.o.Small)
 		b := list[r.IntN(len(list))]
-		if r.IntN(3) == 0 {
-			b = list[3] // limited
+		if name := []string{limited, coalesced, pulledCoalesce, "", "", ""}[r.IntN(6)]; name != "" { // of which more can be asked
+			b = list[slices.IndexFunc(list, func(b configs.BizType) bool { return b.Name == name })]
 		}
 		f.Types = []string{b.Name}
 		return b

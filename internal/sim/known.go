@@ -22,8 +22,8 @@ var knownFaults = []known{
 	{"a clock that was wrong leaves tasks standing still for as long as it was wrong by", func(w *world, b audit.Breach) bool {
 		return b.Rule == "tasks were late, and no fault explains it" && len(b.Runs) > 0 && w.stoodStill(b.Task.Due(), b.Runs[0].Span)
 	}},
-	{"a leased task that a hand moves dies at that time without a run", func(_ *world, b audit.Breach) bool {
-		return isCount(b.Rule) && leaseEnded(b) && edited(b, func(c *audit.Change) bool { return c.Set.Status == nil && !c.Set.Low.IsZero() })
+	{"a leased task that a hand moves fails, or dies, at that time without a run", func(_ *world, b audit.Breach) bool {
+		return isCount(b.Rule) && edited(b, func(c *audit.Change) bool { return c.Set.Status == nil && !c.Set.Low.IsZero() })
 	}},
 	{"extend and release overwrite what a hand has changed", func(_ *world, b audit.Breach) bool {
 		return b.Rule == "leases went on although a hand had taken the task"
@@ -35,7 +35,7 @@ var knownFaults = []known{
 		return b.Rule == "times more leases were out than max_in_flight"
 	}},
 	{"a leased task that a hand makes dead keeps its lease, and dies of it after a redrive", func(_ *world, b audit.Breach) bool {
-		return (isCount(b.Rule) || b.Rule == "changes were answered that could not be") &&
+		return isCount(b.Rule) &&
 			edited(b, func(c *audit.Change) bool { return c.Kind == audit.Stopped })
 	}},
 	{"the limit of an operation is exceeded while a database is away", func(w *world, b audit.Breach) bool {
@@ -50,9 +50,11 @@ var knownFaults = []known{
 	}},
 }
 
-// isCount tells that a rule is one of attempts.
+// isCount tells that a rule is one of attempts. Who redrives a task has found it dead, so a death without a reason may show by
+// that alone.
 func isCount(rule string) bool {
-	return rule == "tasks died that had not failed" || rule == "tasks have attempts that are not their failed runs"
+	return rule == "tasks died that had not failed" || rule == "tasks have attempts that are not their failed runs" ||
+		rule == "changes were answered that could not be"
 }
 
 // leaseEnded tells that a task failed last by the end of a lease.

@@ -204,7 +204,7 @@ func takes(t task.Task) time.Duration {
 	if bizTypes(false)[t.BizType-1].Name != limited {
 		return 0
 	}
-	return time.Duration(t.BizID%6000) * time.Millisecond
+	return time.Duration(t.BizID%15000) * time.Millisecond
 }
 
 // hasEnded tells that a process was ended: what its goroutines still do, it did not do.
@@ -287,7 +287,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 15 * time.Second, Excuse: w.isOut,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {
@@ -304,7 +304,7 @@ func (w *world) traffic() traffic.Center {
 		},
 		BizID: func(r *rand.Rand, bizType string) uint64 {
 			if bizType == coalesced || bizType == pulledCoalesce {
-				return 1000 + r.Uint64N(8)
+				return 1000 + r.Uint64N(4)
 			}
 			return r.Uint64() >> 1
 		},
@@ -312,6 +312,16 @@ func (w *world) traffic() traffic.Center {
 			return 500*time.Millisecond + time.Duration(r.Int64N(int64(time.Second)))
 		},
 	}
+}
+
+// isOut tells that a task was refused because its business type was taken out of the file.
+func (w *world) isOut(problem string) bool {
+	if !strings.Contains(problem, "not configured") {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hadFault(func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
 }
 
 // awaitWhole waits until all nodes agree that each partition has an owner.

@@ -24,6 +24,10 @@ type Center struct {
 	DBs []*sql.DB
 	// Again is when a caller submits again what was not taken, at the earliest.
 	Again time.Duration
+	// Redrive is how often somebody redrives dead tasks; 0: each second.
+	Redrive time.Duration
+	// Excuse tells that a refusal was to be expected; nil: none is.
+	Excuse func(problem string) bool
 	// Ahead is how long before its time a task is submitted; nil: up to some seconds.
 	Ahead func(r *rand.Rand) time.Duration
 	// BizID is the biz_id of a task; nil: another one each time.

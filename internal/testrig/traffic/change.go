@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"errors"
@@ -152,7 +153,7 @@ func (l actor) tagged(ctx context.Context, h *audit.History, method, tag string,
 // redriveDead gives dead tasks another chance, up to twice each: by the API, or by hand with and without a fresh set of
 // retries.
 func (l actor) redriveDead(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(cmp.Or(l.center.Redrive, time.Second))
 	defer tick.Stop()
 	for {
 		select {

@@ -286,9 +286,13 @@ func (l *Load) historyOf(jobID uint64) *audit.History {
 }
 
 func (l *Load) problem(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if l.center.Excuse != nil && l.center.Excuse(text) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.problems = append(l.problems, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	l.problems = append(l.problems, time.Now().Format("15:04:05.000 ")+text)
 }
 
 // changeLeased changes some tasks of a pulled type, before they are leased and while a consumer has them.
