@@ -31,7 +31,7 @@ func (v *Verdict) addLeases(s *story) {
 	}
 	slices.SortFunc(s.runs, func(a, b Run) int { return int(a.Span.From - b.Span.From) })
 	for _, u := range v.Leases.unheard {
-		if u.bizType != s.BizType || u.till.Add(v.Leases.Patience).Before(s.Known) {
+		if u.bizType != s.BizType || u.till.Add(v.Leases.Patience).Before(s.Submits[0].Sent) {
 			continue
 		}
 		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()

@@ -13,7 +13,7 @@ import (
 func (v *Verdict) addPolicies(s *story) {
 	b := v.Types[s.BizType]
 	may := func(status task.Status) {
-		s.status = append(s.status, write{low: int64(status), high: int64(status), from: s.Known.UnixNano(), till: forever})
+		s.status = append(s.status, write{low: int64(status), high: int64(status), from: s.Submits[0].Sent.UnixNano(), till: forever})
 	}
 	if b.Coalesce == configs.CoalesceBizID {
 		may(task.Cancelled)
