@@ -8,7 +8,7 @@ PKG     ?= ./...
 NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo stack stack-down build check deps test test-all soak lint bench bench-peers fuzz
+.PHONY: help run demo stack stack-down build check deps test test-all soak sim lint bench bench-peers fuzz
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ test-all: deps ## every test, on every server, and every arena of the soak: by h
 soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then measure how a cluster grows
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=120m -run=Soak ./internal/soak
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
+
+# A seed that fails is told with the line that runs it once more. testdata/known.md of internal/sim has the faults that are known.
+sim: ## run SEEDS simulations (1000) of a center in virtual time, each ten minutes of load and faults (needs only Go)
+	go test -count=1 -timeout=0 -run='^TestSim' ./internal/sim -seeds=$${SEEDS:-1000}
 
 lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/
 	@scripts/lint.sh

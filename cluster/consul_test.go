@@ -72,7 +72,7 @@ func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
 		b := w.join("b", nil)
 		eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
 		eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-		time.Sleep(300 * time.Millisecond) // b could break the rule now
+		time.Sleep(300 * time.Millisecond) // in a bubble: b could break the rule now
 		require.Zero(t, b.owns())
 		close(gate)
 		settled(t, a, b)
@@ -145,7 +145,7 @@ func TestLeaving(t *testing.T) {
 			entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
 			return err == nil && len(entries) == 1
 		})
-		time.Sleep(200 * time.Millisecond) // b notices it
+		time.Sleep(200 * time.Millisecond) // in a bubble: b notices it
 		require.Equal(t, 16, b.owns())
 		owner, ok := b.Owner(hers[0])
 		require.True(t, ok)

@@ -51,7 +51,7 @@ func benchBacklog(b *testing.B, mode string) {
 	f.nodes[0].kill()
 	k := 0
 	for _, s := range f.runsOf(quick("held")) {
-		if at := time.Unix(0, s.from); at.After(from) && at.Before(from.Add(watched)) {
+		if at := time.Unix(0, s.From); at.After(from) && at.Before(from.Add(watched)) {
 			k++
 		}
 	}

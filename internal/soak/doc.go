@@ -9,14 +9,12 @@
 //     (kafka_test.go), and a script that drives the commands of Youzan's delay queue (youzan_test.go).
 //   - The nodes are this test binary, run again (node_test.go). Each writes down its runs and the spans of time in which
 //     it was told that a partition is its own (ledger_test.go), so that the kernel has them when the process is killed.
-//     How a run behaves is decided by a hash of job_id and attempts.
 //   - The fleet starts and stops them (fleet_test.go, process_test.go); each node reaches each server by a line of its own.
-//   - The load submits (load_test.go); callers (change_test.go) and hands (hand_test.go) change what was submitted. What
-//     they know of it is a history (history_test.go).
+//   - The load, and the callers, hands and consumers, are those of package traffic. A hash of biz_id and attempts decides how a
+//     run behaves.
 //   - A fault has a begin, an end, and the time when the center was whole again (fault_test.go).
-//   - The audit asks each rule (rules_test.go) of each task's story (story_test.go): history, runs and row. A story knows
-//     for each column what may have been written to it and when (register_test.go); what is read must be one of those.
-//     Two owners of a partition are looked for apart (audit_test.go).
+//   - The rules are those of package audit. It gets what the processes have written down (records_test.go) and the rows
+//     (rows_test.go).
 //   - mutations/ has patches that break the product, one promise each. scripts/soak-mutations.sh expects the audit to find
 //     them all: a rule that finds nothing then would say nothing.
 //

@@ -1,7 +1,6 @@
 package soak_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,27 +10,9 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
-
-// fault is something that was done to the center.
-type fault struct {
-	kind    string
-	nodes   []*node  // whom it hit
-	process *process // of a kill: whom it ended
-	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
-	explains   bool
-	begin, end time.Time // while it lasted
-	whole      time.Time // when all was well again
-}
-
-func (f *fault) String() string {
-	names := "all"
-	if len(f.nodes) == 1 {
-		names = f.nodes[0].name
-	}
-	return fmt.Sprintf("%s of %s at %s for %s, whole %s later", f.kind, names, f.begin.Format("15:04:05.000"),
-		f.end.Sub(f.begin).Round(time.Millisecond), f.whole.Sub(f.end).Round(time.Millisecond))
-}
 
 // The kinds of faults.
 const (
@@ -71,13 +52,13 @@ type faultInjector struct {
 	rng     *rand.Rand
 	long    bool
 	chosen  []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
-	faults  []*fault
+	faults  []*audit.Fault
 	nested  bool
 
 	// Of the arena of outages:
 	silent    *testrig.PrivateRedis
 	databases []*testrig.PrivateMySQL
-	hands     *hands
+	hands     *traffic.Hands
 }
 
 // patience is how long faults last: in a soak they outlast every time-out of the center, in the short form most.
@@ -212,8 +193,8 @@ func (i *faultInjector) inject(kind string) {
 		if kind == storeKilled {
 			leave, comeBack = server.Kill, server.Start
 		}
-		i.hands.outage.Lock()
-		defer i.hands.outage.Unlock()
+		i.hands.Outage.Lock()
+		defer i.hands.Outage.Unlock()
 		i.one(kind, nil, func() {
 			leave()
 			i.last(i.patience(15*time.Second, 15*time.Second, 30*time.Second), nil)
@@ -247,11 +228,11 @@ func (i *faultInjector) last(d time.Duration, but *node) {
 	until := time.Now().Add(d)
 	i.fleet.rest(d / 3)
 	n := others[i.rng.IntN(len(others))]
-	f := &fault{kind: kill, nodes: []*node{n}, process: n.process(), explains: true, begin: time.Now()}
+	f := &audit.Fault{Kind: kill, Nodes: []string{n.name}, Process: &n.process().Process, Explains: true, Begin: time.Now()}
 	n.kill()
 	n.start()
-	f.end = time.Now()
-	f.whole = f.end.Add(within.adopt)
+	f.End = time.Now()
+	f.Whole = f.End.Add(within.Adopt)
 	i.faults = append(i.faults, f)
 	i.fleet.rest(time.Until(until))
 }
@@ -273,17 +254,17 @@ func (i *faultInjector) switchModes() {
 // one does something to a node, or to all.
 func (i *faultInjector) one(kind string, n *node, act func()) {
 	i.fleet.t.Helper()
-	f := &fault{kind: kind, nodes: i.fleet.nodes, explains: explaining(kind)}
+	f := &audit.Fault{Kind: kind, Explains: explaining(kind)}
 	if n != nil {
-		f.nodes = []*node{n}
+		f.Nodes = []string{n.name}
 	}
 	if kind == kill {
-		f.process = n.process()
+		f.Process = &n.process().Process
 	}
-	f.begin = time.Now()
+	f.Begin = time.Now()
 	act()
-	f.end = time.Now()
-	f.whole = i.fleet.awaitWhole()
+	f.End = time.Now()
+	f.Whole = i.fleet.awaitWhole()
 	i.faults = append(i.faults, f)
 	i.fleet.t.Log(f)
 }

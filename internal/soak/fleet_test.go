@@ -16,6 +16,8 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -30,7 +32,7 @@ type fleet struct {
 	http  *http.Client
 	nodes []*node
 	// ended has a fault for each process that a poison has ended.
-	ended []*fault
+	ended []*audit.Fault
 }
 
 // servers are what a fleet works with. Each node reaches them by lines of its own; a Redis Cluster it reaches directly.
@@ -74,7 +76,7 @@ func newFleet(t testing.TB, s servers, nodes int, changes ...func(*configs.Confi
 	for i, name := range bizTypes {
 		b := configs.DefaultBizType()
 		b.ID, b.Name, b.Mode, b.Processor = uint64(i+1), name, []string{configs.ModeScan, configs.ModeRedis}[i%2], "ledger"
-		b.Timeout, b.MaxRetries, b.Workers = runTimeout, maxRetries, 32
+		b.Timeout, b.MaxRetries, b.Workers = traffic.RunTimeout, maxRetries, 32
 		b.Backoff = configs.Backoff{Min: backoffMin, Max: backoffMax}
 		cfg.BizTypes = append(cfg.BizTypes, b)
 	}
@@ -182,7 +184,7 @@ func (f *fleet) up() (list []*node) {
 }
 
 // any gives a node that runs, other than the given one where there is a choice.
-func (f *fleet) any(but *node) *node {
+func (f *fleet) any(draw func(n int) int, but *node) *node {
 	list := f.up()
 	if i := slices.Index(list, but); i >= 0 && len(list) > 1 {
 		list = slices.Delete(list, i, i+1)
@@ -190,15 +192,49 @@ func (f *fleet) any(but *node) *node {
 	if len(list) == 0 {
 		return nil
 	}
-	return list[rand.IntN(len(list))]
+	return list[draw(len(list))]
 }
 
 // anyAPI gives the API of a node that runs; nil: there is none.
 func (f *fleet) anyAPI() *client.Client {
-	if n := f.any(nil); n != nil {
+	if n := f.any(rand.IntN, nil); n != nil {
 		return n.api()
 	}
 	return nil
+}
+
+// traffic is the fleet as traffic sees it.
+func (f *fleet) traffic(long bool) traffic.Center {
+	list, err := app.Databases(f.cfg, false)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { require.NoError(f.t, app.CloseDatabases(list)) })
+	c := traffic.Center{Layout: f.layout(), Types: f.cfg.BizTypes, HTTP: f.http}
+	for _, d := range list {
+		d.DB.SetMaxOpenConns(8)
+		c.DBs = append(c.DBs, d.DB)
+	}
+	c.Any = func(r *rand.Rand, but string) *traffic.Target {
+		i := slices.IndexFunc(f.nodes, func(n *node) bool { return n.name == but })
+		var other *node
+		if i >= 0 {
+			other = f.nodes[i]
+		}
+		n := f.any(r.IntN, other)
+		if n == nil {
+			return nil
+		}
+		return n.now()
+	}
+	c.LockFor = func(r *rand.Rand) time.Duration {
+		switch {
+		case f.cfg.Store.Driver == configs.DriverSQLite: // it has no locks of rows: all of the file waits
+			return 500*time.Millisecond + time.Duration(r.Int64N(int64(time.Second)))
+		case long:
+			return 5*time.Second + time.Duration(r.Int64N(int64(15*time.Second)))
+		}
+		return 3*time.Second + time.Duration(r.Int64N(int64(3*time.Second)))
+	}
+	return c
 }
 
 // steady is for how long the cluster must be whole to count as whole again.

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/limits"
 )
 
@@ -49,20 +51,20 @@ func benchPause(b *testing.B) {
 
 	runs, others := f.runsOf(quick("held")), f.runsOf(quick("other"))
 	var last time.Duration
-	var backlog []span
+	var backlog []audit.Span
 	for _, s := range runs {
-		if at := time.Unix(0, s.from); at.After(asked) && at.Before(resumed) {
+		if at := time.Unix(0, s.From); at.After(asked) && at.Before(resumed) {
 			last = max(last, at.Sub(answered))
 		}
-		if s.late() > limits.LateAfter {
+		if s.Late() > limits.LateAfter {
 			backlog = append(backlog, s)
 		}
 	}
 	n := len(backlog)
 	require.Greater(b, n, 10_000)
-	middle := time.Duration(backlog[n*9/10].from - backlog[n/10].from)
+	middle := time.Duration(backlog[n*9/10].From - backlog[n/10].From)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ms(last).Seconds()*1000, "ms-last-start-after-answer")
+	b.ReportMetric(audit.Round(last).Seconds()*1000, "ms-last-start-after-answer")
 	b.ReportMetric(p99(others, began, asked).Seconds()*1000, "ms-other-p99-before")
 	b.ReportMetric(p99(others, answered, resumed).Seconds()*1000, "ms-other-p99-paused")
 	b.ReportMetric(p99(others, resumed, resumed.Add(phase)).Seconds()*1000, "ms-other-p99-resumed")
@@ -100,7 +102,7 @@ func benchRateLimit(b *testing.B) {
 // benchMaxRunning has runs of 100 ms, 20 of which may be under way, and kills a node, which comes back.
 func benchMaxRunning(b *testing.B) {
 	const most = 20
-	attribute := steadyPrefix + "100ms"
+	attribute := traffic.SteadyPrefix + "100ms"
 	few := typeOf(1, "held")
 	few.MaxRunning = most
 	f := operated(b, 3, few)
@@ -118,11 +120,11 @@ func benchMaxRunning(b *testing.B) {
 		f.nodes[n].kill()
 	}
 	runs := f.runsOf(attribute)
-	first, last := runs[0].from, runs[len(runs)-1].from
+	first, last := runs[0].From, runs[len(runs)-1].From
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(atATime(runs)), "at-a-time")
 	b.ReportMetric(float64(len(runs))/time.Duration(last-first).Seconds(), "runs/s")
-	whole := slices.DeleteFunc(slices.Clone(runs), func(s span) bool { return time.Duration(s.from-first) > 10*time.Second })
+	whole := slices.DeleteFunc(slices.Clone(runs), func(s audit.Span) bool { return time.Duration(s.From-first) > 10*time.Second })
 	b.ReportMetric(float64(len(whole))/10, "runs/s-three-nodes")
 	require.LessOrEqual(b, atATime(runs), most)
 }

@@ -2,6 +2,7 @@ package soak_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -149,7 +152,8 @@ type records struct {
 	fleet   *fleet
 	client  *kgo.Client
 	brokers *kfake.Cluster
-	hands   *hands
+	hands   *traffic.Hands
+	dbs     []*sql.DB
 
 	mu       sync.Mutex
 	places   [partitionsIn]map[int64]int // the number of the record at each offset
@@ -178,7 +182,8 @@ func newRecords(f *fleet, brokers *kfake.Cluster) *records {
 		kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second)) // after brokers were silent it goes on soon
 	require.NoError(f.t, err)
 	f.t.Cleanup(client.Close)
-	r := &records{fleet: f, client: client, brokers: brokers, hands: newHands(f, false), broken: map[string][]string{}}
+	c := f.traffic(false)
+	r := &records{fleet: f, client: client, brokers: brokers, hands: traffic.NewLoad(c, 0, 0).Hands, dbs: c.DBs, broken: map[string][]string{}}
 	for p := range r.places {
 		r.places[p] = map[int64]int{}
 	}
@@ -278,12 +283,12 @@ type stored struct {
 
 // read reads all rows by the numbers in their attributes, by plain SQL.
 func (r *records) read(ctx context.Context) (map[int][]stored, error) {
-	found := make([]map[int][]stored, len(r.hands.dbs))
+	found := make([]map[int][]stored, len(r.dbs))
 	var g errgroup.Group
-	for d, db := range r.hands.dbs {
+	for d, db := range r.dbs {
 		found[d] = map[int][]stored{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, eachTable(r.fleet, "SELECT job_id, status, attempts, action_time, last_error, COALESCE(dedup_key, ''), attribute FROM %s"))
+			rows, err := db.QueryContext(ctx, audit.EachTable(r.fleet.cfg.Store.TablesPerDatabase, "SELECT job_id, status, attempts, action_time, last_error, COALESCE(dedup_key, ''), attribute FROM %s"))
 			if err != nil {
 				return err
 			}
@@ -311,7 +316,7 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 
 // watchOffsets checks, again and again, that what is committed in the group is in the store.
 func (r *records) watchOffsets(ctx context.Context) {
-	for wait(ctx, time.Second) {
+	for traffic.Wait(ctx, time.Second) {
 		offsets, err := r.committed(ctx)
 		if err != nil {
 			continue

@@ -3,7 +3,6 @@ package soak_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,12 +11,12 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // nodeEnv makes this test binary a node; its value is the directory of the process.
@@ -63,13 +62,22 @@ func runNode(dir string) error {
 	}
 	go watchStalls(files[2])
 	options := []app.Option{
-		app.WithAudit(newTenureLog(files[1], cfg.Cluster.Partitions).record),
+		app.WithAudit(audit.NewTenureLog(files[1], cfg.Cluster.Partitions).Record),
 		app.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		app.WithConfigFile(filepath.Join(dir, reloadFile), nil),
 		app.WithReady(func(addr string) { fmt.Println(addr) }),
 	}
 	if slices.ContainsFunc(cfg.BizTypes, func(b configs.BizType) bool { return b.Processor == "ledger" }) {
-		options = append(options, app.WithProcessor("ledger", recorder{files[0], filepath.Dir(dir)}))
+		options = append(options, app.WithProcessor("ledger", traffic.Recorder{
+			Begin: func(s audit.Span) func(audit.Span) {
+				place := files[0].Add(s)
+				return func(s audit.Span) { files[0].Set(place, s) }
+			},
+			Poison: func(jobID uint64) {
+				if mayKill(filepath.Dir(dir), jobID) {
+					os.Exit(poisonExit)
+				}
+			}}))
 	}
 	a, err := app.New(cfg, options...)
 	if err != nil {
@@ -83,117 +91,15 @@ func runNode(dir string) error {
 	return a.Run(ctx)
 }
 
-// How a run behaves. It depends on the job_id and on the attempts alone, so a run can be repeated.
-type behaviour struct {
-	takes  time.Duration
-	hangs  bool // until its time is over; then it fails
-	stays  bool // for some seconds, whatever the time-out says
-	fails  bool
-	panics bool // is how it fails
-}
-
-// The attributes that decide how a run behaves. All other texts say nothing.
-const (
-	poison   = "poison"    // ends the process, each time
-	harmless = "hand-made" // what a hand has made
-)
-
-// runTimeout is the time-out of both business types.
-const runTimeout = time.Second
-
-// behave decides: one in five runs fails, one task in twenty fails in all its runs.
-func behave(jobID uint64, attempts int) behaviour {
-	h := mix(jobID ^ mix(uint64(attempts)+1))
-	b := behaviour{takes: time.Duration(h>>8%20) * time.Millisecond, fails: h%5 == 0 || mix(jobID)%20 == 0}
-	b.panics = b.fails && h>>16%10 == 0
-	switch n := h >> 24 % 200; {
-	case n < 2:
-		b.hangs = true
-	case n < 3:
-		b.stays, b.takes = true, runTimeout+time.Second+time.Duration(h>>32%2000)*time.Millisecond
-	case n < 30:
-		b.takes = time.Duration(h>>32%200) * time.Millisecond
-	}
-	return b
-}
-
-// lasts is for how long the run is under way.
-func (b behaviour) lasts() time.Duration {
-	if b.hangs {
-		return runTimeout
-	}
-	return b.takes
-}
-
-// mix spreads a number over all bits (the finalizer of splitmix64).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// recorder is a processor that writes down each run, before and after.
-type recorder struct {
-	ledger *ledger
-	fleet  string // the directory that all processes share
-}
-
-var errFails = errors.New("this run fails")
-
-func (r recorder) Process(ctx context.Context, t task.Task) (err error) {
-	s := span{key: t.JobID, from: time.Now().UnixNano(), seen: seen{int64(t.Attempts), t.ActionTime.UnixMilli(), textHash(t.Attribute)}}
-	place := r.ledger.add(s)
-	b := behave(t.JobID, t.Attempts)
-	if takes, ok := steadyFor(t.Attribute); ok {
-		b = behaviour{takes: takes}
-	}
-	if t.Attribute == poison && r.mayKill(t.JobID) {
-		os.Exit(poisonExit)
-	}
-	over := ctx.Done()
-	if b.stays {
-		over = nil
-	}
-	if b.hangs {
-		<-over
-	} else {
-		select {
-		case <-time.After(b.takes):
-		case <-over:
-		}
-	}
-	switch {
-	case ctx.Err() == nil || b.stays && !errors.Is(ctx.Err(), context.Canceled):
-		if b.fails {
-			err = errFails
-		}
-	default:
-		err = ctx.Err()
-	}
-	s.till, s.end = time.Now().UnixNano(), endOK
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		s.end = endStopped
-	case err != nil:
-		s.end = endFailed
-	}
-	r.ledger.set(place, s)
-	if b.panics && s.end == endFailed {
-		panic(err)
-	}
-	return err
-}
-
 const (
 	poisonExit = 42
 	// poisonEnds bounds how many processes a poison ends, so that a soak goes on where the product does not bound it.
 	poisonEnds = 7
 )
 
-// mayKill counts, over all processes, how often a poison was run.
-func (r recorder) mayKill(jobID uint64) bool {
-	f, err := os.OpenFile(filepath.Join(r.fleet, fmt.Sprintf("poison.%d", jobID)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// mayKill counts, over all processes of a fleet's directory, how often a poison was run.
+func mayKill(fleet string, jobID uint64) bool {
+	f, err := os.OpenFile(filepath.Join(fleet, fmt.Sprintf("poison.%d", jobID)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return false
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,21 +17,10 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 	"github.com/timeoutcenter/toc/sharding"
 )
-
-// steadyPrefix begins the attribute of a task whose runs all succeed, and take the time behind it.
-const steadyPrefix = "steady "
-
-// steadyFor reads such an attribute.
-func steadyFor(attribute string) (takes time.Duration, ok bool) {
-	text, ok := strings.CutPrefix(attribute, steadyPrefix)
-	if !ok {
-		return 0, false
-	}
-	takes, err := time.ParseDuration(text)
-	return takes, err == nil
-}
 
 // operated describes a center of real processes, as a user configures it by default, for figures about what operators do.
 func operated(b *testing.B, nodes int, types ...configs.BizType) *fleet {
@@ -98,7 +86,7 @@ func (f *fleet) count(where string) (n int) {
 	defer func() { require.NoError(f.t, app.CloseDatabases(list)) }()
 	for _, d := range list {
 		var k int
-		require.NoError(f.t, d.DB.QueryRow("SELECT SUM(n) FROM ("+eachTable(f, "SELECT COUNT(*) n FROM %s WHERE "+where)+") AS x").Scan(&k))
+		require.NoError(f.t, d.DB.QueryRow("SELECT SUM(n) FROM ("+audit.EachTable(f.cfg.Store.TablesPerDatabase, "SELECT COUNT(*) n FROM %s WHERE "+where)+") AS x").Scan(&k))
 		n += k
 	}
 	return n
@@ -106,24 +94,24 @@ func (f *fleet) count(where string) (n int) {
 
 // runsOf are the runs of all processes of tasks with an attribute, in the order of their starts. A run that its process did not
 // end has ended with the process.
-func (f *fleet) runsOf(attribute string) (runs []span) {
+func (f *fleet) runsOf(attribute string) (runs []audit.Span) {
 	f.t.Helper()
 	for _, n := range f.nodes {
 		for _, p := range n.processes {
 			list, err := readLedger(p.dir, runsFile)
 			require.NoError(f.t, err)
 			for _, s := range list {
-				if s.seen.attribute != textHash(attribute) {
+				if s.Seen.Attribute != audit.TextHash(attribute) {
 					continue
 				}
-				if s.till == 0 && !p.ended.IsZero() {
-					s.till = p.ended.UnixNano()
+				if s.Till == 0 && !p.Ended.IsZero() {
+					s.Till = p.Ended.UnixNano()
 				}
 				runs = append(runs, s)
 			}
 		}
 	}
-	slices.SortFunc(runs, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(runs, func(a, b audit.Span) int { return cmp.Compare(a.From, b.From) })
 	return runs
 }
 
@@ -133,7 +121,7 @@ func (f *fleet) awaitRuns(attribute string, n int, patience time.Duration) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
 		tasks := map[uint64]bool{}
 		for _, s := range f.runsOf(attribute) {
-			tasks[s.key] = true
+			tasks[s.Key] = true
 		}
 		if len(tasks) >= n {
 			return
@@ -142,16 +130,12 @@ func (f *fleet) awaitRuns(attribute string, n int, patience time.Duration) {
 	}
 }
 
-func (s span) late() time.Duration {
-	return time.Duration(s.from) - time.Duration(s.seen.action)*time.Millisecond
-}
-
 // p99 is how late the runs that were due in some time started.
-func p99(runs []span, from, till time.Time) time.Duration {
+func p99(runs []audit.Span, from, till time.Time) time.Duration {
 	var late []time.Duration
 	for _, s := range runs {
-		if at := time.UnixMilli(s.seen.action); !at.Before(from) && at.Before(till) {
-			late = append(late, s.late())
+		if at := time.UnixMilli(s.Seen.Action); !at.Before(from) && at.Before(till) {
+			late = append(late, s.Late())
 		}
 	}
 	if len(late) == 0 {
@@ -162,10 +146,10 @@ func p99(runs []span, from, till time.Time) time.Duration {
 }
 
 // anyTen counts the runs that start within any ten seconds from some time to another: the least and the most, a second.
-func anyTen(runs []span, from, till time.Time) (least, most float64) {
+func anyTen(runs []audit.Span, from, till time.Time) (least, most float64) {
 	const window = 10 * time.Second
 	at := func(t time.Time) int {
-		i, _ := slices.BinarySearchFunc(runs, t.UnixNano(), func(s span, t int64) int { return cmp.Compare(s.from, t) })
+		i, _ := slices.BinarySearchFunc(runs, t.UnixNano(), func(s audit.Span, t int64) int { return cmp.Compare(s.From, t) })
 		return i
 	}
 	for begin := from; !begin.Add(window).After(till); begin = begin.Add(50 * time.Millisecond) {
@@ -178,11 +162,11 @@ func anyTen(runs []span, from, till time.Time) (least, most float64) {
 }
 
 // atATime is the greatest number of runs at the same time.
-func atATime(runs []span) (most int) {
+func atATime(runs []audit.Span) (most int) {
 	ends := map[int64]int{}
 	for _, s := range runs {
-		ends[s.from]++
-		ends[s.till]--
+		ends[s.From]++
+		ends[s.Till]--
 	}
 	n := 0
 	for _, at := range slices.Sorted(maps.Keys(ends)) {
@@ -228,7 +212,7 @@ func (f *fleet) submitEach(wg *sync.WaitGroup, stop <-chan struct{}, perSecond i
 
 // quick is the attribute of the quick tasks of a business type.
 func quick(bizType string) string {
-	return steadyPrefix + map[string]string{"held": "0s", "other": "0ms"}[bizType]
+	return traffic.SteadyPrefix + map[string]string{"held": "0s", "other": "0ms"}[bizType]
 }
 
 // ownerOfFirst is the node that runs operations.

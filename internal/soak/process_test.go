@@ -18,7 +18,9 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/internal/testrig/child"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // node is one place in the center, in which one process follows the other.
@@ -28,24 +30,21 @@ type node struct {
 	cfg       configs.Config
 	lines     map[string]*testrig.Proxy // by server
 	proc      *child.Process
-	processes []*process
+	processes []*life
 	down      bool // on purpose
 
 	mu     sync.Mutex
 	client *client.Client // nil while it is down
 	base   string         // URL of the API
-	serves *process       // whose API that is
+	serves *life          // whose API that is
 }
 
-// process is one process of a node.
-type process struct {
-	node  *node
-	dir   string
-	ended time.Time // zero: not yet
-	gone  bool      // it is known to serve no more; guarded by the node's mu
+// life is one process of a node, with its files.
+type life struct {
+	audit.Process
+	dir  string
+	gone bool // it is known to serve no more; guarded by the node's mu
 }
-
-func (p *process) String() string { return filepath.Base(p.dir) }
 
 // start starts a process and waits until it listens.
 func (n *node) start() {
@@ -58,7 +57,8 @@ func (n *node) start() {
 func (n *node) begin() {
 	t := n.fleet.t
 	t.Helper()
-	p := &process{node: n, dir: filepath.Join(n.fleet.dir, fmt.Sprintf("%s.%d", n.name, len(n.processes)+1))}
+	name := fmt.Sprintf("%s.%d", n.name, len(n.processes)+1)
+	p := &life{Process: audit.Process{Name: name, Node: n.name}, dir: filepath.Join(n.fleet.dir, name)}
 	require.NoError(t, os.Mkdir(p.dir, 0o755))
 	raw, err := json.Marshal(n.cfg)
 	require.NoError(t, err)
@@ -109,10 +109,10 @@ func (n *node) endedByPoison() bool {
 	}
 	now := time.Now()
 	p := n.process()
-	if p.ended.IsZero() {
-		p.ended = now
-		n.fleet.ended = append(n.fleet.ended, &fault{kind: poisoned, nodes: []*node{n}, process: p, explains: true,
-			begin: now.Add(-time.Second), end: now, whole: now.Add(within.adopt)})
+	if p.Ended.IsZero() {
+		p.Ended = now
+		n.fleet.ended = append(n.fleet.ended, &audit.Fault{Kind: poisoned, Nodes: []string{n.name}, Process: &p.Process, Explains: true,
+			Begin: now.Add(-time.Second), End: now, Whole: now.Add(within.Adopt)})
 	}
 	return true
 }
@@ -134,10 +134,10 @@ func (n *node) revive() {
 	n.begin()
 }
 
-func (n *node) process() *process { return n.processes[len(n.processes)-1] }
+func (n *node) process() *life { return n.processes[len(n.processes)-1] }
 
 // setAPI tells where a process serves requests; empty: it does not.
-func (n *node) setAPI(by *process, base string) {
+func (n *node) setAPI(by *life, base string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	by.gone = by.gone || base == ""
@@ -148,15 +148,19 @@ func (n *node) setAPI(by *process, base string) {
 }
 
 func (n *node) api() *client.Client {
-	c, _ := n.now()
-	return c
-}
-
-// now is the process that can be asked, and how; nil: there is none.
-func (n *node) now() (*client.Client, *process) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.client, n.serves
+	return n.client
+}
+
+// now is how the node can be asked; nil: it cannot.
+func (n *node) now() *traffic.Target {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.client == nil {
+		return nil
+	}
+	return &traffic.Target{Node: n.name, By: &n.serves.Process, API: n.client, URL: n.base}
 }
 
 // url is where the API is; empty while it is down.
@@ -180,7 +184,7 @@ func (n *node) kill() {
 	<-n.proc.Done()
 	n.setAPI(n.process(), "")
 	if !n.endedByPoison() {
-		n.process().ended = time.Now()
+		n.process().Ended = time.Now()
 	}
 }
 
@@ -194,7 +198,7 @@ func (n *node) stop() {
 	<-n.proc.Done()
 	n.setAPI(n.process(), "")
 	if !n.endedByPoison() {
-		n.process().ended = time.Now()
+		n.process().Ended = time.Now()
 		require.NoError(t, n.proc.Wait(), "%s did not drain:\n%s", n.process(), n.process().tail())
 	}
 }
@@ -230,7 +234,7 @@ func (n *node) writeReloadFile() {
 }
 
 // tail is the end of a process's log.
-func (p *process) tail() string {
+func (p *life) tail() string {
 	raw, _ := os.ReadFile(filepath.Join(p.dir, "log"))
 	return string(raw[max(0, len(raw)-4000):])
 }

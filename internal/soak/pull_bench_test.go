@@ -18,6 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // Consumers at three node processes: how late tasks are in their hands, and what those cost that wait for nothing.
@@ -126,7 +127,7 @@ func benchPullLateness(b *testing.B, mode string) {
 	slices.Sort(late)
 	require.GreaterOrEqual(b, late[0], time.Duration(0))
 	for name, q := range map[string]float64{"p50": .5, "p99": .99, "p99.9": .999, "max": 1} {
-		b.ReportMetric(float64(quantile(late, q))/float64(time.Millisecond), "ms/"+name)
+		b.ReportMetric(float64(audit.Quantile(late, q))/float64(time.Millisecond), "ms/"+name)
 	}
 	b.ReportMetric(0, "ns/op")
 	f.stopAll()

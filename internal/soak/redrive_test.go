@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
 // What becomes of many dead tasks, on three nodes, each a process of its own. Use -benchtime=1x.
@@ -42,9 +43,9 @@ func benchRedrive(b *testing.B) {
 	f.stopAll()
 	starts, ended := map[uint64]int{}, map[uint64]int{}
 	for _, s := range f.runsOf(quick("held")) {
-		starts[s.key]++
-		if s.end == endOK {
-			ended[s.key]++
+		starts[s.Key]++
+		if s.End == audit.EndOK {
+			ended[s.Key]++
 		}
 	}
 	twice, redone := 0, 0

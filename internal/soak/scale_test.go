@@ -19,6 +19,7 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -52,7 +53,7 @@ func benchJoin(b *testing.B) {
 		listening := time.Now()
 		whole := f.awaitWhole()
 		b.Logf("%d nodes: listening %s after the start, settled %s after the start; partitions %v",
-			i+1, ms(listening.Sub(began)), ms(whole.Sub(began)), f.shares())
+			i+1, audit.Round(listening.Sub(began)), audit.Round(whole.Sub(began)), f.shares())
 		if i == 0 {
 			b.ReportMetric(whole.Sub(began).Seconds(), "s/first-takes-256")
 			require.Equal(b, []int{f.cfg.Cluster.Partitions}, f.shares())
@@ -90,7 +91,7 @@ func benchTen(b *testing.B) {
 	listening := time.Now()
 	whole := f.awaitWhole()
 	b.Logf("ten nodes: all listening %s after the start, settled %s after the start; partitions %v",
-		ms(listening.Sub(began)), ms(whole.Sub(began)), f.shares())
+		audit.Round(listening.Sub(began)), audit.Round(whole.Sub(began)), f.shares())
 	b.ReportMetric(whole.Sub(began).Seconds(), "s/settled")
 	b.ReportMetric(float64(slices.Max(f.shares())), "partitions/most")
 	f.stopAll()
@@ -117,11 +118,11 @@ func benchLeave(b *testing.B) {
 	work.Wait()
 	f.stopAll()
 	all := readTenures(f)
-	require.Empty(b, all.conflicts())
-	gap := all.gap(began.UnixNano(), whole.UnixNano())
+	require.Empty(b, all.Conflicts())
+	gap := all.Gap(began.UnixNano(), whole.UnixNano())
 	require.NotZero(b, gap)
 	b.Logf("a leave with 128 partitions: gone after %s, the other has all after %s, longest without an owner %s",
-		ms(stopped.Sub(began)), ms(whole.Sub(began)), ms(gap))
+		audit.Round(stopped.Sub(began)), audit.Round(whole.Sub(began)), audit.Round(gap))
 	b.ReportMetric(gap.Seconds(), "s/no-owner")
 	b.ReportMetric(stopped.Sub(began).Seconds(), "s/gone")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/internal/testrig/traffic"
 )
 
 // The environment of a soak.
@@ -24,22 +26,11 @@ const (
 	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other
 )
 
-// windows are the times that a step takes at most, where no fault holds it up. The audit explains by them what it finds.
-type windows struct {
-	start  time.Duration // from the check that a task is pending to its processor
-	record time.Duration // from the end of a run to its outcome in the store
-	// From the last reading of a task to its start: a change by hand after that may come too late. The product reads
-	// again what it read more than a second before; the rest is for the reading itself.
-	hand  time.Duration
-	adopt time.Duration // from the end of a process until the others have taken over its work
-	late  time.Duration // from a task's time to its start: a scan tick and a sweep
-}
-
 // narrow is for a machine that has little else to do. A machine of any speed, with any load, keeps to wide: make test
 // does not judge by the clock.
 var (
-	narrow = windows{start: 500 * time.Millisecond, record: 3 * time.Second, hand: 1500 * time.Millisecond, adopt: 10 * time.Second, late: 10 * time.Second}
-	wide   = windows{start: 3 * time.Second, record: 15 * time.Second, hand: 3500 * time.Millisecond, adopt: 30 * time.Second, late: 5 * time.Minute}
+	narrow = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 10 * time.Second, Late: 10 * time.Second}
+	wide   = audit.Windows{Start: 3 * time.Second, Record: 15 * time.Second, Hand: 3500 * time.Millisecond, Adopt: 30 * time.Second, Late: 5 * time.Minute}
 
 	within = narrow
 )
@@ -129,13 +120,13 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	f.awaitWhole()
 
 	began := time.Now()
-	faults.hands = newHands(f, faults.long)
-	l := newLoad(f, faults.hands, int(envInt(t, rateEnv, 120)))
-	end := l.runBeside(t)
+	l := traffic.NewLoad(f.traffic(faults.long), seed, int(envInt(t, rateEnv, 120)))
+	faults.hands = l.Hands
+	end := runBeside(f, l)
 	defer end()
 	f.rest(2 * time.Second)
 	if faults.long || os.Getenv(poisonsEnv) != "" { // in the short form everything else; one that ends its processes is app's TestATaskThatEndsTheProcessDies
-		l.poisons.Add(1)
+		l.Poisons.Add(1)
 	}
 	for _, kind := range faults.plan() {
 		if !t.Failed() {
@@ -144,7 +135,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	}
 	for next := began.Add(2 * time.Minute); time.Since(began) < last && !t.Failed(); {
 		if time.Now().After(next) { // the one before is dead by now
-			l.poisons.Add(1)
+			l.Poisons.Add(1)
 			next = time.Now().Add(2 * time.Minute)
 		}
 		faults.inject(faults.anything())
@@ -156,7 +147,7 @@ func soak(t *testing.T, a arena, seed uint64, last time.Duration) {
 	end()
 	f.awaitDone(3 * time.Minute) // after crashes tasks run alone for one at most
 	f.stopAll()
-	newVerdict(f, faults.faults, l.histories).report(t, l)
+	report(t, newVerdict(f, faults.faults, l.Histories()), l)
 }
 
 // calmFor is how long nothing happens in the end: what is late then has no excuse.
@@ -166,18 +157,18 @@ const calmFor = 4 * time.Second
 func (i *faultInjector) awaitCalm() {
 	for calm := time.Now(); time.Since(calm) < calmFor; i.fleet.rest(100 * time.Millisecond) {
 		for _, f := range slices.Concat(i.faults, i.fleet.ended) {
-			if f.whole.After(calm) {
-				calm = f.whole
+			if f.Whole.After(calm) {
+				calm = f.Whole
 			}
 		}
 	}
 }
 
 // runBeside submits until the function that it gives is called, which waits until each request has its answer.
-func (l *load) runBeside(t *testing.T) (end func()) {
-	ctx, cancel := context.WithCancel(t.Context())
+func runBeside(f *fleet, l *traffic.Load) (end func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); l.run(ctx) }()
+	go func() { defer close(done); l.Run(ctx) }()
 	return func() {
 		cancel()
 		for {
@@ -185,7 +176,7 @@ func (l *load) runBeside(t *testing.T) (end func()) {
 			case <-done:
 				return
 			default:
-				l.fleet.rest(50 * time.Millisecond)
+				f.rest(50 * time.Millisecond)
 			}
 		}
 	}
@@ -195,15 +186,14 @@ func (l *load) runBeside(t *testing.T) (end func()) {
 const shown = 5
 
 // report fails the test for what must not be.
-func (v *verdict) report(t *testing.T, l *load) {
+func report(t *testing.T, v *audit.Verdict, l *traffic.Load) {
 	t.Helper()
-	t.Logf("\n%s%d submits repeated, %d changes answered by nobody, %d conflicts, %d tags that did not match, %d answers without a tag",
-		v.table(), l.retries.Load(), l.unavailable.Load(), l.conflicts.Load(), l.preconditions.Load(), l.untagged.Load())
-	for _, p := range l.problems {
-		v.blame("requests went wrong", p)
+	t.Logf("\n%s%s", v.Table(), l.Counts())
+	for _, p := range l.Problems() {
+		v.Blame("requests went wrong", p)
 	}
-	reportBroken(t, v.broken)
-	require.NotEmpty(t, v.runs)
+	reportBroken(t, v.Broken)
+	require.NotEmpty(t, v.Runs)
 }
 
 // reportBroken fails the test for each rule that was broken.

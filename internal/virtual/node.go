@@ -56,7 +56,7 @@ func (w *World) Launch(name string) *Node {
 		}),
 	}
 	cfg := w.Config(name)
-	if w.consul == nil {
+	if w.consul == nil && !w.cfg.HTTP {
 		opts = append(opts, app.WithoutHTTP())
 	}
 	if w.cfg.Reloads {

@@ -57,6 +57,8 @@ type Config struct {
 	Options func(node string) []app.Option
 	// Reloads is whether nodes have a configuration file, for World.Reload. They look at it each second.
 	Reloads bool
+	// HTTP is whether a node without Consul has its HTTP API, too: at its name, port 8080.
+	HTTP bool
 	// Consul makes the nodes a cluster, which shares the files. Without it there is one node at a time.
 	Consul bool
 	// Log gets the log of all nodes, as text. Nil keeps it, and shows it if the test fails.
@@ -168,9 +170,11 @@ func (w *World) Config(node string) configs.Config {
 	c.Redis.Addrs = []string{redisAddr}
 	if w.consul != nil {
 		c.Cluster.Provider, c.Cluster.Consul.Address, c.Cluster.Secret = configs.ProviderConsul, consulAddr, "a secret of the nodes of a World"
-		c.HTTP.Listen = node + ":8080"
 		c.Cluster.Partitions = 4
 		c.Store.TablesPerDatabase = 4
+	}
+	if w.cfg.HTTP || w.consul != nil {
+		c.HTTP.Listen = node + ":8080"
 	}
 	if w.cfg.Configure != nil {
 		w.cfg.Configure(&c)

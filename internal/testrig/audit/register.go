@@ -1,4 +1,4 @@
-package soak_test
+package audit
 
 // register is one column of a row, as the audit knows it: all that may have been written to it, by whom and when. It
 // does not know the order of writes whose times overlap, so a read may have several right answers; all others are wrong.
@@ -20,6 +20,16 @@ const forever = 1<<63 - 1
 func (r register) allows(value, from, till, slack int64) bool {
 	for _, w := range r {
 		if w.low <= value && value <= w.high && w.from <= till && !r.overwritten(w, from, slack) {
+			return true
+		}
+	}
+	return false
+}
+
+// allowsUpTo tells whether such a read may have given a value up to the given one.
+func (r register) allowsUpTo(value, from, till, slack int64) bool {
+	for _, w := range r {
+		if w.low <= value && w.from <= till && !r.overwritten(w, from, slack) {
 			return true
 		}
 	}

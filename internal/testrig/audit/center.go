@@ -1,0 +1,92 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/sharding"
+)
+
+// Process is one process of a node, from its start to its end.
+type Process struct {
+	Name, Node string
+	Ended      time.Time // zero: not yet
+}
+
+func (p *Process) String() string { return p.Name }
+
+// Fault is something that was done to the center.
+type Fault struct {
+	Kind    string
+	Nodes   []string // the nodes that it hit; nil: all
+	Types   []string // the business types that it held up; nil: all
+	Process *Process // of a kill: the process that it ended
+	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
+	Explains   bool
+	Begin, End time.Time     // while it lasted
+	Whole      time.Time     // when all was well again
+	Skew       time.Duration // how far clocks were ahead
+}
+
+func (f *Fault) String() string {
+	names := "all"
+	if len(f.Nodes) == 1 {
+		names = f.Nodes[0]
+	}
+	return fmt.Sprintf("%s of %s at %s for %s, whole %s later", f.Kind, names, f.Begin.Format("15:04:05.000"),
+		f.End.Sub(f.Begin).Round(time.Millisecond), f.Whole.Sub(f.End).Round(time.Millisecond))
+}
+
+// Hits tells whether a fault was one of this process.
+func (f *Fault) Hits(p *Process) bool {
+	if p == nil {
+		return true // nobody knows which one it was
+	}
+	return (f.Process == nil || f.Process == p) && (f.Nodes == nil || slices.Contains(f.Nodes, p.Node))
+}
+
+// Overlaps tells whether a fault hit a process at some time between the two.
+func (f *Fault) Overlaps(p *Process, from, till int64) bool {
+	return f.Hits(p) && from <= f.End.UnixNano() && till >= f.Begin.UnixNano()
+}
+
+// Windows are the times that a step takes at most, where no fault holds it up. The audit explains by them what it finds.
+type Windows struct {
+	Start  time.Duration // from the check that a task is pending to its processor
+	Record time.Duration // from the end of a run to its outcome in the store
+	// From the last reading of a task to its start: a change by hand after that may come too late. The product reads
+	// again what it read more than a second before; the rest is for the reading itself.
+	Hand  time.Duration
+	Adopt time.Duration // from the end of a process until the others have taken over its work
+	Late  time.Duration // from a task's time to its start: a scan tick and a sweep
+}
+
+// Center is what the audit has to know of a center.
+type Center struct {
+	Layout sharding.Layout
+	Types  map[string]configs.BizType
+	Within Windows
+	Nodes  int // that run at the same time; 0: one
+}
+
+// Types lists business types for a center.
+func Types(list []configs.BizType) map[string]configs.BizType {
+	types := make(map[string]configs.BizType, len(list))
+	for _, b := range list {
+		types[b.Name] = b
+	}
+	return types
+}
+
+// Partition is where a task is.
+func (c *Center) Partition(jobID uint64) int {
+	shard, _ := c.Layout.ShardOf(jobID)
+	return c.Layout.Partition(shard)
+}
+
+func (c *Center) Database(jobID uint64) int {
+	shard, _ := c.Layout.ShardOf(jobID)
+	return c.Layout.Database(shard)
+}

@@ -1,0 +1,64 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+)
+
+// Tenure is a span of time in which a process was told that a partition is its own.
+type Tenure struct {
+	By         *Process
+	From, Till int64
+	Ended      bool // by a no
+}
+
+// Tenures are all of them, by partition, in the order of their beginning.
+type Tenures [][]Tenure
+
+// Conflict is an instant at which a partition had two owners.
+type Conflict struct {
+	Partition int
+	One, Two  Tenure
+}
+
+func (c Conflict) String() string {
+	begin, end := c.Two.From, min(c.One.Till, c.Two.Till)
+	return fmt.Sprintf("partition %d: %s and %s both had it from %s for at least %s", c.Partition, c.One.By, c.Two.By,
+		Clock(begin), time.Duration(end-begin))
+}
+
+func Clock(ns int64) string { return time.Unix(0, ns).Format("15:04:05.000000") }
+
+// Conflicts finds the tenures of different processes that have an instant in common.
+func (all Tenures) Conflicts() (list []Conflict) {
+	for p, of := range all {
+		var longest Tenure // of those that began before
+		for _, r := range of {
+			if longest.By != nil && longest.By != r.By && r.From <= longest.Till {
+				list = append(list, Conflict{p, longest, r})
+			}
+			if r.Till > longest.Till {
+				longest = r
+			}
+		}
+	}
+	return list
+}
+
+// Gap gives the longest time that a partition had no owner, among those that touch the given time. Between two tenures of
+// one process that was just not asked there is none.
+func (all Tenures) Gap(from, till int64) (longest time.Duration) {
+	for _, of := range all {
+		var last Tenure
+		for _, r := range of {
+			known := last.By == nil || last.By == r.By && !last.Ended
+			if !known && last.Till < till && r.From > from {
+				longest = max(longest, time.Duration(r.From-last.Till))
+			}
+			if r.Till > last.Till {
+				last = r
+			}
+		}
+	}
+	return longest
+}
