@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { testrig.Main(m) }
 //	until "text":   it is repeated until the answer has the text
 //	watch PATH:     a query of the path waits for a change, and is answered after the call
 //
-// "restart" restarts the server.
+// "restart" restarts the server. Times that must not pass between two calls are long.
 var calls = []string{
 	`GET /v1/kv/a/missing`,
 	`GET /v1/kv/a/?recurse`,
@@ -64,7 +64,7 @@ var calls = []string{
 	`PUT /v1/session/create {"TTL":"x"}`,
 	`PUT /v1/session/create {"NodeChecks":["serfHealth"],"ServiceChecks":[{"ID":"none"}]}`,
 	`s1: PUT /v1/session/create {"Name":"one","Behavior":"release","TTL":"1m","LockDelay":"1ms","NodeChecks":[]}`,
-	`s2: PUT /v1/session/create {"Name":"two"}`,
+	`s2: PUT /v1/session/create {"Name":"two","LockDelay":"1m"}`,
 	`GET /v1/session/info/$s1`,
 	`GET /v1/session/info/$s2`,
 	`GET /v1/session/info/00000000-0000-4000-8000-000000000000`,
@@ -107,7 +107,7 @@ var calls = []string{
 	`GET /v1/session/info/$s2`,
 	`PUT /v1/kv/a/2?acquire=$s1 z`,
 	`PUT /v1/txn [{"KV":{"Verb":"lock","Key":"a/2","Session":"$s1"}},{"KV":{"Verb":"lock","Key":"a/9","Session":"$s2"}}]`,
-	`s3: PUT /v1/session/create {"TTL":"1s","LockDelay":"300ms","NodeChecks":[]}`,
+	`s3: PUT /v1/session/create {"TTL":"5s","LockDelay":"300ms","NodeChecks":[]}`,
 	`PUT /v1/kv/b/1?acquire=$s3 z`,
 	`GET /v1/kv/b/?recurse`,
 	`until "[]": GET /v1/session/info/$s3`,
@@ -126,7 +126,7 @@ var calls = []string{
 	// Services and checks.
 	`PUT /v1/agent/service/register {"Name":""}`,
 	`PUT /v1/agent/service/register {"ID":"svc-a","Name":"svc","Meta":{"node":"a"},"Address":"h","Port":1,"Checks":[
-		{"CheckID":"svc-a:alive","Name":"alive","TTL":"2s","Status":"passing","DeregisterCriticalServiceAfter":"1m"},{"CheckID":"svc-a:ready","Name":"ready","TTL":"87600h0m0s","Status":"critical"}]}`,
+		{"CheckID":"svc-a:alive","Name":"alive","TTL":"1h","Status":"passing","DeregisterCriticalServiceAfter":"1h"},{"CheckID":"svc-a:ready","Name":"ready","TTL":"87600h0m0s","Status":"critical"}]}`,
 	`until "svc-a:ready": GET /v1/health/service/svc`,
 	`GET /v1/health/service/svc?passing=1`,
 	`GET /v1/health/service/svc?tag=none`,
@@ -149,11 +149,13 @@ var calls = []string{
 	`PUT /v1/agent/service/maintenance/svc-a`,
 
 	// A TTL that passes ends the session. Registering again revives nothing.
+	`PUT /v1/agent/service/register {"ID":"svc-a","Name":"svc","Meta":{"node":"a"},"Address":"h","Port":1,"Checks":[
+		{"CheckID":"svc-a:alive","Name":"alive","TTL":"1s","Status":"passing","DeregisterCriticalServiceAfter":"1h"},{"CheckID":"svc-a:ready","Name":"ready","TTL":"87600h0m0s","Status":"critical"}]}`,
 	`until "TTL expired": GET /v1/health/service/svc`,
 	`GET /v1/session/info/$s5`,
 	`GET /v1/kv/c/1`,
 	`PUT /v1/agent/service/register {"ID":"svc-a","Name":"svc","Meta":{"node":"a"},"Address":"h","Port":1,"Checks":[
-		{"CheckID":"svc-a:alive","Name":"alive","TTL":"1m","Status":"passing","DeregisterCriticalServiceAfter":"1m"},{"CheckID":"svc-a:ready","Name":"ready","TTL":"87600h0m0s","Status":"critical"}]}`,
+		{"CheckID":"svc-a:alive","Name":"alive","TTL":"1h","Status":"passing","DeregisterCriticalServiceAfter":"1h"},{"CheckID":"svc-a:ready","Name":"ready","TTL":"87600h0m0s","Status":"critical"}]}`,
 	`until "TTL expired": GET /v1/health/service/svc`,
 	`PUT /v1/session/create {"ServiceChecks":[{"ID":"svc-a:alive"}]}`,
 	`watch /v1/health/service/svc: PUT /v1/agent/check/update/svc-a:alive {"Status":"passing","Output":""}`,
@@ -161,7 +163,7 @@ var calls = []string{
 	`GET /v1/health/service/svc?passing`,
 
 	// What the agent was told outlives a restart; what a check began with does not.
-	`PUT /v1/agent/service/register {"ID":"svc-b","Name":"svc","Check":{"TTL":"1m","Status":"passing"}}`,
+	`PUT /v1/agent/service/register {"ID":"svc-b","Name":"svc","Check":{"TTL":"1h","Status":"passing"}}`,
 	`until "service:svc-b": GET /v1/health/service/svc`,
 	`s6: PUT /v1/session/create {"LockDelay":"1ms","ServiceChecks":[{"ID":"svc-a:alive"}]}`,
 	`s7: PUT /v1/session/create {"LockDelay":"1ms","ServiceChecks":[{"ID":"service:svc-b"}]}`,
