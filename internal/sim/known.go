@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // known is a fault of the product that is known and not mended yet: a rule that it breaks, and the circumstances in which it
@@ -20,7 +21,13 @@ var knownFaults = []known{
 		return b.Rule == "the newest tasks were coalesced"
 	}},
 	{"a clock that was wrong leaves tasks standing still for as long as it was wrong by", func(w *world, b audit.Breach) bool {
-		return b.Rule == "tasks were late, and no fault explains it" && len(b.Runs) > 0 && w.stoodStill(b.Task.Due(), b.Runs[0].Span)
+		switch {
+		case b.Rule == "tasks were late, and no fault explains it":
+			return w.stoodStill(b.Task.Due(), b.Runs[0].Span.From)
+		case b.Rule == "tasks were lost" && b.Row.Status == task.Pending:
+			return w.stoodStill(b.Task.Due(), b.Task.Due().UnixNano()+int64(patience))
+		}
+		return false
 	}},
 	{"a leased task that a hand moves fails, or dies, at that time without a run", func(_ *world, b audit.Breach) bool {
 		return isCount(b.Rule) && edited(b, func(c *audit.Change) bool { return c.Set.Status == nil && !c.Set.Low.IsZero() })
@@ -73,14 +80,14 @@ func edited(b audit.Breach, is func(c *audit.Change) bool) bool {
 }
 
 // stoodStill tells that clocks had been wrong before a run began, together by as much as it is late.
-func (w *world) stoodStill(due time.Time, run audit.Span) bool {
+func (w *world) stoodStill(due time.Time, start int64) bool {
 	var sum time.Duration
 	for _, f := range w.faults {
-		if f.Begin.UnixNano() < run.From {
+		if f.Begin.UnixNano() < start {
 			sum += f.Skew.Abs()
 		}
 	}
-	return sum >= time.Second && run.From-due.UnixNano() <= int64(sum+windows.Late)
+	return sum >= time.Second && start-due.UnixNano() <= int64(sum+2*time.Minute)
 }
 
 // crashed tells that a node crashed after a time.

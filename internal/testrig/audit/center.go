@@ -61,6 +61,8 @@ type Windows struct {
 	Hand  time.Duration
 	Adopt time.Duration // from the end of a process until the others have taken over its work
 	Late  time.Duration // from a task's time to its start: a scan tick and a sweep
+	// Calm is how much of the time from a task's time to its start may be without any fault. 0: a fault explains all of it.
+	Calm time.Duration
 }
 
 // Center is what the audit has to know of a center.

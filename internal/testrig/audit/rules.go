@@ -240,7 +240,7 @@ func (v *Verdict) askLate(s *story) string {
 		return ""
 	}
 	due, start := max(s.Due().UnixNano(), s.Known.UnixNano()), s.runs[0].Span.From
-	if late := time.Duration(start - due); late > v.Within.Late && v.faultBetween(s.BizType, due, start) == nil {
+	if late := time.Duration(start - due); late > v.Within.Late && (v.faultBetween(s.BizType, due, start) == nil || v.Within.Calm > 0 && v.calmBetween(s.BizType, due, start) > v.Within.Calm) {
 		return fmt.Sprintf("%s late", late)
 	}
 	return ""

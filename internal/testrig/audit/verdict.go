@@ -61,6 +61,21 @@ func (v *Verdict) faultBetween(bizType string, from, till int64) *Fault {
 	return nil
 }
 
+// calmBetween is how much of a span of time no fault held up a business type.
+func (v *Verdict) calmBetween(bizType string, from, till int64) (calm time.Duration) {
+	list := slices.SortedFunc(slices.Values(v.Faults), func(a, b *Fault) int { return a.Begin.Compare(b.Begin) })
+	for _, f := range list {
+		if f.Types != nil && !slices.Contains(f.Types, bizType) {
+			continue
+		}
+		if begin := min(f.Begin.UnixNano(), till); begin > from {
+			calm += time.Duration(begin - from)
+		}
+		from = max(from, f.Whole.UnixNano())
+	}
+	return calm + time.Duration(max(0, till-from))
+}
+
 // tally is what became of the tasks of one kind of fault.
 type tally struct {
 	count        int
