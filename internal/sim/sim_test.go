@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/timeoutcenter/toc/internal/sim"
+	"github.com/timeoutcenter/toc/internal/testrig"
 )
 
 var (
@@ -48,6 +49,9 @@ func TestSimSmall(t *testing.T) { simulate(t, sim.Options{Small: true}) }
 func simulate(t *testing.T, o sim.Options) {
 	if testing.Short() {
 		t.Skip("-short: simulations keep the machine busy")
+	}
+	if *seed == 0 {
+		testrig.OnlyInAll(t, "the soak's arena cluster, with the same rules")
 	}
 	first, last := uint64(1), *seeds
 	if *seed > 0 {

@@ -121,6 +121,7 @@ func (w *World) SwitchEngine(bizType, mode string) {
 
 // writeConfig writes the configuration file of a node, as an editor does that puts a new file in the place of the old one.
 func (w *World) writeConfig(c configs.Config) {
+	c.Cluster.Provider = configs.ProviderSingle // a file may not name a cluster on SQLite; of a changed file only the business types count
 	text, err := yaml.Marshal(c)
 	path := w.configFile(c.Node.Name)
 	if err == nil {

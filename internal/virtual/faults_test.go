@@ -15,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/virtual"
 )
 
@@ -125,6 +126,7 @@ var faults = map[string]fault{
 
 // Each fault is felt, and whatever it is, no task is early and none is lost.
 func TestFaults(t *testing.T) {
+	testrig.OnlyInAll(t, "app's tests of faults on real servers")
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		t.Run(name, func(t *testing.T) {
 			f, said := faults[name], new(log)
@@ -223,8 +225,8 @@ func TestNothingIsWrittenAfterACrash(t *testing.T) {
 		require.NotEmpty(t, r.all())
 		n.Crash()
 		at, crashed := dump(t, w), time.Now()
-		w.Wait(3 * time.Millisecond)
-		redis := w.Redis().Dump() // with the commands that were on their way
+		w.Wait(10 * time.Millisecond)
+		redis := w.Redis().Dump() // with the commands that were on their way for 3 ms
 		w.Wait(time.Second)
 		cancel()
 		submits.Wait()

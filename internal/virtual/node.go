@@ -193,5 +193,8 @@ func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error
 func (n *Node) live(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(n.crashed, func() { cancel(ErrCrashed) })
+	if n.isCrashed() { // AfterFunc does it a moment later
+		cancel(ErrCrashed)
+	}
 	return ctx, func() { stop(); cancel(nil) }
 }

@@ -29,7 +29,7 @@ func leased(n int, given float64, settles ...Settle) *Hold {
 // settles is a settlement at a time, with its result.
 func settles(do string, sent float64, result string) Settle {
 	s := Settle{Sent: at(sent), Answered: at(sent), Result: result}
-	s.Do = do
+	s.Do = wire.Do(do)
 	if do == client.Extend {
 		s.TTR = wire.Duration(5 * time.Second)
 	}
