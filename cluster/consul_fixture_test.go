@@ -75,7 +75,7 @@ func (w *testCluster) checkOwners() {
 	for p := range wide.Partitions {
 		var owner *node
 		for _, n := range nodes {
-			if !n.Ownership().Owns(p) {
+			if p >= n.cfg.Layout.Partitions || !n.Ownership().Owns(p) {
 				continue
 			}
 			if owner != nil && owner.Ownership().Owns(p) && !w.twoOwnersAllowed.Load() {
