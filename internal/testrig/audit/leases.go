@@ -49,7 +49,7 @@ type Hold struct {
 	Result  string // ok, lost, or Unsure
 	Acks    int    // that were answered ok
 
-	first      time.Time // Expires before it was extended
+	first      time.Time // Expires as its node has written it, before it was extended
 	Asked, Got time.Time // when the request was sent, and when it had its answer
 	Attribute  string
 	Settles    []Settle // all of them, in the order in which they were answered
@@ -105,6 +105,10 @@ func (c *Leases) MayBeCancelled(jobID uint64) {
 // Add writes down a lease. The caller holds the lock.
 func (c *Leases) Add(jobID uint64, h *Hold) {
 	h.first = h.Expires
+	if h.Given.Before(h.Asked.Add(-time.Second)) || h.Given.After(h.Got.Add(time.Second)) { // the clock of its node is wrong
+		h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
+		h.Given = h.Got
+	}
 	t := c.task(jobID)
 	t.holds = append(t.holds, h)
 }

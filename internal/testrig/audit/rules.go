@@ -55,7 +55,7 @@ func (v *Verdict) askLost(s *story) string {
 func (v *Verdict) askEarly(s *story) string {
 	for i, r := range s.runs {
 		if r.Lease != nil {
-			if !s.action.allowsUpTo(r.Span.From/int64(time.Millisecond)+1, r.Span.From, r.Lease.Got.UnixNano(), v.slack(r)) {
+			if !s.action.allowsUpTo((r.Span.From+v.aheadAt(r))/int64(time.Millisecond)+1, r.Span.From, r.Lease.Got.UnixNano(), v.slack(r)) {
 				return fmt.Sprintf("lease %d was given early, or while another consumer had the task", i+1)
 			}
 			continue

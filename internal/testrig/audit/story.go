@@ -30,7 +30,7 @@ func (v *Verdict) tell(h *History) *story {
 		put(&s.attribute, int64(TextHash(h.Attribute)))
 	}
 	for _, c := range h.InTurn() {
-		s.addChange(c)
+		v.addChange(s, c)
 	}
 	v.addLeases(s)
 	for i, r := range s.runs {
@@ -46,7 +46,7 @@ func (v *Verdict) tell(h *History) *story {
 	return s
 }
 
-func (s *story) addChange(c *Change) {
+func (v *Verdict) addChange(s *story, c *Change) {
 	if c.Done == Refused {
 		return
 	}
@@ -61,7 +61,11 @@ func (s *story) addChange(c *Change) {
 		put(&s.status, int64(*c.Set.Status), int64(*c.Set.Status))
 	}
 	if !c.Set.Low.IsZero() {
-		put(&s.action, c.Set.Low.UnixMilli(), c.Set.High.UnixMilli())
+		low, high := c.Set.Low.UnixMilli(), c.Set.High.UnixMilli()
+		if c.Kind == Redriven && !c.Hand { // to now, by the clock of the node
+			low, high = low-v.ahead(), high+v.ahead()
+		}
+		put(&s.action, low, high)
 	}
 	if c.Set.Attempts != nil {
 		put(&s.attempts, int64(*c.Set.Attempts), int64(*c.Set.Attempts))
