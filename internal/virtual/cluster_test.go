@@ -37,7 +37,7 @@ func TestAClusterLosesANode(t *testing.T) {
 		require.Len(t, r.all(), 40)
 		require.NotZero(t, nodes["b"], fmt.Sprint(nodes))
 		c := w.Start("b")
-		require.NotEqual(t, b, c)
+		require.NotSame(t, b, c)
 		submit(t, c, 100, time.Minute)
 		await.That(t, func() bool { return len(r.all()) == 41 }, "the task of the new node runs")
 	})

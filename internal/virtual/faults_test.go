@@ -292,6 +292,7 @@ func TestOperators(t *testing.T) {
 			require.GreaterOrEqual(t, run.late, time.Duration(0), "%v", run)
 		}
 		require.NoError(t, b.Shutdown())
-		require.Equal(t, []*virtual.Node{a}, w.Nodes())
+		require.Len(t, w.Nodes(), 1)
+		require.Same(t, a, w.Nodes()[0])
 	})
 }
