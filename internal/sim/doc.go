@@ -1,6 +1,6 @@
 // Package sim runs whole centers in virtual time, breaks them, and asks whether they kept their promises. A seed chooses the
 // load, the changes, the faults and their times, so a run can be repeated; goroutines that are ready at the same instant run in
-// any order, so it may not be the same to the last step. Ten minutes take a few seconds.
+// any order, so it may not be the same to the last step.
 //
 //	world.go    a center of package virtual and its processes, what they write down, and how a run of it begins and ends
 //	types.go    the business types, which have all features together, and the configuration
