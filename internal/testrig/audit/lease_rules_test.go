@@ -57,7 +57,7 @@ func TestLeaseRules(t *testing.T) {
 		"handed out twice":         {1, nil, []*Hold{leased(1, 10), leased(2, 12, settles(client.Ack, 13, ok))}, stands(task.Processed, 17, 0), []string{early, again, attempts, crowded}},
 		"given back":               {1, nil, []*Hold{leased(1, 10, settles(client.Release, 11, ok)), leased(1, 11, settles(client.Ack, 12, ok))}, stands(task.Processed, 16, 0), nil},
 		"too soon after a nack":    {1, nil, []*Hold{leased(1, 10, settles(client.Nack, 11, ok)), leased(2, 11.5, settles(client.Ack, 12, ok))}, stands(task.Processed, 16.5, 1), []string{early}},
-		"nobody was given it":      {0, nil, nil, stands(task.Dead, 15, 1), []string{attempts, died}},
+		"nobody was given it":      {0, nil, nil, stands(task.Dead, 15, 1), []string{attempts, died, kept}},
 		"moved, and dead of it":    {0, []*Change{moves(true, 11, Made, 30)}, []*Hold{leased(1, 10)}, stands(task.Dead, 30, 1), []string{attempts, died}},
 		"moved, and left alone":    {0, []*Change{moves(true, 11, Made, 30)}, []*Hold{leased(1, 10), leased(1, 30, settles(client.Ack, 31, ok))}, stands(task.Processed, 35, 0), nil},
 		"moved, and extended": {0, []*Change{moves(true, 11, Made, 30)}, []*Hold{leased(1, 10, settles(client.Extend, 12, ok), settles(client.Ack, 13, ok))},

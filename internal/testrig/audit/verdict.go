@@ -141,6 +141,9 @@ func Judge(e Evidence) *Verdict {
 			}
 		}
 	}
+	if v.Leases != nil && v.ahead() > 0 {
+		v.Leases.bySight()
+	}
 	for _, h := range v.Histories {
 		v.ask(v.tell(h))
 	}
