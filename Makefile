@@ -53,8 +53,8 @@ soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then mea
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
 # A seed that fails is told with the line that runs it once more. testdata/known.md of internal/sim has the faults that are known.
-sim: ## run SEEDS simulations (1000) of a center in virtual time, each ten minutes of load and faults (needs only Go)
-	go test -count=1 -timeout=0 -run='^TestSim' ./internal/sim -seeds=$${SEEDS:-1000}
+sim: ## run SEEDS simulations (1000) of a center in virtual time, ten minutes of load and faults each, also with the smallest queues (needs only Go)
+	TOC_TEST_RUN=all go test -count=1 -timeout=0 -run='^TestSim' ./internal/sim -length=10m -seeds=$${SEEDS:-1000}
 
 lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/
 	@scripts/lint.sh

@@ -121,6 +121,9 @@ func (w *World) SwitchEngine(bizType, mode string) {
 
 // writeConfig writes the configuration file of a node, as an editor does that puts a new file in the place of the old one.
 func (w *World) writeConfig(c configs.Config) {
+	if w.consul != nil { // a file may not say that a cluster is on SQLite; only the business types are read
+		c.Store.Driver, c.Store.MySQL.DSN = configs.DriverMySQL, "toc@tcp(database:3306)/toc_%d"
+	}
 	text, err := yaml.Marshal(c)
 	path := w.configFile(c.Node.Name)
 	if err == nil {

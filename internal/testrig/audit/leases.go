@@ -109,10 +109,13 @@ func (c *Leases) Add(jobID uint64, h *Hold) {
 	t.holds = append(t.holds, h)
 }
 
-// bySight makes leases begin when their consumers got them: the clocks of the nodes that gave them may have been wrong.
-func (c *Leases) bySight() {
+// bySight makes leases begin when their consumers got them: since then the clocks of the nodes that gave them may be wrong.
+func (c *Leases) bySight(since time.Time) {
 	for _, t := range c.tasks {
 		for _, h := range t.holds {
+			if h.Got.Before(since) {
+				continue
+			}
 			if h.Expires.Equal(h.first) { // else the consumer has extended it, and knows
 				h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
 			}
