@@ -10,7 +10,7 @@ import (
 )
 
 // known is a fault of the product that is known and not mended yet: a rule that it breaks, and the circumstances in which it
-// does. Nothing else is forgiven.
+// does. Nothing else is forgiven. testdata/known.md has the seeds that find them.
 type known struct {
 	name string
 	is   func(w *world, b audit.Breach) bool

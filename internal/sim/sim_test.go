@@ -20,7 +20,7 @@ var (
 	seed   = flag.Uint64("seed", 0, "run this `seed` only")
 	seeds  = flag.Uint64("seeds", 20, "how many seeds to run")
 	nodes  = flag.Int("nodes", 0, "how many nodes; 0: one or three, as the seed says")
-	length = flag.Duration("length", 10*time.Minute, "how long, in virtual time")
+	length = flag.Duration("length", time.Minute, "how long, in virtual time; make sim has ten minutes")
 	rate   = flag.Int("rate", 0, "tasks a second")
 	small  = flag.Bool("small", false, "every queue, batch and horizon is as small as it can be")
 	calm   = flag.Bool("calm", false, "no faults")
@@ -44,7 +44,10 @@ func (quiet) Printf(context.Context, string, ...any) {}
 func TestSim(t *testing.T) { simulate(t, sim.Options{Small: *small}) }
 
 // So does one whose queues, batches, lookaheads and horizons are as small as they can be.
-func TestSimSmall(t *testing.T) { simulate(t, sim.Options{Small: true}) }
+func TestSimSmall(t *testing.T) {
+	testrig.OnlyInAll(t, "TestSim")
+	simulate(t, sim.Options{Small: true})
+}
 
 func simulate(t *testing.T, o sim.Options) {
 	if testing.Short() {

@@ -204,7 +204,7 @@ func takes(t task.Task) time.Duration {
 	if bizTypes(false)[t.BizType-1].Name != limited {
 		return 0
 	}
-	return time.Duration(t.BizID%15000) * time.Millisecond
+	return time.Duration(t.BizID%7000) * time.Millisecond
 }
 
 // hasEnded tells that a process was ended: what its goroutines still do, it did not do.

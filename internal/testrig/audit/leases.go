@@ -105,12 +105,23 @@ func (c *Leases) MayBeCancelled(jobID uint64) {
 // Add writes down a lease. The caller holds the lock.
 func (c *Leases) Add(jobID uint64, h *Hold) {
 	h.first = h.Expires
-	if h.Given.Before(h.Asked.Add(-time.Second)) || h.Given.After(h.Got.Add(time.Second)) { // the clock of its node is wrong
-		h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
-		h.Given = h.Got
-	}
 	t := c.task(jobID)
 	t.holds = append(t.holds, h)
+}
+
+// bySight makes leases begin when their consumers got them: since then the clocks of the nodes that gave them may be wrong.
+func (c *Leases) bySight(since time.Time) {
+	for _, t := range c.tasks {
+		for _, h := range t.holds {
+			if h.Got.Before(since) {
+				continue
+			}
+			if h.Expires.Equal(h.first) { // else the consumer has extended it, and knows
+				h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
+			}
+			h.Given = h.Got
+		}
+	}
 }
 
 // holds are the leases of a task.

@@ -141,6 +141,9 @@ func Judge(e Evidence) *Verdict {
 			}
 		}
 	}
+	if i := slices.IndexFunc(v.Faults, func(f *Fault) bool { return f.Skew != 0 }); v.Leases != nil && i >= 0 {
+		v.Leases.bySight(v.Faults[i].Begin)
+	}
 	for _, h := range v.Histories {
 		v.ask(v.tell(h))
 	}
