@@ -4,8 +4,8 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 ARGS    ?=
 PKG     ?= ./...
 
-# SQLite in Go is a C library in translation: under the race detector it is ten times slower and says nothing about us.
-NORACE  := $(foreach package,sqlite sqlite/lib libc memory,-gcflags='modernc.org/$(package)=-race=false')
+# As in scripts/test.sh: foreign code that the race detector makes slow, and that says nothing about us.
+NORACE  := $(foreach package,modernc.org/sqlite modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.com/alicebob/miniredis/v2 github.com/yuin/gopher-lua,-gcflags='$(package)=-race=false')
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo stack stack-down build check deps test test-all soak sim lint bench bench-peers fuzz
