@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
@@ -89,6 +90,7 @@ type Dispatcher interface {
 type Service struct {
 	cfg     Config
 	waiters *waiters
+	moving  sync.Map // by job_id of a first task that a submit moves: a channel that is closed when that is done
 }
 
 // New makes a Service.
