@@ -44,6 +44,7 @@ type Store interface {
 	DeadGroups(ctx context.Context, bizType *uint64) (list []store.DeadGroup, partial bool, err error)
 	StartOperation(ctx context.Context, o *store.Operation) error
 	Operations(ctx context.Context, id uint64, limit int) ([]store.Operation, error)
+	RunningOperations(ctx context.Context, limit int) ([]store.Operation, error)
 	StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error)
 	StartUndo(ctx context.Context, o *store.Operation) error
 	UndoStep(ctx context.Context, database int, o *store.Operation, list, skip []store.OperationTask) error
