@@ -174,6 +174,7 @@ const (
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
+	reasonIntake      = "intake"
 	reasonTLS         = "tls"
 	reasonNoShare     = "no_partitions"
 	// and the worker.TroubleKinds
@@ -261,6 +262,11 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	for _, r := range a.readers {
 		if err := r.Away(); err != nil {
 			add(reasonKafka, none, "intake %s reads nothing: no broker of its Kafka cluster answers: %v", r.Name(), err)
+		} else if err := r.Unread(); err != nil {
+			add(reasonKafka, none, "intake %s cannot read records: %v", r.Name(), err)
+		}
+		if text := r.Waits(); text != "" {
+			add(reasonIntake, none, "intake %s: %s", r.Name(), text)
 		}
 	}
 	for _, t := range a.runner.Degraded() {
