@@ -138,7 +138,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(bt, s, m.JobID, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
+		if t.addInflight(bt, s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
 			loads = append(loads, claim{bt, bt.BizType, s, m, now})
 		}
 	}
@@ -226,12 +226,13 @@ func (s *slotState) markLost() {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the slot was filled again. The lock is held.
-func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64, late bool) bool {
-	h := s.inflight[jobID]
+func (t *Timer) addInflight(bt *bizTimer, s *slotState, m slots.Member, late bool) bool {
+	h := s.inflight[m.JobID]
 	if h.claims > h.settling {
 		return false
 	}
 	h.claims++
+	h.unread = m.At
 	if late && !h.late {
 		h.late = true
 		bt.late++
@@ -239,7 +240,7 @@ func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64, late bool)
 	if s.inflight == nil {
 		s.inflight = make(map[uint64]inflightTask)
 	}
-	s.inflight[jobID] = h
+	s.inflight[m.JobID] = h
 	s.inflightClaims++
 	bt.inflight++
 	return true
