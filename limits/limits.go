@@ -47,7 +47,7 @@ type Config struct {
 	// Gap is about how long the partitions of a node that was killed have no owner; 0: this is the only node. The
 	// runs of a node that is only cut off continue up to their time-out: until then its permits are not used.
 	Gap time.Duration
-	// Now is the wall clock.
+	// Now is monotonic: no step of the wall clock makes or holds back starts.
 	Now func() time.Time
 }
 

@@ -22,18 +22,21 @@ type claim struct {
 	at       time.Time // of the claim
 }
 
+// longestWait is the time after which the next plan is made at the latest: the clock may have been set meanwhile.
+const longestWait = time.Second
+
 // rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
 // the next head is due.
 func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for ctx.Err() == nil {
-		_, roused := t.pace.Slowed(0)
+		most, roused := t.pace.Slowed(longestWait)
 		rounds, wait := t.plan(t.cfg.Now())
 		for _, r := range rounds {
 			underWay.Go(func() { t.round(ctx, r) })
 		}
-		timer := time.NewTimer(max(wait, 100*time.Microsecond))
+		timer := time.NewTimer(min(max(wait, 100*time.Microsecond), most))
 		select {
 		case <-t.replan:
 		case <-timer.C:
