@@ -15,7 +15,7 @@ import (
 
 // BizTypes returns the business types and their load on this node.
 func (a *App) BizTypes() []client.BizType {
-	overdue := a.scanner.Overdue()
+	overdue := a.overdue()
 	list := []wire.BizType{}
 	for _, b := range a.catalog.Load().All() {
 		list = append(list, a.bizType(b, overdue))
@@ -32,7 +32,7 @@ func (s status) BizTypes(ctx context.Context) ([]wire.BizType, error) {
 
 // bizTypeOfAll is one of them.
 func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) wire.BizType {
-	list := []wire.BizType{a.bizType(b, a.scanner.Overdue())}
+	list := []wire.BizType{a.bizType(b, a.overdue())}
 	a.addOthers(ctx, list)
 	return list[0]
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/logqueue"
@@ -22,6 +23,8 @@ const (
 	maxSkew = time.Second
 	// unconfirmed is how long a jump ahead is not accepted if there is no other clock to compare with.
 	unconfirmed = 10 * time.Second
+	// setBackShown is how long a clock that was set back is reported if there is no other clock to compare with.
+	setBackShown = 10 * time.Minute
 )
 
 // clock is the wall clock by which tasks fire. They must not fire early because this machine's clock is ahead.
@@ -33,12 +36,15 @@ type clock struct {
 	ahead  func() time.Duration              // how far it is set ahead of time.Now, in tests
 	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
 	logger *slog.Logger
+	steps  atomic.Int64 // how often Now has gone back or ahead
 
-	mu       logqueue.Mutex
-	accepted time.Duration // the drift that is accepted
-	lead     time.Duration // how far it is ahead of the other clocks, subtracted; 0 within maxSkew
-	behind   time.Duration // how far it is behind them; 0 within maxSkew
-	jumped   time.Time     // when a jump ahead began to wait for confirmation; zero: there is none
+	mu        logqueue.Mutex
+	accepted  time.Duration // the drift that is accepted
+	lead      time.Duration // how far it is ahead of the other clocks, subtracted; 0 within maxSkew
+	behind    time.Duration // how far it is behind them; 0 within maxSkew
+	jumped    time.Time     // when a jump ahead began to wait for confirmation; zero: there is none
+	setBack   time.Duration // how far it was set back, and not ahead again, since another clock was last compared with
+	setBackAt time.Time     // monotonic: the last time
 }
 
 // newClock makes the clock; ahead, which may be nil, is how far the wall clock is ahead of time.Now.
@@ -77,6 +83,9 @@ func (c *clock) leap(now time.Time) time.Duration {
 	switch {
 	case d <= -maxSkew: // set back: tasks cannot be early by this, so it is accepted at once
 		c.accepted, c.jumped = c.drift(now), time.Time{}
+		c.steps.Add(1)
+		c.setBack, c.setBackAt = c.setBack-d, time.Now()
+		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock was set back; tasks start late by that unless it was ahead", "by", -d.Round(time.Millisecond))
 		c.lead = max(0, c.lead+d) // it was ahead by so much less; else it would be behind until the next comparison
 		return 0
 	case d < maxSkew:
@@ -84,9 +93,12 @@ func (c *clock) leap(now time.Time) time.Duration {
 		return 0
 	case c.jumped.IsZero():
 		c.jumped = now
+		c.steps.Add(1)
 		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it", "by", d.Round(time.Millisecond))
 	case now.Sub(c.jumped) >= unconfirmed:
 		c.accepted, c.jumped = c.drift(now), time.Time{}
+		c.steps.Add(1)
+		c.setBack = max(0, c.setBack-d)
 		return 0
 	}
 	return d
@@ -96,11 +108,17 @@ func (c *clock) leap(now time.Time) time.Duration {
 func (a *App) watchClock(ctx context.Context) error {
 	tick := wait.NewTicker(ctx, time.Second)
 	defer tick.Stop()
+	var steps int64
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		a.clock.Now() // notices a step
+		if now := a.clock.steps.Load(); now != steps {
+			steps = now
+			a.timer.ClockSet() // what it has measured was before
 		}
 		a.compareClocks()
 	}
@@ -283,14 +301,20 @@ func (c *clock) observe(ahead []time.Duration) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.lead != 0 || c.behind != 0
+	was, lead := c.lead != 0 || c.behind != 0, c.lead
+	if !c.jumped.IsZero() {
+		c.steps.Add(1)
+	}
 	c.accepted, c.jumped = c.drift(c.raw()), time.Time{}
-	c.lead, c.behind = 0, 0
+	c.lead, c.behind, c.setBack = 0, 0, 0
 	switch {
 	case median > maxSkew:
 		c.lead = median
 	case median < -maxSkew:
 		c.behind = -median
+	}
+	if (c.lead - lead).Abs() >= maxSkew {
+		c.steps.Add(1)
 	}
 	switch is := c.lead != 0 || c.behind != 0; {
 	case is && !was:
@@ -313,6 +337,8 @@ func (c *clock) describe() string {
 		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs", c.lead.Round(time.Millisecond))
 	case c.behind != 0:
 		return fmt.Sprintf("this machine's clock is %s behind the databases' and Redis's: tasks start late by that", c.behind.Round(time.Millisecond))
+	case c.setBack >= maxSkew && time.Since(c.setBackAt) < setBackShown:
+		return fmt.Sprintf("this machine's clock was set back by %s, and there is no other clock to compare with: tasks start late by that unless it was ahead", c.setBack.Round(time.Millisecond))
 	default:
 		return ""
 	}

@@ -67,6 +67,19 @@ func TestTheClock(t *testing.T) {
 		agrees(0)
 		time.Sleep(unconfirmed)
 		agrees(time.Hour)
+
+		set = 0 // and nobody to ask: at 799f0ec nothing was reported
+		agrees(0)
+		require.Contains(t, c.Degraded(), "set back by 1h0m0s")
+		set = time.Hour
+		agrees(0)
+		time.Sleep(unconfirmed)
+		agrees(time.Hour)
+		require.Empty(t, c.Degraded(), "it is where it was")
+		set = 0
+		agrees(0)
+		time.Sleep(setBackShown)
+		require.Empty(t, c.Degraded())
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *App) newLimits(owned owners) *limits.Limits {
-	cfg := limits.Config{Partitions: a.layout.Partitions, Ownership: owned, Now: a.clock.Now}
+	cfg := limits.Config{Partitions: a.layout.Partitions, Ownership: owned, Now: time.Now}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		cfg.Gap = a.cfg.Cluster.Consul.TTL
 	}

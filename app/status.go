@@ -19,7 +19,7 @@ import (
 
 // state returns the current values for the metrics.
 func (a *App) state() metrics.State {
-	overdue := a.scanner.Overdue()
+	overdue := a.overdue()
 	stuck := make(map[string]int)
 	for _, s := range a.runner.Stuck() {
 		stuck[s.BizType] = s.Runs
@@ -75,6 +75,27 @@ func (a *App) state() metrics.State {
 	return s
 }
 
+// overdue sums up the pending tasks of this node whose time has passed, by biz_type, as of the last scan. While a database
+// cannot be read the tasks count that are in memory, too.
+func (a *App) overdue() map[uint64]store.Overdue {
+	sums := a.scanner.Overdue()
+	if a.unreadSince().IsZero() {
+		return sums
+	}
+	inMemory := make(map[uint64]store.Overdue)
+	add := func(bizType uint64, due time.Time) {
+		inMemory[bizType] = inMemory[bizType].Add(store.Overdue{Count: 1, Oldest: due})
+	}
+	a.queue.EachOverdue(add)
+	a.timer.EachOverdue(add)
+	for bizType, m := range inMemory { // the scan may have counted them
+		sum := sums[bizType].Add(m)
+		sum.Count = max(sums[bizType].Count, m.Count)
+		sums[bizType] = sum
+	}
+	return sums
+}
+
 // unreadSince returns the time since when a database cannot be read completely. It counts databases of this
 // node and those without an owner; zero: there is none. Another node reports the databases with its own
 // partitions itself.
@@ -87,6 +108,9 @@ func (a *App) unreadSince() (since time.Time) {
 	}
 	for d := range a.layout.Databases {
 		at, _ := a.scanner.UnreadSince(d)
+		if c := a.store.Condition(d); at.IsZero() && c.Down != nil { // no scan has failed yet
+			at = a.clock.Now().Add(-time.Since(c.Since))
+		}
 		if !at.IsZero() && (mine[d] || !theirs[d]) && (since.IsZero() || at.Before(since)) {
 			since = at
 		}
@@ -174,6 +198,7 @@ const (
 	reasonNotOwned    = "database_not_owned"
 	reasonUnread      = "database_unread"
 	reasonKafka       = "kafka"
+	reasonIntake      = "intake"
 	reasonTLS         = "tls"
 	reasonNoShare     = "no_partitions"
 	// and the worker.TroubleKinds
@@ -261,6 +286,11 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	for _, r := range a.readers {
 		if err := r.Away(); err != nil {
 			add(reasonKafka, none, "intake %s reads nothing: no broker of its Kafka cluster answers: %v", r.Name(), err)
+		} else if err := r.Unread(); err != nil {
+			add(reasonKafka, none, "intake %s cannot read records: %v", r.Name(), err)
+		}
+		if text := r.Waits(); text != "" {
+			add(reasonIntake, none, "intake %s: %s", r.Name(), text)
 		}
 	}
 	for _, t := range a.runner.Degraded() {
@@ -269,7 +299,7 @@ func (a *App) troubles() (list []trouble, ready bool) {
 	for _, s := range a.runner.Stuck() {
 		add(reasonStuck, none, "%s", ignoredTimeout(s))
 	}
-	unknown := a.unknownPending(a.scanner.Overdue())
+	unknown := a.unknownPending(a.overdue())
 	for _, id := range slices.Sorted(maps.Keys(unknown)) {
 		add(reasonUnknownType, none, "%d overdue tasks have biz_type %d, which is not configured: they stay pending", unknown[id], id)
 	}

@@ -123,8 +123,8 @@ func bulkOf(r *http.Request) (bulk, error) {
 	k.Rate = defaultRate
 	if text := f.text("rate"); text != "" {
 		rate, err := strconv.ParseFloat(text, 64)
-		if k.Rate = rate; err != nil || !(rate > 0 && rate <= intake.MaxRate) {
-			f.wrong("rate", "%.40q is not more than 0 and at most %d tasks a second", text, intake.MaxRate)
+		if k.Rate = rate; err != nil || !(rate >= intake.MinRate && rate <= intake.MaxRate) {
+			f.wrong("rate", "%.40q is not from %v to %d tasks a second", text, intake.MinRate, intake.MaxRate)
 		}
 	}
 	return k, f.err

@@ -124,6 +124,8 @@ func (c *Console) explain(r *http.Request, err error) (status int, text string) 
 		return http.StatusPreconditionFailed, "The task has changed since the page was made. Nothing was done. This is how it stands now."
 	case errors.As(err, &conflict):
 		return http.StatusConflict, sentence(conflict.Error())
+	case errors.Is(err, intake.ErrTooManyOperations):
+		return http.StatusConflict, sentence(err.Error())
 	case errors.Is(err, task.ErrNotFound):
 		return http.StatusNotFound, "What you look for is not here, or not any more."
 	case errors.Is(err, errNoPage):

@@ -208,6 +208,19 @@ func TestDeadAndRedrive(t *testing.T) {
 	require.Equal(t, map[string]any{"biz_type": "order_close"}, v["filter"])
 	require.Equal(t, v, call(c, "GET", "/v1/operations/"+operation, "").read(t, 200))
 	call(c, "GET", "/v1/operations/1", "").problem(t, 404)
+	require.Equal(t, []string{"body.rate"}, call(c, "POST", "/v1/dead/discard", `{"rate":1e-9}`).problem(t, 422).locations())
+	for range intake.MaxOperations {
+		call(c, "POST", "/v1/dead/redrive", `{"rate":0.01,"biz_type":"coupon"}`).read(t, 202)
+	}
+	require.Contains(t, call(c, "POST", "/v1/dead/discard", `{"rate":1}`).problem(t, 409).Detail, "20 operations of this kind run")
+	undo := call(c, "POST", "/v1/operations/"+operation+"/undo", "").read(t, 200)
+	require.Equal(t, "undo", undo["kind"], "undos count apart")
+	call(c, "POST", "/v1/dead/redrive", `{"rate":1,"dry_run":true}`).read(t, 200)
+	for _, o := range call(c, "GET", "/v1/operations", "").read(t, 200)["operations"].([]any) {
+		call(c, "POST", "/v1/operations/"+o.(map[string]any)["id"].(string)+"/stop", "").read(t, 200)
+	}
+	last := call(c, "POST", "/v1/dead/discard", `{"rate":1,"biz_type":"coupon"}`).read(t, 202)["operation"].(string)
+	call(c, "POST", "/v1/operations/"+last+"/stop", "").read(t, 200)
 	require.JSONEq(t, `{"matched":4,"redriven":1}`, redrive(`{"biz_type":"order_close","limit":1}`))
 	require.JSONEq(t, `{"matched":3,"redriven":3}`, redrive(`{}`))
 	require.JSONEq(t, `{"tasks":[]}`, call(c, "GET", "/v1/dead", "").Body.String())

@@ -56,7 +56,7 @@ var refusalTexts = map[int]string{
 	400: "The body is not JSON.",
 	401: "No token, or an unknown one.",
 	404: "What is named does not exist.",
-	409: "The task's state does not allow it; outcome says which state that is.",
+	409: "The task's state does not allow it; outcome says which state that is. Of an operation: as many as may run are running.",
 	412: "The task is not in a state that If-Match names; task and the header ETag tell how it stands. Nothing was changed.",
 	413: "The body is larger than this call takes (32 KiB; a batch 8 MiB).",
 	415: "The body is not application/json.",
@@ -188,7 +188,7 @@ var descriptions = map[string]description{
 			"It may take a while; when the caller hangs up it stops where it is. " +
 			"With a rate it is an operation: the answer comes at once, and a node changes so many tasks a second, those that died before; another node goes on if that one dies.",
 		request: `{"biz_type":"order_close","limit":100,"dry_run":true}`,
-		answer:  `{"matched":250,"redriven":0}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+		answer:  `{"matched":250,"redriven":0}`, refusals: []int{400, 409, 413, 415, 422, 503}, unbounded: true,
 		also: map[int]string{202: "With a rate: the operation has started."},
 	},
 	"discard-dead": {
@@ -197,7 +197,7 @@ var descriptions = map[string]description{
 			"An empty object means all of them. It may take a while; when the caller hangs up it stops where it is. " +
 			"With a rate it is an operation: the answer comes at once, and a node changes so many tasks a second, those that died before; another node goes on if that one dies.",
 		request: `{"biz_type":"order_close","error":"is locked","until":"2026-01-02T16:00:00Z"}`,
-		answer:  `{"matched":250,"discarded":250}`, refusals: []int{400, 413, 415, 422, 503}, unbounded: true,
+		answer:  `{"matched":250,"discarded":250}`, refusals: []int{400, 409, 413, 415, 422, 503}, unbounded: true,
 		also: map[int]string{202: "With a rate: the operation has started."},
 	},
 	"list-operations": {
@@ -219,7 +219,7 @@ var descriptions = map[string]description{
 		tag: "dead", summary: "Take an operation back",
 		text: "Stops it if it runs, and starts an operation of the kind undo: the tasks that it has redriven or discarded are dead again, with their attempts as before. " +
 			"Those that have started, or that somebody has changed since, are skipped.",
-		answer: undoOperation, refusals: []int{404, 422, 503},
+		answer: undoOperation, refusals: []int{404, 409, 422, 503},
 	},
 	"list-audit": {
 		tag: "center", summary: "Who did what",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -75,6 +76,8 @@ func (a *api) problem(op huma.Operation, err error) error {
 		p := newProblem(http.StatusConflict, conflict.Error())
 		p.Outcome = string(conflict.Conflict)
 		return p
+	case errors.Is(err, intake.ErrTooManyOperations):
+		return newProblem(http.StatusConflict, err.Error())
 	case errors.Is(err, task.ErrNotFound):
 		return newProblem(http.StatusNotFound, notFoundText(op))
 	case wire.IsUnavailable(err):

@@ -71,16 +71,27 @@ func (s *Service) moveDuplicates(ctx context.Context, requests []Submit, results
 const concurrentMoves = 256
 
 // moveFirst moves a task if it is still as it was read, or else reads it again: a statement that reaches the database late, when
-// its caller has long given up, does not come behind a newer move.
+// its caller has long given up, does not come behind a newer move. The callers of this node take turns, so only other nodes and
+// hands change the task meanwhile.
 func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 	c := Change{When: &r.When, Attribute: &r.Attribute, Past: r.Past}
 	if r.Timeout != 0 {
 		c.Timeout = &r.Timeout
 	}
 	first := result.Task
+	end, err := s.beginMove(ctx, first.JobID)
+	if err != nil {
+		*result = Submitted{Err: err}
+		return
+	}
+	defer end()
 	moved, err := s.moveAsRead(ctx, &first, c)
-	for range moveTries {
+	for try := 0; ; try++ {
 		if _, changed := errors.AsType[*task.ChangedError](err); !changed {
+			break
+		}
+		if try == moveTries {
+			err = Unavailable("task %d keeps changing; submit again", first.JobID)
 			break
 		}
 		if first, err = s.cfg.Store.Get(ctx, first.JobID); err == nil {
@@ -97,11 +108,29 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 	result.Task = moved
 }
 
-const moveTries = 3
+const moveTries = 100
+
+// beginMove waits until no other move of a first task is under way on this node.
+func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err error) {
+	mine := make(chan struct{})
+	for {
+		other, busy := s.moving.LoadOrStore(jobID, mine)
+		if !busy {
+			return func() { s.moving.Delete(jobID); close(mine) }, nil
+		}
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return nil, errGivenUp
+		}
+	}
+}
+
+var errGivenUp = Unavailable("the submit was given up")
 
 func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c Change) (task.Task, error) {
 	if ctx.Err() != nil { // an insert does not end with its caller
-		return task.Task{}, Unavailable("the submit was given up")
+		return task.Task{}, errGivenUp
 	}
 	c.IfMatch = []string{first.Tag()}
 	return s.Reschedule(ctx, first.JobID, c)

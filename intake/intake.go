@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
@@ -43,6 +44,7 @@ type Store interface {
 	DeadGroups(ctx context.Context, bizType *uint64) (list []store.DeadGroup, partial bool, err error)
 	StartOperation(ctx context.Context, o *store.Operation) error
 	Operations(ctx context.Context, id uint64, limit int) ([]store.Operation, error)
+	RunningOperations(ctx context.Context, limit int) ([]store.Operation, error)
 	StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error)
 	StartUndo(ctx context.Context, o *store.Operation) error
 	UndoStep(ctx context.Context, database int, o *store.Operation, list, skip []store.OperationTask) error
@@ -89,6 +91,7 @@ type Dispatcher interface {
 type Service struct {
 	cfg     Config
 	waiters *waiters
+	moving  sync.Map // by job_id of a first task that a submit moves: a channel that is closed when that is done
 }
 
 // New makes a Service.

@@ -3,26 +3,53 @@ package intake
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// MaxRate is the maximum rate of an operation, in tasks a second.
-const MaxRate = 100_000
+// Bounds of the rate of an operation, in tasks a second.
+const (
+	MinRate = 0.01
+	MaxRate = 100_000
+)
+
+// MaxOperations is the number of redrives and discards, and of undos, that may run at a time. Each costs statements in all
+// databases each second.
+const MaxOperations = 20
+
+// ErrTooManyOperations answers the start of one more.
+var ErrTooManyOperations = fmt.Errorf("%d operations of this kind run; wait for the end of one, or stop one", MaxOperations)
 
 // checkRate checks the rate of a change of dead tasks; 0 is none.
 func checkRate(rate float64) error {
-	if math.IsNaN(rate) || rate < 0 || rate > MaxRate {
-		return &task.FieldError{Field: "rate", Message: fmt.Sprintf("is %v; give more than 0 tasks a second, at most %d", rate, MaxRate)}
+	if rate != 0 && !(rate >= MinRate && rate <= MaxRate) {
+		return &task.FieldError{Field: "rate", Message: fmt.Sprintf("is %v; give at least %v tasks a second, at most %d", rate, MinRate, MaxRate)}
 	}
 	return nil
 }
 
+// checkOperations returns ErrTooManyOperations if no further undo, or no further other operation, may start.
+func (s *Service) checkOperations(ctx context.Context, undo bool) error {
+	list, err := s.cfg.Store.RunningOperations(ctx, 3*MaxOperations)
+	n := 0
+	for i := range list {
+		if list[i].State == store.OperationRunning && (list[i].Kind == store.OperationUndo) == undo {
+			n++
+		}
+	}
+	if n >= MaxOperations {
+		return ErrTooManyOperations
+	}
+	return err
+}
+
 // startOperation starts a change of dead tasks at a rate.
 func (s *Service) startOperation(ctx context.Context, kind string, c ChangeDead, f store.DeadFilter) (ChangedDead, error) {
+	if err := s.checkOperations(ctx, false); err != nil {
+		return ChangedDead{}, err
+	}
 	o := store.Operation{Kind: kind, Actor: actorOf(ctx), Filter: f, Limit: c.Limit, Rate: c.Rate, Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartOperation(ctx, &o); err != nil {
 		return ChangedDead{}, err

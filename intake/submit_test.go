@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/queue"
@@ -416,6 +420,51 @@ func TestTheLastMoveOfABatchDecides(t *testing.T) {
 		require.ErrorAs(t, err, &conflict)
 		require.Equal(t, task.ConflictProcessed, conflict.Conflict)
 		require.Zero(t, s.Task)
+	})
+}
+
+// Of many callers that move one task at once each one is answered with that task, and one of them is the last. At 799f0ec the
+// task was "not as you have seen it" for most of them.
+func TestManyMoveOneTaskAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		one := func(attribute string) intake.Submit {
+			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: "k", Attribute: attribute, OnDuplicate: intake.Move}
+		}
+		first, err := r.Submit(t.Context(), one("first"))
+		require.NoError(t, err)
+		r.fault.move = func(m *store.Move) (bool, error) {
+			time.Sleep(time.Millisecond)
+			return r.store.Move(t.Context(), *m)
+		}
+		moves := 0
+		var last string
+		var mu sync.Mutex
+		var g errgroup.Group
+		for i := range 100 {
+			g.Go(func() error {
+				got, err := r.Submit(t.Context(), one(strconv.Itoa(i)))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil && got.Duplicate && got.Task.JobID == first.Task.JobID && got.Task.Attribute == strconv.Itoa(i) {
+					moves, last = moves+1, got.Task.Attribute
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.Equal(t, 100, moves)
+		require.Equal(t, last, r.row(first.Task.JobID).Attribute)
+
+		hangs := make(chan struct{})
+		r.fault.move = func(*store.Move) (bool, error) { <-hangs; return false, task.ErrUnavailable }
+		g.Go(func() error { _, _ = r.Submit(t.Context(), one("hangs")); return nil })
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = r.Submit(impatient, one("waits"))
+		require.ErrorIs(t, err, task.ErrUnavailable)
+		close(hangs)
+		require.NoError(t, g.Wait())
 	})
 }
 

@@ -21,6 +21,9 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation
 	if other.Kind == store.OperationUndo {
 		return store.Operation{}, &task.FieldError{Field: "id", Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
 	}
+	if err := s.checkOperations(ctx, true); err != nil {
+		return store.Operation{}, err
+	}
 	if other.State == store.OperationRunning {
 		if _, err := s.StopOperation(ctx, id); err != nil {
 			return store.Operation{}, err

@@ -47,7 +47,7 @@ type Config struct {
 	// Gap is about how long the partitions of a node that was killed have no owner; 0: this is the only node. The
 	// runs of a node that is only cut off continue up to their time-out: until then its permits are not used.
 	Gap time.Duration
-	// Now is the wall clock.
+	// Now is monotonic: no step of the wall clock makes or holds back starts.
 	Now func() time.Time
 }
 
@@ -57,8 +57,9 @@ type Limits struct {
 
 	mu      sync.Mutex
 	types   map[uint64]*Type
-	terms   []uint64 // by partition, as of the last look
-	changed uint64   // grows when terms change
+	known   map[uint64]*Type // also of types that have no limits now: their runs and loans last longer
+	terms   []uint64         // by partition, as of the last look
+	changed uint64           // grows when terms change
 	looked  time.Time
 	taken   []time.Time    // by partition: when it was taken uncleanly; zero: cleanly
 	silent  bool           // another node does not answer
@@ -68,7 +69,7 @@ type Limits struct {
 // New makes Limits without business types.
 func New(cfg Config) *Limits {
 	return &Limits{
-		cfg: cfg, types: map[uint64]*Type{}, terms: make([]uint64, cfg.Partitions), taken: make([]time.Time, cfg.Partitions),
+		cfg: cfg, known: map[uint64]*Type{}, terms: make([]uint64, cfg.Partitions), taken: make([]time.Time, cfg.Partitions),
 		asked: map[string]int{},
 	}
 }
@@ -101,21 +102,21 @@ type Type struct {
 	lending
 }
 
-// SetTypes replaces the business types.
+// SetTypes replaces the business types. A type that comes back still has its runs and loans.
 func (l *Limits) SetTypes(types []task.BizType) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.types
 	l.types = make(map[uint64]*Type)
 	for _, b := range types {
 		if !b.IsLimited() {
 			continue
 		}
-		t := old[b.ID]
+		t := l.known[b.ID]
 		if t == nil {
 			h := fnv.New32a()
 			_, _ = h.Write([]byte(strconv.FormatUint(b.ID, 10)))
 			t = &Type{limits: l, id: b.ID, first: int(h.Sum32() % uint32(l.cfg.Partitions)), throttle: map[Kind]uint64{}}
+			l.known[b.ID] = t
 		}
 		t.timeout, t.maxRunning, t.changed = b.Timeout, b.MaxRunning, 0
 		t.rate.perSecond, t.catchUp.perSecond = float64(b.RateLimit), float64(b.CatchUp)
@@ -353,6 +354,13 @@ func (t *Type) count(n int, late bool) {
 	}
 }
 
+// Adopt counts runs that started while their type had no limits.
+func (t *Type) Adopt(n int) {
+	t.limits.mu.Lock()
+	defer t.limits.mu.Unlock()
+	t.running += n
+}
+
 // End counts a run that has ended.
 func (t *Type) End() {
 	t.limits.mu.Lock()
@@ -368,11 +376,11 @@ func (l *Limits) Settled() bool {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.types) == 0 {
+	if len(l.known) == 0 {
 		return true
 	}
 	l.look(now)
-	for _, t := range l.types {
+	for _, t := range l.known {
 		if t.update(now); t.maxRunning > 0 && t.freePermits(now) < 0 {
 			return false
 		}

@@ -377,6 +377,25 @@ func TestANodeThatLeavesGivesBackPermits(t *testing.T) {
 	require.True(t, lender.limits.Settled(), "the lender can leave, too")
 }
 
+// What a node has lent stays lent while its type is out of the file. At 799f0ec the lender ran 4 more.
+func TestLoansOutliveAReload(t *testing.T) {
+	c := newCluster(t, 2, task.BizType{MaxRunning: 8, Timeout: 30 * time.Second})
+	lender, borrower := c.nodes[0], c.nodes[1]
+	lender.waiting, borrower.takes = none, 20*time.Second
+	c.run(2 * time.Second)
+	require.Len(t, borrower.ends, 8, "it has borrowed")
+	for _, n := range c.nodes {
+		n.limits.SetTypes(nil)
+	}
+	c.now = c.now.Add(3 * time.Second)
+	for _, n := range c.nodes {
+		n.limits.SetTypes([]task.BizType{c.biz})
+	}
+	lender.waiting = plenty
+	c.run(30 * time.Second)
+	require.Equal(t, 8, c.peak)
+}
+
 func TestCatchUpLimitsLateTasksOnly(t *testing.T) {
 	c := newCluster(t, 1, task.BizType{CatchUp: 50, Timeout: time.Second})
 	n := c.nodes[0]

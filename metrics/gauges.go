@@ -69,7 +69,7 @@ var (
 	depthDesc    = prometheus.NewDesc("toc_queue_depth", "Tasks in memory that have not started.", []string{"biz_type"}, nil)
 	runningDesc  = prometheus.NewDesc("toc_running", "Tasks that have started and whose outcome is not durable yet.", []string{"biz_type"}, nil)
 	stuckDesc    = prometheus.NewDesc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", []string{"biz_type"}, nil)
-	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan.", []string{"biz_type"}, nil)
+	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan. While a database cannot be read, those in memory count, too.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
 	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
 	differDesc   = prometheus.NewDesc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", []string{"biz_type", "kind"}, nil)

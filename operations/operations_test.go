@@ -2,6 +2,7 @@ package operations_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -22,11 +23,14 @@ type databases struct {
 	mu   sync.Mutex
 	op   store.Operation
 	dead []int // by database
+	done []int // by database
 	down map[int]bool
+	// lost is the database whose next steps are made and not answered.
+	lost map[int]bool
 }
 
 func newDatabases(rate float64, dead ...int) *databases {
-	d := &databases{dead: dead, down: map[int]bool{}}
+	d := &databases{dead: dead, done: make([]int, len(dead)), down: map[int]bool{}, lost: map[int]bool{}}
 	d.op = store.Operation{ID: 7, Kind: store.OperationRedrive, Rate: rate, State: store.OperationRunning}
 	for range dead {
 		d.op.Parts = append(d.op.Parts, store.OperationPart{State: store.OperationRunning})
@@ -54,11 +58,21 @@ func (d *databases) Writable(database int) bool {
 	return !d.down[database]
 }
 
-func (d *databases) RunningOperations(context.Context, int) ([]store.Operation, error) {
-	if o := d.read(); o.State == store.OperationRunning {
-		return []store.Operation{o}, nil
+// RunningOperations returns the sum over the databases that answer.
+func (d *databases) RunningOperations(context.Context, int) (list []store.Operation, err error) {
+	o := d.read()
+	d.change(func() {
+		for database := range d.down {
+			if d.down[database] {
+				o.Parts[database], err = store.OperationPart{}, errors.New("a database is away")
+				o.Done -= d.done[database]
+			}
+		}
+	})
+	if o.State == store.OperationRunning {
+		list = append(list, o)
 	}
-	return nil, nil
+	return list, err
 }
 
 func (d *databases) StopOperation(context.Context, uint64, time.Time) (bool, error) {
@@ -83,6 +97,7 @@ func (d *databases) OperationStep(_ context.Context, database int, o *store.Oper
 	n := min(o.Left(most), d.dead[database])
 	d.dead[database] -= n
 	d.op.Done += n
+	d.done[database] += n
 	o.Done += n
 	if part.Walked += uint64(n); n == 0 {
 		part.State = store.OperationDone
@@ -92,6 +107,10 @@ func (d *databases) OperationStep(_ context.Context, database int, o *store.Oper
 				d.op.State = store.OperationRunning
 			}
 		}
+	}
+	if d.lost[database] {
+		o.Done -= n
+		return nil, errors.New("the answer is lost")
 	}
 	o.Parts[database] = *part
 	return make([]uint64, n), nil
@@ -207,6 +226,31 @@ func TestADatabaseIsDown(t *testing.T) {
 		require.Equal(t, 600, d.read().Done)
 		require.Equal(t, store.OperationDone, d.read().State)
 	})
+}
+
+// A limit holds for all databases together, also while one is away that has done a part of it, or whose last step may have
+// been made. At 799f0ec 150 and 110 were done.
+func TestLimitWhileADatabaseIsAway(t *testing.T) {
+	for name, lose := range map[string]func(d *databases, is bool){
+		"it is down":              func(d *databases, is bool) { d.down[0] = is },
+		"a step's answer is lost": func(d *databases, is bool) { d.lost[0] = is },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDatabases(10, 200, 200)
+				d.op.Limit = 100
+				start(t, d)
+				time.Sleep(5500 * time.Millisecond)
+				d.change(func() { lose(d, true) })
+				time.Sleep(30 * time.Second)
+				require.LessOrEqual(t, d.read().Done, 100)
+				d.change(func() { lose(d, false) })
+				time.Sleep(30 * time.Second)
+				require.Equal(t, 100, d.read().Done)
+				require.Equal(t, store.OperationDone, d.read().State)
+			})
+		})
+	}
 }
 
 // changed are databases with tasks that an operation has changed; a redrive runs beside the undo.

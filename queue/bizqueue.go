@@ -116,8 +116,28 @@ func (q *Queue) AddType(t task.BizType) Consumer {
 		b.leases = b.work
 	}
 	b.setBounds(&t)
+	q.adoptRuns(b)
 	q.bizQueues[t.ID] = b
 	return q.consumer(b)
+}
+
+// adoptRuns counts the runs that started before their type had limits.
+func (q *Queue) adoptRuns(b *bizQueue) {
+	if b.limit == nil {
+		return
+	}
+	var before []*bizQueue
+	n := 0
+	for _, e := range q.entries {
+		if e.state == running && e.Task.BizType == b.bizType && e.class != expired && e.bizQueue.limit == nil {
+			before = append(before, e.bizQueue)
+			n++
+		}
+	}
+	for _, old := range before {
+		old.limit = b.limit
+	}
+	b.limit.Adopt(n)
 }
 
 // Capacity is the number of tasks that the queue of a business type can hold, 0 for an unknown or paused type.

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,19 @@ func (r *rig) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false 
 func limited(t *testing.T, b task.BizType, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	b.ID = orders
+	reloaded(t, b, func(t *testing.T, r *rig, _ *limits.Limits) { f(t, r) })
+}
+
+// reloaded is limited for tests that replace the business types.
+func reloaded(t *testing.T, b task.BizType, f func(t *testing.T, r *rig, l *limits.Limits)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, start: time.Now().UTC(), rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1}
 		l := limits.New(limits.Config{Partitions: 4, Ownership: r, Now: time.Now})
 		l.SetTypes([]task.BizType{b})
 		r.Queue = queue.New(queue.Config{Capacity: 1000, Partitions: 4, Ownership: r, Limits: l, StaleAfter: time.Hour})
 		r.orders = r.AddType(b)
-		f(t, r)
+		f(t, r, l)
 	})
 }
 
@@ -72,6 +79,64 @@ func TestMaxRunning(t *testing.T) {
 		require.Len(t, r.takeFor(450*time.Millisecond, 100*time.Millisecond), 15, "three at once, and each takes a tenth of a second")
 		require.NoError(t, r.WaitIdle(t.Context()))
 	})
+}
+
+// A run counts until it ends, also if its type had no limit when it started, or was out of the file meanwhile. At 799f0ec
+// up to 6 ran at once.
+func TestMaxRunningOutlivesAReload(t *testing.T) {
+	three := task.BizType{ID: orders, MaxRunning: 3}
+	for name, files := range map[string][][]task.BizType{
+		"out of the file and back":  {{three}, {}, {three}},
+		"its limit out and back":    {{three}, {{ID: orders}}, {three}},
+		"its first limit":           {{{ID: orders}}, {three}},
+		"a first limit, out, again": {{{ID: orders}}, {three}, {}, {three}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reloaded(t, files[0][0], func(t *testing.T, r *rig, l *limits.Limits) {
+				for id := range uint64(3) {
+					r.read(r.order(id, -time.Second))
+				}
+				var running []*queue.Entry
+				for range 3 {
+					list, err := r.orders.Take(t.Context(), 1)
+					require.NoError(t, err)
+					running = append(running, list...)
+				}
+				for _, types := range files[1:] {
+					l.SetTypes(types)
+					r.RemoveType(orders)
+					for _, b := range types {
+						r.orders = r.AddType(b)
+					}
+				}
+				for id := range uint64(3) {
+					r.read(r.order(10+id, -time.Second))
+				}
+				took := func() int {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					for n := 0; ; n++ {
+						list, err := r.orders.Take(ctx, 1)
+						if err != nil {
+							return n
+						}
+						running = append(running, list...)
+					}
+				}
+				require.Zero(t, took(), "three run")
+				for _, e := range running[:2] {
+					r.Done(e, e.Task, false)
+				}
+				require.Equal(t, 2, took())
+				for _, e := range running[2:] {
+					r.Done(e, e.Task, false)
+				}
+				require.Equal(t, 1, took())
+				r.Done(running[5], running[5].Task, false)
+				require.True(t, l.Settled())
+			})
+		})
+	}
 }
 
 // A hand-over waits until no run uses a permit of the partition.

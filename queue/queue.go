@@ -112,11 +112,14 @@ func (s signal) set() {
 	}
 }
 
-// wait returns when the signal is set or d has passed (d < 0: never). It returns ctx's error if ctx ends first.
+// longestWait is the time after which a waiter for a time looks at the clock again: the clock may have been set meanwhile.
+const longestWait = time.Second
+
+// wait returns when the signal is set, or d or longestWait has passed (d < 0: never). It returns ctx's error if ctx ends first.
 func (s signal) wait(ctx context.Context, d time.Duration) error {
 	var expired <-chan time.Time
 	if d >= 0 {
-		t := time.NewTimer(d)
+		t := time.NewTimer(min(d, longestWait))
 		defer t.Stop()
 		expired = t.C
 	}

@@ -20,17 +20,17 @@ func (q *Queue) Stats(bizType uint64) Stats {
 	return Stats{Depth: len(b.waiting) + b.readySize() + b.checking, Running: b.running, ResumePoints: len(b.resume)}
 }
 
-// OldestDue is the earliest action_time of a business type in the queue; zero if it has no task there.
-func (q *Queue) OldestDue(bizType uint64) time.Time {
+// EachOverdue calls f with the business type and the action_time of each task that has not started although its time has
+// passed. It looks at all tasks, and holds the lock.
+func (q *Queue) EachOverdue(f func(bizType uint64, due time.Time)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var oldest time.Time
+	now := q.cfg.Now()
 	for _, e := range q.entries {
-		if e.state != held && e.Task.BizType == bizType && (oldest.IsZero() || e.Task.ActionTime.Before(oldest)) {
-			oldest = e.Task.ActionTime
+		if (e.state == waiting || e.state == checking || e.state == ready) && !e.Task.ActionTime.After(now) {
+			f(e.Task.BizType, e.Task.ActionTime)
 		}
 	}
-	return oldest
 }
 
 // RunningSince reports whether a task runs, or its outcome is not durable yet, and since when.

@@ -165,17 +165,30 @@ func TestTwoTypesDoNotDelayEachOther(t *testing.T) {
 	})
 }
 
-func TestOldestDueIsTheEarliestInTheQueue(t *testing.T) {
+// Tasks are overdue until they start, also while their rows are read again.
+func TestEachOverdue(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
-		require.Zero(t, r.OldestDue(orders))
-		r.read(r.order(1, time.Second), r.order(2, -time.Second), r.mail(3, -time.Hour))
-		require.Equal(t, r.start.Add(-time.Second), r.OldestDue(orders))
-		h, err := r.Hold(t.Context(), 2, 2)
+		overdue := func() map[uint64][]time.Time {
+			list := map[uint64][]time.Time{}
+			r.EachOverdue(func(bizType uint64, due time.Time) { list[bizType] = append(list[bizType], due) })
+			return list
+		}
+		require.Empty(t, overdue())
+		r.read(r.order(1, 3*time.Second), r.order(2, -time.Second), r.mail(3, -time.Hour))
+		late := map[uint64][]time.Time{orders: {r.start.Add(-time.Second)}, mails: {r.start.Add(-time.Hour)}}
+		require.Equal(t, late, overdue())
+		taken, err := r.orders.Take(t.Context(), 1)
 		require.NoError(t, err)
-		require.Equal(t, r.start.Add(time.Second), r.OldestDue(orders))
-		h.Restore()
-		require.Equal(t, r.start.Add(-time.Second), r.OldestDue(orders))
-		require.Zero(t, r.OldestDue(99))
+		delete(late, orders)
+		require.Equal(t, late, overdue())
+		r.Done(taken[0], taken[0].Task, false)
+		checks, err := r.NextChecks(t.Context())
+		require.NoError(t, err)
+		require.Len(t, checks, 1)
+		time.Sleep(5 * time.Second)
+		late[orders] = []time.Time{r.start.Add(3 * time.Second)}
+		require.Equal(t, late, overdue())
+		r.ApplyChecks(checks, nil)
 	})
 }
 

@@ -87,10 +87,34 @@ func (s *slotState) isQuiet(now time.Time) bool {
 type inflightTask struct {
 	claims   int // known to this node
 	late     bool
-	settling int // of those, being settled
+	settling int       // of those, being settled
+	unread   time.Time // when the task is due; zero: its row has been read since it was claimed
 	// lookAgain: the row tells where the task belongs when the claim has ended. It was armed during the claim, and Redis may have
 	// ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
 	lookAgain bool
+}
+
+// EachOverdue calls f with the business type and the time of each task that has not come into the queue although its time has
+// passed: those that are claimed, and the first one of each slot.
+func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.cfg.Now()
+	for id, bt := range t.bizTimers {
+		note := func(due time.Time) {
+			if !due.IsZero() && !due.After(now) {
+				f(id, due)
+			}
+		}
+		for p := range bt.slots {
+			if s := &bt.slots[p]; s.isOwned() {
+				note(s.head)
+				for _, h := range s.inflight {
+					note(h.unread)
+				}
+			}
+		}
+	}
 }
 
 // setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the

@@ -22,18 +22,21 @@ type claim struct {
 	at       time.Time // of the claim
 }
 
+// longestWait is the time after which the next plan is made at the latest: the clock may have been set meanwhile.
+const longestWait = time.Second
+
 // rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
 // the next head is due.
 func (t *Timer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for ctx.Err() == nil {
-		_, roused := t.pace.Slowed(0)
+		most, roused := t.pace.Slowed(longestWait)
 		rounds, wait := t.plan(t.cfg.Now())
 		for _, r := range rounds {
 			underWay.Go(func() { t.round(ctx, r) })
 		}
-		timer := time.NewTimer(max(wait, 100*time.Microsecond))
+		timer := time.NewTimer(min(max(wait, 100*time.Microsecond), most))
 		select {
 		case <-t.replan:
 		case <-timer.C:
@@ -138,7 +141,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(bt, s, m.JobID, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
+		if t.addInflight(bt, s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
 			loads = append(loads, claim{bt, bt.BizType, s, m, now})
 		}
 	}
@@ -226,12 +229,13 @@ func (s *slotState) markLost() {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the slot was filled again. The lock is held.
-func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64, late bool) bool {
-	h := s.inflight[jobID]
+func (t *Timer) addInflight(bt *bizTimer, s *slotState, m slots.Member, late bool) bool {
+	h := s.inflight[m.JobID]
 	if h.claims > h.settling {
 		return false
 	}
 	h.claims++
+	h.unread = m.At
 	if late && !h.late {
 		h.late = true
 		bt.late++
@@ -239,7 +243,7 @@ func (t *Timer) addInflight(bt *bizTimer, s *slotState, jobID uint64, late bool)
 	if s.inflight == nil {
 		s.inflight = make(map[uint64]inflightTask)
 	}
-	s.inflight[jobID] = h
+	s.inflight[m.JobID] = h
 	s.inflightClaims++
 	bt.inflight++
 	return true

@@ -40,7 +40,7 @@ func (t *Timer) flushLoads(batch []claim) {
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
 	now := t.cfg.Now()
-	owned := t.ownedSlots(batch)
+	owned := t.recordRead(batch)
 	for i := range batch {
 		receipts[i] = receipt{t, batch[i]}
 		c := &receipts[i].claim
@@ -83,12 +83,16 @@ func (t *Timer) isMisplaced(c *claim) bool {
 	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
 
-// ownedSlots returns which slots of a batch this node still owns.
-func (t *Timer) ownedSlots(batch []claim) map[*slotState]bool {
+// recordRead records that the rows of a batch are read, and returns which of its slots this node still owns.
+func (t *Timer) recordRead(batch []claim) map[*slotState]bool {
 	owned := make(map[*slotState]bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range batch {
+		if h, ok := c.slot.inflight[c.member.JobID]; ok {
+			h.unread = time.Time{}
+			c.slot.inflight[c.member.JobID] = h
+		}
 		owned[c.slot] = c.slot.isOwned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
 	return owned

@@ -253,6 +253,31 @@ func (t *Timer) endSilence(srv *server) {
 	signal(t.replan)
 }
 
+// ClockSet says that the clock by which the Timer works was set: the times of what was done before say nothing now.
+func (t *Timer) ClockSet() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.cfg.Now()
+	earlier := func(at *time.Time) {
+		if at.After(now) {
+			*at = now
+		}
+	}
+	for _, srv := range t.servers {
+		srv.lastRefusal = time.Time{}
+		earlier(&srv.silentSince)
+		srv.pollAll()
+		srv.each(func(s *slotState) {
+			earlier(&s.unreachableSince)
+			s.markerRenewed, s.lastOrphanCount = time.Time{}, time.Time{}
+		})
+	}
+	if t.nextPlacement != forever {
+		t.nextPlacement = now
+	}
+	signal(t.replan)
+}
+
 // pollAll makes the next rounds poll all slots of a server. The lock is held.
 func (srv *server) pollAll() {
 	srv.each(func(s *slotState) { s.lastPoll, s.pollNow = time.Time{}, true })
@@ -294,7 +319,7 @@ func (t *Timer) probe(ctx context.Context) error {
 func (t *Timer) probeServer(ctx context.Context, srv *server) {
 	for {
 		t.mu.Lock()
-		pause := srv.lastProbe.Add(retryEvery).Sub(t.cfg.Now())
+		pause := min(srv.lastProbe.Add(retryEvery).Sub(t.cfg.Now()), retryEvery) // the clock may have been set back
 		t.mu.Unlock()
 		if pause > 0 && wait.For(ctx, pause) != nil {
 			return

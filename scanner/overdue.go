@@ -54,7 +54,7 @@ func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 // can. Counting takes at most a tenth of the time. If it fails, the last count stands.
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
-	start := r.cfg.Now()
+	start := time.Now() // monotonic: the clock may be set meanwhile
 	late := r.overduePartitions
 	if len(r.unknownTypes)+len(r.db.unknownTypes) > 0 {
 		late = nil
@@ -68,12 +68,13 @@ func (r *scan) countOverdue(ctx context.Context) {
 		return
 	}
 	defer func() {
-		now := r.cfg.Now()
+		now := time.Now()
 		o.nextCount = now.Add(9 * now.Sub(start))
 	}()
 	sums := make(map[uint64]store.Overdue)
+	now := r.cfg.Now()
 	for _, p := range late {
-		found, err := r.cfg.Store.Overdue(ctx, p, start)
+		found, err := r.cfg.Store.Overdue(ctx, p, now)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.cfg.Logger.Warn("overdue tasks not counted", "database", r.db.index, "error", err)

@@ -42,6 +42,7 @@ type scan struct {
 // configured, that the Timer serves, or whose queue is full. Their due rows lie before all others in the index.
 type costlyPartition struct {
 	readAt     time.Time     // when it was last read from the start
+	start      time.Time     // the same, monotonic
 	took       time.Duration // the time of that read
 	hadOverdue bool          // that read found overdue rows
 }
@@ -104,9 +105,9 @@ func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 	if r.roomWaits[bizType] > r.cfg.Lookahead/10 {
 		return false
 	}
-	start := r.cfg.Now()
+	start := time.Now() // monotonic: the clock may be set meanwhile
 	room := r.cfg.Queue.WaitRoom(ctx, bizType, roomTimeout)
-	took := r.cfg.Now().Sub(start)
+	took := time.Since(start)
 	r.roomWaits[bizType] += took
 	r.roomWait += took
 	return room
@@ -116,10 +117,10 @@ func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 // If the last pass found no due task in the partition, it first asks when the next one is due. A costly
 // partition is only now and then read from the start. The passes between read what has become due since.
 func (r *scan) partition(ctx context.Context, p int) error {
-	began, waitedBefore := r.cfg.Now(), r.roomWait
+	began, start, waitedBefore := r.cfg.Now(), time.Now(), r.roomWait
 	var from task.Key
 	c, known := r.db.costly[p]
-	if partly := known && !r.readAll && began.Sub(c.readAt) < costlyShare*c.took; partly {
+	if partly := known && !r.readAll && time.Since(c.start) < costlyShare*c.took; partly {
 		from.ActionTime = c.readAt.Add(-costlyOverlap)
 		if c.hadOverdue {
 			r.noteOverdue(p)
@@ -132,8 +133,8 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	}
 	if from.ActionTime.IsZero() {
 		delete(r.db.costly, p)
-		if took := r.cfg.Now().Sub(began) - (r.roomWait - waitedBefore); took >= r.cfg.Costly {
-			r.db.costly[p] = costlyPartition{readAt: began, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
+		if took := time.Since(start) - (r.roomWait - waitedBefore); took >= r.cfg.Costly {
+			r.db.costly[p] = costlyPartition{readAt: began, start: start, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
 		}
 	}
 	return nil

@@ -174,7 +174,7 @@ func (s *Scanner) followChanges(ctx context.Context) error {
 	}
 	tick := wait.NewTicker(ctx, fallbackPause)
 	defer tick.Stop()
-	var until, next time.Time
+	var until, next time.Time // monotonic
 	s.Tick()
 	for {
 		select {
@@ -182,10 +182,10 @@ func (s *Scanner) followChanges(ctx context.Context) error {
 			s.dropLostPartitions()
 			s.Tick()
 		case <-fallbacks:
-			until = s.cfg.Now().Add(switchedFor)
+			until = time.Now().Add(switchedFor)
 			s.Tick()
 		case <-tick.C:
-			if now := s.cfg.Now(); !now.Before(next) && (now.Before(until) || inFallback()) {
+			if now := time.Now(); !now.Before(next) && (now.Before(until) || inFallback()) {
 				next = now.Add(10 * s.slowest())
 				s.request(false)
 			}
@@ -266,12 +266,12 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		start := s.cfg.Now()
+		start, began := s.cfg.Now(), time.Now()
 		read, err := s.pass(ctx, db)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		took := s.cfg.Now().Sub(start)
+		took := time.Since(began) // monotonic: the clock may be set meanwhile
 		db.lastDuration.Store(int64(took))
 		switch {
 		case err != nil:

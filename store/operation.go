@@ -135,27 +135,35 @@ func (o *Operation) filter() DeadFilter {
 // Operations reads the latest operations of all databases, at most limit, the latest first. id is the one that is
 // asked for; 0: all. If a database does not answer, what the others know comes with its error.
 func (s *Store) Operations(ctx context.Context, id uint64, limit int) ([]Operation, error) {
-	return s.operations(ctx, " WHERE id=? OR ?=0", []any{s.backend.idArg(id), s.backend.idArg(id)}, limit)
+	return s.operations(ctx, " WHERE id=? OR ?=0", []any{s.backend.idArg(id), s.backend.idArg(id)}, latestFirst, limit)
 }
 
-// RunningOperations is Operations of those that run somewhere.
+// RunningOperations is Operations of those that run somewhere, the oldest first.
 func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
-	list, err := s.operations(ctx, " WHERE state='running'", nil, limit)
-	for i := range list { // a database may have stopped or ended it
-		whole, more := s.Operations(ctx, list[i].ID, 1)
-		if err = errors.Join(err, more); len(whole) == 1 {
-			list[i] = whole[0]
-		}
+	list, err := s.operations(ctx, " WHERE state='running'", nil, oldestFirst, limit)
+	if len(list) == 0 {
+		return nil, err
 	}
-	return list, err
+	ids := make([]any, len(list))
+	for i := range list { // a database may have stopped or ended it
+		ids[i] = s.backend.idArg(list[i].ID)
+	}
+	list, more := s.operations(ctx, " WHERE id IN ("+placeholders(len(ids))+")", ids, oldestFirst, len(ids))
+	return list, errors.Join(err, more)
 }
 
-func (s *Store) operations(ctx context.Context, where string, args []any, limit int) ([]Operation, error) {
+// The orders of operations.
+const (
+	latestFirst = " ORDER BY id DESC"
+	oldestFirst = " ORDER BY id"
+)
+
+func (s *Store) operations(ctx context.Context, where string, args []any, order string, limit int) ([]Operation, error) {
 	var mu sync.Mutex
 	found := make(map[uint64]*Operation)
 	errs := make([]error, len(s.dbs))
 	text := "SELECT id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,walked,done,seen-done,started,ended,undoes FROM toc_operation" +
-		where + " ORDER BY id DESC LIMIT ?"
+		where + order + " LIMIT ?"
 	args = append(args, int64(limit))
 	s.eachDatabase(func(d int) {
 		ctx, cancel := s.bound(ctx)
@@ -185,7 +193,12 @@ func (s *Store) operations(ctx context.Context, where string, args []any, limit 
 		}
 		list = append(list, *o)
 	}
-	slices.SortFunc(list, func(a, b Operation) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(list, func(a, b Operation) int {
+		if order == oldestFirst {
+			return cmp.Compare(a.ID, b.ID)
+		}
+		return cmp.Compare(b.ID, a.ID)
+	})
 	return list[:min(limit, len(list))], errors.Join(errs...)
 }
 

@@ -180,6 +180,30 @@ func stopsOperations(t *testing.T, p place) {
 	require.False(t, running[0].Runs(0))
 }
 
+// runsTheOldest: where more operations run than are asked for, the oldest come first. At 799f0ec the latest did, so that a hundred
+// new ones stopped all others for good.
+func runsTheOldest(t *testing.T, p place) {
+	f := p.open(t, operated)
+	f.die(t, 50)
+	var ids []uint64
+	for range 5 {
+		f.clock.advance(time.Second)
+		o := store.Operation{Kind: store.OperationRedrive, Rate: 1, Started: f.clock.Now()}
+		require.NoError(t, f.StartOperation(t.Context(), &o))
+		ids = append(ids, o.ID)
+	}
+	_, err := f.StopOperation(t.Context(), ids[1], f.clock.Now())
+	require.NoError(t, err)
+	running, err := f.RunningOperations(t.Context(), 3)
+	require.NoError(t, err)
+	var got []uint64
+	for i := range running {
+		require.True(t, running[i].Runs(0) && running[i].Runs(1))
+		got = append(got, running[i].ID)
+	}
+	require.Equal(t, []uint64{ids[0], ids[2], ids[3]}, got)
+}
+
 // startsNoHalfOperation: one that a database did not take runs nowhere.
 func startsNoHalfOperation(t *testing.T, p place) {
 	f := p.open(t, operated)

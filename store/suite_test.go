@@ -77,6 +77,7 @@ func exercise(t *testing.T, p place) {
 		{"a discard is undone", undoesDiscards},
 		{"an undo ends", stopsUndoes},
 		{"an operation starts in all databases", startsNoHalfOperation},
+		{"the oldest operations run", runsTheOldest},
 		// dead_test.go
 		{"the dead of all shards are listed and counted", listsTheDead},
 		{"the dead are filtered", filtersTheDead},

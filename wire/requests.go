@@ -48,7 +48,7 @@ type DeadRequest struct {
 	Until   *time.Time `json:"until,omitempty" doc:"Only tasks that died before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
 	Limit   int        `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
 	DryRun  bool       `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
-	Rate    float64    `json:"rate,omitempty" exclusiveMinimum:"0" maximum:"100000" doc:"Starts an operation that changes so many tasks a second. Left out: all are changed before the answer." example:"50"`
+	Rate    float64    `json:"rate,omitempty" minimum:"0.01" maximum:"100000" doc:"Starts an operation that changes so many tasks a second. Left out: all are changed before the answer." example:"50"`
 }
 
 // PauseRequest asks to pause a business type.

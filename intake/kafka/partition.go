@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -44,6 +45,8 @@ type partition struct {
 	end     int64         // the offset behind the last record of the partition, as far as known
 	next    int64         // the offset behind the settled prefix; -1: nothing was read yet
 
+	first atomic.Pointer[stuck] // the first record that is not settled, if a try has failed
+
 	open   []*entry // in the order of offsets, from the first that is not settled; of work alone
 	replay int64    // the end of the partition when its first records came: up to there records may come again; -1: none came
 }
@@ -52,6 +55,14 @@ type partition struct {
 type fetched struct {
 	topic   topicID
 	records []*kgo.Record
+	refusal error // of all of them: they are a batch that was skipped
+}
+
+// stuck is a record that holds its partition up.
+type stuck struct {
+	offset int64
+	since  time.Time
+	why    error
 }
 
 // entry is a record that is open.
@@ -61,7 +72,19 @@ type entry struct {
 	refusal error     // it is to go to the failure topic
 	retryAt time.Time // not before this
 	settled bool
-	allowed bool // the rate has let it through
+	allowed bool      // the rate has let it through
+	skipped bool      // it stands for a batch
+	failed  time.Time // when its first try failed
+	why     error
+}
+
+// fail records a failed try: the record is tried again.
+func (e *entry) fail(why error) {
+	now := time.Now()
+	e.retryAt, e.why = now.Add(retryAfter), why
+	if e.failed.IsZero() {
+		e.failed = now
+	}
 }
 
 func newPartition(r *Reader, number int32) *partition {
@@ -74,7 +97,7 @@ func newPartition(r *Reader, number int32) *partition {
 func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
 	p.mu.Lock()
 	if len(records) > 0 {
-		p.fetched = append(p.fetched, fetched{topic, records})
+		p.fetched = append(p.fetched, fetched{topic: topic, records: records})
 	}
 	p.end, p.added = max(p.end, end), time.Now()
 	if p.replay < 0 && end > 0 { // a fetch that has failed has none
@@ -82,6 +105,18 @@ func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
 	}
 	if p.next < 0 && len(records) > 0 {
 		p.next = records[0].Offset
+	}
+	p.mu.Unlock()
+	p.poke()
+}
+
+// addSkipped takes a record that stands for a batch that was skipped.
+func (p *partition) addSkipped(r *kgo.Record, refusal error) {
+	p.mu.Lock()
+	p.fetched = append(p.fetched, fetched{records: []*kgo.Record{r}, refusal: refusal})
+	p.end = max(p.end, r.Offset+1)
+	if p.next < 0 {
+		p.next = r.Offset
 	}
 	p.mu.Unlock()
 	p.poke()
@@ -141,8 +176,10 @@ func (p *partition) takeOver() {
 	defer p.mu.Unlock()
 	for _, f := range p.fetched {
 		for _, r := range f.records {
-			e := &entry{record: r}
-			e.request, e.refusal = parse(r, f.topic, p.reader.cfg.Body)
+			e := &entry{record: r, refusal: f.refusal, skipped: f.refusal != nil}
+			if !e.skipped {
+				e.request, e.refusal = parse(r, f.topic, p.reader.cfg.Body)
+			}
 			p.open = append(p.open, e)
 		}
 	}
@@ -318,7 +355,7 @@ func (p *partition) note(e *entry, err error) {
 	case errors.As(err, &wrong), errors.As(err, &conflict):
 		e.refusal = err
 	default: // the store is away, or a part of it
-		e.retryAt = time.Now().Add(retryAfter)
+		e.fail(err)
 		p.reader.waits(e.record, err)
 	}
 }
@@ -369,13 +406,20 @@ func (p *partition) advance() {
 	for n < len(p.open) && p.open[n].settled {
 		n++
 	}
+	p.first.Store(nil)
+	if n < len(p.open) && p.open[n].why != nil {
+		p.first.Store(&stuck{p.open[n].record.Offset, p.open[n].failed, p.open[n].why})
+	}
 	if n == 0 {
 		return
 	}
-	last := p.open[n-1].record
+	last, skipped := p.open[n-1].record, p.open[n-1].skipped
 	p.open = append([]*entry(nil), p.open[n:]...)
 	p.mu.Lock()
 	p.next = last.Offset + 1
 	p.mu.Unlock()
 	p.reader.mark(p.ctx, last, n)
+	if skipped {
+		p.reader.commitSkipped(p.ctx, last)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/time/rate"
@@ -65,12 +66,18 @@ type Reader struct {
 	client  *kgo.Client // while it runs
 	limiter *rate.Limiter
 	away    atomic.Pointer[error] // why no broker answers; nil: one does
+	unread  failing               // fetches
 	session session
+	anew    atomic.Bool // the topic was deleted, and its client leaves
 
 	mu         sync.Mutex
 	partitions map[int32]*partition
 	settled    int       // since the last commit
 	told       time.Time // when a record that waits was logged
+
+	refusedLogged time.Time // when a refused record was logged
+	unlogged      int       // refused records since then
+	lastRefused   []any     // of them, for the log
 }
 
 // New makes a Reader. It connects when it runs.
@@ -94,6 +101,7 @@ func New(cfg Config) (*Reader, error) {
 		// A new group begins with the oldest record. With committed reads, the records of a transaction that was
 		// aborted make no tasks.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.MaxDecompressBatchBytes(maxBatch),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(sessionTimeout/5), kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(r.assigned), kgo.OnPartitionsRevoked(r.revoked), kgo.OnPartitionsLost(r.lost),
@@ -109,7 +117,8 @@ const (
 	sessionTimeout   = 10 * time.Second // so long after its last sign of life a node's partitions are given to others
 	rebalanceTimeout = 20 * time.Second // a node that is killed while it joins holds up the others for so long
 	commitInterval   = time.Second
-	pollSize         = 10_000 // records
+	pollSize         = 10_000   // records
+	maxBatch         = 32 << 20 // bytes of a batch, decompressed: a few KiB on the wire may be gigabytes
 	endsInterval     = 5 * time.Second
 	tellInterval     = 10 * time.Second
 )
@@ -128,7 +137,21 @@ func (r *Reader) Lag() (n int64) {
 }
 
 // Run reads until ctx ends. Then what is being stored is finished, its offsets are committed, and the Reader leaves the group.
-func (r *Reader) Run(ctx context.Context) (err error) {
+func (r *Reader) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := r.runClient(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runClient is Run, and returns early if the topic was deleted and made again: a client reads only the topic that it has seen
+// first.
+func (r *Reader) runClient(ctx context.Context) (err error) {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	r.anew.Store(false)
 	r.mu.Lock() // the client calls assigned at once
 	r.client, err = kgo.NewClient(r.options...)
 	r.mu.Unlock()
@@ -142,7 +165,16 @@ func (r *Reader) Run(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		fetches := r.client.PollRecords(ctx, pollSize)
 		fetches.EachError(func(_ string, p int32, err error) {
-			if ctx.Err() == nil {
+			switch bomb, is := errors.AsType[*kgo.ErrDecompressTooLarge](err); {
+			case ctx.Err() != nil:
+			case is:
+				r.skip(bomb)
+			case errors.Is(err, kerr.UnknownTopicID):
+				r.cfg.Logger.Warn("topic was deleted; it is read from the start if it is made again", "intake", r.cfg.Name, "topic", r.cfg.Topic)
+				r.anew.Store(true)
+				leave()
+			default:
+				r.unread.note(err)
 				r.tell("records cannot be read", "partition", p, "error", err)
 			}
 		})
@@ -180,6 +212,9 @@ func (r *Reader) assigned(_ context.Context, _ *kgo.Client, of map[string][]int3
 // revoked ends the work of partitions before another node gets them.
 func (r *Reader) revoked(ctx context.Context, c *kgo.Client, of map[string][]int32) {
 	r.stop(of)
+	if r.anew.Load() {
+		return // these offsets are of a topic that is gone
+	}
 	if err := c.CommitMarkedOffsets(ctx); err != nil {
 		r.cfg.Logger.Warn("offsets not committed; the records come again, and make no second tasks", "intake", r.cfg.Name, "error", err)
 	}
@@ -276,27 +311,104 @@ func (r *Reader) refuse(ctx context.Context, list []*entry) {
 		var wg sync.WaitGroup
 		wg.Add(len(list))
 		for i, e := range list {
-			r.client.Produce(ctx, failure(e.record, r.cfg.FailureTopic, e.refusal), func(_ *kgo.Record, err error) {
-				errs[i] = err
-				wg.Done()
+			whole := failure(e.record, r.cfg.FailureTopic, e.refusal)
+			r.client.Produce(ctx, whole, func(_ *kgo.Record, err error) {
+				if !errors.Is(err, kerr.MessageTooLarge) {
+					errs[i] = err
+					wg.Done()
+					return
+				}
+				r.client.Produce(ctx, withoutValue(e.record, whole), func(_ *kgo.Record, err error) {
+					errs[i] = err
+					wg.Done()
+				})
 			})
 		}
 		wg.Wait()
 	}
 	for i, e := range list {
-		if errs[i] != nil {
-			e.retryAt = time.Now().Add(retryAfter)
+		never := errors.Is(errs[i], kerr.MessageTooLarge) || errors.Is(errs[i], kerr.InvalidRecord)
+		if errs[i] != nil && !never {
+			e.fail(errs[i])
 			r.tell("refused record not written to the failure topic", "topic", r.cfg.FailureTopic, "error", errs[i])
 			continue
 		}
 		e.settled = true
 		r.cfg.Refused(r.cfg.Name)
-		if r.cfg.FailureTopic == "" {
-			r.cfg.Logger.Error("record refused", "intake", r.cfg.Name, "topic", r.cfg.Topic, "partition", e.record.Partition,
-				"offset", e.record.Offset, "error", e.refusal)
+		if never {
+			r.logRefused(e, "failure_topic", r.cfg.FailureTopic, "failure", errs[i])
+		} else if r.cfg.FailureTopic == "" {
+			r.logRefused(e)
 		}
 	}
 }
+
+// logRefused logs a refused record that is in no failure topic: the first one, and then the last one of each 10 s with the number
+// of all.
+func (r *Reader) logRefused(e *entry, more ...any) {
+	r.mu.Lock()
+	r.unlogged++
+	r.lastRefused = append([]any{"intake", r.cfg.Name, "topic", r.cfg.Topic, "partition", e.record.Partition,
+		"offset", e.record.Offset, "error", e.refusal}, more...)
+	r.mu.Unlock()
+	r.flushRefused()
+}
+
+func (r *Reader) flushRefused() {
+	r.mu.Lock()
+	now := time.Now()
+	n, args := r.unlogged, r.lastRefused
+	due := n > 0 && now.Sub(r.refusedLogged) >= tellInterval
+	if due {
+		r.refusedLogged, r.unlogged = now, 0
+	}
+	r.mu.Unlock()
+	if due {
+		r.cfg.Logger.Error("record refused", append(args, "records", n)...)
+	}
+}
+
+// skip refuses a batch that is too large to be decompressed, as one record, and lets the client go on behind it. No rebalance is
+// under way.
+func (r *Reader) skip(bomb *kgo.ErrDecompressTooLarge) {
+	r.mu.Lock()
+	p := r.partitions[bomb.Partition]
+	r.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.addSkipped(&kgo.Record{Topic: bomb.Topic, Partition: bomb.Partition, Offset: bomb.NextOffset - 1, LeaderEpoch: bomb.Epoch, Timestamp: time.Now()},
+		&task.FieldError{Field: "value", Message: fmt.Sprintf("the batch from offset %d is larger than %d MiB", bomb.Offset, maxBatch>>20)})
+	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{bomb.Topic: {bomb.Partition: {Epoch: bomb.Epoch, Offset: bomb.NextOffset}}})
+}
+
+// commitSkipped commits the offset behind a batch that was skipped: the client, which goes on from there, takes it for committed.
+func (r *Reader) commitSkipped(ctx context.Context, last *kgo.Record) {
+	behind := map[string]map[int32]kgo.EpochOffset{last.Topic: {last.Partition: {Epoch: last.LeaderEpoch, Offset: last.Offset + 1}}}
+	r.client.CommitOffsetsSync(ctx, behind, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+		if err != nil && ctx.Err() == nil {
+			r.tell("offsets not committed", "error", err)
+		}
+	})
+}
+
+// Waits says which record has waited for a minute or more, and why; "": none has.
+func (r *Reader) Waits() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var text string
+	var since time.Time
+	for _, p := range r.partitions {
+		if first := p.first.Load(); first != nil && time.Since(first.since) >= waitsLong && (text == "" || first.since.Before(since)) {
+			since = first.since
+			text = fmt.Sprintf("the record at offset %d of partition %d waits since %s: %v", first.offset, p.number, since.UTC().Format(time.RFC3339), first.why)
+		}
+	}
+	return text
+}
+
+// waitsLong is how long a record may wait at the head of its partition before that is shown.
+const waitsLong = time.Minute
 
 // waits tells that a record cannot be stored now.
 func (r *Reader) waits(record *kgo.Record, err error) {
@@ -319,7 +431,8 @@ func (r *Reader) tell(what string, args ...any) {
 	}
 }
 
-// watchEnds keeps the ends of partitions up to date: of one that is paused no records come that would tell.
+// watchEnds keeps the ends of partitions up to date: of one that is paused no records come that would tell. It also logs the
+// refused records of the last seconds.
 func (r *Reader) watchEnds(ctx context.Context) {
 	tick := time.NewTicker(endsInterval)
 	defer tick.Stop()
@@ -329,6 +442,7 @@ func (r *Reader) watchEnds(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		r.flushRefused()
 		ask := kmsg.NewPtrListOffsetsRequest()
 		ask.ReplicaID = -1
 		topic := kmsg.NewListOffsetsRequestTopic()

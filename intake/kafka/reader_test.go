@@ -1,12 +1,19 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -577,6 +584,118 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 	await.That(t, func() bool { return committed(t, p, 0) == 2 }, "both records are committed")
 	require.Equal(t, "v2", stored())
 }
+
+// A topic that is deleted and made again is read again, from its start. At 799f0ec it was not before a restart.
+func TestATopicIsMadeAgain(t *testing.T) {
+	takesTime(t)
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	for i := range uint64(5) {
+		produce(t, p, order("", i, "", time.Hour))
+	}
+	r, _ := read(t, c, s)
+	settled(t, r, p, 0, 5)
+
+	gone := kmsg.NewPtrDeleteTopicsRequest()
+	one := kmsg.NewDeleteTopicsRequestTopic()
+	one.Topic, gone.TopicNames = kmsg.StringPtr(topic), []string{topic}
+	gone.Topics, gone.TimeoutMillis = append(gone.Topics, one), 5000
+	_, err := gone.RequestWith(t.Context(), p)
+	require.NoError(t, err)
+	again := kmsg.NewPtrCreateTopicsRequest()
+	made := kmsg.NewCreateTopicsRequestTopic()
+	made.Topic, made.NumPartitions, made.ReplicationFactor = topic, 1, 1
+	again.Topics = append(again.Topics, made)
+	answer, err := again.RequestWith(t.Context(), p)
+	require.NoError(t, err)
+	require.Zero(t, answer.Topics[0].ErrorCode)
+
+	p = producer(t, c)
+	for i := range uint64(20) {
+		produce(t, p, order("", i, "", time.Hour))
+	}
+	await.That(t, func() bool { return s.count() == 25 }, "all records of the new topic are stored")
+	settled(t, r, p, 0, 20)
+}
+
+// A refused record that is too large for the failure topic goes there without its value, and a batch that would take too much
+// memory is refused as one record. At 799f0ec the first stopped its partition for ever, and the second was decompressed.
+func TestRecordsThatAreTooLarge(t *testing.T) {
+	takesTime(t)
+	c, s := brokers(t, 1), newCenter()
+	large, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerBatchCompression(kgo.GzipCompression()))
+	require.NoError(t, err)
+	t.Cleanup(large.Close)
+	p := producer(t, c)
+	value := strings.Repeat("z", 1_200_000)
+	produce(t, large, withHeaders("a key", value, "own", strings.Repeat("h", 2000)))
+	produce(t, p, order("", 1, "", time.Hour))
+	bomb := &kgo.Record{Value: make([]byte, 40<<20)}
+	produce(t, large, bomb)
+	produce(t, p, order("", 2, "", time.Hour))
+	produce(t, large, &kgo.Record{Value: make([]byte, 40<<20)})
+	r, stop := read(t, c, s)
+	settled(t, r, p, 0, 5)
+	stop()
+	require.Equal(t, 2, s.count())
+	list := refusedRecords(t, c, 3)
+	of := func(r *kgo.Record) map[string]string {
+		h := map[string]string{}
+		for _, one := range r.Headers {
+			h[one.Key] = string(one.Value)
+		}
+		return h
+	}
+	slices.SortFunc(list, func(a, b *kgo.Record) int { return strings.Compare(of(a)["toc-offset"], of(b)["toc-offset"]) })
+	sum := sha256.Sum256([]byte(value))
+	require.Empty(t, list[0].Value)
+	require.Equal(t, "a key", string(list[0].Key))
+	h := of(list[0])
+	require.Equal(t, []string{"1200000", hex.EncodeToString(sum[:]), "0", topic}, []string{h["toc-value-size"], h["toc-value-sha256"], h["toc-offset"], h["toc-topic"]})
+	require.NotContains(t, h, "own")
+	for i, offset := range []string{"2", "4"} {
+		h := of(list[1+i])
+		require.Equal(t, []string{"value", offset}, []string{h["toc-error-field"], h["toc-offset"]})
+		require.Contains(t, h["toc-error"], "larger than 32 MiB")
+	}
+	require.Contains(t, of(list[1])["toc-error"], strconv.FormatInt(bomb.Offset, 10))
+
+	// Nothing of it comes again.
+	r, _ = read(t, c, s)
+	produce(t, p, order("", 3, "", time.Hour))
+	settled(t, r, p, 0, 6)
+	require.Len(t, refusedRecords(t, c, 3), 3)
+	require.Equal(t, 3, s.count())
+}
+
+// Refused records without a failure topic are a line of the log each 10 s. At 799f0ec each was a line.
+func TestManyRefusedRecords(t *testing.T) {
+	takesTime(t)
+	c, s := brokers(t, 1), newCenter()
+	p := producer(t, c)
+	var bad []*kgo.Record
+	for range 300 {
+		bad = append(bad, withHeaders("", "x", "toc-biz-type", "unknown"))
+	}
+	produce(t, p, bad...)
+	var mu sync.Mutex
+	var text bytes.Buffer
+	var refused atomic.Int64
+	log := slog.New(slog.NewTextHandler(writer(func(b []byte) { mu.Lock(); text.Write(b); mu.Unlock() }), nil))
+	logged := func() string { mu.Lock(); defer mu.Unlock(); return text.String() }
+	r, _ := read(t, c, s, func(cfg *intakekafka.Config) {
+		cfg.FailureTopic, cfg.Logger, cfg.Refused = "", log, func(string) { refused.Add(1) }
+	})
+	settled(t, r, p, 0, 300)
+	require.EqualValues(t, 300, refused.Load())
+	await.That(t, func() bool { return strings.Contains(logged(), "records=299") }, "the others are summed up")
+	require.Equal(t, 2, strings.Count(logged(), "record refused"))
+}
+
+type writer func(b []byte)
+
+func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
 // Brokers that are away are told: without that a topic would look empty.
 func TestNoBrokerAnswers(t *testing.T) {

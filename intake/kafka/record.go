@@ -3,6 +3,7 @@ package kafka
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -151,6 +152,8 @@ const (
 	headerTopic      = "toc-topic" // where it came from
 	headerPartition  = "toc-partition"
 	headerOffset     = "toc-offset"
+	headerSize       = "toc-value-size" // of a value that was too large for the failure topic
+	headerSum        = "toc-value-sha256"
 )
 
 // failure is the record of the failure topic.
@@ -171,6 +174,24 @@ func failure(r *kgo.Record, topic string, refusal error) *kgo.Record {
 	}
 	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp}
 }
+
+// withoutValue is a record of the failure topic that is too large for it: it has its place, and the size and the SHA-256 of the
+// value, but no value and nothing else of the sender's own.
+func withoutValue(r, whole *kgo.Record) *kgo.Record {
+	sum := sha256.Sum256(r.Value)
+	headers := append([]kgo.RecordHeader(nil), whole.Headers[len(r.Headers):]...)
+	for _, h := range [][2]string{{headerSize, strconv.Itoa(len(r.Value))}, {headerSum, hex.EncodeToString(sum[:])}} {
+		headers = append(headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
+	}
+	key := r.Key
+	if len(key) > maxKey {
+		key = nil
+	}
+	return &kgo.Record{Topic: whole.Topic, Key: key, Headers: headers, Timestamp: r.Timestamp}
+}
+
+// maxKey is the length of a key that is kept in any case, in bytes.
+const maxKey = 1 << 10
 
 func message(refusal error) string {
 	var wrong *task.FieldError

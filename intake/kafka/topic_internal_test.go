@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -34,4 +36,22 @@ func TestAFailedFetchHasNoTopicID(t *testing.T) {
 	require.Len(t, p.open, 2)
 	require.Equal(t, "k:AQAAAAAAAAAAAAAAAAAAAA:3:7", p.open[0].request.submit.DedupKey)
 	require.Equal(t, "k:AgAAAAAAAAAAAAAAAAAAAA:3:0", p.open[1].request.submit.DedupKey)
+}
+
+// A record that has waited for a minute at the head of its partition is shown.
+func TestARecordThatWaitsLong(t *testing.T) {
+	p := newPartition(nil, 3)
+	r := &Reader{partitions: map[int32]*partition{3: p}}
+	p.reader = r
+	p.open = []*entry{{record: &kgo.Record{Offset: 7}}, {record: &kgo.Record{Offset: 8}, settled: true}}
+	p.advance()
+	require.Empty(t, r.Waits())
+	p.open[0].fail(errors.New("the store is away"))
+	p.advance()
+	require.Empty(t, r.Waits(), "it has not waited for long")
+	p.open[0].failed = p.open[0].failed.Add(-time.Minute)
+	p.open[0].fail(errors.New("the store is still away"))
+	p.advance()
+	require.Contains(t, r.Waits(), "the record at offset 7 of partition 3 waits since ")
+	require.Contains(t, r.Waits(), ": the store is still away")
 }

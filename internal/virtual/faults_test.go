@@ -201,6 +201,58 @@ func dump(t *testing.T, w *virtual.World) string {
 	return text.String()
 }
 
+// A clock that was behind for a moment holds nothing up when it is right again. At 799f0ec a scan type stood still for as long as
+// the step was, new tasks included.
+func TestAClockThatWasBehind(t *testing.T) {
+	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		for id := range uint64(20) {
+			submit(t, n, id, time.Duration(id+1)*time.Second)
+		}
+		w.Wait(5500 * time.Millisecond)
+		n.Skew(-time.Hour)
+		w.Wait(20 * time.Second)
+		n.Skew(0)
+		w.Wait(15 * time.Second) // for ten of them it is a jump ahead that no other clock confirms
+		require.Len(t, r.all(), 20)
+		for id := range uint64(10) {
+			submit(t, n, 100+id, time.Second)
+			w.Wait(2 * time.Second)
+		}
+		list := r.all()
+		require.Len(t, list, 30)
+		for _, one := range list {
+			require.GreaterOrEqual(t, one.late, time.Duration(0))
+			if one.bizID >= 100 {
+				require.Less(t, one.late, 100*time.Millisecond)
+			}
+		}
+	})
+}
+
+// While a database is silent the tasks in memory and in the slots are overdue. At 799f0ec none was, for a quarter of a minute.
+func TestTasksAreOverdueWhileTheirDatabaseIsSilent(t *testing.T) {
+	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		for id := range uint64(20) {
+			submit(t, n, id, 5*time.Second)
+		}
+		w.Wait(2 * time.Second)
+		for d := range w.Config("a").Store.Databases {
+			w.HangDatabase(d)
+		}
+		w.Wait(14 * time.Second)
+		require.Empty(t, r.all())
+		late := n.App.BizTypes()[0]
+		require.Equal(t, 20, late.Overdue)
+		require.InDelta(t, 11, late.OldestOverdue, 0.1)
+		w.MendAll()
+		w.Wait(time.Minute)
+		require.Len(t, r.all(), 20)
+		require.Zero(t, n.App.BizTypes()[0].Overdue)
+	})
+}
+
 // Nothing that a node does after its crash reaches a server: it crashes in the middle of submits and runs, while each statement
 // takes some time.
 func TestNothingIsWrittenAfterACrash(t *testing.T) {

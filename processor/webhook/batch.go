@@ -1,11 +1,15 @@
 package webhook
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -60,26 +64,11 @@ func (w *Processor) verdicts(resp *http.Response, tasks []task.Task, verdicts []
 		}
 		return
 	}
-	most := bodySize + int64(len(tasks))*resultSize
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	var answer struct {
-		Results []result `json:"results"`
-	}
-	trimmed := strings.TrimSpace(string(body))
-	if err == nil && !strings.HasPrefix(trimmed, "{") {
-		return // a 2xx for all
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
-	}
+	byID, err := readResults(resp, bodySize+int64(len(tasks))*resultSize)
 	if err != nil {
 		err = errors.New(w.target + ": 2xx, but its results cannot be read: " + w.shown(err.Error()))
-	} else if answer.Results == nil {
-		return
-	}
-	byID := make(map[wire.ID]*result, len(answer.Results))
-	for i := range answer.Results {
-		byID[answer.Results[i].JobID] = &answer.Results[i]
+	} else if byID == nil {
+		return // a 2xx for all
 	}
 	for i := range tasks {
 		switch r := byID[wire.ID(tasks[i].JobID)]; {
@@ -91,6 +80,73 @@ func (w *Processor) verdicts(resp *http.Response, tasks []task.Task, verdicts []
 			verdicts[i] = errors.New(w.target + ": its answer has no result for this task")
 		}
 	}
+}
+
+// readResults reads the results of a 2xx, at most most bytes of it. Without results, as in an object of the receiver's own or a
+// text, the map is nil. After an error it has the results that came before the error: an answer whose form is wrong must not
+// count as a yes.
+func readResults(resp *http.Response, most int64) (byID map[wire.ID]*result, err error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	text := bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff"))) // .NET's UTF-8 begins with this mark
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	isJSON := mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")
+	if len(text) == 0 || !isJSON && text[0] != '{' && text[0] != '[' {
+		return nil, err
+	}
+	byID, wrong := decodeResults(json.NewDecoder(bytes.NewReader(text)))
+	switch {
+	case wrong == nil:
+		return byID, nil
+	case int64(len(body)) == most:
+		return byID, fmt.Errorf("it is longer than %d KiB", most>>10)
+	}
+	return byID, cmp.Or(err, wrong)
+}
+
+// decodeResults decodes an answer one result after the other.
+func decodeResults(d *json.Decoder) (byID map[wire.ID]*result, err error) {
+	switch start, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case start == json.Delim('['):
+		return nil, errors.New(`it is an array; the results belong into {"results": […]}`)
+	case start != json.Delim('{'):
+		return nil, nil
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return byID, err
+		}
+		if key != "results" {
+			var other json.RawMessage
+			if err := d.Decode(&other); err != nil {
+				return byID, err
+			}
+			continue
+		}
+		switch start, err := d.Token(); {
+		case err != nil:
+			return byID, err
+		case start == nil:
+			continue
+		case start != json.Delim('['):
+			return byID, errors.New("results is no array")
+		}
+		byID = map[wire.ID]*result{}
+		for d.More() {
+			var r result
+			if err := d.Decode(&r); err != nil {
+				return byID, err
+			}
+			byID[r.JobID] = &r
+		}
+		if _, err := d.Token(); err != nil { // ]
+			return byID, err
+		}
+	}
+	_, err = d.Token() // }
+	return byID, err
 }
 
 // result is what became of one task of a batch.

@@ -77,7 +77,7 @@ func TestResultsOfABatch(t *testing.T) {
 		"one is forgotten": {200, `{"results":[{"job_id":"%[1]d","status":200},{"job_id":"1","status":200},{"job_id":"%[3]d"}]}`,
 			[3]string{"processed", "failed", "failed"}, "POST"},
 		"none is named":   {200, `{"results":[]}`, [3]string{"failed", "failed", "failed"}, "has no result for this task"},
-		"it breaks off":   {200, `{"results":[{"job_id":"%[1]d","status":200},`, [3]string{"failed", "failed", "failed"}, "cannot be read"},
+		"it breaks off":   {200, `{"results":[{"job_id":"%[1]d","status":200},`, [3]string{"processed", "failed", "failed"}, "cannot be read"},
 		"a wrong pause":   {200, `{"results":[{"job_id":"%[1]d","status":503,"retry_after":"soon"},{"job_id":"%[2]d","status":200},{"job_id":"%[3]d","status":200}]}`, [3]string{"failed", "processed", "processed"}, ""},
 		"a pause of none": {200, `{"results":[{"job_id":"%[1]d","status":503,"retry_after":null},{"job_id":"%[2]d","status":429,"retry_after":-5},{"job_id":"%[3]d","status":500,"retry_after":5}]}`, [3]string{"failed", "failed", "failed"}, "500"},
 	} {
@@ -110,6 +110,55 @@ func TestResultsOfABatch(t *testing.T) {
 			require.Equal(t, row.want, got)
 			if row.says != "" {
 				require.ErrorContains(t, verdicts[2], row.says)
+			}
+		})
+	}
+}
+
+// An answer that says that tasks have failed is not a yes because its form is wrong, and each result that can be read counts. At
+// 799f0ec all tasks were processed, or of a long answer none.
+func TestAnswersOfAWrongForm(t *testing.T) {
+	first := order().JobID
+	results := func(format string) string {
+		var parts []string
+		for i := range uint64(3) {
+			parts = append(parts, fmt.Sprintf(format, first+i))
+		}
+		return strings.Join(parts, ",")
+	}
+	no := results(`{"job_id":"%d","status":503,"error":"closed"}`)
+	for name, row := range map[string]struct {
+		contentType, answer string
+		says                [3]string // of each task's error; empty: processed
+	}{
+		"a byte order mark":        {"", "\xef\xbb\xbf" + `{"results":[` + no + `]}`, [3]string{"closed", "closed", "closed"}},
+		"a mark and spaces":        {"", "\xef\xbb\xbf \r\n" + `{"results":[` + no + `]}`, [3]string{"closed", "closed", "closed"}},
+		"a bare array":             {"", `[` + no + `]`, [3]string{"an array", "an array", "an array"}},
+		"results is an object":     {"", `{"results":{"503":1}}`, [3]string{"no array", "no array", "no array"}},
+		"no JSON, as JSON":         {"application/problem+json; charset=utf-8", "\xff\xfe{\x00", [3]string{"cannot be read", "cannot be read", "cannot be read"}},
+		"a word, as JSON":          {"application/json", `"ok"`, [3]string{}},
+		"nothing, as JSON":         {"application/json", "", [3]string{}},
+		"only a mark":              {"text/plain", "\xef\xbb\xbf", [3]string{}},
+		"results are null":         {"application/json", `{"results":null,"ok":true}`, [3]string{}},
+		"something before results": {"", `{"ok":{"results":[]},"results":[` + no + `],"n":1}`, [3]string{"closed", "closed", "closed"}},
+		"longer than is read": {"", `{"results":[` + results(`{"job_id":"%d","status":200,"more":"`+strings.Repeat("x", 30<<10)+`"}`) + `]}`,
+			[3]string{"", "", "longer than 67 KiB"}},
+		"the second is wrong": {"", fmt.Sprintf(`{"results":[{"job_id":"%d","status":200},{"job_id":{}},{"job_id":"%d","status":200}]}`, first, first+2),
+			[3]string{"", "cannot be read", "cannot be read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if row.contentType != "" {
+					w.Header().Set("Content-Type", row.contentType)
+				}
+				_, _ = io.WriteString(w, row.answer)
+			})
+			for i, err := range open(t, webhook.Config{URL: r.URL, Batch: 3}).ProcessBatch(t.Context(), orders(3)) {
+				if row.says[i] == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, row.says[i])
+				}
 			}
 		})
 	}
