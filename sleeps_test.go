@@ -13,7 +13,7 @@ import (
 // TestSleepsSayWhy: a sleep in real time makes a test slow, and red by chance if it is too short. So a test waits for an event
 // (internal/testrig/await) or runs in a synctest bubble, or the line says why not.
 func TestSleepsSayWhy(t *testing.T) {
-	inBubbles := []string{"worker/", "queue/", "scanner/", "intake/"} // their fixtures open the bubbles
+	inBubbles := []string{"worker/", "queue/", "scanner/", "intake/", "internal/virtual/"} // their fixtures open the bubbles
 	timed := []string{"internal/soak/", "bench/"}                     // they measure
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {

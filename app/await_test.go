@@ -2,15 +2,11 @@ package app_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -74,20 +70,9 @@ func awaitReady(t *testing.T, c *center, what string, holds func(degraded string
 	}, "ready, and %s", what)
 }
 
-// ticksPass waits until a task of a business type that is not paused has fired that falls due some ticks later: by then
-// others would have fired as well.
-func ticksPass(t *testing.T, c *center, bizType string, fired *ledger) {
-	t.Helper()
-	due := time.Now().Add(2500 * time.Millisecond)
-	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: bizType, BizID: rand.Uint64(), ActionTime: due})
-	require.NoError(t, err)
-	fired.awaitAll(t, map[uint64]time.Time{uint64(s.Task.JobID): due}, await.Patience)
-}
-
 // awaitRows waits until so many rows have a status. After crashes a task that was cut short twice waits for a minute, until
 // it may run alone, so it is waited for longer than for others.
 func awaitRows(t *testing.T, cfg configs.Config, status task.Status, n int) {
-	t.Helper()
 	t.Helper()
 	defer func() {
 		if t.Failed() {

@@ -162,9 +162,7 @@ func TestConsoleOfACluster(t *testing.T) {
 	fired.await(t, 64)
 	for _, n := range nodes {
 		b := newBrowser(t, n)
-		if tokens := cfg.HTTP.Tokens; len(tokens) > 0 {
-			b.send("POST", "/console/login", url.Values{"token": {tokens[0]}})
-		}
+		b.send("POST", "/console/login", url.Values{"token": {cfg.HTTP.Tokens[0]}})
 		await.That(t, func() bool {
 			text := b.page("/console/")
 			return strings.Contains(text, "64 runs") && strings.Contains(text, "Of 2 nodes.")
@@ -175,11 +173,15 @@ func TestConsoleOfACluster(t *testing.T) {
 				strings.Contains(text, `id="node-`+nodes[0].Node()+`"`) && strings.Contains(text, `id="node-`+nodes[1].Node()+`"`)
 		}, "both nodes are shown")
 	}
+	found := client.New("consul://"+consul.Addr()+"/"+cfg.Cluster.Consul.Prefix, client.WithToken(cfg.HTTP.Tokens[0]),
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}))
+	await.That(t, func() bool { // a node reports after a while that it is ready
+		got, err := found.Cluster(t.Context())
+		return err == nil && len(got.Nodes) == 2
+	}, "a client finds both nodes by their service in Consul")
 	require.NoError(t, nodes[1].stop())
 	b := newBrowser(t, nodes[0])
-	if tokens := cfg.HTTP.Tokens; len(tokens) > 0 {
-		b.send("POST", "/console/login", url.Values{"token": {tokens[0]}})
-	}
+	b.send("POST", "/console/login", url.Values{"token": {cfg.HTTP.Tokens[0]}})
 	await.That(t, func() bool {
 		text := b.page("/console/cluster")
 		return strings.Contains(text, "<td>"+nodes[1].Node()+"</td>") && strings.Contains(text, "on 1 node. Each has its owner.")

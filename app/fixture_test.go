@@ -1,11 +1,15 @@
 package app_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -211,3 +216,88 @@ func percentiles(sorted []time.Duration) string {
 	at := func(p float64) time.Duration { return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))] }
 	return fmt.Sprintf("n=%d p50=%s p99=%s p99.9=%s max=%s", len(sorted), at(.5), at(.99), at(.999), sorted[len(sorted)-1])
 }
+
+// logbook is a log that a test reads.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// metric gives a series of a scrape, and whether it is there.
+func metric(t testing.TB, c *center, series string) (value float64, there bool) {
+	t.Helper()
+	for line := range strings.Lines(scrape(t, c)) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			require.NoError(t, err)
+			return value, true
+		}
+	}
+	return 0, false
+}
+
+func scrape(t testing.TB, c *center) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
+	answer, err := client.Get("http://" + c.Addr() + "/metrics")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// bizTypeNow is what a node says about a business type.
+func bizTypeNow(t *testing.T, c *center, name string) client.BizType {
+	t.Helper()
+	for _, b := range c.BizTypes() {
+		if b.Name == name {
+			return b
+		}
+	}
+	require.Failf(t, "no such type", "%s", name)
+	return client.BizType{}
+}
+
+// onEngines runs a test with each engine on SQLite, and in `make test-all` on MariaDB, too.
+func onEngines(t *testing.T, f func(t *testing.T, cfg configs.Config)) {
+	onSQLite(t, func(t *testing.T, cfg configs.Config) {
+		t.Run("scan", func(t *testing.T) {
+			t.Parallel()
+			cfg := cfg
+			cfg.BizTypes = slices.Clone(cfg.BizTypes) // the tests change them
+			f(t, cfg)
+		})
+		t.Run("redis", func(t *testing.T) {
+			t.Parallel()
+			r := testrig.Redis(t)
+			cfg := cfg
+			cfg.BizTypes = slices.Clone(cfg.BizTypes)
+			cfg = onRedis(cfg, r.Addr())
+			cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 2, 4 // as fewSlots has it
+			cfg.BizTypes[0].Topic = r.Prefix() + "order_close"
+			if cfg.Store.Driver == configs.DriverSQLite {
+				cfg.Store.SQLite.Dir = testrig.MemoryDir(t)
+			} else {
+				cfg = onMySQL(t, cfg)
+			}
+			f(t, cfg)
+		})
+	})
+}
+
+type processorFunc func(context.Context, task.Task) error
+
+func (f processorFunc) Process(ctx context.Context, t task.Task) error { return f(ctx, t) }

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
@@ -74,4 +76,16 @@ func TestTheAnswersOfRedisAreShown(t *testing.T) {
 	}
 	require.NotContains(t, log.String(), "<nil>")
 	require.NotContains(t, log.String(), "secret-")
+}
+
+// requireWhy submits a task that is due in half a minute and requires where and why it waits.
+func requireWhy(t *testing.T, c *center, where, because string) {
+	t.Helper()
+	s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: "order_close", BizID: rand.Uint64(), Delay: 30 * time.Second})
+	require.NoError(t, err)
+	await.That(t, func() bool { // a submit does not wait until the task is in its slot
+		why, err := c.Tasks().Why(t.Context(), uint64(s.Task.JobID))
+		return err == nil && why.Where == where && strings.Contains(strings.Join(why.Because, "\n"), because)
+	}, "it waits in %s: %s", where, because)
+	require.NoError(t, c.Tasks().Cancel(t.Context(), uint64(s.Task.JobID)))
 }

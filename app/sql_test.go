@@ -68,10 +68,8 @@ func sqlTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.00
 
 // Everything that an admin does by plain SQL is honoured within a tick.
 func TestSQLByHandIsHonoured(t *testing.T) {
-	onBoth(t, sqlByHand)
-}
-
-func sqlByHand(t *testing.T, cfg configs.Config) {
+	t.Parallel()
+	cfg := onMySQL(t, fewTables(t))
 	cfg.Scan.Lookahead = 5 * time.Second
 	fired := newLedger()
 	c := run(t, cfg, app.WithProcessor("ledger", fired))

@@ -7,17 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/internal/virtual"
 )
 
-func cluster(t *testing.T, f func(t *testing.T, w *virtual.World, r *runs)) {
-	world(t, func(c *virtual.Config) { c.Consul = true }, f)
-}
-
 // Nodes share the tasks, and take over from one that crashed. Each task runs once.
 func TestAClusterLosesANode(t *testing.T) {
-	cluster(t, func(t *testing.T, w *virtual.World, r *runs) {
+	in(t, configs.ModeRedis, nodes(func(*configs.Config) {}), func(t *testing.T, w *virtual.World, r *runs) {
 		a, b := w.Start("a"), w.Start("b")
 		w.Wait(10 * time.Second)
 		for i := range 40 {
@@ -27,7 +24,7 @@ func TestAClusterLosesANode(t *testing.T) {
 		w.Wait(90 * time.Second)
 		require.Len(t, r.all(), 10)
 		b.Crash()
-		w.Wait(5 * time.Minute)
+		w.Wait(3 * time.Minute)
 		nodes := make(map[string]int)
 		for _, run := range r.all() {
 			nodes[run.node]++

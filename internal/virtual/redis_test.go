@@ -1,0 +1,228 @@
+package virtual_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/virtual"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// A center without types of mode redis calls no Redis, whatever is configured.
+func TestScanModeCallsNoRedis(t *testing.T) {
+	in(t, configs.ModeScan, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		submit(t, w.Start("a"), 0, time.Second)
+		w.Wait(time.Minute)
+		r.requireOnce(t, 1)
+		require.Zero(t, w.Net().Dialed())
+	})
+}
+
+// Redis holds the tasks that are due within the horizon and no others. Tasks are moved in and out of it and cancelled, with Redis
+// and without: each fires once, at the time that it was given last.
+func TestTheHorizon(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) {
+		c.BizTypes[0].Horizon, c.Redis.OutageAfter, c.Redis.SweepAfter = 30*time.Second, time.Hour, time.Hour // nothing else helps
+	}), func(t *testing.T, w *virtual.World, r *runs) {
+		n, ctx, due := w.Start("a"), t.Context(), map[uint64]time.Time{}
+		var tasks []client.Task
+		add := func(in time.Duration) client.Task {
+			one := submit(t, n, uint64(len(tasks)), in)
+			due[uint64(len(tasks))] = one.ActionTime.Time()
+			tasks = append(tasks, one)
+			return one
+		}
+		move := func(one client.Task, in time.Duration) {
+			got, err := n.App.Tasks().Reschedule(ctx, uint64(one.JobID), client.Change{Delay: &in})
+			require.NoError(t, err)
+			for i := range tasks {
+				if tasks[i].JobID == one.JobID {
+					due[uint64(i)] = got.ActionTime.Time()
+				}
+			}
+		}
+		holds := func(want int) {
+			t.Helper()
+			w.Wait(time.Second)
+			waiting, claims := inRedis(t, w)
+			require.Equal(t, want, waiting+claims)
+		}
+		cancel := func(one client.Task) {
+			require.NoError(t, n.App.Tasks().Cancel(ctx, uint64(one.JobID)))
+			for i := range tasks {
+				if tasks[i].JobID == one.JobID {
+					delete(due, uint64(i))
+				}
+			}
+		}
+		far, in, out, later, gone := add(time.Hour), add(time.Hour), add(20*time.Second), add(20*time.Second), add(20*time.Second)
+		add(40 * time.Second) // it comes into the horizon by itself
+		holds(3)
+		move(in, 10*time.Second)
+		move(out, time.Hour)
+		move(later, 25*time.Second)
+		cancel(gone)
+		holds(2)
+		w.Wait(time.Minute)
+		holds(0)
+		require.Len(t, r.all(), 3)
+
+		nearDown, goneDown := add(20*time.Second), add(20*time.Second)
+		holds(2)
+		w.SilenceRedis()
+		for _, change := range []func(){func() { move(far, 15*time.Second) }, func() { move(out, 15*time.Second) }, func() { move(nearDown, 25*time.Second) },
+			func() { cancel(goneDown) }, func() { add(12 * time.Second) }} {
+			change()
+		}
+		w.MendRedis()
+		w.Wait(time.Minute)
+		for bizID, at := range due {
+			require.Len(t, r.of(bizID), 1, "%d", bizID)
+			require.WithinRange(t, r.of(bizID)[0].at, at, at.Add(2*time.Second), "%d", bizID)
+		}
+		require.Len(t, r.all(), len(due))
+		holds(0)
+	})
+}
+
+// Cancels race against firing: a task whose cancel was answered never fires, any other fires once.
+func TestCancelsRaceAgainstFiring(t *testing.T) {
+	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		const tasks = 400
+		list := make([]client.Task, tasks)
+		for i := range list {
+			list[i] = submit(t, n, uint64(i), 15*time.Second+time.Duration(i)*5*time.Millisecond)
+		}
+		w.SlowDatabase(0, 4*time.Millisecond)
+		w.Delay("a", "redis", 3*time.Millisecond)
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		cancelled, refused := map[uint64]bool{}, map[task.Conflict]int{}
+		for i, one := range list {
+			all.Go(func() { // around the moment at which it is claimed and fires
+				time.Sleep(time.Until(one.ActionTime.Time()) + time.Duration(i%60-40)*time.Millisecond/4)
+				err := n.App.Tasks().Cancel(context.Background(), uint64(one.JobID))
+				mu.Lock()
+				defer mu.Unlock()
+				var conflict *task.ConflictError
+				if errors.As(err, &conflict) {
+					refused[conflict.Conflict]++
+				} else if cancelled[uint64(i)] = true; err != nil {
+					t.Errorf("cancel %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		w.Wait(time.Minute)
+		counts := r.counts(t)
+		for i := range uint64(tasks) {
+			require.Equal(t, !cancelled[i], counts[i] == 1, "%d: %v", i, refused)
+		}
+		require.NotEmpty(t, cancelled)
+		require.Less(t, len(cancelled), tasks)
+		require.Equal(t, len(cancelled), count(t, w, task.Cancelled))
+		require.Equal(t, tasks-len(cancelled), count(t, w, task.Processed))
+	})
+}
+
+// A task that runs refuses cancels and new times, also when its claim is lost or expires under it, and its outcome stands.
+func TestARunningTaskRefusesChanges(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) {
+		c.BizTypes[0].Visibility, c.BizTypes[0].Timeout = 2*time.Second, time.Second
+	}), func(t *testing.T, w *virtual.World, r *runs) {
+		end := make(chan struct{})
+		r.do(func(context.Context, string, task.Task) error { <-end; return nil })
+		n := w.Start("a")
+		one := submit(t, n, 0, 10*time.Second)
+		w.Wait(10500 * time.Millisecond)
+		refuses := func() {
+			t.Helper()
+			_, moved := n.App.Tasks().Reschedule(t.Context(), uint64(one.JobID), client.Change{Delay: new(time.Hour)})
+			for _, err := range []error{n.App.Tasks().Cancel(t.Context(), uint64(one.JobID)), moved} {
+				var conflict *task.ConflictError
+				require.ErrorAs(t, err, &conflict)
+				require.Equal(t, task.ConflictRunning, conflict.Conflict)
+			}
+		}
+		refuses()
+		w.FlushRedis()
+		w.Wait(time.Minute)
+		waiting, claims := inRedis(t, w)
+		require.NotZero(t, waiting+claims, "it was filled in again")
+		refuses()
+		close(end)
+		w.Wait(time.Minute)
+		waiting, claims = inRedis(t, w)
+		require.Zero(t, waiting+claims)
+		r.requireOnce(t, 1)
+		require.Equal(t, "processed", get(t, n, one).Status)
+	})
+}
+
+// Redis is away for longer than outage_after: due tasks are scanned, and why says so. When it is back, tasks use it again, also those
+// that were submitted meanwhile and are due much later.
+func TestRedisIsAway(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) { c.Redis.SweepAfter = time.Hour }), func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		is := func(bizID uint64, where, text string) {
+			t.Helper()
+			one := submit(t, n, bizID, 25*time.Minute)
+			w.Wait(time.Second)
+			is, because := why(t, n, one)
+			require.Equal(t, where, is)
+			require.Contains(t, because, text)
+		}
+		w.Wait(10 * time.Second)
+		is(0, "slot", " in Redis; node a claims it at its time")
+		submit(t, n, 1, 30*time.Second)
+		w.SilenceRedis()
+		w.Wait(15 * time.Second)
+		require.Contains(t, troubles(t, w, n), "the scanner serves")
+		is(2, "store", "Redis is out of reach for its slot for ")
+		submit(t, n, 3, 20*time.Second)
+		w.Wait(time.Minute)
+		require.Len(t, r.all(), 2)
+		w.MendRedis()
+		w.Wait(time.Minute)
+		require.Empty(t, troubles(t, w, n))
+		is(4, "slot", " in Redis; node a claims it at its time")
+		waiting, _ := inRedis(t, w)
+		require.Equal(t, 3, waiting, "also the one of the outage")
+		w.Wait(30 * time.Minute)
+		r.requireOnce(t, 5)
+	})
+}
+
+// The line to Redis is cut again and again, also between a claim and its answer: what is claimed in vain is found again.
+func TestTheLineToRedisIsCutAgainAndAgain(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) { c.Redis.SweepAfter = time.Hour }), func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		w.Delay("a", "redis", 5*time.Millisecond)
+		const tasks = 600
+		for i := range uint64(tasks) {
+			submit(t, n, i, 10*time.Second+time.Duration(i)*50*time.Millisecond)
+		}
+		w.Wait(10 * time.Second)
+		for i := range 15 {
+			w.Wait(time.Duration(700+i*67) * time.Millisecond)
+			w.Cut("a", "redis")
+			w.Wait(time.Duration(50+i*211) * time.Millisecond)
+			w.Mend("a", "redis")
+		}
+		w.Wait(time.Minute)
+		r.requireOnce(t, tasks)
+		for _, one := range r.all() {
+			require.Less(t, one.late, 10*time.Second, "less than visibility: nobody waits for that")
+		}
+		waiting, claims := inRedis(t, w)
+		require.Zero(t, waiting+claims)
+	})
+}
