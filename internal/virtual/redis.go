@@ -1,15 +1,19 @@
 package virtual
 
 import (
-	"io"
-	"net"
-
 	"github.com/alicebob/miniredis/v2"
 )
 
 // serveRedis puts a miniredis into the network.
 func (w *World) serveRedis() {
 	w.redis = miniredis.NewMiniRedis()
+	// It makes its server, without a port, at the first Dial.
+	first, err := w.redis.Dial()
+	if err != nil {
+		w.t.Fatalf("redis: %v", err)
+	}
+	_ = first.Close()
+	srv := w.redis.Server()
 	listener := w.net.Listen(redisAddr)
 	w.net.Prompt(redisHost) // the client connects under a mutex
 	done := make(chan struct{})
@@ -20,13 +24,7 @@ func (w *World) serveRedis() {
 			if err != nil {
 				return
 			}
-			inner, err := w.redis.Dial()
-			if err != nil {
-				_ = conn.Close()
-				continue
-			}
-			go relay(conn, inner)
-			go relay(inner, conn)
+			srv.ServeConn(conn)
 		}
 	}()
 	w.stopServers = append(w.stopServers, func() {
@@ -34,11 +32,4 @@ func (w *World) serveRedis() {
 		<-done
 		w.redis.Close()
 	})
-}
-
-// relay copies until one side closes.
-func relay(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = to.Close()
-	_ = from.Close()
 }
