@@ -2,7 +2,12 @@ package virtual
 
 import (
 	"github.com/alicebob/miniredis/v2"
+	lua "github.com/yuin/gopher-lua"
 )
+
+// miniredis makes a machine for each script. Its stack and its registers, which are empty at first, cost more than all that our
+// scripts do, so they are as large as these need them.
+func init() { lua.CallStackSize, lua.RegistrySize = 32, 2040 }
 
 // serveRedis puts a miniredis into the network.
 func (w *World) serveRedis() {
