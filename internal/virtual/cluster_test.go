@@ -79,8 +79,6 @@ func TestALongRunIsNotLookedFor(t *testing.T) {
 		b.Crash()
 		before := w.Redis().Server().TotalCommands()
 		w.Wait(40 * time.Second)
-		n := w.Redis().Server().TotalCommands() - before
-		t.Logf("%d commands", n)
-		require.Less(t, n, 5000)
+		require.Less(t, w.Redis().Server().TotalCommands()-before, 2000)
 	})
 }
