@@ -60,6 +60,20 @@ func (w *world) any(r *rand.Rand) *process {
 	return list[r.IntN(len(list))]
 }
 
+// lines lists whom a process speaks with, but for Redis and Consul.
+func (w *world) lines(p *process) []string {
+	list := []string{"caller"}
+	for d := range w.layout.Databases {
+		list = append(list, fmt.Sprintf("database-%d", d))
+	}
+	for _, other := range w.up() {
+		if other != p {
+			list = append(list, other.Node)
+		}
+	}
+	return list
+}
+
 // lasting makes an action of its begin and its end.
 func lasting(low, high time.Duration, begin, end func()) func(ctx context.Context, r *rand.Rand) {
 	return func(ctx context.Context, r *rand.Rand) {
@@ -84,13 +98,18 @@ func (w *world) serverFaults() []action {
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},
-		{"crash behind a slow line", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+		{"crash behind slow lines", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			p := w.any(r)
-			f.Nodes, f.Process = []string{p.Node}, &p.Process
-			w.Delay("caller", p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
+			f.Nodes, f.Process, f.Slow = []string{p.Node}, &p.Process, true
+			lines := w.lines(p)
+			for _, line := range lines {
+				w.Delay(line, p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
+			}
 			traffic.Wait(ctx, between(r, time.Second, 8*time.Second))
 			w.end(p.Node, true)
-			w.Delay("caller", p.Node, 0)
+			for _, line := range lines {
+				w.Delay(line, p.Node, 0)
+			}
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},
@@ -145,7 +164,45 @@ func (w *world) serverFaults() []action {
 				lasting(2*time.Second, 25*time.Second, func() { w.Cut(a, b) }, func() { w.Mend(a, b) })(ctx, r)
 			}})
 	}
+	for i, a := range list {
+		list[i].do = func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+			w.busy <- struct{}{}
+			defer func() { <-w.busy }()
+			a.do(ctx, r, f)
+		}
+	}
 	return list
+}
+
+// poisons is how many tasks end the process that runs them.
+const poisons = 2
+
+// poison ends a process and starts its node again, unless it is on its way down or something else is being done to servers.
+func (w *world) poison(p *process) {
+	select {
+	case w.busy <- struct{}{}:
+	default:
+		return
+	}
+	w.mu.Lock()
+	up := p.node != nil && w.last(p.Node) == p
+	f := &audit.Fault{Kind: "poison", Explains: true, Nodes: []string{p.Node}, Process: &p.Process, Begin: time.Now(), End: never, Whole: never}
+	if up {
+		w.faults = append(w.faults, f)
+	}
+	w.mu.Unlock()
+	if !up {
+		<-w.busy
+		return
+	}
+	w.end(p.Node, true)
+	w.poisoned.Go(func() {
+		defer func() { <-w.busy }()
+		time.Sleep(2 * time.Second)
+		w.start(p.Node)
+		f.End = time.Now()
+		f.Whole = w.awaitWhole().Add(settling)
+	})
 }
 
 // settingFaults are those of clocks, and what people change in the files and in the control.
@@ -164,7 +221,13 @@ func (w *world) settingFaults() []action {
 			p := w.any(r)
 			ahead := []time.Duration{300 * time.Millisecond, 5 * time.Second, time.Minute, time.Hour, -2 * time.Second, -time.Minute, -10 * time.Minute, -time.Hour}[r.IntN(8)]
 			f.Nodes, f.Skew, f.Kind = []string{p.Node}, ahead, fmt.Sprintf("clock is wrong by %s", ahead)
-			lasting(5*time.Second, 40*time.Second, func() { p.node.Skew(ahead) }, func() { p.node.Skew(0) })(ctx, r)
+			w.mu.Lock()
+			n := p.node
+			w.mu.Unlock()
+			if n == nil {
+				return
+			}
+			lasting(5*time.Second, 40*time.Second, func() { n.Skew(ahead) }, func() { n.Skew(0) })(ctx, r)
 		}},
 		{"engine switched", false, func(_ context.Context, r *rand.Rand, f *audit.Fault) {
 			b := anyType(r, f)
@@ -181,9 +244,9 @@ func (w *world) settingFaults() []action {
 		}},
 		{"limits changed", false, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			f.Types = []string{limited}
-			most, rate := []int{0, 1, 10}[r.IntN(3)], []int{0, 2, 100}[r.IntN(3)]
+			most, rate, late := []int{0, 1, 10}[r.IntN(3)], []int{0, 2, 100}[r.IntN(3)], []int{0, 5}[r.IntN(2)]
 			before := w.Config("any").BizTypes
-			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit = most, rate })
+			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit, b.CatchUp = most, rate, late })
 			traffic.Wait(ctx, between(r, time.Second, 20*time.Second))
 			w.reload(before)
 		}},

@@ -19,7 +19,7 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 			continue
 		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8}[r.IntN(3)], Rate: []float64{0, 0.5, 1, 50}[r.IntN(4)]}
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8, 12}[r.IntN(4)], Rate: []float64{0, 0.5, 1, 2, 50}[r.IntN(5)]}
 		if r.IntN(2) == 0 {
 			ask.BizType = ""
 		}

@@ -70,6 +70,9 @@ type world struct {
 	faults     []*audit.Fault
 	reloads    []audit.Reload
 	operations []audit.Operation
+
+	busy     chan struct{} // held by who does something to servers or processes
+	poisoned sync.WaitGroup
 }
 
 // process is a node from its start to its end.
@@ -92,7 +95,7 @@ func Run(t *testing.T, seed uint64, o Options) (r Result) {
 }
 
 func run(t *testing.T, seed uint64, o Options) Result {
-	w := &world{t: t, seed: seed, o: o, processes: map[string][]*process{}, runs: map[uint64][]*audit.Run{}}
+	w := &world{t: t, seed: seed, o: o, processes: map[string][]*process{}, runs: map[uint64][]*audit.Run{}, busy: make(chan struct{}, 1)}
 	log := o.Log
 	if log == nil {
 		log = io.Discard
@@ -123,6 +126,9 @@ func run(t *testing.T, seed uint64, o Options) Result {
 		}
 	}
 	if !o.Calm {
+		if o.Only == nil || slices.Contains(o.Only, "poison") {
+			load.Poisons.Store(poisons)
+		}
 		work.Go(func() { w.breakThings(ctx, source(seed, 1), w.serverFaults()) })
 		work.Go(func() { w.breakThings(ctx, source(seed, 2), w.settingFaults()) })
 		if o.Only == nil || slices.Contains(o.Only, "operations") {
@@ -131,6 +137,7 @@ func run(t *testing.T, seed uint64, o Options) Result {
 	}
 	work.Wait()
 	w.awaitDone()
+	w.poisoned.Wait()
 	stopConsuming()
 	eaters.Wait()
 	w.lookAtOperations()
@@ -156,7 +163,7 @@ func run(t *testing.T, seed uint64, o Options) Result {
 			}
 		}
 	}
-	isKnown, isNew := w.sort(v.Breaches)
+	isKnown, isNew := sort(v)
 	return Result{New: isNew, Known: isKnown, Summary: v.Numbers() + "\n" + load.Counts() + "\n" + w.list()}
 }
 
@@ -190,7 +197,7 @@ func (w *world) options(node string) []app.Option {
 	p.tenures = audit.NewTenureLog(p.spans, w.layout.Partitions)
 	w.processes[node] = append(w.processes[node], p)
 	return []app.Option{
-		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) {}, Takes: takes}),
+		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) { w.poison(p) }, Takes: takes}),
 		app.WithAudit(func(partition int, owned bool) {
 			if !w.hasEnded(p) {
 				p.tenures.Record(partition, owned)
@@ -289,7 +296,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 15 * time.Second, Excuse: w.isOut,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 15 * time.Second, Burst: 20 * time.Second, Excuse: w.isOut,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {
@@ -323,7 +330,7 @@ func (w *world) isOut(problem string) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hadFault(func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
+	return slices.ContainsFunc(w.faults, func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
 }
 
 // awaitWhole waits until all nodes agree that each partition has an owner.

@@ -16,7 +16,7 @@ import (
 // leased is a lease of a task, the n-th, for five seconds.
 func leased(n int, given float64, settles ...Settle) *Hold {
 	h := &Hold{Attempt: n, Given: at(given), Expires: at(given + 5), Asked: at(given), Got: at(given), Attribute: "a"}
-	h.first = h.Expires
+	h.First = h.Expires
 	for _, one := range settles {
 		if one.Do == client.Extend && one.Result == client.SettledOK {
 			h.Expires = one.Sent.Add(time.Duration(one.TTR))
@@ -128,9 +128,10 @@ func TestLimitRules(t *testing.T) {
 	unlimited.MaxRunning = 0
 	require.Len(t, judge(nil), 1)
 	require.Len(t, judge([]Reload{{at(0), []configs.BizType{b}}}), 1)
-	require.Empty(t, judge([]Reload{{at(0), []configs.BizType{b}}, {at(3), nil}}), "it has none for a while")
+	require.Empty(t, judge([]Reload{{at(0), []configs.BizType{b}}, {at(3), []configs.BizType{unlimited}}}), "it has none for a while")
+	require.Len(t, judge([]Reload{{at(0), []configs.BizType{b}}, {at(3), nil}}), 1, "who is out of the file keeps what it had")
 	require.Empty(t, judge([]Reload{{at(0), []configs.BizType{unlimited}}}))
-	free := []Reload{{at(0), nil}}
+	free := []Reload{{at(0), []configs.BizType{unlimited}}}
 	require.Empty(t, judge(free, Operation{Kind: "redrive", Limit: 2, Done: 2, State: "done", ID: 1}))
 	require.Len(t, judge(free, Operation{Kind: "redrive", Limit: 2, Done: 3, State: "done", ID: 1}), 1)
 	require.Len(t, judge(free, Operation{Kind: "redrive", State: "running", ID: 1}), 1)

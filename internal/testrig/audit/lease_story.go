@@ -31,10 +31,10 @@ func (v *Verdict) addLeases(s *story) {
 	}
 	slices.SortFunc(s.runs, func(a, b Run) int { return int(a.Span.From - b.Span.From) })
 	for _, u := range v.Leases.unheard {
-		if u.bizType != s.BizType || u.till.Add(v.Leases.Patience).Before(s.Submits[0].Sent) {
-			continue
-		}
 		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
+		if u.bizType != s.BizType || !s.action.allowsUpTo(till/int64(time.Millisecond)+v.ahead(), from, till, 0) {
+			continue // it was not due
+		}
 		s.action = append(s.action, write{low: u.from.UnixMilli(), high: u.till.Add(longestLease).UnixMilli(), from: from, till: till})
 		// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
 		if v.lostAnswer(u.left, from, till) {
@@ -49,10 +49,14 @@ func (v *Verdict) addLeases(s *story) {
 const longestLease = 2 * time.Minute
 
 // lostAnswer tells whether the answer of a node may have been lost in a span of time: on a line that was broken, or because
-// its caller had gone away while it was on its way for long.
+// its caller had gone away while it was on its way for long. The end of a node's process alone loses none.
 func (v *Verdict) lostAnswer(left bool, from, till int64) bool {
 	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return f.Explains && (left || f.Process == nil) && f.Begin.UnixNano() < till && f.Whole.UnixNano() > from
+		over := f.Whole
+		if f.Process != nil {
+			over = f.End
+		}
+		return f.Explains && (f.Process == nil || left && f.Slow) && f.Begin.UnixNano() < till && over.UnixNano() > from
 	})
 }
 
@@ -85,7 +89,7 @@ func (s *story) taker(h *Hold) *Change {
 // addSettlement adds what a lease, and its end, have written.
 func (v *Verdict) addSettlement(s *story, i int) {
 	r, h, b := s.runs[i], s.runs[i].Lease, v.Types[s.BizType]
-	first, ahead := h.first.UnixMilli(), v.ahead()
+	first, ahead := h.First.UnixMilli(), v.ahead()
 	s.action = append(s.action, write{low: first, high: first, from: r.Span.From - int64(2*time.Millisecond), till: h.Got.UnixNano(), sure: true})
 	faulty := len(v.explanations(r)) > 0
 	for _, one := range h.Settles {

@@ -49,7 +49,7 @@ type Hold struct {
 	Result  string // ok, lost, or Unsure
 	Acks    int    // that were answered ok
 
-	first      time.Time // Expires as its node has written it, before it was extended
+	First      time.Time // Expires as its node has written it, before it was extended
 	Asked, Got time.Time // when the request was sent, and when it had its answer
 	Attribute  string
 	Settles    []Settle // all of them, in the order in which they were answered
@@ -95,6 +95,13 @@ func (c *Leases) Unheard(bizType string, from, till time.Time, left bool) {
 	c.unheard = append(c.unheard, unheard{bizType, from, till, left})
 }
 
+// HadUnheard tells whether a request for leases of a business type, which had no answer, was under way at a time between the two.
+func (c *Leases) HadUnheard(bizType string, from, till time.Time) bool {
+	c.Lock()
+	defer c.Unlock()
+	return slices.ContainsFunc(c.unheard, func(u unheard) bool { return u.bizType == bizType && u.from.Before(till) && u.till.After(from) })
+}
+
 // MayBeCancelled writes down that a cancel had no answer.
 func (c *Leases) MayBeCancelled(jobID uint64) {
 	c.Lock()
@@ -104,7 +111,7 @@ func (c *Leases) MayBeCancelled(jobID uint64) {
 
 // Add writes down a lease. The caller holds the lock.
 func (c *Leases) Add(jobID uint64, h *Hold) {
-	h.first = h.Expires
+	h.First = h.Expires
 	t := c.task(jobID)
 	t.holds = append(t.holds, h)
 }
@@ -116,7 +123,7 @@ func (c *Leases) bySight(since time.Time) {
 			if h.Got.Before(since) {
 				continue
 			}
-			if h.Expires.Equal(h.first) { // else the consumer has extended it, and knows
+			if h.Expires.Equal(h.First) { // else the consumer has extended it, and knows
 				h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
 			}
 			h.Given = h.Got

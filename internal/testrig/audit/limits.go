@@ -17,16 +17,18 @@ type Reload struct {
 }
 
 // reloading is how long a reload may take on all nodes.
-const reloading = 5 * time.Second
+const reloading = 2 * time.Second
 
-// limitAt gives the greatest value that a limit of a business type had around a time; 0: there was none.
+// limitAt gives the greatest value that a limit of a business type had around a time; 0: there was none. While the type is not
+// in the file nothing of it starts, and what it had is still the limit of its runs.
 func (v *Verdict) limitAt(at int64, bizType string, limit func(configs.BizType) int) int {
 	most, current := 0, limit(v.Types[bizType])
 	for i, r := range v.Reloads {
-		value := 0
-		if k := slices.IndexFunc(r.Types, func(b configs.BizType) bool { return b.Name == bizType }); k >= 0 {
-			value = limit(r.Types[k])
+		k := slices.IndexFunc(r.Types, func(b configs.BizType) bool { return b.Name == bizType })
+		if k < 0 {
+			continue
 		}
+		value := limit(r.Types[k])
 		switch when := r.At.UnixNano(); {
 		case i == 0 || when <= at-int64(reloading):
 			current = value
@@ -99,7 +101,7 @@ func (v *Verdict) askLimits() {
 	for _, o := range v.Operations {
 		what := fmt.Sprintf("%s %d of %s at %s", o.Kind, o.ID, o.BizType, Clock(o.Sent.UnixNano()))
 		if o.Limit > 0 && o.Done > o.Limit {
-			v.Blame("operations did more than their limit", fmt.Sprintf("%s: %d, limit %d", what, o.Done, o.Limit))
+			v.blame(Breach{Rule: "operations did more than their limit", What: fmt.Sprintf("%s: %d, limit %d", what, o.Done, o.Limit), Begin: o.Sent, End: o.Ended})
 		}
 		if o.State == "running" {
 			v.Blame("operations did not end", what)
@@ -109,17 +111,18 @@ func (v *Verdict) askLimits() {
 
 // askAtOnce: at each start no more runs are under way than the limit. One that its process did not end is over with that.
 func (v *Verdict) askAtOnce(broken, bizType string, runs []Run, limit func(configs.BizType) int) {
-	var open []Run
-	worst, at := 0, int64(0)
+	var open, most []Run
 	for _, r := range runs {
 		open = slices.DeleteFunc(open, func(o Run) bool { return o.over() <= r.Span.From })
 		open = append(open, r)
-		if most := v.limitAt(r.Span.From, bizType, limit); most > 0 && len(open) > most && len(open) > worst {
-			worst, at = len(open), r.Span.From
+		if allowed := v.limitAt(r.Span.From, bizType, limit); allowed > 0 && len(open) > allowed && len(open) > len(most) {
+			most = slices.Clone(open)
 		}
 	}
-	if worst > 0 {
-		v.Blame(broken, fmt.Sprintf("%s: %d at %s, limit %d", bizType, worst, Clock(at), v.limitAt(at, bizType, limit)))
+	if len(most) > 0 {
+		at := most[len(most)-1].Span.From
+		v.blame(Breach{Rule: broken, What: fmt.Sprintf("%s: %d at %s, limit %d", bizType, len(most), Clock(at), v.limitAt(at, bizType, limit)),
+			Told: Told{Runs: most}, Begin: time.Unix(0, at), End: time.Unix(0, at)})
 	}
 }
 

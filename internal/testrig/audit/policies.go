@@ -60,6 +60,19 @@ func (v *Verdict) askCoalesced(s *story) string {
 	return "coalesced, but no other task of its biz_id was promised for later"
 }
 
+// coalesced is the rule of askCoalesced.
+const coalesced = "the newest tasks were coalesced"
+
+// rivalsOf tells of the others of a task's biz_id.
+func (v *Verdict) rivalsOf(s *story) (list []Told) {
+	for _, h := range v.rivals[rival{s.BizType, s.BizID}] {
+		if h.JobID != s.JobID {
+			list = append(list, v.tell(h).told())
+		}
+	}
+	return list
+}
+
 // rival is what tasks have in common that may be coalesced.
 type rival struct {
 	bizType string

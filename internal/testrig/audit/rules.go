@@ -29,7 +29,7 @@ var rules = []rule{
 	{"tags were refused that still held", (*Verdict).askRefusedTags},
 	{"changes were answered that could not be", (*Verdict).askAnswers},
 	{"tasks were late, and no fault explains it", (*Verdict).askLate},
-	{"the newest tasks were coalesced", (*Verdict).askCoalesced},
+	{coalesced, (*Verdict).askCoalesced},
 	{"tasks expired in time", (*Verdict).askExpired},
 	{"leases went on although a hand had taken the task", (*Verdict).askTaken},
 }
@@ -160,7 +160,7 @@ func (v *Verdict) askDied(s *story) string {
 	return ""
 }
 
-// askPoison: a task that ends its process ends few of them.
+// askPoison: a task that ends its process ends few of them, and once more as many after each redrive.
 func (v *Verdict) askPoison(s *story) string {
 	if !s.Poison {
 		return ""
@@ -171,7 +171,13 @@ func (v *Verdict) askPoison(s *story) string {
 			ends++
 		}
 	}
-	if ends > v.Types[s.BizType].Cuts {
+	chances := 1
+	for _, o := range v.Operations {
+		if o.Kind != "discard" && (o.BizType == "" || o.BizType == s.BizType) {
+			chances++
+		}
+	}
+	if ends > chances*v.Types[s.BizType].Cuts {
 		return fmt.Sprintf("it ended %d processes", ends)
 	}
 	return ""

@@ -170,17 +170,30 @@ func (v *Verdict) blame(b Breach) {
 // Breach is a promise that was broken.
 type Breach struct {
 	Rule, What string
-	Task       *History // nil: it is of no single task
-	Runs       []Run
-	Row        Row
+	Told
+	Rivals     []Told    // of a task that was coalesced: the others of its biz_id
+	Begin, End time.Time // of an operation, or when the limit was exceeded that Runs are more than; else zero
 }
+
+// Told is what is known of a task.
+type Told struct {
+	Task *History // nil: it is of no single task
+	Runs []Run
+	Row  Row
+}
+
+func (s *story) told() Told { return Told{s.History, s.runs, s.row} }
 
 // ask asks all rules of one task.
 func (v *Verdict) ask(s *story) {
 	v.stories = append(v.stories, s)
 	for _, r := range rules {
 		if wrong := r.ask(v, s); wrong != "" {
-			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row})
+			b := Breach{Rule: r.broken, What: wrong + ": " + v.text(s), Told: s.told()}
+			if r.broken == coalesced {
+				b.Rivals = v.rivalsOf(s)
+			}
+			v.blame(b)
 		}
 	}
 	if len(s.runs) > 0 {
