@@ -60,9 +60,9 @@ func (w *world) any(r *rand.Rand) *process {
 	return list[r.IntN(len(list))]
 }
 
-// lines lists whom a process speaks with, but for Redis and Consul.
+// lines lists whom a process speaks with, but for Consul.
 func (w *world) lines(p *process) []string {
-	list := []string{"caller"}
+	list := []string{"caller", "redis"}
 	for d := range w.layout.Databases {
 		list = append(list, fmt.Sprintf("database-%d", d))
 	}
@@ -239,14 +239,14 @@ func (w *world) settingFaults() []action {
 			b := anyType(r, f)
 			before := w.Config("any").BizTypes
 			w.reload(slices.DeleteFunc(slices.Clone(before), func(one configs.BizType) bool { return one.Name == b.Name }))
-			traffic.Wait(ctx, between(r, 100*time.Millisecond, 15*time.Second))
+			traffic.Wait(ctx, between(r, 100*time.Millisecond, []time.Duration{time.Second, 15 * time.Second}[r.IntN(2)]))
 			w.reload(before)
 		}},
 		{"limits changed", false, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			f.Types = []string{limited}
-			most, rate, late := []int{0, 1, 10}[r.IntN(3)], []int{0, 2, 100}[r.IntN(3)], []int{0, 5}[r.IntN(2)]
+			limits := [][3]int{{0, 0, 0}, {0, 2, 5}, {1, 100, 0}, {10, 0, 5}, {10, 2, 0}}[r.IntN(5)]
 			before := w.Config("any").BizTypes
-			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit, b.CatchUp = most, rate, late })
+			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit, b.CatchUp = limits[0], limits[1], limits[2] })
 			traffic.Wait(ctx, between(r, time.Second, 20*time.Second))
 			w.reload(before)
 		}},

@@ -43,7 +43,8 @@ var knownFaults = []known{
 		return b.Rule == "times more leases were out than max_in_flight" && (leasedAtOnce(b.Runs) || forgotten(v, b))
 	}},
 	{"a leased task that a hand makes dead keeps its lease, and dies of it after a redrive", func(_ *audit.Verdict, b audit.Breach) bool {
-		return isCount(b.Rule) && edited(b, func(c *audit.Change) bool { return c.Kind == audit.Stopped })
+		return (isCount(b.Rule) || b.Rule == "acknowledged changes were not kept") && // the failed run moves it, too
+			edited(b, func(c *audit.Change) bool { return c.Kind == audit.Stopped })
 	}},
 	{"the limit of an operation is exceeded while a database is away", func(v *audit.Verdict, b audit.Breach) bool {
 		return b.Rule == "operations did more than their limit" && hadFault(v, func(f *audit.Fault) bool {
@@ -137,7 +138,7 @@ func leasedAtOnce(runs []audit.Run) bool {
 	number := func(r audit.Run) string { return r.Lease.Lease[strings.Index(r.Lease.Lease, "-"):] }
 	for i, a := range runs {
 		for _, b := range runs[i+1:] {
-			if number(a) != number(b) && !a.Lease.Given.After(b.Lease.Got) && !b.Lease.Given.After(a.Lease.Got) {
+			if number(a) != number(b) && !a.Lease.Asked.After(b.Lease.Got) && !b.Lease.Asked.After(a.Lease.Got) {
 				return true
 			}
 		}

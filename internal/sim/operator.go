@@ -13,14 +13,14 @@ import (
 // operate redrives and discards dead tasks, with a rate and without one, and takes some of that back.
 func (w *world) operate(ctx context.Context, r *rand.Rand) {
 	types := bizTypes(w.o.Small)
-	for traffic.Wait(ctx, between(r, 15*time.Second, 40*time.Second)) {
+	for traffic.Wait(ctx, between(r, 10*time.Second, 30*time.Second)) {
 		p := w.any(r)
 		if p == nil {
 			continue
 		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8, 12}[r.IntN(4)], Rate: []float64{0, 0.5, 1, 2, 50}[r.IntN(5)]}
-		if r.IntN(2) == 0 {
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8, 12}[r.IntN(4)], Rate: []float64{0, 0.5, 0.5, 1, 50}[r.IntN(5)]}
+		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}
 		o := audit.Operation{Kind: "redrive", BizType: ask.BizType, Limit: ask.Limit, Sent: time.Now()}

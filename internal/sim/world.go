@@ -296,7 +296,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 15 * time.Second, Burst: 20 * time.Second, Excuse: w.isOut,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 30 * time.Second, Burst: 20 * time.Second, Excuse: w.isOut,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {
@@ -440,11 +440,15 @@ func (s *spans) all() []audit.Span {
 	return slices.Clone(s.list)
 }
 
-// list tells which faults there were.
+// list tells which faults and operations there were.
 func (w *world) list() string {
 	var text strings.Builder
 	for _, f := range w.faults {
 		fmt.Fprintln(&text, f, strings.Join(f.Types, " "))
+	}
+	for _, o := range w.operations {
+		fmt.Fprintf(&text, "%s %d of %s at %s: limit %d, done %d, %s at %s\n", o.Kind, o.ID, cmp.Or(o.BizType, "all"), o.Sent.Format("15:04:05.000"), o.Limit, o.Done,
+			o.State, o.Ended.Format("15:04:05.000"))
 	}
 	return text.String()
 }

@@ -180,6 +180,41 @@ func (v *Verdict) aheadAt(r Run) int64 {
 	return int64(most)
 }
 
+// askLostLeases: a lease is lost when its time is over, when a settlement has ended it, or when a hand has taken it. No fault ends
+// one, but clocks that are wrong.
+func (v *Verdict) askLostLeases(s *story) string {
+	for i, r := range s.runs {
+		if r.Lease == nil || v.ahead() > 0 {
+			continue
+		}
+		expires := r.Lease.First
+		for _, one := range r.Lease.Settles {
+			if one.Result == client.SettledLost && one.Answered.Before(expires) && !slices.ContainsFunc(s.Changes, func(c *Change) bool {
+				return c.Done != Refused && (c.Set.Status != nil || !c.Set.Low.IsZero()) && c.Sent.Before(one.Answered) &&
+					(c.Done == Unknown || c.Answered.After(r.Lease.Asked))
+			}) {
+				return fmt.Sprintf("lease %d was called lost at %s", i+1, Clock(one.Answered.UnixNano()))
+			}
+			switch {
+			case one.Do == client.Extend && one.Result == client.SettledOK:
+				expires = one.Sent.Add(time.Duration(one.TTR))
+			case one.Do == client.Extend: // perhaps to an earlier end
+				expires = earlier(expires, one.Sent.Add(time.Duration(one.TTR)))
+			case one.Result != client.SettledLost:
+				expires = one.Sent
+			}
+		}
+	}
+	return ""
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 // askTaken: a hand that moves a leased task takes it from its consumer, who can neither extend nor release it any more.
 func (v *Verdict) askTaken(s *story) string {
 	for i, r := range s.runs {

@@ -32,6 +32,7 @@ var rules = []rule{
 	{coalesced, (*Verdict).askCoalesced},
 	{"tasks expired in time", (*Verdict).askExpired},
 	{"leases went on although a hand had taken the task", (*Verdict).askTaken},
+	{"leases were called lost before their end", (*Verdict).askLostLeases},
 }
 
 const now = forever

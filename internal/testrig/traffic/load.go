@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
@@ -127,7 +128,7 @@ func (l actor) ahead() time.Time { return l.center.ahead(l.Rand) }
 // wish is a task to be submitted.
 type wish struct {
 	submit client.Submit
-	due    time.Time // zero: any
+	due    time.Time // at the first try; zero: any
 	tries  []audit.SubmitTry
 }
 
@@ -152,11 +153,18 @@ func (l actor) wish(bizType string, bizID uint64) *wish {
 	return &wish{submit: client.Submit{BizType: bizType, BizID: bizID, Attribute: "t" + key, DedupKey: "soak-" + key}}
 }
 
-// burst submits many tasks of one business type that are due at once. Half of the times all their runs fail, as if what they need
-// were away.
+// burst submits many tasks of one business type that are due at once: half of the times of one without a limit, and all their runs
+// fail, as if something that they need were away; and at times of one that has a limit.
 func (l actor) burst(ctx context.Context) {
 	for Wait(ctx, l.center.Burst/2+time.Duration(l.Int64N(int64(l.center.Burst)))) {
-		bizType, due, bad := l.anyType(), l.ahead(), l.IntN(2) == 0
+		types, due, bad := l.center.Types, l.ahead(), l.IntN(2) == 0
+		if bad || l.IntN(2) == 0 {
+			types = slices.DeleteFunc(slices.Clone(types), func(b configs.BizType) bool { return bad == (b.MaxRunning > 0) })
+		}
+		if len(types) == 0 {
+			continue
+		}
+		bizType := types[l.IntN(len(types))].Name
 		list := make([]*wish, 8+l.IntN(17))
 		for i := range list {
 			id := l.center.bizID(l.Rand, bizType)
@@ -206,7 +214,7 @@ func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*
 	defer cancel()
 	sent, body := time.Now(), make([]client.Submit, len(list))
 	for i, w := range list {
-		if w.submit.ActionTime = w.due; w.due.IsZero() {
+		if w.submit.ActionTime = w.due; w.due.IsZero() || len(w.tries) > 0 {
 			w.submit.ActionTime = l.ahead()
 		}
 		body[i] = w.submit
