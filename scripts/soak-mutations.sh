@@ -56,7 +56,7 @@ for patch in internal/soak/mutations/*.patch; do
   [[ $# -eq 0 || " $* " == *" $name "* ]] || continue
   rule=$(sed -n 's/^breaks: //p' "$patch")
   arena=$(sed -n 's/^arena: //p' "$patch")
-  read -ra arguments <<<"$(sed -n 's/^sim://p' "$patch")"
+  eval "arguments=($(sed -n 's/^sim://p' "$patch"))"
   git -C "$tree" checkout -q --force HEAD
   if [[ -z $arena && ! -e $tree.sound ]]; then
     build sound

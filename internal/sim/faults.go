@@ -60,9 +60,9 @@ func (w *world) any(r *rand.Rand) *process {
 	return list[r.IntN(len(list))]
 }
 
-// lines lists whom a process speaks with, but for Consul.
-func (w *world) lines(p *process) []string {
-	list := []string{"caller", "redis"}
+// servers lists whom a process asks, but for Consul.
+func (w *world) servers(p *process) []string {
+	list := []string{"redis"}
 	for d := range w.layout.Databases {
 		list = append(list, fmt.Sprintf("database-%d", d))
 	}
@@ -91,25 +91,30 @@ func (w *world) serverFaults() []action {
 			lasting(low, high, func() { begin(r, d) }, func() { w.MendDatabase(d) })(ctx, r)
 		}}
 	}
-	list := []action{
-		{"crash", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+	// A crash behind slow lines leaves much half done.
+	crashBehind := func(name string, slow bool, lines func(p *process) []string) action {
+		return action{name, true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			p := w.any(r)
-			f.Nodes, f.Process = []string{p.Node}, &w.end(p.Node, true).Process
-			traffic.Wait(ctx, between(r, 0, 10*time.Second))
-			w.start(p.Node)
-		}},
-		{"crash behind slow lines", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
-			p := w.any(r)
-			f.Nodes, f.Process, f.Slow = []string{p.Node}, &p.Process, true
-			lines := w.lines(p)
-			for _, line := range lines {
+			f.Nodes, f.Process, f.Slow = []string{p.Node}, &p.Process, slow
+			list := lines(p)
+			for _, line := range list {
 				w.Delay(line, p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
 			}
 			traffic.Wait(ctx, between(r, time.Second, 8*time.Second))
 			w.end(p.Node, true)
-			for _, line := range lines {
+			for _, line := range list {
 				w.Delay(line, p.Node, 0)
 			}
+			traffic.Wait(ctx, between(r, 0, 10*time.Second))
+			w.start(p.Node)
+		}}
+	}
+	list := []action{
+		crashBehind("crash behind a slow line", true, func(*process) []string { return []string{"caller"} }),
+		crashBehind("crash behind slow servers", false, w.servers),
+		{"crash", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+			p := w.any(r)
+			f.Nodes, f.Process = []string{p.Node}, &w.end(p.Node, true).Process
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},

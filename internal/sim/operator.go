@@ -2,24 +2,26 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/internal/testrig/traffic"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // operate redrives and discards dead tasks, with a rate and without one, and takes some of that back.
 func (w *world) operate(ctx context.Context, r *rand.Rand) {
 	types := bizTypes(w.o.Small)
-	for traffic.Wait(ctx, between(r, 10*time.Second, 30*time.Second)) {
-		p := w.any(r)
-		if p == nil {
+	for traffic.Wait(ctx, between(r, 5*time.Second, 15*time.Second)) {
+		p, dead := w.any(r), w.count(task.Dead)
+		if p == nil || dead < 4 {
 			continue
 		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8, 12}[r.IntN(4)], Rate: []float64{0, 0.5, 0.5, 1, 50}[r.IntN(5)]}
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)], Rate: []float64{0, 0.5, 0.5, 1, 50}[r.IntN(5)]}
 		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}
@@ -51,6 +53,18 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		}
 		cancel()
 	}
+}
+
+// count is how many tasks have a status, in the databases that answer.
+func (w *world) count(status task.Status) (sum int) {
+	text := fmt.Sprintf("SELECT SUM(n) FROM (%s)", audit.EachTable(w.layout.TablesPerDatabase, fmt.Sprintf("SELECT COUNT(*) n FROM %%s WHERE status = %d", status)))
+	for _, db := range w.dbs {
+		var n int
+		if db.QueryRow(text).Scan(&n) == nil {
+			sum += n
+		}
+	}
+	return sum
 }
 
 func (w *world) add(o audit.Operation) {

@@ -28,7 +28,7 @@ type Fault struct {
 	Begin, End time.Time     // while it lasted
 	Whole      time.Time     // when all was well again
 	Skew       time.Duration // how far clocks were ahead
-	Slow       bool          // of a kill: lines were slow before it, so an answer may have been on its way to a caller that had left
+	Slow       bool          // of a kill: the lines to callers were slow before it, so an answer may have been on its way to one that had left
 }
 
 func (f *Fault) String() string {
