@@ -52,6 +52,9 @@ var knownFaults = []known{
 				f.Begin.Before(b.End) && f.End.After(b.Begin)
 		})
 	}},
+	{"a task that is released is handed out as it was before a hand edited it", func(_ *audit.Verdict, b audit.Breach) bool {
+		return b.Rule == "acknowledged changes were not kept" && releasedStale(b)
+	}},
 	{"max_running is forgotten when a type is reloaded", func(v *audit.Verdict, b audit.Breach) bool {
 		return b.Rule == "times more runs were under way than max_running" && hadFault(v, func(f *audit.Fault) bool {
 			return (f.Kind == "type taken out" || f.Kind == "limits changed") && slices.Contains(f.Types, limited) && f.Begin.Before(b.Begin) &&
@@ -131,6 +134,22 @@ func leasedToNobody(v *audit.Verdict, b audit.Breach) bool {
 		}
 		return failedSince
 	})
+}
+
+// releasedStale tells that a hand edited the attribute of a leased task, whose consumer then released it, and that the next one got it
+// at once.
+func releasedStale(b audit.Breach) bool {
+	for i, r := range b.Runs[:max(1, len(b.Runs))-1] {
+		if r.Lease == nil || r.Span.End != audit.EndStopped || b.Runs[i+1].Span.From-r.Span.Till > int64(5*time.Second) {
+			continue
+		}
+		if slices.ContainsFunc(b.Task.InTurn(), func(c *audit.Change) bool {
+			return c.Hand && c.Done == audit.Made && c.Set.HasAttribute && c.Answered.After(r.Lease.Asked) && c.Answered.UnixNano() < r.Span.Till
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // leasedAtOnce tells that two requests got leases at the same time: each had looked when the other had not written yet.

@@ -21,7 +21,7 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 			continue
 		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)], Rate: []float64{0, 0.5, 0.5, 1, 50}[r.IntN(5)]}
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)], Rate: []float64{0, 0.5, 2, 3, 50}[r.IntN(5)]}
 		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}
