@@ -126,6 +126,7 @@ func (w *world) serverFaults() []action {
 			}
 		}},
 		database("database hangs", 3*time.Second, 30*time.Second, func(_ *rand.Rand, d int) { w.HangDatabase(d) }),
+		database("database is down", 3*time.Second, 30*time.Second, func(_ *rand.Rand, d int) { w.StopDatabase(d) }),
 		database("database is slow", 3*time.Second, 20*time.Second, func(r *rand.Rand, d int) {
 			w.SlowDatabase(d, between(r, 50*time.Millisecond, 2*time.Second))
 		}),

@@ -48,7 +48,7 @@ var knownFaults = []known{
 	}},
 	{"the limit of an operation is exceeded while a database is away", func(v *audit.Verdict, b audit.Breach) bool {
 		return b.Rule == "operations did more than their limit" && hadFault(v, func(f *audit.Fault) bool {
-			return slices.Contains([]string{"database hangs", "database is slow", "cut from database-0", "a node stands still"}, f.Kind) &&
+			return slices.Contains([]string{"database is down", "database hangs", "database is slow", "cut from database-0", "a node stands still"}, f.Kind) &&
 				f.Begin.Before(b.End) && f.End.After(b.Begin)
 		})
 	}},

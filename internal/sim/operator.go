@@ -21,7 +21,8 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 			continue
 		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)], Rate: []float64{0, 0.5, 2, 3, 50}[r.IntN(5)]}
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)]}
+		ask.Rate = []float64{0, 50, max(0.5, float64(ask.Limit)/8), max(0.5, float64(ask.Limit)/8)}[r.IntN(4)] // at once, or for some seconds
 		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}

@@ -242,7 +242,7 @@ func (w *world) begin(p *process, s audit.Span) (end func(audit.Span)) {
 // start starts a node and waits until it takes tasks.
 func (w *world) start(name string) {
 	// A node that finds more claims in Redis than it knows asks again at once. Answers must take some time, or none passes.
-	w.Delay(name, "redis", 2*time.Millisecond)
+	w.Delay(name, "redis", 10*time.Millisecond)
 	n := w.Launch(name)
 	if err := n.Ready(context.Background()); err != nil {
 		w.t.Errorf("start of %s: %v", name, err)

@@ -35,6 +35,14 @@ func (w *World) MendRedis() { w.net.Resume(redisHost) }
 // HangDatabase makes a database answer nothing until MendDatabase. A statement that was given up meanwhile is not done later.
 func (w *World) HangDatabase(d int) { w.net.Stop(databaseHost(d)) }
 
+// StopDatabase ends the process of a database until MendDatabase: nobody can connect, and what is under way gets no answer.
+func (w *World) StopDatabase(d int) {
+	db := w.database(d)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.down = true
+}
+
 // SlowDatabase makes each statement of a database take a time more.
 func (w *World) SlowDatabase(d int, by time.Duration) {
 	db := w.database(d)
@@ -63,7 +71,7 @@ func (w *World) MendDatabase(d int) {
 	db := w.database(d)
 	db.unlock()
 	db.mu.Lock()
-	db.slow, db.full = 0, false
+	db.slow, db.full, db.down = 0, false, false
 	db.mu.Unlock()
 	w.net.Resume(databaseHost(d))
 }
