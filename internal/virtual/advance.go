@@ -22,8 +22,10 @@ const (
 	leadIn = time.Second
 	// leastLead is the least of both.
 	leastLead = 11 * time.Second
-	// settles is how long after a write it is seen to the end; the default schedule of scans is shorter.
-	settles = 11 * time.Second
+	// settles is how long the polls have their own pace after a write of a node.
+	settles = 3 * time.Second
+	// follows is the same at the beginning, and after a write of somebody else: the default schedule of scans is shorter.
+	follows = 11 * time.Second
 	// recovers is the same after a start, and after the end of a fault.
 	recovers = time.Minute
 	// lookEvery is the interval at which a rest looks for what others have written into the databases.
@@ -86,12 +88,19 @@ func (r *rest) slow(d time.Duration, stirred <-chan struct{}) {
 	}
 }
 
+// isStill reports whether nothing has happened.
+func (r *rest) isStill(stirred <-chan struct{}) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stirred == stirred
+}
+
 // Advance lets time pass like Wait, and faster while nothing can happen: polls that would find nothing wait then. They have
 // their own pace around each task, while a task is overdue, runs or is changed, and while there is a fault. What another
 // process writes into the files is seen at the beginning, and then after five minutes at most.
 func (w *World) Advance(d time.Duration) {
 	end := time.Now().Add(d)
-	w.rest.stir(settles)
+	w.rest.stir(follows)
 	defer w.rest.stir(settles)
 	var databases looks
 	defer func() { databases.close() }()
@@ -104,15 +113,23 @@ func (w *World) Advance(d time.Duration) {
 		if databases == nil {
 			databases = w.openLooks()
 		}
+		if databases.changed() {
+			w.rest.stir(follows)
+			continue
+		}
 		next, quiet := w.quiet(databases)
 		if running || !quiet {
-			w.rest.pace.Rouse()
 			w.wait(min(leastLead, left), stirred)
 			continue
 		}
-		pause := min(time.Until(next), left)
-		w.rest.slow(pause, stirred)
-		w.wait(min(pause, lookEvery), stirred)
+		if end.Before(next) {
+			next = end
+		}
+		w.rest.slow(time.Until(next), stirred)
+		for pause := time.Until(next); pause > 0 && w.rest.isStill(stirred) && !databases.changed(); pause = time.Until(next) {
+			w.wait(min(pause, lookEvery), stirred)
+		}
+		w.rest.pace.Rouse()
 	}
 }
 
@@ -154,9 +171,6 @@ func (w *World) quiet(databases looks) (until time.Time, ok bool) {
 		switch {
 		case err != nil, seen.operates:
 			return time.Time{}, false
-		case seen.changed:
-			w.rest.stir(settles)
-			return time.Time{}, false
 		case slices.ContainsFunc(seen.overdue, func(b uint64) bool { return known[b] && !paused[b] }):
 			return time.Time{}, false
 		}
@@ -197,8 +211,9 @@ type looks []*look
 
 type look struct {
 	db      *sql.DB
+	version *sql.Stmt // of the file: another one after each write of others
+	last    int64     // version
 	tables  int
-	version int64 // of the file; 0: not known yet
 }
 
 // openLooks opens the databases of the nodes that run; nil: there are none, or they are not open to queries.
@@ -210,13 +225,18 @@ func (w *World) openLooks() (list looks) {
 	c := nodes[0].cfg.Store
 	for d := range c.Databases {
 		db, err := sql.Open("sqlite", store.SQLiteDSN(c.SQLite.Dir, d, true))
+		if err == nil {
+			l := &look{db: db, tables: c.TablesPerDatabase}
+			list = append(list, l)
+			db.SetMaxOpenConns(1) // the version is a connection's
+			l.version, err = db.Prepare("PRAGMA data_version")
+		}
 		if err != nil {
 			list.close()
 			return nil
 		}
-		db.SetMaxOpenConns(1) // the version is a connection's
-		list = append(list, &look{db: db, tables: c.TablesPerDatabase})
 	}
+	list.changed()
 	return list
 }
 
@@ -226,9 +246,19 @@ func (l looks) close() {
 	}
 }
 
+// changed reports whether somebody has written into a database since the last call.
+func (l looks) changed() (is bool) {
+	for _, d := range l {
+		var version int64
+		err := d.version.QueryRow().Scan(&version)
+		is = is || err != nil || version != d.last
+		d.last = version
+	}
+	return is
+}
+
 // seen is what a look has shown.
 type seen struct {
-	changed  bool      // the file was written since the last look
 	operates bool      // an operation runs
 	overdue  []uint64  // business types of pending tasks whose time has come
 	next     time.Time // of the pending tasks after them; zero: there is none
@@ -236,12 +266,6 @@ type seen struct {
 
 func (l *look) look(now time.Time) (s seen, err error) {
 	ctx := context.Background()
-	var version int64
-	if err := l.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
-		return seen{}, err
-	}
-	s.changed = l.version != 0 && version != l.version
-	l.version = version
 	err = l.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM toc_operation WHERE state = ?)", store.OperationRunning).Scan(&s.operates)
 	at := now.UTC().Format(timeFormat)
 	for table := range l.tables {
