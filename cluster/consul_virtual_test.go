@@ -267,7 +267,7 @@ func TestATokenIsDeletedAndTheNodesAreStartedAgain(t *testing.T) {
 		token = "new"
 		c, d := w.join("c", with), w.join("d", with)
 		settled(t, c, d)
-		require.Less(t, time.Since(deleted), 2*sessionTTL+ttl+soon)
+		require.Less(t, time.Since(deleted), 2*sessionTTL+ttl+ttl/5+soon) // a lock may be found free a heartbeat later
 		require.Greater(t, time.Since(deleted), 2*sessionTTL)
 	})
 }
