@@ -26,7 +26,7 @@ const (
 
 // Puller hands out the tasks of this node's partitions; see worker.Runner.
 type Puller interface {
-	Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration) ([]task.Task, error)
+	Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration, isGone func() bool) ([]task.Task, error)
 	AwaitDue(ctx context.Context, bizType uint64) error
 	Settle(ctx context.Context, list []worker.Settlement) []worker.Settled
 }
@@ -34,7 +34,7 @@ type Puller interface {
 // noPuller hands out nothing.
 type noPuller struct{}
 
-func (noPuller) Lease(context.Context, context.Context, uint64, int, time.Duration) ([]task.Task, error) {
+func (noPuller) Lease(context.Context, context.Context, uint64, int, time.Duration, func() bool) ([]task.Task, error) {
 	return nil, worker.ErrStopped
 }
 func (noPuller) AwaitDue(context.Context, uint64) error { return worker.ErrStopped }
@@ -235,7 +235,7 @@ var notAtAll context.Context
 
 // leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or notAtAll.
 func (c *consumer) leaseHere(wait context.Context, most int) error {
-	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR)
+	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR, c.isGone())
 	for i := range leased {
 		t := &leased[i]
 		shown := *t
@@ -244,6 +244,17 @@ func (c *consumer) leaseHere(wait context.Context, most int) error {
 			Attempt: t.Attempts + 1, Traceparent: tracing.Valid(t.Trace), Task: wire.From(shown, c.bizType.Name)})
 	}
 	return err
+}
+
+// isGone returns a function that reports whether the node that passes the leases on has ended since: maybe nobody has got them.
+// nil: this node answers the consumer itself.
+func (c *consumer) isGone() func() bool {
+	node, forwarded := c.ctx.Value(forwardedKey{}).(string)
+	if !forwarded {
+		return nil
+	}
+	instance := c.cfg.Cluster.Instance(node)
+	return func() bool { return c.cfg.Cluster.Instance(node) != instance }
 }
 
 // leaseThere leases tasks of another node.

@@ -118,8 +118,14 @@ func (s *memory) applyOne(m store.Move) bool {
 	if m.Lease != nil {
 		row.Lease = *m.Lease
 	}
+	if m.Lease == nil && m.From != m.To {
+		row.Lease = 0
+	}
 	if m.ActionTime != nil {
 		row.ActionTime = *m.ActionTime
+	}
+	if m.Restore {
+		row.ActionTime = row.Promised()
 	}
 	if m.Attempts != nil {
 		row.Attempts = *m.Attempts
@@ -467,6 +473,13 @@ func (r *ownership) TakenUncleanly(p int) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return *at, true
+}
+
+func (r *ownership) TakenFromDead(int) time.Time {
+	if at := r.unclean.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 func (r *ownership) Settled(p int, _ uint64) { r.settled.Store(p, true) }

@@ -44,6 +44,10 @@ var Fences = []Fence{FencedStatus, FencedAttempts, FencedMoved}
 // newer owner, wins.
 func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome, store.Move, task.Task) {
 	m := store.Move{JobID: t.JobID, From: task.Pending}
+	if t.Lease != 0 { // a void one, of a pull type once
+		m.Lease = new(uint64)
+		t.Lease = 0
+	}
 	switch {
 	case runErr == nil:
 		m.To = task.Processed
@@ -89,8 +93,7 @@ func amend(b *task.BizType, read task.Task, failed store.Move, row task.Task, no
 	m.LastError = failed.LastError
 	after.LastError = *m.LastError
 	if read.Lease != 0 {
-		none := uint64(0)
-		m.HasLease, m.Lease, after.Lease = &read.Lease, &none, 0
+		m.HasLease, m.Lease, after.Lease = &row.Lease, new(uint64), 0
 	}
 	switch {
 	case failed.Attempts == nil: // this run does not count as an attempt

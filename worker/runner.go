@@ -63,7 +63,10 @@ type Ownership interface {
 	// not hand it over, and when. Tasks that were due by then may have been started, and may have ended that
 	// process.
 	TakenUncleanly(partition int) (at time.Time, ok bool)
-	// Settled ends that state: no task that was due by then is pending any more.
+	// TakenFromDead returns when this node took the partition, in its present term, from a process that did not hand it over;
+	// zero: that did.
+	TakenFromDead(partition int) time.Time
+	// Settled ends the state of TakenUncleanly: no task that was due by then is pending any more.
 	Settled(partition int, term uint64)
 }
 
@@ -207,7 +210,7 @@ func (r *Runner) open(ctx context.Context, l *Lane) {
 	c.maxEntries, c.bizType.Workers = limitsOf(l.Processor, l.BizType.Workers)
 	c.consumer = r.cfg.Queue.AddType(c.bizType)
 	if l.BizType.Pull {
-		c.tasks, c.consumer, c.maxEntries = c.consumer, c.consumer.Expired(), maxRun
+		c.tasks, c.consumer, c.maxEntries = c.consumer.Within(room{&r.pulls, &c.bizType, r.cfg.Now}), c.consumer.Expired(), maxRun
 		r.pulls.open(c)
 	} else if c.maxEntries > 1 {
 		c.batch, _ = l.Processor.(processor.Batch)

@@ -95,9 +95,8 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 			s.hold.Restore() // of no type that is configured
 			continue
 		}
-		if s.given.task.Lease != s.Lease || !s.given.task.IsLeased(now) {
-			*s.result = Lost
-			s.hold.Restore()
+		if !s.isGiven(&s.given.task, now) {
+			s.end(Lost)
 			continue
 		}
 		moves, open = append(moves, r.settlement(s, now)), append(open, s)
@@ -112,17 +111,19 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 	}
 }
 
-// record makes the moves of settlements. It returns the failed runs whose rows are not as they were read.
+// isGiven reports whether a task has the lease of the settlement.
+func (s *settling) isGiven(t *task.Task, now time.Time) bool {
+	return task.IsSameLease(t.Lease, s.Lease) && t.IsLeased(now)
+}
+
+// record makes the moves of settlements. It returns those whose rows are not as they were read.
 func (r *Runner) record(ctx context.Context, list []*settling, moves []store.Move, now time.Time) (edited []*settling) {
 	for i, m := range r.cfg.Store.MoveAll(ctx, moves) {
 		switch s := list[i]; {
 		case m.Err != nil:
 			s.end(Unavailable)
-		case !m.Applied && moves[i].Read != nil:
-			edited = append(edited, s)
 		case !m.Applied:
-			r.pulls.remove(s.JobID)
-			s.end(Lost)
+			edited = append(edited, s)
 		default:
 			*s.result = SettledOK
 			r.completeSettled(ctx, s, now)
@@ -137,7 +138,8 @@ func (s *settling) end(result Settled) {
 	s.hold.Restore()
 }
 
-// amendAll returns the moves of failed runs whose rows were edited by hand: the edited columns stay, and the lease ends.
+// amendAll returns the moves of settlements whose rows were edited by hand. Who has set another action_time has ended the lease.
+// Other edited columns stay as they are.
 func (r *Runner) amendAll(ctx context.Context, list []*settling, now time.Time) (open []*settling, moves []store.Move) {
 	rows, unread := r.load(ctx, list)
 	for _, s := range list {
@@ -146,9 +148,14 @@ func (r *Runner) amendAll(ctx context.Context, list []*settling, now time.Time) 
 		case !there && unread != nil:
 			s.end(Unavailable)
 			continue
-		case !there || row.Status != task.Pending || row.Lease != s.Lease || !row.IsLeased(now):
+		case !there || !s.isGiven(&row, now):
 			r.pulls.remove(s.JobID)
 			s.end(Lost)
+			continue
+		}
+		if s.outcome != Failed && s.outcome != Dead || row.Lease != s.given.task.Lease {
+			s.given.task = row
+			open, moves = append(open, s), append(moves, r.settlement(s, now))
 			continue
 		}
 		_, failed, _ := decide(s.bizType, s.given.task, s.err, now)
@@ -230,7 +237,7 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 				s.hold.Restore()
 				continue
 			}
-			s.given = lent{row, row.Modified}
+			s.given = lent{task: row, since: row.Modified}
 			if !there {
 				*s.result = Lost
 				s.hold.Restore()
@@ -251,14 +258,15 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 	switch s.Do {
 	case Extend:
 		until := task.CeilMilli(now.Add(cmp.Or(s.TTR, t.Timeout, s.bizType.TTR)))
+		number := task.LeaseUntil(t.Lease, until)
 		s.row = t
-		s.row.ActionTime = until
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &until}}
+		s.row.ActionTime, s.row.Lease = until, number
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &until, Lease: &number}}
 	case Release:
-		at, none := task.CeilMilli(now), uint64(0)
+		at := task.CeilMilli(now)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = at, 0
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: &none}}
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: new(uint64)}}
 	case Nack:
 		s.err = errors.New(cmp.Or(s.Error, "its consumer has given it back (nack)"))
 		if s.RetryAfter != nil {
@@ -274,7 +282,7 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 // completeSettled puts the task where it waits now, and reports the end of the run.
 func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time) {
 	if s.Do == Extend {
-		r.pulls.add(lent{s.row, s.given.since})
+		r.pulls.add(lent{task: s.row, since: s.given.since}, false)
 	} else {
 		r.pulls.remove(s.JobID)
 	}
