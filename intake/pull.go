@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	MinTTR    = 100 * time.Millisecond
 	MaxTTR    = 24 * time.Hour
 	MaxSettle = 1000 // settlements in a request
+	maxPart   = 256  // settlements in a request to another node: what the proof between nodes takes, whatever their errors are
 )
 
 // Puller hands out the tasks of this node's partitions; see worker.Runner.
@@ -324,13 +326,16 @@ func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Se
 	var asked sync.WaitGroup
 	for peer, at := range away {
 		asked.Go(func() {
-			part := make([]wire.Settlement, len(at))
-			for k, i := range at {
-				part[k] = list[i]
-			}
-			answered, err := peer.Settle(ctx, part)
-			for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
-				results[at[k]].Result = answered[k].Result
+			for at := range slices.Chunk(at, maxPart) {
+				part := make([]wire.Settlement, len(at))
+				for k, i := range at {
+					part[k] = list[i]
+					part[k].Error = task.Reason(list[i].Error)
+				}
+				answered, err := peer.Settle(ctx, part)
+				for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
+					results[at[k]].Result = answered[k].Result
+				}
 			}
 		})
 	}

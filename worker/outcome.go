@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/processor"
@@ -130,12 +129,8 @@ func backoff(b *task.BizType, n int, random float64) time.Duration {
 	return min(base+time.Duration(float64(base)*random/4), b.BackoffMax)
 }
 
-// reason is the text of an error for last_error: valid UTF-8, at most 255 bytes.
+// reason is the text of an error for last_error.
 func reason(err error) *string {
-	text := strings.ToValidUTF8(fmt.Sprint(err), "?") // Sprint survives an Error that panics
-	text = strings.ReplaceAll(text, "\x00", "?")
-	if len(text) > task.MaxLastError {
-		text = strings.ToValidUTF8(text[:task.MaxLastError], "")
-	}
+	text := task.Reason(fmt.Sprint(err)) // Sprint survives an Error that panics
 	return &text
 }
