@@ -3,6 +3,7 @@ package store_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,4 +64,27 @@ func findsSuperseded(t *testing.T, p place) {
 		}
 	}
 	require.Equal(t, map[uint64]bool{first.JobID: true, same.JobID: true, done.JobID: true}, found)
+}
+
+// What consumers have is read of one partition and type, without what is parked, over or edited by hand.
+func readsLeases(t *testing.T, p place) {
+	f := p.open(t, small)
+	leased := func(bizType uint64, end time.Time) task.Task {
+		one := f.put(t, task.Task{BizID: 9, BizType: bizType, ActionTime: f.in(-30)})[0]
+		applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, Set: store.Set{ActionTime: &end, KeepDue: true, Lease: new(task.NewLease(end))}})
+		require.NoError(t, err)
+		require.True(t, applied)
+		return one
+	}
+	one, byHand := leased(1, f.in(10)), leased(1, f.in(10))
+	leased(1, f.in(-10))
+	leased(1, f.in(90))
+	leased(2, f.in(10))
+	f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(10)})
+	shard, _ := f.layout.ShardOf(one.JobID)
+	f.hand(t, shard, "UPDATE %s SET action_time=? WHERE job_id=?", f.at(f.in(11)), f.id(byHand.JobID))
+	list, err := f.Leased(t.Context(), f.layout.Partition(shard), 1, f.in(0), f.in(60))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, one.JobID, list[0].JobID)
 }

@@ -218,6 +218,17 @@ func (s *memory) lockLater(id uint64) {
 	s.lockNext = id
 }
 
+func (s *memory) Leased(_ context.Context, partition int, bizType uint64, now, until time.Time) (leased []task.Task, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range s.rows {
+		if layout.Partition(layout.Shard(row.BizID)) == partition && row.BizType == bizType && row.IsLeased(now) && !row.ActionTime.After(until) {
+			leased = append(leased, row)
+		}
+	}
+	return leased, nil
+}
+
 func (s *memory) NextDue(_ context.Context, partition int) (at time.Time, none bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
@@ -27,16 +28,28 @@ type pulls struct {
 	lent    map[uint64]lent          // by job_id: the leases that this process has given, as far as they are not over
 	count   map[uint64]int           // the same, and what is reserved for leases that are being recorded, by biz_type
 	swept   time.Time                // when lent was last searched for leases that are over
+	known   wait.Mutex               // held while leases of other processes are read
+	terms   map[inTerm]bool          // those whose leases were read
+	read    map[uint64]time.Time     // when that was last looked after, by biz_type
 	freed   chan struct{}            // closed when a lease ends; nil: no caller waits
 	bizType map[uint64]*task.BizType // of all lanes
 	stopped bool
 }
 
-// lent is a lease that this process has given.
+// lent is a lease that this process has given, or read.
 type lent struct {
 	task   task.Task // as it is in the store
 	since  time.Time
 	isGone func() bool // reports whether the node that has passed it on has ended since; nil: this node has
+
+	elsewhere bool // another process has given it
+}
+
+// inTerm is a business type in a partition's term.
+type inTerm struct {
+	bizType   uint64
+	partition int
+	term      uint64
 }
 
 // ErrStopped is returned by Lease when this node stops.
@@ -213,6 +226,7 @@ func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr t
 		if err != nil {
 			return nil, err
 		}
+		c.readLeases(ctx)
 		entries, err := c.takeForLease(ctx, wait, max)
 		if err != nil || len(entries) == 0 {
 			return nil, err
@@ -224,6 +238,37 @@ func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr t
 		leased, err := c.lease(ctx, entries, ttr, isGone)
 		if len(leased) > 0 || err != nil || wait == nil || wait.Err() != nil {
 			return leased, err
+		}
+	}
+}
+
+// readLeases counts the leases that other processes have given in partitions which are this node's now. It looks for such
+// partitions once a second, and again later for those whose database does not answer. It does not find a lease that ends later
+// than pull.ttr from now: the whole future of the type would have to be read for it.
+func (c *pool) readLeases(ctx context.Context) {
+	p, b, now := &c.pulls, &c.bizType, c.cfg.Now()
+	p.known.Lock()
+	defer p.known.Unlock()
+	if now.Sub(p.read[b.ID]) < time.Second {
+		return
+	}
+	p.read[b.ID] = now
+	for partition := range c.cfg.Layout.Partitions {
+		at := inTerm{b.ID, partition, c.cfg.Ownership.Term(partition)}
+		if at.term == 0 || p.terms[at] {
+			continue
+		}
+		leased, err := c.cfg.Store.Leased(ctx, partition, b.ID, now, now.Add(b.TTR))
+		if err != nil {
+			c.cfg.Logger.Warn("leases not counted yet: max_in_flight may be exceeded", "biz_type", b.Name, "partition", partition, "error", err)
+			return
+		}
+		p.terms[at] = true
+		delete(p.terms, inTerm{b.ID, partition, at.term - 1})
+		for _, t := range leased {
+			if _, own := p.find(t.JobID, t.Lease); !own {
+				p.add(lent{task: t, since: t.Modified, elsewhere: true}, false)
+			}
 		}
 	}
 }
@@ -307,7 +352,7 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 		}
 		row := e.Task
 		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, *moves[i].Lease
-		c.pulls.add(lent{row, now, isGone}, true)
+		c.pulls.add(lent{task: row, since: now, isGone: isGone}, true)
 		place := c.cfg.Dispatch.Where(&row)
 		c.cfg.Queue.Done(e, row, place == dispatch.Queue)
 		if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
@@ -353,6 +398,7 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		if !known {
 			given.since = e.Task.Modified
 		}
+		known = known && !given.elsewhere
 		over := processor.RetryAfter(0, errLeaseOver)
 		if known && given.isGone != nil && given.isGone() || !known && given.since.Before(w.cfg.Ownership.TakenFromDead(e.Partition)) {
 			over = processor.NoAttempt(0, errGiverGone)
@@ -380,7 +426,7 @@ func (r *Runner) decideSettled(b *task.BizType, t task.Task, err error, now time
 	if outcome == Dead {
 		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "attempts", row.Attempts, "error", row.LastError)
 	}
-	if outcome != Processed {
+	if outcome != Processed && b.Name != "" {
 		r.failures.record(b, func(int) *task.Task { return &t }, []error{err}, now)
 	}
 	return outcome, move, row

@@ -279,6 +279,25 @@ func TestALeaseThatWasExtendedElsewhere(t *testing.T) {
 	}, pullLane())
 }
 
+// Who has leased a task can settle it although its type is out of the file.
+func TestSettleOfATypeThatIsOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for range 4 {
+			r.submit(1, 42, 0)
+		}
+		synctest.Wait()
+		list := r.leaseNow(10)
+		r.set() // the type is gone
+		synctest.Wait()
+		for i, want := range map[int]worker.Settled{0: worker.SettledOK, 1: worker.Unavailable, 2: worker.SettledOK, 3: worker.SettledOK} {
+			require.Equal(t, want, r.settleLease(list[i], []worker.Do{worker.Ack, worker.Nack, worker.Reject, worker.Release}[i]), i)
+		}
+		require.Equal(t, task.Processed, r.store.row(list[0].JobID).Status)
+		require.Equal(t, task.Cancelled, r.store.row(list[2].JobID).Status)
+		require.False(t, new(r.store.row(list[3].JobID)).IsLeased(time.Now()))
+	}, pullLane())
+}
+
 // A number in the column lease that no lease has written means nothing.
 func TestALeaseByHandIsNone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -354,6 +373,24 @@ func TestMaxInFlight(t *testing.T) {
 		require.Empty(t, r.leaseIn(500*time.Millisecond))
 		require.Equal(t, worker.SettledOK, r.settleLease(list[0], worker.Ack))
 		require.Len(t, r.leaseIn(100*time.Millisecond), 1, "as soon as there is room")
+	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
+}
+
+// Leases that another process has given count, too, from the first hand-out of a term on.
+func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 2 {
+			row := r.insert(1, 42+uint64(i), time.Second)
+			row.Lease = task.NewLease(row.ActionTime)
+			r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
+		}
+		r.submit(1, 42, 0)
+		r.submit(1, 42, 0)
+		synctest.Wait()
+		require.Len(t, r.leaseNow(10), 1)
+		require.Equal(t, 3, r.InFlight(1))
+		<-time.After(1100 * time.Millisecond) // the two are over
+		require.Len(t, r.leaseNow(10), 1)
 	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
 }
 

@@ -35,6 +35,7 @@ type Store interface {
 	Journaled(ctx context.Context, database int) ([]store.Running, error)
 	Superseded(ctx context.Context, database int, tasks []task.Task, now time.Time) (map[uint64]bool, error)
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
+	Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) ([]task.Task, error)
 }
 
 // Observer receives events for the metrics. Finished is called when the outcome is durable; promiseLateness is the
@@ -130,7 +131,7 @@ func New(cfg Config) *Runner {
 		watch:    watch{workers: make(map[*worker]struct{})},
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
-		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]lent), count: make(map[uint64]int)},
+		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]lent), count: make(map[uint64]int), terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
 		finisher: &finisher{
 			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),

@@ -92,7 +92,7 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 	open := list[:0]
 	for _, s := range list {
 		if s.bizType == nil {
-			s.hold.Restore() // of no type that is configured
+			s.hold.Restore() // of no type that is configured: how it goes on is unknown
 			continue
 		}
 		if !s.isGiven(&s.given.task, now) {
@@ -247,6 +247,9 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 		r.pulls.mu.Lock()
 		s.bizType = r.pulls.bizType[s.given.task.BizType]
 		r.pulls.mu.Unlock()
+		if s.bizType == nil && s.Do != Nack && s.Do != Extend { // the type is out of the file: these need none of its policies
+			s.bizType = &task.BizType{ID: s.given.task.BizType}
+		}
 		open = append(open, s)
 	}
 	return open
@@ -303,7 +306,7 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 	if s.row.Status == task.Pending {
 		r.cfg.Dispatch.Place(s.row)
 	}
-	if s.outcome == "" {
+	if s.outcome == "" || s.bizType.Name == "" {
 		return
 	}
 	r.cfg.Observer.Finished(*s.bizType, s.outcome, now.Sub(s.given.since), max(0, s.given.since.Sub(s.given.task.Promised())))
