@@ -222,8 +222,10 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 	now := r.cfg.Now()
 	for _, s := range list {
 		var known bool
-		// One that is over as far as this process knows may have been extended by another node, or by hand.
-		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
+		// One that is over as far as this process knows may have been extended by another node. A task that runs again at once
+		// must have the columns that a hand has changed meanwhile.
+		again := s.Do == Release || s.Do == Nack
+		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || again || !s.given.task.IsLeased(now) {
 			s.given = lent{}
 			unknown = append(unknown, s)
 		}
