@@ -5,7 +5,7 @@ ARGS    ?=
 PKG     ?= ./...
 
 # As in scripts/test.sh: foreign code that the race detector makes slow, and that says nothing about us.
-NORACE  := $(foreach package,modernc.org/sqlite modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.com/alicebob/miniredis/v2 github.com/yuin/gopher-lua,-gcflags='$(package)=-race=false')
+NORACE  := $(foreach package,modernc.org/sqlite modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.com/yuin/gopher-lua,-gcflags='$(package)=-race=false')
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo stack stack-down build check deps test test-all soak sim lint bench bench-peers fuzz

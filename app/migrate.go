@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -148,6 +149,7 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		return nil, err
 	}
 	empty, incomplete := 0, error(nil)
+	var silent []error
 	for _, d := range list {
 		failed := migrations.Verify(ctx, migrations.MySQL, Layout(cfg), d)
 		if failed == nil {
@@ -155,12 +157,16 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 				failed = cmp.Or[error](unread, &migrations.NotMigratedError{Database: d.String(), NoID: true, Have: 1})
 			}
 		}
-		if missing, ok := errors.AsType[*migrations.NotMigratedError](failed); !ok {
-			err = errors.Join(err, failed)
-		} else if incomplete = errors.Join(incomplete, missing); missing.Have == 0 {
-			empty++
+		if missing, ok := errors.AsType[*migrations.NotMigratedError](failed); ok {
+			incomplete = errors.Join(incomplete, missing)
+			if missing.Have == 0 {
+				empty++
+			}
+		} else if failed != nil {
+			silent = append(silent, failed)
 		}
 	}
+	err = onePerCause(silent)
 	switch {
 	case empty == len(list):
 		advice = []string{"the tables are not there yet: run `toc migrate` with the same --config"}
@@ -168,6 +174,28 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		err = errors.Join(err, incomplete)
 	}
 	return advice, errors.Join(err, CloseDatabases(list))
+}
+
+// onePerCause joins errors of databases. Of those that one cause has, as that their server is away, it takes the first, and
+// their number.
+func onePerCause(list []error) (err error) {
+	var causes []string
+	count := make(map[string]int)
+	for _, e := range list {
+		cause := cmp.Or(errors.Unwrap(e), e).Error()
+		causes = append(causes, cause)
+		count[cause]++
+	}
+	for i, e := range list {
+		switch n := count[causes[i]]; {
+		case slices.Index(causes, causes[i]) < i: // it is said
+		case n > 1:
+			err = errors.Join(err, fmt.Errorf("%w (%d databases)", e, n))
+		default:
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // PrintMigration writes the SQL of Migrate for a MySQL store that does not exist yet, for the administrator who

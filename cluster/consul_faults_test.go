@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster"
-	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
 
@@ -29,44 +28,6 @@ func keepsPartitions(t *testing.T, n *node, f func()) {
 		}
 	})()
 	f()
-}
-
-func TestConsulIsAwayAndComesBack(t *testing.T) {
-	t.Parallel()
-	for name, keep := range map[string]bool{"partitions stop": false, "partitions are kept": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			consul := testrig.StartConsul(t)
-			w := newTestClusterAt(t, consul.Addr(), "toc")
-			change := func(c *cluster.ConsulConfig) { c.KeepOnLoss = keep }
-			a, b := w.join("a", change), w.join("b", change)
-			settled(t, a, b)
-			before := a.Ownership().Owned()
-
-			outage := func() {
-				consul.Kill()
-				eventually(t, "both notice", func() bool { return a.Lost() != "" && b.Lost() != "" })
-				if keep {
-					require.Regexp(t, `^consul does not answer since \d+s: partitions kept: .+`, a.Lost())
-				} else {
-					require.Empty(t, a.Ownership().Owned())
-					require.Empty(t, b.Ownership().Owned())
-				}
-				time.Sleep(ttl) // real time: until the sessions are past saving, by Consul's own clock
-				consul.Start()
-				eventually(t, "both are back", func() bool { return a.Lost() == "" && b.Lost() == "" })
-				settled(t, a, b)
-			}
-			if keep {
-				// Two nodes share all partitions: neither takes those that the other kept.
-				keepsPartitions(t, a, func() { keepsPartitions(t, b, outage) })
-			} else {
-				outage()
-			}
-			require.Equal(t, before, a.Ownership().Owned())
-			eventually(t, "each loss has its return in the log", func() bool { return a.log.count("lost consul") == a.log.count("consul is back") })
-		})
-	}
 }
 
 // A node that keeps its partitions may find that they have been taken.
@@ -86,23 +47,6 @@ func TestKeptPartitionsAreGivenUpIfOthersHaveThem(t *testing.T) {
 		b.proxy.Cut()
 		b.halt()
 		eventually(t, "a has all", func() bool { return a.owns() == 32 })
-	})
-}
-
-// A session may end long before its TTL, by hand or with its agent. Its locks are free then, but their holder
-// may not know.
-func TestLocksThatNobodyHandedOverAreLeftAloneForAWhile(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a, b := w.join("a", nil), w.join("b", nil)
-		settled(t, a, b)
-		a.proxy.Stall()
-		services, err := w.direct().Agent().ServicesWithFilter(`Service == "` + w.prefix + `" and Meta.node == "a"`)
-		require.NoError(t, err)
-		for id := range services { // with a check its session ends
-			require.NoError(t, w.direct().Agent().ServiceDeregister(id))
-		}
-		settled(t, b) // and there were never two owners
-		require.Empty(t, a.Ownership().Owned())
 	})
 }
 

@@ -101,9 +101,8 @@ type node struct {
 	drained []int // in the order of the calls
 	workers []int
 	unable  []int
-	down    map[int]error  // what Prepare answers
-	hold    chan struct{}  // Drain waits for it; nil: it does not wait
-	busy    func(int) bool // with these partitions only; nil: with all
+	down    map[int]error // what Prepare answers
+	hold    chan struct{} // Drain waits for it; nil: it does not wait
 }
 
 // newNode makes a node that meets the others through a proxy of its own.
@@ -183,30 +182,21 @@ func (n *node) prepare(_ context.Context, database int) error {
 func (n *node) drain(ctx context.Context, partitions []int, idle func(int)) {
 	n.mu.Lock()
 	n.drained = append(n.drained, partitions...)
-	hold, busy := n.hold, n.busy
+	hold := n.hold
 	n.mu.Unlock()
 	for _, p := range partitions {
 		if n.Ownership().Owns(p) {
 			n.t.Errorf("%s drains partition %d, which it owns", n.name, p)
 		}
 	}
-	var late []int
-	for _, p := range partitions {
-		if hold != nil && (busy == nil || busy(p)) {
-			late = append(late, p)
-			continue
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return
 		}
-		idle(p)
 	}
-	if len(late) == 0 {
-		return
-	}
-	select {
-	case <-hold:
-	case <-ctx.Done():
-		return
-	}
-	for _, p := range late {
+	for _, p := range partitions {
 		idle(p)
 	}
 }

@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,22 +62,6 @@ func TestNodesComeAndGo(t *testing.T) {
 	require.Empty(t, services)
 }
 
-func TestALockIsKeptUntilItsPartitionIsDrained(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a := w.join("a", nil)
-		settled(t, a)
-		gate := make(chan struct{})
-		a.set(func(a *node) { a.hold = gate })
-		b := w.join("b", nil)
-		eventually(t, "a gives up what is b's", func() bool { return a.owns() == 16 })
-		eventually(t, "b is known", func() bool { return len(b.Members()) == 2 })
-		time.Sleep(300 * time.Millisecond) // in a bubble: b could break the rule now
-		require.Zero(t, b.owns())
-		close(gate)
-		settled(t, a, b)
-	})
-}
-
 // The other nodes get the death of a node that did not hand over.
 func TestADeathIsTold(t *testing.T) {
 	virtually(t, func(t *testing.T, w *testCluster) {
@@ -98,26 +81,6 @@ func TestADeathIsTold(t *testing.T) {
 	})
 }
 
-// A partition with running tasks does not hold up others.
-func TestEachPartitionIsHandedOverByItself(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a := w.join("a", nil)
-		settled(t, a)
-		b := w.join("b", nil)
-		settled(t, a, b)
-		busy := a.Ownership().Owned()[3]
-		gate := make(chan struct{})
-		a.set(func(a *node) { a.hold, a.busy = gate, func(p int) bool { return p == busy } })
-		left := make(chan error, 1)
-		go func() { left <- a.Leave(context.Background()) }()
-		eventually(t, "b has all but one", func() bool { return b.owns() == 31 })
-		require.False(t, b.Ownership().Owns(busy))
-		close(gate)
-		require.NoError(t, <-left)
-		settled(t, b)
-	})
-}
-
 func TestAHandOverHasAnEnd(t *testing.T) {
 	virtually(t, func(t *testing.T, w *testCluster) {
 		a := w.join("a", func(c *cluster.ConsulConfig) { c.DrainFor = 100 * time.Millisecond })
@@ -126,43 +89,6 @@ func TestAHandOverHasAnEnd(t *testing.T) {
 		b := w.join("b", nil)
 		settled(t, a, b)
 		logged(t, a, "handed over with work in hand")
-	})
-}
-
-// A leaving node gets no partitions, but it is still found as the owner of those that it drains.
-func TestLeaving(t *testing.T) {
-	virtually(t, func(t *testing.T, w *testCluster) {
-		a, b := w.join("a", nil), w.join("b", nil)
-		settled(t, a, b)
-		hers := a.Ownership().Owned()
-		gate := make(chan struct{})
-		a.set(func(a *node) { a.hold = gate })
-
-		left := make(chan error, 1)
-		go func() { left <- a.Leave(context.Background()) }()
-		eventually(t, "a owns nothing", func() bool { return a.owns() == 0 })
-		eventually(t, "a is off the list", func() bool {
-			entries, _, err := w.direct().Health().Service(w.prefix, "", true, nil)
-			return err == nil && len(entries) == 1
-		})
-		time.Sleep(200 * time.Millisecond) // in a bubble: b notices it
-		require.Equal(t, 16, b.owns())
-		owner, ok := b.Owner(hers[0])
-		require.True(t, ok)
-		require.Equal(t, "a", owner.Name)
-		require.Len(t, b.Members(), 2)
-		select {
-		case err := <-left:
-			require.Fail(t, "left with work in hand", err)
-		default:
-		}
-		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		require.ErrorContains(t, a.Leave(short), "leave the cluster: 16 partitions not handed over")
-
-		close(gate)
-		require.NoError(t, <-left)
-		settled(t, b)
 	})
 }
 
@@ -182,22 +108,6 @@ func TestMaintenanceMode(t *testing.T) {
 		require.NoError(t, w.direct().Agent().DisableServiceMaintenance(id))
 	}
 	settled(t, a, b)
-}
-
-func TestTheDeadAreReplaced(t *testing.T) {
-	t.Parallel()
-	w := newTestCluster(t)
-	a, b, c := w.join("a", nil), w.join("b", nil), w.join("c", nil)
-	settled(t, a, b, c)
-	b.proxy.Cut()
-	b.halt()
-	settled(t, a, c)
-
-	// Its successor gets its name as soon as Consul notices the death.
-	again := w.join("b", nil)
-	settled(t, a, again, c)
-	require.NotEqual(t, a.worker(), again.worker())
-	require.NotEqual(t, c.worker(), again.worker())
 }
 
 func TestTenNodesSettle(t *testing.T) {

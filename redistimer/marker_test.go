@@ -100,39 +100,6 @@ func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
 	}
 }
 
-// If a type leaves while Redis is away, its slots are emptied when Redis is back, and filled when the type is
-// back.
-func TestTypeLeavesWhileRedisIsAway(t *testing.T) {
-	t.Parallel()
-	server := testrig.StartRedis(t)
-	proxy := testrig.StartProxy(t, server.Addr())
-	c := open(t, private(server))
-	c.addrs = []string{proxy.Addr()}
-	n := c.start(allPartitions...)
-	c.filled()
-	for i := range uint64(8) {
-		n.submit(i, later)
-	}
-	c.eventually(func() bool { return c.depth().Store == 8 }, "not all are armed")
-	leave := func() uint64 {
-		proxy.Cut()
-		n.SetTypes(nil)
-		c.eventually(n.fellBack, "the scanner was not notified")
-		return n.submit(9, later).JobID
-	}
-	leave()
-	require.EqualValues(t, 8, c.depth().Store)
-	proxy.Mend()
-	c.eventually(func() bool { return c.depth().Store == 0 }, "the slots are not emptied")
-
-	n.SetTypes(c.types())
-	c.eventually(func() bool { return c.depth().Store == 9 }, "not all are armed again")
-	id := leave()
-	proxy.Mend()
-	n.SetTypes(c.types())
-	c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-}
-
 // A marker is trusted after a hand-over, but not after a crash.
 func TestAMarkerIsTrustedOnlyAfterAHandOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
@@ -362,35 +329,6 @@ func TestEditBySQLDuringTheBackOff(t *testing.T) {
 			return row.Status == task.Processed
 		}, "it is not processed")
 		require.Zero(t, c.row(id).Attempts)
-	})
-}
-
-// Tasks that only wait for a worker do not suffer from the end of their process. Before, three such ends made
-// tasks dead that had never run.
-func TestKillsDoNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *center) {
-		c.biz.MaxRetries, c.biz.Workers = 0, 2
-		g := newGate()
-		c.process = g.process
-		n := c.start(allPartitions...)
-		var ids []uint64
-		for i := range uint64(24) {
-			ids = append(ids, n.submit(i, 0).JobID)
-		}
-		left := 0 // by processes that were killed
-		for range 4 {
-			c.eventually(func() bool {
-				expired := c.expiredClaims()
-				return expired >= left && c.depth().Prepared == 24
-			}, "not all are claimed")
-			n.crash()
-			left += int(c.depth().Prepared)
-			n = c.start(allPartitions...)
-		}
-		g.open()
-		for _, id := range ids {
-			require.Zero(t, c.settled(id, task.Processed).Attempts)
-		}
 	})
 }
 

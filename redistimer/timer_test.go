@@ -47,17 +47,11 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 	}{
 		{"a task fires once, at its time", firesOnce, false},
 		{"any node wakes the owner", wakesTheOwner, false},
-		{"a failed run comes back with its count", comesBack, false},
 		{"a failed run comes back at its back-off", backsOff, false},
 		{"the dead are kept, and redriven", diesAndLives, false},
 		{"the dead are discarded, and purged", diesForGood, false},
-		{"what has not started is given back", givesBack, false},
-		{"claims of a crashed node are rolled back at once", recoversOrphans, false},
 		{"a claim that arrives after it was given up is rolled back", recoversLateClaims, true},
 		{"a held claim does not expire", keepsHeldClaims, true},
-		{"the horizon moves on", movesTheHorizon, true},
-		{"what Redis does not know is swept", sweeps, false},
-		{"a type leaves and comes back", switchesTypes, false},
 		{"a slow type claims only what it has room for", keepsToItsRoom, true},
 		{"a queue of one", hasRoomForOne, false},
 		{"another node takes a partition over", changesHands, true},
@@ -65,7 +59,6 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 		{"tasks that were not armed are reported, and found", findsWhatIsNotArmed, true},
 		{"a change meets a settle on its way", changesWhileSettling, false},
 		{"a task is finished while its claim is settled", finishesWhileSettling, true},
-		{"a reschedule moves a claimed task", reschedulesClaimed, false},
 		{"a task goes far away and comes back at once", goesAndComesBack, true},
 	} {
 		test := func(t *testing.T, center *center) {
@@ -111,22 +104,6 @@ func wakesTheOwner(t *testing.T, c *center) {
 			require.Less(t, time.Since(asked), time.Second)
 		}
 	}
-}
-
-func comesBack(t *testing.T, c *center) {
-	c.biz.BackoffMin, c.biz.BackoffMax = 10*time.Minute, time.Hour
-	c.process = func(context.Context, task.Task) error { return errors.New("the shop is closed") }
-	n := c.start(allPartitions...)
-	id := n.submit(1, 0).JobID
-	var score int64
-	c.eventually(func() bool {
-		score = c.score(c.slots.StoreKey(c.slot(id)), id)
-		return score%1000 == 1
-	}, "no failed run was counted")
-	row := c.row(id)
-	require.Equal(t, 1, row.Attempts)
-	require.Equal(t, row.ActionTime.UnixMilli(), score/1000)
-	require.Greater(t, time.Until(row.ActionTime), 9*time.Minute)
 }
 
 func backsOff(t *testing.T, c *center) {
@@ -220,61 +197,6 @@ func (g *gate) process(ctx context.Context, _ task.Task) error {
 	}
 }
 
-func givesBack(t *testing.T, c *center) {
-	c.biz.Workers = 1
-	g := newGate()
-	c.process = g.process
-	n := c.start(allPartitions...)
-	rows := map[uint64]task.Task{}
-	for i := range 8 {
-		row := n.submit(uint64(i), 0)
-		rows[row.JobID] = row
-	}
-	c.eventually(func() bool { return c.depth().Prepared == 8 && g.inside.Load() == 1 }, "not all are claimed")
-	n.stop()
-	go func() {
-		defer g.open() // once the rest has been given back
-		c.eventually(func() bool { return c.depth() == depth{Store: 7, Prepared: 1} }, "the rest is not given back")
-	}()
-	n.end()
-	require.Equal(t, depth{Store: 7}, c.depth(), "what ran was recorded, the rest given back")
-	for id, row := range rows {
-		if len(c.runsOf(id)) == 0 {
-			require.Equal(t, row.ActionTime.UnixMilli()*1000, c.score(c.slots.StoreKey(c.slot(id)), id))
-		}
-	}
-	c.start(allPartitions...)
-	for id := range rows {
-		c.settled(id, task.Processed)
-		require.Len(t, c.runsOf(id), 1)
-		require.Zero(t, c.runsOf(id)[0].task.Attempts)
-	}
-}
-
-func recoversOrphans(t *testing.T, c *center) {
-	g := newGate()
-	c.process = g.process
-	n := c.start(allPartitions...)
-	var ids []uint64
-	for i := range 12 {
-		ids = append(ids, n.submit(uint64(i), 0).JobID)
-	}
-	c.eventually(func() bool { return c.depth().Prepared == 12 && g.inside.Load() == 4 }, "not all are claimed")
-	n.crash()
-	left := c.depth()
-	require.EqualValues(t, 12, left.Prepared+left.Store) // some may just have been released: the type had no workers yet
-	require.NotZero(t, left.Prepared)
-	g.open()
-	c.start(allPartitions...)
-	for _, id := range ids {
-		c.settled(id, task.Processed)
-		runs := c.runsOf(id)
-		require.Zero(t, runs[len(runs)-1].task.Attempts, "a claim is no failed run")
-	}
-	expired := c.expiredClaims()
-	require.GreaterOrEqual(t, expired, int(left.Prepared)) // a claim that timed out on a busy machine is rolled back, too
-}
-
 // Redis may serve a call long after it timed out here, when the earlier claims have been settled or rolled
 // back. Only the number of claims shows it.
 func recoversLateClaims(t *testing.T, c *center) {
@@ -314,54 +236,6 @@ func keepsHeldClaims(t *testing.T, c *center) {
 	require.Len(t, c.runsOf(id), 1)
 	expired := c.expiredClaims()
 	require.Zero(t, expired)
-}
-
-func movesTheHorizon(t *testing.T, c *center) {
-	c.biz.Horizon = 800 * time.Millisecond
-	n := c.start(allPartitions...)
-	c.filled()
-	var ids []uint64
-	for i := range 8 {
-		ids = append(ids, n.submit(uint64(i), 2*time.Second).JobID)
-	}
-	require.Equal(t, depth{}, c.depth(), "beyond the horizon")
-	for _, id := range ids {
-		c.settled(id, task.Processed)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	require.Equal(t, map[string]int{redistimer.ReasonHorizon: 8}, c.rearmed)
-}
-
-func sweeps(t *testing.T, c *center) {
-	n := c.start(allPartitions...)
-	c.filled()
-	row := n.submit(1, time.Hour)
-	at := time.Now().UTC().Add(-20 * time.Second).Truncate(time.Millisecond)
-	_, err := c.store.Move(t.Context(), store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: &at}})
-	require.NoError(t, err)
-	n.Sweep(t.Context(), c.slot(row.JobID).Partition, []task.Task{c.row(row.JobID)})
-	c.settled(row.JobID, task.Processed)
-}
-
-func switchesTypes(t *testing.T, c *center) {
-	n := c.start(allPartitions...)
-	c.filled()
-	var ids []uint64
-	for i := range 8 {
-		ids = append(ids, n.submit(uint64(i), 1500*time.Millisecond).JobID)
-	}
-	require.True(t, n.Serves(c.biz.ID, 0))
-	n.SetTypes(nil)
-	require.False(t, n.Serves(c.biz.ID, 0))
-	c.eventually(n.fellBack, "the scanner was not notified")
-	c.eventually(func() bool { return c.depth() == depth{} }, "the slots were not emptied")
-	n.SetTypes(c.types())
-	c.filled()
-	for _, id := range ids {
-		c.settled(id, task.Processed)
-		require.Len(t, c.runsOf(id), 1)
-	}
 }
 
 func keepsToItsRoom(t *testing.T, c *center) {
@@ -579,31 +453,6 @@ func goesAndComesBack(t *testing.T, c *center) {
 	close(goOn)
 	c.settled(id, task.Processed)
 	require.Len(t, c.runsOf(id), 1)
-}
-
-func reschedulesClaimed(t *testing.T, c *center) {
-	c.biz.Workers = 1
-	g := newGate()
-	c.process = g.process
-	n := c.start(allPartitions...)
-	first := n.submit(1, 0).JobID
-	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
-	second := n.submit(2, 0).JobID
-	c.eventually(func() bool { _, prepared := c.has(second); return prepared }, "it is not claimed")
-	later := intake.In(time.Second)
-	row, err := n.desk.Reschedule(t.Context(), second, intake.Change{When: &later})
-	require.NoError(t, err)
-	c.eventually(func() bool {
-		return c.score(c.slots.StoreKey(c.slot(second)), second) == row.ActionTime.UnixMilli()*1000
-	}, "it is not where its row says")
-	_, err = n.desk.Reschedule(t.Context(), first, intake.Change{When: &later})
-	var conflict *task.ConflictError
-	require.ErrorAs(t, err, &conflict)
-	require.Equal(t, task.ConflictRunning, conflict.Conflict)
-	g.open()
-	c.settled(first, task.Processed)
-	c.settled(second, task.Processed)
-	require.Len(t, c.runsOf(second), 1)
 }
 
 // Redis loses allPartitions while tasks run, wait for a worker and wait for their time.

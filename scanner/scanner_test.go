@@ -511,23 +511,6 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 	})
 }
 
-// What the Timer serves is not scanned. Only what it missed for long is passed to it.
-func TestSweep(t *testing.T) {
-	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.AddType(task.BizType{ID: pushes})
-		missed := r.insert(pushes, 1, -11*time.Second)
-		r.insert(pushes, 2, -9*time.Second)
-		r.insert(pushes, 3, 5*time.Second)
-		order := r.insert(orders, 1, -time.Minute)
-		r.work(0)
-		r.run()
-		r.after(time.Second)
-		require.Equal(t, []uint64{missed}, r.timer.swept)
-		require.Equal(t, queue.Stats{}, r.queue.Stats(pushes))
-		r.ranAll([]uint64{order})
-	})
-}
-
 // Workers of one type stand still, and its overdue tasks fill the sweep's page.
 func TestASweepReachesEveryType(t *testing.T) {
 	twoTimed := func(c *scanner.Config) {
@@ -575,23 +558,5 @@ func TestTasksAreScannedEachSecondWhileRedisIsAway(t *testing.T) {
 		passes := len(r.passes.of(0))
 		r.after(time.Minute)
 		require.Len(t, r.passes.of(0), passes, "all is well again")
-	})
-}
-
-func TestTheScannerServesRedisTasksWhileRedisIsAway(t *testing.T) {
-	bubble(t, layout, 10, func(c *scanner.Config) { c.Schedule = cron.Every(10 * time.Second) }, func(t *testing.T, r *rig) {
-		r.queue.AddType(task.BizType{ID: pushes})
-		r.insert(pushes, 1, -time.Minute)
-		r.run()
-		r.after(time.Second)
-		require.Zero(t, r.queue.Stats(pushes).Depth)
-		r.timer.mu.Lock()
-		r.timer.out = true
-		r.timer.mu.Unlock()
-		r.scanner.Tick()
-		r.after(time.Second)
-		require.Equal(t, 1, r.queue.Stats(pushes).Depth)
-		_, serves := r.scanner.Until(pushes, 0)
-		require.True(t, serves)
 	})
 }

@@ -450,7 +450,6 @@ type rig struct {
 	unclean     atomic.Pointer[time.Time] // when all were taken, from a process that was killed
 	settled     sync.Map                  // by partition
 	ticks       atomic.Int32              // of the engines
-	dropped     sync.Map                  // by job_id: how the engines were told to drop it
 	reports     reports
 	cancelDrain func() // ends the time for the drain
 	stopped     func() error
@@ -466,11 +465,8 @@ func (r *dispatcher) Where(t *task.Task) dispatch.Place {
 
 func (*dispatcher) Place(...task.Task) {}
 
-func (r *dispatcher) Forget(jobID uint64) { r.dropped.Store(jobID, "forgotten") }
-
-func (r *dispatcher) Finish(jobID, bizType uint64) {
-	r.dropped.Store(jobID, fmt.Sprintf("finished, of type %d", bizType))
-}
+func (*dispatcher) Forget(uint64)         {}
+func (*dispatcher) Finish(uint64, uint64) {}
 
 func (r *dispatcher) Tick() { r.ticks.Add(1) }
 

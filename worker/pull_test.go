@@ -50,148 +50,6 @@ func (r *rig) settleLease(t task.Task, do worker.Do) worker.Settled {
 	return r.Settle(context.Background(), []worker.Settlement{{JobID: t.JobID, Lease: t.Lease, Do: do}})[0]
 }
 
-func TestALeasedTaskIsItsConsumers(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		due := time.Now().Add(3 * time.Second)
-		id := r.submit(1, 42, 3*time.Second)
-		require.Empty(t, r.leaseNow(10))
-		list := r.leaseIn(time.Minute)
-		require.Len(t, list, 1)
-		require.True(t, time.Now().Equal(due), "at its millisecond")
-
-		row := r.store.row(id)
-		require.Equal(t, task.Pending, row.Status)
-		require.NotZero(t, row.Lease)
-		require.Equal(t, row.Lease, list[0].Lease)
-		require.True(t, row.ActionTime.Equal(due.Add(time.Second)), "the end of the lease")
-		require.True(t, row.Promised().Equal(due))
-		require.Equal(t, 1, r.InFlight(1))
-		require.Empty(t, r.leaseIn(900*time.Millisecond), "nobody else gets it")
-
-		require.Equal(t, worker.SettledOK, r.settleLease(list[0], worker.Ack))
-		row = r.store.row(id)
-		require.Equal(t, task.Processed, row.Status)
-		require.Zero(t, row.Lease)
-		require.True(t, row.ActionTime.Equal(due), "its own time again")
-		require.Zero(t, r.InFlight(1))
-		require.Equal(t, worker.Lost, r.settleLease(list[0], worker.Ack), "a lease settles once")
-		require.Empty(t, r.leaseIn(time.Hour))
-		require.Equal(t, 1, r.tally.count(worker.Processed))
-	}, pullLane())
-}
-
-// An expired lease is a failed run: the task is handed out at once, and is dead after max_retries.
-func TestALeaseThatEndsIsAFailedRun(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		id := r.submit(1, 42, 0)
-		first := r.leaseIn(time.Second)[0]
-		began := time.Now()
-		second := r.leaseIn(time.Minute)[0]
-		require.WithinRange(t, time.Now(), began.Add(time.Second), began.Add(1500*time.Millisecond))
-		require.Equal(t, 1, second.Attempts)
-		require.NotEqual(t, first.Lease, second.Lease)
-		require.Equal(t, worker.Lost, r.settleLease(first, worker.Ack), "the first consumer is too late")
-		require.Equal(t, worker.Lost, r.settleLease(first, worker.Extend))
-		require.Equal(t, task.Pending, r.store.row(id).Status)
-		require.Len(t, r.leaseIn(time.Minute), 1)
-
-		<-time.After(2 * time.Second) // nobody asks any more
-		row := r.store.row(id)
-		require.Equal(t, task.Dead, row.Status)
-		require.Equal(t, 3, row.Attempts)
-		require.Contains(t, row.LastError, "lease is over")
-		require.Zero(t, r.InFlight(1))
-		require.Equal(t, 2, r.tally.count(worker.Failed))
-		require.Equal(t, 1, r.tally.count(worker.Dead))
-		require.Len(t, r.reports.taken(), 3)
-	}, pullLane())
-}
-
-func TestSettle(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		for range 5 {
-			r.submit(1, 42, 0)
-		}
-		synctest.Wait()
-		list := r.leaseNow(10)
-		require.Len(t, list, 5)
-		soon := 100 * time.Millisecond
-		began := time.Now()
-		results := r.Settle(t.Context(), []worker.Settlement{
-			{JobID: list[4].JobID, Lease: list[4].Lease, Do: worker.Extend, TTR: 30 * time.Second},
-			{JobID: list[0].JobID, Lease: list[0].Lease, Do: worker.Ack},
-			{JobID: list[1].JobID, Lease: list[1].Lease, Do: worker.Nack, Error: "locked"},
-			{JobID: list[2].JobID, Lease: list[2].Lease, Do: worker.Nack, RetryAfter: &soon},
-			{JobID: list[3].JobID, Lease: list[3].Lease, Do: worker.Reject, Error: "gone"},
-			{JobID: list[0].JobID, Lease: list[0].Lease, Do: worker.Ack},     // again
-			{JobID: list[1].JobID, Lease: list[1].Lease + 1, Do: worker.Ack}, // a guess
-			{JobID: 1 << 62, Lease: 7, Do: worker.Ack},
-		})
-		require.Equal(t, []worker.Settled{"ok", "ok", "ok", "ok", "ok", "lost", "lost", "lost"}, results)
-		require.Equal(t, task.Processed, r.store.row(list[0].JobID).Status)
-		failed := r.store.row(list[1].JobID)
-		require.Equal(t, task.Pending, failed.Status)
-		require.Equal(t, "locked", failed.LastError)
-		require.Equal(t, 1, failed.Attempts)
-		require.Zero(t, failed.Lease)
-		require.WithinRange(t, failed.ActionTime, began.Add(4*time.Second), began.Add(5*time.Second+time.Millisecond))
-		require.True(t, r.store.row(list[2].JobID).ActionTime.Equal(began.Add(soon)))
-		rejected := r.store.row(list[3].JobID)
-		require.Equal(t, task.Cancelled, rejected.Status)
-		require.Equal(t, "discarded: gone", rejected.LastError)
-		require.True(t, r.store.row(list[4].JobID).ActionTime.Equal(began.Add(30*time.Second)))
-		for i, want := range []string{"finished, of type 1", "forgotten", "forgotten", "finished, of type 1", "forgotten"} {
-			how, _ := r.dropped.Load(list[i].JobID)
-			require.Equal(t, want, how, i)
-		}
-
-		again := r.leaseIn(time.Minute)
-		require.Equal(t, list[2].JobID, again[0].JobID)
-		require.Equal(t, soon, time.Since(began))
-		require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
-		again = r.leaseIn(time.Minute)
-		require.Equal(t, list[1].JobID, again[0].JobID)
-		require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
-		require.Equal(t, worker.SettledOK, r.settleLease(list[4], worker.Ack), "an extended lease")
-	}, pullLane())
-}
-
-// A task that is dead stays in its slot's dead queue, which only a look at its row finds.
-func TestADeadLeaseIsForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.submit(1, 42, 0)
-		synctest.Wait()
-		leased := r.leaseNow(1)[0]
-		require.Equal(t, worker.SettledOK, r.settleLease(leased, worker.Nack))
-		require.Equal(t, task.Dead, r.store.row(leased.JobID).Status)
-		how, _ := r.dropped.Load(leased.JobID)
-		require.Equal(t, "forgotten", how)
-	}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
-}
-
-// A process that knows nothing of a lease, because another one gave it, settles it by the row.
-func TestALeaseOutlivesItsProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		row := r.insert(1, 42, 30*time.Second)
-		row.Lease, row.DueTime = task.NewLease(row.ActionTime), time.Now().Add(-time.Second)
-		r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
-		r.offer(row)
-		require.Equal(t, worker.Lost, r.settleLease(task.Task{JobID: row.JobID, Lease: task.NewLease(row.ActionTime)}, worker.Ack))
-		require.Equal(t, worker.SettledOK, r.settleLease(row, worker.Extend))
-		require.Equal(t, worker.SettledOK, r.settleLease(row, worker.Ack))
-		require.Equal(t, task.Processed, r.store.row(row.JobID).Status)
-
-		other := r.insert(1, 43, time.Second)
-		other.Lease = task.NewLease(other.ActionTime)
-		r.store.byHand(other.JobID, func(t *task.Task) { *t = other })
-		r.offer(other)
-		<-time.After(2 * time.Second)
-		got := r.store.row(other.JobID)
-		require.Equal(t, 1, got.Attempts, "it has ended without a consumer")
-		require.Zero(t, got.Lease)
-	}, pullLane())
-}
-
 // A type that is not pulled any more ends the leases, and runs the tasks.
 func TestALeaseOfATypeThatIsNotPulledAnyMore(t *testing.T) {
 	ran := make(chan task.Task, 1)
@@ -362,20 +220,6 @@ func TestMaxInFlightOfManyCallers(t *testing.T) {
 	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
 }
 
-func TestMaxInFlight(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		for range 5 {
-			r.submit(1, 42, 0)
-		}
-		synctest.Wait()
-		list := r.leaseNow(10)
-		require.Len(t, list, 3)
-		require.Empty(t, r.leaseIn(500*time.Millisecond))
-		require.Equal(t, worker.SettledOK, r.settleLease(list[0], worker.Ack))
-		require.Len(t, r.leaseIn(100*time.Millisecond), 1, "as soon as there is room")
-	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
-}
-
 // Leases that another process has given count, too, from the first hand-out of a term on.
 func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -392,28 +236,6 @@ func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
 		<-time.After(1100 * time.Millisecond) // the two are over
 		require.Len(t, r.leaseNow(10), 1)
 	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
-}
-
-// Each of many waiting consumers gets tasks, one by one as they fall due.
-func TestConsumersWait(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		got := make(chan time.Time, 3)
-		for range 3 {
-			go func() {
-				list := r.leaseIn(time.Minute)
-				if len(list) == 1 && r.settleLease(list[0], worker.Ack) == worker.SettledOK {
-					got <- list[0].Promised()
-				}
-			}()
-		}
-		for i := range 3 {
-			r.submit(1, 42, time.Duration(i+1)*time.Second)
-		}
-		for range 3 {
-			at := <-got
-			require.True(t, time.Now().Equal(at))
-		}
-	}, pullLane())
 }
 
 func TestLeaseOfAClosedType(t *testing.T) {

@@ -128,7 +128,7 @@ func (w *when) check(cmd *cobra.Command) error {
 		return usage("--in %s: give 0s or more", w.in)
 	case cmd.Flags().Changed("past") && w.past != client.Fire && w.past != client.Refuse:
 		return usage("--past %q: give fire or refuse", w.past)
-	case at && w.at.Year() < 1970:
+	case at && w.at.IsZero(): // none, for a client
 		return usage("--at %s: this is long past", w.at.Format(time.RFC3339))
 	}
 	return nil

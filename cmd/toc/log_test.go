@@ -30,7 +30,7 @@ func serveDeaf(t *testing.T, config string) *deafServer {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	c := &child{Cmd: exec.Command(program(t), "serve", "--config", config, "--log-format", "json", "--log-level", "debug"), ended: make(chan error, 1)}
+	c := &child{Cmd: exec.Command("toc", "serve", "--config", config, "--log-format", "json", "--log-level", "debug"), ended: make(chan error, 1)}
 	c.Stderr = w
 	require.NoError(t, c.Start())
 	require.NoError(t, w.Close())

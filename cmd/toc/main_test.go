@@ -5,12 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -19,13 +18,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) {
-	testrig.Main(m, goleak.Cleanup(func(code int) {
-		if path, err := binary(); built && err == nil {
-			_ = os.RemoveAll(filepath.Dir(path))
-		}
-		os.Exit(code)
-	}))
+// TestMain makes this binary the command toc, too, which stands in the PATH of the tests.
+func TestMain(m *testing.M) { testscript.Main(tests{m}, map[string]func(){"toc": main}) }
+
+type tests struct{ m *testing.M }
+
+func (t tests) Run() (code int) {
+	testrig.Main(t.m, goleak.Cleanup(func(c int) { code = c }))
+	return code
 }
 
 // result is what a command line gave.
@@ -83,33 +83,4 @@ store: {databases: 2, tables_per_database: 2, sqlite: {dir: %q}}
 cluster: {partitions: 4}
 scan: {schedule: "@every 1s", lookahead: 1s}
 %s`, t.TempDir(), more))
-}
-
-var (
-	built  bool
-	binary = sync.OnceValues(func() (string, error) { // the program as users have it
-		dir, err := os.MkdirTemp("", "toc-test-")
-		if err != nil {
-			return "", err
-		}
-		built = true
-		path := filepath.Join(dir, "toc")
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", path, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			return path, fmt.Errorf("%w: %s", err, text)
-		}
-		return path, nil
-	})
-)
-
-// program is the path of the built program.
-func program(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: building the program takes seconds")
-	}
-	path, err := binary()
-	require.NoError(t, err)
-	return path
 }

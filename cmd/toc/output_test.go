@@ -1,17 +1,11 @@
 package main
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// full is a file on a full disk.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestRelative(t *testing.T) {
 	for d, want := range map[time.Duration]string{

@@ -82,8 +82,7 @@ func TestPullWaitsForItsCommandsAfterCtrlC(t *testing.T) {
 		}
 	}))
 	defer center.Close()
-	path := program(t)
-	pull := exec.Command(path, "pull", "--server", center.URL, "--biz-type", "a",
+	pull := exec.Command("toc", "pull", "--server", center.URL, "--biz-type", "a",
 		"--exec", fmt.Sprintf("echo started; while [ -e %s ]; do sleep 0.02; done; echo done", runs))
 	pull.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pull.Stderr = t.Output()

@@ -31,8 +31,7 @@ type child struct {
 // serve starts the built program and waits until it listens.
 func serve(t *testing.T, config string) *child {
 	t.Helper()
-	path := program(t)
-	c := &child{Cmd: exec.Command(path, "serve", "--config", config, "--log-format", "json"), ended: make(chan error, 1)}
+	c := &child{Cmd: exec.Command("toc", "serve", "--config", config, "--log-format", "json"), ended: make(chan error, 1)}
 	stderr, err := c.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
@@ -165,28 +164,4 @@ func listeners(t *testing.T, pid int) (urls []string) {
 		}
 	}
 	return urls
-}
-
-func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
-	config := small(t, "node: {name: first}")
-	center := serve(t, config)
-	r := toc("serve", "--config", config)
-	require.Equal(t, 1, r.code)
-	require.Contains(t, r.err, "first", "it says who has the store")
-	require.Contains(t, r.err, "toc: ")
-	require.Zero(t, toc("cluster", "--server", center.url).code, "the first one goes on")
-
-	require.NoError(t, center.Process.Signal(syscall.SIGINT))
-	require.Zero(t, center.end(t))
-}
-
-func TestATakenPortIsExitCodeOne(t *testing.T) {
-	taken := httptest.NewServer(http.NotFoundHandler())
-	defer taken.Close()
-	config := small(t, "")
-	t.Setenv("TOC_HTTP_LISTEN", taken.Listener.Addr().String())
-	r := toc("serve", "--config", config)
-	require.Equal(t, 1, r.code)
-	require.Contains(t, r.err, "http.listen")
-	require.Contains(t, r.err, "address already in use")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -83,34 +82,6 @@ func TestTopQuantile(t *testing.T) {
 	require.InDelta(t, 0.015, quantile(0.99, map[float64]float64{.01: 98, .02: 100, inf: 100}), 1e-9)
 	require.InDelta(t, 0.0099, quantile(0.99, map[float64]float64{.01: 100, .02: 100, inf: 100}), 1e-9)
 	require.InDelta(t, 0.02, quantile(0.99, map[float64]float64{.01: 0, .02: 50, inf: 100}), 1e-9)
-}
-
-// A center's own answers make a picture.
-func TestTop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: two looks are a second apart")
-	}
-	startCenter(t)
-	ok(t, "submit", "--biz-type", "coupon", "--biz-id", "1", "--in", "0s")
-	await.That(t, func() bool { return strings.Contains(ok(t, "dead", "list"), "coupon") }, "the task is dead")
-	got := answer[top](t, "top")
-	require.Len(t, got.Nodes, 1)
-	require.Equal(t, "n1", got.Nodes[0].Name)
-	require.True(t, got.Nodes[0].Answers && got.Nodes[0].Ready)
-	require.Zero(t, got.NoOwner)
-	for _, fault := range got.Faults {
-		require.Contains(t, fault, "slow", "a busy machine's database may be")
-	}
-	require.Equal(t, "coupon", got.BizTypes[0].Name)
-	require.Equal(t, 1, got.BizTypes[0].Died)
-	require.True(t, got.Databases[0].Up)
-	require.NotNil(t, got.Databases[0].Read)
-	require.Contains(t, ok(t, "top", "--once"), "BIZ_TYPE ")
-
-	t.Setenv("TOC_TOKEN", "")
-	r := toc("top", "--once")
-	require.Equal(t, 1, r.code)
-	require.Contains(t, r.err, "set TOC_TOKEN")
 }
 
 func TestTopEndsAtQ(t *testing.T) {

@@ -29,21 +29,14 @@ var knownFaults = []known{
 		}
 		return false
 	}},
-	{"a leased task that a hand moves fails, or dies, at that time without a run", func(_ *world, b audit.Breach) bool {
-		return isCount(b.Rule) && edited(b, func(c *audit.Change) bool { return c.Set.Status == nil && !c.Set.Low.IsZero() })
-	}},
-	{"extend and release overwrite what a hand has changed", func(_ *world, b audit.Breach) bool {
-		return b.Rule == "leases went on although a hand had taken the task"
-	}},
-	{"a lease that nobody was given counts as a failed run", func(w *world, b audit.Breach) bool {
-		return isCount(b.Rule) && leaseEnded(b) && w.crashed(b.Task.Due())
-	}},
+	forgiven("a leased task that a hand moves fails, or dies, at that time without a run", audit.MovedFails),
+	forgiven("extend and release overwrite what a hand has changed", audit.MovedGoesOn),
+	forgiven("a leased task that a hand makes dead keeps its lease, and dies of it after a redrive", audit.DeadKeepsLease),
+	forgiven("a leased task that is given back is leased again as it was before a hand's edit", audit.EditForgotten),
+	forgiven("a lease that nobody was given counts as a failed run", audit.UnheardCounts),
+	forgiven("several faults of leases together", audit.All),
 	{"pull.max_in_flight is looked at, and not reserved", func(_ *world, b audit.Breach) bool {
 		return b.Rule == "times more leases were out than max_in_flight"
-	}},
-	{"a leased task that a hand makes dead keeps its lease, and dies of it after a redrive", func(_ *world, b audit.Breach) bool {
-		return isCount(b.Rule) &&
-			edited(b, func(c *audit.Change) bool { return c.Kind == audit.Stopped })
 	}},
 	{"the limit of an operation is exceeded while a database is away", func(w *world, b audit.Breach) bool {
 		return b.Rule == "operations did more than their limit" && w.hadFault(func(f *audit.Fault) bool {
@@ -57,26 +50,9 @@ var knownFaults = []known{
 	}},
 }
 
-// isCount tells that a rule is one of attempts. Who redrives a task has found it dead, so a death without a reason may show by
-// that alone.
-func isCount(rule string) bool {
-	return rule == "tasks died that had not failed" || rule == "tasks have attempts that are not their failed runs" ||
-		rule == "changes were answered that could not be"
-}
-
-// leaseEnded tells that a task failed last by the end of a lease.
-func leaseEnded(b audit.Breach) bool { return strings.HasPrefix(b.Row.Error, "the lease is over") }
-
-// edited tells that a hand has changed a task while it was leased.
-func edited(b audit.Breach, is func(c *audit.Change) bool) bool {
-	for _, c := range b.Task.InTurn() {
-		if c.Hand && c.Done == audit.Made && is(c) && slices.ContainsFunc(b.Runs, func(r audit.Run) bool {
-			return r.Lease != nil && !c.Sent.Before(r.Lease.Asked) && c.Sent.Before(r.Lease.Expires)
-		}) {
-			return true
-		}
-	}
-	return false
+// forgiven is a fault that the model can overlook: the order of a task's events then keeps the rest of the contract.
+func forgiven(name string, what audit.Forgiven) known {
+	return known{name, func(_ *world, b audit.Breach) bool { return b.Forgiven(what) }}
 }
 
 // stoodStill tells that clocks had been wrong before a run began, together by as much as it is late.
@@ -88,11 +64,6 @@ func (w *world) stoodStill(due time.Time, start int64) bool {
 		}
 	}
 	return sum >= time.Second && start-due.UnixNano() <= int64(sum+2*time.Minute)
-}
-
-// crashed tells that a node crashed after a time.
-func (w *world) crashed(since time.Time) bool {
-	return w.hadFault(func(f *audit.Fault) bool { return f.Process != nil && f.End.After(since) })
 }
 
 // hadFault tells that there was such a fault.

@@ -86,12 +86,14 @@ func Run(t *testing.T, seed uint64, o Options) (r Result) {
 	t.Helper()
 	o.Nodes, o.Length, o.Rate = max(1, o.Nodes), cmp.Or(o.Length, 10*time.Minute), cmp.Or(o.Rate, 2)
 	began := time.Now()
-	synctest.Test(t, func(t *testing.T) { r = run(t, seed, o) })
+	var judge func(artifacts string) Result
+	synctest.Test(t, func(t *testing.T) { judge = run(t, seed, o) })
+	r = judge(t.ArtifactDir()) // in real time, which bounds the search for an order of a task's events
 	r.Took = time.Since(began)
 	return r
 }
 
-func run(t *testing.T, seed uint64, o Options) Result {
+func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Result) {
 	w := &world{t: t, seed: seed, o: o, processes: map[string][]*process{}, runs: map[uint64][]*audit.Run{}}
 	log := o.Log
 	if log == nil {
@@ -143,7 +145,15 @@ func run(t *testing.T, seed uint64, o Options) Result {
 			t.Errorf("shutdown of %s: %v", n.Name, err)
 		}
 	}
-	v := audit.Judge(w.evidence(load, consumers, rows))
+	e := w.evidence(load, consumers, rows)
+	return func(artifacts string) Result {
+		e.Artifacts = artifacts
+		return w.judge(e, load, consumers)
+	}
+}
+
+func (w *world) judge(e audit.Evidence, load *traffic.Load, consumers *traffic.Consumers) Result {
+	v := audit.Judge(e)
 	for _, p := range load.Problems() {
 		v.Blame("requests went wrong", p)
 	}

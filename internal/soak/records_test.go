@@ -15,7 +15,7 @@ func newVerdict(f *fleet, faults []*audit.Fault, histories []*audit.History) *au
 	faults = slices.Concat(faults, f.ended)
 	return audit.Judge(audit.Evidence{Center: f.center(), Faults: append(faults, readStalls(f, faults)...), Histories: histories,
 		Runs: readRuns(f), Rows: readRows(f), Tenures: readTenures(f),
-		Goals: map[string]time.Duration{rolling: 1500 * time.Millisecond, kill: 8 * time.Second}})
+		Artifacts: f.t.ArtifactDir(), Goals: map[string]time.Duration{rolling: 1500 * time.Millisecond, kill: 8 * time.Second}})
 }
 
 func (f *fleet) center() audit.Center {

@@ -41,6 +41,18 @@ type Change struct {
 	// asked is when that GET was sent; mismatch tells that the tag was refused.
 	Asked    time.Time
 	Mismatch bool
+	// ByState: it was refused because of how the task stood. Conflict is the reason that was given; empty: none was.
+	ByState  bool
+	Conflict task.Conflict
+}
+
+// String names a change and who made it.
+func (c *Change) String() string {
+	by, done := "API", []string{" refused", " unknown", ""}[c.Done]
+	if c.Hand {
+		by = "hand"
+	}
+	return c.Kind + " by " + by + done
 }
 
 // The kinds of changes.

@@ -1,15 +1,13 @@
 package audit
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/task"
 )
 
-// addLeases adds the leases of a task to its runs, and what requests without an answer may have written.
+// addLeases adds the leases of a task to its runs.
 func (v *Verdict) addLeases(s *story) {
 	if v.Leases == nil {
 		return
@@ -30,19 +28,6 @@ func (v *Verdict) addLeases(s *story) {
 		s.runs = append(s.runs, r)
 	}
 	slices.SortFunc(s.runs, func(a, b Run) int { return int(a.Span.From - b.Span.From) })
-	for _, u := range v.Leases.unheard {
-		if u.bizType != s.BizType || u.till.Add(v.Leases.Patience).Before(s.Submits[0].Sent) {
-			continue
-		}
-		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
-		s.action = append(s.action, write{low: u.from.UnixMilli(), high: u.till.Add(longestLease).UnixMilli(), from: from, till: till})
-		// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
-		if v.lostAnswer(u.left, from, till) {
-			retries := int64(v.Types[s.BizType].MaxRetries)
-			s.attempts = append(s.attempts, write{low: 1, high: retries + 1, from: from, till: forever})
-			s.status = append(s.status, write{low: int64(task.Dead), high: int64(task.Dead), from: from, till: forever})
-		}
-	}
 }
 
 // longestLease is longer than any lease that consumers ask for.
@@ -82,80 +67,6 @@ func (s *story) taker(h *Hold) *Change {
 	return nil
 }
 
-// addSettlement adds what a lease, and its end, have written.
-func (v *Verdict) addSettlement(s *story, i int) {
-	r, h, b := s.runs[i], s.runs[i].Lease, v.Types[s.BizType]
-	first, ahead := h.first.UnixMilli(), v.ahead()
-	s.action = append(s.action, write{low: first, high: first, from: r.Span.From - int64(2*time.Millisecond), till: h.Got.UnixNano(), sure: true})
-	faulty := len(v.explanations(r)) > 0
-	for _, one := range h.Settles {
-		if one.Do == client.Extend && one.Result != client.SettledLost {
-			ttr := time.Duration(one.TTR)
-			s.action = append(s.action, write{low: one.Sent.Add(ttr).UnixMilli() - ahead, high: one.Answered.Add(ttr).UnixMilli() + 1 + ahead,
-				from: one.Sent.UnixNano(), till: one.Answered.UnixNano(), sure: one.Result == client.SettledOK})
-		}
-	}
-	put := func(to *register, sure bool, from, till time.Time, low, high int64) {
-		*to = append(*to, write{low: low, high: high, from: from.UnixNano(), till: till.UnixNano(), sure: sure})
-	}
-	edited := s.edits(func(c *Change) bool {
-		return (c.Hand || c.Done == Unknown) && c.Answered.After(h.Asked) && c.Sent.Before(h.Expires)
-	})
-	n, taker := r.Span.Seen.Attempts+1, s.taker(h)
-	failed := func(from, till, low, high time.Time, sure bool) {
-		put(&s.attempts, sure && !edited.attempts && !edited.status, from, till, n, n)
-		if n > int64(b.MaxRetries) {
-			put(&s.status, sure && !edited.status && !edited.attempts && !edited.action, from, till, int64(task.Dead), int64(task.Dead))
-			sure = false
-		}
-		put(&s.action, sure && !edited.action && !edited.status, from, till, low.UnixMilli()-ahead, high.UnixMilli()+ahead)
-	}
-	end := h.end()
-	if end != nil {
-		sure, till := end.Result == client.SettledOK, end.Answered
-		if !sure {
-			till = till.Add(Undecided)
-		}
-		switch end.Do {
-		case client.Ack:
-			put(&s.status, sure && !edited.status, end.Sent, till, int64(task.Processed), int64(task.Processed))
-		case client.Reject:
-			put(&s.status, sure && !edited.status, end.Sent, till, int64(task.Cancelled), int64(task.Cancelled))
-		case client.Release:
-			put(&s.action, sure && !edited.action, end.Sent, till, end.Sent.UnixMilli()-ahead, till.UnixMilli()+1+ahead)
-		case client.Nack:
-			low, high := pauses(b.Backoff, min(n, 8))
-			if end.RetryAfter != nil {
-				low = time.Duration(*end.RetryAfter)
-				high = low
-			}
-			failed(end.Sent, till, end.Sent.Add(low), till.Add(high+2*time.Second), sure)
-		}
-		if sure {
-			return
-		}
-	}
-	// It ended, and nobody had settled it. One that a hand has ended at once may count as a failed run; one that was moved has
-	// not failed, nor has one that a hand has ended for good.
-	over := h.Expires
-	switch {
-	case taker == nil:
-	case taker.Set.Status == nil && !taker.Set.Low.After(taker.Sent.Add(time.Second)):
-		over = taker.Sent
-	default:
-		return
-	}
-	till := over.Add(v.Within.Late)
-	if i+1 < len(s.runs) && s.runs[i+1].Span.From > over.UnixNano() && taker == nil && !faulty {
-		till = time.Unix(0, min(till.UnixNano(), s.runs[i+1].Span.From-1))
-	}
-	sure := taker == nil && !faulty && end == nil && v.faultBetween(s.BizType, over.UnixNano(), till.UnixNano()) == nil && !edited.status
-	if !sure {
-		till = till.Add(Undecided)
-	}
-	failed(over.Add(-time.Duration(ahead)*time.Millisecond-time.Second), till, over, till.Add(time.Second), sure)
-}
-
 // ahead is how far, in milliseconds, a clock of a node may have been wrong.
 func (v *Verdict) ahead() int64 {
 	var most time.Duration
@@ -174,24 +85,4 @@ func (v *Verdict) aheadAt(r Run) int64 {
 		}
 	}
 	return int64(most)
-}
-
-// askTaken: a hand that moves a leased task takes it from its consumer, who can neither extend nor release it any more.
-func (v *Verdict) askTaken(s *story) string {
-	for i, r := range s.runs {
-		if r.Lease == nil {
-			continue
-		}
-		for _, one := range r.Lease.Settles {
-			if one.Result != client.SettledOK || one.Do != client.Extend && one.Do != client.Release {
-				continue
-			}
-			for _, c := range s.Changes {
-				if c.Hand && c.Done == Made && !c.Set.Low.IsZero() && c.Set.Status == nil && c.Sent.After(r.Lease.Got) && c.Answered.Before(one.Sent) {
-					return fmt.Sprintf("lease %d: %s at %s was answered ok", i+1, one.Do, Clock(one.Sent.UnixNano()))
-				}
-			}
-		}
-	}
-	return ""
 }

@@ -213,16 +213,16 @@ func (c *Leases) Judge(rows map[uint64]Row, faults []*Fault) (summary string) {
 func (c *Leases) check(id uint64, one *leasedTask, r Row, faults []*Fault) (gaps int) {
 	slices.SortFunc(one.holds, func(a, b *Hold) int { return a.Given.Compare(b.Given) })
 	blame := func(broken string) { c.Blame(broken, "%s", c.story(id, one, r)) }
-	const ceil = time.Millisecond // the end of a lease is rounded up
-	acks, last := 0, 0
-	free := one.due // when it may be handed out next
+	const ceil = time.Millisecond   // the end of a lease is rounded up
+	acks, last, back := 0, 0, false // back: the last one may have been given back unbegun, which is no attempt
+	free := one.due                 // when it may be handed out next
 	for _, h := range one.holds {
 		acks += h.Acks
 		if h.Given.Add(ceil).Before(free) {
 			blame("tasks were handed out early, or to two at a time")
 		}
 		switch {
-		case h.Attempt <= last:
+		case h.Attempt < last || h.Attempt == last && !back:
 			blame("attempts were handed out twice")
 		case h.Attempt > last+1:
 			gaps += h.Attempt - last - 1
@@ -233,6 +233,7 @@ func (c *Leases) check(id uint64, one *leasedTask, r Row, faults []*Fault) (gaps
 			}
 		}
 		last, free = h.Attempt, h.Expires
+		back = h.Do == client.Release
 		if h.Settled.IsZero() {
 			continue
 		}

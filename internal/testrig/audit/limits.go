@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // Reload is when business types were put in force.
@@ -54,31 +53,6 @@ type Operation struct {
 	State string
 	Done  int
 	Ended time.Time
-}
-
-// addOperations adds what operations may have done to a task that may have been dead.
-func (v *Verdict) addOperations(s *story) {
-	for _, o := range v.Operations {
-		from, till := o.Sent.UnixNano(), max(o.Answered.Add(Undecided).UnixNano(), o.Ended.UnixNano())
-		if o.BizType != "" && o.BizType != s.BizType || o.Kind != "undo" && !s.status.allows(int64(task.Dead), from, till, 0) {
-			continue
-		}
-		put := func(to *register, low, high int64) {
-			*to = append(*to, write{low: low, high: high, from: from, till: till})
-		}
-		switch o.Kind {
-		case "redrive":
-			put(&s.status, int64(task.Pending), int64(task.Pending))
-			put(&s.attempts, 0, 0)
-			put(&s.action, o.Sent.UnixMilli()-v.ahead()-1000, till/int64(time.Millisecond)+v.ahead())
-		case "discard":
-			put(&s.status, int64(task.Cancelled), int64(task.Cancelled))
-		case "undo":
-			put(&s.status, int64(task.Dead), int64(task.Dead))
-			put(&s.attempts, 0, int64(v.Types[s.BizType].MaxRetries+1))
-			put(&s.action, 0, forever/int64(time.Millisecond))
-		}
-	}
 }
 
 // askLimits asks what is promised of many tasks at once.

@@ -5,26 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/task"
 )
-
-// addPolicies adds what a business type does to tasks that wait for long: rules of their own ask whether it was right.
-func (v *Verdict) addPolicies(s *story) {
-	b := v.Types[s.BizType]
-	may := func(status task.Status) {
-		s.status = append(s.status, write{low: int64(status), high: int64(status), from: s.Submits[0].Sent.UnixNano(), till: forever})
-	}
-	if b.Coalesce == configs.CoalesceBizID {
-		may(task.Cancelled)
-	}
-	if b.ExpireAfter > 0 && b.OnExpire == configs.OnExpireSkip {
-		may(task.Cancelled)
-	}
-	if b.ExpireAfter > 0 && b.OnExpire == configs.OnExpireDead {
-		may(task.Dead)
-	}
-}
 
 // promises are the times for which a task may have been promised: by its submit, or by somebody who moved it.
 func (h *History) promises() (list []time.Time) {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // story is all that is known of a task: what was asked, what ran, and how its row stands in the end.
@@ -12,124 +11,13 @@ type story struct {
 	*History
 	runs []Run
 	row  Row
-	// What may stand in the columns of its row, at each time.
-	status, action, attempts, attribute register
 }
 
 // tell puts a task's story together.
 func (v *Verdict) tell(h *History) *story {
 	s := &story{History: h, runs: v.Runs[h.JobID], row: v.Rows[h.JobID]}
-	for _, try := range h.Submits {
-		sent, answered := try.Sent.UnixNano(), min(try.Answered.UnixNano(), h.Known.UnixNano()) // stored by then, whichever try it was
-		put := func(r *register, value int64) {
-			*r = append(*r, write{low: value, high: value, from: sent, till: answered, sure: len(h.Submits) == 1})
-		}
-		put(&s.status, int64(task.Pending))
-		put(&s.action, try.Due.UnixMilli())
-		put(&s.attempts, 0)
-		put(&s.attribute, int64(TextHash(h.Attribute)))
-	}
-	for _, c := range h.InTurn() {
-		v.addChange(s, c)
-	}
 	v.addLeases(s)
-	for i, r := range s.runs {
-		if r.Lease != nil {
-			v.addSettlement(s, i)
-		} else {
-			v.addOutcome(s, i)
-		}
-	}
-	s.addCuts(v)
-	v.addPolicies(s)
-	v.addOperations(s)
 	return s
-}
-
-func (v *Verdict) addChange(s *story, c *Change) {
-	if c.Done == Refused {
-		return
-	}
-	put := func(r *register, low, high int64) {
-		w := write{low: low, high: high, from: c.Sent.UnixNano(), till: c.Answered.UnixNano(), sure: c.Done == Made, hand: c.Hand}
-		if !w.sure {
-			w.till = c.Answered.Add(Undecided).UnixNano()
-		}
-		*r = append(*r, w)
-	}
-	if c.Set.Status != nil {
-		put(&s.status, int64(*c.Set.Status), int64(*c.Set.Status))
-	}
-	if !c.Set.Low.IsZero() {
-		low, high := c.Set.Low.UnixMilli(), c.Set.High.UnixMilli()
-		if c.Kind == Redriven && !c.Hand { // to now, by the clock of the node
-			low, high = low-v.ahead(), high+v.ahead()
-		}
-		put(&s.action, low, high)
-	}
-	if c.Set.Attempts != nil {
-		put(&s.attempts, int64(*c.Set.Attempts), int64(*c.Set.Attempts))
-	}
-	if c.Set.HasAttribute {
-		put(&s.attribute, int64(c.Set.Attribute), int64(c.Set.Attribute))
-	}
-}
-
-// addOutcome adds what the product writes at the end of a run. It surely does so, unless a fault kept it from that, or
-// somebody may have edited the row since it was read. A column that a hand surely edited during the run stays as edited.
-func (v *Verdict) addOutcome(s *story, i int) {
-	r, b := s.runs[i], v.Types[s.BizType]
-	if r.Span.Till == 0 { // it ended with its process
-		return
-	}
-	sure := r.Span.End != EndStopped
-	by := v.recordedBy(r)
-	for _, f := range v.explanations(r) {
-		sure, by = false, max(by, f.Whole.UnixNano()+int64(v.Within.Record))
-	}
-	if i+1 < len(s.runs) && sure && s.runs[i+1].Span.From > r.Span.Till { // no run begins before that
-		by = min(by, s.runs[i+1].Span.From-1)
-	}
-	perhaps := s.edits(func(c *Change) bool {
-		end := c.Answered
-		if c.Done == Unknown {
-			end = end.Add(Undecided)
-		}
-		return (c.Hand || c.Done == Unknown) && c.Sent.UnixNano() <= by && end.UnixNano() >= r.Span.From-v.slack(r)
-	})
-	surely := s.edits(func(c *Change) bool {
-		return c.Hand && c.Done == Made && c.Sent.UnixNano() > r.Span.From && c.Answered.UnixNano() < r.Span.Till
-	})
-	if surely.status {
-		return
-	}
-	put := func(to *register, sure bool, low, high int64) {
-		*to = append(*to, write{low: low, high: high, from: r.Span.Till, till: by, sure: sure && !perhaps.status})
-	}
-	if r.Span.End == EndOK {
-		put(&s.status, sure, int64(task.Processed), int64(task.Processed))
-		return
-	}
-	n, end := r.Span.Seen.Attempts+1, r.Span.Till/int64(time.Millisecond)
-	if !surely.attempts {
-		put(&s.attempts, sure && !perhaps.attempts, n, n)
-	}
-	late := 2 * time.Second
-	if !sure {
-		late = time.Minute
-	}
-	retries := int64(b.MaxRetries)
-	low, high := pauses(b.Backoff, n)
-	if n > retries && !surely.attempts && !surely.action {
-		put(&s.status, sure && !perhaps.attempts && !perhaps.action, int64(task.Dead), int64(task.Dead))
-		sure, late = false, time.Minute // it does not move, or was edited and did not die
-	}
-	if n > retries {
-		low, high = b.Backoff.Min, b.Backoff.Max // by attempts that were edited
-	}
-	if !surely.action {
-		put(&s.action, sure && !perhaps.action, end+low.Milliseconds()-v.ahead(), end+(high+late).Milliseconds()+v.ahead())
-	}
 }
 
 // pauses is how long a task waits after its n-th failed run.
@@ -141,26 +29,11 @@ func pauses(b configs.Backoff, n int64) (low, high time.Duration) {
 	return base, min(base*5/4, b.Max)
 }
 
-// columns are some of a row's.
-type columns struct{ status, action, attempts bool }
-
-// edits tells which columns the changes of a kind write, those included of which nobody knows.
-func (s *story) edits(match func(*Change) bool) (all columns) {
-	for _, c := range s.Changes {
-		if c.Done == Refused || !match(c) {
-			continue
-		}
-		all.status = all.status || c.Set.Status != nil
-		all.attempts = all.attempts || c.Set.Attempts != nil
-		all.action = all.action || !c.Set.Low.IsZero()
-	}
-	return all
-}
-
-// addCuts lets a task be dead whose runs had no end, as far as the product can know, often enough. Ends of processes that
-// fell between its time and its start, or between two starts, are laid to it, too: one on suspicion, as if it had been
-// started unseen, and one that came when its start was written down and had not begun. But never without a start of its own.
-func (s *story) addCuts(v *Verdict) {
+// cutSince is when a task may be dead at the earliest because its runs had no end, as far as the product can know, often enough.
+// Ends of processes that fell between its time and its start, or between two starts, are laid to it, too: one on suspicion, as if
+// it had been started unseen, and one that came when its start was written down and had not begun. But never without a start of
+// its own.
+func (v *Verdict) cutSince(s *story) int64 {
 	own := map[*Fault]bool{}
 	for _, r := range s.runs {
 		if r.Lease != nil {
@@ -171,10 +44,10 @@ func (s *story) addCuts(v *Verdict) {
 		}
 	}
 	mostCuts := v.Types[s.BizType].Cuts // how many starts without an end a task survives, less one
-	cuts, suspected := 0, map[*Fault]bool{}
+	cuts, suspected, since := 0, map[*Fault]bool{}, int64(forever)
 	die := func(at int64) {
 		if cuts+min(len(suspected), mostCuts-1) >= mostCuts {
-			s.status = append(s.status, write{low: int64(task.Dead), high: int64(task.Dead), from: at, till: forever})
+			since = min(since, at)
 		}
 	}
 	for i, r := range s.runs {
@@ -200,6 +73,7 @@ func (s *story) addCuts(v *Verdict) {
 			}
 		}
 	}
+	return since
 }
 
 // slack is how much earlier than its start a run's row may have been read: windows.hand, and the faults that hit the node

@@ -102,7 +102,9 @@ type Evidence struct {
 	Operations []Operation
 	// Reloads are the business types that were put in force while the nodes ran, in order.
 	Reloads []Reload
-	Goals   map[string]time.Duration // how late tasks are at most, by the fault that makes them so; missing them is no mistake
+	// Artifacts is the folder for drawings of histories that break the contract; empty: none are drawn.
+	Artifacts string
+	Goals     map[string]time.Duration // how late tasks are at most, by the fault that makes them so; missing them is no mistake
 }
 
 // Verdict holds what was promised against what ran.
@@ -112,6 +114,7 @@ type Verdict struct {
 	locks   map[int][]*Change // transactions that were left open, by database
 	rivals  map[rival][]*History
 
+	drawn  int // histories
 	kinds  map[string]*tally
 	Broken map[string][]string // what is not as it should be, by rule
 	// Breaches are the same, with what is known of the task.
@@ -173,14 +176,19 @@ type Breach struct {
 	Task       *History // nil: it is of no single task
 	Runs       []Run
 	Row        Row
+
+	isForgiven func(Forgiven) bool
 }
+
+// Forgiven tells whether the order of a task's events breaks the contract by no more than some faults of the product.
+func (b *Breach) Forgiven(what Forgiven) bool { return b.Rule == Unlinearizable && b.isForgiven(what) }
 
 // ask asks all rules of one task.
 func (v *Verdict) ask(s *story) {
 	v.stories = append(v.stories, s)
 	for _, r := range rules {
 		if wrong := r.ask(v, s); wrong != "" {
-			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row})
+			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row, func(f Forgiven) bool { return v.isForgiven(s, f) }})
 		}
 	}
 	if len(s.runs) > 0 {

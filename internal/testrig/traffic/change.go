@@ -89,6 +89,10 @@ func (l actor) settle(h *audit.History, c *audit.Change, err error) {
 		c.Done = audit.Made
 	case isRefusal && refusal.Status == http.StatusConflict:
 		l.conflicts.Add(1)
+		c.ByState = true
+		if conflict, ok := errors.AsType[*task.ConflictError](err); ok {
+			c.Conflict = conflict.Conflict
+		}
 	case isRefusal && refusal.Status == http.StatusPreconditionFailed && !c.Read.IsZero():
 		l.preconditions.Add(1)
 		c.Mismatch = true

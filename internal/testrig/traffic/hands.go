@@ -91,6 +91,7 @@ func (l actor) byHand(of *audit.History, kind string) {
 		if n, _ := result.RowsAffected(); n > 0 {
 			c.Done = audit.Made
 		}
+		c.ByState = c.Done == audit.Refused
 	} else if !isLockWait(err) {
 		l.problem("%s of task %d by hand: %v", kind, of.JobID, err)
 		return

@@ -1,0 +1,248 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// call is something that was done to a task at one instant of a span of time: by a caller, a hand, a consumer or the center.
+type call struct {
+	what       string
+	from, till int64 // till forever: at any time since, or never
+	// silently: the center may have done something by itself just before.
+	silently bool
+	step     func(r row) []row
+}
+
+// inTheEnd is when the row was read in the end. What has had no answer by then may still take effect.
+const inTheEnd = forever - 1
+
+// one makes the result of a step of what the model gives.
+func one(r row, ok bool) []row {
+	if !ok {
+		return nil
+	}
+	return []row{r}
+}
+
+// perhaps makes a step one that may have had no effect.
+func perhaps(step func(r row) (row, bool)) func(r row) []row {
+	return func(r row) []row {
+		if after, ok := step(r); ok {
+			return []row{after, r}
+		}
+		return []row{r}
+	}
+}
+
+// history is the model of a task, and all calls of it.
+func (v *Verdict) history(s *story, forgive Forgiven) (*model, []*call) {
+	m := &model{forgive: forgive, bizType: v.Types[s.BizType], ahead: v.ahead(), cut: v.cutSince(s), reads: map[*Change]uint64{}}
+	m.steps = append(v.policies(s), v.operations(s, m)...)
+	m.unheard = v.unheard(s, forgive&UnheardCounts != 0)
+	h := &calls{Verdict: v, story: s, model: m}
+	h.addSubmit()
+	for _, c := range s.InTurn() {
+		h.addChange(c)
+	}
+	for i, r := range s.runs {
+		if r.Lease != nil {
+			h.addLease(i+1, r)
+		} else {
+			h.addRun(i+1, r)
+		}
+	}
+	if s.row.There {
+		h.add("the row in the end", inTheEnd, inTheEnd, func(r row) []row { return one(r, r.stands(s.row)) })
+	}
+	return m, h.list
+}
+
+// calls collects the calls of a task.
+type calls struct {
+	*Verdict
+	*story
+	model *model
+	list  []*call
+}
+
+// add adds a call that needs a row of some kind, which the center may have made by itself.
+func (h *calls) add(what string, from, till int64, step func(r row) []row) {
+	h.list = append(h.list, &call{what, from, till, true, step})
+}
+
+// maybe adds a call that may have taken effect at any time since, or never.
+func (h *calls) maybe(what string, from int64, step func(r row) (row, bool)) {
+	h.list = append(h.list, &call{what, from, forever, false, perhaps(step)})
+}
+
+// addSubmit adds the submit. One of its tries has stored the task.
+func (h *calls) addSubmit() {
+	h.add("submit", h.Submits[0].Sent.UnixNano(), h.Known.UnixNano(), func(r row) (list []row) {
+		for _, try := range h.Submits {
+			due := try.Due.UnixMilli()
+			list = append(list, row{stored: true, low: due, high: due, attribute: TextHash(h.Attribute)})
+		}
+		return list
+	})
+}
+
+func (h *calls) addChange(c *Change) {
+	what, sent, answered, m := c.String(), c.Sent.UnixNano(), c.Answered.UnixNano(), h.model
+	if !c.Read.IsZero() {
+		bit := uint64(1) << len(m.reads)
+		m.reads[c] = bit
+		h.list = append(h.list, &call{"GET", c.Asked.UnixNano(), c.Read.UnixNano(), true, func(r row) []row {
+			r.tags |= bit
+			return one(r, r.stored)
+		}})
+	}
+	switch {
+	case c.Done == Made:
+		h.add(what, sent, answered, func(r row) []row { return one(m.change(r, c)) })
+	case c.Done == Unknown:
+		h.maybe(what, sent, func(r row) (row, bool) { return m.change(r, c) })
+	case c.Mismatch || c.ByState:
+		h.add(what, sent, answered, func(r row) []row { return one(r, m.refuses(r, c)) })
+	}
+}
+
+// addRun adds a run: the row is read for it, it starts, and it ends.
+func (h *calls) addRun(n int, r Run) {
+	m, s := h.model, r.Span
+	what := fmt.Sprintf("run %d", n)
+	due, ahead := s.Seen.Action*int64(time.Millisecond), h.aheadAt(r)
+	faults := h.explanations(r)
+	hit := len(faults) > 0
+	read := s.From - h.slack(r)
+	h.add("row read for "+what, read, s.From, func(r row) []row { return one(m.handed(r, n, s.Seen, read)) })
+	h.list = append(h.list, &call{what + " starts", read, s.From, false, func(r row) []row {
+		if due > s.From+ahead {
+			return nil // early
+		}
+		return one(m.starts(r, n, hit))
+	}})
+	leaves := func(r row) (row, bool) { return r.leaves(n), true }
+	ends := func(r row) (row, bool) { return m.ends(r, n, s, hit || s.End == EndStopped), true }
+	switch {
+	case s.Till == 0 || s.End == EndStopped || hit:
+		since := r.over() // when it is off the record
+		for _, f := range faults {
+			since = min(since, max(s.From, f.Begin.UnixNano()))
+		}
+		h.maybe(what+" leaves no record", since, leaves)
+		if s.Till != 0 {
+			h.maybe(what+" ends", s.Till, ends)
+		}
+	default:
+		h.list = append(h.list, &call{what + " ends", s.Till, h.recordedBy(r), true, func(r row) []row { return one(ends(r)) }})
+	}
+}
+
+// addLease adds a lease, its settlements, and its end.
+func (h *calls) addLease(n int, r Run) {
+	m, l := h.model, r.Lease
+	what := fmt.Sprintf("lease %d", n)
+	due := (r.Span.From+h.aheadAt(r))/int64(time.Millisecond) + 1
+	read := r.Span.From - h.slack(r)
+	h.add(what, l.Asked.UnixNano(), l.Got.UnixNano(), func(r row) []row { return one(m.leased(r, n, l, due, read)) })
+	var unsure *Settle // several tries of one settlement are one
+	for _, s := range l.Settles {
+		does := what + ": " + string(s.Do)
+		sent, answered := s.Sent.UnixNano(), s.Answered.UnixNano()
+		switch s.Result {
+		case client.SettledOK:
+			h.add(does, sent, answered, func(r row) []row { return one(m.settled(r, n, l, s)) })
+		case client.SettledLost:
+			h.add(does+", lost", sent, answered, func(r row) []row { return one(r, m.isLost(r, n, s)) })
+		case client.SettledUnavailable:
+			if unsure != nil && unsure.Do == s.Do {
+				unsure.Answered = s.Answered
+				continue
+			}
+			try := s
+			unsure = &try
+			h.maybe(does+", unsure", sent, func(r row) (row, bool) { return m.settled(r, n, l, *unsure) })
+		}
+	}
+	clocks := m.ahead * int64(time.Millisecond)
+	out := func(what string, from int64, taken bool) {
+		h.maybe(what, from, func(r row) (row, bool) { return m.runsOut(r, n, l, taken, from) })
+	}
+	over := l.Expires.UnixNano() - int64(time.Second) - clocks
+	switch c := h.taker(l); {
+	case c == nil:
+	case c.Set.Status != nil && m.forgive&DeadKeepsLease != 0:
+		over = c.Sent.UnixNano()
+	case c.Set.Status == nil && (m.forgive&MovedFails != 0 || !c.Set.Low.After(c.Sent.Add(time.Second))):
+		out(what+" ends by hand", max(c.Sent.UnixNano(), c.Set.Low.UnixNano()-clocks), true)
+	}
+	out(what+" runs out", over, false)
+}
+
+// policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.
+func (v *Verdict) policies(s *story) (list []silent) {
+	b := v.Types[s.BizType]
+	becomes := func(status task.Status) {
+		list = append(list, silent{s.Submits[0].Sent.UnixNano(), forever, isPending, func(r row) row { r.status = status; return r }})
+	}
+	if b.Coalesce == configs.CoalesceBizID || b.ExpireAfter > 0 && b.OnExpire == configs.OnExpireSkip {
+		becomes(task.Cancelled)
+	}
+	if b.ExpireAfter > 0 && b.OnExpire == configs.OnExpireDead {
+		becomes(task.Dead)
+	}
+	return list
+}
+
+func isPending(r row) bool { return r.status == task.Pending }
+func isDead(r row) bool    { return r.status == task.Dead }
+
+// operations are what operators may have done to the task, among others.
+func (v *Verdict) operations(s *story, m *model) (list []silent) {
+	for _, o := range v.Operations {
+		if o.BizType != "" && o.BizType != s.BizType {
+			continue
+		}
+		one := silent{from: o.Sent.UnixNano(), till: max(o.Answered.Add(Undecided).UnixNano(), o.Ended.UnixNano()), is: isDead}
+		switch o.Kind {
+		case "redrive":
+			one.do = func(r row) row {
+				r.status, r.attempts = task.Pending, 0
+				return m.at(r, one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
+			}
+		case "discard":
+			one.do = func(r row) row { r.status = task.Cancelled; return r }
+		case "undo":
+			one.is = isPending
+			one.do = func(r row) row {
+				r.status, r.attempts, r.low, r.high = task.Dead, anyAttempts, 0, never
+				return r
+			}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// unheard are the requests for leases without an answer by which the task may have been leased.
+func (v *Verdict) unheard(s *story, count bool) (list []lostLease) {
+	if v.Leases == nil {
+		return nil
+	}
+	for _, u := range v.Leases.unheard {
+		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
+		if u.bizType == s.BizType && till >= s.Submits[0].Sent.UnixNano() {
+			// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
+			list = append(list, lostLease{from, till, count || v.lostAnswer(u.left, from, till)})
+		}
+	}
+	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })
+	return list
+}
