@@ -222,10 +222,8 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 	now := r.cfg.Now()
 	for _, s := range list {
 		var known bool
-		// One that is over as far as this process knows may have been extended by another node. A task that runs again at once
-		// must have the columns that a hand has changed meanwhile.
-		again := s.Do == Release || s.Do == Nack
-		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || again || !s.given.task.IsLeased(now) {
+		// One that is over as far as this process knows may have been extended by another node.
+		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
 			s.given = lent{}
 			unknown = append(unknown, s)
 		}
@@ -296,7 +294,7 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 		place = r.cfg.Dispatch.Where(&s.row)
 	}
 	if place == dispatch.Queue {
-		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition})
+		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition}, time.Time{}) // a hand may have changed other columns meanwhile
 	} else {
 		s.hold.Remove()
 	}
