@@ -24,7 +24,7 @@ func TestOperators(t *testing.T) {
 		for i := range 30 {
 			submit(t, a, uint64(i), time.Duration(i+1)*5*time.Second)
 		}
-		w.Wait(65 * time.Second)
+		w.Wait(67 * time.Second)
 		require.Len(t, r.all(), 13)
 		for _, mode := range []string{configs.ModeScan, configs.ModeRedis} {
 			w.SwitchEngine("order_close", mode)
@@ -232,11 +232,12 @@ func TestStopOfAnOperation(t *testing.T) {
 		die(t, w, r, n, 100)
 		got, err := api.DiscardDead(ctx, client.DiscardDead{Rate: 10})
 		require.NoError(t, err)
-		w.Wait(5 * time.Second)
+		w.Wait(5500 * time.Millisecond)
 		stopped, err := api.StopOperation(ctx, uint64(got.Operation))
 		require.NoError(t, err)
 		require.Equal(t, "stopped", stopped.State)
-		require.InDelta(t, 50, stopped.Done, 10)
+		require.GreaterOrEqual(t, stopped.Done, 20)
+		require.LessOrEqual(t, stopped.Done, 60, "no more than the rate")
 		w.Wait(time.Minute)
 		list, err := api.Operations(ctx, 0)
 		require.NoError(t, err)
