@@ -132,10 +132,35 @@ func (a *App) compareClocks() {
 			ahead = append(ahead, s.Ahead)
 		}
 	}
-	if skew, ok := a.timer.Skew(); ok && !isEmbedded(a.cfg.Redis) {
-		ahead = append(ahead, skew+a.clock.correction())
+	var ofRedis []time.Duration
+	for _, list := range a.redisSkews() {
+		ofRedis = append(ofRedis, list...)
+	}
+	if len(ofRedis) > 0 {
+		ahead = append(ahead, median(ofRedis))
 	}
 	a.clock.observe(ahead)
+}
+
+// redisSkews lists how far this machine's clock is ahead of the clocks of the Redis servers that were read recently, by address.
+// A clock that is set between a reading and its use has no effect: both are compared as it is set now.
+func (a *App) redisSkews() map[string][]time.Duration {
+	skews := make(map[string][]time.Duration)
+	if isEmbedded(a.cfg.Redis) {
+		return skews
+	}
+	for _, r := range a.timer.Readings() {
+		if time.Since(r.Read) < staleReading {
+			skews[r.Addr] = append(skews[r.Addr], a.clock.wall(r.Read).Sub(r.Server))
+		}
+	}
+	return skews
+}
+
+// median sorts a list.
+func median(list []time.Duration) time.Duration {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 // The kinds of clocks, label values of toc_clock_skew_seconds.
@@ -153,10 +178,8 @@ func (a *App) skews() (list []metrics.Skew) {
 			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
 		}
 	}
-	if !isEmbedded(a.cfg.Redis) {
-		for addr, ahead := range a.timer.Skews() {
-			list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: ahead + a.clock.correction()})
-		}
+	for addr, ahead := range a.redisSkews() {
+		list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: median(ahead)})
 	}
 	a.peers.mu.Lock()
 	defer a.peers.mu.Unlock()
@@ -284,9 +307,6 @@ const staleReading = 5 * time.Second
 // nearest is the value from least to most that is nearest to 0: the other clock was read at some time between
 // the question and the answer.
 func nearest(least, most time.Duration) time.Duration { return max(least, min(0, most)) }
-
-// correction is the difference that Now subtracts.
-func (c *clock) correction() time.Duration { return c.raw().Sub(c.Now()) }
 
 // observe takes the differences from other clocks: positive if this one is ahead. It uses the median, so a
 // single wrong clock has no effect.

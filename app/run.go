@@ -178,6 +178,9 @@ func (a *App) run(ctx context.Context) error {
 		stopReading()          // other nodes get the partitions of the topics
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
+		if killed := a.opts.outside.Killed; killed != nil {
+			defer context.AfterFunc(killed, cancelDrain)()
+		}
 		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {
 			a.opts.logger.Warn("partitions not handed over one by one; they are free once this node has stopped", "error", err)
 		}

@@ -41,6 +41,8 @@ type slotState struct {
 	lateClaimed   bool          // the last claim took from the backlog that catch_up limits
 	pollNow       bool          // poll it in the next round, even if it is quiet
 	skew          time.Duration // how far Redis's clock is behind ours; a task is due by the clock of its owner
+	clock         time.Time     // Redis's, as it was at clockRead
+	clockRead     time.Time     // by time.Now
 
 	// covered is the time up to which all rows are in Redis; zero: unknown.
 	covered         time.Time

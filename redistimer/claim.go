@@ -65,6 +65,7 @@ func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
 	// The end of ctx must not interrupt a claim, or its tasks would be unknown.
 	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
+	r.answered = time.Now()
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
 	loads := t.applyAnswers(r, answers, start, now)
@@ -111,7 +112,9 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 			failure = a.Err
 			continue
 		}
-		loads = t.applySlotAnswer(r.slots[i], r.claims[i], a, start, now, loads)
+		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
+		s.clock, s.clockRead = now.Add(-s.skew), r.answered
+		loads = t.applySlotAnswer(r.slots[i], r.claims[i], a, now, loads)
 	}
 	recordBacklogs(r, answers, now)
 	t.recordCall(r.server, start, answered, failure)
@@ -128,9 +131,8 @@ func (s *slotState) recordPoll(now time.Time) {
 }
 
 // applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
-func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, start, now time.Time, loads []claim) []claim {
+func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
 	bt, s := from.group.bizTimer, from.slot
-	s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
 	t.applyMarker(bt, s, claimed, a, now)
 	if s.foreign {
 		s.head = time.Time{} // the tasks in the slot belong to another store

@@ -140,7 +140,7 @@ func (t *Timer) comparable(p int) (list []compared) {
 			continue
 		}
 		if until := s.covered.Add(-secondLook); from.Before(until) {
-			list = append(list, compared{target: target{bt.BizType, s}, from: from, until: until,
+			list = append(list, compared{target: target{biz: bt.BizType, slot: s}, from: from, until: until,
 				rows: map[uint64]time.Time{}, members: map[uint64]time.Time{}})
 		}
 	}

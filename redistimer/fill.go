@@ -34,8 +34,9 @@ type span struct {
 }
 
 type target struct {
-	biz  *BizType // when the job was made
-	slot *slotState
+	biz   *BizType // when the job was made
+	slot  *slotState
+	check bool // see span
 }
 
 const (
@@ -108,7 +109,7 @@ func (v *survey) check(g *group, s *slotState) {
 
 // add adds a fill of the slot, together with other slots that lack the same span.
 func (v *survey) add(g *group, s *slotState, lack span) {
-	one := target{g.bizTimer.BizType, s}
+	one := target{g.bizTimer.BizType, s, lack.check}
 	if s.guard || lack.check {
 		v.list = append(v.list, fillJob{span: lack, guard: s.guard, targets: []target{one}})
 		return
@@ -439,6 +440,8 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 		if added := len(list[i].Members) - got.Known; added > 0 {
 			n += added
 			t.cfg.Observer.Rearmed(to.biz.BizType, reason, added)
+		} else if to.check {
+			continue // the missing head is claimed: as the head it would be missed again at once
 		}
 		for _, m := range list[i].Members {
 			t.advanceHead(to.slot, m.At)
@@ -459,7 +462,7 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 			continue // the slot is filled later, or scanned
 		}
 		if _, held := bt.slots[partition].inflight[rows[i].JobID]; !held {
-			byType[bt.ID] = target{bt.BizType, &bt.slots[partition]}
+			byType[bt.ID] = target{biz: bt.BizType, slot: &bt.slots[partition]}
 			list = append(list, rows[i])
 		}
 	}

@@ -113,3 +113,10 @@ func latest(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

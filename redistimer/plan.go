@@ -50,6 +50,8 @@ type round struct {
 	server *server
 	slots  []polledSlot
 	claims []slots.ClaimRequest // one for each slot
+
+	answered time.Time // by time.Now
 }
 
 // polledSlot is a slot in a round.
@@ -177,6 +179,10 @@ func (t *Timer) pollEvery() time.Duration {
 func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if now.Before(t.planned) {
+		t.setBack(now)
+	}
+	t.planned = now
 	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
@@ -203,6 +209,21 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 		}
 	}
 	return rounds, at.Sub(now)
+}
+
+// setBack follows a clock that was set back: what is later than now has just been, or all would stand still until then. The lock is
+// held.
+func (t *Timer) setBack(now time.Time) {
+	t.nextPlacement, t.nextMemoryCheck = time.Time{}, time.Time{}
+	for _, srv := range t.servers {
+		srv.roundBegan, srv.lastProbe = time.Time{}, time.Time{}
+		srv.silentSince, srv.lastRefusal = earliest(srv.silentSince, now), earliest(srv.lastRefusal, now)
+		srv.each(func(s *slotState) {
+			s.unreachableSince, s.markerRenewed = earliest(s.unreachableSince, now), earliest(s.markerRenewed, now)
+			s.lastOrphanCount = time.Time{}
+		})
+		srv.pollAll()
+	}
 }
 
 // startFallbacks lets the scan engine serve slots of a server that have been unreachable for too long. It calls

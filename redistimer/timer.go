@@ -97,6 +97,7 @@ type Timer struct {
 	closing   map[uint64]*bizTimer // removed types with claims in flight
 	stopping  bool
 
+	planned         time.Time // when the last plan was made
 	name            string    // of this process
 	fallbackSlots   int       // number of slots that the scan engine serves because Redis is away
 	foreignLogged   time.Time // when slots of another store were last logged
@@ -282,48 +283,26 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// Skew returns how far this node's clock is ahead of Redis's, as the median over the guards that answer. known
-// is false if none does.
-func (t *Timer) Skew() (ahead time.Duration, known bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var list []time.Duration
-	for _, srv := range t.servers {
-		list = append(list, srv.skews()...)
-	}
-	return medianOf(list)
+// Reading is a reading of a server's clock.
+type Reading struct {
+	Addr   string    // of the server; "" is the only one
+	Read   time.Time // when it was read, by time.Now: the node's clock may have been set since
+	Server time.Time // what it showed
 }
 
-// Skews is Skew of each server, by address; "" is the only server. Those that do not answer are left out.
-func (t *Timer) Skews() map[string]time.Duration {
+// Readings are the last readings of the servers' clocks, one of each guard that answers.
+func (t *Timer) Readings() (list []Reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	skews := make(map[string]time.Duration)
 	for addr, srv := range t.servers {
-		if skew, known := medianOf(srv.skews()); known {
-			skews[addr] = skew
+		if len(srv.groups) == 0 {
+			continue
 		}
-	}
-	return skews
-}
-
-// skews lists how far this node's clock is ahead of the server's, by the guards that answer. The lock is held.
-func (srv *server) skews() (list []time.Duration) {
-	if len(srv.groups) == 0 {
-		return nil
-	}
-	for _, s := range srv.groups[0].slots { // all of them are guards
-		if s.isOwned() && s.unreachableSince.IsZero() && !s.lastPoll.IsZero() {
-			list = append(list, s.skew)
+		for _, s := range srv.groups[0].slots { // all of them are guards
+			if s.isOwned() && s.unreachableSince.IsZero() && !s.clockRead.IsZero() {
+				list = append(list, Reading{addr, s.clockRead, s.clock})
+			}
 		}
 	}
 	return list
-}
-
-func medianOf(list []time.Duration) (median time.Duration, known bool) {
-	if len(list) == 0 {
-		return 0, false
-	}
-	slices.Sort(list)
-	return list[len(list)/2], true
 }

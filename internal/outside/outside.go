@@ -25,6 +25,8 @@ type Outside struct {
 	Hold func(dir string) (release func() error, err error)
 	// Ahead is how far the wall clock is ahead of time.Now. It may change, like a clock that somebody sets.
 	Ahead func() time.Duration
+	// Killed ends when the machine or the process is dead, as far as all others can see: a drain would be in vain.
+	Killed context.Context
 }
 
 // Dial connects to host:port. Nil is that of package net.

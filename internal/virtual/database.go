@@ -137,7 +137,7 @@ func (n *Node) do(f func() error) error {
 }
 
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	made := &conn{connector: c}
+	made := &conn{connector: c, kept: make(map[string]*kept)}
 	answered, err := c.call(ctx, func() error {
 		own, err := c.Connector.Connect(ctx)
 		if err != nil {
@@ -196,6 +196,7 @@ type conn struct {
 	*connector
 	own  sqliteConn
 	busy time.Duration // how long a call waits for a locked file
+	kept map[string]*kept
 
 	mu     sync.Mutex
 	isInTx bool
@@ -242,7 +243,7 @@ func (c *conn) unlessFull(f func() error) error {
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.exec(ctx, func() (driver.Result, error) { return c.own.ExecContext(ctx, query, args) })
+	return c.exec(ctx, func() (driver.Result, error) { return c.execOwn(query, args) })
 }
 
 func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r driver.Result, err error) {
@@ -256,7 +257,7 @@ func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r d
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, func() (driver.Rows, error) { return c.own.QueryContext(ctx, query, args) })
+	return c.query(ctx, func() (driver.Rows, error) { return c.queryOwn(query, args) })
 }
 
 func (c *conn) query(ctx context.Context, own func() (driver.Rows, error)) (rows driver.Rows, err error) {
@@ -363,7 +364,7 @@ func (c *conn) Close() error {
 	c.node.connsMu.Lock()
 	delete(c.node.conns, c)
 	c.node.connsMu.Unlock()
-	return c.own.Close()
+	return errors.Join(c.closeKept(), c.own.Close())
 }
 
 // sqliteStmt is a prepared statement of the driver.
@@ -391,11 +392,11 @@ func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errNoCo
 var errNoContext = errors.New("virtual: a call without a context")
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.conn.exec(ctx, func() (driver.Result, error) { return s.own.ExecContext(ctx, args) })
+	return s.conn.exec(ctx, func() (driver.Result, error) { return s.own.ExecContext(context.Background(), args) })
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, func() (driver.Rows, error) { return s.own.QueryContext(ctx, args) })
+	return s.conn.query(ctx, func() (driver.Rows, error) { return s.own.QueryContext(context.Background(), args) })
 }
 
 // tx is a transaction.

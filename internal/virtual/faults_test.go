@@ -305,3 +305,29 @@ func TestNothingIsWrittenAfterACrash(t *testing.T) {
 		require.Greater(t, len(r.all()), ran, "the next node goes on")
 	})
 }
+
+// A clock that was wrong for a moment, too short for others to see it, leaves nothing behind.
+func TestAClockThatWasWrongForAMoment(t *testing.T) {
+	for _, ahead := range []time.Duration{-10 * time.Minute, 10 * time.Minute, time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
+				n := w.Start("a")
+				w.Wait(20 * time.Second)
+				n.Skew(ahead)
+				w.Wait(1500 * time.Millisecond)
+				n.Skew(0)
+				w.Wait(15 * time.Second)
+				const tasks = 10
+				for i := range tasks {
+					submit(t, n, uint64(i), time.Duration(i+1)*time.Second)
+				}
+				w.Wait(30 * time.Second)
+				require.Len(t, r.all(), tasks)
+				for _, run := range r.all() {
+					require.Less(t, run.late, time.Second, "%v", run)
+					require.GreaterOrEqual(t, run.late, time.Duration(0), "%v", run)
+				}
+			})
+		})
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -46,13 +45,14 @@ func (w *World) Launch(name string) *Node {
 	n.over, n.end = context.WithCancel(context.Background())
 	n.crashed, n.crash = context.WithCancel(context.Background())
 	opts := []app.Option{
-		app.WithLogger(slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: w.cfg.Level})).With("node", name)),
+		app.WithLogger(w.logger().With("node", name)),
 		app.WithMiddleware(n.stopAtCrash),
 		app.WithOutside(outside.Outside{
 			Dial: n.host.Dial, Listen: n.host.Listen, Connect: n.connect,
 			Shared: w.consul != nil,
 			Hold:   func(string) (func() error, error) { return w.hold(n) },
 			Ahead:  func() time.Duration { return time.Duration(n.ahead.Load()) },
+			Killed: n.crashed,
 		}),
 	}
 	cfg := w.Config(name)
@@ -107,8 +107,8 @@ func (n *Node) Shutdown() error {
 // another node, and no processor is called. A transaction under way is rolled back. Files and rows stay, and another Node may
 // start under the same name.
 //
-// The goroutines of the node go on in vain until the end of its shutdown.drain; nothing of that is seen. The context of each
-// run ends at once, but code of a processor that goes on all the same cannot be stopped.
+// The goroutines of the node end soon, and nothing of that is seen. The context of each run ends at once, but code of a processor
+// that goes on all the same cannot be stopped.
 func (n *Node) Crash() {
 	n.files.Lock()
 	n.crash()

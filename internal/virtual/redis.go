@@ -1,15 +1,24 @@
 package virtual
 
 import (
-	"io"
-	"net"
-
 	"github.com/alicebob/miniredis/v2"
+	lua "github.com/yuin/gopher-lua"
 )
+
+// miniredis makes a machine for each script. Its stack and its registers, which are empty at first, cost more than all that our
+// scripts do, so they are as large as these need them.
+func init() { lua.CallStackSize, lua.RegistrySize = 32, 2040 }
 
 // serveRedis puts a miniredis into the network.
 func (w *World) serveRedis() {
 	w.redis = miniredis.NewMiniRedis()
+	// It makes its server, without a port, at the first Dial.
+	first, err := w.redis.Dial()
+	if err != nil {
+		w.t.Fatalf("redis: %v", err)
+	}
+	_ = first.Close()
+	srv := w.redis.Server()
 	listener := w.net.Listen(redisAddr)
 	w.net.Prompt(redisHost) // the client connects under a mutex
 	done := make(chan struct{})
@@ -20,13 +29,7 @@ func (w *World) serveRedis() {
 			if err != nil {
 				return
 			}
-			inner, err := w.redis.Dial()
-			if err != nil {
-				_ = conn.Close()
-				continue
-			}
-			go relay(conn, inner)
-			go relay(inner, conn)
+			srv.ServeConn(conn)
 		}
 	}()
 	w.stopServers = append(w.stopServers, func() {
@@ -34,11 +37,4 @@ func (w *World) serveRedis() {
 		<-done
 		w.redis.Close()
 	})
-}
-
-// relay copies until one side closes.
-func relay(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = to.Close()
-	_ = from.Close()
 }

@@ -61,7 +61,7 @@ type Config struct {
 	HTTP bool
 	// Consul makes the nodes a cluster, which shares the files. Without it there is one node at a time.
 	Consul bool
-	// Log gets the log of all nodes, as text. Nil keeps it, and shows it if the test fails.
+	// Log gets the log of all nodes, as text. Nil keeps it, and shows it if the test fails; io.Discard spares the work.
 	Log io.Writer
 	// Level is the lowest level of records in the log.
 	Level slog.Level
@@ -112,6 +112,14 @@ func New(t testing.TB, cfg Config) *World {
 		}
 	}
 	return w
+}
+
+// logger writes the log of the nodes.
+func (w *World) logger() *slog.Logger {
+	if w.log == io.Discard {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: w.cfg.Level}))
 }
 
 // tempDir is a directory for database files: in memory, where the machine has one.
