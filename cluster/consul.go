@@ -27,6 +27,7 @@ type Member struct {
 	Address    string // where its HTTP API is reached (host:port, or a URL)
 	Partitions []int  // those whose locks it holds, ascending
 	Session    string // its session in Consul, by which it holds them; "" if it holds none
+	Instance   uint64 // differs at each start of its process
 }
 
 // ConsulConfig is the configuration of a Consul.

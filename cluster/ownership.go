@@ -14,6 +14,7 @@ type Ownership struct {
 	owned    []bool
 	terms    []uint64    // by partition: how often it was taken
 	unclean  []time.Time // by partition: when its last term began, if starts of the owner before may be unsettled
+	taken    []time.Time // by partition: when its present term began, if the owner before did not hand it over
 	watchers []chan struct{}
 
 	leases  []lease
@@ -37,7 +38,7 @@ func NewOwnership(partitions int) *Ownership {
 // newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
 	o := &Ownership{
-		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions),
+		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions),
 		leases: make([]lease, leases), leaseOf: make([]int, partitions), clock: now,
 	}
 	for p := range o.leaseOf {
@@ -72,6 +73,17 @@ func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 	}
 	at = o.unclean[partition]
 	return at, !at.IsZero()
+}
+
+// TakenFromDead returns when this node took a partition, in the present term, from an owner that did not hand it over; zero: it
+// did, or this node does not own the partition. Unlike TakenUncleanly it is so until the term ends.
+func (o *Ownership) TakenFromDead(partition int) time.Time {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if !o.owned[partition] {
+		return time.Time{}
+	}
+	return o.taken[partition]
 }
 
 // Settled records that a partition was taken uncleanly in this term and no task that was due by then is pending
@@ -144,6 +156,7 @@ func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 		if !o.unclean[p].IsZero() || unclean != nil && unclean(p) {
 			o.unclean[p] = time.Now()
 		}
+		o.taken[p] = o.unclean[p]
 	}
 	if changed {
 		o.ring()

@@ -37,7 +37,7 @@ func fromPeer(ctx huma.Context) huma.Context {
 	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
 		return ctx
 	}
-	return huma.WithContext(ctx, intake.Forwarded(ctx.Context()))
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader)))
 }
 
 func (a *api) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {

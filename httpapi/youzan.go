@@ -219,13 +219,13 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 // youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
 // it can be finished and deleted while it is.
 func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
-	jobs, err := a.youzanJobs(ctx, c, func(t *task.Task) bool { return isYouzans(t) || t.Lease != 0 })
+	jobs, err := a.youzanJobs(ctx, c, func(t *task.Task) bool { return isYouzans(t) || t.HasLease() })
 	if err != nil {
 		return youzanAnswer{}, err
 	}
 	var open []task.Task
 	for _, t := range jobs {
-		if t.Status == task.Pending && (c.Command == "delete" || t.Lease != 0) {
+		if t.Status == task.Pending && (c.Command == "delete" || t.HasLease()) {
 			open = append(open, t)
 		}
 	}
@@ -236,7 +236,7 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: several jobs have this id"}
 	}
 	t := open[0]
-	if t.Lease == 0 {
+	if !t.HasLease() {
 		if err := a.desk.CancelIf(ctx, t.JobID, nil); err != nil {
 			return youzanAnswer{}, err
 		}

@@ -186,8 +186,11 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 		if t.Status != m.From && t.Matches(ifMatch) {
 			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictOf(t.Status)}
 		}
-		if t.Status == task.Pending && t.Lease != 0 && t.Matches(ifMatch) {
-			return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning} // a consumer has it
+		if t.Status == task.Pending && t.Matches(ifMatch) {
+			if t.HasLease() { // a consumer has it
+				return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning}
+			}
+			m.Read, m.HasLease, m.Lease = &t, &t.Lease, new(uint64) // the row's may be void
 		}
 		// The row has changed twice, or does not match any more: read it again.
 	}

@@ -19,6 +19,8 @@ type Cluster interface {
 	Owner(partition int) (Peer, error)
 	// Peers are the Services of the other nodes, each time the same ones.
 	Peers() []Peer
+	// Instance differs at each start of a node's process; 0: there is no such node.
+	Instance(node string) uint64
 }
 
 // Peer is the Service of another node. It returns the same errors.
@@ -39,8 +41,9 @@ type Peer interface {
 // singleNode is the cluster of a node that owns everything.
 type singleNode struct{}
 
-func (singleNode) Term(int) uint64 { return 1 }
-func (singleNode) Peers() []Peer   { return nil }
+func (singleNode) Term(int) uint64        { return 1 }
+func (singleNode) Peers() []Peer          { return nil }
+func (singleNode) Instance(string) uint64 { return 0 }
 func (singleNode) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }
@@ -55,10 +58,10 @@ func (unavailable) Is(target error) bool { return target == task.ErrUnavailable 
 
 type forwardedKey struct{}
 
-// Forwarded marks a request that another node has forwarded. This node decides it or refuses it, so a request
+// Forwarded marks a request that another node, of this name, has forwarded. This node decides it or refuses it, so a request
 // never goes round in a circle.
-func Forwarded(ctx context.Context) context.Context {
-	return context.WithValue(ctx, forwardedKey{}, true)
+func Forwarded(ctx context.Context, node string) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, node)
 }
 
 // IsForwarded reports whether another node has forwarded the request.

@@ -38,6 +38,8 @@ func (f *fleet) Term(partition int) uint64 {
 
 func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
 
+func (f *fleet) Instance(string) uint64 { return 1 }
+
 func (f *fleet) Peers() []intake.Peer {
 	if f.peer == nil {
 		return nil
@@ -219,7 +221,7 @@ func TestWithoutAnOwnerNothingIsDecided(t *testing.T) {
 
 func TestAForwardedQuestionIsNotHandedOn(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
-		ctx := intake.Forwarded(t.Context())
+		ctx := intake.Forwarded(t.Context(), "n2")
 		row := r.order(foreign, time.Hour)
 		for name, ask := range changes {
 			err := ask(ctx, r, row.JobID)
@@ -345,7 +347,7 @@ func TestTheOwnerExplains(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "theirs", said.Node)
 
-		said, err = r.Why(intake.Forwarded(t.Context()), row.JobID)
+		said, err = r.Why(intake.Forwarded(t.Context(), "n2"), row.JobID)
 		require.NoError(t, err)
 		require.Empty(t, said.Node, "this one")
 		require.Empty(t, said.FailedRuns)
@@ -353,7 +355,7 @@ func TestTheOwnerExplains(t *testing.T) {
 		applied, err := r.store.Move(t.Context(), store.Move{JobID: row.JobID, Read: &row, Set: store.Set{Attempts: &attempts, LastError: &why}})
 		require.NoError(t, err)
 		require.True(t, applied)
-		said, err = r.Why(intake.Forwarded(t.Context()), row.JobID)
+		said, err = r.Why(intake.Forwarded(t.Context(), "n2"), row.JobID)
 		require.NoError(t, err)
 		row, err = r.store.Get(t.Context(), row.JobID)
 		require.NoError(t, err)

@@ -152,6 +152,6 @@ func (s *Service) release(h *queue.Hold, t task.Task) {
 		return
 	}
 	p, _ := s.partition(t.JobID)
-	h.Requeue(queue.Item{Task: t, Partition: p})
+	h.Requeue(queue.Item{Task: t, Partition: p}, s.cfg.Now())
 	s.dropLost(p)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,11 +23,12 @@ const (
 	MinTTR    = 100 * time.Millisecond
 	MaxTTR    = 24 * time.Hour
 	MaxSettle = 1000 // settlements in a request
+	maxPart   = 256  // settlements in a request to another node: what the proof between nodes takes, whatever their errors are
 )
 
 // Puller hands out the tasks of this node's partitions; see worker.Runner.
 type Puller interface {
-	Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration) ([]task.Task, error)
+	Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration, isGone func() bool) ([]task.Task, error)
 	AwaitDue(ctx context.Context, bizType uint64) error
 	Settle(ctx context.Context, list []worker.Settlement) []worker.Settled
 }
@@ -34,7 +36,7 @@ type Puller interface {
 // noPuller hands out nothing.
 type noPuller struct{}
 
-func (noPuller) Lease(context.Context, context.Context, uint64, int, time.Duration) ([]task.Task, error) {
+func (noPuller) Lease(context.Context, context.Context, uint64, int, time.Duration, func() bool) ([]task.Task, error) {
 	return nil, worker.ErrStopped
 }
 func (noPuller) AwaitDue(context.Context, uint64) error { return worker.ErrStopped }
@@ -235,7 +237,7 @@ var notAtAll context.Context
 
 // leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or notAtAll.
 func (c *consumer) leaseHere(wait context.Context, most int) error {
-	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR)
+	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR, c.isGone())
 	for i := range leased {
 		t := &leased[i]
 		shown := *t
@@ -244,6 +246,17 @@ func (c *consumer) leaseHere(wait context.Context, most int) error {
 			Attempt: t.Attempts + 1, Traceparent: tracing.Valid(t.Trace), Task: wire.From(shown, c.bizType.Name)})
 	}
 	return err
+}
+
+// isGone returns a function that reports whether the node that passes the leases on has ended since: maybe nobody has got them.
+// nil: this node answers the consumer itself.
+func (c *consumer) isGone() func() bool {
+	node, forwarded := c.ctx.Value(forwardedKey{}).(string)
+	if !forwarded {
+		return nil
+	}
+	instance := c.cfg.Cluster.Instance(node)
+	return func() bool { return c.cfg.Cluster.Instance(node) != instance }
 }
 
 // leaseThere leases tasks of another node.
@@ -313,13 +326,16 @@ func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Se
 	var asked sync.WaitGroup
 	for peer, at := range away {
 		asked.Go(func() {
-			part := make([]wire.Settlement, len(at))
-			for k, i := range at {
-				part[k] = list[i]
-			}
-			answered, err := peer.Settle(ctx, part)
-			for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
-				results[at[k]].Result = answered[k].Result
+			for at := range slices.Chunk(at, maxPart) {
+				part := make([]wire.Settlement, len(at))
+				for k, i := range at {
+					part[k] = list[i]
+					part[k].Error = task.Reason(list[i].Error)
+				}
+				answered, err := peer.Settle(ctx, part)
+				for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
+					results[at[k]].Result = answered[k].Result
+				}
 			}
 		})
 	}

@@ -33,11 +33,15 @@ const Header = "Toc-Peer"
 // Window is how far the clocks of two nodes may be apart.
 const Window = 30 * time.Second
 
-// Bodies, of requests and of answers, are held in memory.
+// Bodies, of requests and of answers, are held in memory. The largest question between nodes is 256 settlements with errors of
+// 255 bytes, the largest answer 256 leased tasks with attributes of 4,096 bytes; JSON writes some bytes as six.
 const (
-	maxRequest = 128 << 10
-	maxAnswer  = 1 << 20
+	maxRequest = 1 << 20
+	maxAnswer  = 8 << 20
 )
+
+// errTooLarge is of an answer that is larger than any that a node gives.
+var errTooLarge = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
 
 // AnswerError is an answer that nobody gave who knows the secret.
 type AnswerError struct{ Status int }
@@ -133,10 +137,13 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	body, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	_ = answer.Body.Close()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(body) > maxAnswer:
+		return nil, errTooLarge
 	}
 	if !equal(answer.Header.Get(Header), sumAnswer(keys[0], s.nonce, answer.StatusCode, body)) {
 		return nil, &AnswerError{answer.StatusCode}

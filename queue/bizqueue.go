@@ -71,7 +71,7 @@ func (b *bizQueue) removeWaiting(e *Entry) {
 func (b *bizQueue) pushReady(e *Entry) {
 	e.class = firstRun
 	switch {
-	case e.Task.Lease != 0:
+	case e.Task.HasLease():
 		e.class = expired
 	case e.late:
 		e.class = lateRun

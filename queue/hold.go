@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -96,14 +97,17 @@ func (h *Hold) Remove() {
 	h.releasePrevious()
 }
 
-// Requeue ends a hold and offers the task as it is in the store now. If the partition belonged to another node
-// meanwhile, the row is read again.
-func (h *Hold) Requeue(it Item) {
+// Requeue ends a hold and offers the task as it was in the store at the time read. If that is too old when it starts, or the
+// partition belonged to another node meanwhile, the row is read again.
+func (h *Hold) Requeue(it Item, read time.Time) {
 	q := h.queue
 	q.mu.Lock()
 	h.removePlaceholder()
 	q.addTombstone(h.entry.Partition, h.entry.Task.JobID)
 	back := q.offerInTerm(h.entry.term, &it)
+	if e := q.entries[it.Task.JobID]; e != nil && read.Before(e.readAt) {
+		e.readAt = read
+	}
 	q.mu.Unlock()
 	back.notify()
 	h.releasePrevious()

@@ -200,7 +200,7 @@ func (m *model) insert(rt *rapid.T) {
 
 func (m *model) put(h *Hold, row *modelRow) {
 	m.left(row.JobID)
-	h.Requeue(m.item(row.Task))
+	h.Requeue(m.item(row.Task), time.Now())
 	m.known[row.JobID] = true
 }
 

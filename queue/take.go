@@ -9,6 +9,16 @@ import (
 // ErrClosed is returned by Take when the business type was removed or the queue was closed.
 var ErrClosed = errors.New("the queue of this business type is closed")
 
+// ErrFull is returned by Take when the Room of the Consumer has no place.
+var ErrFull = errors.New("no more tasks of this business type may be taken now")
+
+// Room bounds how many tasks are taken. A place is reserved before a task is taken, so that callers at the same time do not
+// take more.
+type Room interface {
+	Reserve(max int) int // reserves up to max places, and returns how many
+	Free(n int)          // gives back places that were not needed
+}
+
 // door is where callers of Take wait.
 type door struct {
 	leader  chan struct{} // one token: its holder waits for the next due task
@@ -46,6 +56,13 @@ type Consumer struct {
 	queue    *Queue
 	bizQueue *bizQueue
 	door     *door // nil: closed
+	room     Room  // nil: without bounds
+}
+
+// Within returns the Consumer with bounds: each task that it takes has a reserved place.
+func (c Consumer) Within(room Room) Consumer {
+	c.room = room
+	return c
 }
 
 // Expired is the part of the queue of a pull type that has the tasks whose leases are over; the Consumer itself has the
@@ -82,6 +99,12 @@ func (c Consumer) Take(ctx context.Context, max int) (taken []*Entry, err error)
 func (c Consumer) TakeNow(max int) (taken []*Entry, wait time.Duration, err error) {
 	if c.door == nil {
 		return nil, 0, ErrClosed
+	}
+	if c.room != nil {
+		if max = c.room.Reserve(max); max == 0 {
+			return nil, 0, ErrFull
+		}
+		defer func() { c.room.Free(max - len(taken)) }()
 	}
 	taken, lost, wait, err := c.queue.take(c.bizQueue, c.door, max)
 	lost.notify()

@@ -60,7 +60,9 @@ const (
 type condition struct {
 	now     atomic.Pointer[Condition] // nil: all is well
 	changes atomic.Int64              // how often it changed
-	down    atomic.Int64              // when it was last found Down, in nanoseconds of Unix time
+	// When it was last found Down, and when a ping found it read-only, unless one has found it otherwise since; in nanoseconds of
+	// Unix time.
+	down, readOnly atomic.Int64
 
 	mu       sync.Mutex
 	failures atomic.Int32 // failed reads in a row
@@ -81,6 +83,16 @@ func (s *Store) isDown(database int) error {
 		return nil
 	}
 	return c.get().Down
+}
+
+// refusesChanges returns ErrReadOnly if a database was read-only at the last ping. A user with enough rights could write all the same; but
+// then the server is a replica, or somebody wants nothing to be written.
+func (s *Store) refusesChanges(database int) error {
+	c := &s.dbs[database].condition
+	if time.Since(time.Unix(0, c.readOnly.Load())) > 2*(probeEvery+connectTimeout) {
+		return nil
+	}
+	return ErrReadOnly
 }
 
 // Readable reports whether a database can be read, as far as is known.
@@ -280,6 +292,7 @@ func (s *Store) Probe(ctx context.Context, database int) Condition {
 	c := &s.dbs[database].condition
 	switch took, err := s.backend.ping(asking, database); {
 	case errors.Is(err, ErrReadOnly):
+		c.readOnly.Store(time.Now().UnixNano())
 		s.recordRead(asking, database, nil)
 		s.recordWrite(asking, database, err)
 	case err != nil:
@@ -288,6 +301,7 @@ func (s *Store) Probe(ctx context.Context, database int) Condition {
 			s.recordRead(asking, database, err) // it had the time of many
 		}
 	default:
+		c.readOnly.Store(0)
 		s.recordRead(asking, database, nil)
 		c.recordLatency(&c.pings, took)
 		if c.shouldTry() {

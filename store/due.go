@@ -17,6 +17,7 @@ type Due struct {
 	From    task.Key  // at or after this position; the zero Key reads from the start
 	Only    []uint64  // these biz_types only; empty: all
 	Except  []uint64  // not these biz_types
+	Leased  bool      // only those with a lease, void or not
 	PerPage int       // rows per page, approximately
 }
 
@@ -81,6 +82,22 @@ func (p *DuePages) Rest() (from task.Key, more bool) {
 		}
 	}
 	return from, more
+}
+
+// Leased reads the tasks of a partition and a business type whose leases end after now and until then.
+func (s *Store) Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) (leased []task.Task, err error) {
+	pages := s.DuePages(partition, Due{From: task.Key{ActionTime: now}, Until: until, Only: []uint64{bizType}, Leased: true, PerPage: 1000})
+	for {
+		page, err := pages.Next(ctx)
+		if err != nil || len(page) == 0 {
+			return leased, err
+		}
+		for _, t := range page {
+			if t.IsLeased(now) {
+				leased = append(leased, t)
+			}
+		}
+	}
 }
 
 // minPerTable keeps pages of many tables from becoming too small.
@@ -182,6 +199,9 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 		}
 		m.WriteString(only)
 		m.WriteString(except)
+		if p.query.Leased {
+			m.WriteString(" AND lease IS NOT NULL")
+		}
 		m.WriteString(limit)
 		u.add(b.unionMember(m.String()))
 	}

@@ -120,7 +120,18 @@ func TestMySQLReadOnlyForAWhile(t *testing.T) {
 		require.NoError(t, err, "it can still be read")
 		require.Equal(t, one.Task, read)
 	}
+	// A user with all rights could write. Once a ping has found the server read-only, nothing is written for it either.
+	require.True(t, f.Probe(t.Context(), 0).IsReadOnly())
+	refused := f.Insert(t.Context(), []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}})[0]
+	require.ErrorIs(t, refused.Err, task.ErrNotBegun)
+	_, err := f.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})
+	require.ErrorIs(t, err, task.ErrNotBegun)
+	require.Equal(t, []bool{false}, []bool{f.MoveAll(t.Context(), []store.Move{{JobID: one.Task.JobID, To: task.Cancelled}})[0].Applied})
+	require.Len(t, f.everything(t), 1)
+
 	setReadOnly(t, own, 0)
+	require.True(t, f.Probe(t.Context(), 0).Usable())
+	require.NoError(t, f.Insert(t.Context(), []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}})[0].Err)
 	applied, err := s.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})
 	require.NoError(t, err)
 	require.True(t, applied)

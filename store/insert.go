@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -77,7 +78,7 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
-		if down := s.isDown(d); down != nil { // it would wait for the time-out, and could be written after its caller got an error
+		if down := cmp.Or(s.isDown(d), s.refusesChanges(d)); down != nil { // it would wait for the time-out, and could be written after its caller got an error
 			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
 			continue
 		}

@@ -46,7 +46,8 @@ type Set struct {
 	Promised   *time.Time     // due_time, unless the row has one
 	KeepDue    bool           // Promised is the row's action_time before the move
 	NewPromise bool           // clears due_time: ActionTime is the promised time
-	Lease      *uint64        // 0: none
+	Lease      *uint64        // 0: none, as for each move to or from another status than pending
+	Restore    bool           // ActionTime becomes the promised time again
 }
 
 // Stamp returns the gmt_modified of a batch of moves: the current time, but different for each batch of a
@@ -182,7 +183,7 @@ type moveShape struct {
 	timeout              time.Duration
 	hasLease, lease      uint64
 	dueBy                int64
-	has                  [12]bool
+	has                  [13]bool
 }
 
 func (s *Store) shape(m *Move) moveShape {
@@ -192,8 +193,8 @@ func (s *Store) shape(m *Move) moveShape {
 		actionTime: task.CeilMilli(orZero(m.ActionTime)).UnixMilli(), promised: orZero(m.Promised).UnixMilli(),
 		attempts: orZero(m.Attempts), lastErr: orZero(m.LastError), attribute: orZero(m.Attribute), timeout: orZero(m.Timeout),
 		hasLease: orZero(m.HasLease), lease: orZero(m.Lease), dueBy: orZero(m.DueBy).UnixMilli(),
-		has: [12]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
-			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil, m.HasLease != nil, m.Lease != nil, m.DueBy != nil, m.KeepDue},
+		has: [13]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
+			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil, m.HasLease != nil, m.Lease != nil, m.DueBy != nil, m.KeepDue, m.Restore},
 	}
 	if m.Read != nil {
 		k.readAttempts = m.Read.Attempts
@@ -260,6 +261,9 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 		b.WriteString(",action_time=?")
 		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	}
+	if m.Restore {
+		b.WriteString(",action_time=COALESCE(due_time,action_time)")
+	}
 	if m.Attempts != nil {
 		b.WriteString(",attempts=?")
 		args = append(args, int64(min(*m.Attempts, task.MaxAttempts)))
@@ -287,9 +291,12 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 		b.WriteString(",due_time=COALESCE(due_time,?)")
 		args = append(args, s.backend.timeArg(*m.Promised))
 	}
-	if m.Lease != nil {
+	switch {
+	case m.Lease != nil:
 		b.WriteString(",lease=?")
 		args = append(args, s.leaseArg(*m.Lease))
+	case m.From != m.To:
+		b.WriteString(",lease=NULL")
 	}
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(g.moves)) + ") AND status=?")
 	for _, i := range g.moves {

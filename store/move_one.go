@@ -35,6 +35,9 @@ func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
 	if !ok {
 		return false, nil
 	}
+	if why := s.refusesChanges(s.layout.Database(shard)); why != nil {
+		return false, s.wrap(s.layout.Database(shard), "update", notBegun("update", why))
+	}
 	req := &moveRequest{ctx: ctx, move: m}
 	req.done.Add(1)
 	s.sharedMoves[s.layout.Database(shard)].Add(req)
@@ -56,6 +59,10 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	for i, m := range moves {
 		shard, ok := s.layout.ShardOf(m.JobID)
 		if results[i].Err = m.validate(); results[i].Err != nil || !ok {
+			continue
+		}
+		if why := s.refusesChanges(s.layout.Database(shard)); why != nil {
+			results[i].Err = s.wrap(s.layout.Database(shard), "update", notBegun("update", why))
 			continue
 		}
 		req := &moveRequest{ctx: ctx, move: m}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // transact makes a transaction in one round trip: its statements are sent as one text, into which the driver
@@ -37,7 +39,7 @@ func (b *mysqlBackend) transact(ctx context.Context, database int, statements []
 			return affected, err
 		case isReadOnly(err):
 			if time.Since(c.born) < refusalsOld {
-				return nil, err
+				return nil, fmt.Errorf("%w: %w", task.ErrNotBegun, err) // it was rolled back
 			}
 			b.servers[database].dropConnections()
 		case errors.Is(err, driver.ErrBadConn): // the connection was closed before it accepted anything

@@ -308,9 +308,9 @@ func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked
 	}}
 	stamp := s.backend.timeArg(s.Stamp(database))
 	where, which := f.where(s.backend)
-	set, to, actionTime, values := "status=0,attempts=0,due_time=NULL,action_time=?", task.Pending, "?", []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
+	set, to, actionTime, values := "status=0,attempts=0,due_time=NULL,lease=NULL,action_time=?", task.Pending, "?", []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
 	if o.Kind == OperationDiscard {
-		set, to, actionTime, values = "status=3", task.Cancelled, "action_time", nil
+		set, to, actionTime, values = "status=3,lease=NULL", task.Cancelled, "action_time", nil
 	}
 	shardOf := func(id uint64) int { shard, _ := s.layout.ShardOf(id); return shard }
 	for len(jobIDs) > 0 {

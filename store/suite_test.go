@@ -57,6 +57,7 @@ func exercise(t *testing.T, p place) {
 		{"a list is as of its first page", listsAsOf},
 		{"the times of what is to come", looksAhead},
 		{"a later task of the same biz_id", findsSuperseded},
+		{"what consumers have", readsLeases},
 		{"overdue tasks are summed up", sumsUpOverdue},
 		{"a ping tells which database", pings},
 		// running_test.go

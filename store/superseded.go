@@ -10,8 +10,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Superseded returns which tasks, all of one database, have a later one of the same business type and biz_id that is
-// due by now and pending or processed. Of two with the same action_time the one with the greater job_id is later.
+// Superseded returns which tasks, all of one database, have a later one of the same business type and biz_id that was
+// promised for now or before and is pending or processed. Of two that were promised for the same time the one with the greater
+// job_id is later. Leases, pauses after failed runs and redrives make no task later: a task that was redriven counts by its job_id.
 func (s *Store) Superseded(ctx context.Context, database int, tasks []task.Task, now time.Time) (map[uint64]bool, error) {
 	found := make(map[uint64]bool)
 	for part := range slices.Chunk(tasks, maxMembers) {
@@ -39,12 +40,21 @@ func (s *Store) Superseded(ctx context.Context, database int, tasks []task.Task,
 
 func (s *Store) addSuperseded(u *union, i int, t *task.Task, now time.Time) {
 	shard, _ := s.layout.ShardOf(t.JobID)
-	at := s.backend.timeArg(t.ActionTime)
+	at := s.backend.timeArg(t.Promised())
 	key, args := "biz_key IS NULL", []any{s.backend.idArg(t.BizID), s.backend.idArg(t.BizType)}
 	if t.BizKey != "" {
 		key, args = "biz_key=?", append(args, t.BizKey)
 	}
-	args = append(args, int64(task.Pending), int64(task.Processed), s.backend.timeArg(now), at, at, s.backend.idArg(t.JobID))
+	args = append(args, int64(task.Pending), int64(task.Processed), s.backend.timeArg(now), s.backend.idArg(t.JobID))
+	isLater := "job_id>?"
+	if !isRedriven(t) {
+		const promised, redriven = "COALESCE(due_time,action_time)", "(attempts=0 AND due_time IS NULL AND last_error<>'')"
+		isLater = "(" + isLater + " AND " + promised + "=? OR " + promised + ">? AND NOT (" + redriven + " AND job_id<?))"
+		args = append(args, at, at, s.backend.idArg(t.JobID))
+	}
 	u.add("SELECT "+strconv.Itoa(i)+",EXISTS(SELECT 1 FROM "+s.indexed(shard, indexBiz)+" WHERE biz_id=? AND biz_type=? AND "+key+
-		" AND status IN (?,?) AND action_time<=? AND (action_time>? OR action_time=? AND job_id>?))", args...)
+		" AND status IN (?,?) AND COALESCE(due_time,action_time)<=? AND "+isLater+")", args...)
 }
+
+// isRedriven reports whether a task was redriven and has not failed since: its promised time is that of the redrive then.
+func isRedriven(t *task.Task) bool { return t.Attempts == 0 && t.DueTime.IsZero() && t.LastError != "" }

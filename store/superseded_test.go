@@ -1,14 +1,18 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// A task is superseded by a later one of its type and biz_id that is due, and pending or processed.
+// A task is superseded by a later one of its type and biz_id that is due, and pending or processed. What moves action_time later on
+// makes none later: a lease, its settlement, a failed run, a redrive. (At 799f0ec each did, and the newest task was cancelled.)
 func findsSuperseded(t *testing.T, p place) {
 	f := p.open(t, small)
 	now := f.in(0)
@@ -24,8 +28,29 @@ func findsSuperseded(t *testing.T, p place) {
 	done := put(task.Task{BizID: 25, BizType: 1, ActionTime: f.in(-40)})
 	f.setStatus(t, task.Processed, put(task.Task{BizID: 25, BizType: 1, ActionTime: f.in(-20)}))
 
+	var moved []task.Task
+	move := func(m store.Move) {
+		older := put(task.Task{BizID: 33 + 8*uint64(len(moved)), BizType: 1, ActionTime: f.in(-60)})
+		newer := put(task.Task{BizID: older.BizID, BizType: 1, ActionTime: f.in(-30)})
+		m.JobID = older.JobID
+		if m.From == task.Dead {
+			f.setStatus(t, task.Dead, older)
+			shard, _ := f.layout.ShardOf(older.JobID)
+			f.hand(t, shard, "UPDATE %s SET last_error='x' WHERE job_id=?", f.id(older.JobID))
+		}
+		applied, err := f.Move(t.Context(), m)
+		require.NoError(t, err)
+		require.True(t, applied)
+		moved = append(moved, newer)
+	}
+	at, end := f.in(-5), f.in(20)
+	move(store.Move{Set: store.Set{ActionTime: &end, KeepDue: true, Lease: new(task.NewLease(end))}})
+	move(store.Move{Set: store.Set{ActionTime: &at, KeepDue: true, Attempts: new(1), LastError: new("x")}})
+	move(store.Move{From: task.Dead, Set: store.Set{ActionTime: &at, Attempts: new(0), NewPromise: true}})
+	move(store.Move{To: task.Processed, Set: store.Set{Restore: true}})
+
 	byDatabase := map[int][]task.Task{}
-	for _, one := range []task.Task{first, same, later, other, text, dead, done} {
+	for _, one := range slices.Concat(moved, []task.Task{first, same, later, other, text, dead, done}) {
 		shard, _ := f.layout.ShardOf(one.JobID)
 		d := f.layout.Database(shard)
 		byDatabase[d] = append(byDatabase[d], one)
@@ -39,4 +64,27 @@ func findsSuperseded(t *testing.T, p place) {
 		}
 	}
 	require.Equal(t, map[uint64]bool{first.JobID: true, same.JobID: true, done.JobID: true}, found)
+}
+
+// What consumers have is read of one partition and type, without what is parked, over or edited by hand.
+func readsLeases(t *testing.T, p place) {
+	f := p.open(t, small)
+	leased := func(bizType uint64, end time.Time) task.Task {
+		one := f.put(t, task.Task{BizID: 9, BizType: bizType, ActionTime: f.in(-30)})[0]
+		applied, err := f.Move(t.Context(), store.Move{JobID: one.JobID, Set: store.Set{ActionTime: &end, KeepDue: true, Lease: new(task.NewLease(end))}})
+		require.NoError(t, err)
+		require.True(t, applied)
+		return one
+	}
+	one, byHand := leased(1, f.in(10)), leased(1, f.in(10))
+	leased(1, f.in(-10))
+	leased(1, f.in(90))
+	leased(2, f.in(10))
+	f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(10)})
+	shard, _ := f.layout.ShardOf(one.JobID)
+	f.hand(t, shard, "UPDATE %s SET action_time=? WHERE job_id=?", f.at(f.in(11)), f.id(byHand.JobID))
+	list, err := f.Leased(t.Context(), f.layout.Partition(shard), 1, f.in(0), f.in(60))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, one.JobID, list[0].JobID)
 }

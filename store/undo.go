@@ -76,7 +76,7 @@ func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, 
 				due = s.backend.timeArg(t.due)
 			}
 			statements = append(statements, statement{
-				sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,attempts=?,due_time=?,action_time=?,gmt_modified=?" +
+				sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,lease=NULL,attempts=?,due_time=?,action_time=?,gmt_modified=?" +
 					" WHERE job_id=? AND status=? AND action_time=? AND gmt_modified=?" + known + taken,
 				args: []any{int64(t.attempts), due, s.backend.timeArg(t.action), stamp, id, int64(t.toStatus), s.backend.timeArg(t.toAction),
 					s.backend.timeArg(t.stamp), operation, id, undo, step},

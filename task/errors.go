@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrNotFound answers a look-up by a job_id that no row has.
@@ -77,3 +78,12 @@ type FieldError struct {
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// Reason makes a text fit for LastError: valid UTF-8 of at most MaxLastError bytes.
+func Reason(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	if len(text) > MaxLastError {
+		text = strings.ToValidUTF8(text[:MaxLastError], "")
+	}
+	return text
+}

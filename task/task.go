@@ -48,7 +48,7 @@ type Task struct {
 	// processor gets that of the run where the run is traced, and never what is no traceparent.
 	Trace string
 
-	// Lease names the hand-out to a consumer that has the task until ActionTime; 0: no consumer has it.
+	// Lease is the number of the last lease that a consumer had; 0: there was none. See HasLease.
 	Lease uint64
 }
 
@@ -57,11 +57,6 @@ type FailedRun struct {
 	Attempt int       // which one; a redrive may begin again at 1
 	At      time.Time // when it was recorded
 	Error   string    // why, as LastError
-}
-
-// IsLeased reports whether a consumer has the task.
-func (t *Task) IsLeased(now time.Time) bool {
-	return t.Status == Pending && t.Lease != 0 && t.ActionTime.After(now)
 }
 
 // Promised is the time that was promised: ActionTime as it was submitted or last rescheduled.

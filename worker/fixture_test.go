@@ -118,8 +118,14 @@ func (s *memory) applyOne(m store.Move) bool {
 	if m.Lease != nil {
 		row.Lease = *m.Lease
 	}
+	if m.Lease == nil && m.From != m.To {
+		row.Lease = 0
+	}
 	if m.ActionTime != nil {
 		row.ActionTime = *m.ActionTime
+	}
+	if m.Restore {
+		row.ActionTime = row.Promised()
 	}
 	if m.Attempts != nil {
 		row.Attempts = *m.Attempts
@@ -210,6 +216,17 @@ func (s *memory) lockLater(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lockNext = id
+}
+
+func (s *memory) Leased(_ context.Context, partition int, bizType uint64, now, until time.Time) (leased []task.Task, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range s.rows {
+		if layout.Partition(layout.Shard(row.BizID)) == partition && row.BizType == bizType && row.IsLeased(now) && !row.ActionTime.After(until) {
+			leased = append(leased, row)
+		}
+	}
+	return leased, nil
 }
 
 func (s *memory) NextDue(_ context.Context, partition int) (at time.Time, none bool, err error) {
@@ -463,6 +480,13 @@ func (r *ownership) TakenUncleanly(p int) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return *at, true
+}
+
+func (r *ownership) TakenFromDead(int) time.Time {
+	if at := r.unclean.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 func (r *ownership) Settled(p int, _ uint64) { r.settled.Store(p, true) }

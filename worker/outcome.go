@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/processor"
@@ -44,6 +43,10 @@ var Fences = []Fence{FencedStatus, FencedAttempts, FencedMoved}
 // newer owner, wins.
 func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome, store.Move, task.Task) {
 	m := store.Move{JobID: t.JobID, From: task.Pending}
+	if t.Lease != 0 { // a void one, of a pull type once
+		m.Lease = new(uint64)
+		t.Lease = 0
+	}
 	switch {
 	case runErr == nil:
 		m.To = task.Processed
@@ -89,8 +92,7 @@ func amend(b *task.BizType, read task.Task, failed store.Move, row task.Task, no
 	m.LastError = failed.LastError
 	after.LastError = *m.LastError
 	if read.Lease != 0 {
-		none := uint64(0)
-		m.HasLease, m.Lease, after.Lease = &read.Lease, &none, 0
+		m.HasLease, m.Lease, after.Lease = &row.Lease, new(uint64), 0
 	}
 	switch {
 	case failed.Attempts == nil: // this run does not count as an attempt
@@ -127,12 +129,8 @@ func backoff(b *task.BizType, n int, random float64) time.Duration {
 	return min(base+time.Duration(float64(base)*random/4), b.BackoffMax)
 }
 
-// reason is the text of an error for last_error: valid UTF-8, at most 255 bytes.
+// reason is the text of an error for last_error.
 func reason(err error) *string {
-	text := strings.ToValidUTF8(fmt.Sprint(err), "?") // Sprint survives an Error that panics
-	text = strings.ReplaceAll(text, "\x00", "?")
-	if len(text) > task.MaxLastError {
-		text = strings.ToValidUTF8(text[:task.MaxLastError], "")
-	}
+	text := task.Reason(fmt.Sprint(err)) // Sprint survives an Error that panics
 	return &text
 }

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
@@ -16,26 +16,40 @@ import (
 )
 
 // The tasks of a pull type are not run here: consumers lease them. A lease is in the task's row: one compare-and-set
-// moves action_time to the end of the lease and sets the column lease, and every settlement names that lease. So it
-// outlives this process, and the engines find a lease that is over like any task that is due. (Google Cloud Tasks fences
-// its leases by their time in the same way; the number makes two leases in one millisecond differ.)
+// moves action_time to the end of the lease and sets the column lease, and every settlement names both. So it outlives this
+// process, the engines find a lease that is over like any task that is due, and who sets another action_time by hand takes the
+// task away. (Google Cloud Tasks fences its leases by their time in the same way; the number makes two leases in one
+// millisecond differ.)
 
 // pulls is what a Runner knows about pull types.
 type pulls struct {
 	mu      sync.Mutex
 	lanes   map[uint64]*pool         // by biz_type
 	lent    map[uint64]lent          // by job_id: the leases that this process has given, as far as they are not over
-	count   map[uint64]int           // the same, by biz_type
+	count   map[uint64]int           // the same, and what is reserved for leases that are being recorded, by biz_type
 	swept   time.Time                // when lent was last searched for leases that are over
+	known   wait.Mutex               // held while leases of other processes are read
+	terms   map[inTerm]bool          // those whose leases were read
+	read    map[uint64]time.Time     // when that was last looked after, by biz_type
 	freed   chan struct{}            // closed when a lease ends; nil: no caller waits
 	bizType map[uint64]*task.BizType // of all lanes
 	stopped bool
 }
 
-// lent is a lease that this process has given.
+// lent is a lease that this process has given, or read.
 type lent struct {
-	task  task.Task // as it is in the store
-	since time.Time
+	task   task.Task // as it is in the store
+	since  time.Time
+	isGone func() bool // reports whether the node that has passed it on has ended since; nil: this node has
+
+	elsewhere bool // another process has given it
+}
+
+// inTerm is a business type in a partition's term.
+type inTerm struct {
+	bizType   uint64
+	partition int
+	term      uint64
 }
 
 // ErrStopped is returned by Lease when this node stops.
@@ -43,6 +57,9 @@ var ErrStopped = errors.New("this node stops")
 
 // errLeaseOver is the error of a run whose consumer did not settle in time.
 var errLeaseOver = errors.New("the lease is over: its consumer has not settled it in time")
+
+// errGiverGone is the error of a lease that maybe nobody has got.
+var errGiverGone = errors.New("the lease is over, and the node that gave it has ended meanwhile")
 
 // setLanes replaces the set of lanes.
 func (p *pulls) setLanes(lanes map[uint64]*Lane) {
@@ -88,31 +105,79 @@ func (p *pulls) lane(bizType uint64) (*pool, error) {
 	}
 }
 
-// room returns how many leases a type may still give, at most max. Without room, freed is closed when there is some.
-func (p *pulls) room(b *task.BizType, max int, now time.Time) (n int, freed <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now.Sub(p.swept) > time.Second { // those whose partitions are another node's now
-		p.swept = now
-		for id, l := range p.lent {
-			if now.After(l.task.ActionTime) {
-				p.removeLocked(id)
-			}
+// room is the queue.Room of a pull type: max_in_flight.
+type room struct {
+	*pulls
+	bizType *task.BizType
+	now     func() time.Time
+}
+
+// Reserve implements queue.Room.
+func (r room) Reserve(most int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sweepLocked(r.now())
+	n := max(0, min(most, r.bizType.MaxInFlight-r.count[r.bizType.ID]))
+	r.count[r.bizType.ID] += n
+	return n
+}
+
+// Free implements queue.Room.
+func (r room) Free(n int) { r.free(r.bizType.ID, n) }
+
+// sweepLocked removes the leases that are over, once a second: those of partitions that are another node's now.
+func (p *pulls) sweepLocked(now time.Time) {
+	if now.Sub(p.swept) <= time.Second {
+		return
+	}
+	p.swept = now
+	for id, l := range p.lent {
+		if now.After(l.task.ActionTime) {
+			p.removeLocked(id)
 		}
 	}
-	if n = min(max, b.MaxInFlight-p.count[b.ID]); n > 0 {
-		return n, nil
+}
+
+// awaitRoom returns a channel that is closed when a lease of the type may be given.
+func (p *pulls) awaitRoom(b *task.BizType) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count[b.ID] < b.MaxInFlight {
+		now := make(chan struct{})
+		close(now)
+		return now
 	}
 	if p.freed == nil {
 		p.freed = make(chan struct{})
 	}
-	return 0, p.freed
+	return p.freed
 }
 
-func (p *pulls) add(l lent) {
+// free gives back n reserved leases.
+func (p *pulls) free(bizType uint64, n int) {
+	if n == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.lent[l.task.JobID]; !known {
+	p.freeLocked(bizType, n)
+}
+
+func (p *pulls) freeLocked(bizType uint64, n int) {
+	if p.count[bizType] -= n; p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+// add stores a lease. If it is a new one it takes the place of a reserved one.
+func (p *pulls) add(l lent, reserved bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch _, known := p.lent[l.task.JobID]; {
+	case known && reserved:
+		p.freeLocked(l.task.BizType, 1)
+	case !known && !reserved:
 		p.count[l.task.BizType]++
 	}
 	p.lent[l.task.JobID] = l
@@ -130,10 +195,7 @@ func (p *pulls) removeLocked(jobID uint64) {
 		return
 	}
 	delete(p.lent, jobID)
-	if p.count[l.task.BizType]--; p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
+	p.freeLocked(l.task.BizType, 1)
 }
 
 // find returns a lease that this process has given and that is the last one of its task, as far as it knows.
@@ -141,7 +203,7 @@ func (p *pulls) find(jobID, lease uint64) (l lent, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, known = p.lent[jobID]
-	return l, known && l.task.Lease == lease
+	return l, known && task.IsSameLease(l.task.Lease, lease)
 }
 
 // InFlight is the number of leases of a business type that this process has given and that are not over.
@@ -154,26 +216,59 @@ func (r *Runner) InFlight(bizType uint64) int {
 // Lease gives up to max due tasks of this node's partitions to a consumer. Each is the consumer's until it is settled,
 // or for its own Timeout, or else for ttr (0: the TTR of the type). If none is due, Lease waits for one until wait ends;
 // nil: not at all. The tasks are as they are in the store: ActionTime is the end of the lease, and Promised the time
-// that was asked for.
+// that was asked for. isGone reports whether the caller has ended before it could pass them on; nil: it has not.
 //
 // A caller whose ctx has ended gets none. Other errors are queue.ErrClosed (the type is not open here now), ErrStopped,
 // and those of the store if no task could be leased.
-func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration) ([]task.Task, error) {
+func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr time.Duration, isGone func() bool) ([]task.Task, error) {
 	for {
 		c, err := r.pulls.lane(bizType)
 		if err != nil {
 			return nil, err
 		}
+		c.readLeases(ctx)
 		entries, err := c.takeForLease(ctx, wait, max)
 		if err != nil || len(entries) == 0 {
 			return nil, err
 		}
-		w := &worker{pool: c}
+		w, taken := &worker{pool: c}, len(entries)
 		entries = w.admit(ctx, entries, r.cfg.Now())
 		w.report(ctx)
-		leased, err := c.lease(ctx, entries, ttr)
+		c.pulls.free(bizType, taken-len(entries))
+		leased, err := c.lease(ctx, entries, ttr, isGone)
 		if len(leased) > 0 || err != nil || wait == nil || wait.Err() != nil {
 			return leased, err
+		}
+	}
+}
+
+// readLeases counts the leases that other processes have given in partitions which are this node's now. It looks for such
+// partitions once a second, and again later for those whose database does not answer. It does not find a lease that ends later
+// than pull.ttr from now: the whole future of the type would have to be read for it.
+func (c *pool) readLeases(ctx context.Context) {
+	p, b, now := &c.pulls, &c.bizType, c.cfg.Now()
+	p.known.Lock()
+	defer p.known.Unlock()
+	if now.Sub(p.read[b.ID]) < time.Second {
+		return
+	}
+	p.read[b.ID] = now
+	for partition := range c.cfg.Layout.Partitions {
+		at := inTerm{b.ID, partition, c.cfg.Ownership.Term(partition)}
+		if at.term == 0 || p.terms[at] {
+			continue
+		}
+		leased, err := c.cfg.Store.Leased(ctx, partition, b.ID, now, now.Add(b.TTR))
+		if err != nil {
+			c.cfg.Logger.Warn("leases not counted yet: max_in_flight may be exceeded", "biz_type", b.Name, "partition", partition, "error", err)
+			return
+		}
+		p.terms[at] = true
+		delete(p.terms, inTerm{b.ID, partition, at.term - 1})
+		for _, t := range leased {
+			if _, own := p.find(t.JobID, t.Lease); !own {
+				p.add(lent{task: t, since: t.Modified, elsewhere: true}, false)
+			}
 		}
 	}
 }
@@ -192,52 +287,52 @@ func (r *Runner) AwaitDue(ctx context.Context, bizType uint64) error {
 const rereadPatience = 80 * time.Millisecond
 
 // takeForLease takes due tasks, as many as max_in_flight allows. It returns none when wait ends.
-func (c *pool) takeForLease(ctx, wait context.Context, max int) ([]*queue.Entry, error) {
+func (c *pool) takeForLease(ctx, wait context.Context, max int) (entries []*queue.Entry, err error) {
 	for {
-		room, freed := c.pulls.room(&c.bizType, max, c.cfg.Now())
-		var entries []*queue.Entry
-		var err error
-		switch {
-		case wait == nil && room == 0:
-			return nil, nil
-		case wait == nil:
+		if wait == nil {
 			patience, cancel := context.WithTimeout(ctx, rereadPatience)
-			entries, err = c.tasks.TakeDue(patience, room)
+			entries, err = c.tasks.TakeDue(patience, max)
 			cancel()
-		case room == 0:
-			select {
-			case <-freed:
-			case <-time.After(time.Second): // for the sweep
-			case <-wait.Done():
-				return nil, nil
+		} else {
+			entries, err = c.tasks.Take(wait, max)
+		}
+		switch {
+		case !errors.Is(err, queue.ErrFull):
+			if wait != nil && wait.Err() != nil {
+				err = nil
 			}
-			continue
-		default:
-			entries, err = c.tasks.Take(wait, room)
+			return entries, err
+		case wait == nil:
+			return nil, nil
 		}
-		if err != nil && wait != nil && wait.Err() != nil {
-			err = nil
+		select {
+		case <-c.pulls.awaitRoom(&c.bizType):
+		case <-time.After(time.Second): // for the sweep
+		case <-wait.Done():
+			return nil, nil
 		}
-		return entries, err
 	}
 }
 
 // lease records the leases of taken tasks, and returns those that were recorded.
-func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Duration) ([]task.Task, error) {
+func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Duration, isGone func() bool) ([]task.Task, error) {
+	var leased []task.Task
+	defer func() { c.pulls.free(c.bizType.ID, len(entries)-len(leased)) }()
 	if ctx.Err() != nil { // a consumer that has gone takes none with it
 		for _, e := range entries {
 			c.cfg.Queue.PutBack(e)
 		}
 		return nil, ctx.Err()
 	}
-	now, lease, none := c.cfg.Now(), rand.Uint64()>>1|1, uint64(0)
+	now := c.cfg.Now()
+	lease := task.NewLease(now)
 	moves := make([]store.Move, len(entries))
 	for i, e := range entries {
 		until := task.CeilMilli(now.Add(cmp.Or(e.Task.Timeout, ttr, c.bizType.TTR)))
-		moves[i] = store.Move{JobID: e.ID(), From: task.Pending, To: task.Pending, Read: &e.Task, DueBy: &now, HasLease: &none,
-			Set: store.Set{ActionTime: &until, KeepDue: true, Lease: &lease}}
+		number := task.LeaseUntil(lease, until)
+		moves[i] = store.Move{JobID: e.ID(), From: task.Pending, To: task.Pending, Read: &e.Task, DueBy: &now, HasLease: &e.Task.Lease,
+			Set: store.Set{ActionTime: &until, KeepDue: true, Lease: &number}}
 	}
-	var leased []task.Task
 	var failed error
 	for i, m := range c.cfg.Store.MoveAll(ctx, moves) {
 		e := entries[i]
@@ -256,8 +351,8 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 			c.cfg.Observer.Started(c.bizType, late)
 		}
 		row := e.Task
-		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, lease
-		c.pulls.add(lent{row, now})
+		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, *moves[i].Lease
+		c.pulls.add(lent{task: row, since: now, isGone: isGone}, true)
 		place := c.cfg.Dispatch.Where(&row)
 		c.cfg.Queue.Done(e, row, place == dispatch.Queue)
 		if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
@@ -286,11 +381,12 @@ func (c *pool) giveBack(leased []task.Task) {
 	c.Settle(ctx, list)
 }
 
-// endLeases records the leases that are over as failed runs, and returns the other entries.
+// endLeases records the leases that are over as failed runs, and returns the other entries. Where the node that gave a lease, or
+// passed it on, has ended meanwhile, maybe no consumer has got it: that is no attempt.
 func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
 	now, others := w.cfg.Now(), entries[:0]
 	for _, e := range entries {
-		if e.Task.Lease == 0 {
+		if !e.Task.HasLease() {
 			others = append(others, e)
 			continue
 		}
@@ -302,11 +398,16 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		if !known {
 			given.since = e.Task.Modified
 		}
+		known = known && !given.elsewhere
+		over := processor.RetryAfter(0, errLeaseOver)
+		if known && given.isGone != nil && given.isGone() || !known && given.since.Before(w.cfg.Ownership.TakenFromDead(e.Partition)) {
+			over = processor.NoAttempt(0, errGiverGone)
+		}
 		w.pulls.remove(e.ID())
 		d := &finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}
-		d.outcome, d.move, d.row = w.decideSettled(&w.bizType, e.Task, processor.RetryAfter(0, errLeaseOver), now)
+		d.outcome, d.move, d.row = w.decideSettled(&w.bizType, e.Task, over, now)
 		if d.outcome != Processed {
-			w.failed = append(w.failed, failure{d.row, errLeaseOver})
+			w.failed = append(w.failed, failure{d.row, over})
 		}
 		w.finisher.add(d)
 	}
@@ -314,15 +415,18 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 	return others
 }
 
-// decideSettled is decide for a leased task: the lease is a condition, too, and it ends.
+// decideSettled is decide for a leased task: the lease, with its end, is a condition, too. It ends, and a task that ends gets
+// its promised time back.
 func (r *Runner) decideSettled(b *task.BizType, t task.Task, err error, now time.Time) (Outcome, store.Move, task.Task) {
 	outcome, move, row := decide(b, t, err, now)
-	none := uint64(0)
-	move.HasLease, move.Lease, row.Lease = &t.Lease, &none, 0
+	move.Read, move.HasLease, move.Lease, row.Lease = &t, &t.Lease, new(uint64), 0
+	if move.To != task.Pending {
+		move.Restore, row.ActionTime = true, row.Promised()
+	}
 	if outcome == Dead {
 		r.cfg.Logger.Warn("task is dead", "biz_type", b.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "attempts", row.Attempts, "error", row.LastError)
 	}
-	if outcome != Processed {
+	if outcome != Processed && b.Name != "" {
 		r.failures.record(b, func(int) *task.Task { return &t }, []error{err}, now)
 	}
 	return outcome, move, row

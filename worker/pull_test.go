@@ -2,6 +2,9 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,14 +27,27 @@ func pullLane(change ...func(b *task.BizType)) *worker.Lane {
 	return &worker.Lane{BizType: b, Processor: processor.Func(func(context.Context, task.Task) error { panic("a leased task is not run") })}
 }
 
+// leaseNow leases what is due, without waiting.
+func (r *rig) leaseNow(max int) []task.Task {
+	r.t.Helper()
+	list, err := r.Lease(context.Background(), nil, 1, max, 0, nil)
+	require.NoError(r.t, err)
+	return list
+}
+
 // leaseIn leases what falls due within a while.
 func (r *rig) leaseIn(d time.Duration) []task.Task {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	list, err := r.Lease(context.Background(), ctx, 1, 10, 0)
+	list, err := r.Lease(context.Background(), ctx, 1, 10, 0, nil)
 	require.NoError(r.t, err)
 	return list
+}
+
+func (r *rig) settleLease(t task.Task, do worker.Do) worker.Settled {
+	r.t.Helper()
+	return r.Settle(context.Background(), []worker.Settlement{{JobID: t.JobID, Lease: t.Lease, Do: do}})[0]
 }
 
 // A type that is not pulled any more ends the leases, and runs the tasks.
@@ -41,7 +57,7 @@ func TestALeaseOfATypeThatIsNotPulledAnyMore(t *testing.T) {
 	push.Processor = processor.Func(func(_ context.Context, t task.Task) error { ran <- t; return nil })
 	bubbleOf(t, func() []*worker.Lane { ran = make(chan task.Task, 1); return []*worker.Lane{push} }, func(t *testing.T, r *rig) {
 		row := r.insert(1, 42, time.Second)
-		row.Lease = 77
+		row.Lease = task.NewLease(row.ActionTime)
 		r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
 		r.offer(row)
 		got := <-ran
@@ -55,7 +71,7 @@ func TestAConsumerThatHasGoneTakesNoLease(t *testing.T) {
 		id := r.submit(1, 42, time.Second)
 		gone, leave := context.WithCancel(t.Context())
 		r.store.beforeApply = func(context.Context, int) error { leave(); return nil } // in the middle of the hand-out
-		_, err := r.Lease(gone, gone, 1, 10, 0)
+		_, err := r.Lease(gone, gone, 1, 10, 0, nil)
 		require.ErrorIs(t, err, context.Canceled)
 		r.store.beforeApply = nil
 		synctest.Wait()
@@ -68,20 +84,174 @@ func TestAConsumerThatHasGoneTakesNoLease(t *testing.T) {
 	}, pullLane())
 }
 
+// Who sets another time by hand ends the lease, and this is no attempt: the task is due then, and its consumer can do nothing to
+// it any more. Another column that was changed stays, as during any run that fails.
+func TestALeasedTaskIsEditedByHand(t *testing.T) {
+	for _, do := range []worker.Do{worker.Ack, worker.Nack, worker.Extend, worker.Release, worker.Reject} {
+		t.Run(string(do), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.submit(1, 42, 0)
+				leased := r.leaseIn(time.Second)[0]
+				later := task.CeilMilli(time.Now().Add(time.Hour))
+				r.store.byHand(id, func(t *task.Task) { t.ActionTime, t.DueTime = later, time.Time{} })
+				want := r.store.row(id)
+				require.Equal(t, worker.Lost, r.settleLease(leased, do))
+				require.Equal(t, want, r.store.row(id))
+				r.offer(want) // as the scanner finds it
+				again := r.leaseIn(2 * time.Hour)
+				require.Len(t, again, 1)
+				require.True(t, time.Now().Equal(later), "at the time that was set")
+				require.Zero(t, again[0].Attempts)
+				require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
+			}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+		})
+	}
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		leased := r.leaseIn(time.Second)[0]
+		r.store.byHand(id, func(t *task.Task) { t.Attempts = 2 })
+		require.Equal(t, worker.SettledOK, r.settleLease(leased, worker.Nack))
+		row := r.store.row(id)
+		require.Equal(t, 2, row.Attempts)
+		require.Zero(t, row.Lease)
+		require.WithinRange(t, row.ActionTime, time.Now().Add(4*time.Second), time.Now().Add(20*time.Second))
+		require.Equal(t, map[worker.Fence]int{worker.FencedAttempts: 1}, r.tally.fences)
+	}, pullLane())
+}
+
+// A lease that another node has extended is as good as the row says, whatever this process remembers.
+func TestALeaseThatWasExtendedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		one := r.leaseIn(time.Second)[0]
+		r.store.byHand(id, func(t *task.Task) {
+			t.ActionTime = t.ActionTime.Add(time.Minute)
+			t.Lease = task.LeaseUntil(t.Lease, t.ActionTime)
+		})
+		<-time.After(2 * time.Second)
+		require.Equal(t, worker.SettledOK, r.settleLease(one, worker.Ack))
+		row := r.store.row(id)
+		require.Equal(t, task.Processed, row.Status)
+		require.Zero(t, row.Attempts)
+		require.Empty(t, row.LastError)
+	}, pullLane())
+}
+
+// Who has leased a task can settle it although its type is out of the file.
+func TestSettleOfATypeThatIsOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for range 4 {
+			r.submit(1, 42, 0)
+		}
+		synctest.Wait()
+		list := r.leaseNow(10)
+		r.set() // the type is gone
+		synctest.Wait()
+		for i, want := range map[int]worker.Settled{0: worker.SettledOK, 1: worker.Unavailable, 2: worker.SettledOK, 3: worker.SettledOK} {
+			require.Equal(t, want, r.settleLease(list[i], []worker.Do{worker.Ack, worker.Nack, worker.Reject, worker.Release}[i]), i)
+		}
+		require.Equal(t, task.Processed, r.store.row(list[0].JobID).Status)
+		require.Equal(t, task.Cancelled, r.store.row(list[2].JobID).Status)
+		require.False(t, new(r.store.row(list[3].JobID)).IsLeased(time.Now()))
+	}, pullLane())
+}
+
+// A number in the column lease that no lease has written means nothing.
+func TestALeaseByHandIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		row := r.insert(1, 42, time.Second)
+		r.store.byHand(row.JobID, func(t *task.Task) { t.Lease = 5 })
+		r.offer(r.store.row(row.JobID))
+		leased := r.leaseIn(time.Minute)
+		require.Len(t, leased, 1)
+		require.Zero(t, leased[0].Attempts)
+	}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+}
+
+// A lease that maybe nobody has got is no attempt: the node that gave it has ended meanwhile, or the one that was to pass it on.
+func TestALeaseWhoseGiverHasEnded(t *testing.T) {
+	t.Run("owner", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			row := r.insert(1, 42, time.Second)
+			row.Lease = task.NewLease(row.ActionTime)
+			r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
+			<-time.After(500 * time.Millisecond)
+			now := time.Now()
+			r.unclean.Store(&now) // the partition is taken here
+			r.offer(row)
+			again := r.leaseIn(time.Minute)
+			require.Len(t, again, 1)
+			require.Zero(t, again[0].Attempts)
+			<-time.After(2 * time.Second) // nobody settles the one that was given here
+			require.Equal(t, task.Dead, r.store.row(row.JobID).Status)
+		}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+	})
+	for _, ended := range []bool{true, false} {
+		t.Run(fmt.Sprint("forwarder ended: ", ended), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.submit(1, 42, 0)
+				synctest.Wait()
+				list, err := r.Lease(t.Context(), nil, 1, 1, 0, func() bool { return ended })
+				require.NoError(t, err)
+				require.Len(t, list, 1)
+				<-time.After(2 * time.Second)
+				require.Equal(t, !ended, r.store.row(id).Status == task.Dead)
+			}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+		})
+	}
+}
+
+// Room is reserved before tasks are taken: many callers at once get no more than max_in_flight, however long the store takes.
+func TestMaxInFlightOfManyCallers(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for range 20 {
+			r.submit(1, 42, 0)
+		}
+		synctest.Wait()
+		r.store.beforeApply = func(context.Context, int) error { time.Sleep(time.Second / 2); return nil }
+		var all sync.WaitGroup
+		var got atomic.Int32
+		for range 10 {
+			all.Go(func() { got.Add(int32(len(r.leaseNow(5)))) })
+		}
+		all.Wait()
+		require.EqualValues(t, 3, got.Load())
+		require.Equal(t, 3, r.InFlight(1))
+	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
+}
+
+// Leases that another process has given count, too, from the first hand-out of a term on.
+func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 2 {
+			row := r.insert(1, 42+uint64(i), time.Second)
+			row.Lease = task.NewLease(row.ActionTime)
+			r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
+		}
+		r.submit(1, 42, 0)
+		r.submit(1, 42, 0)
+		synctest.Wait()
+		require.Len(t, r.leaseNow(10), 1)
+		require.Equal(t, 3, r.InFlight(1))
+		<-time.After(1100 * time.Millisecond) // the two are over
+		require.Len(t, r.leaseNow(10), 1)
+	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
+}
+
 func TestLeaseOfAClosedType(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		waited := make(chan error)
 		go func() {
-			_, err := r.Lease(context.Background(), context.Background(), 1, 1, 0)
+			_, err := r.Lease(context.Background(), context.Background(), 1, 1, 0, nil)
 			waited <- err
 		}()
 		synctest.Wait()
 		r.set() // the type is gone
 		require.ErrorIs(t, <-waited, queue.ErrClosed)
-		_, err := r.Lease(t.Context(), nil, 1, 1, 0)
+		_, err := r.Lease(t.Context(), nil, 1, 1, 0, nil)
 		require.ErrorIs(t, err, queue.ErrClosed)
 		r.stop()
-		_, err = r.Lease(t.Context(), nil, 1, 1, 0)
+		_, err = r.Lease(t.Context(), nil, 1, 1, 0, nil)
 		require.ErrorIs(t, err, worker.ErrStopped)
 	}, pullLane())
 }

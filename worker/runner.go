@@ -35,6 +35,7 @@ type Store interface {
 	Journaled(ctx context.Context, database int) ([]store.Running, error)
 	Superseded(ctx context.Context, database int, tasks []task.Task, now time.Time) (map[uint64]bool, error)
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
+	Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) ([]task.Task, error)
 }
 
 // Observer receives events for the metrics. Finished is called when the outcome is durable; promiseLateness is the
@@ -63,7 +64,10 @@ type Ownership interface {
 	// not hand it over, and when. Tasks that were due by then may have been started, and may have ended that
 	// process.
 	TakenUncleanly(partition int) (at time.Time, ok bool)
-	// Settled ends that state: no task that was due by then is pending any more.
+	// TakenFromDead returns when this node took the partition, in its present term, from a process that did not hand it over;
+	// zero: that did.
+	TakenFromDead(partition int) time.Time
+	// Settled ends the state of TakenUncleanly: no task that was due by then is pending any more.
 	Settled(partition int, term uint64)
 }
 
@@ -127,7 +131,7 @@ func New(cfg Config) *Runner {
 		watch:    watch{workers: make(map[*worker]struct{})},
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
-		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]lent), count: make(map[uint64]int)},
+		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]lent), count: make(map[uint64]int), terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
 		finisher: &finisher{
 			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
@@ -207,7 +211,7 @@ func (r *Runner) open(ctx context.Context, l *Lane) {
 	c.maxEntries, c.bizType.Workers = limitsOf(l.Processor, l.BizType.Workers)
 	c.consumer = r.cfg.Queue.AddType(c.bizType)
 	if l.BizType.Pull {
-		c.tasks, c.consumer, c.maxEntries = c.consumer, c.consumer.Expired(), maxRun
+		c.tasks, c.consumer, c.maxEntries = c.consumer.Within(room{&r.pulls, &c.bizType, r.cfg.Now}), c.consumer.Expired(), maxRun
 		r.pulls.open(c)
 	} else if c.maxEntries > 1 {
 		c.batch, _ = l.Processor.(processor.Batch)

@@ -92,12 +92,11 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 	open := list[:0]
 	for _, s := range list {
 		if s.bizType == nil {
-			s.hold.Restore() // of no type that is configured
+			s.hold.Restore() // of no type that is configured: how it goes on is unknown
 			continue
 		}
-		if s.given.task.Lease != s.Lease || !s.given.task.IsLeased(now) {
-			*s.result = Lost
-			s.hold.Restore()
+		if !s.isGiven(&s.given.task, now) {
+			s.end(Lost)
 			continue
 		}
 		moves, open = append(moves, r.settlement(s, now)), append(open, s)
@@ -112,17 +111,19 @@ func (r *Runner) settle(ctx context.Context, list []*settling) {
 	}
 }
 
-// record makes the moves of settlements. It returns the failed runs whose rows are not as they were read.
+// isGiven reports whether a task has the lease of the settlement.
+func (s *settling) isGiven(t *task.Task, now time.Time) bool {
+	return task.IsSameLease(t.Lease, s.Lease) && t.IsLeased(now)
+}
+
+// record makes the moves of settlements. It returns those whose rows are not as they were read.
 func (r *Runner) record(ctx context.Context, list []*settling, moves []store.Move, now time.Time) (edited []*settling) {
 	for i, m := range r.cfg.Store.MoveAll(ctx, moves) {
 		switch s := list[i]; {
 		case m.Err != nil:
 			s.end(Unavailable)
-		case !m.Applied && moves[i].Read != nil:
-			edited = append(edited, s)
 		case !m.Applied:
-			r.pulls.remove(s.JobID)
-			s.end(Lost)
+			edited = append(edited, s)
 		default:
 			*s.result = SettledOK
 			r.completeSettled(ctx, s, now)
@@ -137,7 +138,8 @@ func (s *settling) end(result Settled) {
 	s.hold.Restore()
 }
 
-// amendAll returns the moves of failed runs whose rows were edited by hand: the edited columns stay, and the lease ends.
+// amendAll returns the moves of settlements whose rows were edited by hand. Who has set another action_time has ended the lease.
+// Other edited columns stay as they are.
 func (r *Runner) amendAll(ctx context.Context, list []*settling, now time.Time) (open []*settling, moves []store.Move) {
 	rows, unread := r.load(ctx, list)
 	for _, s := range list {
@@ -146,9 +148,14 @@ func (r *Runner) amendAll(ctx context.Context, list []*settling, now time.Time) 
 		case !there && unread != nil:
 			s.end(Unavailable)
 			continue
-		case !there || row.Status != task.Pending || row.Lease != s.Lease || !row.IsLeased(now):
+		case !there || !s.isGiven(&row, now):
 			r.pulls.remove(s.JobID)
 			s.end(Lost)
+			continue
+		}
+		if s.outcome != Failed && s.outcome != Dead || row.Lease != s.given.task.Lease {
+			s.given.task = row
+			open, moves = append(open, s), append(moves, r.settlement(s, now))
 			continue
 		}
 		_, failed, _ := decide(s.bizType, s.given.task, s.err, now)
@@ -215,7 +222,7 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 	now := r.cfg.Now()
 	for _, s := range list {
 		var known bool
-		// One that is over as far as this process knows may have been extended by another node, or by hand.
+		// One that is over as far as this process knows may have been extended by another node.
 		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
 			s.given = lent{}
 			unknown = append(unknown, s)
@@ -230,7 +237,7 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 				s.hold.Restore()
 				continue
 			}
-			s.given = lent{row, row.Modified}
+			s.given = lent{task: row, since: row.Modified}
 			if !there {
 				*s.result = Lost
 				s.hold.Restore()
@@ -240,6 +247,9 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 		r.pulls.mu.Lock()
 		s.bizType = r.pulls.bizType[s.given.task.BizType]
 		r.pulls.mu.Unlock()
+		if s.bizType == nil && s.Do != Nack && s.Do != Extend { // the type is out of the file: these need none of its policies
+			s.bizType = &task.BizType{ID: s.given.task.BizType}
+		}
 		open = append(open, s)
 	}
 	return open
@@ -251,14 +261,15 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 	switch s.Do {
 	case Extend:
 		until := task.CeilMilli(now.Add(cmp.Or(s.TTR, t.Timeout, s.bizType.TTR)))
+		number := task.LeaseUntil(t.Lease, until)
 		s.row = t
-		s.row.ActionTime = until
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &until}}
+		s.row.ActionTime, s.row.Lease = until, number
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &until, Lease: &number}}
 	case Release:
-		at, none := task.CeilMilli(now), uint64(0)
+		at := task.CeilMilli(now)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = at, 0
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: &none}}
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: new(uint64)}}
 	case Nack:
 		s.err = errors.New(cmp.Or(s.Error, "its consumer has given it back (nack)"))
 		if s.RetryAfter != nil {
@@ -274,7 +285,7 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 // completeSettled puts the task where it waits now, and reports the end of the run.
 func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time) {
 	if s.Do == Extend {
-		r.pulls.add(lent{s.row, s.given.since})
+		r.pulls.add(lent{task: s.row, since: s.given.since}, false)
 	} else {
 		r.pulls.remove(s.JobID)
 	}
@@ -283,7 +294,7 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 		place = r.cfg.Dispatch.Where(&s.row)
 	}
 	if place == dispatch.Queue {
-		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition})
+		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition}, time.Time{}) // a hand may have changed other columns meanwhile
 	} else {
 		s.hold.Remove()
 	}
@@ -295,7 +306,7 @@ func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time
 	if s.row.Status == task.Pending {
 		r.cfg.Dispatch.Place(s.row)
 	}
-	if s.outcome == "" {
+	if s.outcome == "" || s.bizType.Name == "" {
 		return
 	}
 	r.cfg.Observer.Finished(*s.bizType, s.outcome, now.Sub(s.given.since), max(0, s.given.since.Sub(s.given.task.Promised())))

@@ -43,7 +43,7 @@ func (d *finish) isUnrun() bool {
 
 // mayCoalesce reports whether a later task of its biz_id replaces an overdue one.
 func (w *worker) mayCoalesce(e *queue.Entry, now time.Time) bool {
-	return w.bizType.Coalesce && now.Sub(e.Task.ActionTime) > coalesceAfter
+	return w.bizType.Coalesce && now.Sub(e.Task.Promised()) > coalesceAfter
 }
 
 // findSuperseded looks up the tasks that may coalesce. It leaves out those whose database does not answer.

@@ -114,6 +114,16 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	return f.node(m)
 }
 
+// Instance differs at each start of a node's process; 0: there is no such node.
+func (f *Forwarder) Instance(node string) uint64 {
+	for _, m := range f.cfg.Cluster.Members() {
+		if m.Name == node {
+			return m.Instance
+		}
+	}
+	return 0
+}
+
 // Peers are the other nodes.
 func (f *Forwarder) Peers() (list []intake.Peer) {
 	for _, m := range f.cfg.Cluster.Members() {

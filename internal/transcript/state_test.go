@@ -240,7 +240,7 @@ func (s *stage) readRows(now map[string]string) {
 		s.mu.Unlock()
 		text := status.String()
 		switch {
-		case lease != 0:
+		case status == task.Pending && (&task.Task{Lease: lease, ActionTime: moment(s.t, at)}).HasLease():
 			text += ", leased until " + at[11:19]
 		case status == task.Pending:
 			text += ", due " + at[11:19]
@@ -254,6 +254,13 @@ func (s *stage) readRows(now map[string]string) {
 		now[s.nameOf(id)] = text
 	}
 	require.NoError(s.t, rows.Err())
+}
+
+// moment reads a time as SQLite has it.
+func moment(t *testing.T, at string) time.Time {
+	found, err := time.Parse("2006-01-02 15:04:05.000", at)
+	require.NoError(t, err)
+	return found
 }
 
 // readSlots adds where each task is in Redis.

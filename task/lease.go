@@ -1,0 +1,42 @@
+package task
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// A lease number has two parts: bits by chance that name the lease, and a mark of its end. So a row says by itself whether
+// action_time is the end that its lease has written, or a time that somebody has set since: then the lease is void.
+//
+// The mark is the end in milliseconds, modulo 2^24, mixed with the bits above them: two ends that are less than 4.6 hours apart
+// have different marks, and of others one in 16 million has the same.
+const leaseMarkBits = 24
+
+// NewLease returns the number of a new lease that ends then.
+func NewLease(end time.Time) uint64 {
+	return (rand.Uint64()>>1|1<<leaseMarkBits)&^leaseMask | leaseMark(end)
+}
+
+const leaseMask = 1<<leaseMarkBits - 1
+
+// LeaseUntil returns the number of a lease that ends at another time now.
+func LeaseUntil(lease uint64, end time.Time) uint64 { return lease&^leaseMask | leaseMark(end) }
+
+// IsSameLease reports whether two numbers name one lease, whatever its end.
+func IsSameLease(a, b uint64) bool { return a>>leaseMarkBits == b>>leaseMarkBits }
+
+func leaseMark(end time.Time) uint64 {
+	ms := uint64(end.UnixMilli())
+	return (ms ^ (ms>>leaseMarkBits)*0x9E3779B1) & leaseMask
+}
+
+// HasLease reports whether a consumer has the task, or had it until ActionTime and has not settled it. It is false if
+// ActionTime was set by hand since: the lease is void, and the task is due then.
+func (t *Task) HasLease() bool {
+	return t.Lease != 0 && t.Lease&leaseMask == leaseMark(t.ActionTime)
+}
+
+// IsLeased reports whether a consumer has the task.
+func (t *Task) IsLeased(now time.Time) bool {
+	return t.Status == Pending && t.HasLease() && t.ActionTime.After(now)
+}
