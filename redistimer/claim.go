@@ -53,6 +53,9 @@ func (t *Timer) rounds(ctx context.Context) error {
 func (t *Timer) planAllAgain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if soon := t.cfg.Now().Add(placeEvery); soon.Before(t.nextPlacement) && t.nextPlacement != forever {
+		t.nextPlacement = soon
+	}
 	for _, srv := range t.servers {
 		for _, g := range srv.groups {
 			g.planAgain()

@@ -243,7 +243,10 @@ func (t *Timer) repair(ctx context.Context) error {
 			t.fillAll(ctx, unfilled)
 		}
 		pause, roused := t.pace.Slowed(500 * time.Millisecond)
-		timer := time.NewTimer(min(pause, t.leastStep()))
+		if roused == nil {
+			pause = min(pause, t.leastStep())
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-roused:

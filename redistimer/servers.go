@@ -81,7 +81,8 @@ func (t *Timer) placeSoon(now time.Time) {
 
 // place groups the slots by their servers. The lock is held.
 func (t *Timer) place(now time.Time) {
-	t.nextPlacement = now.Add(placeEvery)
+	every, _ := t.pace.Slowed(placeEvery)
+	t.nextPlacement = now.Add(every)
 	p := placement{timer: t, known: true, old: make(map[*server][]*group), changed: make(map[guardKey]bool)}
 	for _, srv := range t.servers {
 		p.old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)

@@ -211,7 +211,7 @@ func (s *Scanner) runSchedule(ctx context.Context) error {
 	next := s.cfg.Schedule.Next(last.UTC())
 	for {
 		pause, roused := wait.Slowed(ctx, time.Second)
-		if !next.IsZero() { // zero: the schedule has no next time
+		if roused == nil && !next.IsZero() { // zero: the schedule has no next time
 			pause = min(pause, max(0, next.Sub(last)))
 		}
 		if err := wait.ForOr(ctx, pause, roused); err != nil {

@@ -48,6 +48,16 @@ func TestAnUnpaidOrderIsClosed(t *testing.T) {
 	}, toctest.With("order_close", newShop()))
 }
 
+// So it is after thirty days, in about the same real time.
+func TestAnUnpaidOrderIsClosedAfterAMonth(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	toctest.Run(t, func(c *toctest.Center) {
+		order := c.Submit(client.Submit{BizType: "order_close", BizID: 42, Delay: month})
+		c.Advance(month)
+		c.RequireFiredAt(order.JobID, toctest.Start.Add(month))
+	}, toctest.With("order_close", newShop()))
+}
+
 // A paid one is not, because its timeout is cancelled, or because the processor sees it.
 func TestAPaidOrderIsNotClosed(t *testing.T) {
 	s := newShop()

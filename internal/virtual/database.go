@@ -253,6 +253,11 @@ func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r d
 	} else {
 		err = c.call(ctx, func() error { return c.unlessFull(exec) })
 	}
+	if err == nil {
+		if n, err := r.RowsAffected(); err == nil && n > 0 {
+			c.node.world.rest.stir(settles)
+		}
+	}
 	return r, err
 }
 

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/testrig/memnet"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -23,6 +25,7 @@ type Node struct {
 	App *app.App
 
 	world *World
+	cfg   configs.Config
 	host  *memnet.Host
 	ahead atomic.Int64 // of its clock, in nanoseconds
 
@@ -41,8 +44,9 @@ type Node struct {
 // Launch starts a node without waiting for it: it may have to wait for its databases.
 func (w *World) Launch(name string) *Node {
 	w.t.Helper()
+	w.rest.stir(recovers)
 	n := &Node{Name: name, world: w, host: w.net.Host(name), ready: make(chan struct{}), conns: make(map[*conn]bool)}
-	n.over, n.end = context.WithCancel(context.Background())
+	n.over, n.end = context.WithCancel(wait.WithPace(context.Background(), &w.rest.pace))
 	n.crashed, n.crash = context.WithCancel(context.Background())
 	opts := []app.Option{
 		app.WithLogger(w.logger().With("node", name)),
@@ -55,19 +59,19 @@ func (w *World) Launch(name string) *Node {
 			Killed: n.crashed,
 		}),
 	}
-	cfg := w.Config(name)
+	n.cfg = w.Config(name)
 	if w.consul == nil && !w.cfg.HTTP {
 		opts = append(opts, app.WithoutHTTP())
 	}
 	if w.cfg.Reloads {
 		opts = append(opts, app.WithConfigFile(w.configFile(name), nil))
-		w.writeConfig(cfg)
+		w.writeConfig(n.cfg)
 	}
 	if w.cfg.Options != nil {
 		opts = append(opts, w.cfg.Options(name)...)
 	}
 	var err error
-	if n.App, err = app.New(cfg, opts...); err != nil {
+	if n.App, err = app.New(n.cfg, opts...); err != nil {
 		w.t.Fatalf("node %s: %v", name, err)
 	}
 	w.mu.Lock()
@@ -76,6 +80,7 @@ func (w *World) Launch(name string) *Node {
 	go func() {
 		defer close(n.ready)
 		n.startErr = n.App.Start(n.over)
+		w.rest.stir(recovers)
 	}()
 	return n
 }
@@ -95,6 +100,7 @@ func (n *Node) Ready(ctx context.Context) error {
 // Shutdown ends the node like SIGTERM does, and waits for its end. The outcomes of its runs are recorded if the error is nil.
 // After a Crash it only waits.
 func (n *Node) Shutdown() error {
+	n.world.rest.stir(recovers)
 	n.end()
 	<-n.ready
 	if n.startErr != nil {
@@ -110,6 +116,7 @@ func (n *Node) Shutdown() error {
 // The goroutines of the node end soon, and nothing of that is seen. The context of each run ends at once, but code of a processor
 // that goes on all the same cannot be stopped.
 func (n *Node) Crash() {
+	n.world.rest.stir(recovers)
 	n.files.Lock()
 	n.crash()
 	n.connsMu.Lock()
@@ -132,13 +139,22 @@ func (n *Node) Crashed() bool { return n.isCrashed() }
 
 // Stop makes all input and output of the node stand still until Resume: its statements, connections and answers. Its goroutines
 // go on.
-func (n *Node) Stop() { n.world.net.Stop(n.Name) }
+func (n *Node) Stop() {
+	n.world.rest.stir(recovers)
+	n.world.net.Stop(n.Name)
+}
 
 // Resume ends a Stop: what stood still goes on.
-func (n *Node) Resume() { n.world.net.Resume(n.Name) }
+func (n *Node) Resume() {
+	n.world.rest.stir(recovers)
+	n.world.net.Resume(n.Name)
+}
 
 // Skew sets the node's wall clock, so that it is ahead of all others; behind them, if ahead is less than 0.
-func (n *Node) Skew(ahead time.Duration) { n.ahead.Store(int64(ahead)) }
+func (n *Node) Skew(ahead time.Duration) {
+	n.world.rest.stir(recovers)
+	n.ahead.Store(int64(ahead))
+}
 
 // ErrCrashed is of a node's call after its Crash, and the cause by which the contexts of its runs end.
 var ErrCrashed = errors.New("this node has crashed")
@@ -163,6 +179,7 @@ type mortal struct {
 }
 
 func (m mortal) Process(ctx context.Context, t task.Task) error {
+	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if ctx.Err() != nil {
@@ -177,6 +194,7 @@ type mortalBatch struct {
 }
 
 func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error {
+	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if err := ctx.Err(); err != nil {

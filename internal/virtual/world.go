@@ -76,6 +76,7 @@ type World struct {
 	consul *fakeconsul.Consul // nil: there is none
 	dir    string
 	log    io.Writer
+	rest   rest
 
 	stopServers []func()
 

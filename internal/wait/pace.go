@@ -7,7 +7,8 @@ import (
 )
 
 // Pace slows the polls of a center down while nothing happens, so that a month in virtual time costs no month of
-// polls. Only loops that look for changes of others wait by it; the time of a task never does.
+// polls. Scans and horizons are polls, too: who slows them down rouses them before the next task is due. The time of a task in
+// memory or in Redis never waits.
 type Pace struct {
 	mu     sync.Mutex
 	least  time.Duration // between two polls of a loop; 0: as the loop has it

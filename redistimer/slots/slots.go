@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Slots operates on the slots of one Redis. A call takes many slots and sends them in one pipeline. Each slot
@@ -251,7 +253,8 @@ func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time
 		subscribe = master.Subscribe
 	}
 	sub := subscribe(ctx, s.wakeChannel)
-	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1000))
+	pingEvery, _ := wait.Slowed(ctx, 3*time.Second)
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelSize(1000), redis.WithChannelHealthCheckInterval(pingEvery))
 	defer func() {
 		_ = sub.Close()
 		for range messages { // until its goroutine has ended

@@ -244,6 +244,18 @@ func (n *Net) Resume(host string) { n.set(func() { delete(n.stopped, host) }) }
 // MendAll ends each Cut, Delay and Stop.
 func (n *Net) MendAll() { n.set(func() { clear(n.cuts); clear(n.delays); clear(n.stopped) }) }
 
+// IsWhole reports whether no Cut, Delay or Stop is in force.
+func (n *Net) IsWhole() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range n.delays {
+		if d > 0 {
+			return false
+		}
+	}
+	return len(n.cuts) == 0 && len(n.stopped) == 0
+}
+
 // set changes the rules.
 func (n *Net) set(change func()) {
 	n.mu.Lock()
