@@ -5,6 +5,8 @@ import (
 	"errors"
 	"reflect"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // settle is how long a changed file must stay the same before it is believed:
@@ -71,17 +73,19 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	ticker := time.NewTicker(w.interval)
-	defer ticker.Stop()
 	for asked := false; ctx.Err() == nil; {
 		w.runOnce(ctx, asked)
+		pause, roused := wait.Slowed(ctx, w.interval)
+		timer := time.NewTimer(pause)
+		asked = false
 		select {
 		case <-ctx.Done():
-		case <-ticker.C:
-			asked = false
+		case <-timer.C:
+		case <-roused:
 		case <-w.poked:
 			asked = true
 		}
+		timer.Stop()
 	}
 	return nil
 }
