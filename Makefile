@@ -52,7 +52,7 @@ soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then mea
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=120m -run=Soak ./internal/soak
 	scripts/with-servers.sh -- go test -v -count=1 -run='^$$' -bench=Scale -benchtime=1x ./internal/soak
 
-# A seed that fails is reported with the line that runs it once more. testdata/known.md of internal/sim has the faults that are known.
+# A seed that fails is reported with the line that runs it once more. testdata/found.md of internal/sim has what was found.
 sim: ## run SEEDS simulations (1000) of a center in virtual time, ten minutes of load and faults each, also with the smallest queues (needs only Go)
 	TOC_TEST_RUN=all go test -count=1 -timeout=0 -run='^TestSim' ./internal/sim -length=10m -seeds=$${SEEDS:-1000}
 

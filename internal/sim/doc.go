@@ -6,7 +6,6 @@
 //	types.go    the business types, which have all features together, and the configuration
 //	faults.go   what is done to the center: by one actor to its servers, nodes and lines, by another to its clocks, files and types
 //	operator.go who redrives and discards dead tasks
-//	known.go    faults of the product that are known and not mended yet
 //
 // The load, the hands and the consumers are those of package traffic, and the rules are those of package audit, like in the soak.
 package sim

@@ -43,9 +43,9 @@ type Options struct {
 
 // Result is what came of a simulation.
 type Result struct {
-	New, Known []Breach
-	Summary    string
-	Took       time.Duration // in real time
+	Breaches []audit.Breach
+	Summary  string
+	Took     time.Duration // in real time
 }
 
 // The times of a simulation, which is judged by them. They are in virtual time, where only faults hold up a step.
@@ -166,8 +166,7 @@ func (w *world) judge(e audit.Evidence, load *traffic.Load, consumers *traffic.C
 			}
 		}
 	}
-	isKnown, isNew := w.sort(v.Breaches)
-	return Result{New: isNew, Known: isKnown, Summary: v.Numbers() + "\n" + load.Counts() + "\n" + w.list()}
+	return Result{Breaches: v.Breaches, Summary: v.Numbers() + "\n" + load.Counts() + "\n" + w.list()}
 }
 
 // source is where an actor of this package draws from.
@@ -333,7 +332,7 @@ func (w *world) isOut(problem string) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hadFault(func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
+	return slices.ContainsFunc(w.faults, func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
 }
 
 // awaitWhole waits until all nodes agree that each partition has an owner.

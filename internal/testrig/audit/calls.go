@@ -42,10 +42,10 @@ func perhaps(step func(r row) (row, bool)) func(r row) []row {
 }
 
 // history is the model of a task, and all calls of it.
-func (v *Verdict) history(s *story, forgive Forgiven) (*model, []*call) {
-	m := &model{forgive: forgive, bizType: v.Types[s.BizType], ahead: v.ahead(), cut: v.cutSince(s), reads: map[*Change]uint64{}}
+func (v *Verdict) history(s *story) (*model, []*call) {
+	m := &model{bizType: v.Types[s.BizType], ahead: v.ahead(), cut: v.cutSince(s), reads: map[*Change]uint64{}}
 	m.steps = append(v.policies(s), v.operations(s, m)...)
-	m.unheard = v.unheard(s, forgive&UnheardCounts != 0)
+	m.unheard = v.unheard(s)
 	h := &calls{Verdict: v, story: s, model: m}
 	h.addSubmit()
 	for _, c := range s.InTurn() {
@@ -171,19 +171,9 @@ func (h *calls) addLease(n int, r Run) {
 			h.maybe(does+", unsure", sent, func(r row) (row, bool) { return m.settled(r, n, l, *unsure) })
 		}
 	}
-	clocks := m.ahead * int64(time.Millisecond)
-	out := func(what string, from int64, taken bool) {
-		h.maybe(what, from, func(r row) (row, bool) { return m.runsOut(r, n, l, taken, from) })
-	}
-	over := l.Expires.UnixNano() - int64(time.Second) - clocks
-	switch c := h.taker(l); {
-	case c == nil:
-	case c.Set.Status != nil && m.forgive&DeadKeepsLease != 0:
-		over = c.Sent.UnixNano()
-	case c.Set.Status == nil && (m.forgive&MovedFails != 0 || !c.Set.Low.After(c.Sent.Add(time.Second))):
-		out(what+" ends by hand", max(c.Sent.UnixNano(), c.Set.Low.UnixNano()-clocks), true)
-	}
-	out(what+" runs out", over, false)
+	over := l.Expires.UnixNano() - int64(time.Second) - m.ahead*int64(time.Millisecond)
+	gone := h.lostGiver(l)
+	h.list = append(h.list, &call{what + " runs out", over, forever, false, func(r row) []row { return append(m.runsOut(r, n, l, gone, over), r) }})
 }
 
 // policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.
@@ -214,7 +204,7 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 		switch o.Kind {
 		case "redrive":
 			one.do = func(r row) row {
-				r.status, r.attempts = task.Pending, 0
+				r.status, r.attempts, r.promised = task.Pending, 0, span{}
 				return m.at(r, one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
 			}
 		case "discard":
@@ -222,7 +212,7 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 		case "undo":
 			one.is = isPending
 			one.do = func(r row) row {
-				r.status, r.attempts, r.low, r.high = task.Dead, anyAttempts, 0, never
+				r.status, r.attempts, r.low, r.high, r.promised = task.Dead, anyAttempts, 0, never, span{0, never}
 				return r
 			}
 		}
@@ -232,7 +222,7 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 }
 
 // unheard are the requests for leases without an answer by which the task may have been leased.
-func (v *Verdict) unheard(s *story, count bool) (list []lostLease) {
+func (v *Verdict) unheard(s *story) (list []lostLease) {
 	if v.Leases == nil {
 		return nil
 	}
@@ -240,7 +230,7 @@ func (v *Verdict) unheard(s *story, count bool) (list []lostLease) {
 		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
 		if u.bizType == s.BizType && till >= s.Submits[0].Sent.UnixNano() {
 			// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
-			list = append(list, lostLease{from, till, count || v.lostAnswer(u.left, from, till)})
+			list = append(list, lostLease{from, till, v.lostAnswer(u.left, from, till)})
 		}
 	}
 	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })

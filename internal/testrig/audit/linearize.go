@@ -74,7 +74,7 @@ func lines(list []*call) (ops []porcupine.Operation) {
 
 // askLinearizable: there is an order of all that was done to the task that explains each answer.
 func (v *Verdict) askLinearizable(s *story) string {
-	m, list := v.history(s, 0)
+	m, list := v.history(s)
 	model, ops := m.checker(), lines(list)
 	switch porcupine.CheckOperationsTimeout(model, ops, decideWithin) {
 	case porcupine.Ok:
@@ -94,12 +94,6 @@ func (v *Verdict) askLinearizable(s *story) string {
 		what += " (" + file + ")"
 	}
 	return what
-}
-
-// isForgiven tells whether there is such an order if faults of the product are overlooked.
-func (v *Verdict) isForgiven(s *story, what Forgiven) bool {
-	m, list := v.history(s, what)
-	return porcupine.CheckOperationsTimeout(m.checker(), lines(list), decideWithin) == porcupine.Ok
 }
 
 // stuck names the call that fits in no order: of those that the longest order lacks, the first that had to be over.

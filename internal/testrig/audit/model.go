@@ -43,37 +43,17 @@ type model struct {
 	steps   []silent // what the center may have done by itself
 	unheard []lostLease
 	reads   map[*Change]uint64 // the bit of a change's tag
-	forgive Forgiven
 }
 
 // forever is the end of what may still happen at any time.
 const forever = 1<<63 - 1
-
-// Forgiven are faults of the product that a model overlooks: they are known, and not mended yet.
-type Forgiven uint
-
-const (
-	// MovedFails: a leased task that a hand moves fails at its new time.
-	MovedFails Forgiven = 1 << iota
-	// MovedGoesOn: a lease is extended and released although a hand has moved the task.
-	MovedGoesOn
-	// DeadKeepsLease: a leased task that a hand makes dead is still leased after a redrive.
-	DeadKeepsLease
-	// UnheardCounts: each lease that nobody was given may count as a failed run.
-	UnheardCounts
-	// EditForgotten: a leased task that its consumer gives back is leased again with the attribute from before a hand's edit.
-	EditForgotten
-	last
-)
-
-// All are all of them.
-const All = last - 1
 
 // row is a task as it stands.
 type row struct {
 	status    task.Status
 	stored    bool
 	low, high int64 // action_time, in milliseconds, is from low to high
+	promised  span  // the promised time, where action_time is another
 	attempts  int64 // anyAttempts: nobody knows
 	attribute uint64
 	before    uint64 // the attribute before a hand's edit, which was over at edited
@@ -81,10 +61,12 @@ type row struct {
 	read      uint64 // the runs that were handed this row and have not started, a bit each
 	running   int    // the run that is under way; runs and leases count from 1, 0 is none
 	lease     int    // the lease that a consumer has
-	taken     bool   // a hand has taken the task from that consumer
 	tags      uint64 // the tags that still hold
 	since     int64  // when it came to stand like this, at the earliest
 }
+
+// span is a time in milliseconds that is not known exactly; the zero span is none.
+type span struct{ low, high int64 }
 
 const anyAttempts = -1
 
@@ -107,6 +89,22 @@ type lostLease struct {
 // wrote is a row after a write.
 func (r row) wrote() row {
 	r.tags, r.read = 0, 0
+	return r
+}
+
+// keepsPromise is a row whose action_time will be another than the promised one.
+func (r row) keepsPromise() row {
+	if r.promised == (span{}) {
+		r.promised = span{r.low, r.high}
+	}
+	return r
+}
+
+// leaseEnds is a row without its lease. A task that has ended gets its promised time back.
+func (r row) leaseEnds() row {
+	if r.lease = 0; r.status != task.Pending && r.promised != (span{}) {
+		r.low, r.high = r.promised.low, r.promised.high
+	}
 	return r
 }
 
@@ -158,7 +156,7 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 		if u.from > till || u.till < r.since || r.low > u.till/int64(time.Millisecond)+m.ahead {
 			continue
 		}
-		back := r.wrote()
+		back := r.wrote().keepsPromise()
 		back.low, back.high = min(back.low, u.from/int64(time.Millisecond)-m.ahead), max(back.high, u.till/int64(time.Millisecond)+longestLease.Milliseconds()+m.ahead)
 		held := back
 		held.lease = unknownLease
@@ -171,7 +169,7 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 		if n > int64(m.bizType.MaxRetries) {
 			back.status = task.Dead
 		}
-		add(back)
+		add(back.leaseEnds())
 	}
 }
 
@@ -181,7 +179,7 @@ func (m *model) change(r row, c *Change) (row, bool) {
 	moves := !c.Set.Low.IsZero()
 	switch {
 	case !r.stored || r.status != c.From,
-		!c.Hand && (r.running != 0 || c.From == task.Pending && r.lease != 0 && !r.taken),
+		!c.Hand && (r.running != 0 || c.From == task.Pending && r.lease != 0),
 		!c.Read.IsZero() && r.tags&m.reads[c] == 0,
 		c.Kind == Lowered && r.attempts == 0,
 		c.Hand && moves && c.Kind != Redriven && r.low == low && r.high == low: // there is nothing to change
@@ -190,15 +188,12 @@ func (m *model) change(r row, c *Change) (row, bool) {
 	fresh := r.read
 	if r = r.wrote(); c.Hand {
 		r.read = fresh
-		r.taken = r.lease != 0 && (moves && c.Kind != Redriven || r.taken)
 	}
 	if c.Set.Status != nil {
-		r.status = *c.Set.Status
+		r.status, r.lease = *c.Set.Status, 0
 	}
-	if (!c.Hand || c.Set.Status != nil) && m.forgive&DeadKeepsLease == 0 {
-		r.lease, r.taken = 0, false
-	}
-	if moves {
+	if moves { // also by hand: that ends a lease at once
+		r.lease, r.promised = 0, span{}
 		if r.low, r.high = low, high; c.Kind == Redriven && !c.Hand { // to now, by the clock of the node
 			r = m.at(r, low, high)
 		}
@@ -300,6 +295,7 @@ func (m *model) fails(r row, seen Seen, unmoved bool, pause func(low, high time.
 		return r
 	}
 	if unmoved {
+		r = r.keepsPromise()
 		low, high := pauses(m.bizType.Backoff, min(n, 8))
 		if n > retries { // by attempts that were edited
 			low, high = m.bizType.Backoff.Min, m.bizType.Backoff.Max
@@ -312,33 +308,30 @@ func (m *model) fails(r row, seen Seen, unmoved bool, pause func(low, high time.
 
 // leased is a consumer getting the task by a row that the center has read since a time.
 func (m *model) leased(r row, n int, h *Hold, due, since int64) (row, bool) {
-	if r.status != task.Pending || r.running != 0 || r.lease != 0 && !r.taken || r.low > due ||
-		!r.hasAttempts(int64(h.Attempt-1)) || !r.hadAttribute(TextHash(h.Attribute), since) && (m.forgive&EditForgotten == 0 || r.before != TextHash(h.Attribute)) {
+	if r.status != task.Pending || r.running != 0 || r.lease != 0 || r.low > due ||
+		!r.hasAttempts(int64(h.Attempt-1)) || !r.hadAttribute(TextHash(h.Attribute), since) {
 		return r, false
 	}
-	r = r.wrote()
-	r.lease, r.taken, r.attempts = n, false, int64(h.Attempt-1)
+	r = r.wrote().keepsPromise()
+	r.lease, r.attempts = n, int64(h.Attempt-1)
 	r.low, r.high = h.first.UnixMilli(), h.first.UnixMilli()
 	return r, true
 }
 
 // settled is a settlement being made.
 func (m *model) settled(r row, n int, h *Hold, s Settle) (row, bool) {
-	if r.status != task.Pending || r.lease != n || r.taken && (s.Do == client.Extend || s.Do == client.Release) && m.forgive&MovedGoesOn == 0 {
+	if r.status != task.Pending || r.lease != n {
 		return r, false
 	}
 	sent, answered := s.Sent.UnixMilli(), s.Answered.UnixMilli()+1
 	if s.Result != client.SettledOK {
 		answered += Undecided.Milliseconds()
 	}
-	taken := r.taken
 	r = r.wrote()
 	if s.Do == client.Extend {
 		ttr := time.Duration(s.TTR).Milliseconds()
-		r.taken = false // what a hand said is overwritten, where that is forgiven
 		return m.at(r, sent+ttr, answered+ttr), true
 	}
-	r.lease, r.taken = 0, false
 	switch s.Do {
 	case client.Ack:
 		r.status = task.Processed
@@ -347,7 +340,7 @@ func (m *model) settled(r row, n int, h *Hold, s Settle) (row, bool) {
 	case client.Release:
 		r = m.at(r, sent, answered)
 	case client.Nack:
-		r = m.fails(r, Seen{Attempts: int64(h.Attempt - 1)}, !taken, func(low, high time.Duration) (int64, int64) {
+		r = m.fails(r, Seen{Attempts: int64(h.Attempt - 1)}, true, func(low, high time.Duration) (int64, int64) {
 			if s.RetryAfter != nil {
 				low = time.Duration(*s.RetryAfter)
 				high = low
@@ -355,23 +348,26 @@ func (m *model) settled(r row, n int, h *Hold, s Settle) (row, bool) {
 			return sent + low.Milliseconds(), answered + (high + 2*time.Second).Milliseconds()
 		})
 	}
-	return r, true
+	return r.leaseEnds(), true
 }
 
 // isLost tells whether a settlement may be told that its lease is over.
 func (m *model) isLost(r row, n int, s Settle) bool {
-	return r.status != task.Pending || r.lease != n || r.taken || r.low <= s.Answered.UnixMilli()+1+m.ahead
+	return r.status != task.Pending || r.lease != n || r.low <= s.Answered.UnixMilli()+1+m.ahead
 }
 
-// runsOut is a lease ending that nobody has settled: a run that failed. One that a hand took ended when the hand said so.
-func (m *model) runsOut(r row, n int, h *Hold, taken bool, from int64) (row, bool) {
-	if r.status != task.Pending || r.lease != n || r.taken != taken {
-		return r, false
+// runsOut is a lease ending that nobody has settled: a run that failed, or none if the node has ended that gave it or passed it on.
+func (m *model) runsOut(r row, n int, h *Hold, gone bool, from int64) (list []row) {
+	if r.status != task.Pending || r.lease != n {
+		return nil
 	}
-	r.lease, r.taken = 0, false
-	return m.fails(r, Seen{Attempts: int64(h.Attempt - 1)}, true, func(time.Duration, time.Duration) (int64, int64) {
+	if gone {
+		again := m.at(r.wrote(), from/int64(time.Millisecond), never)
+		list = append(list, again.leaseEnds())
+	}
+	return append(list, m.fails(r, Seen{Attempts: int64(h.Attempt - 1)}, true, func(time.Duration, time.Duration) (int64, int64) {
 		return from / int64(time.Millisecond), never
-	}), true
+	}).leaseEnds())
 }
 
 // never is an action_time after all others, in milliseconds.
@@ -399,9 +395,6 @@ func (r row) String() string {
 		if one.n != 0 {
 			fmt.Fprintf(&text, ", %s %d", one.name, one.n)
 		}
-	}
-	if r.taken {
-		text.WriteString(", taken")
 	}
 	return text.String()
 }

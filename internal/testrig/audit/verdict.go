@@ -176,19 +176,14 @@ type Breach struct {
 	Task       *History // nil: it is of no single task
 	Runs       []Run
 	Row        Row
-
-	isForgiven func(Forgiven) bool
 }
-
-// Forgiven tells whether the order of a task's events breaks the contract by no more than some faults of the product.
-func (b *Breach) Forgiven(what Forgiven) bool { return b.Rule == Unlinearizable && b.isForgiven(what) }
 
 // ask asks all rules of one task.
 func (v *Verdict) ask(s *story) {
 	v.stories = append(v.stories, s)
 	for _, r := range rules {
 		if wrong := r.ask(v, s); wrong != "" {
-			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row, func(f Forgiven) bool { return v.isForgiven(s, f) }})
+			v.blame(Breach{r.broken, wrong + ": " + v.text(s), s.History, s.runs, s.row})
 		}
 	}
 	if len(s.runs) > 0 {
