@@ -51,13 +51,14 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(r.Int64N(int64(high-low)))
 }
 
-// any gives a node that is up.
+// any gives a node that is up, and waits for one if there is none: the only one is being started again.
 func (w *world) any(r *rand.Rand) *process {
-	list := w.up()
-	if len(list) == 0 {
-		return nil
+	for {
+		if list := w.up(); len(list) > 0 {
+			return list[r.IntN(len(list))]
+		}
+		time.Sleep(500 * time.Millisecond)
 	}
-	return list[r.IntN(len(list))]
 }
 
 // lasting makes an action of its begin and its end.
@@ -164,7 +165,12 @@ func (w *world) settingFaults() []action {
 			p := w.any(r)
 			ahead := []time.Duration{300 * time.Millisecond, 5 * time.Second, time.Minute, time.Hour, -2 * time.Second, -time.Minute, -10 * time.Minute, -time.Hour}[r.IntN(8)]
 			f.Nodes, f.Skew, f.Kind = []string{p.Node}, ahead, fmt.Sprintf("clock is wrong by %s", ahead)
-			lasting(5*time.Second, 40*time.Second, func() { p.node.Skew(ahead) }, func() { p.node.Skew(0) })(ctx, r)
+			w.mu.Lock()
+			n := p.node // nil: it has been ended just now
+			w.mu.Unlock()
+			if n != nil {
+				lasting(5*time.Second, 40*time.Second, func() { n.Skew(ahead) }, func() { n.Skew(0) })(ctx, r)
+			}
 		}},
 		{"engine switched", false, func(_ context.Context, r *rand.Rand, f *audit.Fault) {
 			b := anyType(r, f)

@@ -15,9 +15,6 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 	types := bizTypes(w.o.Small)
 	for traffic.Wait(ctx, between(r, 15*time.Second, 40*time.Second)) {
 		p := w.any(r)
-		if p == nil {
-			continue
-		}
 		b := types[r.IntN(len(types))]
 		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8}[r.IntN(3)], Rate: []float64{0, 0.5, 1, 50}[r.IntN(4)]}
 		if r.IntN(2) == 0 {
@@ -42,11 +39,11 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		traffic.Wait(ctx, between(r, 0, 20*time.Second))
 		call, cancel = context.WithTimeout(context.Background(), 10*time.Second)
 		undo := audit.Operation{Kind: "undo", BizType: ask.BizType, Sent: time.Now()}
-		if p = w.any(r); p != nil && r.IntN(2) == 0 {
+		if p = w.any(r); r.IntN(2) == 0 {
 			got, _ := p.api.UndoOperation(call, o.ID)
 			undo.ID, undo.Answered = uint64(got.ID), time.Now()
 			w.add(undo)
-		} else if p != nil {
+		} else {
 			_, _ = p.api.StopOperation(call, o.ID)
 		}
 		cancel()

@@ -92,9 +92,9 @@ func (r row) wrote() row {
 	return r
 }
 
-// keepsPromise is a row whose action_time will be another than the promised one.
-func (r row) keepsPromise() row {
-	if r.promised == (span{}) {
+// keepsPromise is a row whose action_time will be another than the promised one. Only the end of a lease asks for that.
+func (m *model) keepsPromise(r row) row {
+	if m.bizType.Processor == configs.ProcessorPull && r.promised == (span{}) {
 		r.promised = span{r.low, r.high}
 	}
 	return r
@@ -156,7 +156,7 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 		if u.from > till || u.till < r.since || r.low > u.till/int64(time.Millisecond)+m.ahead {
 			continue
 		}
-		back := r.wrote().keepsPromise()
+		back := m.keepsPromise(r.wrote())
 		back.low, back.high = min(back.low, u.from/int64(time.Millisecond)-m.ahead), max(back.high, u.till/int64(time.Millisecond)+longestLease.Milliseconds()+m.ahead)
 		held := back
 		held.lease = unknownLease
@@ -295,7 +295,7 @@ func (m *model) fails(r row, seen Seen, unmoved bool, pause func(low, high time.
 		return r
 	}
 	if unmoved {
-		r = r.keepsPromise()
+		r = m.keepsPromise(r)
 		low, high := pauses(m.bizType.Backoff, min(n, 8))
 		if n > retries { // by attempts that were edited
 			low, high = m.bizType.Backoff.Min, m.bizType.Backoff.Max
@@ -312,7 +312,7 @@ func (m *model) leased(r row, n int, h *Hold, due, since int64) (row, bool) {
 		!r.hasAttempts(int64(h.Attempt-1)) || !r.hadAttribute(TextHash(h.Attribute), since) {
 		return r, false
 	}
-	r = r.wrote().keepsPromise()
+	r = m.keepsPromise(r.wrote())
 	r.lease, r.attempts = n, int64(h.Attempt-1)
 	r.low, r.high = h.first.UnixMilli(), h.first.UnixMilli()
 	return r, true
