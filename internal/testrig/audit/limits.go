@@ -62,7 +62,9 @@ func (v *Verdict) askLimits() {
 		byType[s.BizType] = append(byType[s.BizType], s.runs...)
 	}
 	for name, runs := range byType {
-		slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.Span.From, b.Span.From) })
+		slices.SortFunc(runs, func(a, b Run) int {
+			return cmp.Or(cmp.Compare(a.Span.From, b.Span.From), cmp.Compare(a.over(), b.over())) // one that is over at once makes room
+		})
 		if v.Types[name].Processor == configs.ProcessorPull {
 			v.askAtOnce("times more leases were out than max_in_flight", name, runs, func(b configs.BizType) int { return b.Pull.MaxInFlight * max(1, v.Nodes) })
 		} else {
