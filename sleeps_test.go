@@ -14,7 +14,7 @@ import (
 // (internal/testrig/await) or runs in a synctest bubble, or the line says why not.
 func TestSleepsSayWhy(t *testing.T) {
 	inBubbles := []string{"worker/", "queue/", "scanner/", "intake/", "internal/virtual/"} // their fixtures open the bubbles
-	timed := []string{"internal/soak/", "bench/"}                     // they measure
+	timed := []string{"internal/soak/", "bench/"}                                          // they measure
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,10 +22,8 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -209,34 +206,4 @@ func holdPartition(t *testing.T, addr, prefix string, partition int) {
 	has, _, err := consul.KV().Acquire(&api.KVPair{Key: fmt.Sprintf("%s/partitions/%d", prefix, partition), Value: []byte("gone"), Session: session}, nil)
 	require.NoError(t, err)
 	require.True(t, has)
-}
-
-// die stores tasks of the type order_close that are dead.
-func die(t *testing.T, cfg configs.Config, c *center, n int) (ids []uint64) {
-	t.Helper()
-	list := make([]client.Submit, n)
-	for i := range list {
-		list[i] = client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: time.Now().Add(time.Hour)}
-	}
-	results, err := c.Tasks().SubmitBatch(t.Context(), list)
-	require.NoError(t, err)
-	cfg.Cluster.Partitions = cfg.Store.Databases // it matters to nobody here
-	s, err := store.Open(app.StoreConfig(cfg))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	moves := make(map[int][]store.Move)
-	for _, r := range results {
-		shard, ok := app.Layout(cfg).ShardOf(uint64(r.JobID))
-		require.True(t, ok)
-		d := app.Layout(cfg).Database(shard)
-		moves[d] = append(moves[d], store.Move{JobID: uint64(r.JobID), To: task.Dead})
-		ids = append(ids, uint64(r.JobID))
-	}
-	for d, of := range moves {
-		_, err := s.Apply(t.Context(), d, s.Stamp(d), of)
-		require.NoError(t, err)
-	}
-	died := time.Now()
-	await.That(t, func() bool { return time.Since(died) > 2*time.Millisecond }, "they died before what comes")
-	return ids
 }

@@ -15,7 +15,9 @@ func TestNodesComeAndGo(t *testing.T) {
 	w := newTestCluster(t)
 	a := w.join("a", nil)
 	settled(t, a)
-	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned(), Session: a.Members()[0].Session}}, a.Members())
+	self := a.Members()[0]
+	require.NotZero(t, self.Instance)
+	require.Equal(t, []cluster.Member{{Name: "a", Address: "a.test:8080", Partitions: a.Ownership().Owned(), Session: self.Session, Instance: self.Instance}}, a.Members())
 	before := a.Ownership().Owned()
 	pair, _, err := w.direct().KV().Get(w.prefix+"/partitions/7", nil)
 	require.NoError(t, err)

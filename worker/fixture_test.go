@@ -359,12 +359,6 @@ func (c *tally) Finished(_ task.BizType, o worker.Outcome, ran, promiseLateness 
 	}
 }
 
-func (c *tally) count(o worker.Outcome) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.outcomes[o]
-}
-
 func (c *tally) late() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

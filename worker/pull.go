@@ -246,11 +246,17 @@ func (r *Runner) Lease(ctx, wait context.Context, bizType uint64, max int, ttr t
 // partitions once a second, and again later for those whose database does not answer. It does not find a lease that ends later
 // than pull.ttr from now: the whole future of the type would have to be read for it.
 func (c *pool) readLeases(ctx context.Context) {
+	if partition, err := c.readNewLeases(ctx); err != nil {
+		c.cfg.Logger.Warn("leases not counted yet: max_in_flight may be exceeded", "biz_type", c.bizType.Name, "partition", partition, "error", err)
+	}
+}
+
+func (c *pool) readNewLeases(ctx context.Context) (partition int, err error) {
 	p, b, now := &c.pulls, &c.bizType, c.cfg.Now()
 	p.known.Lock()
 	defer p.known.Unlock()
 	if now.Sub(p.read[b.ID]) < time.Second {
-		return
+		return 0, nil
 	}
 	p.read[b.ID] = now
 	for partition := range c.cfg.Layout.Partitions {
@@ -260,8 +266,7 @@ func (c *pool) readLeases(ctx context.Context) {
 		}
 		leased, err := c.cfg.Store.Leased(ctx, partition, b.ID, now, now.Add(b.TTR))
 		if err != nil {
-			c.cfg.Logger.Warn("leases not counted yet: max_in_flight may be exceeded", "biz_type", b.Name, "partition", partition, "error", err)
-			return
+			return partition, err
 		}
 		p.terms[at] = true
 		delete(p.terms, inTerm{b.ID, partition, at.term - 1})
@@ -271,6 +276,7 @@ func (c *pool) readLeases(ctx context.Context) {
 			}
 		}
 	}
+	return 0, nil
 }
 
 // AwaitDue waits until a task of a pull type is due on this node.

@@ -65,7 +65,7 @@ func advance(w *virtual.World, d time.Duration) {
 // All tasks of a month start at their milliseconds. A rest costs no polls.
 func TestAMonthIsExact(t *testing.T) {
 	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
-		due := scatter(t, w.Start("a"), 200)
+		due := scatter(t, w.Start("a"), 40)
 		advance(w, month)
 		due.late(t, r, nil)
 		require.Equal(t, virtual.Start.Add(month), time.Now().UTC())
@@ -156,7 +156,7 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			world(t, func(c *virtual.Config) { c.Reloads = true }, func(t *testing.T, w *virtual.World, r *runs) {
 				n := w.Start("a")
-				due := scatter(t, n, 60)
+				due := scatter(t, n, 15)
 				due[moved] = submit(t, n, moved, 29*day).ActionTime.Time()
 				for i := range uint64(10) { // around the moment
 					id := 100 + i
@@ -176,12 +176,12 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 	}
 }
 
-// A run that takes hours is one run, and its task is not run again.
+// A run that takes long is one run, and its task is not run again.
 func TestALongRunWithinAnAdvance(t *testing.T) {
 	var begun []time.Time
 	slow := processor.Func(func(context.Context, task.Task) error {
 		begun = append(begun, time.Now().UTC())
-		time.Sleep(5 * time.Hour)
+		time.Sleep(40 * time.Minute)
 		return nil
 	})
 	world(t, func(c *virtual.Config) {
@@ -189,7 +189,7 @@ func TestALongRunWithinAnAdvance(t *testing.T) {
 		configure := c.Configure
 		c.Configure = func(c *configs.Config) {
 			configure(c)
-			c.BizTypes[0].Timeout = 6 * time.Hour
+			c.BizTypes[0].Timeout = time.Hour
 		}
 		c.Options = func(string) []app.Option { return []app.Option{app.WithProcessor("note", slow)} }
 	}, func(t *testing.T, w *virtual.World, _ *runs) {

@@ -57,7 +57,7 @@ func TestHTTPSIsHTTP2WhereItCan(t *testing.T) {
 		}
 		require.NoError(t, all.Wait())
 		require.Equal(t, http2, major.Load() == 2)
-		require.LessOrEqual(t, opened.Load(), int32(64))
+		require.LessOrEqual(t, opened.Load(), int32(2*64), "of 1,280 requests: net/http drops a connection now and then when the machine is busy")
 	}
 }
 

@@ -186,7 +186,7 @@ func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*
 		w.tries = append(w.tries, audit.SubmitTry{Sent: sent, Answered: till, Due: body[i].ActionTime})
 	}
 	var refusal *client.Error
-	if errors.As(err, &refusal) && refusal.Status < 500 {
+	if errors.As(err, &refusal) && refusal.Status < 500 && len(list[0].tries) == 1 { // else an earlier try may have stored them
 		l.problem("%s refused a submit: %v", at.Node, err)
 		return nil
 	}
@@ -196,7 +196,7 @@ func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*
 	for i, r := range results {
 		w := list[i]
 		switch {
-		case r.Err != nil && r.Err.Retry:
+		case r.Err != nil && (r.Err.Retry || len(w.tries) > 1): // an earlier try may have stored it
 			rest = append(rest, w)
 		case r.Err != nil:
 			l.problem("%s refused a task: %v", at.Node, r.Err)
