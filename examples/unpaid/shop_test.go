@@ -54,3 +54,22 @@ func TestAnOrderIsClosedThoughTheCenterCrashes(t *testing.T) {
 		}
 	}, toctest.With("order_close", &shop))
 }
+
+func TestAPaidOrderStaysPaidThoughItsTimeoutFires(t *testing.T) {
+	var shop Shop
+	toctest.Run(t, func(c *toctest.Center) {
+		shop.Timeouts = c.Tasks()
+		if err := shop.Place(c.Context(), 1); err != nil {
+			c.Fatal(err)
+		}
+		c.Hang(0) // so nothing can be cancelled
+		if err := shop.Pay(c.Context(), 1); err != nil {
+			c.Error(err)
+		}
+		c.Mend()
+		c.Advance(time.Hour)
+		if len(c.Fired("order_close")) != 1 || shop.State(1) != "paid" {
+			c.Errorf("the order is %v, the runs: %v", shop.State(1), c.Fired("order_close"))
+		}
+	}, toctest.With("order_close", &shop))
+}
