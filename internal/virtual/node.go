@@ -139,16 +139,10 @@ func (n *Node) Crashed() bool { return n.isCrashed() }
 
 // Stop makes all input and output of the node stand still until Resume: its statements, connections and answers. Its goroutines
 // go on.
-func (n *Node) Stop() {
-	n.world.rest.stir(recovers)
-	n.world.net.Stop(n.Name)
-}
+func (n *Node) Stop() { n.world.net.Stop(n.Name) }
 
 // Resume ends a Stop: what stood still goes on.
-func (n *Node) Resume() {
-	n.world.rest.stir(recovers)
-	n.world.net.Resume(n.Name)
-}
+func (n *Node) Resume() { n.world.net.Resume(n.Name) }
 
 // Skew sets the node's wall clock, so that it is ahead of all others; behind them, if ahead is less than 0.
 func (n *Node) Skew(ahead time.Duration) {
@@ -179,7 +173,6 @@ type mortal struct {
 }
 
 func (m mortal) Process(ctx context.Context, t task.Task) error {
-	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if ctx.Err() != nil {
@@ -194,7 +187,6 @@ type mortalBatch struct {
 }
 
 func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error {
-	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if err := ctx.Err(); err != nil {
