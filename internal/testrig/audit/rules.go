@@ -39,7 +39,7 @@ func (v *Verdict) askLost(s *story) string {
 	return ""
 }
 
-// askPoison: a task that ends its process ends few of them.
+// askPoison: a task that ends its process ends few of them, and once more as many after each redrive.
 func (v *Verdict) askPoison(s *story) string {
 	if !s.Poison {
 		return ""
@@ -50,7 +50,13 @@ func (v *Verdict) askPoison(s *story) string {
 			ends++
 		}
 	}
-	if ends > v.Types[s.BizType].Cuts {
+	chances := 1
+	for _, o := range v.Operations {
+		if o.Kind != "discard" && (o.BizType == "" || o.BizType == s.BizType) {
+			chances++
+		}
+	}
+	if ends > chances*v.Types[s.BizType].Cuts {
 		return fmt.Sprintf("it ended %d processes", ends)
 	}
 	return ""

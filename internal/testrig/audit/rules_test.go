@@ -239,6 +239,10 @@ func TestPoisonRule(t *testing.T) {
 	require.Empty(t, v.askPoison(s), "one that ended")
 	s.runs = append(s.runs, ran(firstOfOne, 0, 10, 10, 0, 0))
 	require.NotEmpty(t, v.askPoison(s))
+	v.Operations = []Operation{{Kind: "discard"}}
+	require.NotEmpty(t, v.askPoison(s), "a discard gives no chance")
+	v.Operations = []Operation{{Kind: "redrive"}}
+	require.Empty(t, v.askPoison(s), "a redrive does")
 }
 
 func TestTenures(t *testing.T) {
