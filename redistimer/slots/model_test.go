@@ -80,11 +80,12 @@ func (m *slotModel) arms(arm func(ctx context.Context, list []slots.ArmRequest) 
 	known := 0
 	for _, one := range members {
 		_, claimed := m.claimed[one.JobID]
-		_, stored := m.store[one.JobID]
+		old, stored := m.store[one.JobID]
+		isEarlier := cmp.Or(one.At.Compare(old.At), cmp.Compare(one.Attempts, old.Attempts)) < 0
 		if claimed || stored {
 			known++
 		}
-		if !claimed && (update || !stored) {
+		if !claimed && (update || !stored || isEarlier) {
 			m.store[one.JobID] = one
 		}
 		delete(m.dead, one.JobID)

@@ -30,8 +30,8 @@ func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armAll)
 }
 
-// ArmNew is like Arm, but does not change tasks that are in the store queue. They were armed after their
-// commit, and are newer than rows that were read some time ago.
+// ArmNew is like Arm, but makes no task of the store queue later: that was armed after its commit, and may be newer than
+// a row that was read some time ago. If a task is too early in its slot, its claim finds out.
 func (s *Slots) ArmNew(ctx context.Context, list []ArmRequest) []ArmResult {
 	return s.arm(ctx, list, &armNew)
 }
