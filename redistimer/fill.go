@@ -423,11 +423,11 @@ func (t *Timer) armRows(ctx context.Context, reason string, rows []task.Task, by
 		if !ok {
 			k = len(list)
 			index[to.biz.ID] = k
-			list, targets = append(list, slots.ArmRequest{Slot: to.slot.slot}), append(targets, to)
+			list, targets = append(list, slots.ArmRequest{Slot: to.slot.slot, Keep: true}), append(targets, to)
 		}
 		list[k].Members = append(list[k].Members, memberOf(&rows[i]))
 	}
-	answers := t.slots.ArmNew(ctx, list)
+	answers := t.slots.Arm(ctx, list)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, got := range answers {

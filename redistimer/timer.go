@@ -285,6 +285,23 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	return slot, true
 }
 
+// Find asks Redis for a pending task: whether its slot lacks it, and when it is to run there, if not at the time of its row.
+func (t *Timer) Find(ctx context.Context, row *task.Task) (lacks bool, elsewhen time.Time, err error) {
+	t.mu.Lock()
+	bt := t.bizTimers[row.BizType]
+	if bt == nil {
+		t.mu.Unlock()
+		return false, elsewhen, nil
+	}
+	slot := t.slotOf(bt, row.JobID).slot
+	t.mu.Unlock()
+	at, claimed, err := t.slots.Find(ctx, slot, row.JobID)
+	if !at.IsZero() && !at.Equal(row.ActionTime) {
+		elsewhen = at
+	}
+	return err == nil && at.IsZero() && !claimed, elsewhen, err
+}
+
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -3,6 +3,7 @@ package virtual_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -259,5 +260,40 @@ func TestChangesBySQLAreOnTime(t *testing.T) {
 		})
 		w.Wait(2 * tick)
 		due.late(t, r, nil)
+	})
+}
+
+// A task that Redis has lost is armed by a second submit of its dedup_key, and why says where it is.
+func TestADuplicateArmsAgain(t *testing.T) {
+	in(t, configs.ModeRedis, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		for i, in := range []time.Duration{time.Minute, 30 * time.Minute} {
+			s := client.Submit{BizID: uint64(i), Delay: in, DedupKey: "k"}
+			first := put(t, n, s)
+			is := func(want, because string) {
+				t.Helper()
+				where, text := why(t, n, first)
+				require.Equal(t, want, where, text)
+				require.Contains(t, text, because)
+			}
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+			_, err := w.Redis().ZRem("order_close_0", strconv.FormatInt(int64(first.JobID), 10))
+			require.NoError(t, err)
+			is("store", "it is not in its slot order_close_0 in Redis, ")
+			require.Equal(t, first.JobID, put(t, n, s).JobID)
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+
+			earlier := first.ActionTime.Time().Add(-time.Second)
+			eachDatabase(t, w, func(d migrations.Database) {
+				_, err := d.DB.Exec("UPDATE timeout_task_0000 SET action_time = ? WHERE biz_id = ?", earlier.Format("2006-01-02 15:04:05.000"), i)
+				require.NoError(t, err)
+			})
+			is("slot", "it is in its slot order_close_0 in Redis, but only at "+first.ActionTime.String())
+			put(t, n, s)
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+			w.Wait(in)
+			require.Len(t, r.of(uint64(i)), 1)
+			require.Equal(t, earlier, r.of(uint64(i))[0].at.Truncate(time.Millisecond))
+		}
 	})
 }

@@ -2,7 +2,7 @@
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue, 4 marker
 -- ARGV     1 wake-up channel, 2 partition, 3 topic; 4 a member too long for a listpack
---          5 "all": members that are stored already get the new score; "new": only if it is lower
+--          5 "all": members that are stored already get the new score; "keep": only if it is lower
 --          6 id of our store, 7 seconds after which an unused queue expires
 --          8… score, job_id of each member
 -- Returns  {known}: the number of members that were in the store or the prepare queue before; {-1}: the slot belongs
@@ -30,7 +30,7 @@ for i = 9, #ARGV, 2 do
   ids[n] = ARGV[i]
 end
 local claimed = call('ZMSCORE', prepare, unpack(ids))
-local stored = ARGV[5] == 'new' and call('ZMSCORE', store, unpack(ids)) or {}
+local stored = ARGV[5] == 'keep' and call('ZMSCORE', store, unpack(ids)) or {}
 
 local members = {}
 local first = math.huge -- the lowest score
