@@ -59,10 +59,9 @@ func TestRowsThatAreDueSoonAreRead(t *testing.T) {
 func TestWhatIsBeyondTheHorizonIsNotArmed(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick, c.biz.Horizon = 10*time.Second, 10*time.Second
-		n := c.start(allPartitions...)
+		c.start(allPartitions...) // nothing says that nothing is due soon
 		for i := range uint64(100) {
 			one := c.insert(4*i, 30*time.Second)
-			n.NextDue(c.slot(one.JobID).Partition, one.ActionTime, false)
 			time.Sleep(500 * time.Millisecond) // in a bubble
 			last, err := c.redis.ZRangeWithScores(t.Context(), c.slots.StoreKey(c.slot(one.JobID)), -1, -1).Result()
 			require.NoError(t, err)
@@ -77,6 +76,7 @@ func TestWhatIsBeyondTheHorizonIsNotArmed(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
+		c.filled()
 		one := n.submit(1, 20*time.Minute)
 		key := c.slots.StoreKey(c.slot(one.JobID))
 		armed := c.score(key, one.JobID)
