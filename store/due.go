@@ -198,9 +198,13 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 			u.args = append(u.args, at, at, at, b.idArg(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
 			// Between the millisecond before and this one are only other notations of this one, made by hand.
-			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
-			at := b.timeArg(from.ActionTime)
-			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.idArg(from.JobID))
+			m.WriteString(" AND action_time>?")
+			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)))
+			if from.JobID > 0 {
+				m.WriteString(" AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
+				at := b.timeArg(from.ActionTime)
+				u.args = append(u.args, at, at, at, b.idArg(from.JobID))
+			}
 		}
 		m.WriteString(only)
 		m.WriteString(except)
