@@ -55,8 +55,8 @@ type center struct {
 	compareEvery time.Duration
 	tick         time.Duration
 	reading      func(partition int, q store.Due, real *store.Store) *store.DuePages // of the nodes; nil: the store's
-	modeScan     bool // nodes have no type of mode redis
-	guarded      bool // nodes have a second type, whose slots are the guards
+	modeScan     bool                                                                // nodes have no type of mode redis
+	guarded      bool                                                                // nodes have a second type, whose slots are the guards
 	guardHorizon time.Duration
 	username     string       // of their connections, without a password
 	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead

@@ -2,6 +2,7 @@ package redistimer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -15,6 +16,7 @@ import (
 const (
 	pourCycle = time.Minute            // the longest cycle
 	pourStep  = 250 * time.Millisecond // the shortest time between two reads of a database
+	pourTypes = 100                    // of more business types, the rows of all types are read: a long list costs more than they
 )
 
 // NextDue implements scanner.Timer. A partition in which nothing is due soon is not read.
@@ -71,6 +73,9 @@ func (t *Timer) pour(ctx context.Context, p int, window time.Duration) {
 	t.mu.Unlock()
 	if len(q.Only) == 0 || !isNear || !t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(p)) {
 		return
+	}
+	if slices.Sort(q.Only); len(q.Only) > pourTypes { // sorted, the statement is always the same
+		q.Only = nil
 	}
 	pages := t.cfg.Store.DuePages(p, q)
 	for {
