@@ -33,6 +33,7 @@ const bizType = "orders"
 
 // stage is where a transcript plays: a center, and who looks at it.
 type stage struct {
+	apart  time.Duration // between two steps
 	t      *testing.T
 	world  *virtual.World
 	layout sharding.Layout
@@ -59,6 +60,7 @@ func newStage(t *testing.T) *stage {
 // open makes the center.
 func (s *stage) open(a args) {
 	cluster := slices.Contains(a.words, "cluster")
+	s.apart = a.duration(a.options["apart"])
 	s.world = virtual.New(s.t, virtual.Config{Consul: cluster, HTTP: true, Reloads: true, Options: s.optionsOf, Configure: func(c *configs.Config) {
 		b := configs.DefaultBizType()
 		b.ID, b.Name, b.Mode, b.Processor = 1, bizType, a.options["mode"], "work"

@@ -35,19 +35,24 @@ func TestTranscripts(t *testing.T) {
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				got := play(newStage(t), string(text))
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var got string
+			for try := 0; try < plays && got != string(text); try++ {
+				synctest.Test(t, func(t *testing.T) { got = play(newStage(t), string(text)) })
 				if *rewrite {
 					require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 					return
 				}
-				require.Equal(t, string(text), got, "go test ./internal/transcript -rewrite, and read the difference")
-			})
+			}
+			require.Equal(t, string(text), got, "go test ./internal/transcript -rewrite, and read the difference")
 		})
 	}
 }
+
+// plays is how often a page is played at most: of two things that happen at one instant either may come first, and a page shows one
+// order.
+const plays = 4
 
 // play does the steps of a transcript, and returns it with their output.
 func play(s *stage, text string) string {

@@ -41,11 +41,15 @@ func (s *stage) do(step string) []string {
 	}
 	verb(a)
 	synctest.Wait()
+	if s.apart > 0 {
+		s.world.Wait(s.apart)
+	}
 	return s.news(words[0] == "advance")
 }
 
 var verbs = map[string]func(a args){
-	// center [cluster] [mode=redis] [pull=10s] [retries=2] [in-flight=2] [drain=30s] says what the center is like.
+	// center [cluster] [mode=redis] [pull=10s] [retries=2] [in-flight=2] [drain=30s] [apart=3ms] says what the center is like. Steps are apart by a
+	// time where one would meet what the center does at that instant by itself.
 	"center": func(a args) { a.s.open(a) },
 	// start NODE … starts nodes.
 	"start": func(a args) {
