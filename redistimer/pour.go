@@ -65,7 +65,7 @@ func (t *Timer) pour(ctx context.Context, p int, window time.Duration) {
 	q := store.Due{Narrow: true, From: task.Key{ActionTime: now.Add(justNow)}, Until: now.Add(window), PerPage: 1000}
 	t.mu.Lock()
 	for id, bt := range t.bizTimers {
-		if s := &bt.slots[p]; s.isOwned() && !t.cfg.Queue.IsPaused(id) {
+		if s := &bt.slots[p]; s.isOwned() {
 			q.Only = append(q.Only, id)
 		}
 	}
