@@ -171,7 +171,7 @@ func (h *calls) addLease(n int, r Run) {
 			h.maybe(does+", unsure", sent, func(r row) (row, bool) { return m.settled(r, n, l, *unsure) })
 		}
 	}
-	over := l.Expires.UnixNano() - int64(time.Second) - m.ahead*int64(time.Millisecond)
+	over := l.over().Add(-h.skewDuring(l)).UnixNano()
 	gone := h.lostGiver(l)
 	h.list = append(h.list, &call{what + " runs out", over, forever, false, func(r row) []row { return append(m.runsOut(r, n, l, gone, over), r) }})
 }

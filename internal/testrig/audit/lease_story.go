@@ -63,6 +63,31 @@ func (h *Hold) end() *Settle {
 	return perhaps
 }
 
+// over is when a lease that nobody settles ends at the earliest, by a clock that is right.
+func (h *Hold) over() time.Time {
+	over := h.first
+	for _, one := range h.Settles {
+		if one.Do != client.Extend || one.Result == client.SettledLost {
+			continue
+		}
+		end := one.Sent.Add(time.Duration(one.TTR))
+		if one.Result == client.SettledOK || end.Before(over) {
+			over = end
+		}
+	}
+	return over
+}
+
+// skewDuring is how far a clock may have been wrong while a consumer had a lease: any node may end it.
+func (v *Verdict) skewDuring(h *Hold) (most time.Duration) {
+	for _, f := range v.Faults {
+		if f.Begin.Before(h.Expires) && f.Whole.After(h.Asked) {
+			most = max(most, f.Skew.Abs())
+		}
+	}
+	return most
+}
+
 // taker is what took a leased task from its consumer: a hand moved it, cancelled it or made it dead. Nil: none did.
 func (s *story) taker(h *Hold) *Change {
 	for _, c := range s.InTurn() {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +97,9 @@ func TestLeasesOfTheModel(t *testing.T) {
 	handRedrives.Hand, handRedrives.Set.High = true, handRedrives.Set.Low
 	b := configs.BizType{Name: "pulled", Processor: configs.ProcessorPull, Cuts: 3, MaxRetries: 1, Backoff: madeUp.Backoff}
 	ended := []*Fault{{Kind: "crash", Explains: true, Process: &Process{Name: "a.1", Node: "a", Ended: at(11)}, Begin: at(11), End: at(11), Whole: at(12)}}
+	wrongAt := func(s float64) []*Fault {
+		return []*Fault{{Kind: "clock is wrong", Skew: time.Second, Nodes: []string{"two"}, Begin: at(s), End: at(s + 1), Whole: at(s + 2)}}
+	}
 	for name, c := range map[string]struct {
 		changes []*Change
 		holds   []*Hold
@@ -127,6 +131,12 @@ func TestLeasesOfTheModel(t *testing.T) {
 		"nobody has asked":                 {nil, []*Hold{leased(2, 16, settles(client.Ack, 17, ok))}, nil, nil, stands(task.Processed, 10, 1), false},
 		"over, with its giver":             {nil, []*Hold{leased(1, 10), leased(1, 16, settles(client.Ack, 17, ok))}, nil, ended, stands(task.Processed, 10, 0), true},
 		"over, which is no attempt alone":  {nil, []*Hold{leased(1, 10), leased(1, 16, settles(client.Ack, 17, ok))}, nil, nil, stands(task.Processed, 10, 0), false},
+		"given again at its end":           {nil, []*Hold{leased(1, 10), leased(2, 15, settles(client.Ack, 16, ok))}, nil, nil, stands(task.Processed, 10, 1), true},
+		"given again just before its end":  {nil, []*Hold{leased(1, 10), leased(2, 14.935, settles(client.Ack, 16, ok))}, nil, nil, stands(task.Processed, 10, 1), false},
+		"the same, by a wrong clock":       {nil, []*Hold{leased(1, 10), leased(2, 14.935, settles(client.Ack, 16, ok))}, nil, wrongAt(12), stands(task.Processed, 10, 1), true},
+		"the same, by a clock wrong later": {nil, []*Hold{leased(1, 10), leased(2, 14.935, settles(client.Ack, 16, ok))}, nil, wrongAt(30), stands(task.Processed, 10, 1), false},
+		"given again before an extended end": {nil, []*Hold{leased(1, 10, settles(client.Extend, 14, ok)), leased(2, 18.9, settles(client.Ack, 20, ok))}, nil, nil,
+			stands(task.Processed, 10, 1), false},
 		"over, and dead at its own time":   {nil, []*Hold{leased(1, 10), leased(2, 16)}, nil, nil, stands(task.Dead, 10, 2), true},
 		"over, and dead at the last's end": {nil, []*Hold{leased(1, 10), leased(2, 16)}, nil, nil, stands(task.Dead, 21, 2), false},
 	} {
