@@ -23,7 +23,7 @@
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
 //
-//	cmd/toc, examples/orderclose, clients
+//	cmd/toc, examples/orderclose, examples/unpaid, clients
 //	app
 //	console
 //	httpapi, cluster/forward, metrics, intake/kafka

@@ -15,7 +15,7 @@ func TestSnippetsAreOfExamples(t *testing.T) {
 	var examples strings.Builder
 	paths, err := filepath.Glob("*/example_test.go")
 	require.NoError(t, err)
-	for _, path := range paths {
+	for _, path := range append(paths, "examples/unpaid/shop.go", "examples/unpaid/shop_test.go") {
 		examples.WriteString(unindented(t, path))
 	}
 	snippet := regexp.MustCompile("(?s)```go\n(.*?)```")

@@ -137,6 +137,7 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 			db, err := sql.Open("sqlite", store.SQLiteDSN(c.Store.SQLite.Dir, 0, false))
 			require.NoError(t, err)
 			defer db.Close()
+			time.Sleep(2 * time.Hour) // into a rest
 			at := time.Now().UTC().Add(12 * time.Minute)
 			_, err = db.Exec("INSERT INTO "+sharding.TableName(0)+" (job_id, biz_id, biz_type, action_time) VALUES (?, 2000, 1, ?)",
 				(time.Now().UnixMilli()-1735689600000)<<23|1023, at.Format("2006-01-02 15:04:05.000"))
@@ -147,7 +148,7 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 			require.NoError(t, err)
 			due[moved] = at.Truncate(time.Millisecond)
 		}, func(due time.Time) time.Duration { // in redis mode: sweep_after and a tick
-			if after := due.Sub(begins); after > 11*time.Minute && after < 21*time.Minute {
+			if after := due.Sub(begins) - 2*time.Hour; after > 11*time.Minute && after < 21*time.Minute {
 				return 20 * time.Second
 			}
 			return 0
@@ -197,5 +198,32 @@ func TestALongRunWithinAnAdvance(t *testing.T) {
 		advance(w, day)
 		advance(w, month)
 		require.Equal(t, []time.Time{got.ActionTime.Time()}, begun)
+	})
+}
+
+// A fault ends a rest, and there is none until a little after its end.
+func TestNoRestInAFault(t *testing.T) {
+	world(t, nil, func(t *testing.T, w *virtual.World, _ *runs) {
+		w.Start("a")
+		isRest := func() bool { // for a minute
+			before := w.Redis().CommandCount()
+			time.Sleep(time.Minute)
+			return w.Redis().CommandCount()-before < 10
+		}
+		go w.Advance(day)
+		time.Sleep(2 * time.Hour)
+		if w.Net().OpenTo("redis:6379") > 0 {
+			require.True(t, isRest())
+			w.HangDatabase(0)
+			require.False(t, isRest())
+			time.Sleep(time.Hour)
+			require.False(t, isRest())
+			w.MendDatabase(0)
+			time.Sleep(time.Hour)
+			require.True(t, isRest())
+			w.MendAll()
+			require.False(t, isRest())
+		}
+		time.Sleep(day)
 	})
 }

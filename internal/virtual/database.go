@@ -255,7 +255,7 @@ func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r d
 	}
 	if err == nil {
 		if n, err := r.RowsAffected(); err == nil && n > 0 {
-			c.node.world.rest.stir(settles)
+			c.node.world.rest.stir(follows)
 		}
 	}
 	return r, err

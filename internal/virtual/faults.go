@@ -14,22 +14,13 @@ import (
 
 // Cut holds all that two hosts send each other until Mend; new connections wait. A host is a node's name, redis, consul, or
 // database-0, database-1 …
-func (w *World) Cut(a, b string) {
-	w.rest.stir(recovers)
-	w.net.Cut(a, b)
-}
+func (w *World) Cut(a, b string) { w.net.Cut(a, b) }
 
 // Mend ends a Cut.
-func (w *World) Mend(a, b string) {
-	w.rest.stir(recovers)
-	w.net.Mend(a, b)
-}
+func (w *World) Mend(a, b string) { w.net.Mend(a, b) }
 
 // Delay makes each packet between two hosts take a time; 0 ends that.
-func (w *World) Delay(a, b string, d time.Duration) {
-	w.rest.stir(recovers)
-	w.net.Delay(a, b, d)
-}
+func (w *World) Delay(a, b string, d time.Duration) { w.net.Delay(a, b, d) }
 
 // FlushRedis loses all that Redis has.
 func (w *World) FlushRedis() {
@@ -39,22 +30,13 @@ func (w *World) FlushRedis() {
 
 // SilenceRedis makes Redis answer nothing until MendRedis. New connections to it are refused: the client connects under a
 // mutex that other goroutines of it wait for, and in a bubble time would stand still.
-func (w *World) SilenceRedis() {
-	w.rest.stir(recovers)
-	w.net.Stop(redisHost)
-}
+func (w *World) SilenceRedis() { w.net.Stop(redisHost) }
 
 // MendRedis ends SilenceRedis.
-func (w *World) MendRedis() {
-	w.rest.stir(recovers)
-	w.net.Resume(redisHost)
-}
+func (w *World) MendRedis() { w.net.Resume(redisHost) }
 
 // HangDatabase makes a database answer nothing until MendDatabase. A statement that was given up meanwhile is not done later.
-func (w *World) HangDatabase(d int) {
-	w.rest.stir(recovers)
-	w.net.Stop(databaseHost(d))
-}
+func (w *World) HangDatabase(d int) { w.net.Stop(databaseHost(d)) }
 
 // SlowDatabase makes each statement of a database take a time more.
 func (w *World) SlowDatabase(d int, by time.Duration) {
@@ -84,7 +66,6 @@ func (w *World) FillDatabase(d int) {
 
 // MendDatabase ends all faults of a database.
 func (w *World) MendDatabase(d int) {
-	w.rest.stir(recovers)
 	db := w.database(d)
 	db.unlock()
 	db.mu.Lock()
@@ -95,7 +76,6 @@ func (w *World) MendDatabase(d int) {
 
 // MendAll ends all faults but those of clocks.
 func (w *World) MendAll() {
-	w.rest.stir(recovers)
 	w.net.MendAll()
 	w.mu.Lock()
 	numbers := make([]int, 0, len(w.databases))

@@ -39,13 +39,16 @@ type Node struct {
 	crash   context.CancelFunc
 	conns   map[*conn]bool
 	connsMu sync.Mutex
+	runs    map[*context.CancelCauseFunc]bool // of the runs under way
+	runsMu  sync.Mutex
 }
 
 // Launch starts a node without waiting for it: it may have to wait for its databases.
 func (w *World) Launch(name string) *Node {
 	w.t.Helper()
 	w.rest.stir(recovers)
-	n := &Node{Name: name, world: w, host: w.net.Host(name), ready: make(chan struct{}), conns: make(map[*conn]bool)}
+	n := &Node{Name: name, world: w, host: w.net.Host(name), ready: make(chan struct{}), conns: make(map[*conn]bool),
+		runs: make(map[*context.CancelCauseFunc]bool)}
 	n.over, n.end = context.WithCancel(wait.WithPace(context.Background(), &w.rest.pace))
 	n.crashed, n.crash = context.WithCancel(context.Background())
 	opts := []app.Option{
@@ -118,7 +121,12 @@ func (n *Node) Shutdown() error {
 func (n *Node) Crash() {
 	n.world.rest.stir(recovers)
 	n.files.Lock()
+	n.runsMu.Lock()
+	for cancel := range n.runs {
+		(*cancel)(ErrCrashed) // before crash, by which the App ends them too
+	}
 	n.crash()
+	n.runsMu.Unlock()
 	n.connsMu.Lock()
 	for c := range n.conns {
 		c.abandon()
@@ -139,16 +147,10 @@ func (n *Node) Crashed() bool { return n.isCrashed() }
 
 // Stop makes all input and output of the node stand still until Resume: its statements, connections and answers. Its goroutines
 // go on.
-func (n *Node) Stop() {
-	n.world.rest.stir(recovers)
-	n.world.net.Stop(n.Name)
-}
+func (n *Node) Stop() { n.world.net.Stop(n.Name) }
 
 // Resume ends a Stop: what stood still goes on.
-func (n *Node) Resume() {
-	n.world.rest.stir(recovers)
-	n.world.net.Resume(n.Name)
-}
+func (n *Node) Resume() { n.world.net.Resume(n.Name) }
 
 // Skew sets the node's wall clock, so that it is ahead of all others; behind them, if ahead is less than 0.
 func (n *Node) Skew(ahead time.Duration) {
@@ -179,7 +181,6 @@ type mortal struct {
 }
 
 func (m mortal) Process(ctx context.Context, t task.Task) error {
-	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if ctx.Err() != nil {
@@ -194,7 +195,6 @@ type mortalBatch struct {
 }
 
 func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error {
-	defer m.node.world.rest.run()()
 	ctx, done := m.node.live(ctx)
 	defer done()
 	if err := ctx.Err(); err != nil {
@@ -210,9 +210,16 @@ func (m mortalBatch) ProcessBatch(ctx context.Context, list []task.Task) []error
 // live returns a context that a crash ends too.
 func (n *Node) live(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(n.crashed, func() { cancel(ErrCrashed) })
-	if n.isCrashed() { // AfterFunc does it a moment later
+	n.runsMu.Lock()
+	defer n.runsMu.Unlock()
+	if n.isCrashed() {
 		cancel(ErrCrashed)
 	}
-	return ctx, func() { stop(); cancel(nil) }
+	n.runs[&cancel] = true
+	return ctx, func() {
+		n.runsMu.Lock()
+		delete(n.runs, &cancel)
+		n.runsMu.Unlock()
+		cancel(nil)
+	}
 }

@@ -91,6 +91,7 @@ type World struct {
 func New(t testing.TB, cfg Config) *World {
 	t.Helper()
 	w := &World{t: t, cfg: cfg, net: new(memnet.Net), dir: tempDir(t), databases: make(map[int]*database), log: cfg.Log}
+	w.net.OnChange(func() { w.rest.stir(recovers) })
 	if w.log == nil {
 		kept := new(lockedBuffer)
 		w.log = kept

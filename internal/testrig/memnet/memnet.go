@@ -23,6 +23,8 @@ type Net struct {
 	stopped map[string]bool
 	prompt  map[string]bool
 	changed chan struct{} // closed at the next change of these; nil: nobody waits
+
+	onChange func() // nil: none
 }
 
 // pair is two names, the lesser first.
@@ -256,6 +258,9 @@ func (n *Net) IsWhole() bool {
 	return len(n.cuts) == 0 && len(n.stopped) == 0
 }
 
+// OnChange calls f at each of these changes. It is set before the first.
+func (n *Net) OnChange(f func()) { n.onChange = f }
+
 // set changes the rules.
 func (n *Net) set(change func()) {
 	n.mu.Lock()
@@ -264,6 +269,9 @@ func (n *Net) set(change func()) {
 		n.cuts, n.delays, n.stopped = make(map[pair]bool), make(map[pair]time.Duration), make(map[string]bool)
 	}
 	change()
+	if n.onChange != nil {
+		n.onChange()
+	}
 	for _, l := range n.links {
 		n.tell(l)
 	}
