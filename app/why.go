@@ -1,6 +1,11 @@
 package app
 
 import (
+	"context"
+
+	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/why"
 )
 
@@ -42,6 +47,9 @@ func (a *App) whyFacts(f *why.Facts) {
 	f.Scan.UnreadSince, f.Scan.UnreadErr = a.scanner.UnreadSince(d)
 	if slot, ok := a.timer.Slot(b.ID, p); ok {
 		f.Slot = why.Slot(slot)
+	}
+	if f.Place == dispatch.Slot && f.Task.Status == task.Pending && f.Queue.Seen.State == queue.Absent {
+		f.Found.Lacks, f.Found.At, f.Found.Err = a.timer.Find(context.Background(), &f.Task) // for some seconds at most
 	}
 	load, stats := a.runner.Load(b.ID, id), a.queue.Stats(b.ID)
 	f.Run.Timeout = load.Timeout

@@ -51,8 +51,8 @@ func neverFires(schedule cron.Schedule) bool {
 	return schedule.Next(time.Now()).IsZero()
 }
 
-// longestPause is the longest time between two ticks, of the next hundred.
-func longestPause(schedule cron.Schedule) time.Duration {
+// LongestPause is the longest time between two ticks, of the next hundred.
+func LongestPause(schedule cron.Schedule) time.Duration {
 	var longest time.Duration
 	at := schedule.Next(time.Now())
 	for range 100 {

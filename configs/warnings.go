@@ -18,7 +18,7 @@ func (c Config) Warnings() []string {
 	}
 	lines = append(lines, c.Store.tlsWarnings()...)
 	if schedule, err := ParseSchedule(c.Scan.Schedule); err == nil {
-		if pause := longestPause(schedule); c.Scan.Lookahead < pause {
+		if pause := LongestPause(schedule); c.Scan.Lookahead < pause {
 			lines = append(lines, fmt.Sprintf(
 				"scan.lookahead: %v is shorter than the %v between two ticks of scan.schedule, so tasks may be late by %v",
 				c.Scan.Lookahead, pause, (pause-c.Scan.Lookahead).Round(time.Millisecond)))

@@ -88,6 +88,8 @@ type Scanner interface {
 // Timer is the redis engine; see redistimer.Timer.
 type Timer interface {
 	Engine
+	// Confirm is Place for tasks that were stored some time ago, in case the engine has lost them.
+	Confirm(tasks ...task.Task)
 	// Forget drops a task that is not pending any more, or is due later than before.
 	Forget(jobID uint64)
 	// Finish is Forget for a task that is processed or cancelled for good: its row need not be read.
@@ -124,8 +126,9 @@ type StoreOnly struct{}
 // Where returns Store.
 func (StoreOnly) Where(*task.Task) Place { return Store }
 
-// Place, Forget, Finish and Tick do nothing.
+// Place, Confirm, Forget, Finish and Tick do nothing.
 func (StoreOnly) Place(...task.Task)    {}
+func (StoreOnly) Confirm(...task.Task)  {}
 func (StoreOnly) Forget(uint64)         {}
 func (StoreOnly) Finish(uint64, uint64) {}
 func (StoreOnly) Tick()                 {}
@@ -153,6 +156,10 @@ func (d *Dispatcher) Place(tasks ...task.Task) {
 	d.Scanner.Place(tasks...)
 	d.Timer.Place(tasks...)
 }
+
+// Confirm passes pending tasks that were stored some time ago to the redis engine, in case it has lost them. It may wait
+// as Place.
+func (d *Dispatcher) Confirm(tasks ...task.Task) { d.Timer.Confirm(tasks...) }
 
 // Forget makes the engines drop a task that is not pending any more, or is due later than before.
 func (d *Dispatcher) Forget(jobID uint64) { d.Timer.Forget(jobID) }

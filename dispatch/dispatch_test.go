@@ -44,9 +44,9 @@ type center struct {
 	ahead   time.Time // of the scan engine
 	horizon time.Time
 
-	notified, armed, forgotten []uint64
-	finished                   [][2]uint64 // job_id and biz_type
-	ticks                      int
+	notified, armed, confirmed, forgotten []uint64
+	finished                              [][2]uint64 // job_id and biz_type
+	ticks                                 int
 }
 
 func (c *center) Owns(p int) bool { return c.owned[p] }
@@ -81,6 +81,12 @@ func (e redisEngine) Until(bizType uint64, p int) (time.Time, bool) {
 func (e redisEngine) Place(tasks ...task.Task) {
 	for _, t := range tasks {
 		e.armed = append(e.armed, t.JobID)
+	}
+}
+
+func (e redisEngine) Confirm(tasks ...task.Task) {
+	for _, t := range tasks {
+		e.confirmed = append(e.confirmed, t.JobID)
 	}
 }
 
@@ -135,6 +141,8 @@ func TestTheEnginesGetEveryTask(t *testing.T) {
 	d.Place(task.Task{JobID: 1}, task.Task{JobID: 2})
 	require.Equal(t, []uint64{1, 2}, c.notified)
 	require.Equal(t, []uint64{1, 2}, c.armed)
+	d.Confirm(task.Task{JobID: 5})
+	require.Equal(t, []uint64{5}, c.confirmed)
 	d.Forget(3)
 	require.Equal(t, []uint64{3}, c.forgotten)
 	d.Finish(4, 1)

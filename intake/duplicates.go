@@ -110,6 +110,20 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 
 const moveTries = 100
 
+// confirmFirst puts first tasks where they wait, in case they were lost there: their callers may submit again because they
+// wait in vain.
+func (s *Service) confirmFirst(requests []Submit, results []Submitted) {
+	var first []task.Task
+	for i, r := range results {
+		if r.Err == nil && r.Duplicate && r.Task.Status == task.Pending && requests[i].OnDuplicate != Move {
+			first = append(first, r.Task)
+		}
+	}
+	if len(first) > 0 {
+		s.cfg.Dispatch.Confirm(first...)
+	}
+}
+
 // beginMove waits until no other move of a first task is under way on this node.
 func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err error) {
 	mine := make(chan struct{})

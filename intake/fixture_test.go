@@ -287,4 +287,5 @@ func (d *dispatcher) Place(tasks ...task.Task) {
 	}
 }
 
-func (*dispatcher) Forget(uint64) {}
+func (*dispatcher) Confirm(...task.Task) {}
+func (*dispatcher) Forget(uint64)        {}

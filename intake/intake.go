@@ -84,6 +84,7 @@ type Config struct {
 type Dispatcher interface {
 	Where(t *task.Task) dispatch.Place
 	Place(tasks ...task.Task)
+	Confirm(tasks ...task.Task)
 	Forget(jobID uint64)
 }
 

@@ -247,6 +247,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	s.cfg.Dispatch.Place(stored...)
 	s.moveDuplicates(ctx, requests, results)
 	s.answerReplays(ctx, replays)
+	s.confirmFirst(requests, results)
 	traces.end(requests, results)
 	return results
 }

@@ -116,7 +116,7 @@ func New() *Metrics {
 			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
 		}, []string{"database"}),
 		rearmed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_rearmed_total", Help: "Tasks put into Redis from the store: lost there, near enough now (horizon), or overdue and unknown there (sweep).",
+			Name: "toc_rearmed_total", Help: "Tasks put into Redis from the store: lost there, near enough now (horizon), or read soon before or after their time and unknown there (sweep).",
 		}, []string{"biz_type", "reason"}),
 		unarmed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "toc_arm_failures_total", Help: "Tasks stored while Redis could not be told; the sweep or the scanner finds them.",

@@ -15,6 +15,7 @@ import (
 type armCall struct {
 	server *server
 	tasks  []task.Task
+	keep   bool            // see slots.ArmRequest
 	done   *sync.WaitGroup // of the call of Place
 }
 
@@ -30,7 +31,12 @@ const maxArming = 100_000
 // moved beyond the horizon.)
 //
 // Arming cannot fail for the caller. Tasks that could not be armed are counted, and the sweep finds them.
-func (t *Timer) Place(tasks ...task.Task) {
+func (t *Timer) Place(tasks ...task.Task) { t.arm(tasks, false) }
+
+// Confirm implements dispatch.Timer. It arms what the slots lack of tasks that were stored some time ago.
+func (t *Timer) Confirm(tasks ...task.Task) { t.arm(tasks, true) }
+
+func (t *Timer) arm(tasks []task.Task, keep bool) {
 	now := t.cfg.Now()
 	var parts []*armCall
 	var silent []task.Task
@@ -54,6 +60,9 @@ func (t *Timer) Place(tasks ...task.Task) {
 	t.mu.Unlock()
 	if len(silent) > 0 {
 		t.reportUnarmed(silent)
+	}
+	for _, a := range parts {
+		a.keep = keep
 	}
 	done := t.queueArms(parts)
 	if done == nil {
@@ -143,7 +152,11 @@ type armBatch struct {
 // groupBySlot groups tasks by slot.
 func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	var b armBatch
-	index := make(map[*slotState]int)
+	type key struct {
+		slot *slotState
+		keep bool
+	}
+	index := make(map[key]int)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range batch {
@@ -154,11 +167,11 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
 			s := t.slotOf(bt, row.JobID)
-			n, ok := index[s]
+			n, ok := index[key{s, a.keep}]
 			if !ok {
 				n = len(b.list)
-				index[s] = n
-				b.list, b.states, b.rows = append(b.list, slots.ArmRequest{Slot: s.slot}), append(b.states, s), append(b.rows, nil)
+				index[key{s, a.keep}] = n
+				b.list, b.states, b.rows = append(b.list, slots.ArmRequest{Slot: s.slot, Keep: a.keep}), append(b.states, s), append(b.rows, nil)
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.inflight[row.JobID]; h.claims > 0 {

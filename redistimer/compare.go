@@ -277,7 +277,7 @@ func (t *Timer) lookAgain(ctx context.Context, c *compared, suspects []uint64) (
 	t.cfg.Logger.Warn("a slot in Redis differs from the store; repaired", "biz_type", c.biz.Name, "partition", c.slot.slot.Partition,
 		"missing", found.Missing, "ghosts", found.Ghost)
 	if len(missing) > 0 {
-		_, err = t.armRows(ctx, t.slots.ArmNew, ReasonLost, missing, map[uint64]target{c.biz.ID: c.target})
+		_, err = t.armRows(ctx, ReasonLost, missing, map[uint64]target{c.biz.ID: c.target})
 	}
 	for _, id := range elsewhere {
 		t.removals.Add(removal{jobID: id}) // or it is given the row's time

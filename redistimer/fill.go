@@ -401,7 +401,7 @@ func (t *Timer) fill(ctx context.Context, f *fillJob, from, until time.Time) (n 
 		if err != nil || len(rows) == 0 {
 			return n, err
 		}
-		added, err := t.armRows(ctx, t.slots.ArmNew, f.reason, rows, byType)
+		added, err := t.armRows(ctx, f.reason, rows, byType)
 		if n += added; err != nil {
 			return n, err
 		}
@@ -410,7 +410,7 @@ func (t *Timer) fill(ctx context.Context, f *fillJob, from, until time.Time) (n 
 
 // armRows arms rows of a partition in the slots of their types, and returns how many were not there. It ignores
 // rows of other types.
-func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.ArmRequest) []slots.ArmResult, reason string, rows []task.Task, byType map[uint64]target) (n int, err error) {
+func (t *Timer) armRows(ctx context.Context, reason string, rows []task.Task, byType map[uint64]target) (n int, err error) {
 	index := make(map[uint64]int, len(byType))
 	var list []slots.ArmRequest
 	var targets []target // by index of list
@@ -423,11 +423,11 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 		if !ok {
 			k = len(list)
 			index[to.biz.ID] = k
-			list, targets = append(list, slots.ArmRequest{Slot: to.slot.slot}), append(targets, to)
+			list, targets = append(list, slots.ArmRequest{Slot: to.slot.slot, Keep: true}), append(targets, to)
 		}
 		list[k].Members = append(list[k].Members, memberOf(&rows[i]))
 	}
-	answers := arm(ctx, list)
+	answers := t.slots.Arm(ctx, list)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, got := range answers {
@@ -448,29 +448,4 @@ func (t *Timer) armRows(ctx context.Context, arm func(context.Context, []slots.A
 		}
 	}
 	return n, err
-}
-
-// Sweep arms overdue rows of a partition, as the last safety net. Redis may not know them, or may have a later
-// time than the row was given by SQL. Rows that this engine does not serve are ignored.
-func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
-	byType := make(map[uint64]target)
-	var list []task.Task
-	t.mu.Lock()
-	for i := range rows {
-		bt := t.bizTimers[rows[i].BizType]
-		if bt == nil || !bt.slots[partition].isServed() || !bt.slots[partition].unreachableSince.IsZero() {
-			continue // the slot is filled later, or scanned
-		}
-		if _, held := bt.slots[partition].inflight[rows[i].JobID]; !held {
-			byType[bt.ID] = target{biz: bt.BizType, slot: &bt.slots[partition]}
-			list = append(list, rows[i])
-		}
-	}
-	t.mu.Unlock()
-	if len(list) == 0 {
-		return
-	}
-	if _, err := t.armRows(ctx, t.slots.Arm, ReasonSweep, list, byType); err != nil && ctx.Err() == nil {
-		t.cfg.Logger.Warn("overdue tasks not armed; the next sweep tries again", "partition", partition, "error", err)
-	}
 }

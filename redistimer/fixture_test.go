@@ -53,8 +53,10 @@ type center struct {
 	capacity     int    // of the queues
 	storeID      string // of all nodes
 	compareEvery time.Duration
-	modeScan     bool // nodes have no type of mode redis
-	guarded      bool // nodes have a second type, whose slots are the guards
+	tick         time.Duration
+	reading      func(partition int, q store.Due, real *store.Store) *store.DuePages // of the nodes; nil: the store's
+	modeScan     bool                                                                // nodes have no type of mode redis
+	guarded      bool                                                                // nodes have a second type, whose slots are the guards
 	guardHorizon time.Duration
 	username     string       // of their connections, without a password
 	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
@@ -253,7 +255,7 @@ func (c *center) start(partitions ...int) *node {
 	c.t.Helper()
 	owned := newOwnership(partitions)
 	n := &node{
-		c: c, owned: owned, link: &link{connect: c.connect}, store: &mortal{Store: c.store},
+		c: c, owned: owned, link: &link{connect: c.connect}, store: &mortal{Store: c.store, reading: c.reading},
 		queue:   queue.New(queue.Config{Capacity: c.capacity, Partitions: layout.Partitions, Ownership: owned}),
 		unarmed: make(chan task.Task, 1000),
 		lanes:   make(chan []*worker.Lane, 1), stopped: make(chan error, 1), ran: make(chan error, 1),
@@ -265,7 +267,7 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Nodes: n, Now: c.now, Logger: quiet,
+		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Tick: c.tick, Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)

@@ -259,7 +259,7 @@ func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
 		c.filled()
 		id := n.submit(1, 30*time.Minute).JobID
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-		held := n.link.hold("\r\nnew\r\n")
+		held := n.link.hold("\r\nkeep\r\n")
 		require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 		<-held.reached
 		when := intake.In(time.Second)

@@ -53,7 +53,7 @@ type Observer interface {
 const (
 	ReasonLost    = "lost"    // Redis lost the slot, or it had no owner
 	ReasonHorizon = "horizon" // they are now due within the horizon
-	ReasonSweep   = "sweep"   // they are overdue, and Redis did not have them
+	ReasonSweep   = "sweep"   // a pour or a sweep read them, and Redis did not have them
 )
 
 // Reasons lists all reasons.
@@ -78,6 +78,8 @@ type Config struct {
 	OutageAfter time.Duration
 	// CompareEvery is the interval within which each slot is compared with its rows. Defaults to an hour.
 	CompareEvery time.Duration
+	// Tick is the time between two calls of NextDue for a partition. 0: only Sweep finds what SQL has written.
+	Tick time.Duration
 	// Nodes receives tasks of other nodes' partitions that could not be armed. Defaults to dispatch.SingleNode.
 	Nodes  dispatch.Nodes
 	Now    func() time.Time
@@ -94,6 +96,7 @@ type Timer struct {
 	mu        logqueue.Mutex
 	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
 	topics    map[string]*bizTimer // the same, by topic
+	nextDue   []time.Time          // by partition; see NextDue
 	closing   map[uint64]*bizTimer // removed types with claims in flight
 	stopping  bool
 
@@ -142,6 +145,7 @@ func New(cfg Config) *Timer {
 
 		fallbacks: make(chan struct{}, 1),
 	}
+	t.nextDue = make([]time.Time, cfg.Layout.Partitions)
 	t.cfg.CompareEvery = cmp.Or(cfg.CompareEvery, time.Hour)
 	if cfg.Nodes == nil {
 		t.cfg.Nodes = dispatch.SingleNode{}
@@ -175,6 +179,11 @@ func (t *Timer) Run(ctx context.Context) error {
 	g.Go(func() error { return t.listen(ctx) })
 	g.Go(func() error { return t.probe(ctx) })
 	g.Go(func() error { return t.compareAll(ctx) })
+	if t.cfg.Tick > 0 {
+		for d := range t.cfg.Layout.Databases {
+			g.Go(func() error { return t.pourAll(ctx, d) })
+		}
+	}
 	err := g.Wait()
 	t.mu.Lock()
 	t.stopping = true // the AfterFunc may still be running
@@ -274,6 +283,23 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 		slot.Cause = s.server.cause()
 	}
 	return slot, true
+}
+
+// Find asks Redis for a pending task: whether its slot lacks it, and when it is to run there, if not at the time of its row.
+func (t *Timer) Find(ctx context.Context, row *task.Task) (lacks bool, elsewhen time.Time, err error) {
+	t.mu.Lock()
+	bt := t.bizTimers[row.BizType]
+	if bt == nil {
+		t.mu.Unlock()
+		return false, elsewhen, nil
+	}
+	slot := t.slotOf(bt, row.JobID).slot
+	t.mu.Unlock()
+	at, claimed, err := t.slots.Find(ctx, slot, row.JobID)
+	if !at.IsZero() && !at.Equal(row.ActionTime) {
+		elsewhen = at
+	}
+	return err == nil && at.IsZero() && !claimed, elsewhen, err
 }
 
 func signal(ch chan struct{}) {

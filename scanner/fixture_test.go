@@ -348,6 +348,8 @@ func (f *timer) PurgeDead(_ context.Context, partition int, before time.Time) {
 	f.purged = append(f.purged, purged{partition, before})
 }
 
+func (f *timer) NextDue(int, time.Time, bool) {}
+
 func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

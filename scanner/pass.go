@@ -146,6 +146,9 @@ func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 	var swept error
 	if r.db.empty[p] || len(timed)+len(paused) > 0 {
 		next, none, err := r.nextDue(ctx, p)
+		if err == nil && len(timed) > 0 {
+			r.cfg.Timer.NextDue(p, next, none)
+		}
 		if err != nil || none || next.After(r.until) {
 			return err
 		}

@@ -56,6 +56,8 @@ type Timer interface {
 	// InFallback reports whether Redis is out of reach for some of its tasks.
 	InFallback() bool
 	Sweep(ctx context.Context, partition int, overdue []task.Task)
+	// NextDue receives, at each pass, when the earliest pending task of a partition is due; none: there is none.
+	NextDue(partition int, at time.Time, none bool)
 	// PurgeDead removes from the Timer's own lists what died before a time.
 	PurgeDead(ctx context.Context, partition int, before time.Time)
 }

@@ -18,6 +18,7 @@ type Due struct {
 	Only    []uint64  // these biz_types only; empty: all
 	Except  []uint64  // not these biz_types
 	Leased  bool      // only those with a lease, void or not
+	Narrow  bool      // tasks have only their JobID, BizType, Status, ActionTime, Attempts and Modified
 	PerPage int       // rows per page, approximately
 }
 
@@ -178,13 +179,17 @@ func (p *DuePages) types(condition string, ids []uint64) string {
 func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args []any) {
 	b := p.store.backend
 	only, except := p.types(" AND biz_type IN (", p.query.Only), p.types(" AND biz_type NOT IN (", p.query.Except)
+	list := columns
+	if p.query.Narrow {
+		list = narrowColumns
+	}
 	limit := " ORDER BY action_time,job_id LIMIT " + strconv.Itoa(perTable) // a literal: see Decisions
 	u := union{args: make([]any, 0, 5*len(tables))}
 	u.text.Grow(len(tables) * (320 + len(only) + len(except)))
 	for _, t := range tables {
 		var m strings.Builder
 		u.args = append(u.args, b.timeArg(p.query.Until))
-		m.WriteString("SELECT " + columns + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
+		m.WriteString("SELECT " + list + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
 		// Written so that MySQL makes two ranges of the index of it. Reading all rows of one time for each page
 		// would be quadratic, and many tasks share times like midnight. (SQLite has only the first bound.)
 		if from := p.query.From; t.after != nil {
@@ -193,9 +198,13 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 			u.args = append(u.args, at, at, at, b.idArg(t.after.jobID))
 		} else if !from.ActionTime.IsZero() {
 			// Between the millisecond before and this one are only other notations of this one, made by hand.
-			m.WriteString(" AND action_time>? AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
-			at := b.timeArg(from.ActionTime)
-			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)), at, at, at, b.idArg(from.JobID))
+			m.WriteString(" AND action_time>?")
+			u.args = append(u.args, b.timeArg(from.ActionTime.Add(-time.Millisecond)))
+			if from.JobID > 0 {
+				m.WriteString(" AND (action_time<? OR action_time>? OR (action_time=? AND job_id>=?))")
+				at := b.timeArg(from.ActionTime)
+				u.args = append(u.args, at, at, at, b.idArg(from.JobID))
+			}
 		}
 		m.WriteString(only)
 		m.WriteString(except)

@@ -119,6 +119,16 @@ func dueSelectsBizTypes(t *testing.T, p place) {
 	requireSame(t, slices.Concat(byType[1], byType[3]),
 		f.due(t, store.Due{Until: f.in(30), Except: []uint64{0, 2, 99}, PerPage: 5}))
 
+	narrow := slices.Clone(byType[2])
+	for i, one := range narrow {
+		narrow[i] = task.Task{JobID: one.JobID, BizType: 2, ActionTime: one.ActionTime, Attempts: one.Attempts, Modified: one.Modified}
+	}
+	got := f.due(t, store.Due{Until: f.in(30), Only: []uint64{2}, PerPage: 5, Narrow: true})
+	for i := range got {
+		got[i].Created = time.Time{} // it has none of its own
+	}
+	requireSame(t, narrow, got)
+
 	// A type left out on the way: what was read stays read, what comes is without it.
 	pages := f.DuePages(0, store.Due{Until: f.in(30), PerPage: 4})
 	first, err := pages.Next(t.Context())

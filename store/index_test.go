@@ -168,6 +168,7 @@ func (g *grown) cases(rec *store.Recorder) []look {
 		{"due, the first page", page(store.Due{}), 1, due, 520},
 		{"due, from a place", page(store.Due{From: first}), 1, due, 520},
 		{"due, from a place deep in one moment", page(store.Due{From: deep}), 1, due, 520},
+		{"due, narrow", page(store.Due{From: first, Only: []uint64{1, 2, 3}, Narrow: true}), 1, due, 800},
 		{"due, two pages", func(ctx context.Context) {
 			pages := g.DuePages(0, store.Due{Until: until, PerPage: 500})
 			_, _ = pages.Next(ctx)

@@ -36,6 +36,9 @@ type row struct {
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
 	"due_time,timeout_ms,lease,trace,biz_key"
 
+// narrowColumns is columns with values in place of those that Due.Narrow leaves out.
+const narrowColumns = "job_id,gmt_modified,gmt_modified,0,biz_type,status,action_time,'',attempts,'',NULL,NULL,NULL,NULL,NULL,NULL"
+
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.JobID, &r.GmtCreate, &r.GmtModified, &r.BizID, &r.BizType, &r.Status,
 		&r.written, &r.Attribute, &r.Attempts, &r.LastError, &r.DedupKey, &r.DueTime, &r.TimeoutMs, &r.Lease, &r.Trace, &r.BizKey)

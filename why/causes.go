@@ -314,8 +314,16 @@ func queueFull(f *Facts) string {
 
 func inSlot(f *Facts) string {
 	switch {
+	case f.Found.Lacks && f.isDue():
+		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after", f.Slot.Key)
+	case f.Found.Lacks:
+		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; node %s puts it there before its time if that is more than two scans away", f.Slot.Key, f.Node)
 	case f.where() != wire.WhySlot:
 		return ""
+	case f.Found.Err != nil:
+		return fmt.Sprintf("it should be in its slot %s in Redis, which does not say so: %v", f.Slot.Key, f.Found.Err)
+	case f.Found.At.After(f.Task.ActionTime):
+		return fmt.Sprintf("it is in its slot %s in Redis, but only at %s, as after a change by SQL; node %s corrects that before its time if that is more than two scans away", f.Slot.Key, moment(f.Found.At), f.Node)
 	case f.isDue():
 		return fmt.Sprintf("it is in its slot %s in Redis and was due %s ago", f.Slot.Key, f.ago(f.Task.ActionTime))
 	default:

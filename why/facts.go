@@ -24,6 +24,7 @@ type Facts struct {
 	Run       Run
 	Scan      Scan
 	Slot      Slot
+	Found     Found
 
 	Place    dispatch.Place // where it waits by the rules of dispatch
 	Paused   *Pause         // of its business type; nil: it is not paused
@@ -98,4 +99,11 @@ type Slot struct {
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why Redis refuses writes
 	Filling     bool      // it is being filled from the store
+}
+
+// Found is what Redis has of a task that should wait in its slot.
+type Found struct {
+	Lacks bool      // it does not have the task
+	At    time.Time // it has the task at another time than the row
+	Err   error     // why it could not be asked
 }

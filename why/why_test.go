@@ -96,6 +96,22 @@ func TestEachCause(t *testing.T) {
 			"business type order_close is paused by sql since 2026-01-02T14:04:05.000Z, until it is resumed", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}) }, wire.WhySlot, time.Time{}, []string{
 			"it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
+		"not in its slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}); f.Found.Lacks = true }, wire.WhyStore, time.Time{}, []string{
+			"it is not in its slot order_close_64 in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after"}},
+		"not in its slot, later": {func(f *why.Facts) {
+			inRedis(f, why.Slot{Key: "order_close_64"})
+			f.Task.ActionTime, f.Found.Lacks = now.Add(time.Minute), true
+		}, wire.WhyStore, now.Add(time.Minute), []string{"its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
+			"it is not in its slot order_close_64 in Redis, as after a change by SQL; node n1 puts it there before its time if that is more than two scans away"}},
+		"later in its slot": {func(f *why.Facts) {
+			inRedis(f, why.Slot{Key: "order_close_64"})
+			f.Task.ActionTime, f.Found.At = now.Add(time.Minute), now.Add(2*time.Minute)
+		}, wire.WhySlot, now.Add(time.Minute), []string{"its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
+			"it is in its slot order_close_64 in Redis, but only at 2026-01-02T15:06:05.000Z, as after a change by SQL; node n1 corrects that before its time if that is more than two scans away"}},
+		"a slot that does not answer": {func(f *why.Facts) {
+			inRedis(f, why.Slot{Key: "order_close_64"})
+			f.Found.Err = errors.New("read slot: i/o timeout")
+		}, wire.WhySlot, time.Time{}, []string{"it should be in its slot order_close_64 in Redis, which does not say so: read slot: i/o timeout"}},
 		"slot, later": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64", Filling: true})
 			f.Task.ActionTime = now.Add(time.Minute)

@@ -172,7 +172,8 @@ func (d *dispatcher) Place(tasks ...task.Task) {
 	}
 }
 
-func (*dispatcher) Forget(uint64) {}
+func (*dispatcher) Confirm(...task.Task) {}
+func (*dispatcher) Forget(uint64)        {}
 
 func (c *fleet) owner(p int) string {
 	c.mu.Lock()

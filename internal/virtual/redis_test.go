@@ -3,6 +3,7 @@ package virtual_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/virtual"
+	"github.com/timeoutcenter/toc/migrations"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -224,5 +227,73 @@ func TestTheLineToRedisIsCutAgainAndAgain(t *testing.T) {
 		}
 		waiting, claims := inRedis(t, w)
 		require.Zero(t, waiting+claims)
+	})
+}
+
+// A row that SQL inserts, or moves to an earlier time, fires at its millisecond if it is due more than two ticks later.
+func TestChangesBySQLAreOnTime(t *testing.T) {
+	world(t, func(v *virtual.Config) {
+		also(v, func(c *configs.Config) {
+			c.Store.TablesPerDatabase, c.Cluster.Partitions, c.Redis.SweepAfter = 4, 4, time.Hour // nothing else helps
+		})
+	}, func(t *testing.T, w *virtual.World, r *runs) {
+		n, due := w.Start("a"), plan{}
+		const tick, each = 10 * time.Second, 700 * time.Millisecond
+		for id := range uint64(40) {
+			submit(t, n, id, time.Hour)
+		}
+		eachDatabase(t, w, func(d migrations.Database) {
+			for id := range uint64(40) { // over some ticks, in all tables
+				table, at := sharding.TableName(int(id%4)), time.Now().UTC().Add(2*tick).Truncate(time.Millisecond)
+				if id%8 < 4 {
+					_, err := d.DB.Exec("UPDATE "+table+" SET action_time = ? WHERE biz_id = ?", at.Format("2006-01-02 15:04:05.000"), id)
+					require.NoError(t, err)
+				} else {
+					_, err := d.DB.Exec("INSERT INTO "+table+" (job_id, biz_id, biz_type, action_time) VALUES (?, ?, 1, ?)",
+						(time.Now().UnixMilli()-1735689600000)<<23|int64(id%4)<<10|1023, 100+id, at.Format("2006-01-02 15:04:05.000"))
+					require.NoError(t, err)
+					id += 100
+				}
+				due[id] = at
+				w.Wait(each)
+			}
+		})
+		w.Wait(2 * tick)
+		due.late(t, r, nil)
+	})
+}
+
+// A task that Redis has lost is armed by a second submit of its dedup_key, and why says where it is.
+func TestADuplicateArmsAgain(t *testing.T) {
+	in(t, configs.ModeRedis, nil, func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		for i, in := range []time.Duration{time.Minute, 30 * time.Minute} {
+			s := client.Submit{BizID: uint64(i), Delay: in, DedupKey: "k"}
+			first := put(t, n, s)
+			is := func(want, because string) {
+				t.Helper()
+				where, text := why(t, n, first)
+				require.Equal(t, want, where, text)
+				require.Contains(t, text, because)
+			}
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+			_, err := w.Redis().ZRem("order_close_0", strconv.FormatInt(int64(first.JobID), 10))
+			require.NoError(t, err)
+			is("store", "it is not in its slot order_close_0 in Redis, ")
+			require.Equal(t, first.JobID, put(t, n, s).JobID)
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+
+			earlier := first.ActionTime.Time().Add(-time.Second)
+			eachDatabase(t, w, func(d migrations.Database) {
+				_, err := d.DB.Exec("UPDATE timeout_task_0000 SET action_time = ? WHERE biz_id = ?", earlier.Format("2006-01-02 15:04:05.000"), i)
+				require.NoError(t, err)
+			})
+			is("slot", "it is in its slot order_close_0 in Redis, but only at "+first.ActionTime.String())
+			put(t, n, s)
+			is("slot", "it is in its slot order_close_0 in Redis; ")
+			w.Wait(in)
+			require.Len(t, r.of(uint64(i)), 1)
+			require.Equal(t, earlier, r.of(uint64(i))[0].at.Truncate(time.Millisecond))
+		}
 	})
 }

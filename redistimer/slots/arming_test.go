@@ -34,7 +34,7 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 			return r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(2, at, 1)}}})
 		},
 		func() []slots.ArmResult {
-			return r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0), member(3, at, 1)}}})
+			return r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Keep: true, Members: []slots.Member{member(1, at, 0), member(3, at, 1)}}})
 		},
 	} {
 		require.Equal(t, []slots.ArmResult{{Known: 1}}, arm())
@@ -43,16 +43,16 @@ func (s slotSuite) armsNoClaimed(t *testing.T) {
 	require.Equal(t, before, r.state(t, orders))
 }
 
-// A stored task was armed after its commit, and is newer than a row that was read before.
+// A stored task was armed after its commit, and may be newer than a row that was read before: it comes earlier, but not later.
 func (s slotSuite) armsNew(t *testing.T) {
 	r := s.open(t)
 	early, late := ago(time.Hour), ahead(time.Hour)
 	r.arm(t, orders, member(1, late, 5), member(2, early, 0))
-	answers := r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{
+	answers := r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Keep: true, Members: []slots.Member{
 		member(1, early, 6), member(2, late, 0), member(3, early, 1),
 	}}})
 	require.Equal(t, []slots.ArmResult{{Known: 2}}, answers)
-	require.Equal(t, map[string]string{"1": score(late, 5), "2": score(early, 0), "3": score(early, 1)}, r.state(t, orders).Store)
+	require.Equal(t, map[string]string{"1": score(early, 6), "2": score(early, 0), "3": score(early, 1)}, r.state(t, orders).Store)
 }
 
 // In a slot that has another store's marker no task is claimed or armed, and the marker stays.
@@ -89,7 +89,7 @@ func (s slotSuite) armsTheDead(t *testing.T) {
 	r.settle(t, slots.SettleRequest{Slot: orders, Dead: []slots.Member{member(1, at, 0), member(2, at, 0), member(3, at, 0)}})
 
 	r.arm(t, orders, member(1, at, 0))
-	require.Equal(t, []slots.ArmResult{{}}, r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{member(2, at, 0)}}}))
+	require.Equal(t, []slots.ArmResult{{}}, r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Keep: true, Members: []slots.Member{member(2, at, 0)}}}))
 	after := r.state(t, orders)
 	require.Equal(t, map[string]string{"1": score(at, 0), "2": score(at, 0)}, after.Store)
 	require.Len(t, after.Dead, 1)

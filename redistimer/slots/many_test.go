@@ -112,7 +112,6 @@ func (s slotSuite) nothing(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	require.Empty(t, r.Arm(ctx, nil))
-	require.Empty(t, r.ArmNew(ctx, nil))
 	require.Empty(t, r.Claim(ctx, nil))
 	require.Empty(t, r.Settle(ctx, nil))
 	require.Empty(t, r.Release(ctx, nil))
@@ -316,9 +315,6 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	}
 	for _, a := range r.Arm(ctx, arms) {
 		note("arm", a.Err)
-	}
-	for _, a := range r.ArmNew(ctx, arms) {
-		note("arm new", a.Err)
 	}
 	for _, c := range r.Claim(ctx, claims) {
 		note("claim", c.Err)

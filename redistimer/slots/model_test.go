@@ -2,7 +2,6 @@ package slots_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -71,20 +70,21 @@ func (m *slotModel) drawMembers(label string) []slots.Member {
 	return members
 }
 
-func (m *slotModel) arm(*rapid.T)    { m.arms(m.r.Arm, true) }
-func (m *slotModel) armNew(*rapid.T) { m.arms(m.r.ArmNew, false) }
+func (m *slotModel) arm(*rapid.T)    { m.arms(false) }
+func (m *slotModel) armNew(*rapid.T) { m.arms(true) }
 
-func (m *slotModel) arms(arm func(ctx context.Context, list []slots.ArmRequest) []slots.ArmResult, update bool) {
+func (m *slotModel) arms(keep bool) {
 	members := m.drawMembers("members")
-	got := arm(m.Context(), []slots.ArmRequest{{Slot: m.slot, Members: members}})
+	got := m.r.Arm(m.Context(), []slots.ArmRequest{{Slot: m.slot, Keep: keep, Members: members}})
 	known := 0
 	for _, one := range members {
 		_, claimed := m.claimed[one.JobID]
-		_, stored := m.store[one.JobID]
+		old, stored := m.store[one.JobID]
+		isEarlier := cmp.Or(one.At.Compare(old.At), cmp.Compare(one.Attempts, old.Attempts)) < 0
 		if claimed || stored {
 			known++
 		}
-		if !claimed && (update || !stored) {
+		if !claimed && (!keep || !stored || isEarlier) {
 			m.store[one.JobID] = one
 		}
 		delete(m.dead, one.JobID)

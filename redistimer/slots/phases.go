@@ -14,26 +14,15 @@ import (
 type ArmRequest struct {
 	Slot    Slot
 	Members []Member
+	// Keep: they are rows that were read some time ago. So a task of the store queue becomes no later: it was armed after
+	// its commit, and may be newer. If it is too early, its claim finds out.
+	Keep bool
 }
 
 // ArmResult is the result of an ArmRequest.
 type ArmResult struct {
 	Known int // members that were in the slot already, stored or claimed
 	Err   error
-}
-
-// Arm puts tasks into the store queues of their slots. For tasks that are there it updates their time and
-// attempts. A claimed task does not change. A dead task leaves the dead queue. A slot that belongs to another
-// store is not changed; its error is ErrForeign. Arm publishes a wake-up for each slot whose head became
-// earlier.
-func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
-	return s.arm(ctx, list, &armAll)
-}
-
-// ArmNew is like Arm, but does not change tasks that are in the store queue. They were armed after their
-// commit, and are newer than rows that were read some time ago.
-func (s *Slots) ArmNew(ctx context.Context, list []ArmRequest) []ArmResult {
-	return s.arm(ctx, list, &armNew)
 }
 
 // ErrForeign is the error of a slot whose marker names another store.
@@ -51,9 +40,13 @@ var (
 var longMember = "listpack" + strings.Repeat(" ", 64)
 
 // Modes of arm.lua for members that are in the store queue.
-var armAll, armNew = "all", "new"
+var armAll, armKeep = "all", "keep"
 
-func (s *Slots) arm(ctx context.Context, list []ArmRequest, mode *string) []ArmResult {
+// Arm puts tasks into the store queues of their slots. For tasks that are there it updates their time and
+// attempts; see Keep. A claimed task does not change. A dead task leaves the dead queue. A slot that belongs to another
+// store is not changed; its error is ErrForeign. Arm publishes a wake-up for each slot whose head became
+// earlier.
+func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
@@ -61,7 +54,10 @@ func (s *Slots) arm(ctx context.Context, list []ArmRequest, mode *string) []ArmR
 	runs := newRuns(armScript, len(list), members)
 	store := s.Store()
 	for i := range list {
-		keys := s.keys.of(list[i].Slot)
+		keys, mode := s.keys.of(list[i].Slot), &armAll
+		if list[i].Keep {
+			mode = &armKeep
+		}
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead, &keys.marker)
 			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &longMember, mode, &store, &queueTTL)

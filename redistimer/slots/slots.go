@@ -338,5 +338,24 @@ func (s *Slots) Times(ctx context.Context, slot Slot, jobIDs []uint64) (map[uint
 	return times, nil
 }
 
+// Find returns when a task is to run that is in the store queue of its slot, and whether it is claimed. Without either the
+// slot lacks it.
+func (s *Slots) Find(ctx context.Context, slot Slot, jobID uint64) (at time.Time, claimed bool, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	pipe, id := s.client.Pipeline(), strconv.FormatUint(jobID, 10)
+	store, prepare := pipe.ZScore(ctx, s.StoreKey(slot), id), pipe.ZScore(ctx, s.PrepareKey(slot), id)
+	_, _ = pipe.Exec(ctx)
+	if store.Err() == nil {
+		at, _ = splitScore(wholeScore(store.Val()))
+	}
+	for _, cmd := range []*redis.FloatCmd{store, prepare} {
+		if cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil) {
+			return at, false, s.wrapError("read", slot, cmd.Err())
+		}
+	}
+	return at, prepare.Err() == nil, nil
+}
+
 // scoreText is the least score of a time.
 func scoreText(at time.Time) string { return strconv.FormatInt(millis(at)*1000, 10) }

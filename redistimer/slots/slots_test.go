@@ -52,7 +52,7 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		// arming_test.go
 		{"arming again updates", s.armsAgain},
 		{"a claimed task is not armed", s.armsNoClaimed},
-		{"ArmNew does not change stored tasks", s.armsNew},
+		{"rows that were read make no stored task later", s.armsNew},
 		{"a slot of another store is not changed", s.leavesForeignSlotsAlone},
 		{"what is armed is not dead", s.armsTheDead},
 		// claim_test.go

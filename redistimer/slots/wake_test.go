@@ -76,7 +76,7 @@ func (s slotSuite) wakes(t *testing.T) {
 		}
 	}
 	armNew := func(m slots.Member) {
-		require.NoError(t, r.ArmNew(t.Context(), []slots.ArmRequest{{Slot: orders, Members: []slots.Member{m}}})[0].Err)
+		require.NoError(t, r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Keep: true, Members: []slots.Member{m}}})[0].Err)
 	}
 	release := func(m slots.Member) {
 		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{m}}}))
@@ -94,8 +94,10 @@ func (s slotSuite) wakes(t *testing.T) {
 	act(false, at(50), func() { r.arm(t, orders, member(4, at(50), 9)) })
 	act(false, at(50), func() { r.arm(t, orders, member(2, at(70), 0)) })
 	act(true, at(49), func() { r.arm(t, orders, member(2, at(49), 0)) })
-	act(false, at(49), func() { armNew(member(1, at(1), 0)) }) // keeps its place
+	act(false, at(49), func() { armNew(member(1, at(90), 0)) }) // keeps its place
 	act(true, at(48), func() { armNew(member(5, at(48), 0)) })
+	act(true, at(46), func() { armNew(member(3, at(46), 0)) })
+	act(false, at(48), func() { r.arm(t, orders, member(3, at(50), 0)) })
 	act(false, at(48), func() { r.arm(t, orders, member(6, at(48), 1)) })
 	act(true, at(47), func() { r.arm(t, orders, member(6, at(47), 1)) })
 	act(false, at(48), func() { claim() }) // 6

@@ -2,7 +2,7 @@
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue, 4 marker
 -- ARGV     1 wake-up channel, 2 partition, 3 topic; 4 a member too long for a listpack
---          5 "all": members that are stored already get the new score; "new": they keep theirs
+--          5 "all": members that are stored already get the new score; "keep": only if it is lower
 --          6 id of our store, 7 seconds after which an unused queue expires
 --          8… score, job_id of each member
 -- Returns  {known}: the number of members that were in the store or the prepare queue before; {-1}: the slot belongs
@@ -30,14 +30,14 @@ for i = 9, #ARGV, 2 do
   ids[n] = ARGV[i]
 end
 local claimed = call('ZMSCORE', prepare, unpack(ids))
-local stored = ARGV[5] == 'new' and call('ZMSCORE', store, unpack(ids)) or {}
+local stored = ARGV[5] == 'keep' and call('ZMSCORE', store, unpack(ids)) or {}
 
 local members = {}
 local first = math.huge -- the lowest score
 local m = 0
 for i = 1, n do
   local score = ARGV[2 * i + 6]
-  if not claimed[i] and not stored[i] then
+  if not claimed[i] and not (stored[i] and stored[i] + 0 <= score + 0) then
     members[m + 1], members[m + 2] = score, ids[i]
     m = m + 2
     if score + 0 < first then
