@@ -61,6 +61,20 @@ func (w *world) any(r *rand.Rand) *process {
 	}
 }
 
+// servers lists whom a process asks, but for Consul.
+func (w *world) servers(p *process) []string {
+	list := []string{"redis"}
+	for d := range w.layout.Databases {
+		list = append(list, fmt.Sprintf("database-%d", d))
+	}
+	for _, other := range w.up() {
+		if other != p {
+			list = append(list, other.Node)
+		}
+	}
+	return list
+}
+
 // lasting makes an action of its begin and its end.
 func lasting(low, high time.Duration, begin, end func()) func(ctx context.Context, r *rand.Rand) {
 	return func(ctx context.Context, r *rand.Rand) {
@@ -78,20 +92,30 @@ func (w *world) serverFaults() []action {
 			lasting(low, high, func() { begin(r, d) }, func() { w.MendDatabase(d) })(ctx, r)
 		}}
 	}
+	// A crash behind slow lines leaves much half done.
+	crashBehind := func(name string, lines func(p *process) []string) action {
+		return action{name, true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+			p := w.any(r)
+			f.Nodes, f.Process = []string{p.Node}, &p.Process
+			list := lines(p)
+			for _, line := range list {
+				w.Delay(line, p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
+			}
+			traffic.Wait(ctx, between(r, time.Second, 8*time.Second))
+			w.end(p.Node, true)
+			for _, line := range list {
+				w.Delay(line, p.Node, 0)
+			}
+			traffic.Wait(ctx, between(r, 0, 10*time.Second))
+			w.start(p.Node)
+		}}
+	}
 	list := []action{
+		crashBehind("crash behind a slow line", func(*process) []string { return []string{"caller"} }),
+		crashBehind("crash behind slow servers", w.servers),
 		{"crash", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			p := w.any(r)
 			f.Nodes, f.Process = []string{p.Node}, &w.end(p.Node, true).Process
-			traffic.Wait(ctx, between(r, 0, 10*time.Second))
-			w.start(p.Node)
-		}},
-		{"crash behind a slow line", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
-			p := w.any(r)
-			f.Nodes, f.Process = []string{p.Node}, &p.Process
-			w.Delay("caller", p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
-			traffic.Wait(ctx, between(r, time.Second, 8*time.Second))
-			w.end(p.Node, true)
-			w.Delay("caller", p.Node, 0)
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},
@@ -103,6 +127,7 @@ func (w *world) serverFaults() []action {
 			}
 		}},
 		database("database hangs", 3*time.Second, 30*time.Second, func(_ *rand.Rand, d int) { w.HangDatabase(d) }),
+		database("database is down", 3*time.Second, 30*time.Second, func(_ *rand.Rand, d int) { w.StopDatabase(d) }),
 		database("database is slow", 3*time.Second, 20*time.Second, func(r *rand.Rand, d int) {
 			w.SlowDatabase(d, between(r, 50*time.Millisecond, 2*time.Second))
 		}),
@@ -146,7 +171,45 @@ func (w *world) serverFaults() []action {
 				lasting(2*time.Second, 25*time.Second, func() { w.Cut(a, b) }, func() { w.Mend(a, b) })(ctx, r)
 			}})
 	}
+	for i, a := range list {
+		list[i].do = func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+			w.busy <- struct{}{}
+			defer func() { <-w.busy }()
+			a.do(ctx, r, f)
+		}
+	}
 	return list
+}
+
+// poisons is how many tasks end the process that runs them.
+const poisons = 2
+
+// poison ends a process and starts its node again, unless it is on its way down or something else is being done to servers.
+func (w *world) poison(p *process) {
+	select {
+	case w.busy <- struct{}{}:
+	default:
+		return
+	}
+	w.mu.Lock()
+	up := p.node != nil && w.last(p.Node) == p
+	f := &audit.Fault{Kind: "poison", Explains: true, Nodes: []string{p.Node}, Process: &p.Process, Begin: time.Now(), End: never, Whole: never}
+	if up {
+		w.faults = append(w.faults, f)
+	}
+	w.mu.Unlock()
+	if !up {
+		<-w.busy
+		return
+	}
+	w.end(p.Node, true)
+	w.poisoned.Go(func() {
+		defer func() { <-w.busy }()
+		time.Sleep(2 * time.Second)
+		w.start(p.Node)
+		f.End = time.Now()
+		f.Whole = w.awaitWhole().Add(settling)
+	})
 }
 
 // settingFaults are those of clocks, and what people change in the files and in the control.
@@ -182,22 +245,20 @@ func (w *world) settingFaults() []action {
 			b := anyType(r, f)
 			before := w.Config("any").BizTypes
 			w.reload(slices.DeleteFunc(slices.Clone(before), func(one configs.BizType) bool { return one.Name == b.Name }))
-			traffic.Wait(ctx, between(r, 100*time.Millisecond, 15*time.Second))
+			traffic.Wait(ctx, between(r, 100*time.Millisecond, []time.Duration{time.Second, 15 * time.Second}[r.IntN(2)]))
 			w.reload(before)
 		}},
 		{"limits changed", false, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			f.Types = []string{limited}
-			most, rate := []int{0, 1, 10}[r.IntN(3)], []int{0, 2, 100}[r.IntN(3)]
+			limits := [][3]int{{0, 0, 0}, {0, 2, 5}, {1, 100, 0}, {10, 0, 5}, {10, 2, 0}}[r.IntN(5)]
 			before := w.Config("any").BizTypes
-			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit = most, rate })
+			w.change(limited, func(b *configs.BizType) { b.MaxRunning, b.RateLimit, b.CatchUp = limits[0], limits[1], limits[2] })
 			traffic.Wait(ctx, between(r, time.Second, 20*time.Second))
 			w.reload(before)
 		}},
 		{"type paused", false, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			b := anyType(r, f)
-			if w.Pause(ctx, b.Name) != nil {
-				return
-			}
+			_ = w.Pause(ctx, b.Name) // one that failed may be stored all the same
 			traffic.Wait(ctx, between(r, time.Second, 30*time.Second))
 			for w.Unpause(context.Background(), b.Name) != nil {
 				time.Sleep(time.Second)

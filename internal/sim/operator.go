@@ -2,22 +2,28 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/internal/testrig/traffic"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // operate redrives and discards dead tasks, with a rate and without one, and takes some of that back.
 func (w *world) operate(ctx context.Context, r *rand.Rand) {
 	types := bizTypes(w.o.Small)
-	for traffic.Wait(ctx, between(r, 15*time.Second, 40*time.Second)) {
-		p := w.any(r)
+	for traffic.Wait(ctx, between(r, 5*time.Second, 15*time.Second)) {
+		p, dead := w.any(r), w.count(task.Dead)
+		if dead < 4 {
+			continue
+		}
 		b := types[r.IntN(len(types))]
-		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, 8}[r.IntN(3)], Rate: []float64{0, 0.5, 1, 50}[r.IntN(4)]}
-		if r.IntN(2) == 0 {
+		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)]}
+		ask.Rate = []float64{0, 50, max(0.5, float64(ask.Limit)/8), max(0.5, float64(ask.Limit)/8)}[r.IntN(4)] // at once, or for some seconds
+		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}
 		o := audit.Operation{Kind: "redrive", BizType: ask.BizType, Limit: ask.Limit, Sent: time.Now()}
@@ -48,6 +54,18 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		}
 		cancel()
 	}
+}
+
+// count is how many tasks have a status, in the databases that answer.
+func (w *world) count(status task.Status) (sum int) {
+	text := fmt.Sprintf("SELECT SUM(n) FROM (%s)", audit.EachTable(w.layout.TablesPerDatabase, fmt.Sprintf("SELECT COUNT(*) n FROM %%s WHERE status = %d", status)))
+	for _, db := range w.dbs {
+		var n int
+		if db.QueryRow(text).Scan(&n) == nil {
+			sum += n
+		}
+	}
+	return sum
 }
 
 func (w *world) add(o audit.Operation) {

@@ -70,6 +70,9 @@ type world struct {
 	faults     []*audit.Fault
 	reloads    []audit.Reload
 	operations []audit.Operation
+
+	busy     chan struct{} // held by who does something to servers or processes
+	poisoned sync.WaitGroup
 }
 
 // process is a node from its start to its end.
@@ -94,7 +97,7 @@ func Run(t *testing.T, seed uint64, o Options) (r Result) {
 }
 
 func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Result) {
-	w := &world{t: t, seed: seed, o: o, processes: map[string][]*process{}, runs: map[uint64][]*audit.Run{}}
+	w := &world{t: t, seed: seed, o: o, processes: map[string][]*process{}, runs: map[uint64][]*audit.Run{}, busy: make(chan struct{}, 1)}
 	log := o.Log
 	if log == nil {
 		log = io.Discard
@@ -125,6 +128,9 @@ func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Res
 		}
 	}
 	if !o.Calm {
+		if o.Only == nil || slices.Contains(o.Only, "poison") {
+			load.Poisons.Store(poisons)
+		}
 		work.Go(func() { w.breakThings(ctx, source(seed, 1), w.serverFaults()) })
 		work.Go(func() { w.breakThings(ctx, source(seed, 2), w.settingFaults()) })
 		if o.Only == nil || slices.Contains(o.Only, "operations") {
@@ -133,6 +139,7 @@ func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Res
 	}
 	work.Wait()
 	w.awaitDone()
+	w.poisoned.Wait()
 	stopConsuming()
 	eaters.Wait()
 	w.lookAtOperations()
@@ -199,7 +206,7 @@ func (w *world) options(node string) []app.Option {
 	p.tenures = audit.NewTenureLog(p.spans, w.layout.Partitions)
 	w.processes[node] = append(w.processes[node], p)
 	return []app.Option{
-		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) {}, Takes: takes}),
+		app.WithProcessor(processor, traffic.Recorder{Begin: func(s audit.Span) func(audit.Span) { return w.begin(p, s) }, Poison: func(uint64) { w.poison(p) }, Takes: takes}),
 		app.WithAudit(func(partition int, owned bool) {
 			if !w.hasEnded(p) {
 				p.tenures.Record(partition, owned)
@@ -298,7 +305,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 15 * time.Second, Excuse: w.isOut,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 30 * time.Second, Burst: 20 * time.Second, Excuse: w.isOut,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {
@@ -442,11 +449,15 @@ func (s *spans) all() []audit.Span {
 	return slices.Clone(s.list)
 }
 
-// list tells which faults there were.
+// list tells which faults and operations there were.
 func (w *world) list() string {
 	var text strings.Builder
 	for _, f := range w.faults {
 		fmt.Fprintln(&text, f, strings.Join(f.Types, " "))
+	}
+	for _, o := range w.operations {
+		fmt.Fprintf(&text, "%s %d of %s at %s: limit %d, done %d, %s at %s\n", o.Kind, o.ID, cmp.Or(o.BizType, "all"), o.Sent.Format("15:04:05.000"), o.Limit, o.Done,
+			o.State, o.Ended.Format("15:04:05.000"))
 	}
 	return text.String()
 }

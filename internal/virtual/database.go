@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlitelib "modernc.org/sqlite/lib"
 
@@ -25,6 +26,7 @@ type database struct {
 	mu     sync.Mutex
 	slow   time.Duration
 	full   bool
+	down   bool
 	locker *sql.DB // has locked it; nil: nobody
 	locked *sql.Conn
 }
@@ -33,6 +35,12 @@ func (d *database) slowness() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.slow
+}
+
+func (d *database) isDown() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.down
 }
 
 func (d *database) isFull() bool {
@@ -118,6 +126,9 @@ func (c *connector) call(ctx context.Context, f func() error) (answered bool, er
 
 // pass is the way to the database, or back.
 func (c *connector) pass(ctx context.Context) error {
+	if c.database.isDown() {
+		return fmt.Errorf("database %d: %w", c.database.number, unix.ECONNREFUSED)
+	}
 	if d := c.database.slowness() / 2; d > 0 {
 		if err := wait.For(ctx, d); err != nil {
 			return err

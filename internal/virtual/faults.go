@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -38,6 +39,14 @@ func (w *World) MendRedis() { w.net.Resume(redisHost) }
 // HangDatabase makes a database answer nothing until MendDatabase. A statement that was given up meanwhile is not done later.
 func (w *World) HangDatabase(d int) { w.net.Stop(databaseHost(d)) }
 
+// StopDatabase ends the process of a database until MendDatabase: nobody can connect, and what is under way gets no answer.
+func (w *World) StopDatabase(d int) {
+	db := w.database(d)
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.down = true
+}
+
 // SlowDatabase makes each statement of a database take a time more.
 func (w *World) SlowDatabase(d int, by time.Duration) {
 	w.rest.stir(recovers)
@@ -69,7 +78,7 @@ func (w *World) MendDatabase(d int) {
 	db := w.database(d)
 	db.unlock()
 	db.mu.Lock()
-	db.slow, db.full = 0, false
+	db.slow, db.full, db.down = 0, false, false
 	db.mu.Unlock()
 	w.net.Resume(databaseHost(d))
 }
@@ -142,9 +151,11 @@ func (w *World) writeConfig(c configs.Config) {
 	}
 }
 
+var errNoNode = errors.New("no node is up")
+
 // Pause keeps the tasks of a business type from starting, by any node. The error is that of app.App.Pause.
 func (w *World) Pause(ctx context.Context, bizType string) error {
-	var err error
+	err := errNoNode
 	for _, n := range w.Nodes() {
 		if _, err = n.App.Pause(ctx, bizType, client.Pause{Reason: "a test"}); err == nil {
 			return nil
@@ -155,7 +166,7 @@ func (w *World) Pause(ctx context.Context, bizType string) error {
 
 // Unpause ends a Pause.
 func (w *World) Unpause(ctx context.Context, bizType string) error {
-	var err error
+	err := errNoNode
 	for _, n := range w.Nodes() {
 		if _, err = n.App.Resume(ctx, bizType); err == nil {
 			return nil

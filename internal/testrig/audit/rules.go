@@ -39,18 +39,26 @@ func (v *Verdict) askLost(s *story) string {
 	return ""
 }
 
-// askPoison: a task that ends its process ends few of them.
+// askPoison: a task that ends its process ends few of them, and once more as many after each redrive and after each run that has
+// an outcome, which begins the count anew.
 func (v *Verdict) askPoison(s *story) string {
 	if !s.Poison {
 		return ""
 	}
-	ends := 0
+	ends, chances := 0, 1
 	for _, r := range s.runs {
 		if r.Span.Till == 0 {
 			ends++
+		} else {
+			chances++
 		}
 	}
-	if ends > v.Types[s.BizType].Cuts {
+	for _, o := range v.Operations {
+		if o.Kind != "discard" && (o.BizType == "" || o.BizType == s.BizType) {
+			chances++
+		}
+	}
+	if ends > chances*v.Types[s.BizType].Cuts {
 		return fmt.Sprintf("it ended %d processes", ends)
 	}
 	return ""

@@ -235,10 +235,15 @@ func TestPoisonRule(t *testing.T) {
 		s.runs = append(s.runs, ran(firstOfOne, 0, 10, 10, 0, 0))
 	}
 	require.Empty(t, v.askPoison(s))
-	s.runs = append(s.runs, ran(firstOfOne, EndOK, 10, 10, 10.1, 0))
-	require.Empty(t, v.askPoison(s), "one that ended")
 	s.runs = append(s.runs, ran(firstOfOne, 0, 10, 10, 0, 0))
 	require.NotEmpty(t, v.askPoison(s))
+	v.Operations = []Operation{{Kind: "discard"}}
+	require.NotEmpty(t, v.askPoison(s), "a discard gives no chance")
+	v.Operations = []Operation{{Kind: "redrive"}}
+	require.Empty(t, v.askPoison(s), "a redrive does")
+	v.Operations = nil
+	s.runs = append(s.runs, ran(firstOfOne, EndOK, 10, 10, 10.1, 0))
+	require.Empty(t, v.askPoison(s), "so does a run that ends")
 }
 
 func TestTenures(t *testing.T) {

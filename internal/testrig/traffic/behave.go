@@ -31,7 +31,7 @@ const RunTimeout = time.Second
 // behave decides: one in five runs fails, one task in twenty fails in all its runs.
 func behave(bizID uint64, attempts int) behaviour {
 	h := mix(bizID ^ mix(uint64(attempts)+1))
-	b := behaviour{takes: time.Duration(h>>8%20) * time.Millisecond, fails: h%5 == 0 || mix(bizID)%20 == 0}
+	b := behaviour{takes: time.Duration(h>>8%20) * time.Millisecond, fails: h%5 == 0 || failsAlways(bizID)}
 	b.panics = b.fails && h>>16%10 == 0
 	switch n := h >> 24 % 200; {
 	case n < 2:
@@ -43,6 +43,9 @@ func behave(bizID uint64, attempts int) behaviour {
 	}
 	return b
 }
+
+// failsAlways tells that all runs fail.
+func failsAlways(bizID uint64) bool { return mix(bizID)%20 == 0 }
 
 // lasts is for how long the run is under way.
 func (b behaviour) lasts() time.Duration {

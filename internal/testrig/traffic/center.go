@@ -32,6 +32,8 @@ type Center struct {
 	Ahead func(r *rand.Rand) time.Duration
 	// BizID is the biz_id of a task; nil: another one each time.
 	BizID func(r *rand.Rand, bizType string) uint64
+	// Burst is how often many tasks of one business type fall due at once; 0: never.
+	Burst time.Duration
 	// LockFor is how long a hand forgets a transaction.
 	LockFor func(r *rand.Rand) time.Duration
 }

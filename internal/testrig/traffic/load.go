@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 )
 
@@ -64,6 +65,7 @@ const (
 	consumers
 	workers
 	pulledSubmitters
+	bursts
 )
 
 func (l *Load) actor(numbers ...uint64) actor { return actor{l, source(l.seed, numbers...)} }
@@ -96,6 +98,9 @@ func (l *Load) Run(ctx context.Context) {
 	defer tick.Stop()
 	defer l.work.Wait()
 	l.work.Go(func() { l.actor(redrivers).redriveDead(ctx) })
+	if l.center.Burst > 0 {
+		l.work.Go(func() { l.actor(bursts).burst(ctx) })
+	}
 	for turn := 0; ; turn++ {
 		select {
 		case <-tick.C:
@@ -123,6 +128,7 @@ func (l actor) ahead() time.Time { return l.center.ahead(l.Rand) }
 // wish is a task to be submitted.
 type wish struct {
 	submit client.Submit
+	due    time.Time // at the first try; zero: any
 	tries  []audit.SubmitTry
 }
 
@@ -131,14 +137,49 @@ type wish struct {
 func (l actor) submit(ctx context.Context, n int, batch bool) {
 	rest := make([]*wish, n)
 	for i := range rest {
-		key := l.keys.Add(1)
-		bizType := l.center.Types[l.IntN(len(l.center.Types))].Name
-		rest[i] = &wish{submit: client.Submit{BizType: bizType, BizID: l.center.bizID(l.Rand, bizType),
-			Attribute: "t" + strconv.FormatUint(key, 10), DedupKey: "soak-" + strconv.FormatUint(key, 10)}}
+		bizType := l.anyType()
+		rest[i] = l.wish(bizType, l.center.bizID(l.Rand, bizType))
 		if l.Poisons.Load() > 0 && l.Poisons.Add(-1) >= 0 {
 			rest[i].submit.Attribute = Poison
 		}
 	}
+	l.submitAll(ctx, rest, batch)
+}
+
+func (l actor) anyType() string { return l.center.Types[l.IntN(len(l.center.Types))].Name }
+
+func (l actor) wish(bizType string, bizID uint64) *wish {
+	key := strconv.FormatUint(l.keys.Add(1), 10)
+	return &wish{submit: client.Submit{BizType: bizType, BizID: bizID, Attribute: "t" + key, DedupKey: "soak-" + key}}
+}
+
+// burst submits many tasks of one business type that are due at once: half of the times of one without a limit, and all their runs
+// fail, as if something that they need were away; and at times of one that has a limit.
+func (l actor) burst(ctx context.Context) {
+	for Wait(ctx, l.center.Burst/2+time.Duration(l.Int64N(int64(l.center.Burst)))) {
+		types, due, bad := l.center.Types, l.ahead(), l.IntN(2) == 0
+		if bad || l.IntN(2) == 0 {
+			types = slices.DeleteFunc(slices.Clone(types), func(b configs.BizType) bool { return bad == (b.MaxRunning > 0) })
+		}
+		if len(types) == 0 {
+			continue
+		}
+		bizType := types[l.IntN(len(types))].Name
+		list := make([]*wish, 8+l.IntN(17))
+		for i := range list {
+			id := l.center.bizID(l.Rand, bizType)
+			for bad && !failsAlways(id) {
+				id = l.Uint64() >> 1
+			}
+			list[i] = l.wish(bizType, id)
+			list[i].due = due
+		}
+		l.submitAll(ctx, list, true)
+	}
+}
+
+// submitAll stores tasks.
+func (l actor) submitAll(ctx context.Context, rest []*wish, batch bool) {
 	deadline := time.Now().Add(submitPatience)
 	at := &Target{}
 	for len(rest) > 0 {
@@ -173,10 +214,12 @@ func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*
 	defer cancel()
 	sent, body := time.Now(), make([]client.Submit, len(list))
 	for i, w := range list {
-		w.submit.ActionTime = l.ahead()
+		if w.submit.ActionTime = w.due; w.due.IsZero() || len(w.tries) > 0 {
+			w.submit.ActionTime = l.ahead()
+		}
 		body[i] = w.submit
 	}
-	results, err := submitAll(call, at.API, body)
+	results, err := send(call, at.API, body)
 	answered := time.Now()
 	for i, w := range list {
 		till := answered
@@ -217,8 +260,8 @@ func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*
 	return rest
 }
 
-// submitAll is SubmitBatch, or Submit of a single task.
-func submitAll(ctx context.Context, api *client.Client, list []client.Submit) ([]client.BatchResult, error) {
+// send is SubmitBatch, or Submit of a single task.
+func send(ctx context.Context, api *client.Client, list []client.Submit) ([]client.BatchResult, error) {
 	if len(list) > 1 {
 		return api.SubmitBatch(ctx, list)
 	}
