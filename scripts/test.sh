@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.." || exit
 PKG=${PKG:-./...}
 whole=$([[ ${1:-} == all ]] && echo all)
 export TOC_TEST_RUN=$whole CGO_ENABLED=1
+export GORACE="${GORACE:-atexit_sleep_ms=10}" # each process under the race detector sleeps a second at its end without this
 began=$(date +%s)
 counts=$(mktemp)
 trap 'rm -f "$counts"' EXIT

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { testscript.Main(tests{m}, map[string]func(){"toc":
 type tests struct{ m *testing.M }
 
 func (t tests) Run() (code int) {
+	testrig.SideBySide(8)
 	testrig.Main(t.m, goleak.Cleanup(func(c int) { code = c }))
 	return code
 }

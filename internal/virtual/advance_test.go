@@ -95,14 +95,14 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 		most    func(due time.Time) time.Duration
 	}{
 		"a pause with an end": {func(t *testing.T, w *virtual.World, _ plan) {
-			_, err := w.Nodes()[0].App.Pause(context.Background(), "order_close", client.Pause{Until: begins.Add(2 * time.Hour)})
+			_, err := w.Nodes()[0].App.Pause(context.Background(), "order_close", client.Pause{Until: begins.Add(20 * time.Minute)})
 			require.NoError(t, err)
-		}, between(2*time.Hour, 2*time.Second)},
+		}, between(20*time.Minute, 2*time.Second)},
 		"a pause and its end": {func(t *testing.T, w *virtual.World, _ plan) {
 			require.NoError(t, w.Pause(context.Background(), "order_close"))
-			time.Sleep(2 * time.Hour)
+			time.Sleep(20 * time.Minute)
 			require.NoError(t, w.Unpause(context.Background(), "order_close"))
-		}, between(2*time.Hour, time.Second)},
+		}, between(20*time.Minute, time.Second)},
 		"a crash": {func(_ *testing.T, w *virtual.World, _ plan) {
 			w.Nodes()[0].Crash()
 			time.Sleep(time.Hour)
@@ -211,7 +211,7 @@ func TestNoRestInAFault(t *testing.T) {
 			require.True(t, isRest())
 			w.HangDatabase(0)
 			require.False(t, isRest())
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Minute)
 			require.False(t, isRest())
 			w.MendDatabase(0)
 			time.Sleep(time.Hour)

@@ -267,6 +267,7 @@ func TestChangesBySQLAreOnTime(t *testing.T) {
 func TestADuplicateArmsAgain(t *testing.T) {
 	in(t, configs.ModeRedis, nil, func(t *testing.T, w *virtual.World, r *runs) {
 		n := w.Start("a")
+		w.Wait(time.Second) // the slot is filled from the store, so nothing else arms
 		for i, in := range []time.Duration{time.Minute, 30 * time.Minute} {
 			s := client.Submit{BizID: uint64(i), Delay: in, DedupKey: "k"}
 			first := put(t, n, s)
