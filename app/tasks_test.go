@@ -236,7 +236,11 @@ func TestARunningTaskIsShownAndKept(t *testing.T) {
 			got, err := api.Get(t.Context(), id)
 			return err == nil && got.Running != nil && got.Running.Node != ""
 		}, "the task is shown as running")
-		require.Equal(t, "running", answers(api.Cancel(t.Context(), id)))
+		await.That(t, func() bool { // on a busy machine it may be unavailable first
+			answer := answers(api.Cancel(t.Context(), id))
+			require.Contains(t, []string{"running", "unavailable"}, answer)
+			return answer == "running"
+		}, "a running task is not cancelled")
 	})
 }
 

@@ -11,9 +11,8 @@ whole=$([[ ${1:-} == all ]] && echo all)
 export TOC_TEST_RUN=$whole CGO_ENABLED=1
 export GORACE="${GORACE:-atexit_sleep_ms=10}" # each process under the race detector sleeps a second at its end without this
 began=$(date +%s)
-counts=$(mktemp) kept=$(mktemp)
-beside='' # the process group of the stages that run beside the others
-trap '[[ -z $beside ]] || kill -- "-$beside"; rm -f "$counts" "$kept"' EXIT
+counts=$(mktemp)
+trap 'rm -f "$counts"' EXIT
 failed=0
 
 # SQLite in Go is a C library in translation, and Lua runs in the embedded Redis on a machine in Go: under the race detector both
@@ -73,9 +72,14 @@ servers() {
   echo "${text%,}"
 }
 
-# beside_the_others runs the stages that leave a core idle; its output is kept for later.
-beside_the_others() {
-  failed=0
+CGO_ENABLED=0 go build -buildvcs=false -o bin/testreport ./internal/testrig/testreport || exit
+# shellcheck disable=SC2086 # PKG may be several
+stage "compile, with the race detector" scripts/compile.sh "make test" go build "${race[@]}" -- $PKG
+# The slowest packages first, so that none of them runs alone at the end.
+first=$([[ $PKG != ./... ]] || echo ./cmd/toc ./internal/virtual ./app ./internal/soak ./store ./cluster ./intake/kafka ./redistimer)
+# shellcheck disable=SC2086
+stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
+if [[ $PKG == ./... ]]; then
   stage "alerts" scripts/prometheus.sh test
   if scripts/mysql.sh have; then
     stage "MySQL 9.7" on_mysql
@@ -84,32 +88,10 @@ beside_the_others() {
   fi
   if scripts/test-console.sh have; then
     # Without the race detector, which the console's own tests have: here it would look at little but SQLite.
-    CGO_ENABLED=0 stage "console in Chromium" run_module console/e2e -timeout=15m
+    CGO_ENABLED=0 stage "console in Chromium" run_module console/e2e -timeout=10m
   else
     echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
   fi
-  exit "$failed"
-}
-
-for program in testreport with-servers; do
-  CGO_ENABLED=0 go build -buildvcs=false -o bin/$program ./internal/testrig/$program || exit
-done
-# shellcheck disable=SC2086 # PKG may be several
-stage "compile, with the race detector" scripts/compile.sh "make test" go build "${race[@]}" -- $PKG
-if [[ $PKG == ./... ]]; then
-  set -m # a process group of its own, for the trap
-  beside_the_others >"$kept" 2>&1 </dev/null &
-  beside=$!
-  set +m
-fi
-# The slowest packages first, so that none of them runs alone at the end.
-first=$([[ $PKG != ./... ]] || echo ./cmd/toc ./internal/virtual ./app ./internal/soak ./store ./cluster ./intake/kafka ./redistimer)
-# shellcheck disable=SC2086
-stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
-if [[ $beside ]]; then
-  wait "$beside" || failed=1
-  beside=
-  cat "$kept"
   if [[ $whole ]]; then
     if [[ -e /proc/self/stat ]] && command -v redis-server redis-benchmark >/dev/null; then
       stage "bench/" run_module bench "${race[@]}" -timeout=20m
