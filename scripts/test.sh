@@ -11,8 +11,9 @@ whole=$([[ ${1:-} == all ]] && echo all)
 export TOC_TEST_RUN=$whole CGO_ENABLED=1
 export GORACE="${GORACE:-atexit_sleep_ms=10}" # each process under the race detector sleeps a second at its end without this
 began=$(date +%s)
-counts=$(mktemp)
-trap 'rm -f "$counts"' EXIT
+counts=$(mktemp) kept=$(mktemp)
+beside='' # the process group of the stage that runs beside another
+trap '[[ -z $beside ]] || kill -- "-$beside"; rm -f "$counts" "$kept"' EXIT
 failed=0
 
 # SQLite in Go is a C library in translation, and Lua runs in the embedded Redis on a machine in Go: under the race detector both
@@ -75,14 +76,18 @@ servers() {
 CGO_ENABLED=0 go build -buildvcs=false -o bin/testreport ./internal/testrig/testreport || exit
 # shellcheck disable=SC2086 # PKG may be several
 stage "compile, with the race detector" scripts/compile.sh "make test" go build "${race[@]}" -- $PKG
-# The slowest packages first, so that none of them runs alone at the end.
+# The slowest packages first, so that none of them runs alone at the end; three at a time on two cores, because most wait a lot.
 first=$([[ $PKG != ./... ]] || echo ./cmd/toc ./internal/virtual ./app ./internal/soak ./store ./cluster ./intake/kafka ./redistimer)
 # shellcheck disable=SC2086
-stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
+stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -p="$(($(nproc) * 3 / 2))" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
 if [[ $PKG == ./... ]]; then
   stage "alerts" scripts/prometheus.sh test
+  # Beside the browser, because each leaves a core idle. Its output follows that of the browser.
   if scripts/mysql.sh have; then
-    stage "MySQL 9.7" on_mysql
+    set -m # a process group of its own, for the trap
+    (failed=0; stage "MySQL 9.7" on_mysql; exit "$failed") >"$kept" 2>&1 </dev/null &
+    beside=$!
+    set +m
   else
     echo "--    no MySQL 9.7 here; nothing of this ran on it" >&2
   fi
@@ -91,6 +96,11 @@ if [[ $PKG == ./... ]]; then
     CGO_ENABLED=0 stage "console in Chromium" run_module console/e2e -timeout=10m
   else
     echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
+  fi
+  if [[ $beside ]]; then
+    wait "$beside" || failed=1
+    beside=
+    cat "$kept"
   fi
   if [[ $whole ]]; then
     if [[ -e /proc/self/stat ]] && command -v redis-server redis-benchmark >/dev/null; then

@@ -28,11 +28,11 @@ const (
 // plan is when the tasks of a test are due, by biz_id.
 type plan map[uint64]time.Time
 
-// scatter submits tasks that are due at random times within a month.
-func scatter(t *testing.T, n *virtual.Node, tasks int) plan {
+// scatter submits tasks that are due at random times within a span.
+func scatter(t *testing.T, n *virtual.Node, tasks int, span time.Duration) plan {
 	chance, due := rand.New(rand.NewPCG(1, 2)), plan{}
 	for id := range uint64(tasks) {
-		due[id] = submit(t, n, id, time.Duration(1+chance.Int64N(int64(month/time.Millisecond)))*time.Millisecond).ActionTime.Time()
+		due[id] = submit(t, n, id, time.Duration(1+chance.Int64N(int64(span/time.Millisecond)))*time.Millisecond).ActionTime.Time()
 	}
 	return due
 }
@@ -65,7 +65,7 @@ func advance(w *virtual.World, d time.Duration) {
 // All tasks of a month start at their milliseconds. A rest costs no polls.
 func TestAMonthIsExact(t *testing.T) {
 	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
-		due := scatter(t, w.Start("a"), 40)
+		due := scatter(t, w.Start("a"), 40, month)
 		advance(w, month)
 		due.late(t, r, nil)
 		require.Equal(t, virtual.Start.Add(month), time.Now().UTC())
@@ -80,7 +80,8 @@ func TestAMonthIsExact(t *testing.T) {
 // Whatever happens in the middle is as it would be without a rest: tasks are late only by what it says, and the others exact.
 func TestWhatHappensWithinAnAdvance(t *testing.T) {
 	const moved = 3000 // biz_id of a task that is changed by hand
-	begins := virtual.Start.Add(10*day + 5*time.Hour + 123*time.Millisecond)
+	const span = 12 * day
+	begins := virtual.Start.Add(5*day + 5*time.Hour + 123*time.Millisecond)
 	// between allows tasks that are due in a span to start at its end, or a little after it.
 	between := func(d, more time.Duration) func(time.Time) time.Duration {
 		return func(due time.Time) time.Duration {
@@ -152,8 +153,8 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			world(t, func(c *virtual.Config) { c.Reloads = true }, func(t *testing.T, w *virtual.World, r *runs) {
 				n := w.Start("a")
-				due := scatter(t, n, 15)
-				due[moved] = submit(t, n, moved, 29*day).ActionTime.Time()
+				due := scatter(t, n, 15, span)
+				due[moved] = submit(t, n, moved, 11*day).ActionTime.Time()
 				for i := range uint64(10) { // around the moment
 					id := 100 + i
 					due[id] = submit(t, n, id, time.Until(begins)+time.Duration(i)*47*time.Second+11*time.Millisecond).ActionTime.Time()
@@ -164,7 +165,7 @@ func TestWhatHappensWithinAnAdvance(t *testing.T) {
 					time.Sleep(time.Until(begins))
 					it.happens(t, w, due)
 				}()
-				advance(w, month)
+				advance(w, span)
 				<-done
 				due.late(t, r, it.most)
 			})
@@ -205,13 +206,17 @@ func TestNoRestInAFault(t *testing.T) {
 			time.Sleep(time.Minute)
 			return w.Redis().CommandCount()-before < 10
 		}
-		go w.Advance(day)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.Advance(4 * time.Hour)
+		}()
 		time.Sleep(2 * time.Hour)
 		if w.Net().OpenTo("redis:6379") > 0 {
 			require.True(t, isRest())
 			w.HangDatabase(0)
 			require.False(t, isRest())
-			time.Sleep(10 * time.Minute)
+			time.Sleep(3 * time.Minute)
 			require.False(t, isRest())
 			w.MendDatabase(0)
 			time.Sleep(time.Hour)
@@ -219,6 +224,6 @@ func TestNoRestInAFault(t *testing.T) {
 			w.MendAll()
 			require.False(t, isRest())
 		}
-		time.Sleep(day)
+		<-done
 	})
 }
