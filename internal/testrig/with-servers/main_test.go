@@ -137,7 +137,8 @@ func start(t *testing.T, dir, first, last string) *running {
 	t.Cleanup(func() { _ = release.Close(); _ = out.Close() })
 
 	script := strings.Join([]string{
-		"exec 3<$HOLD", first, "printenv " + strings.Join(addresses, " "), "read line <&3", last,
+		"exec 3<$HOLD", first, "printenv " + strings.Join(addresses, " "),
+		"cat <&3 >/dev/null 2>&1 &", "wait $!", last, // a signal that comes just before a read of the shell itself would not end it
 	}, "\n")
 	cmd := withServers(t, dir, "--", "sh", "-c", script)
 	cmd.Env = append(cmd.Env, "HOLD="+hold)
