@@ -45,8 +45,8 @@ type stage struct {
 	owners string            // of the partitions
 
 	mu     sync.Mutex
-	names  map[uint64]string // of the tasks, by biz_id
-	tasks  map[uint64]string // the same by job_id
+	bizIDs map[string]uint64 // by the option biz, or the name of the task
+	tasks  map[uint64]string // their names by job_id
 	leases map[string]string // by the task's name, and by order-1/1, order-1/2 …
 	works  []map[string]bool // by partition: the nodes that say it is theirs
 	lives  map[string]int    // by node: its starts and ends
@@ -54,7 +54,7 @@ type stage struct {
 }
 
 func newStage(t *testing.T) *stage {
-	return &stage{t: t, nodes: map[string]*virtual.Node{}, names: map[uint64]string{}, tasks: map[uint64]string{}, leases: map[string]string{}, lives: map[string]int{}}
+	return &stage{t: t, nodes: map[string]*virtual.Node{}, bizIDs: map[string]uint64{}, tasks: map[uint64]string{}, leases: map[string]string{}, lives: map[string]int{}}
 }
 
 // open makes the center.
@@ -71,6 +71,9 @@ func (s *stage) open(a args) {
 		number := func(key string, into *int) { _, _ = fmt.Sscan(a.options[key], into) }
 		number("retries", &b.MaxRetries)
 		number("in-flight", &b.Pull.MaxInFlight)
+		if slices.Contains(a.words, "coalesce") {
+			b.Coalesce = configs.CoalesceBizID
+		}
 		if drain := a.duration(a.options["drain"]); drain > 0 {
 			c.Shutdown.Drain = drain
 		}
@@ -122,11 +125,10 @@ func (s *stage) nextLife(node string) int {
 	return s.lives[node]
 }
 
-// run is a run of a task: its attribute says how long it takes and how often it fails.
+// run is a run of a task.
 func (s *stage) run(ctx context.Context, node string, t task.Task) error {
-	s.mu.Lock()
-	name, late := s.names[t.BizID], ""
-	s.mu.Unlock()
+	name, takes, fails := readAttribute(t.Attribute)
+	late := ""
 	if d := time.Since(t.ActionTime); d != 0 {
 		if d > time.Second {
 			d = d.Truncate(time.Second) // chance has a part in the rest
@@ -134,12 +136,9 @@ func (s *stage) run(ctx context.Context, node string, t task.Task) error {
 		late = fmt.Sprintf(", %s late", d)
 	}
 	s.happens("%s runs %s%s", node, name, late)
-	var fails int
-	takes, text, _ := strings.Cut(t.Attribute, ",")
-	_, _ = fmt.Sscan(text, &fails)
-	if d, _ := time.ParseDuration(takes); d > 0 {
+	if takes > 0 {
 		select {
-		case <-time.After(d):
+		case <-time.After(takes):
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), virtual.ErrCrashed) {
 				return ctx.Err()
@@ -151,6 +150,17 @@ func (s *stage) run(ctx context.Context, node string, t task.Task) error {
 		return errors.New("the shop is closed")
 	}
 	return ctx.Err()
+}
+
+// readAttribute reads what the attribute of a task says: its name, how long a run takes, and how many of them fail.
+func readAttribute(text string) (name string, takes time.Duration, fails int) {
+	words := strings.SplitN(text, ",", 3)
+	if len(words) < 3 {
+		return "", 0, 0
+	}
+	takes, _ = time.ParseDuration(words[1])
+	_, _ = fmt.Sscan(words[2], &fails)
+	return words[0], takes, fails
 }
 
 // leased names the leases of an answer, and says what it has.
@@ -226,19 +236,20 @@ func (s *stage) news(passed bool) []string {
 // readRows reads what the database has of each task.
 func (s *stage) readRows(now map[string]string) {
 	rows, err := s.db.Query(audit.EachTable(s.layout.TablesPerDatabase,
-		"SELECT job_id, biz_id, status, action_time, attempts, COALESCE(lease, 0), last_error FROM %s"))
+		"SELECT job_id, attribute, status, action_time, attempts, COALESCE(lease, 0), last_error FROM %s"))
 	if err != nil {
 		return // no node has made the tables yet
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id, bizID, lease uint64
+		var id, lease uint64
 		var status task.Status
-		var at, lastError string
+		var attribute, at, lastError string
 		var attempts int
-		require.NoError(s.t, rows.Scan(&id, &bizID, &status, &at, &attempts, &lease, &lastError))
+		require.NoError(s.t, rows.Scan(&id, &attribute, &status, &at, &attempts, &lease, &lastError))
+		name, _, _ := readAttribute(attribute)
 		s.mu.Lock()
-		s.tasks[id] = s.names[bizID]
+		s.tasks[id] = name
 		s.mu.Unlock()
 		text := status.String()
 		switch {
@@ -253,7 +264,7 @@ func (s *stage) readRows(now map[string]string) {
 		if lastError != "" {
 			text += ", " + lastError
 		}
-		now[s.nameOf(id)] = text
+		now[name] = text
 	}
 	require.NoError(s.t, rows.Err())
 }

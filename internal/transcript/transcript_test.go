@@ -52,7 +52,7 @@ func TestTranscripts(t *testing.T) {
 
 // plays is how often a page is played at most: of two things that happen at one instant either may come first, and a page shows one
 // order.
-const plays = 4
+const plays = 3
 
 // play does the steps of a transcript, and returns it with their output.
 func play(s *stage, text string) string {

@@ -3,6 +3,7 @@ package transcript
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -48,7 +49,7 @@ func (s *stage) do(step string) []string {
 }
 
 var verbs = map[string]func(a args){
-	// center [cluster] [mode=redis] [pull=10s] [retries=2] [in-flight=2] [drain=30s] [apart=3ms] says what the center is like. Steps are apart by a
+	// center [cluster] [coalesce] [mode=redis] [pull=10s] [retries=2] [in-flight=2] [drain=30s] [apart=3ms] says what the center is like. Steps are apart by a
 	// time where one would meet what the center does at that instant by itself.
 	"center": func(a args) { a.s.open(a) },
 	// start NODE … starts nodes.
@@ -76,22 +77,26 @@ var verbs = map[string]func(a args){
 	"thaw":   func(a args) { a.node(0).Resume() },
 	// end-session NODE ends the session of a node in Consul.
 	"end-session": func(a args) { a.s.world.EndSession(a.words[0]) },
+	// skew NODE DURATION makes the clock of a node wrong by a duration, 0s right again.
+	"skew": func(a args) { a.node(0).Skew(a.duration(a.words[1])) },
 	// flush redis loses all that Redis has.
 	"flush": func(a args) { a.s.world.FlushRedis() },
 	// switch MODE changes the engine of the business type in the configuration file.
 	"switch": func(a args) { a.s.world.SwitchEngine(bizType, a.words[0]) },
 	// advance DURATION lets time pass.
 	"advance": func(a args) { a.s.world.Wait(a.duration(a.words[0])) },
-	// submit TASK in=5s [partition=0] [timeout=1s] [takes=3s] [fails=1] submits a task. Its runs take that long, and that many of
-	// them fail.
+	// submit TASK in=5s [biz=order] [partition=0] [timeout=1s] [takes=3s] [fails=1] submits a task. Tasks with the same biz have the
+	// same biz_id. Its runs take that long, and that many of them fail.
 	"submit": func(a args) {
 		partition, _ := strconv.Atoi(a.options["partition"])
-		bizID := uint64(len(a.s.names)*a.s.layout.Partitions + partition)
-		a.s.mu.Lock()
-		a.s.names[bizID] = a.words[0]
-		a.s.mu.Unlock()
+		biz := cmp.Or(a.options["biz"], a.words[0])
+		bizID, known := a.s.bizIDs[biz]
+		if !known {
+			bizID = uint64(len(a.s.bizIDs)*a.s.layout.Partitions + partition)
+			a.s.bizIDs[biz] = bizID
+		}
 		q := client.Submit{BizType: bizType, BizID: bizID, Delay: a.duration(a.options["in"]), Timeout: a.duration(a.options["timeout"]),
-			Attribute: a.options["takes"] + "," + a.options["fails"]}
+			Attribute: strings.Join([]string{a.words[0], a.options["takes"], a.options["fails"]}, ",")}
 		q.Now = q.Delay == 0
 		a.ask(func(ctx context.Context, api *client.Client) (string, error) {
 			_, err := api.Submit(ctx, q)
@@ -124,6 +129,25 @@ var verbs = map[string]func(a args){
 				list = append(list, fmt.Sprint(n.Name, " ", n.Partitions))
 			}
 			return strings.Join(list, ", "), err
+		})
+	},
+	// ready asks a node what is wrong with the center.
+	"ready": func(a args) {
+		a.options["at"] = a.words[0]
+		a.ask(func(ctx context.Context, _ *client.Client) (string, error) {
+			answer, err := a.s.http.Get("http://" + a.words[0] + ":8080/readyz")
+			if err != nil {
+				return "", err
+			}
+			defer answer.Body.Close()
+			var got struct{ Degraded []string }
+			err = json.NewDecoder(answer.Body).Decode(&got)
+			trouble := lengthy.ReplaceAllStringFunc(strings.Join(got.Degraded, "; "), func(text string) string {
+				d, err := time.ParseDuration(text)
+				a.must(err)
+				return d.Round(time.Second).String() // a clock is read to the millisecond
+			})
+			return cmp.Or(trouble, "nothing is wrong"), err
 		})
 	},
 	"why": func(a args) {
@@ -182,6 +206,9 @@ func settle(do wire.Do) func(a args) {
 		})
 	}
 }
+
+// lengthy finds durations of a minute or more.
+var lengthy = regexp.MustCompile(`\b(\d+h)?\d+m\d+(\.\d+)?s\b`)
 
 // jobID finds the ids in texts for people.
 var jobID = regexp.MustCompile(`\b\d{15,}\b`)
