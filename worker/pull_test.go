@@ -85,7 +85,8 @@ func TestAConsumerThatHasGoneTakesNoLease(t *testing.T) {
 }
 
 // Who sets another time by hand ends the lease, and this is no attempt: the task is due then, and its consumer can do nothing to
-// it any more. Another column that was changed stays, as during any run that fails.
+// it any more. Another column that was changed stays, as during any run that fails. (At 799f0ec the time that was set was the end
+// of the lease, so the task died then without a run, and extend and release took the time back.)
 func TestALeasedTaskIsEditedByHand(t *testing.T) {
 	for _, do := range []worker.Do{worker.Ack, worker.Nack, worker.Extend, worker.Release, worker.Reject} {
 		t.Run(string(do), func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestALeaseThatWasExtendedElsewhere(t *testing.T) {
 	}, pullLane())
 }
 
-// Who has leased a task can settle it although its type is out of the file.
+// Who has leased a task can settle it although its type is out of the file. At 799f0ec only once it was back, if the lease still lasted.
 func TestSettleOfATypeThatIsOut(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for range 4 {
@@ -156,7 +157,26 @@ func TestSettleOfATypeThatIsOut(t *testing.T) {
 	}, pullLane())
 }
 
-// A number in the column lease that no lease has written means nothing.
+// A leased task that a hand makes dead and redrives has a fresh start. At 799f0ec its lease was still in the row, and was the end of
+// its first run.
+func TestALeasedTaskIsMadeDeadAndRedriven(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		leased := r.leaseIn(time.Second)[0]
+		r.store.byHand(id, func(t *task.Task) { t.Status = task.Dead })
+		require.Equal(t, worker.Lost, r.settleLease(leased, worker.Ack))
+		r.store.byHand(id, func(t *task.Task) {
+			t.Status, t.Attempts, t.ActionTime = task.Pending, 0, time.Now().UTC().Truncate(time.Millisecond)
+		})
+		r.offer(r.store.row(id))
+		again := r.leaseIn(time.Minute)
+		require.Len(t, again, 1)
+		require.Zero(t, again[0].Attempts)
+		require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
+	}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+}
+
+// A number in the column lease that no lease has written means nothing. At 799f0ec it was the end of a failed run.
 func TestALeaseByHandIsNone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		row := r.insert(1, 42, time.Second)
@@ -168,7 +188,8 @@ func TestALeaseByHandIsNone(t *testing.T) {
 	}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
 }
 
-// A lease that maybe nobody has got is no attempt: the node that gave it has ended meanwhile, or the one that was to pass it on.
+// A lease that maybe nobody has got is no attempt: the node that gave it has ended meanwhile, or the one that was to pass it on. At
+// 799f0ec each was a failed run, of which tasks died that no consumer had ever had.
 func TestALeaseWhoseGiverHasEnded(t *testing.T) {
 	t.Run("owner", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -202,6 +223,7 @@ func TestALeaseWhoseGiverHasEnded(t *testing.T) {
 }
 
 // Room is reserved before tasks are taken: many callers at once get no more than max_in_flight, however long the store takes.
+// At 799f0ec all of them saw the same room.
 func TestMaxInFlightOfManyCallers(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for range 20 {
