@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -60,6 +61,33 @@ func TestAFormIsFilledInAndPressed(t *testing.T) {
 			require.Equal(t, "/said", tab.Path())
 		})
 	}
+}
+
+// A page that goes elsewhere by itself, as the answer to a form does, does not keep a tab from where it is told to go.
+func TestGoWhileThePageLeaves(t *testing.T) {
+	t.Parallel()
+	var asked sync.Once
+	onItsWay := make(chan struct{})
+	mux := http.NewServeMux()
+	page := func(path, body string, before func(r *http.Request)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			before(r)
+			_, _ = fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,">`+body)
+		})
+	}
+	page("/{$}", `<button onclick="fetch('/said').then(() => location.href = '/other')">Say it</button>`, func(*http.Request) {})
+	page("/said", "", func(*http.Request) { <-onItsWay })
+	page("/other", "other", func(*http.Request) {})
+	page("/wanted", "wanted", func(r *http.Request) {
+		asked.Do(func() { close(onItsWay); <-r.Context().Done() }) // until the browser gives it up
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	tab := browser.Open(t, server.URL, browser.View{})
+	tab.Go("/")
+	tab.Press("Say it")
+	require.Equal(t, http.StatusOK, tab.Go("/wanted"))
+	tab.Sees("wanted")
 }
 
 func TestKeysGoToWhatHasTheFocus(t *testing.T) {

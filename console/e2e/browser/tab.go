@@ -125,6 +125,10 @@ func (tab *Tab) GoAway(url string) (status int) {
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
 	response, err := chromedp.RunResponse(ctx, chromedp.Navigate(url))
+	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "net::ERR_ABORTED") { // by where the page itself went: a form was sent
+		time.Sleep(lookEach)
+		response, err = chromedp.RunResponse(ctx, chromedp.Navigate(url))
+	}
 	tab.must("go to "+url, err)
 	if response == nil {
 		tab.t.Fatalf("browser: %s gave no answer", url)
