@@ -120,9 +120,9 @@ func TestTracing(t *testing.T) {
 		cfg, receiver := toWebhook(t, cfg, 1)
 		c := run(t, cfg)
 		postTraced(t, c, "/v1/tasks", `{"biz_type":"order_close","biz_id":42,"delay":"1h"}`, callerTraced)
+		submits, _ := sorted(collector.Await(t, 1))
+		require.Len(t, submits, 1)
 		require.NoError(t, c.stop())
-		submits, _ := sorted(collector.Spans())
-		require.Len(t, submits, 1, "the drain exports what is left")
 		submit := submits[0]
 		require.Equal(t, "submit order_close", submit.Name)
 		require.Equal(t, callerTrace, hex.EncodeToString(submit.TraceId))
@@ -135,6 +135,7 @@ func TestTracing(t *testing.T) {
 		_, err = c.Tasks().Reschedule(t.Context(), id, client.Change{Delay: new(time.Duration(0))})
 		require.NoError(t, err)
 		first, second := receive(t, receiver.calls), receive(t, receiver.calls)
+		collector.Await(t, 3)
 		require.NoError(t, c.stop())
 		_, runs := sorted(collector.Spans())
 		require.Len(t, runs, 2)
@@ -214,6 +215,7 @@ func TestTraceOfABatch(t *testing.T) {
 		for range n + 1 {
 			handedOn[receive(t, ran)] = true
 		}
+		collector.Await(t, 2+n+1)
 		require.NoError(t, c.stop())
 
 		submits, runs := sorted(collector.Spans())
@@ -265,6 +267,7 @@ func TestTraceByHand(t *testing.T) {
 				require.NotEqual(t, callerTrace, call.Get("Traceparent")[3:35])
 			}
 		}
+		collector.Await(t, 2*len(byHand)-1) // also of the submits
 		require.NoError(t, c.stop())
 		_, runs := sorted(collector.Spans())
 		require.Len(t, runs, len(byHand)-1)

@@ -5,6 +5,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,17 +30,18 @@ type Config struct {
 	Version string // service.version
 	// Dropped is called when n spans were dropped. Defaults to nothing.
 	Dropped func(n int)
+	// Flush is how long the export of what is left may take when the process stops. Defaults to two seconds.
+	Flush   time.Duration
 	Dial    outside.Dial // makes the connections; nil: that of package net
 	Logger  *slog.Logger
 }
 
 // The bounds of an export.
 const (
-	maxQueue     = 4096 // spans, about 1 KB each; above it they are dropped
-	maxBatch     = 512
-	batchDelay   = time.Second // for a batch that is not full
-	timeout      = 10 * time.Second
-	flushTimeout = 2 * time.Second // for what is left when the process stops
+	maxQueue   = 4096 // spans, about 1 KB each; above it they are dropped
+	maxBatch   = 512
+	batchDelay = time.Second // for a batch that is not full
+	timeout    = 10 * time.Second
 )
 
 // Exporter is a trace.TracerProvider that records every span it is asked for, and exports them while Run runs.
@@ -74,6 +76,7 @@ func New(cfg Config) (*Exporter, error) {
 	if cfg.Dropped == nil {
 		cfg.Dropped = func(int) {}
 	}
+	cfg.Flush = cmp.Or(cfg.Flush, 2*time.Second)
 	c, err := newClient(cfg.Address, cfg.Dial)
 	if err != nil {
 		return nil, err
@@ -112,14 +115,14 @@ func (q *queued) Shutdown(context.Context) error { return nil }
 // ForceFlush implements sdk.SpanProcessor.
 func (q *queued) ForceFlush(context.Context) error { return nil }
 
-// Run exports until ctx ends; then it exports what is left, for two seconds at most.
+// Run exports until ctx ends; then it exports what is left, for Flush at most.
 func (e *Exporter) Run(ctx context.Context) error {
 	if err := e.exporter.Start(ctx); err != nil {
 		return err
 	}
 	exporting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(flushTimeout, cancel) })
+	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(e.cfg.Flush, cancel) })
 	defer stopped()
 	for ctx.Err() == nil {
 		e.export(exporting, e.nextBatch(ctx))

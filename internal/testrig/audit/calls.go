@@ -31,13 +31,22 @@ func one(r row, ok bool) []row {
 	return []row{r}
 }
 
-// perhaps makes a step one that may have had no effect.
-func perhaps(step func(r row) (row, bool)) func(r row) []row {
-	return func(r row) []row {
-		if after, ok := step(r); ok {
-			return []row{after, r}
+// perhaps makes a step one that may never take effect: it comes after the end then. So the search need not try at each place of an
+// order what no effect would lead to.
+func perhaps(step func(r row) []row) func(r row) []row {
+	return func(r row) (list []row) {
+		if r.over {
+			return []row{r}
 		}
-		return []row{r}
+		for _, after := range step(r) {
+			if after != r {
+				list = append(list, after)
+			}
+		}
+		if list != nil {
+			list = append(list, r)
+		}
+		return list
 	}
 }
 
@@ -58,9 +67,11 @@ func (v *Verdict) history(s *story) (*model, []*call) {
 			h.addRun(i+1, r)
 		}
 	}
-	if s.row.There {
-		h.add("the row in the end", inTheEnd, inTheEnd, func(r row) []row { return one(r, r.stands(s.row)) })
-	}
+	h.add("the row in the end", inTheEnd, inTheEnd, func(r row) []row {
+		fits := !s.row.There || r.stands(s.row)
+		r.over = true
+		return one(r, fits)
+	})
 	return m, h.list
 }
 
@@ -79,7 +90,7 @@ func (h *calls) add(what string, from, till int64, step func(r row) []row) {
 
 // maybe adds a call that may have taken effect at any time since, or never.
 func (h *calls) maybe(what string, from int64, step func(r row) (row, bool)) {
-	h.list = append(h.list, &call{what, from, forever, false, perhaps(step)})
+	h.list = append(h.list, &call{what, from, forever, false, perhaps(func(r row) []row { return one(step(r)) })})
 }
 
 // addSubmit adds the submit. One of its tries has stored the task.
@@ -138,7 +149,11 @@ func (h *calls) addRun(n int, r Run) {
 		}
 		h.maybe(what+" leaves no record", since, leaves)
 		if s.Till != 0 {
-			h.maybe(what+" ends", s.Till, ends)
+			until := s.Till + int64(Undecided)
+			for _, f := range faults {
+				until = max(until, f.Whole.Add(Undecided).UnixNano())
+			}
+			h.list = append(h.list, &call{what + " ends", s.Till, until, false, func(r row) []row { return append(one(ends(r)), r) }})
 		}
 	default:
 		h.list = append(h.list, &call{what + " ends", s.Till, h.recordedBy(r), true, func(r row) []row { return one(ends(r)) }})
@@ -173,7 +188,7 @@ func (h *calls) addLease(n int, r Run) {
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()
 	gone := h.lostGiver(l)
-	h.list = append(h.list, &call{what + " runs out", over, forever, false, func(r row) []row { return append(m.runsOut(r, n, l, gone, over), r) }})
+	h.list = append(h.list, &call{what + " runs out", over, forever, false, perhaps(func(r row) []row { return m.runsOut(r, n, l, gone, over) })})
 }
 
 // policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.
@@ -204,7 +219,7 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 		switch o.Kind {
 		case "redrive":
 			one.do = func(r row) row {
-				r.status, r.attempts, r.promised = task.Pending, 0, span{}
+				r.status, r.attempts, r.promised, r.lease = task.Pending, 0, span{}, 0
 				return m.at(r, one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
 			}
 		case "discard":
@@ -212,7 +227,7 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 		case "undo":
 			one.is = isPending
 			one.do = func(r row) row {
-				r.status, r.attempts, r.low, r.high, r.promised = task.Dead, anyAttempts, 0, never, span{0, never}
+				r.status, r.attempts, r.low, r.high, r.promised, r.lease = task.Dead, anyAttempts, 0, never, span{0, never}, 0
 				return r
 			}
 		}
@@ -234,5 +249,18 @@ func (v *Verdict) unheard(s *story) (list []lostLease) {
 		}
 	}
 	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })
-	return list
+	// Those that overlap are as good as one: consumers ask all the time, and each request alone would be a branch of the search.
+	var merged []lostLease
+	for _, u := range list {
+		i := len(merged) - 1
+		for i >= 0 && (merged[i].counts != u.counts || merged[i].till < u.from) {
+			i--
+		}
+		if i >= 0 {
+			merged[i].till = max(merged[i].till, u.till)
+		} else {
+			merged = append(merged, u)
+		}
+	}
+	return merged
 }

@@ -41,10 +41,12 @@ func (v *Verdict) lostAnswer(left bool, from, till int64) bool {
 	})
 }
 
-// lostGiver tells whether a node may have ended, or been taken for ended, since it gave a lease or passed it on.
+// lostGiver tells whether a node may have ended, or been taken for ended, since it gave a lease or passed it on; or before, for as
+// long as the next owners of its partitions take leases of each other for its own: until all that was due at its end is done.
 func (v *Verdict) lostGiver(h *Hold) bool {
+	const settled = 2 * time.Minute
 	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return (f.Explains || f.Process != nil) && f.Begin.Before(h.Expires) && f.Whole.After(h.Asked)
+		return (f.Explains || f.Process != nil) && f.Begin.Before(h.Expires) && f.Whole.Add(settled).After(h.Asked)
 	})
 }
 

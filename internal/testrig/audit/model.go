@@ -63,6 +63,7 @@ type row struct {
 	lease     int    // the lease that a consumer has
 	tags      uint64 // the tags that still hold
 	since     int64  // when it came to stand like this, at the earliest
+	over      bool   // it was read in the end
 }
 
 // span is a time in milliseconds that is not known exactly; the zero span is none.
@@ -190,7 +191,9 @@ func (m *model) change(r row, c *Change) (row, bool) {
 		r.read = fresh
 	}
 	if c.Set.Status != nil {
-		r.status, r.lease = *c.Set.Status, 0
+		if r.status = *c.Set.Status; !c.Hand { // a hand leaves the lease in the row: if it is pending again, so is the lease
+			r.lease = 0
+		}
 	}
 	if moves { // also by hand: that ends a lease at once
 		r.lease, r.promised = 0, span{}
@@ -365,9 +368,15 @@ func (m *model) runsOut(r row, n int, h *Hold, gone bool, from int64) (list []ro
 		again := m.at(r.wrote(), from/int64(time.Millisecond), never)
 		list = append(list, again.leaseEnds())
 	}
-	return append(list, m.fails(r, Seen{Attempts: int64(h.Attempt - 1)}, true, func(time.Duration, time.Duration) (int64, int64) {
-		return from / int64(time.Millisecond), never
-	}).leaseEnds())
+	for _, before := range []int64{int64(h.Attempt - 1), r.attempts} { // as its node knows it, or as it reads it
+		list = append(list, m.fails(r, Seen{Attempts: before}, true, func(time.Duration, time.Duration) (int64, int64) {
+			return from / int64(time.Millisecond), never
+		}).leaseEnds())
+		if before == r.attempts || r.attempts == anyAttempts {
+			break
+		}
+	}
+	return list
 }
 
 // never is an action_time after all others, in milliseconds.

@@ -95,6 +95,8 @@ func TestLeasesOfTheModel(t *testing.T) {
 	kills := asks(Stopped, true, 11, Made, Effect{Status: new(task.Dead)})
 	handRedrives := redrives(12)
 	handRedrives.Hand, handRedrives.Set.High = true, handRedrives.Set.Low
+	justRedrives := redrives(12) // and leaves action_time, so that the lease stands
+	justRedrives.Hand, justRedrives.Set.Low, justRedrives.Set.High = true, time.Time{}, time.Time{}
 	b := configs.BizType{Name: "pulled", Processor: configs.ProcessorPull, Cuts: 3, MaxRetries: 1, Backoff: madeUp.Backoff}
 	ended := []*Fault{{Kind: "crash", Explains: true, Process: &Process{Name: "a.1", Node: "a", Ended: at(11)}, Begin: at(11), End: at(11), Whole: at(12)}}
 	wrongAt := func(s float64) []*Fault {
@@ -122,6 +124,10 @@ func TestLeasesOfTheModel(t *testing.T) {
 			stands(task.Processed, 12, 1), false},
 		"redriven by hand, and failed": {[]*Change{kills, handRedrives}, []*Hold{leased(1, 10), leased(2, 12.5, settles(client.Ack, 14, ok))}, nil, nil,
 			stands(task.Processed, 12, 1), false},
+		"redriven by hand, and its lease left": {[]*Change{kills, justRedrives}, []*Hold{leased(1, 10), leased(2, 15.5, settles(client.Ack, 16, ok))}, nil, nil,
+			stands(task.Processed, 10, 1), true},
+		"redriven by hand, and its lease left out": {[]*Change{kills, justRedrives}, []*Hold{leased(1, 10), leased(1, 13, settles(client.Ack, 16, ok))}, nil, nil,
+			stands(task.Processed, 10, 0), false},
 		"redriven by hand": {[]*Change{kills, handRedrives}, []*Hold{leased(1, 10), leased(1, 12.5, settles(client.Ack, 14, ok))}, nil, nil,
 			stands(task.Processed, 12, 0), true},
 		"edited, and given back as it was": {[]*Change{edits(11, "b")}, []*Hold{leased(1, 10, settles(client.Release, 14, ok)), leased(1, 14, settles(client.Ack, 15, ok))},
