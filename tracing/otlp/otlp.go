@@ -31,9 +31,9 @@ type Config struct {
 	// Dropped is called when n spans were dropped. Defaults to nothing.
 	Dropped func(n int)
 	// Flush is how long the export of what is left may take when the process stops. Defaults to two seconds.
-	Flush   time.Duration
-	Dial    outside.Dial // makes the connections; nil: that of package net
-	Logger  *slog.Logger
+	Flush  time.Duration
+	Dial   outside.Dial // makes the connections; nil: that of package net
+	Logger *slog.Logger
 }
 
 // The bounds of an export.
