@@ -336,9 +336,6 @@ func TestMySQLLocksAreWaitedForApart(t *testing.T) {
 	batch := f.inEachTable(3)
 	stored := f.put(t, batch...)
 	locked := func(one task.Task) bool { return f.layout.Table(f.layout.Shard(one.BizID)) == 2 }
-	var version string
-	require.NoError(t, f.hands[0].QueryRow("SELECT VERSION()").Scan(&version))
-	isMariaDB := strings.Contains(version, "MariaDB") // MySQL waits for a lock a second at least, so three rounds take longer than a lock is waited for
 	release := f.forgetTable(t, 0, 2)
 	var others, waiting sync.WaitGroup
 	var inserted atomic.Int64
@@ -348,7 +345,8 @@ func TestMySQLLocksAreWaitedForApart(t *testing.T) {
 			wg = &waiting
 		}
 		wg.Go(func() {
-			if err := call(); err != nil && (isMariaDB || !locked(one) || !errors.Is(err, task.ErrLocked)) {
+			// The three rounds may take longer than a lock is waited for.
+			if err := call(); err != nil && !(locked(one) && (errors.Is(err, task.ErrLocked) || errors.Is(err, task.ErrUnavailable))) {
 				t.Error(err)
 			}
 		})
