@@ -305,7 +305,7 @@ func (w *world) up() (list []*process) {
 
 // traffic is the center as traffic sees it.
 func (w *world) traffic() traffic.Center {
-	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 30 * time.Second, Burst: 20 * time.Second, Excuse: w.isOut,
+	return traffic.Center{Layout: w.layout, Types: bizTypes(w.o.Small), HTTP: w.http, DBs: w.dbs, Again: 500 * time.Millisecond, Redrive: 30 * time.Second, Burst: 20 * time.Second, Excuse: w.isExcused,
 		Any: func(r *rand.Rand, but string) *traffic.Target {
 			list := w.up()
 			if i := slices.IndexFunc(list, func(p *process) bool { return p.Node == but }); i >= 0 && len(list) > 1 {
@@ -332,14 +332,14 @@ func (w *world) traffic() traffic.Center {
 	}
 }
 
-// isOut tells that a task was refused because its business type was taken out of the file.
-func (w *world) isOut(problem string) bool {
-	if !strings.Contains(problem, "not configured") {
-		return false
-	}
+// isExcused tells that a task was refused because its business type was taken out of the file, or by a clock that is ahead.
+func (w *world) isExcused(problem string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.faults, func(f *audit.Fault) bool { return f.Kind == "type taken out" && time.Since(f.End) < settling })
+	return slices.ContainsFunc(w.faults, func(f *audit.Fault) bool {
+		return time.Since(f.End) < settling &&
+			(f.Kind == "type taken out" && strings.Contains(problem, "not configured") || f.Skew > 5*time.Second && strings.Contains(problem, "is more than 5s ago"))
+	})
 }
 
 // awaitWhole waits until all nodes agree that each partition has an owner.

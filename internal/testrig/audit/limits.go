@@ -62,6 +62,11 @@ func (v *Verdict) askLimits() {
 		byType[s.BizType] = append(byType[s.BizType], s.runs...)
 	}
 	for name, runs := range byType {
+		for i := range runs {
+			if h := runs[i].Lease; h != nil { // by the clock of its node it may be over earlier
+				runs[i].Span.Till -= int64(v.skewDuring(h))
+			}
+		}
 		slices.SortFunc(runs, func(a, b Run) int {
 			return cmp.Or(cmp.Compare(a.Span.From, b.Span.From), cmp.Compare(a.over(), b.over())) // one that is over at once makes room
 		})

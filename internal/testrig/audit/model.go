@@ -119,19 +119,27 @@ func (m *model) at(r row, low, high int64) row {
 func (r row) hasAttempts(n int64) bool { return r.attempts == n || r.attempts == anyAttempts }
 func (r row) isAt(action int64) bool   { return r.low <= action && action <= r.high }
 
-// expand gives the row and all that the center may have made of it by itself until a time.
+// expand gives the row and all that the center may have made of it by itself until a time. Rows that it has made and that differ in
+// their times alone are one, with the span of both: else each operation and each request would double them.
 func (m *model) expand(r row, till int64) []row {
-	all := []row{r}
+	all, work := []row{r}, []int{0}
 	add := func(one row) {
-		for _, old := range all {
+		for i, old := range all {
 			if old == one {
 				return
 			}
+			if i == 0 || !old.differsInTimes(one) {
+				continue
+			}
+			if wide := old.spanning(one); wide != old {
+				all[i], work = wide, append(work, i)
+			}
+			return
 		}
-		all = append(all, one)
+		all, work = append(all, one), append(work, len(all))
 	}
-	for i := 0; i < len(all) && r.stored; i++ {
-		r := all[i]
+	for ; len(work) > 0 && r.stored; work = work[1:] {
+		r := all[work[0]]
 		idle := r.status == task.Pending && r.running == 0 && r.lease == 0
 		if idle && m.cut <= till {
 			dead := r.wrote()
@@ -148,6 +156,22 @@ func (m *model) expand(r row, till int64) []row {
 		}
 	}
 	return all
+}
+
+// differsInTimes tells whether two rows have all but action_time and the promised time in common.
+func (r row) differsInTimes(other row) bool {
+	if (r.promised == span{}) != (other.promised == span{}) {
+		return false
+	}
+	other.low, other.high, other.promised = r.low, r.high, r.promised
+	return r == other
+}
+
+// spanning is a row that may have the times of both.
+func (r row) spanning(other row) row {
+	r.low, r.high = min(r.low, other.low), max(r.high, other.high)
+	r.promised = span{min(r.promised.low, other.promised.low), max(r.promised.high, other.promised.high)}
+	return r
 }
 
 // addUnheard adds what leases have made of a row of which no consumer has heard.
