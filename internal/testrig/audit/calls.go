@@ -14,10 +14,12 @@ import (
 // call is something that was done to a task at one instant of a span of time: by a caller, a hand, a consumer or the center.
 type call struct {
 	what       string
-	from, till int64 // till forever: at any time since, or never
+	from, till int64
 	// silently: the center may have done something by itself just before.
 	silently bool
-	step     func(r row) []row
+	// mayBeNever: it may take effect at any time, or never.
+	mayBeNever bool
+	step       func(r row) []row
 }
 
 // inTheEnd is when the row was read in the end. What has had no answer by then may still take effect.
@@ -29,25 +31,6 @@ func one(r row, ok bool) []row {
 		return nil
 	}
 	return []row{r}
-}
-
-// perhaps makes a step one that may never take effect: it comes after the end then. So the search need not try at each place of an
-// order what no effect would lead to.
-func perhaps(step func(r row) []row) func(r row) []row {
-	return func(r row) (list []row) {
-		if r.over {
-			return []row{r}
-		}
-		for _, after := range step(r) {
-			if after != r {
-				list = append(list, after)
-			}
-		}
-		if list != nil {
-			list = append(list, r)
-		}
-		return list
-	}
 }
 
 // history is the model of a task, and all calls of it.
@@ -85,12 +68,12 @@ type calls struct {
 
 // add adds a call that needs a row of some kind, which the center may have made by itself.
 func (h *calls) add(what string, from, till int64, step func(r row) []row) {
-	h.list = append(h.list, &call{what, from, till, true, step})
+	h.list = append(h.list, &call{what: what, from: from, till: till, silently: true, step: step})
 }
 
 // maybe adds a call that may have taken effect at any time since, or never.
-func (h *calls) maybe(what string, from int64, step func(r row) (row, bool)) {
-	h.list = append(h.list, &call{what, from, forever, false, perhaps(func(r row) []row { return one(step(r)) })})
+func (h *calls) maybe(what string, from int64, step func(r row) []row) {
+	h.list = append(h.list, &call{what: what, from: from, till: forever, mayBeNever: true, step: step})
 }
 
 // addSubmit adds the submit. One of its tries has stored the task.
@@ -109,16 +92,16 @@ func (h *calls) addChange(c *Change) {
 	if !c.Read.IsZero() {
 		bit := uint64(1) << len(m.reads)
 		m.reads[c] = bit
-		h.list = append(h.list, &call{"GET", c.Asked.UnixNano(), c.Read.UnixNano(), true, func(r row) []row {
+		h.add("GET", c.Asked.UnixNano(), c.Read.UnixNano(), func(r row) []row {
 			r.tags |= bit
 			return one(r, r.stored)
-		}})
+		})
 	}
 	switch {
 	case c.Done == Made:
 		h.add(what, sent, answered, func(r row) []row { return one(m.change(r, c)) })
 	case c.Done == Unknown:
-		h.maybe(what, sent, func(r row) (row, bool) { return m.change(r, c) })
+		h.maybe(what, sent, func(r row) []row { return one(m.change(r, c)) })
 	case c.Mismatch || c.ByState:
 		h.add(what, sent, answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	}
@@ -133,30 +116,29 @@ func (h *calls) addRun(n int, r Run) {
 	hit := len(faults) > 0
 	read := s.From - h.slack(r)
 	h.add("row read for "+what, read, s.From, func(r row) []row { return one(m.handed(r, n, s.Seen, read)) })
-	h.list = append(h.list, &call{what + " starts", read, s.From, false, func(r row) []row {
+	h.list = append(h.list, &call{what: what + " starts", from: read, till: s.From, step: func(r row) []row {
 		if due > s.From+ahead {
 			return nil // early
 		}
 		return one(m.starts(r, n, hit))
 	}})
-	leaves := func(r row) (row, bool) { return r.leaves(n), true }
-	ends := func(r row) (row, bool) { return m.ends(r, n, s, hit || s.End == EndStopped), true }
+	ends := func(r row) row { return m.ends(r, n, s, hit || s.End == EndStopped) }
 	switch {
 	case s.Till == 0 || s.End == EndStopped || hit:
 		since := r.over() // when it is off the record
 		for _, f := range faults {
 			since = min(since, max(s.From, f.Begin.UnixNano()))
 		}
-		h.maybe(what+" leaves no record", since, leaves)
+		h.maybe(what+" leaves no record", since, func(r row) []row { return []row{r.leaves(n)} })
 		if s.Till != 0 {
 			until := s.Till + int64(Undecided)
 			for _, f := range faults {
 				until = max(until, f.Whole.Add(Undecided).UnixNano())
 			}
-			h.list = append(h.list, &call{what + " ends", s.Till, until, false, func(r row) []row { return append(one(ends(r)), r) }})
+			h.list = append(h.list, &call{what: what + " ends", from: s.Till, till: until, step: func(r row) []row { return []row{ends(r), r} }})
 		}
 	default:
-		h.list = append(h.list, &call{what + " ends", s.Till, h.recordedBy(r), true, func(r row) []row { return one(ends(r)) }})
+		h.add(what+" ends", s.Till, h.recordedBy(r), func(r row) []row { return []row{ends(r)} })
 	}
 }
 
@@ -183,12 +165,12 @@ func (h *calls) addLease(n int, r Run) {
 			}
 			try := s
 			unsure = &try
-			h.maybe(does+", unsure", sent, func(r row) (row, bool) { return m.settled(r, n, l, *unsure) })
+			h.maybe(does+", unsure", sent, func(r row) []row { return one(m.settled(r, n, l, *unsure)) })
 		}
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()
 	gone := h.lostGiver(l)
-	h.list = append(h.list, &call{what + " runs out", over, forever, false, perhaps(func(r row) []row { return m.runsOut(r, n, l, gone, over) })})
+	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, over) })
 }
 
 // policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,29 +19,77 @@ const decideWithin = time.Minute
 // pictures is how many histories without an order are drawn.
 const pictures = 5
 
-// checker makes a model one that porcupine knows.
-func (m *model) checker() porcupine.Model {
-	n := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{row{}} },
-		Step: func(state, input, _ any) (after []any) {
-			c, before := input.(*call), []row{state.(row)}
-			if c.silently {
-				before = m.expand(before[0], c.till)
+// rows is the state of a search: each row that the task may have then.
+type rows []row
+
+// add adds a row that is not among them.
+func (list rows) add(r row) rows {
+	if slices.Contains(list, r) {
+		return list
+	}
+	return append(list, r)
+}
+
+// step is the rows after a call. None: it is impossible then. A call that may never take effect comes after the end in that case, so
+// before the end it is one that may have an effect.
+func (m *model) step(list rows, c *call) (after rows) {
+	hasEffect := !c.mayBeNever
+	for _, start := range list {
+		before := []row{start}
+		if c.silently {
+			before = m.expand(start, c.till)
+		}
+		if c.mayBeNever {
+			after, hasEffect = after.add(start), hasEffect || start.over
+		}
+		for _, b := range before {
+			if b.over {
+				continue
 			}
-			for _, b := range before {
-				for _, a := range c.step(b) {
-					if a != b {
-						a.since = max(b.since, c.from)
-					}
-					after = append(after, a)
+			for _, a := range c.step(b) {
+				if a != b {
+					a.since, hasEffect = max(b.since, c.from), true
 				}
+				after = after.add(a)
 			}
-			return after
+		}
+	}
+	if !hasEffect {
+		return nil
+	}
+	return after
+}
+
+var seed = maphash.MakeSeed()
+
+// checker makes a model one that porcupine knows. It is not porcupine's NondeterministicModel, which steps each row by itself: whether
+// a call has an effect is asked of all of them.
+func (m *model) checker() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return rows{{}} },
+		Step: func(state, input, _ any) (bool, any) {
+			after := m.step(state.(rows), input.(*call))
+			return len(after) > 0, after
+		},
+		Equal: func(a, b any) bool {
+			one, other := a.(rows), b.(rows)
+			return len(one) == len(other) && !slices.ContainsFunc(one, func(r row) bool { return !slices.Contains(other, r) })
+		},
+		Hash: func(state any) (sum uint64) {
+			for _, r := range state.(rows) {
+				sum ^= maphash.Comparable(seed, r)
+			}
+			return sum
 		},
 		DescribeOperation: func(input, _ any) string { return input.(*call).what },
-		DescribeState:     func(state any) string { return state.(row).String() },
+		DescribeState: func(state any) string {
+			var list []string
+			for _, r := range state.(rows) {
+				list = append(list, r.String())
+			}
+			return "{" + strings.Join(list, ", ") + "}"
+		},
 	}
-	return n.ToModel()
 }
 
 // lines are calls as porcupine takes them, in nanoseconds since the first one. Those that overlap stand on lines of their own.
