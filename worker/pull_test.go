@@ -239,7 +239,7 @@ func TestMaxInFlightOfManyCallers(t *testing.T) {
 		all.Wait()
 		require.EqualValues(t, 3, got.Load())
 		require.Equal(t, 3, r.InFlight(1))
-	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
+	}, pullLane(func(b *task.BizType) { b.MaxInFlight, b.TTR = 3, time.Minute })) // longer than the store takes
 }
 
 // Leases that another process has given count, too, from the first hand-out of a term on.
