@@ -87,11 +87,11 @@ func TestCoalesceRule(t *testing.T) {
 	t.Parallel()
 	b := configs.BizType{Name: "c", Coalesce: configs.CoalesceBizID, Cuts: 3, Backoff: madeUp.Backoff}
 	row := stands(task.Cancelled, 10, 0)
-	row.Error = "coalesced"
+	row.Error, row.Modified = "coalesced", at(12)
 	for name, c := range map[string]struct {
 		other float64
 		want  int
-	}{"by a later one": {11, 0}, "by an earlier one": {9, 1}} {
+	}{"by a later one": {11, 0}, "by an earlier one": {9, 1}, "by one that was not due yet": {13, 1}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			center := madeUpCenter()

@@ -21,25 +21,26 @@ func (h *History) promises() (list []time.Time) {
 	return list
 }
 
-// askCoalesced: only a task that has a later one is cancelled for it. Later is what was promised for later; leases, retries
-// and redrives do not count.
+// askCoalesced: only a task that has a later one is cancelled for it. Later is what was promised for later, and for no later than the
+// moment of the cancel; leases, retries and redrives do not count.
 func (v *Verdict) askCoalesced(s *story) string {
 	if s.row.Status != task.Cancelled || !strings.HasPrefix(s.row.Error, "coalesced") {
 		return ""
 	}
+	then := s.row.Modified.Add(time.Duration(v.ahead()) * time.Millisecond)
 	for _, other := range v.rivals[rival{s.BizType, s.BizID}] {
 		if other.JobID == s.JobID {
 			continue
 		}
 		for _, mine := range s.promises() {
 			for _, theirs := range other.promises() {
-				if theirs.After(mine) || theirs.Equal(mine) && other.JobID > s.JobID {
+				if !theirs.After(then) && (theirs.After(mine) || theirs.Equal(mine) && other.JobID > s.JobID) {
 					return ""
 				}
 			}
 		}
 	}
-	return "coalesced, but no other task of its biz_id was promised for later"
+	return "coalesced, but no other task of its biz_id was promised for later and due by then"
 }
 
 // rival is what tasks have in common that may be coalesced.

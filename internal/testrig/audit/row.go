@@ -17,9 +17,10 @@ import (
 // Row is a task as the store has it in the end.
 type Row struct {
 	Seen
-	Status task.Status
-	There  bool
-	Error  string // last_error
+	Status   task.Status
+	There    bool
+	Error    string    // last_error
+	Modified time.Time // gmt_modified
 }
 
 // SelectRows reads all task tables, by plain SQL.
@@ -29,17 +30,17 @@ func SelectRows(ctx context.Context, dbs []*sql.DB, tables int) (map[uint64]Row,
 	for i, db := range dbs {
 		found[i] = map[uint64]Row{}
 		g.Go(func() error {
-			rows, err := db.QueryContext(ctx, EachTable(tables, "SELECT job_id, status, action_time, attempts, attribute, last_error FROM %s"))
+			rows, err := db.QueryContext(ctx, EachTable(tables, "SELECT job_id, status, action_time, attempts, attribute, last_error, gmt_modified FROM %s"))
 			if err != nil {
 				return err
 			}
 			defer rows.Close()
 			for rows.Next() {
 				var id uint64
-				var action any
+				var action, modified any
 				var attribute string
 				r := Row{There: true}
-				if err := rows.Scan(&id, &r.Status, &action, &r.Attempts, &attribute, &r.Error); err != nil {
+				if err := rows.Scan(&id, &r.Status, &action, &r.Attempts, &attribute, &r.Error, &modified); err != nil {
 					return err
 				}
 				at, err := TimeOf(action)
@@ -47,6 +48,9 @@ func SelectRows(ctx context.Context, dbs []*sql.DB, tables int) (map[uint64]Row,
 					return err
 				}
 				r.Action, r.Attribute = at.UnixMilli(), TextHash(attribute)
+				if r.Modified, err = TimeOf(modified); err != nil {
+					return err
+				}
 				found[i][id] = r
 			}
 			return rows.Err()

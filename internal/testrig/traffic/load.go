@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Load submits tasks, and lets callers and hands change them, until it is told to end.
@@ -149,8 +151,13 @@ func (l actor) submit(ctx context.Context, n int, batch bool) {
 func (l actor) anyType() string { return l.center.Types[l.IntN(len(l.center.Types))].Name }
 
 func (l actor) wish(bizType string, bizID uint64) *wish {
-	key := strconv.FormatUint(l.keys.Add(1), 10)
-	return &wish{submit: client.Submit{BizType: bizType, BizID: bizID, Attribute: "t" + key, DedupKey: "soak-" + key}}
+	n := l.keys.Add(1)
+	key := strconv.FormatUint(n, 10)
+	attribute := "t" + key
+	if n%16 == 0 { // as long as it may be, and twice that in JSON
+		attribute += strings.Repeat(`"`, task.MaxAttribute-len(attribute))
+	}
+	return &wish{submit: client.Submit{BizType: bizType, BizID: bizID, Attribute: attribute, DedupKey: "soak-" + key}}
 }
 
 // burst submits many tasks of one business type that are due at once: half of the times of one without a limit, and all their runs
