@@ -50,12 +50,16 @@ func (v *Verdict) history(s *story) (*model, []*call) {
 			h.addRun(i+1, r)
 		}
 	}
-	h.add("the row in the end", inTheEnd, inTheEnd, func(r row) []row {
-		fits := !s.row.There || r.stands(s.row)
+	return m, append(h.list, theEnd(func(r row) bool { return !s.row.There || r.stands(s.row) }))
+}
+
+// theEnd is the row being read in the end.
+func theEnd(fits func(r row) bool) *call {
+	return &call{what: "the row in the end", from: inTheEnd, till: inTheEnd, silently: true, step: func(r row) []row {
+		ok := fits(r)
 		r.over = true
-		return one(r, fits)
-	})
-	return m, h.list
+		return one(r, ok)
+	}}
 }
 
 // calls collects the calls of a task.

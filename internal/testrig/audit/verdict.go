@@ -114,9 +114,9 @@ type Verdict struct {
 	locks   map[int][]*Change // transactions that were left open, by database
 	rivals  map[rival][]*History
 
-	drawn  int // histories
-	kinds  map[string]*tally
-	Broken map[string][]string // what is not as it should be, by rule
+	drawn, undecided int // histories
+	kinds            map[string]*tally
+	Broken           map[string][]string // what is not as it should be, by rule
 	// Breaches are the same, with what is known of the task.
 	Breaches []Breach
 }
@@ -328,7 +328,7 @@ func (v *Verdict) Numbers() string {
 	for _, kind := range slices.Sorted(maps.Keys(changes)) {
 		fmt.Fprintf(&text, " %s %d,", kind, changes[kind])
 	}
-	return strings.TrimSuffix(text.String(), ",")
+	return fmt.Sprintf("%s; the order of %d was not decided", strings.TrimSuffix(text.String(), ","), v.undecided)
 }
 
 func Round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
