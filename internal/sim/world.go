@@ -52,7 +52,7 @@ type Result struct {
 var windows = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 30 * time.Second, Late: 30 * time.Second, Calm: 30 * time.Second}
 
 // patience is how long the center may need after the end of the load until all is done.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // world is a center that is simulated.
 type world struct {
