@@ -125,7 +125,8 @@ func (tab *Tab) GoAway(url string) (status int) {
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
 	response, err := chromedp.RunResponse(ctx, chromedp.Navigate(url))
-	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "net::ERR_ABORTED") { // by where the page itself went: a form was sent
+	// The page itself may go elsewhere meanwhile, as after a form: then there is an error, or neither an error nor an answer.
+	for ctx.Err() == nil && (err == nil && response == nil || err != nil && strings.Contains(err.Error(), "net::ERR_ABORTED")) {
 		time.Sleep(lookEach)
 		response, err = chromedp.RunResponse(ctx, chromedp.Navigate(url))
 	}
