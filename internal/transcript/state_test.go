@@ -281,12 +281,14 @@ func (s *stage) readSlots(now map[string]string) {
 	for p := range s.layout.Partitions {
 		slot := fmt.Sprint(bizType, "_", p)
 		for key, says := range map[string]string{slot: "store queue", "prepare_{" + slot + "}": "prepare queue until", "dead_{" + slot + "}": "dead queue since"} {
-			members, _ := s.world.Redis().SortedSet(key) // an error: there is none
-			for member, score := range members {
+			members, _ := s.world.Redis().ZMembers(key) // an error: there is none. (SortedSet returns the server's own map, unlocked.)
+			for _, member := range members {
 				var id uint64
 				if _, err := fmt.Sscan(member, &id); err != nil || s.nameOf(id) == "" {
 					continue // the dummy that keeps a small set a skiplist
 				}
+				score, err := s.world.Redis().ZScore(key, member)
+				require.NoError(s.t, err)
 				ms, tries := int64(score)/1000, int64(score)%1000
 				if strings.HasPrefix(key, "dead") {
 					ms, tries = int64(score), 0
