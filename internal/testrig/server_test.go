@@ -45,7 +45,7 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 			u := &unlucky{engine: e, taken: l.Addr().(*net.TCPAddr).Port}
 			s, err := launch(t.Context(), u)
 			require.NoError(t, err)
-			require.Equal(t, 2, u.tries)
+			require.GreaterOrEqual(t, u.tries, 2) // the next neighbour may be taken, too, by a program of this machine
 			require.NoError(t, s.discard())
 		})
 	}
@@ -77,7 +77,7 @@ func TestATakenNeighbourIsTriedAgain(t *testing.T) {
 			u := &unlucky{engine: c.engine, taken: c.first(l.Addr().(*net.TCPAddr).Port)}
 			s, err := launch(t.Context(), u)
 			require.NoError(t, err)
-			require.Equal(t, 2, u.tries)
+			require.GreaterOrEqual(t, u.tries, 2) // the next neighbour may be taken, too, by a program of this machine
 			require.NoError(t, s.discard())
 		})
 	}
