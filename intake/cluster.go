@@ -19,8 +19,8 @@ type Cluster interface {
 	Owner(partition int) (Peer, error)
 	// Peers are the Services of the other nodes, each time the same ones.
 	Peers() []Peer
-	// Instance differs at each start of a node's process; 0: there is no such node.
-	Instance(node string) uint64
+	// Ended returns a function that reports whether a node's process of now has ended since, or does not answer.
+	Ended(node string) func() bool
 }
 
 // Peer is the Service of another node. It returns the same errors.
@@ -41,9 +41,9 @@ type Peer interface {
 // singleNode is the cluster of a node that owns everything.
 type singleNode struct{}
 
-func (singleNode) Term(int) uint64        { return 1 }
-func (singleNode) Peers() []Peer          { return nil }
-func (singleNode) Instance(string) uint64 { return 0 }
+func (singleNode) Term(int) uint64          { return 1 }
+func (singleNode) Peers() []Peer            { return nil }
+func (singleNode) Ended(string) func() bool { return nil }
 func (singleNode) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }

@@ -38,7 +38,7 @@ func (f *fleet) Term(partition int) uint64 {
 
 func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
 
-func (f *fleet) Instance(string) uint64 { return 1 }
+func (f *fleet) Ended(string) func() bool { return nil }
 
 func (f *fleet) Peers() []intake.Peer {
 	if f.peer == nil {

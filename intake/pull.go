@@ -248,15 +248,14 @@ func (c *consumer) leaseHere(wait context.Context, most int) error {
 	return err
 }
 
-// isGone returns a function that reports whether the node that passes the leases on has ended since: maybe nobody has got them.
-// nil: this node answers the consumer itself.
+// isGone returns a function that reports whether the node that passes the leases on has ended since, or does not answer: maybe nobody
+// has got them. nil: this node answers the consumer itself.
 func (c *consumer) isGone() func() bool {
 	node, forwarded := c.ctx.Value(forwardedKey{}).(string)
 	if !forwarded {
 		return nil
 	}
-	instance := c.cfg.Cluster.Instance(node)
-	return func() bool { return c.cfg.Cluster.Instance(node) != instance }
+	return c.cfg.Cluster.Ended(node)
 }
 
 // leaseThere leases tasks of another node.

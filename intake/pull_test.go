@@ -62,7 +62,7 @@ type alone struct{ other *distant }
 func (alone) Term(int) uint64                  { return 1 }
 func (a alone) Owner(int) (intake.Peer, error) { return a.other, nil }
 func (a alone) Peers() []intake.Peer           { return []intake.Peer{a.other} }
-func (alone) Instance(string) uint64           { return 1 }
+func (alone) Ended(string) func() bool         { return nil }
 
 func (alone) Lease(_, wait context.Context, _ uint64, _ int, _ time.Duration, _ func() bool) ([]task.Task, error) {
 	if wait != nil {
@@ -175,7 +175,7 @@ type elsewhere struct{ other *slow }
 func (elsewhere) Term(int) uint64                  { return 0 }
 func (e elsewhere) Owner(int) (intake.Peer, error) { return e.other, nil }
 func (e elsewhere) Peers() []intake.Peer           { return []intake.Peer{e.other} }
-func (elsewhere) Instance(string) uint64           { return 1 }
+func (elsewhere) Ended(string) func() bool         { return nil }
 
 // A consumer goes while another node hands out tasks: they are given back.
 func TestAConsumerThatLeavesGivesBack(t *testing.T) {
@@ -245,7 +245,7 @@ type singleWith []*distant
 func (singleWith) Term(int) uint64                  { return 1 }
 func (s singleWith) Owner(int) (intake.Peer, error) { return s[0], nil }
 func (s singleWith) Peers() []intake.Peer           { return []intake.Peer{s[0], s[1]} }
-func (singleWith) Instance(string) uint64           { return 1 }
+func (singleWith) Ended(string) func() bool         { return nil }
 
 func TestRefusedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ type pulls struct {
 type lent struct {
 	task   task.Task // as it is in the store
 	since  time.Time
-	isGone func() bool // reports whether the node that has passed it on has ended since; nil: this node has
+	isGone func() bool // reports whether the node that has passed it on is gone, or has given it back; nil: this node gave it
 
 	elsewhere bool // another process has given it
 }
@@ -58,8 +58,8 @@ var ErrStopped = errors.New("this node stops")
 // errLeaseOver is the error of a run whose consumer did not settle in time.
 var errLeaseOver = errors.New("the lease is over: its consumer has not settled it in time")
 
-// errGiverGone is the error of a lease that maybe nobody has got.
-var errGiverGone = errors.New("the lease is over, and the node that gave it has ended meanwhile")
+// errNotGiven is the error of a lease whose giver has ended or is silent, or has given it back.
+var errNotGiven = errors.New("the lease is over, and maybe no consumer had it")
 
 // setLanes replaces the set of lanes.
 func (p *pulls) setLanes(lanes map[uint64]*Lane) {
@@ -204,6 +204,16 @@ func (p *pulls) find(jobID, lease uint64) (l lent, known bool) {
 	defer p.mu.Unlock()
 	l, known = p.lent[jobID]
 	return l, known && task.IsSameLease(l.task.Lease, lease)
+}
+
+// returned notes that a lease was given back, which could not be recorded: its end is no attempt.
+func (p *pulls) returned(jobID, lease uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, known := p.lent[jobID]; known && task.IsSameLease(l.task.Lease, lease) {
+		l.isGone = func() bool { return true }
+		p.lent[jobID] = l
+	}
 }
 
 // InFlight is the number of leases of a business type that this process has given and that are not over.
@@ -388,7 +398,7 @@ func (c *pool) giveBack(leased []task.Task) {
 }
 
 // endLeases records the leases that are over as failed runs, and returns the other entries. Where the node that gave a lease, or
-// passed it on, has ended meanwhile, maybe no consumer has got it: that is no attempt.
+// passed it on, has ended meanwhile or is silent, maybe no consumer has got it: that is no attempt.
 func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
 	now, others := w.cfg.Now(), entries[:0]
 	for _, e := range entries {
@@ -407,7 +417,7 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		known = known && !given.elsewhere
 		over := processor.RetryAfter(0, errLeaseOver)
 		if known && given.isGone != nil && given.isGone() || !known && given.since.Before(w.cfg.Ownership.TakenFromDead(e.Partition)) {
-			over = processor.NoAttempt(0, errGiverGone)
+			over = processor.NoAttempt(0, errNotGiven)
 		}
 		w.pulls.remove(e.ID())
 		d := &finish{entry: e, bizType: &w.bizType, ran: now.Sub(given.since), late: max(0, given.since.Sub(e.Task.Promised()))}

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -220,6 +221,48 @@ func TestALeaseWhoseGiverHasEnded(t *testing.T) {
 			}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
 		})
 	}
+}
+
+// A lease that was given back ends without an attempt also if its database has not recorded that: the caller had gone, or the consumer
+// has released it.
+func TestALeaseThatCouldNotBeGivenBack(t *testing.T) {
+	once := pullLane(func(b *task.BizType) { b.MaxRetries = 0 })
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, 0)
+		leased := r.leaseIn(time.Second)
+		require.Len(t, leased, 1)
+		r.store.beforeApply = func(context.Context, int) error { return errors.New("no answer") }
+		require.Equal(t, worker.Unavailable, r.settleLease(leased[0], worker.Release))
+		r.store.beforeApply = nil
+		r.store.setDown(0, false)
+		again := r.leaseIn(time.Minute)
+		require.Len(t, again, 1)
+		require.Equal(t, leased[0].ActionTime, time.Now().UTC(), "when the lease was over")
+		require.Zero(t, again[0].Attempts)
+		<-time.After(2 * time.Second) // this one is not given back
+		require.Equal(t, task.Dead, r.store.row(id).Status)
+	}, once)
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submit(1, 42, time.Second)
+		gone, leave := context.WithCancel(t.Context())
+		applied := 0
+		r.store.beforeApply = func(context.Context, int) error {
+			if applied++; applied > 1 {
+				return errors.New("no answer")
+			}
+			leave() // in the middle of the hand-out
+			return nil
+		}
+		_, err := r.Lease(gone, gone, 1, 10, 0, nil)
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		require.NotZero(t, r.store.row(id).Lease)
+		r.store.beforeApply = nil
+		r.store.setDown(0, false)
+		again := r.leaseIn(time.Minute)
+		require.Len(t, again, 1)
+		require.Zero(t, again[0].Attempts)
+	}, once)
 }
 
 // Room is reserved before tasks are taken: many callers at once get no more than max_in_flight, however long the store takes.

@@ -80,6 +80,11 @@ func (r *Runner) Settle(ctx context.Context, list []Settlement) []Settled {
 		r.settle(ctx, now)
 		rest = later
 	}
+	for i, s := range list {
+		if s.Do == Release && results[i] == Unavailable {
+			r.pulls.returned(s.JobID, s.Lease)
+		}
+	}
 	return results
 }
 

@@ -21,6 +21,7 @@ type node struct {
 	owner   *client.Client
 	waiter  *client.Client // the same, for requests that wait
 	failing atomic.Bool    // its last request was not answered
+	asked   atomic.Pointer[presence]
 
 	waiting atomic.Int64 // offers that are not being sent yet
 	offers  *groupcommit.Group[uint64]

@@ -114,14 +114,23 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	return f.node(m)
 }
 
-// Instance differs at each start of a node's process; 0: there is no such node.
-func (f *Forwarder) Instance(node string) uint64 {
+// Ended returns a function that reports whether the process that a node is now has ended since: another one has its name, it has left
+// the cluster, or it does not answer.
+func (f *Forwarder) Ended(node string) func() bool {
+	before, known := f.member(node)
+	return func() bool {
+		m, there := f.member(node)
+		return !there || known && m.Instance != before.Instance || !f.answers(m)
+	}
+}
+
+func (f *Forwarder) member(name string) (cluster.Member, bool) {
 	for _, m := range f.cfg.Cluster.Members() {
-		if m.Name == node {
-			return m.Instance
+		if m.Name == name {
+			return m, true
 		}
 	}
-	return 0
+	return cluster.Member{}, false
 }
 
 // Peers are the other nodes.

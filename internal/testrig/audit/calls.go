@@ -173,7 +173,7 @@ func (h *calls) addLease(n int, r Run) {
 		}
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()
-	gone := h.lostGiver(l)
+	gone := h.lostGiver(l) || slices.ContainsFunc(l.Settles, func(s Settle) bool { return s.Do == client.Release && s.Result == client.SettledUnavailable })
 	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, over) })
 }
 

@@ -88,15 +88,27 @@ func (v *Verdict) askLimits() {
 	}
 }
 
-// askAtOnce: at each start no more runs are under way than the limit. One that its process did not end is over with that.
+// askAtOnce: at each start no more runs are under way than the limit. One that its process did not end is over with that. Runs that
+// started before the limit was lowered count on their own node only, so they do not count here.
 func (v *Verdict) askAtOnce(broken, bizType string, runs []Run, limit func(configs.BizType) int) {
-	var open []Run
+	type started struct {
+		Run
+		limit int
+	}
+	var open []started
 	worst, at := 0, int64(0)
 	for _, r := range runs {
-		open = slices.DeleteFunc(open, func(o Run) bool { return o.over() <= r.Span.From })
-		open = append(open, r)
-		if most := v.limitAt(r.Span.From, bizType, limit); most > 0 && len(open) > most && len(open) > worst {
-			worst, at = len(open), r.Span.From
+		most := v.limitAt(r.Span.From, bizType, limit)
+		open = slices.DeleteFunc(open, func(o started) bool { return o.over() <= r.Span.From })
+		open = append(open, started{r, most})
+		count := 0
+		for _, o := range open {
+			if o.limit > 0 && o.limit <= most {
+				count++
+			}
+		}
+		if count > most && count > worst {
+			worst, at = count, r.Span.From
 		}
 	}
 	if worst > 0 {

@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // story is all that is known of a task: what was asked, what ran, and how its row stands in the end.
@@ -31,8 +33,8 @@ func pauses(b configs.Backoff, n int64) (low, high time.Duration) {
 
 // cutSince is when a task may be dead at the earliest because its runs had no end, as far as the product can know, often enough.
 // Ends of processes that fell between its time and its start, or between two starts, are laid to it, too: one on suspicion, as if
-// it had been started unseen, and one that came when its start was written down and had not begun. But never without a start of
-// its own.
+// it had been started unseen, and one that came when its start was written down and had not begun. Without a start of its own it
+// takes as many such ends as starts would.
 func (v *Verdict) cutSince(s *story) int64 {
 	own := map[*Fault]bool{}
 	for _, r := range s.runs {
@@ -44,7 +46,7 @@ func (v *Verdict) cutSince(s *story) int64 {
 		}
 	}
 	mostCuts := v.Types[s.BizType].Cuts // how many starts without an end a task survives, less one
-	cuts, suspected, since := 0, map[*Fault]bool{}, int64(forever)
+	cuts, suspected, since := 0, map[*Fault]bool{}, v.unseenCuts(s)
 	die := func(at int64) {
 		if cuts+min(len(suspected), mostCuts-1) >= mostCuts {
 			since = min(since, at)
@@ -74,6 +76,36 @@ func (v *Verdict) cutSince(s *story) int64 {
 		}
 	}
 	return since
+}
+
+// unseenCuts is when a task may be dead at the earliest although no run of it has begun: each of its starts was written down, and its
+// process ended before the run began. Such an end comes while the task waits to be started: soon after its time, or after a fault.
+func (v *Verdict) unseenCuts(s *story) int64 {
+	first, ends, due := int64(forever), 0, s.Due()
+	if s.row.Status == task.Dead {
+		due = time.UnixMilli(s.row.Seen.Action) // it may have been moved
+	}
+	waits := due
+	for _, r := range s.runs {
+		if r.Lease == nil {
+			first = min(first, r.Span.From)
+		}
+	}
+	for _, f := range slices.SortedFunc(slices.Values(v.Faults), func(a, b *Fault) int { return a.Begin.Compare(b.Begin) }) {
+		at := f.Begin.UnixNano()
+		if at >= first || !f.Begin.Before(waits.Add(v.Within.Late)) {
+			break
+		}
+		if f.Process != nil && f.Explains && !f.End.Before(due) {
+			if ends++; ends == v.Types[s.BizType].Cuts {
+				return at
+			}
+		}
+		if f.Whole.After(waits) {
+			waits = f.Whole
+		}
+	}
+	return forever
 }
 
 // slack is how much earlier than its start a run's row may have been read: windows.hand, and the faults that hit the node
