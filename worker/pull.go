@@ -43,6 +43,7 @@ type lent struct {
 	isGone func() bool // reports whether the node that has passed it on is gone, or has given it back; nil: this node gave it
 
 	elsewhere bool // another process has given it
+	roomless  bool // it takes no room: it is over, or nobody has it
 }
 
 // inTerm is a business type in a partition's term.
@@ -125,18 +126,27 @@ func (r room) Reserve(most int) int {
 // Free implements queue.Room.
 func (r room) Free(n int) { r.free(r.bizType.ID, n) }
 
-// sweepLocked removes the leases that are over, once a second: those of partitions that are another node's now.
+// sweepLocked frees the room of leases that are over, once a second: their ends may be recorded late, or by another node. They are
+// remembered for as long as a database may be away, for an end that is recorded late is still no attempt if nobody had the lease.
 func (p *pulls) sweepLocked(now time.Time) {
 	if now.Sub(p.swept) <= time.Second {
 		return
 	}
 	p.swept = now
 	for id, l := range p.lent {
-		if now.After(l.task.ActionTime) {
+		switch over := now.Sub(l.task.ActionTime); {
+		case over > rememberEnds:
 			p.removeLocked(id)
+		case over > 0 && !l.roomless:
+			l.roomless = true
+			p.lent[id] = l
+			p.freeLocked(l.task.BizType, 1)
 		}
 	}
 }
+
+// rememberEnds is how long a lease is remembered after its end.
+const rememberEnds = time.Hour
 
 // awaitRoom returns a channel that is closed when a lease of the type may be given.
 func (p *pulls) awaitRoom(b *task.BizType) <-chan struct{} {
@@ -174,10 +184,11 @@ func (p *pulls) freeLocked(bizType uint64, n int) {
 func (p *pulls) add(l lent, reserved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch _, known := p.lent[l.task.JobID]; {
-	case known && reserved:
+	before, known := p.lent[l.task.JobID]
+	switch hasRoom := known && !before.roomless; {
+	case hasRoom && (reserved || l.roomless):
 		p.freeLocked(l.task.BizType, 1)
-	case !known && !reserved:
+	case !hasRoom && !reserved && !l.roomless:
 		p.count[l.task.BizType]++
 	}
 	p.lent[l.task.JobID] = l
@@ -195,7 +206,9 @@ func (p *pulls) removeLocked(jobID uint64) {
 		return
 	}
 	delete(p.lent, jobID)
-	p.freeLocked(l.task.BizType, 1)
+	if !l.roomless {
+		p.freeLocked(l.task.BizType, 1)
+	}
 }
 
 // find returns a lease that this process has given and that is the last one of its task, as far as it knows.
@@ -206,15 +219,18 @@ func (p *pulls) find(jobID, lease uint64) (l lent, known bool) {
 	return l, known && task.IsSameLease(l.task.Lease, lease)
 }
 
-// returned notes that a lease was given back, which could not be recorded: its end is no attempt.
-func (p *pulls) returned(jobID, lease uint64) {
+// returned notes that a lease is given back. If that cannot be recorded, its end is no attempt.
+func (p *pulls) returned(jobID, lease uint64, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l, known := p.lent[jobID]; known && task.IsSameLease(l.task.Lease, lease) {
-		l.isGone = func() bool { return true }
+	if l, known := p.lent[jobID]; known && task.IsSameLease(l.task.Lease, lease) && l.task.IsLeased(now) {
+		l.isGone = nobody
 		p.lent[jobID] = l
 	}
 }
+
+// nobody is the isGone of a lease that nobody has.
+func nobody() bool { return true }
 
 // InFlight is the number of leases of a business type that this process has given and that are not over.
 func (r *Runner) InFlight(bizType uint64) int {
@@ -330,7 +346,7 @@ func (c *pool) takeForLease(ctx, wait context.Context, max int) (entries []*queu
 	}
 }
 
-// lease records the leases of taken tasks, and returns those that were recorded.
+// lease records the leases of taken tasks, and returns those that were recorded before they were over.
 func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Duration, isGone func() bool) ([]task.Task, error) {
 	var leased []task.Task
 	defer func() { c.pulls.free(c.bizType.ID, len(entries)-len(leased)) }()
@@ -356,7 +372,14 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 			c.cfg.Queue.PutBack(e)
 			continue
 		}
+		row := e.Task
+		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, *moves[i].Lease
+		given := lent{task: row, since: now, isGone: isGone}
 		if !m.Applied { // its row has changed since, or is locked
+			if m.Err != nil { // or it is leased, and the answer was lost
+				given.isGone, given.roomless = nobody, true
+				c.pulls.add(given, false)
+			}
 			if failed = cmp.Or(failed, m.Err); !e.Claimed {
 				defer c.cfg.Queue.SetResume(c.bizType.ID, e.Partition, task.KeyOf(&e.Task))
 			}
@@ -366,15 +389,19 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 		if late, first := e.Called(now); first {
 			c.cfg.Observer.Started(c.bizType, late)
 		}
-		row := e.Task
-		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, *moves[i].Lease
-		c.pulls.add(lent{task: row, since: now, isGone: isGone}, true)
+		inTime := row.IsLeased(c.cfg.Now())
+		if !inTime {
+			given.isGone, given.roomless = nobody, true
+		}
+		c.pulls.add(given, inTime)
 		place := c.cfg.Dispatch.Where(&row)
 		c.cfg.Queue.Done(e, row, place == dispatch.Queue)
 		if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
 			c.cfg.Dispatch.Place(row)
 		}
-		leased = append(leased, row)
+		if inTime {
+			leased = append(leased, row)
+		}
 	}
 	if ctx.Err() != nil {
 		c.giveBack(leased)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -263,6 +264,38 @@ func TestALeaseThatCouldNotBeGivenBack(t *testing.T) {
 		require.Len(t, again, 1)
 		require.Zero(t, again[0].Attempts)
 	}, once)
+}
+
+// A lease that nobody was given ends without an attempt: its database recorded it after its end, or recorded it and did not answer.
+func TestALeaseThatWasRecordedInVain(t *testing.T) {
+	for name, record := range map[string]func(r *rig, id uint64, m store.Move) error{
+		"late": func(*rig, uint64, store.Move) error { <-time.After(3 * time.Second); return nil },
+		"without an answer": func(r *rig, id uint64, m store.Move) error {
+			r.store.byHand(id, func(t *task.Task) { t.DueTime, t.ActionTime, t.Lease = t.Promised(), *m.ActionTime, *m.Lease })
+			return errors.New("no answer")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				id := r.submit(1, 42, 0)
+				synctest.Wait()
+				r.store.beforeApply = func(context.Context, int) error {
+					r.store.beforeApply = nil
+					return record(r, id, r.store.calls[0].moves[0])
+				}
+				_, err := r.Lease(t.Context(), nil, 1, 1, 0, nil)
+				require.Equal(t, name == "late", err == nil)
+				r.store.setDown(0, false)
+				require.Zero(t, r.InFlight(1))
+				r.offer(r.store.row(id))
+				again := r.leaseIn(time.Minute)
+				require.Len(t, again, 1)
+				require.Zero(t, again[0].Attempts)
+				require.Equal(t, worker.SettledOK, r.settleLease(again[0], worker.Ack))
+				require.Zero(t, r.InFlight(1))
+			}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+		})
+	}
 }
 
 // Room is reserved before tasks are taken: many callers at once get no more than max_in_flight, however long the store takes.

@@ -65,6 +65,9 @@ func (r *Runner) Settle(ctx context.Context, list []Settlement) []Settled {
 	for i := range list {
 		results[i] = Unavailable
 		rest[i] = &settling{Settlement: &list[i], result: &results[i]}
+		if list[i].Do == Release {
+			r.pulls.returned(list[i].JobID, list[i].Lease, r.cfg.Now())
+		}
 	}
 	// All callers hold tasks in the same order, so they do not wait for each other in a circle.
 	slices.SortStableFunc(rest, func(a, b *settling) int { return cmp.Compare(a.JobID, b.JobID) })
@@ -79,11 +82,6 @@ func (r *Runner) Settle(ctx context.Context, list []Settlement) []Settled {
 		}
 		r.settle(ctx, now)
 		rest = later
-	}
-	for i, s := range list {
-		if s.Do == Release && results[i] == Unavailable {
-			r.pulls.returned(s.JobID, s.Lease)
-		}
 	}
 	return results
 }

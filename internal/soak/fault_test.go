@@ -59,6 +59,8 @@ type faultInjector struct {
 	silent    *testrig.PrivateRedis
 	databases []*testrig.PrivateMySQL
 	hands     *traffic.Hands
+
+	records *records // of the arena of Kafka
 }
 
 // patience is how long faults last: in a soak they outlast every time-out of the center, in the short form most.
@@ -177,7 +179,7 @@ func (i *faultInjector) inject(kind string) {
 			i.last(i.patience(3*time.Second, 5*time.Second, 15*time.Second), nil)
 			i.redis.Start(master)
 		})
-	case brokersSilent, brokerRestarted, leadersMoved, groupMoved:
+	case brokersSilent, brokerRestarted, leadersMoved, groupMoved, topicMadeAnew:
 		i.one(kind, nil, func() { i.breakBrokers(kind) })
 	case redisWiped:
 		i.one(kind, nil, i.wipeRedis)

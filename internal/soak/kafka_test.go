@@ -46,6 +46,7 @@ const (
 	brokerRestarted = "a broker restarted"
 	leadersMoved    = "leaders moved"
 	groupMoved      = "the group's coordinator moved"
+	topicMadeAnew   = "the topic was made anew"
 )
 
 // breakBrokers does to the brokers what a kind says.
@@ -81,6 +82,8 @@ func (i *faultInjector) breakBrokers(kind string) {
 	case groupMoved:
 		i.brokers.RehashCoordinators()
 		i.fleet.rest(500 * time.Millisecond)
+	case topicMadeAnew:
+		i.records.makeTopicAnew()
 	}
 }
 
@@ -91,7 +94,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	t.Cleanup(brokers.Close)
 	faults := &faultInjector{rng: rand.New(rand.NewPCG(seed, 0)), long: last > 0, brokers: brokers, consul: testrig.StartConsul(t),
 		databases: []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)},
-		chosen:    []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, pause, rolling, storeKilled, storeFrozen}}
+		chosen:    []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, topicMadeAnew, pause, rolling, storeKilled, storeFrozen}}
 	redis := testrig.Redis(t)
 	s := servers{databases: faults.databases, redis: []string{redis.Addr()}, redisPrefix: redis.Prefix(), consul: faults.consul.Addr(), consulPrefix: "toc"}
 	f := newFleet(t, s, a.nodes, func(cfg *configs.Config) {
@@ -112,7 +115,7 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 		n, rate = 100_000, int(100_000/last.Seconds())
 	}
 	r := newRecords(f, brokers)
-	faults.hands = r.hands
+	faults.hands, faults.records = r.hands, r
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var work sync.WaitGroup
@@ -150,12 +153,17 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 // records are what was produced, and what became of it.
 type records struct {
 	fleet   *fleet
-	client  *kgo.Client
+	asking  *kgo.Client // what the group has committed
 	brokers *kfake.Cluster
 	hands   *traffic.Hands
 	dbs     []*sql.DB
 
+	gate     sync.RWMutex // of what is produced: it is locked while the topic is made anew
+	producer *kgo.Client
+
 	mu       sync.Mutex
+	topics   int                         // how often the topic was made anew
+	gone     [partitionsIn][]int         // the records of the topics before
 	places   [partitionsIn]map[int64]int // the number of the record at each offset
 	produced int
 	checks   int
@@ -178,16 +186,55 @@ func wantedOf(i int) wanted {
 }
 
 func newRecords(f *fleet, brokers *kfake.Cluster) *records {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers.ListenAddrs()...), kgo.DefaultProduceTopic(topicIn), kgo.RecordRetries(1<<30), kgo.RecordPartitioner(spread()),
-		kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second)) // after brokers were silent it goes on soon
-	require.NoError(f.t, err)
-	f.t.Cleanup(client.Close)
 	c := f.traffic(false)
-	r := &records{fleet: f, client: client, brokers: brokers, hands: traffic.NewLoad(c, 0, 0).Hands, dbs: c.DBs, broken: map[string][]string{}}
-	for p := range r.places {
-		r.places[p] = map[int64]int{}
-	}
+	r := &records{fleet: f, brokers: brokers, hands: traffic.NewLoad(c, 0, 0).Hands, dbs: c.DBs, broken: map[string][]string{}}
+	r.asking, r.producer = r.newProducer(), r.newProducer()
+	r.forgetPlaces()
 	return r
+}
+
+// newProducer makes a client that writes the topic as it is now: a topic that is made anew is another one to it.
+func (r *records) newProducer() *kgo.Client {
+	t := r.fleet.t
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers.ListenAddrs()...), kgo.DefaultProduceTopic(topicIn), kgo.RecordRetries(1<<30), kgo.RecordPartitioner(spread()),
+		kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second)) // after brokers were silent it goes on soon
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func (r *records) forgetPlaces() {
+	for p := range r.places {
+		r.places[p], r.verified[p] = map[int64]int{}, 0
+	}
+}
+
+// makeTopicAnew deletes the topic when all of its records are settled, and makes it again: its offsets begin at 0.
+func (r *records) makeTopicAnew() {
+	t := r.fleet.t
+	r.gate.Lock()
+	defer r.gate.Unlock()
+	require.NoError(t, r.producer.Flush(t.Context()))
+	for deadline := time.Now().Add(4 * time.Minute); ; r.fleet.rest(100 * time.Millisecond) {
+		if offsets, err := r.committed(t.Context()); err == nil && offsets == r.ends() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("records are not settled, so the topic is not made anew")
+			return
+		}
+	}
+	gone := r.log()
+	require.NoError(t, r.brokers.DeleteTopic(topicIn))
+	r.mu.Lock()
+	r.topics++
+	r.forgetPlaces()
+	for p, list := range gone {
+		r.gone[p] = append(r.gone[p], list...)
+	}
+	r.mu.Unlock()
+	require.NoError(t, r.brokers.CreateTopic(topicIn, partitionsIn, nil))
+	r.producer = r.newProducer()
 }
 
 // spread gives each partition its share of the records without a key, too: kgo's own choice puts most of them into a few, and the
@@ -227,7 +274,8 @@ func (r *records) produce(ctx context.Context, n, rate int, enough <-chan struct
 			return
 		}
 		acknowledged.Add(1)
-		r.client.Produce(ctx, record(i), func(at *kgo.Record, err error) {
+		r.gate.RLock()
+		r.producer.Produce(ctx, record(i), func(at *kgo.Record, err error) {
 			defer acknowledged.Done()
 			if err != nil {
 				if ctx.Err() == nil {
@@ -240,6 +288,7 @@ func (r *records) produce(ctx context.Context, n, rate int, enough <-chan struct
 			r.places[at.Partition][at.Offset] = i
 			r.produced++
 		})
+		r.gate.RUnlock()
 	}
 }
 
@@ -317,6 +366,9 @@ func (r *records) read(ctx context.Context) (map[int][]stored, error) {
 // watchOffsets checks, again and again, that what is committed in the group is in the store.
 func (r *records) watchOffsets(ctx context.Context) {
 	for traffic.Wait(ctx, time.Second) {
+		r.mu.Lock()
+		topics := r.topics
+		r.mu.Unlock()
 		offsets, err := r.committed(ctx)
 		if err != nil {
 			continue
@@ -325,13 +377,16 @@ func (r *records) watchOffsets(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		r.checkOffsets(offsets, rows)
+		r.checkOffsets(topics, offsets, rows)
 	}
 }
 
-func (r *records) checkOffsets(offsets [partitionsIn]int64, rows map[int][]stored) {
+func (r *records) checkOffsets(topics int, offsets [partitionsIn]int64, rows map[int][]stored) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if topics != r.topics { // these offsets may be of a topic that is gone
+		return
+	}
 	r.checks++
 	for p, end := range offsets {
 		for at := r.verified[p]; at < end; at++ {
@@ -360,7 +415,7 @@ func (r *records) committed(ctx context.Context) (offsets [partitionsIn]int64, e
 	}
 	group.Topics = append(group.Topics, topic)
 	ask.Groups = append(ask.Groups, group)
-	answer, err := ask.RequestWith(ctx, r.client)
+	answer, err := ask.RequestWith(ctx, r.asking)
 	if err != nil || len(answer.Groups) == 0 || len(answer.Groups[0].Topics) == 0 {
 		return offsets, fmt.Errorf("no offsets: %w", err)
 	}
@@ -476,8 +531,8 @@ func (r *records) audit(t *testing.T) {
 	require.NoError(t, err)
 	times, last := map[int]int{}, map[int]int{} // how often a record is in the topic; of those that are about one task the last one
 	disordered := 0
-	for _, list := range r.log() {
-		for _, number := range list {
+	for p, list := range r.log() {
+		for _, number := range slices.Concat(r.gone[p], list) {
 			about := number
 			if w := wantedOf(number); w.moves || w.cancels {
 				about -= apart
@@ -515,8 +570,8 @@ func (r *records) audit(t *testing.T) {
 		}
 	}
 	written, twice := r.written(rows, counts.soon)
-	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times; %d records came into the topic twice or out of order",
-		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks, disordered)
+	t.Logf("%d records: %d tasks of which %d were due and %d are not yet, %d cancelled; %d records written, %d of them again; offsets checked %d times; %d records came into the topic twice or out of order; it was made anew %d times",
+		r.produced, counts.rows, counts.soon, counts.far, counts.cancelled, written, twice, r.checks, disordered, r.topics)
 	reportBroken(t, r.broken)
 	require.Positive(t, counts.soon)
 	require.Positive(t, r.checks)

@@ -91,6 +91,6 @@ func (c consuld) ready(ctx context.Context, dir string, port, _ int) error {
 // consulNode is a name that no other server has: its directory's.
 func consulNode(dir string) string { return filepath.Base(dir) }
 
-// consulPorts are where a server with this HTTP port talks to its like: the port's neighbours, which are of the rig's
-// range as well. Where one is taken the server does not start, and launch tries other ports.
+// consulPorts are where a server with this HTTP port talks to its like: the port's neighbours, which are reserved with it. Where a
+// stranger has one the server does not start, and launch tries other ports.
 func consulPorts(http int) (rpc, serf int) { return http ^ 1, http ^ 2 }

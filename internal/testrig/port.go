@@ -38,10 +38,11 @@ func listenFree() (net.Listener, error) {
 	return nil, fmt.Errorf("no free port between %d and %d", firstPort, lastPort)
 }
 
-// reserve keeps the tests of all processes off the port for as long as this process lives, whether somebody listens there
-// or not. It takes a name among Linux's abstract sockets, which are as many as network namespaces, as ports are.
+// reserve keeps the tests of all processes off the port and its neighbours, which are its server's other ports, for as long as this
+// process lives, whether somebody listens there or not. It takes a name among Linux's abstract sockets, which are as many as network
+// namespaces, as ports are.
 func reserve(port int) bool {
-	l, err := net.Listen("unix", fmt.Sprintf("@toc-testrig-port-%d", port))
+	l, err := net.Listen("unix", fmt.Sprintf("@toc-testrig-ports-%d", port&^3))
 	if err == nil {
 		reserved.Store(port, l)
 	}

@@ -49,8 +49,17 @@ func (d *database) isFull() bool {
 	return d.full
 }
 
-// lock begins a transaction that writes.
+// lock begins a transaction that writes, as soon as no hand has one.
 func (d *database) lock() error {
+	for {
+		if err := d.tryLock(); !isBusy(err) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (d *database) tryLock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.locker != nil {
@@ -229,8 +238,7 @@ func (c *conn) waitForLock(ctx context.Context, call func() (answered bool, err 
 			c.setBad()
 			return err
 		}
-		var refused *sqlite.Error
-		if !errors.As(err, &refused) || refused.Code()&0xff != sqlitelib.SQLITE_BUSY || time.Since(began) >= c.busy {
+		if !isBusy(err) || time.Since(began) >= c.busy {
 			return err
 		}
 		if wait.For(ctx, pause) != nil {
@@ -238,6 +246,12 @@ func (c *conn) waitForLock(ctx context.Context, call func() (answered bool, err 
 		}
 		pause = min(2*pause, 50*time.Millisecond)
 	}
+}
+
+// isBusy reports whether another transaction has the file.
+func isBusy(err error) bool {
+	var refused *sqlite.Error
+	return errors.As(err, &refused) && refused.Code()&0xff == sqlitelib.SQLITE_BUSY
 }
 
 // inTime does something within a transaction. A transaction is one message to the server and one answer, as the store has it on
