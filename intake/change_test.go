@@ -278,6 +278,39 @@ func TestRedriveGivesAFreshStart(t *testing.T) {
 	})
 }
 
+// Who has read that a task is dead may redrive it: the queue learns of the outcome an instant after the store. A status that a hand
+// has written ends no run.
+func TestARedriveWaitsForTheQueueToLearn(t *testing.T) {
+	for name, ends := range map[string]bool{"the run ends": true, "a hand": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				row := r.order(1, -time.Second)
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				r.become(row, task.Dead)
+				began := time.Now()
+				if ends {
+					time.AfterFunc(500*time.Millisecond, func() { r.queue.Done(taken[0], row, false) })
+				}
+				got, err := r.Redrive(t.Context(), row.JobID)
+				if !ends {
+					conflict(t, task.ConflictRunning, err)
+					conflict(t, task.ConflictRunning, r.Cancel(t.Context(), row.JobID))
+					r.queue.Done(taken[0], row, false)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, 500*time.Millisecond, time.Since(began))
+				require.Equal(t, task.Pending, got.Status)
+				again, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				require.Equal(t, row.JobID, again[0].ID())
+				r.queue.Done(again[0], got, false)
+			})
+		})
+	}
+}
+
 // A question that changes nothing must not take a task out of the queue.
 func TestARedriveOfAPendingTaskLeavesItInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

@@ -132,6 +132,9 @@ func (s *Service) partition(jobID uint64) (int, error) {
 func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
 	h, err := s.cfg.Queue.Hold(ctx, jobID, partition)
 	var runs *task.ConflictError
+	if errors.As(err, &runs) && s.awaitRecorded(ctx, jobID) {
+		h, err = s.cfg.Queue.Hold(ctx, jobID, partition)
+	}
 	if errors.As(err, &runs) && len(ifMatch) > 0 {
 		var changed *task.ChangedError
 		if _, unlike := s.getMatching(ctx, jobID, ifMatch); errors.As(unlike, &changed) {
@@ -145,6 +148,29 @@ func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term ui
 	s.dropLost(partition)
 	return nil, Unavailable("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
+
+// awaitRecorded waits until the queue has learned of an outcome that the store has already: who has read it there may change the task
+// now. It reports whether that was so.
+func (s *Service) awaitRecorded(ctx context.Context, jobID uint64) bool {
+	ended := s.cfg.Queue.Ended(jobID)
+	t, err := s.cfg.Store.Get(ctx, jobID)
+	if err != nil || t.Status == task.Pending {
+		return false
+	}
+	if ended == nil {
+		return true
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(recordedPatience): // a hand has written this status, and the task runs
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// recordedPatience is how long the queue may take to learn of an outcome.
+const recordedPatience = time.Second
 
 // release ends the hold of a pending task and gives the task, as the store has it now, to its engine.
 func (s *Service) release(h *queue.Hold, t task.Task) {

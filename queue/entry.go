@@ -67,7 +67,7 @@ type Entry struct {
 
 	wasOffered bool          // while held: an engine offered the task, and Task has its row
 	holdWanted chan struct{} // while postponed: closed when a Hold of the task is wanted
-	removed    chan struct{} // of a held or postponed entry: closed when it leaves the queue
+	removed    chan struct{} // closed when it leaves the queue; nil: nobody waits for that
 }
 
 func (e *Entry) before(f *Entry) bool {

@@ -31,13 +31,8 @@ func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, e
 			q.mu.Unlock()
 			return nil, &task.ConflictError{JobID: jobID, Conflict: task.ConflictRunning}
 		case e.state == held, e.state == running:
-			if e.holdWanted != nil && e.removed == nil {
-				close(e.holdWanted)
-			}
-			if e.removed == nil {
-				e.removed = make(chan struct{})
-			}
-			free := e.removed
+			e.wantHold()
+			free := e.awaitRemoved()
 			q.mu.Unlock()
 			select {
 			case <-free:
@@ -49,6 +44,36 @@ func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, e
 			q.mu.Unlock()
 			return h, nil
 		}
+	}
+}
+
+// Ended returns a channel that is closed when a task that runs now leaves the queue; nil: it does not run.
+func (q *Queue) Ended(jobID uint64) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.entries[jobID]
+	if e == nil || e.state != running {
+		return nil
+	}
+	return e.awaitRemoved()
+}
+
+func (e *Entry) awaitRemoved() <-chan struct{} {
+	if e.removed == nil {
+		e.removed = make(chan struct{})
+	}
+	return e.removed
+}
+
+// wantHold closes holdWanted, once.
+func (e *Entry) wantHold() {
+	if e.holdWanted == nil {
+		return
+	}
+	select {
+	case <-e.holdWanted:
+	default:
+		close(e.holdWanted)
 	}
 }
 
