@@ -94,8 +94,9 @@ type HTTP struct {
 	// Defaults to [].
 	Tokens []string `yaml:"tokens,flow" secret:"key"`
 	// MaxConnections is the largest number of open connections. One more replaces the
-	// connection that has been idle longest. 0 means half of the file descriptors that the
-	// process may have (RLIMIT_NOFILE), and at most 10,000. Defaults to 0.
+	// connection that has been idle longest, or has shown no token for longest. 0 means half
+	// of the file descriptors that the process may have (RLIMIT_NOFILE), and at most 10,000.
+	// Defaults to 0.
 	MaxConnections int `yaml:"max_connections"`
 	// Console is whether the listener serves the console, pages for people, at /console/.
 	// Defaults to true.
@@ -408,9 +409,9 @@ type Webhook struct {
 	// URL is the absolute http or https URL to call. The processor webhook needs one.
 	// Defaults to "".
 	URL string `yaml:"url"`
-	// Secret is the key that signs the calls (Standard Webhooks): whsec_ and base64, or any
-	// other text of 16 characters or more, whose bytes are then the key. "" signs none.
-	// Defaults to "".
+	// Secret is the key that signs the calls (Standard Webhooks): whsec_ and base64 of 16
+	// bytes or more, or any other text of 16 characters or more, whose bytes are then the
+	// key. "" signs none. Defaults to "".
 	Secret string `yaml:"secret" secret:"key"`
 	// PreviousSecret is the secret before that. It signs the calls as well, until all
 	// receivers know the new one. Defaults to "".

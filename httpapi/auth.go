@@ -14,7 +14,10 @@ import (
 // and those that need none.
 func authorize(next http.Handler, tokens func() []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOpen(r) && !peerproof.Proved(r.Context()) && !isKnown(tokens(), bearer(r)) {
+		switch {
+		case peerproof.Proved(r.Context()), isKnown(tokens(), bearer(r)):
+			LetIn(r)
+		case !isOpen(r):
 			p := newProblem(http.StatusUnauthorized, "send Authorization: Bearer and one of the tokens of http.tokens")
 			p.headers = http.Header{"Www-Authenticate": {`Bearer realm="toc"`}}
 			writeProblem(w, p)
@@ -77,6 +80,7 @@ func noDomain(next http.Handler) http.Handler {
 				"the Host header is a domain name; ask by localhost or an address, or set http.tokens"))
 			return
 		}
+		LetIn(r)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -21,6 +21,7 @@ import (
 func TestConnectionsAreBounded(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 3)
 	server := httpapi.Server("", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httpapi.LetIn(r)
 		if r.URL.Path == "/slow" {
 			entered <- struct{}{}
 			<-release

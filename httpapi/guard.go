@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -36,7 +37,22 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			g.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", time.Since(start))
 		}
 	}()
+	if lines := countLines(r.Header); lines > maxHeaders {
+		p := newProblem(http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request has %d header lines; send at most %d", lines, maxHeaders))
+		writeProblem(answer, p)
+		return
+	}
 	g.next.ServeHTTP(answer, r)
+}
+
+// maxHeaders bounds the lines of a header: each takes many times its size in memory.
+const maxHeaders = 100
+
+func countLines(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
 }
 
 // whileWaiting answers 503 until the node takes requests. Health and metrics are answered from the beginning.
@@ -87,12 +103,19 @@ type answer struct {
 	status int
 }
 
-// WriteHeader begins the answer; a second call does nothing.
+// WriteHeader begins the answer; a second call does nothing. Who is not let in loses the connection: the server would wait
+// for the rest of the request.
 func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-		a.ResponseWriter.WriteHeader(status)
+	if a.status != 0 {
+		return
 	}
+	a.status = status
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestHeaderFieldsTooLarge:
+		a.Header().Set("Connection", "close")
+		_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now())
+	}
+	a.ResponseWriter.WriteHeader(status)
 }
 
 // Write gives whoever does not take a long answer less time than the server would.
