@@ -84,7 +84,9 @@ func (w Webhook) check(ps *problems, at string, used bool) {
 	for name, secret := range map[string]string{"secret": w.Secret, "previous_secret": w.PreviousSecret} {
 		if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
 			key, err := base64.StdEncoding.DecodeString(encoded)
-			ps.require(err == nil && len(key) > 0, at+name, "is not base64 after whsec_; write the secret as it was issued")
+			issued := err == nil && len(key) > 0
+			ps.require(issued, at+name, "is not base64 after whsec_; write the secret as it was issued")
+			ps.require(!issued || len(key) >= minKey || len(secret) < minKey, at+name, "has fewer than %d bytes after whsec_; write the secret as it was issued", minKey)
 		}
 	}
 	atLeast(ps, at+"timeout", w.Timeout, 0)

@@ -79,6 +79,7 @@ func TestRefusedSettings(t *testing.T) {
 		{"short token", func(c *Config) { c.HTTP.Tokens = []string{"0123456789hush!"} }, "http.tokens[0]", "fewer than 16 characters"},
 		{"short cluster secret", func(c *Config) { c.Cluster.Secret = "hush" }, "cluster.secret", "fewer than 16 characters"},
 		{"short webhook secret", func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_aHVzaA==" }, "biz_types[0].webhook.secret", "fewer than 16 characters"},
+		{"short webhook key", func(c *Config) { c.BizTypes[0].Webhook.Secret = "whsec_MDEyMzQ1Njc4OWh1c2g=" }, "biz_types[0].webhook.secret", "has fewer than 16 bytes after whsec_"},
 		{"token with a space", func(c *Config) { c.HTTP.Tokens = []string{"hush hush"} }, "http.tokens[0]", "no spaces"},
 
 		{"lookahead 0", func(c *Config) { c.Scan.Lookahead = 0 }, "scan.lookahead", "0s is too little"},

@@ -388,7 +388,11 @@ class Vectors(unittest.TestCase):
                     except toc_client.SignatureError:
                         self.assertFalse(valid)
         with self.assertRaises(toc_client.SignatureError):
-            toc_client.verify("secret", {}, b"")
+            toc_client.verify("a secret of some length", {}, b"")
+        for v in VECTORS["weak_secrets"]:
+            headers = {"Webhook-Id": v["id"], "Webhook-Timestamp": v["timestamp"], "Webhook-Signature": v["signature"]}
+            with self.subTest(v["secret"]), self.assertRaises(ValueError):
+                toc_client.verify(v["secret"], headers, v["body"].encode(), now=int(v["timestamp"]))
 
     def test_refusal_vectors(self) -> None:
         kinds = {"not found": NotFoundError, "conflict": ConflictError, "changed": toc_client.ChangedError,

@@ -18,12 +18,13 @@ final class Webhook
     /**
      * Throws a SignatureError unless the call was signed with the secret, within five minutes.
      *
-     * @param string $secret as in webhook.secret: whsec_ and base64, or any other text
+     * @param string $secret as in webhook.secret: whsec_ and base64, or any other text, of 16 bytes or more
      * @param array<string, string|list<string>> $headers getallheaders(), $_SERVER, or those of a PSR-7 request
      * @param string $body as it came: file_get_contents('php://input')
      */
     public static function verify(string $secret, array $headers, string $body, ?int $now = null): void
     {
+        $key = self::key($secret);
         $given = [];
         foreach ($headers as $name => $value) {
             $name = strtr(strtolower((string) $name), '_', '-');
@@ -36,7 +37,7 @@ final class Webhook
         if (abs(($now ?? time()) - (int) $stamp) > self::TOLERANCE) {
             throw new SignatureError('the call is older than five minutes, or a clock is wrong');
         }
-        $want = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$stamp.$body", self::key($secret), true));
+        $want = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$stamp.$body", $key, true));
         foreach (explode(' ', $signatures) as $one) {
             if (hash_equals($want, $one)) {
                 return;
@@ -47,11 +48,14 @@ final class Webhook
 
     private static function key(#[\SensitiveParameter] string $secret): string
     {
-        if (!str_starts_with($secret, 'whsec_')) {
-            return $secret;
+        $key = str_starts_with($secret, 'whsec_') ? base64_decode(substr($secret, 6), true) : $secret;
+        if ($key === false) {
+            throw new \InvalidArgumentException('secret: what follows whsec_ is no base64');
         }
-        $key = base64_decode(substr($secret, 6), true);
+        if (strlen($key) < 16) {
+            throw new \InvalidArgumentException('secret has fewer than 16 bytes: give that of webhook.secret');
+        }
 
-        return $key === false ? throw new \InvalidArgumentException('secret: what follows whsec_ is no base64') : $key;
+        return $key;
     }
 }

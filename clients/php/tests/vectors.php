@@ -26,8 +26,13 @@ function test_signatures(): void
             }
         }
     }
-    fails(Toc\SignatureError::class, fn () => Webhook::verify('secret', [], ''));
-    fails(Toc\SignatureError::class, fn () => Webhook::verify('secret', ['webhook-id' => [], 'webhook-timestamp' => '9'], ''));
+    $long = 'a secret of some length';
+    fails(Toc\SignatureError::class, fn () => Webhook::verify($long, [], ''));
+    fails(Toc\SignatureError::class, fn () => Webhook::verify($long, ['webhook-id' => [], 'webhook-timestamp' => '9'], ''));
+    foreach (vectors('weak_secrets') as $v) {
+        $headers = ['Webhook-Id' => $v['id'], 'Webhook-Timestamp' => $v['timestamp'], 'Webhook-Signature' => $v['signature']];
+        fails(InvalidArgumentException::class, fn () => Webhook::verify($v['secret'], $headers, $v['body'], (int) $v['timestamp']));
+    }
     fails(InvalidArgumentException::class, fn () => Webhook::verify('whsec_*', ['webhook-id' => 'a', 'webhook-timestamp' => (string) time()], ''));
 }
 

@@ -28,8 +28,12 @@ class SignatureError(Exception):
 def verify(secret: str, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> None:
     """Raises SignatureError unless the call was signed with the secret, within five minutes (Standard Webhooks v1).
 
-    secret is written as in webhook.secret: whsec_ and base64, or any other text. headers may be in any case.
+    secret is written as in webhook.secret: whsec_ and base64, or any other text, of 16 bytes or more; else this is a ValueError.
+    headers may be in any case.
     """
+    key = base64.b64decode(secret[len("whsec_"):]) if secret.startswith("whsec_") else secret.encode()
+    if len(key) < 16:
+        raise ValueError("secret has fewer than 16 bytes: give that of webhook.secret")
     given = {name.lower(): value for name, value in headers.items()}
     try:
         msg_id, stamp, signatures = (given["webhook-" + name] for name in ("id", "timestamp", "signature"))
@@ -38,7 +42,6 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes, *, now: float |
         raise SignatureError("the call is not signed") from e
     if abs((time.time() if now is None else now) - at) > TOLERANCE:
         raise SignatureError("the call is older than five minutes, or a clock is wrong")
-    key = base64.b64decode(secret[len("whsec_"):]) if secret.startswith("whsec_") else secret.encode()
     want = base64.b64encode(hmac.new(key, f"{msg_id}.{stamp}.".encode() + body, hashlib.sha256).digest())
     for one in signatures.split():
         version, _, signature = one.partition(",")

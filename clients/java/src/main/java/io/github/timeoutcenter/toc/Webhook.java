@@ -29,7 +29,7 @@ public final class Webhook {
     /**
      * Throws a SignatureException unless the call was signed with the secret, within five minutes.
      *
-     * @param secret as in webhook.secret: whsec_ and base64, or any other text
+     * @param secret as in webhook.secret: whsec_ and base64, or any other text, of 16 bytes or more; else IllegalArgumentException
      * @param header gives a header of the call by its name, or null: request::getHeader
      * @param body the body as it came, not read and written again
      */
@@ -38,6 +38,7 @@ public final class Webhook {
     }
 
     static void verify(String secret, Function<String, String> header, byte[] body, Instant now) throws SignatureException {
+        byte[] key = key(secret);
         String id = header.apply("webhook-id");
         String stamp = header.apply("webhook-timestamp");
         String signatures = header.apply("webhook-signature");
@@ -47,7 +48,7 @@ public final class Webhook {
         if (Math.abs(now.getEpochSecond() - Long.parseLong(stamp)) > TOLERANCE.toSeconds()) {
             throw new SignatureException("the call is older than five minutes, or a clock is wrong");
         }
-        byte[] want = sign(secret, id + "." + stamp + ".", body);
+        byte[] want = sign(key, id + "." + stamp + ".", body);
         for (String one : signatures.split(" ")) {
             if (one.startsWith("v1,") && MessageDigest.isEqual(one.substring(3).getBytes(StandardCharsets.UTF_8), want)) {
                 return;
@@ -56,9 +57,16 @@ public final class Webhook {
         throw new SignatureException("no signature matches");
     }
 
-    private static byte[] sign(String secret, String head, byte[] body) {
+    private static byte[] key(String secret) {
         byte[] key = secret.startsWith("whsec_") ? Base64.getDecoder().decode(secret.substring("whsec_".length()))
                 : secret.getBytes(StandardCharsets.UTF_8);
+        if (key.length < 16) {
+            throw new IllegalArgumentException("secret has fewer than 16 bytes: give that of webhook.secret");
+        }
+        return key;
+    }
+
+    private static byte[] sign(byte[] key, String head, byte[] body) {
         try {
             Mac mac = Mac.getInstance("HmacSHA256");
             mac.init(new SecretKeySpec(key, "HmacSHA256"));

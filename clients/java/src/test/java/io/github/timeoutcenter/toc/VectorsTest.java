@@ -32,8 +32,15 @@ final class VectorsTest {
                 }
             }
         }
-        Tests.fails(Webhook.SignatureException.class, () -> Webhook.verify("secret", name -> null, new byte[0]));
-        Tests.fails(Webhook.SignatureException.class, () -> Webhook.verify("secret", name -> "9".repeat(30), new byte[0]));
+        String secret = "a secret of some length";
+        Tests.fails(Webhook.SignatureException.class, () -> Webhook.verify(secret, name -> null, new byte[0]));
+        Tests.fails(Webhook.SignatureException.class, () -> Webhook.verify(secret, name -> "9".repeat(30), new byte[0]));
+        for (Object one : vectors("weak_secrets")) {
+            Map<String, Object> v = Values.object(one);
+            Tests.fails(IllegalArgumentException.class, () -> Webhook.verify(Values.text(v.get("secret")),
+                    name -> Values.text(v.get(name.substring("webhook-".length()))), Values.text(v.get("body")).getBytes(StandardCharsets.UTF_8),
+                    Instant.ofEpochSecond(Long.parseLong(Values.text(v.get("timestamp"))))));
+        }
     }
 
     void refusalVectors() throws Exception {
