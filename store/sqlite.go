@@ -126,18 +126,29 @@ func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be
-// confidential. Files of other owners stay as they are.
+// confidential. Files of other owners stay as they are, and so does what a symbolic link names: somebody else may have made it while
+// the directory was open to all, and it may name any file of the machine.
 func makePrivate(dir string, databases int) error {
-	paths := map[string]os.FileMode{dir: 0o700}
+	if err := restrict(dir, 0o700); err != nil {
+		return err
+	}
 	for i := range databases {
 		for _, suffix := range []string{"", "-wal", "-shm"} {
-			paths[SQLiteFile(dir, i)+suffix] = 0o600
+			path := SQLiteFile(dir, i) + suffix
+			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			if err := restrict(path, 0o600); err != nil {
+				return err
+			}
 		}
 	}
-	for path, mode := range paths {
-		if err := os.Chmod(path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-			return err
-		}
+	return nil
+}
+
+func restrict(path string, mode os.FileMode) error {
+	if err := os.Chmod(path, mode); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return err
 	}
 	return nil
 }

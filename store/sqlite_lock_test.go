@@ -116,4 +116,15 @@ func TestSQLiteFilesAreTheirUsersAlone(t *testing.T) {
 	for _, file := range files {
 		require.Equal(t, os.FileMode(0o600), mode(file), file)
 	}
+
+	// At 799f0ec the rights of a file were changed that a link named which somebody else had made.
+	others := filepath.Join(t.TempDir(), "others")
+	require.NoError(t, os.WriteFile(others, nil, 0o644))
+	cfg := f.cfg
+	cfg.Dir = t.TempDir()
+	require.NoError(t, os.Symlink(others, store.SQLiteFile(cfg.Dir, 0)+"-wal"))
+	s, err := store.Open(cfg)
+	require.NoError(t, err, "nothing is read yet")
+	require.NoError(t, s.Close())
+	require.Equal(t, os.FileMode(0o644), mode(others))
 }
