@@ -167,6 +167,9 @@ var verbs = map[string]func(a args){
 		q.Max, _ = strconv.Atoi(a.options["max"])
 		a.ask(func(ctx context.Context, api *client.Client) (string, error) {
 			got, err := api.Lease(ctx, bizType, q)
+			for again := 0; q.Wait == 0 && len(got.Tasks) == 0 && err == nil && again < 2; again++ {
+				got, err = api.Lease(ctx, bizType, q) // without wait a node gives up soon on rows that it must read again
+			}
 			return a.s.leased(got), err
 		})
 	},
@@ -233,7 +236,7 @@ func (a args) ask(question func(ctx context.Context, api *client.Client) (string
 	if a.options["wait"] == "" {
 		select {
 		case <-answered:
-		case <-time.After(250 * time.Millisecond): // it comes with a later step
+		case <-time.After(400 * time.Millisecond): // it comes with a later step
 		}
 	}
 }
