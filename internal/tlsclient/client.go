@@ -89,34 +89,60 @@ func (c *Client) Dialer(timeout time.Duration, dial outside.Dial) outside.Dial {
 			ctx, cancel = context.WithTimeout(ctx, timeout)
 			defer cancel()
 		}
-		raw, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		if c == nil {
-			return raw, nil
-		}
-		if !c.IsOn() {
-			if tcp, ok := raw.(*net.TCPConn); ok {
-				return &plainConn{TCPConn: tcp, client: c, addr: addr}, nil
-			}
-			return raw, nil
-		}
-		config, err := c.Config(addr)
-		if err != nil {
-			_ = raw.Close()
-			return nil, err
-		}
-		conn := tls.Client(raw, config)
-		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
-			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, c.Wrong("", err, "%s does not answer the handshake; it may not speak TLS at this port", addr)
-			}
-			return nil, c.Explain(addr, err)
-		}
-		return &tlsConn{Conn: conn, client: c, addr: addr}, nil
+		return byCurrentFiles(c, func() (net.Conn, error) { return c.connect(ctx, dial, network, addr) })
 	}
+}
+
+func (c *Client) connect(ctx context.Context, dial outside.Dial, network, addr string) (net.Conn, error) {
+	raw, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return raw, nil
+	}
+	if !c.IsOn() {
+		if tcp, ok := raw.(*net.TCPConn); ok {
+			return &plainConn{TCPConn: tcp, client: c, addr: addr}, nil
+		}
+		return raw, nil
+	}
+	config, err := c.Config(addr)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, c.Wrong("", err, "%s does not answer the handshake; it may not speak TLS at this port", addr)
+		}
+		return nil, c.Explain(addr, err)
+	}
+	return &tlsConn{Conn: conn, client: c, addr: addr}, nil
+}
+
+// byCurrentFiles calls connect, and once more if it fails while the files are replaced: the handshake may have begun with
+// the certificates before, and the server have those after.
+func byCurrentFiles[Conn any](c *Client, connect func() (Conn, error)) (Conn, error) {
+	began := c.current()
+	conn, err := connect()
+	if err != nil && !c.current().equal(began) {
+		return connect()
+	}
+	return conn, err
+}
+
+// current returns the certificates that are in force. A Client for plain text has none.
+func (c *Client) current() certificates {
+	if !c.IsOn() {
+		return certificates{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	return c.inForce
 }
 
 func host(addr string) string {

@@ -33,7 +33,7 @@ type mysqlConnector struct {
 }
 
 func (m mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := m.Connector.Connect(ctx)
+	conn, err := byCurrentFiles(m.client, func() (driver.Conn, error) { return m.Connector.Connect(ctx) })
 	if err != nil {
 		return nil, m.client.ExplainMySQL(m.addr, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql/driver"
 	"errors"
 	"io"
 	"log/slog"
@@ -266,6 +267,61 @@ func TestReread(t *testing.T) {
 	require.NoError(t, call(t, c, s.addr))
 	require.NoError(t, c.Check())
 	require.Contains(t, log.String(), "certificates re-read")
+}
+
+// The files and the server's certificate may be replaced while a handshake runs: its connection is made all the same.
+func TestReplacedDuringAHandshake(t *testing.T) {
+	t.Parallel()
+	old, next := testrig.NewAuthority(t, "old"), testrig.NewAuthority(t, "next")
+	newer := next.Issue()
+	for name, connect := range map[string]func(c *tlsclient.Client, addr string) error{
+		"by the dialer": func(c *tlsclient.Client, addr string) error { return call(t, c, addr) },
+		"by MySQL's connector": func(c *tlsclient.Client, addr string) error {
+			_, err := c.ExplainMySQLConnects(handshaker{c, addr}, addr).Connect(t.Context())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca := filepath.Join(t.TempDir(), "ca.pem")
+			replaceFile(t, ca, old.File)
+			c := tlsclient.New("redis.tls", tlsclient.Files{CA: ca}, nil)
+			require.NoError(t, c.Check())
+			s, handshakes := serve(t, old.Issue(), nil), atomic.Int64{}
+			s.config.Store(&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				if handshakes.Add(1) == 1 {
+					replaceFile(t, ca, next.File)
+				}
+				cert, err := tls.LoadX509KeyPair(newer.Cert, newer.Key)
+				return &tls.Config{Certificates: []tls.Certificate{cert}}, err
+			}})
+			require.NoError(t, connect(c, s.addr))
+			require.EqualValues(t, 2, handshakes.Load())
+			replaceFile(t, ca, old.File)
+			require.ErrorContains(t, connect(c, s.addr), "redis.tls.ca: ")
+			require.EqualValues(t, 3, handshakes.Load(), "nothing was replaced, so it is not tried again")
+		})
+	}
+}
+
+// handshaker is a connector that makes no more than a handshake.
+type handshaker struct {
+	client *tlsclient.Client
+	addr   string
+}
+
+func (handshaker) Driver() driver.Driver { return nil }
+
+func (h handshaker) Connect(context.Context) (driver.Conn, error) {
+	config, err := h.client.Config(h.addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := tls.Dial("tcp", h.addr, config)
+	if err == nil {
+		err = conn.Close()
+	}
+	return nil, err
 }
 
 // Kubernetes turns a symlink. The contents may have the same size and time.
