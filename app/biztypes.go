@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -15,10 +16,10 @@ import (
 
 // BizTypes returns the business types and their load on this node.
 func (a *App) BizTypes() []client.BizType {
-	overdue := a.overdue()
+	overdue, retrying := a.overdue(), a.scanner.Retrying()
 	list := []wire.BizType{}
 	for _, b := range a.catalog.Load().All() {
-		list = append(list, a.bizType(b, overdue))
+		list = append(list, a.bizType(b, overdue[b.ID], retrying[b.ID]))
 	}
 	return list
 }
@@ -32,23 +33,21 @@ func (s status) BizTypes(ctx context.Context) ([]wire.BizType, error) {
 
 // bizTypeOfAll is one of them.
 func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) wire.BizType {
-	list := []wire.BizType{a.bizType(b, a.overdue())}
+	list := []wire.BizType{a.bizType(b, a.overdue()[b.ID], a.scanner.Retrying()[b.ID])}
 	a.addOthers(ctx, list)
 	return list[0]
 }
 
-func (a *App) bizType(b task.BizType, overdue map[uint64]store.Overdue) wire.BizType {
-	stats, late := a.queue.Stats(b.ID), overdue[b.ID]
+func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) wire.BizType {
+	stats, now := a.queue.Stats(b.ID), a.clock.Now()
 	shown := wire.BizType{
 		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 		QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Overdue: late.Count, Paused: a.paused(b.ID),
-		RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
+		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
+		LastError: a.runner.LastError(b.ID), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 	}
 	_, by := a.limits.Throttled(b.ID)
 	shown.Throttled = string(by)
-	if late.Count > 0 {
-		shown.OldestOverdue = a.clock.Now().Sub(late.Oldest).Truncate(time.Millisecond).Seconds()
-	}
 	return shown
 }
 
@@ -101,9 +100,12 @@ func addLoad(sum *wire.BizType, b wire.BizType, age float64) {
 	if b.Overdue > 0 {
 		sum.OldestOverdue = max(sum.OldestOverdue, b.OldestOverdue+age)
 	}
-	if sum.Throttled == "" {
-		sum.Throttled = b.Throttled
+	sum.Retrying += b.Retrying
+	if b.OldestPromise > 0 {
+		sum.OldestPromise = max(sum.OldestPromise, b.OldestPromise+age)
 	}
+	sum.LastError = cmp.Or(sum.LastError, b.LastError)
+	sum.Throttled = cmp.Or(sum.Throttled, b.Throttled)
 }
 
 // askLoads asks all other nodes at once.

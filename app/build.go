@@ -86,7 +86,7 @@ func (a *App) build() error {
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, DeadRetention: a.cfg.Store.DeadRetention, AuditRetention: a.cfg.Store.AuditRetention,
-		Now: a.clock.Now, Logger: a.component("scanner"),
+		Retries: func() time.Time { return a.runner.Retries() }, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
 	a.dispatcher = &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
 	a.runner = worker.New(worker.Config{

@@ -19,7 +19,7 @@ import (
 
 // state returns the current values for the metrics.
 func (a *App) state() metrics.State {
-	overdue := a.overdue()
+	overdue, retrying := a.overdue(), a.scanner.Retrying()
 	stuck := make(map[string]int)
 	for _, s := range a.runner.Stuck() {
 		stuck[s.BizType] = s.Runs
@@ -38,12 +38,12 @@ func (a *App) state() metrics.State {
 				t.Due = &n
 			}
 		}
-		if late.Count > 0 {
-			t.OldestOverdue = now.Sub(late.Oldest).Seconds()
-		}
+		t.OldestOverdue = secondsSince(now, late.Oldest)
 		if !unread.IsZero() {
 			t.OldestOverdue = max(t.OldestOverdue, now.Sub(unread).Seconds())
 		}
+		again := retrying[b.ID]
+		t.Retrying, t.OldestPromise = again.Count, max(t.OldestOverdue, secondsSince(now, late.Promised), secondsSince(now, again.Promised))
 		s.Types = append(s.Types, t)
 	}
 	for _, r := range a.readers {
@@ -75,6 +75,14 @@ func (a *App) state() metrics.State {
 	return s
 }
 
+// secondsSince is how many seconds ago a time was; 0 if it is zero or to come.
+func secondsSince(now, t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t).Truncate(time.Millisecond).Seconds())
+}
+
 // overdue sums up the pending tasks of this node whose time has passed, by biz_type, as of the last scan. While a database
 // cannot be read the tasks count that are in memory, too.
 func (a *App) overdue() map[uint64]store.Overdue {
@@ -84,7 +92,7 @@ func (a *App) overdue() map[uint64]store.Overdue {
 	}
 	inMemory := make(map[uint64]store.Overdue)
 	add := func(bizType uint64, due time.Time) {
-		inMemory[bizType] = inMemory[bizType].Add(store.Overdue{Count: 1, Oldest: due})
+		inMemory[bizType] = inMemory[bizType].Add(store.Overdue{Count: 1, Oldest: due, Promised: due})
 	}
 	a.queue.EachOverdue(add)
 	a.timer.EachOverdue(add)

@@ -37,7 +37,7 @@ func (c *Console) overviewBody(ctx context.Context) (*overviewBody, error) {
 	b := &overviewBody{Faults: p.Faults, Nodes: len(p.Nodes), Silent: p.Silent}
 	b.Mood, b.Verdict = p.verdict()
 	for _, t := range p.Types {
-		if t.Overdue > 0 {
+		if t.Overdue > 0 || t.IsFailing() {
 			b.Types = append(b.Types, t)
 		}
 	}
@@ -51,7 +51,7 @@ func (c *Console) overviewBody(ctx context.Context) (*overviewBody, error) {
 		{"Lateness, p50", orNone(total.Late.quantile(.5)), "half of the runs " + note},
 		{"Lateness, p99", orNone(total.Late.quantile(.99)), "99 in 100 " + note},
 		{"Runs", num(total.Runs), note},
-		{"Failed runs", num(total.Failed), note},
+		{"Failed runs", num(total.Failed), failedNote(p, note)},
 		{"Submits", num(total.Submitted), note},
 		{"Running", num(p.Running), "now"},
 		{"In memory", num(p.Waiting), "due soon or now"},
@@ -59,6 +59,13 @@ func (c *Console) overviewBody(ctx context.Context) (*overviewBody, error) {
 	}
 	b.Late, b.Work = lateChart(hour), workChart(hour)
 	return b, nil
+}
+
+func failedNote(p *picture, note string) string {
+	if p.Retrying == 0 {
+		return note
+	}
+	return note + "; " + plural(p.Retrying, "task runs", "tasks run") + " again"
 }
 
 func overdueNote(p *picture) string {

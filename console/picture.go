@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -26,6 +27,9 @@ type picture struct {
 	Overdue int
 	Oldest  float64 // seconds
 	Paused  []wire.BizType
+
+	Retrying int      // tasks that have failed and run again, of types that are not paused
+	failing  typeLoad // the one with the oldest promise of them
 }
 
 // faultLine is what is wrong, and where that was noticed.
@@ -84,7 +88,14 @@ type typeLoad struct {
 	Waiting, Running, Overdue int
 	Oldest                    float64
 	Paused                    *wire.Pause
+
+	Retrying  int     // tasks that have failed and run again
+	Promise   float64 // seconds since the oldest promised time of what is overdue or runs again
+	LastError string
 }
+
+// IsFailing reports whether tasks have failed and wait for their next run.
+func (l *typeLoad) IsFailing() bool { return l.Retrying > 0 && l.Paused == nil }
 
 // pictures keeps the last one for all who look at the same time.
 type pictures struct {
@@ -134,12 +145,17 @@ func paint(nodes []NodePulse, types []wire.BizType) *picture {
 		addLoads(loads, n.BizTypes)
 	}
 	for _, b := range types {
-		if b.Paused == nil {
-			continue
+		l := loads[b.Name]
+		if l == nil {
+			l = &typeLoad{Name: b.Name}
 		}
-		p.Paused = append(p.Paused, b)
-		if l := loads[b.Name]; l != nil {
-			l.Paused = b.Paused
+		l.Paused, l.Retrying, l.Promise, l.LastError = b.Paused, b.Retrying, b.OldestPromise, b.LastError
+		if b.Paused != nil {
+			p.Paused = append(p.Paused, b)
+		}
+		if l.IsFailing() {
+			loads[b.Name] = l
+			p.addFailing(l)
 		}
 	}
 	for _, l := range loads {
@@ -155,6 +171,18 @@ func paint(nodes []NodePulse, types []wire.BizType) *picture {
 		p.Minutes = append(p.Minutes, *minutes[at])
 	}
 	return p
+}
+
+func (p *picture) addFailing(l *typeLoad) {
+	p.Retrying += l.Retrying
+	if l.Promise >= p.failing.Promise {
+		p.failing = *l
+	}
+	text := fmt.Sprintf("Runs of %s fail: %s to run again, the oldest one promised %s ago.", l.Name, plural(l.Retrying, "task waits", "tasks wait"), seconds(l.Promise))
+	if l.LastError != "" {
+		text += " The last error: " + l.LastError
+	}
+	p.Faults = append(p.Faults, faultLine{Text: text})
 }
 
 func addMinutes(sum map[time.Time]*minute, more []wire.PulseMinute) {
@@ -210,11 +238,26 @@ const overdueFrom = 10.0
 func (p *picture) verdict() (mood, text string) {
 	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
 	mood, text = p.punctuality(&recent)
-	if recent.Failed > 0 && recent.Failed*failingFrom >= recent.Runs {
-		if mood == "ok" {
-			mood = "warn"
-		}
-		text += fmt.Sprintf(" %s of the %s that ended in the last five minutes failed.", num(recent.Failed), plural(recent.Runs, "run", "runs"))
+	many, waits := recent.Failed > 0 && recent.Failed*failingFrom >= recent.Runs, p.failing.Promise > overdueFrom
+	if !many && !waits {
+		return mood, text
+	}
+	isLate := mood == "bad"
+	mood = "warn"
+	if many || isLate {
+		mood = "bad"
+	}
+	var fail []string
+	if waits {
+		fail = append(fail, fmt.Sprintf("%s to run again, the oldest one, of %s, promised %s ago", plural(p.Retrying, "task waits", "tasks wait"), p.failing.Name, seconds(p.failing.Promise)))
+	}
+	if recent.Failed > 0 {
+		fail = append(fail, fmt.Sprintf("%s of the %s that ended in the last five minutes failed", num(recent.Failed), plural(recent.Runs, "run", "runs")))
+	}
+	if failing := "Runs fail: " + strings.Join(fail, "; ") + "."; isLate {
+		text += " " + failing
+	} else {
+		text = failing
 	}
 	return mood, text
 }

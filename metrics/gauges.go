@@ -41,6 +41,8 @@ type TypeState struct {
 	Stuck         int // runs that have ignored their time-out
 	Overdue       int
 	OldestOverdue float64 // seconds
+	Retrying      int
+	OldestPromise float64 // seconds
 	Paused        bool
 	Throttled     map[limits.Kind]uint64   // of a limited one: refused starts so far
 	SlotsDiffer   *redistimer.Differences  // nil: it has no slots
@@ -71,6 +73,8 @@ var (
 	stuckDesc    = prometheus.NewDesc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", []string{"biz_type"}, nil)
 	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan. While a database cannot be read, those in memory count, too.", []string{"biz_type"}, nil)
 	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
+	retryingDesc = prometheus.NewDesc("toc_retrying", "Pending tasks that have failed and run again, as of the last scan.", []string{"biz_type"}, nil)
+	promiseDesc  = prometheus.NewDesc("toc_oldest_promise_seconds", "How long ago the oldest promised time is of the pending tasks that are overdue or have failed; 0 if there is none. Retries do not move it.", []string{"biz_type"}, nil)
 	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
 	differDesc   = prometheus.NewDesc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", []string{"biz_type", "kind"}, nil)
 	dueDesc      = prometheus.NewDesc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", []string{"biz_type", "within"}, nil)
@@ -90,7 +94,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, logDesc, degradedDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, retryingDesc, promiseDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, logDesc, degradedDesc} {
 		ch <- d
 	}
 }
@@ -115,6 +119,8 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(stuckDesc, float64(t.Stuck), t.BizType)
 		gauge(overdueDesc, float64(t.Overdue), t.BizType)
 		gauge(oldestDesc, t.OldestOverdue, t.BizType)
+		gauge(retryingDesc, float64(t.Retrying), t.BizType)
+		gauge(promiseDesc, t.OldestPromise, t.BizType)
 		gauge(pausedDesc, up(t.Paused), t.BizType)
 		if d := t.SlotsDiffer; d != nil {
 			gauge(differDesc, float64(d.Missing), t.BizType, "missing")

@@ -91,7 +91,7 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids, Now: now})
 	require.NoError(t, err)
 	types, err := task.NewTypes(
-		task.BizType{ID: orders, Name: "orders", Mode: task.ModeScan},
+		task.BizType{ID: orders, Name: "orders", Mode: task.ModeScan, BackoffMax: 10 * time.Minute},
 		task.BizType{ID: mails, Name: "mails", Mode: task.ModeScan},
 		task.BizType{ID: pushes, Name: "pushes", Mode: task.ModeRedis},
 	)
@@ -234,6 +234,22 @@ func (r *rig) insert(bizType, bizID uint64, in time.Duration) uint64 {
 	return got[0].Task.JobID
 }
 
+// move changes a pending task in the store alone.
+func (r *rig) move(id uint64, to task.Status, set store.Set) {
+	r.Helper()
+	ok, err := r.store.Move(context.Background(), store.Move{JobID: id, From: task.Pending, To: to, Set: set})
+	require.NoError(r, err)
+	require.True(r, ok)
+}
+
+// insertFailed stores a task that was promised for now, has failed, and runs again.
+func (r *rig) insertFailed(bizType, bizID uint64, in time.Duration) uint64 {
+	r.Helper()
+	id, at := r.insert(bizType, bizID, 0), now()
+	r.move(id, task.Pending, store.Set{Attempts: new(1), ActionTime: new(at.Add(in)), Promised: &at})
+	return id
+}
+
 // bizID returns a biz_id whose tasks live in a table of a partition.
 func (r *rig) bizID(partition, table int) uint64 {
 	first, _ := r.cfg.Layout.PartitionShards(partition)
@@ -252,14 +268,15 @@ func (r *rig) after(d time.Duration) {
 // faults is a store whose calls can be delayed or made to fail. A nil hook does nothing.
 type faults struct {
 	*store.Store
-	mu      sync.Mutex
-	due     func(p int, q store.Due) // when rows that are due are about to be read
-	reading func(partition int)
-	broken  func(partition int) bool // reads fail
-	stores  map[int]*store.Store     // reads of a database go to this store instead
-	failed  map[int]int              // reads of a database in a row, while all of it is broken
-	overdue func(partition int) error
-	purge   func(partition int) error
+	mu       sync.Mutex
+	due      func(p int, q store.Due) // when rows that are due are about to be read
+	reading  func(partition int)
+	broken   func(partition int) bool // reads fail
+	stores   map[int]*store.Store     // reads of a database go to this store instead
+	failed   map[int]int              // reads of a database in a row, while all of it is broken
+	overdue  func(partition int) error
+	retrying func() // before each count
+	purge    func(partition int) error
 }
 
 // reader returns the store from which to read a partition.
@@ -356,6 +373,16 @@ func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
 	for _, t := range overdue {
 		f.swept = append(f.swept, t.JobID)
 	}
+}
+
+func (f *faults) Retrying(ctx context.Context, p int, until time.Time) (map[uint64]store.Retrying, error) {
+	f.mu.Lock()
+	retrying := f.retrying
+	f.mu.Unlock()
+	if retrying != nil {
+		retrying()
+	}
+	return f.Store.Retrying(ctx, p, until)
 }
 
 func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]store.Overdue, error) {

@@ -10,11 +10,15 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// overdue is the result of the last count in a database.
+// overdue is the result of the last counts in a database.
 type overdue struct {
 	mu        sync.Mutex
 	sums      map[uint64]store.Overdue // by biz_type
 	nextCount time.Time                // the earliest time of the next count
+
+	retrying       map[uint64]store.Retrying // by biz_type
+	retryingOf     map[int]bool              // the partitions that were counted
+	nextRetryCount time.Time
 	// failedSince is the start of the first pass that failed after the last success. Zero: the last pass
 	// succeeded.
 	failedSince time.Time
@@ -98,6 +102,80 @@ func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	for _, db := range s.dbs {
 		db.overdue.mu.Lock()
 		for b, sum := range db.overdue.sums {
+			total[b] = total[b].Add(sum)
+		}
+		db.overdue.mu.Unlock()
+	}
+	return total
+}
+
+// retryShare bounds the time for counting the tasks that run again, at most one part in retryShare: it reads all rows that
+// are due as soon as they are.
+const retryShare = 50
+
+// countRetrying counts the tasks that have failed and run again. While no run fails that costs nothing: only a partition that
+// is new here is looked at once. If it fails, the last count stands.
+func (r *scan) countRetrying(ctx context.Context) {
+	o := r.db.overdue
+	now, start := r.cfg.Now(), time.Now()
+	until := now
+	if r.cfg.Retries != nil {
+		until = r.cfg.Retries()
+	}
+	for _, sum := range o.retrying {
+		until = latest(until, sum.Last, now) // until the last one has ended
+	}
+	owned, isNew := make(map[int]bool), false
+	for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
+		if r.cfg.Ownership.Owns(p) {
+			owned[p], isNew = true, isNew || !o.retryingOf[p]
+		}
+	}
+	if isNew { // they may have failed on another node, or before a restart
+		for _, b := range r.types.All() {
+			until = latest(until, now.Add(b.BackoffMax))
+		}
+	}
+	if !until.After(now) && len(o.retrying) == 0 || !isNew && start.Before(o.nextRetryCount) {
+		return
+	}
+	defer func() {
+		now := time.Now()
+		o.nextRetryCount = now.Add((retryShare - 1) * now.Sub(start))
+	}()
+	sums := make(map[uint64]store.Retrying)
+	for p := range owned {
+		found, err := r.cfg.Store.Retrying(ctx, p, until)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.cfg.Logger.Warn("tasks that run again are not counted", "database", r.db.index, "error", err)
+			}
+			return
+		}
+		for b, sum := range found {
+			sums[b] = sums[b].Add(sum)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.retrying, o.retryingOf = sums, owned
+}
+
+func latest(first time.Time, more ...time.Time) time.Time {
+	for _, t := range more {
+		if t.After(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// Retrying sums up the pending tasks of this node that have failed and run again, by biz_type, as of the last passes.
+func (s *Scanner) Retrying() map[uint64]store.Retrying {
+	total := make(map[uint64]store.Retrying)
+	for _, db := range s.dbs {
+		db.overdue.mu.Lock()
+		for b, sum := range db.overdue.retrying {
 			total[b] = total[b].Add(sum)
 		}
 		db.overdue.mu.Unlock()

@@ -96,6 +96,7 @@ func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) 
 		return read, errors.Join(failed...)
 	}
 	run.countOverdue(ctx)
+	run.countRetrying(ctx)
 	return read, nil
 }
 

@@ -35,6 +35,7 @@ type Store interface {
 	DuePages(partition int, q store.Due) *store.DuePages
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
+	Retrying(ctx context.Context, partition int, until time.Time) (map[uint64]store.Retrying, error)
 	Clock(ctx context.Context, database int) (time.Time, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
 	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
@@ -80,6 +81,9 @@ type Config struct {
 	// serves, and passes it the tasks that it missed.
 	Timer      Timer
 	SweepAfter time.Duration // a task that is overdue by more was missed by the Timer
+
+	// Retries returns until when tasks that have failed on this node may run again. Nil: none fail.
+	Retries func() time.Time
 
 	// Nodes receives tasks that are due within the lookahead in partitions of other nodes.
 	Nodes dispatch.Nodes

@@ -13,6 +13,7 @@ import (
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -52,10 +53,7 @@ func TestChangesBySQLAreHonoured(t *testing.T) {
 		r.work(0)
 		r.run()
 		move := func(id uint64, to task.Status, in time.Duration) {
-			at := now().Add(in)
-			ok, err := r.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{ActionTime: &at}})
-			require.NoError(t, err)
-			require.True(t, ok)
+			r.move(id, to, store.Set{ActionTime: new(now().Add(in))})
 		}
 		cancelled, earlier, later := r.insert(orders, 1, 19*time.Second), r.insert(orders, 2, time.Hour), r.insert(orders, 3, 19*time.Second)
 		r.after(15 * time.Second) // the first and the third are in memory
@@ -319,8 +317,9 @@ func TestOverdueTasksAreCounted(t *testing.T) {
 		got := r.scanner.Overdue()
 		require.Equal(t, 41, got[orders].Count)
 		require.Equal(t, r.start.Add(-41*time.Second), got[orders].Oldest)
-		require.Equal(t, store.Overdue{Count: 10, Oldest: r.start.Add(-time.Minute)}, got[mails])
-		require.Equal(t, store.Overdue{Count: 1, Oldest: r.start.Add(-2 * time.Hour)}, got[hidden], "also unknown types")
+		minute, hours := r.start.Add(-time.Minute), r.start.Add(-2*time.Hour)
+		require.Equal(t, store.Overdue{Count: 10, Oldest: minute, Promised: minute}, got[mails])
+		require.Equal(t, store.Overdue{Count: 1, Oldest: hours, Promised: hours}, got[hidden], "also unknown types")
 
 		r.work(0)
 		r.after(10 * time.Second)
@@ -347,6 +346,51 @@ func TestCountingTakesATenthOfTheTimeAtMost(t *testing.T) {
 		r.faults.mu.Lock()
 		defer r.faults.mu.Unlock()
 		require.Equal(t, []time.Duration{0, 40 * time.Second, 80 * time.Second}, counted)
+	})
+}
+
+// Tasks that have failed are counted while some may run again. Before and after that it costs nothing.
+func TestTasksThatRunAgainAreCounted(t *testing.T) {
+	var until atomic.Int64
+	retries := func() time.Time { return time.UnixMilli(until.Load()) }
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retries = retries }, func(t *testing.T, r *rig) {
+		var counts atomic.Int64
+		r.faults.set(func(f *faults) { f.retrying = func() { counts.Add(1) } })
+		counted := func() int { return int(counts.Swap(0)) }
+		before := r.insertFailed(orders, r.bizID(0, 0), 3*time.Minute) // before the start, so it is found without being told
+		r.run()
+		require.Equal(t, layout.Partitions, counted(), "each partition is looked at once")
+		require.Equal(t, store.Retrying{Count: 1, Promised: r.start, Last: r.start.Add(3 * time.Minute)}, r.scanner.Retrying()[orders])
+		r.move(before, task.Processed, store.Set{})
+		r.after(20 * time.Second)
+		require.Empty(t, r.scanner.Retrying())
+		counted()
+		r.after(time.Minute)
+		require.Zero(t, counted())
+
+		until.Store(now().Add(2 * time.Minute).UnixMilli())
+		r.insertFailed(mails, r.bizID(1, 0), 90*time.Second) // without a worker
+		r.after(10 * time.Second)
+		require.Equal(t, 1, r.scanner.Retrying()[mails].Count)
+		r.after(3 * time.Minute)
+		require.Equal(t, 1, r.scanner.Retrying()[mails].Count, "it is due, and has not run")
+	})
+}
+
+// Counting them reads many rows, so it may take a fiftieth of the time.
+func TestCountingTasksThatRunAgainTakesAFiftiethOfTheTimeAtMost(t *testing.T) {
+	bubble(t, sharding.Layout{Databases: 1, TablesPerDatabase: 1, Partitions: 1}, 1000, func(c *scanner.Config) {
+		c.Retries = func() time.Time { return now().Add(time.Minute) }
+	}, func(t *testing.T, r *rig) {
+		var counted []time.Duration
+		r.faults.set(func(f *faults) {
+			f.retrying = func() { counted = append(counted, now().Sub(r.start)); time.Sleep(2 * time.Second) }
+		})
+		r.run()
+		r.after(210 * time.Second)
+		r.faults.mu.Lock()
+		defer r.faults.mu.Unlock()
+		require.Equal(t, []time.Duration{0, 100 * time.Second, 200 * time.Second}, counted)
 	})
 }
 

@@ -154,14 +154,47 @@ func sumsUpOverdue(t *testing.T, p place) {
 	sums, err := f.Overdue(t.Context(), 1, now)
 	require.NoError(t, err)
 	require.Equal(t, map[uint64]store.Overdue{
-		1:              {Count: 3, Oldest: f.in(-9)},
-		math.MaxUint64: {Count: 1, Oldest: f.in(0)},
+		1:              {Count: 3, Oldest: f.in(-9), Promised: f.in(-9)},
+		math.MaxUint64: {Count: 1, Oldest: f.in(0), Promised: f.in(0)},
 	}, sums)
 	for _, partition := range []int{0, 2, 3} {
 		sums, err := f.Overdue(t.Context(), partition, now)
 		require.NoError(t, err)
 		require.Empty(t, sums)
 	}
+}
+
+func sumsUpRetrying(t *testing.T, p place) {
+	f := p.open(t, small)
+	shards := bizIDs(f.layout, 2, 5)
+	stored := f.put(t,
+		task.Task{BizID: shards[0], BizType: 1, ActionTime: f.in(-90)},
+		task.Task{BizID: shards[1], BizType: 1, ActionTime: f.in(-99)},
+		task.Task{BizID: shards[2], BizType: 1, ActionTime: f.in(-5)},
+		task.Task{BizID: shards[3], BizType: 2, ActionTime: f.in(-7)},
+		task.Task{BizID: shards[4], BizType: 2, ActionTime: f.in(5)},
+	)
+	fails := func(stored task.Task, next int) {
+		ok, err := f.Move(t.Context(), store.Move{JobID: stored.JobID, From: task.Pending, To: task.Pending,
+			Set: store.Set{Attempts: new(1), ActionTime: new(f.in(next)), Promised: &stored.ActionTime}})
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	fails(stored[0], 300)
+	fails(stored[1], 9)
+	fails(stored[3], -1)
+	sums, err := f.Retrying(t.Context(), 1, f.in(60))
+	require.NoError(t, err)
+	require.Equal(t, map[uint64]store.Retrying{
+		1: {Count: 1, Promised: f.in(-99), Last: f.in(9)},
+		2: {Count: 1, Promised: f.in(-7), Last: f.in(-1)},
+	}, sums)
+	sums, err = f.Retrying(t.Context(), 1, f.in(300))
+	require.NoError(t, err)
+	require.Equal(t, store.Retrying{Count: 2, Promised: f.in(-99), Last: f.in(300)}, sums[1])
+	overdue, err := f.Overdue(t.Context(), 1, f.in(0))
+	require.NoError(t, err)
+	require.Equal(t, store.Overdue{Count: 1, Oldest: f.in(-1), Promised: f.in(-7)}, overdue[2])
 }
 
 func TestOverdueAddsUp(t *testing.T) {
@@ -173,6 +206,12 @@ func TestOverdueAddsUp(t *testing.T) {
 	require.Equal(t, both, b.Add(a))
 	require.Equal(t, a, a.Add(store.Overdue{}))
 	require.Equal(t, a, store.Overdue{}.Add(a))
+
+	c, d := store.Retrying{Count: 2, Promised: noon, Last: noon.Add(time.Minute)}, store.Retrying{Count: 1, Promised: noon.Add(-time.Second), Last: noon}
+	sum := store.Retrying{Count: 3, Promised: noon.Add(-time.Second), Last: noon.Add(time.Minute)}
+	require.Equal(t, sum, c.Add(d))
+	require.Equal(t, sum, d.Add(c))
+	require.Equal(t, c, store.Retrying{}.Add(c))
 }
 
 func pings(t *testing.T, p place) {

@@ -255,14 +255,14 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 	b.WriteString("UPDATE " + name + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
 	args = append(args, s.backend.timeArg(stamp))
 	if m.KeepDue {
-		b.WriteString(",due_time=COALESCE(due_time,action_time)") // MySQL sets one column after the other
+		b.WriteString(",due_time=" + promisedTime) // MySQL sets one column after the other
 	}
 	if m.ActionTime != nil {
 		b.WriteString(",action_time=?")
 		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	}
 	if m.Restore {
-		b.WriteString(",action_time=COALESCE(due_time,action_time)")
+		b.WriteString(",action_time=" + promisedTime)
 	}
 	if m.Attempts != nil {
 		b.WriteString(",attempts=?")

@@ -8,41 +8,78 @@ import (
 
 // Overdue sums up pending tasks whose action_time has passed.
 type Overdue struct {
-	Count  int       // at most overdueLimit a table are counted
-	Oldest time.Time // the earliest action_time
+	Count    int       // at most pendingLimit a table are counted
+	Oldest   time.Time // the earliest action_time
+	Promised time.Time // the earliest promised time
 }
 
 // Add combines two sums.
 func (o Overdue) Add(p Overdue) Overdue {
-	if o.Count == 0 || (p.Count > 0 && p.Oldest.Before(o.Oldest)) {
-		o.Oldest = p.Oldest
-	}
-	o.Count += p.Count
-	return o
+	return Overdue{o.Count + p.Count, earlier(o.Oldest, p.Oldest), earlier(o.Promised, p.Promised)}
 }
 
-// overdueLimit bounds the count in each table, so that counting does not add to a huge backlog.
-const overdueLimit = 10_000
+// Retrying sums up pending tasks that have failed and run again.
+type Retrying struct {
+	Count    int       // at most pendingLimit a table are counted
+	Promised time.Time // the earliest promised time
+	Last     time.Time // the latest action_time
+}
+
+// Add combines two sums.
+func (r Retrying) Add(p Retrying) Retrying {
+	if p.Last.After(r.Last) {
+		r.Last = p.Last
+	}
+	return Retrying{r.Count + p.Count, earlier(r.Promised, p.Promised), r.Last}
+}
+
+// earlier returns the earlier one of two times that are not zero, or the one that is not.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// pendingLimit bounds the counts in each table, so that counting does not add to a huge backlog.
+const pendingLimit = 10_000
+
+// promisedTime is the time that was promised for a task, whatever has moved it since.
+const promisedTime = "COALESCE(due_time,action_time)"
 
 // Overdue sums up the overdue tasks of a partition by biz_type.
 func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]Overdue, error) {
-	first, end := s.layout.PartitionShards(partition)
 	sums := make(map[uint64]Overdue)
-	err := s.scanShards(ctx, first, end, maxMembers, func(u *union, shard int) {
-		u.add("SELECT biz_type,COUNT(*),MIN(action_time) FROM (SELECT biz_type,action_time FROM "+s.indexed(shard, indexDue)+
-			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.timeArg(now), int64(overdueLimit))
+	err := s.sumPending(ctx, partition, "", "MIN(action_time)", now, func(bizType uint64, count int, earliest, promised time.Time) {
+		sums[bizType] = sums[bizType].Add(Overdue{count, earliest, promised})
+	})
+	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count overdue tasks", err)
+}
+
+// Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type. It reads all
+// pending rows until then.
+func (s *Store) Retrying(ctx context.Context, partition int, until time.Time) (map[uint64]Retrying, error) {
+	sums := make(map[uint64]Retrying)
+	err := s.sumPending(ctx, partition, " AND attempts>0", "MAX(action_time)", until, func(bizType uint64, count int, last, promised time.Time) {
+		sums[bizType] = sums[bizType].Add(Retrying{count, promised, last})
+	})
+	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count tasks that run again", err)
+}
+
+// sumPending counts the pending tasks of a partition until a time that meet a condition. end is an aggregate of a time.
+func (s *Store) sumPending(ctx context.Context, partition int, condition, end string, until time.Time, add func(bizType uint64, count int, end, promised time.Time)) error {
+	first, last := s.layout.PartitionShards(partition)
+	return s.scanShards(ctx, first, last, maxMembers, func(u *union, shard int) {
+		u.add("SELECT biz_type,COUNT(*),"+end+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time FROM "+s.indexed(shard, indexDue)+
+			" WHERE status=0 AND action_time<=?"+condition+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.timeArg(until), int64(pendingLimit))
 	}, func(rows *sql.Rows) error {
 		var bizType unsigned
 		var count int
-		var oldest utc
-		err := rows.Scan(&bizType, &count, &oldest)
-		sums[uint64(bizType)] = sums[uint64(bizType)].Add(Overdue{count, time.Time(oldest)})
+		var at, promised utc
+		err := rows.Scan(&bizType, &count, &at, &promised)
+		add(uint64(bizType), count, time.Time(at), time.Time(promised))
 		return err
 	})
-	if err != nil {
-		return nil, s.wrap(s.layout.PartitionDatabase(partition), "count overdue tasks", err)
-	}
-	return sums, nil
 }
 
 // NextDue is the earliest action_time of a partition's pending tasks, or an earlier time, for example if a

@@ -59,6 +59,7 @@ func exercise(t *testing.T, p place) {
 		{"a later task of the same biz_id", findsSuperseded},
 		{"what consumers have", readsLeases},
 		{"overdue tasks are summed up", sumsUpOverdue},
+		{"tasks that run again are summed up", sumsUpRetrying},
 		{"a ping tells which database", pings},
 		// running_test.go
 		{"the journal of what runs", journals},

@@ -48,12 +48,12 @@ func (s *Store) addSuperseded(u *union, i int, t *task.Task, now time.Time) {
 	args = append(args, int64(task.Pending), int64(task.Processed), s.backend.timeArg(now), s.backend.idArg(t.JobID))
 	isLater := "job_id>?"
 	if !isRedriven(t) {
-		const promised, redriven = "COALESCE(due_time,action_time)", "(attempts=0 AND due_time IS NULL AND last_error<>'')"
-		isLater = "(" + isLater + " AND " + promised + "=? OR " + promised + ">? AND NOT (" + redriven + " AND job_id<?))"
+		const redriven = "(attempts=0 AND due_time IS NULL AND last_error<>'')"
+		isLater = "(" + isLater + " AND " + promisedTime + "=? OR " + promisedTime + ">? AND NOT (" + redriven + " AND job_id<?))"
 		args = append(args, at, at, s.backend.idArg(t.JobID))
 	}
 	u.add("SELECT "+strconv.Itoa(i)+",EXISTS(SELECT 1 FROM "+s.indexed(shard, indexBiz)+" WHERE biz_id=? AND biz_type=? AND "+key+
-		" AND status IN (?,?) AND COALESCE(due_time,action_time)<=? AND "+isLater+")", args...)
+		" AND status IN (?,?) AND "+promisedTime+"<=? AND "+isLater+")", args...)
 }
 
 // isRedriven reports whether a task was redriven and has not failed since: its promised time is that of the redrive then.

@@ -24,6 +24,7 @@ type failures struct {
 	some   atomic.Bool // byType has entries
 	mu     logqueue.Mutex
 	byType map[uint64]*failing
+	until  time.Time // until when tasks that have failed may run again
 }
 
 // failing is a business type whose runs fail.
@@ -38,12 +39,15 @@ type failing struct {
 
 // record counts runs that have ended. errs has an element for each task.
 func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
-	failed, last := 0, 0
+	failed, last, longest := 0, 0, b.BackoffMax
 	for i, err := range errs {
 		if err == nil || processor.IsDiscard(err) {
 			continue
 		}
 		failed, last = failed+1, i
+		pause, _ := processor.RetryPause(err)
+		untried, _ := processor.IsNoAttempt(err)
+		longest = max(longest, pause, untried)
 		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
 			f.logger.Debug("run failed", runLogFields(b, tasks(i), err)...)
 		}
@@ -70,7 +74,27 @@ func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []
 	g.isWell = failed == 0
 	if failed > 0 {
 		g.last = errs[last]
+		if until := now.Add(longest); until.After(f.until) {
+			f.until = until
+		}
 	}
+}
+
+// Retries returns until when tasks that have failed on this node may run again.
+func (r *Runner) Retries() time.Time {
+	r.failures.mu.Lock()
+	defer r.failures.mu.Unlock()
+	return r.failures.until
+}
+
+// LastError returns why a run of a business type has failed, while its runs fail; else it is empty.
+func (r *Runner) LastError(bizType uint64) string {
+	r.failures.mu.Lock()
+	defer r.failures.mu.Unlock()
+	if g := r.failures.byType[bizType]; g != nil {
+		return *reason(g.last)
+	}
+	return ""
 }
 
 // logSummaries logs the summaries that are due. It is called regularly.

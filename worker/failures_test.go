@@ -50,6 +50,42 @@ func TestFailedRunsAreToldOf(t *testing.T) {
 	}, lane(p, func(b *task.BizType) { b.MaxRetries, b.BackoffMin, b.BackoffMax = 100, time.Second, time.Second }))
 }
 
+// Retries is the end of the longest pause of a failed run, and LastError is there while runs fail.
+func TestRetriesAreKnownUntilTheLastOfThem(t *testing.T) {
+	var fails atomic.Pointer[error]
+	p := &script{f: func(context.Context, task.Task) error {
+		if err := fails.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 1, 0)
+		r.after(time.Second)
+		require.Zero(t, r.Runner.Retries())
+		require.Empty(t, r.Runner.LastError(1))
+		ended := time.Now()
+		for _, c := range []struct {
+			err    error
+			longer time.Duration
+		}{{errors.New("refused"), time.Minute}, {processor.RetryAfter(time.Hour, errors.New("refused")), time.Hour}, {processor.NoAttempt(2*time.Hour, errors.New("refused")), 2 * time.Hour}, {errors.New("refused"), 2 * time.Hour}} {
+			fails.Store(&c.err)
+			before := r.Runner.Retries()
+			r.submit(1, 1, 0)
+			r.after(time.Millisecond)
+			require.Contains(t, r.Runner.LastError(1), "refused")
+			require.False(t, r.Runner.Retries().Before(before))
+			require.InDelta(t, c.longer.Seconds(), r.Runner.Retries().Sub(ended).Seconds(), 10, c.err)
+		}
+		fails.Store(nil)
+		for range 30 {
+			r.submit(1, 1, 0)
+			r.after(time.Second)
+		}
+		require.Empty(t, r.Runner.LastError(1))
+	}, lane(p, func(b *task.BizType) { b.MaxRetries, b.BackoffMin, b.BackoffMax = 100, time.Minute, time.Minute }))
+}
+
 func TestAPanicIsToldOfWithItsPlace(t *testing.T) {
 	p := &script{f: func(context.Context, task.Task) error { return explode(nil) }}
 	bubble(t, func(t *testing.T, r *rig) {

@@ -71,13 +71,20 @@ func (r *remote) showBizType(out io.Writer, b client.BizType) error {
 
 func (r *remote) showBizTypes(out io.Writer, list []client.BizType) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tMODE\tPROCESSOR\tQUEUED\tRUNNING\tOVERDUE\tOLDEST\tSTATE")
+	fmt.Fprintln(w, "ID\tNAME\tMODE\tPROCESSOR\tQUEUED\tRUNNING\tOVERDUE\tRETRYING\tPROMISED\tSTATE")
 	for _, b := range list {
-		oldest := "-"
-		if b.Overdue > 0 {
-			oldest = time.Duration(b.OldestOverdue * float64(time.Second)).Round(time.Second).String()
+		promised := "-"
+		if b.Overdue+b.Retrying > 0 {
+			promised = time.Duration(b.OldestPromise*float64(time.Second)).Round(time.Second).String() + " ago"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", b.ID, oneLine(b.Name), b.Mode, oneLine(b.Processor), b.QueueDepth, b.Running, b.Overdue, oldest, r.pauseText(b.Paused))
+		state := r.pauseText(b.Paused)
+		if b.Paused == nil && b.Retrying > 0 {
+			state = "fails"
+			if b.LastError != "" {
+				state += ": " + oneLine(b.LastError)
+			}
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", b.ID, oneLine(b.Name), b.Mode, oneLine(b.Processor), b.QueueDepth, b.Running, b.Overdue, b.Retrying, promised, state)
 	}
 	return w.Flush()
 }

@@ -27,6 +27,10 @@ toc_running{biz_type="order_close"} 8
 toc_pending_overdue{biz_type="order_close"} 12
 # TYPE toc_oldest_overdue_seconds gauge
 toc_oldest_overdue_seconds{biz_type="order_close"} 3.25
+# TYPE toc_retrying gauge
+toc_retrying{biz_type="order_close"} 17
+# TYPE toc_oldest_promise_seconds gauge
+toc_oldest_promise_seconds{biz_type="order_close"} 301.5
 # TYPE toc_runs_total counter
 toc_runs_total{biz_type="order_close",mode="scan",outcome="processed"} N99
 toc_runs_total{biz_type="order_close",mode="scan",outcome="dead"} N1

@@ -38,11 +38,14 @@ type topLoad struct {
 type topBizType struct {
 	Name string `json:"biz_type"`
 	topLoad
-	LateP99 *float64 `json:"late_p99_seconds"` // of the runs since the reading before; nil: there was none
-	Overdue int      `json:"overdue"`
-	Oldest  float64  `json:"oldest_overdue_seconds"`
-	Died    int      `json:"died"` // since the nodes were started
-	Paused  bool     `json:"paused"`
+	Failed   float64  `json:"failed_runs_per_second"`
+	LateP99  *float64 `json:"late_p99_seconds"` // of the runs since the reading before; nil: there was none
+	Overdue  int      `json:"overdue"`
+	Oldest   float64  `json:"oldest_overdue_seconds"`
+	Retrying int      `json:"retrying"`
+	Promise  float64  `json:"oldest_promise_seconds"`
+	Died     int      `json:"died"` // since the nodes were started
+	Paused   bool     `json:"paused"`
 }
 
 type topNode struct {
@@ -133,6 +136,25 @@ func loadOf(before, now series, label, value string, seconds float64) topLoad {
 	return l
 }
 
+// failedRuns is the number of failed runs of a business type a second, on one node.
+func failedRuns(before, now series, name string, seconds float64) float64 {
+	failed := now.runs(name, "failed", "dead") - before.runs(name, "failed", "dead")
+	if before == nil || seconds <= 0 { // less than 0: the node was restarted
+		return 0
+	}
+	return max(0, failed/seconds)
+}
+
+// runs counts the runs of a business type with some outcomes.
+func (s series) runs(name string, outcomes ...string) (n float64) {
+	for _, run := range s["toc_runs_total"] {
+		if run.labels["biz_type"] == name && slices.Contains(outcomes, run.labels["outcome"]) {
+			n += run.value
+		}
+	}
+	return n
+}
+
 // topType is a business type while its nodes are added up.
 type topType struct {
 	topBizType
@@ -152,12 +174,11 @@ func addTypes(types map[string]*topType, before, now series, seconds float64) {
 		b.Waiting, b.Running, b.Runs = b.Waiting+l.Waiting, b.Running+l.Running, b.Runs+l.Runs
 		b.Overdue += int(now.sum("toc_pending_overdue", label, name))
 		b.Oldest = max(b.Oldest, now.sum("toc_oldest_overdue_seconds", label, name))
+		b.Retrying += int(now.sum("toc_retrying", label, name))
+		b.Promise = max(b.Promise, now.sum("toc_oldest_promise_seconds", label, name))
+		b.Failed += failedRuns(before, now, name, seconds)
 		b.Paused = b.Paused || now.sum("toc_paused", label, name) > 0
-		for _, run := range now["toc_runs_total"] {
-			if run.labels[label] == name && run.labels["outcome"] == "dead" {
-				b.Died += int(run.value)
-			}
-		}
+		b.Died += int(now.runs(name, "dead"))
 		for _, h := range now["toc_lateness_seconds"] {
 			if h.labels[label] == name {
 				h.addSince(b.late, before["toc_lateness_seconds"])

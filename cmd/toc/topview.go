@@ -25,16 +25,20 @@ func (t *top) write(out io.Writer, server string) error {
 		fmt.Fprintln(out)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BIZ_TYPE\tWAITING\tRUNNING\tRUNS/S\tLATE P99\tOVERDUE\tOLDEST\tDIED\tSTATE")
+	fmt.Fprintln(w, "BIZ_TYPE\tWAITING\tRUNNING\tRUNS/S\tFAILED/S\tLATE P99\tOVERDUE\tOLDEST\tRETRYING\tPROMISED\tDIED\tSTATE")
 	for _, b := range t.BizTypes {
 		late, state := "-", "runs"
 		if b.LateP99 != nil {
 			late = span(*b.LateP99)
 		}
-		if b.Paused {
+		switch {
+		case b.Paused:
 			state = "paused"
+		case b.Retrying > 0:
+			state = "fails"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%d\t%s\t%d\t%s\n", oneLine(b.Name), b.Waiting, b.Running, rate(b.Runs), late, b.Overdue, span(b.Oldest), b.Died, state)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\n", oneLine(b.Name), b.Waiting, b.Running, rate(b.Runs), rate(b.Failed), late,
+			b.Overdue, span(b.Oldest), b.Retrying, span(b.Promise), b.Died, state)
 	}
 	fmt.Fprintln(w, "\nNODE\tADDRESS\tSTATE\tPARTITIONS\tWAITING\tRUNNING\tRUNS/S\tCLOCK")
 	for _, n := range t.Nodes {
