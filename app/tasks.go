@@ -207,6 +207,12 @@ func (t *Tasks) DiscardDead(ctx context.Context, r client.DiscardDead) (client.D
 	return client.Discarded{Matched: got.Matched, Discarded: got.Changed, Operation: client.ID(got.Operation)}, err
 }
 
+// Retry makes the pending tasks of a business type run now that have failed and would run again later; see client.Client.Retry.
+func (t *Tasks) Retry(ctx context.Context, bizType string, rate float64) (client.Retried, error) {
+	got, err := t.service.RetryFailing(ctx, bizType, rate)
+	return client.Retried{Matched: got.Matched, Retried: got.Changed, Operation: client.ID(got.Operation)}, err
+}
+
 // Audit reads who did what, the latest first.
 func (t *Tasks) Audit(ctx context.Context, q client.Audit) (client.AuditPage, error) {
 	ask := intake.Audit{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: q.Limit}

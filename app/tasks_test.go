@@ -36,6 +36,7 @@ type tasks interface {
 	ListDead(ctx context.Context, q client.ListDead) (client.Page, error)
 	RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error)
 	DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error)
+	Retry(ctx context.Context, bizType string, rate float64) (client.Retried, error)
 	DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error)
 	Operations(ctx context.Context, limit int) ([]client.Operation, error)
 	Operation(ctx context.Context, id uint64) (client.Operation, error)

@@ -47,6 +47,7 @@ type (
 	Redriven     = wire.Redriven    // what became of a RedriveDead
 	DiscardDead  = wire.DeadRequest // asks to discard many dead tasks; all of it may be left out
 	Discarded    = wire.Discarded   // what became of a DiscardDead
+	Retried      = wire.Retried     // what became of a Retry
 	Forecast     = wire.Forecast    // how many tasks are due when
 	DeadGroups   = wire.DeadGroups  // dead tasks by their error
 	DeadGroup    = wire.DeadGroup   // dead tasks that died of the same error

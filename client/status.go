@@ -66,6 +66,13 @@ func (c *Client) Resume(ctx context.Context, bizType string) (BizType, error) {
 	return c.decide(ctx, bizType, "resume", nil)
 }
 
+// Retry makes the pending tasks of a business type run now that have failed and would run again later. With a rate (tasks a second)
+// it starts an operation and returns at once; with 0 it waits until all are retried, for 20 s at most: then an Operation goes on.
+func (c *Client) Retry(ctx context.Context, bizType string, rate float64) (out Retried, err error) {
+	_, err = c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/retry", wire.RetryRequest{Rate: rate}, &out)
+	return out, err
+}
+
 func (c *Client) decide(ctx context.Context, bizType, verb string, in any) (out BizType, err error) {
 	_, err = c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/"+verb, in, &out)
 	return out, err

@@ -242,6 +242,32 @@ func TestPauseAndResume(t *testing.T) {
 	require.Nil(t, f.center.paused)
 }
 
+// The page of a type whose runs fail says so, and has the button that runs what has failed now.
+func TestRetry(t *testing.T) {
+	f := newFake(t)
+	require.NotContains(t, f.get(t, "/console/types/order_close"), "Run the failing ones now")
+	one := f.submitted(t, 1)
+	read := f.read(t, one.JobID)
+	ok, err := f.store.Move(t.Context(), store.Move{JobID: one.JobID, Read: &read, Set: store.Set{Attempts: new(1), ActionTime: new(time.Now().Add(10 * time.Minute)), Promised: &read.ActionTime}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	f.center.retrying = map[string]int{"order_close": 341}
+	require.Contains(t, f.get(t, "/console/types"), `<span class="tag">fails</span> <span class="quiet">the &lt;shop&gt; is down</span>`)
+	page := f.get(t, "/console/types/order_close")
+	require.Contains(t, page, "341 tasks wait to run again, the oldest one promised 1 min 15 s ago")
+	require.Contains(t, page, "The last error: <q>the &lt;shop&gt; is down</q>")
+	wrong := f.ask(t, "POST", typeURL("order_close")+"/retry", fields("rate", "0"))
+	require.Equal(t, 422, wrong.Code)
+	require.Contains(t, wrong.text, "0.01 to 100000 tasks a second")
+	page = f.submit(t, page, "Run the failing ones now", "rate", "2.5")
+	require.Contains(t, page, "The retry has started.")
+	require.Contains(t, page, "failing tasks of order_close")
+	list, err := f.desk.Operations(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{store.OperationRetry, 2.5, 1}, []any{list[0].Kind, list[0].Rate, list[0].Matched})
+	require.NotContains(t, page, "/undo")
+}
+
 // A change of many dead tasks counts first and asks; then it is an operation, which can be stopped and undone.
 func TestManyDead(t *testing.T) {
 	for _, verb := range []string{"Redrive", "Discard"} {

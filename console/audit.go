@@ -22,7 +22,7 @@ type auditRow struct {
 	Link string // to what was acted upon
 }
 
-var auditActions = []string{"pause", "resume", "cancel", "reschedule", "redrive", "discard", "stop", "undo"}
+var auditActions = []string{"pause", "resume", "cancel", "reschedule", "redrive", "discard", "retry", "stop", "undo"}
 
 func (c *Console) audit(r *http.Request) (*page, error) {
 	f := formOf(r)

@@ -104,9 +104,6 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// defaultRate is the rate that the form offers, in tasks a second.
-const defaultRate = 50
-
 // bulk is a change of all dead tasks that match.
 type bulk struct {
 	intake.ChangeDead
@@ -120,13 +117,7 @@ func bulkOf(r *http.Request) (bulk, error) {
 	k := bulk{verb: path.Base(r.URL.Path)}
 	k.Dead, k.filter = deadFilter(f)
 	k.Limit = f.number("limit", 1, 1<<31-1, 0)
-	k.Rate = defaultRate
-	if text := f.text("rate"); text != "" {
-		rate, err := strconv.ParseFloat(text, 64)
-		if k.Rate = rate; err != nil || !(rate >= intake.MinRate && rate <= intake.MaxRate) {
-			f.wrong("rate", "%.40q is not from %v to %d tasks a second", text, intake.MinRate, intake.MaxRate)
-		}
-	}
+	k.Rate = f.rate("rate")
 	return k, f.err
 }
 

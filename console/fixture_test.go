@@ -111,11 +111,12 @@ type center struct {
 	types *task.Types
 	desk  *intake.Service
 
-	mu      sync.Mutex
-	paused  map[string]*wire.Pause
-	nodes   []console.NodePulse // none: one that is calm
-	counted metrics.OfType
-	asked   int // how often Pulses was called
+	mu       sync.Mutex
+	paused   map[string]*wire.Pause
+	retrying map[string]int
+	nodes    []console.NodePulse // none: one that is calm
+	counted  metrics.OfType
+	asked    int // how often Pulses was called
 }
 
 func (c *center) Cluster(context.Context) (wire.Cluster, error) {
@@ -144,7 +145,7 @@ func (c *center) BizTypes(context.Context) ([]wire.BizType, error) {
 	defer c.mu.Unlock()
 	var list []wire.BizType
 	for _, b := range c.types.All() {
-		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name]})
+		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestPromise: 75, LastError: "the <shop> is down"})
 	}
 	return list, nil
 }

@@ -34,6 +34,7 @@ func (c *Console) operations(r *http.Request) (*page, error) {
 var didOperation = map[string]string{
 	"redrive": "The redrive has started.",
 	"discard": "The discard has started.",
+	"retry":   "The retry has started.",
 	"stop":    "The operation is stopped. What it has changed stays so.",
 	"undo":    "The undo has started.",
 	"over":    "The operation was over already. Nothing was done.",
@@ -63,6 +64,9 @@ func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
 func which(o wire.Operation) string {
 	if o.Undoes != 0 {
 		return "takes operation " + o.Undoes.String() + " back"
+	}
+	if o.Kind == store.OperationRetry {
+		return "failing tasks of " + o.Filter.BizType
 	}
 	k := bulk{ChangeDead: intake.ChangeDead{Dead: intake.Dead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(), Until: o.Filter.Until.Time()}}}
 	text := k.words()

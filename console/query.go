@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
@@ -125,6 +126,22 @@ func (f *form) number(field string, least, most, otherwise int) int {
 		return otherwise
 	}
 	return n
+}
+
+// defaultRate is the rate that a form offers, in tasks a second.
+const defaultRate = 50
+
+// rate reads a rate; defaultRate if it is empty.
+func (f *form) rate(field string) float64 {
+	text := f.text(field)
+	if text == "" {
+		return defaultRate
+	}
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate >= intake.MinRate && rate <= intake.MaxRate) {
+		f.wrong(field, "%.40q is not from %v to %d tasks a second", text, intake.MinRate, intake.MaxRate)
+	}
+	return rate
 }
 
 // id reads a 64-bit id in a path.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/timeoutcenter/toc/metrics"
@@ -296,6 +297,21 @@ func (c *Console) resume(r *http.Request) (*page, error) {
 		return c.typeWrong(r, err)
 	}
 	return see(typePath(r.PathValue("name")) + "?did=resume"), nil
+}
+
+// retry runs the failing tasks of a business type now.
+func (c *Console) retry(r *http.Request) (*page, error) {
+	f := formOf(r)
+	f.only("rate")
+	rate := f.rate("rate")
+	if f.err != nil {
+		return c.typeWrong(r, f.err)
+	}
+	started, err := c.desk.RetryFailing(r.Context(), r.PathValue("name"), rate)
+	if err != nil {
+		return c.typeWrong(r, err)
+	}
+	return see("/console/operations?did=retry#operation-" + strconv.FormatUint(started.Operation, 10)), nil
 }
 
 func typePath(name string) string { return "/console/types/" + url.PathEscape(name) }

@@ -41,6 +41,7 @@ type Desk interface {
 	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
 	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
 	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	RetryFailing(ctx context.Context, bizType string, rate float64) (intake.ChangedDead, error)
 
 	Operations(ctx context.Context, limit int) ([]store.Operation, error)
 	Operation(ctx context.Context, id uint64) (store.Operation, error)

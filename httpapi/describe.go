@@ -202,7 +202,7 @@ var descriptions = map[string]description{
 	},
 	"list-operations": {
 		tag: "dead", summary: "List the operations",
-		text:   "Redrives and discards that have a rate, the latest first. They are deleted with the audit, by store.audit_retention.",
+		text:   "Redrives and discards that have a rate, and retries, the latest first. They are deleted with the audit, by store.audit_retention.",
 		answer: `{"operations":[` + runningOperation + `]}`, refusals: []int{422, 503},
 	},
 	"get-operation": {
@@ -274,6 +274,14 @@ var descriptions = map[string]description{
 		tag: "biz-types", summary: "Resume a business type",
 		text:   "Ends its pause: what has become due meanwhile starts at once. Resuming one that runs changes nothing.",
 		answer: `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":0,"overdue":310,"oldest_overdue_seconds":612.25,"retrying":0,"oldest_promise_seconds":612.25}`, refusals: []int{404, 422, 503},
+	},
+	"retry-biz-type": {
+		tag: "biz-types", summary: "Run the failing tasks of a business type now",
+		text: "Its pending tasks that have failed and would run again later run now, for example when their receiver is healed; attempts and due_time stay. It is an operation, so another node goes on if the one that runs it dies. " +
+			"With a rate the answer comes at once; without it when all are retried, or after 20 s with the operation that goes on. The body may be left out.",
+		request: `{}`,
+		answer:  `{"matched":341,"retried":341}`, refusals: []int{400, 404, 409, 413, 415, 422, 503},
+		also: map[int]string{202: "The operation goes on."},
 	},
 	"lease-tasks": {
 		tag: "pull", summary: "Lease tasks",

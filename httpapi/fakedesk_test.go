@@ -109,6 +109,10 @@ func (d *fakeDesk) DiscardDead(ctx context.Context, _ intake.ChangeDead) (intake
 	return intake.ChangedDead{}, d.called(ctx)
 }
 
+func (d *fakeDesk) RetryFailing(ctx context.Context, _ string, _ float64) (intake.ChangedDead, error) {
+	return intake.ChangedDead{}, d.called(ctx)
+}
+
 func (d *fakeDesk) Operations(ctx context.Context, _ int) ([]store.Operation, error) {
 	return nil, d.called(ctx)
 }

@@ -47,6 +47,7 @@ var calls = [][3]string{
 	{"GET", "/v1/biz-types", ""},
 	{"POST", "/v1/biz-types/order_close/pause", ""},
 	{"POST", "/v1/biz-types/order_close/resume", ""},
+	{"POST", "/v1/biz-types/order_close/retry", ""},
 	{"POST", "/v1/biz-types/order_close/lease", ""},
 	{"POST", "/v1/leases/settle", `{"settle":[{"lease":"a-b","do":"ack"}]}`},
 }

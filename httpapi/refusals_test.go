@@ -218,6 +218,9 @@ func otherRefusals(jobID string) []refusal {
 		{"dead with a cursor of tasks", "GET", "/v1/dead?cursor=dAABd_CA5AAA", "", 422, []string{"query.cursor"}},
 		{"dead with biz_id", "GET", "/v1/dead?biz_id=42", "", 422, []string{"query.biz_id"}},
 
+		{"a retry of an unknown type", "POST", "/v1/biz-types/nope/retry", "", 404, nil},
+		{"a retry at no rate", "POST", "/v1/biz-types/order_close/retry", `{"rate":0}`, 422, []string{"body.rate"}},
+		{"a retry at a word", "POST", "/v1/biz-types/order_close/retry", `{"rate":"fast"}`, 422, []string{"body.rate"}},
 		{"redrive of all without a body", "POST", "/v1/dead/redrive", "", 400, []string{"body"}},
 		{"redrive of an unknown biz_type", "POST", "/v1/dead/redrive", `{"biz_type":"nope"}`, 422, []string{"body.biz_type"}},
 		{"redrive of an empty biz_type", "POST", "/v1/dead/redrive", `{"biz_type":""}`, 422, []string{"body.biz_type"}},

@@ -45,6 +45,7 @@ func (a *api) routes() {
 	route(a, "GET    /v1/biz-types", "list-biz-types", a.bizTypes)
 	route(a, "POST   /v1/biz-types/{name}/pause", "pause-biz-type", a.pause)
 	route(a, "POST   /v1/biz-types/{name}/resume", "resume-biz-type", a.resume)
+	route(a, "POST   /v1/biz-types/{name}/retry", "retry-biz-type", a.retry)
 	route(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", a.lease)
 	route(a, "POST   /v1/leases/settle", "settle-leases", a.settle)
 	a.stream("GET    /v1/biz-types/{name}/stream", "stream-tasks")

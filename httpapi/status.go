@@ -51,6 +51,19 @@ func (a *api) resume(ctx context.Context, in *NamedBizType) (*output[wire.BizTyp
 	return bizType(a.cfg.Operator.Resume(ctx, in.Name))
 }
 
+type retryInput struct {
+	NamedBizType
+	body[wire.RetryRequest]
+}
+
+func (a *api) retry(ctx context.Context, in *retryInput) (*changedOutput[wire.Retried], error) {
+	r, err := a.desk.RetryFailing(ctx, in.Name, in.sent.Rate)
+	if err != nil {
+		return nil, err
+	}
+	return changedDead(r, wire.Retried{Matched: r.Matched, Retried: r.Changed, Operation: wire.ID(r.Operation)}), nil
+}
+
 func bizType(b wire.BizType, err error) (*output[wire.BizType], error) {
 	if err != nil {
 		return nil, err

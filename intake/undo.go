@@ -21,6 +21,9 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation
 	if other.Kind == store.OperationUndo {
 		return store.Operation{}, &task.FieldError{Field: "id", Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
 	}
+	if other.Kind == store.OperationRetry {
+		return store.Operation{}, &task.FieldError{Field: "id", Message: fmt.Sprintf("operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead", id)}
+	}
 	if err := s.checkOperations(ctx, true); err != nil {
 		return store.Operation{}, err
 	}

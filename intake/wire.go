@@ -71,6 +71,9 @@ func Operation(o *store.Operation, types *task.Types) wire.Operation {
 	if o.Filter.BizType != nil {
 		out.Filter.BizType = types.NameOf(*o.Filter.BizType)
 	}
+	if o.Kind == store.OperationRetry {
+		out.Filter.Until = wire.Time{} // of the next runs
+	}
 	return out
 }
 

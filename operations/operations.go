@@ -1,4 +1,4 @@
-// Package operations runs the redrives and discards of dead tasks that have a rate. All that it knows of an operation is
+// Package operations runs the redrives and discards of dead tasks that have a rate, and the retries of failing ones. All that it knows of an operation is
 // in the store: its counts and how far it got. So any node can go on with one, from where it is.
 //
 // One node runs redrives and discards: the owner of partition 0. A second one, during a hand-over, changes and counts nothing
@@ -162,10 +162,10 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 				break // it has ended here, or another node or a stop was faster
 			}
 			owed -= float64(len(jobIDs))
-			if o.Kind == store.OperationRedrive {
-				r.cfg.Redriven(ctx, jobIDs)
-			} else {
+			if o.Kind == store.OperationDiscard {
 				r.cfg.Discarded(jobIDs)
+			} else {
+				r.cfg.Redriven(ctx, jobIDs)
 			}
 		}
 	}

@@ -61,7 +61,8 @@ func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit 
 	}
 	s.eachDatabase(func(d int) {
 		if d >= begin && d < end {
-			found[d], errs[d] = s.deadIDs(ctx, d, first, f, after, limit+1)
+			where, which := f.where(s.backend)
+			found[d], errs[d] = s.idsOf(ctx, d, first, where, which, after, limit+1)
 		}
 	})
 	var page []uint64
@@ -96,9 +97,8 @@ func (s *Store) compareShards(a, b uint64) int {
 	return cmp.Or(x-y, cmp.Compare(a, b))
 }
 
-// deadIDs are the first ids of a database, from a shard on.
-func (s *Store) deadIDs(ctx context.Context, database, from int, f DeadFilter, after uint64, limit int) (ids []uint64, err error) {
-	where, which := f.where(s.backend)
+// idsOf are the first ids of a database that meet a condition, from a shard on.
+func (s *Store) idsOf(ctx context.Context, database, from int, where string, which []any, after uint64, limit int) (ids []uint64, err error) {
 	first := database * s.layout.TablesPerDatabase
 	end := first + s.layout.TablesPerDatabase
 	for first = max(first, from); first < end && len(ids) < limit; first += maxMembers {
@@ -128,19 +128,19 @@ func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 	var total atomic.Int64
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
-		n, err := s.countDead(ctx, d, f)
+		where, which := f.where(s.backend)
+		n, err := s.countOf(ctx, d, where, which)
 		total.Add(int64(n))
 		errs[d] = s.wrap(d, "count dead tasks", err)
 	})
 	return int(total.Load()), errors.Join(errs...)
 }
 
-// countDead counts those of a database.
-func (s *Store) countDead(ctx context.Context, database int, f DeadFilter) (total int, err error) {
-	where, args := f.where(s.backend)
+// countOf counts the tasks of a database that meet a condition.
+func (s *Store) countOf(ctx context.Context, database int, where string, which []any) (total int, err error) {
 	first := database * s.layout.TablesPerDatabase
 	err = s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
-		u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, args...)
+		u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, which...)
 	}, func(rows *sql.Rows) error {
 		var n int
 		err := rows.Scan(&n)

@@ -18,6 +18,7 @@ import (
 const (
 	OperationRedrive = "redrive"
 	OperationDiscard = "discard"
+	OperationRetry   = "retry"
 )
 
 // The states of an Operation.
@@ -27,10 +28,11 @@ const (
 	OperationStopped = "stopped"
 )
 
-// Operation redrives or discards, at a rate, the dead tasks that match and that died before it started.
+// Operation redrives or discards, at a rate, the dead tasks that match and that died before it started. A retry makes pending tasks of
+// a business type run now that have failed and would run again later, before Filter.Until.
 type Operation struct {
 	ID      uint64
-	Kind    string // OperationRedrive, OperationDiscard or OperationUndo
+	Kind    string // OperationRedrive, OperationDiscard, OperationRetry or OperationUndo
 	Undoes  uint64 // of an undo: the operation that it takes back
 	Actor   string // at most 64 characters
 	Filter  DeadFilter
@@ -71,7 +73,8 @@ const MaxOperationStep = 100
 // StartOperation writes an operation into all databases, and sets its ID, State and Matched. After an error it is
 // stopped wherever it was written.
 func (s *Store) StartOperation(ctx context.Context, o *Operation) error {
-	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) { return s.countDead(ctx, d, o.filter()) })
+	where, which := o.where(s.backend, o.Started)
+	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) { return s.countOf(ctx, d, where, which) })
 }
 
 func (s *Store) startOperation(ctx context.Context, o *Operation, count func(ctx context.Context, database int) (int, error)) error {
@@ -123,13 +126,18 @@ func (s *Store) insertOperation(ctx context.Context, database int, o *Operation,
 	return err
 }
 
-// filter selects the tasks that died before the operation started: one that dies again is left to others.
-func (o *Operation) filter() DeadFilter {
+// where is the condition of the tasks that are left at a time. One that dies, or fails, after the operation has started is left to others.
+func (o *Operation) where(b backend, now time.Time) (where string, which []any) {
 	f := o.Filter
+	if o.Kind == OperationRetry {
+		at := func(t time.Time) any { return b.timeArg(task.CeilMilli(t)) }
+		return " WHERE status=0 AND attempts>0 AND lease IS NULL AND biz_type=? AND action_time>? AND action_time<=? AND gmt_modified<?",
+			[]any{b.idArg(*f.BizType), at(now), at(f.Until), at(o.Started)}
+	}
 	if f.Until.IsZero() || f.Until.After(o.Started) {
 		f.Until = o.Started
 	}
-	return f
+	return f.where(b)
 }
 
 // Operations reads the latest operations of all databases, at most limit, the latest first. id is the one that is
@@ -272,17 +280,18 @@ func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, m
 	if walked != 0 {
 		first, _ = s.layout.ShardOf(walked)
 	}
-	f := o.filter()
+	now := s.cfg.Now()
+	where, which := o.where(s.backend, now)
 	if most = min(o.Left(most), MaxOperationStep); most > 0 {
-		if jobIDs, err = s.deadIDs(ctx, database, first, f, walked, most); err != nil {
+		if jobIDs, err = s.idsOf(ctx, database, first, where, which, walked, most); err != nil {
 			return nil, s.wrap(database, "read the tasks of an operation", err)
 		}
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	statements := []statement{s.endOperation(o.ID, OperationDone, s.cfg.Now())}
+	statements := []statement{s.endOperation(o.ID, OperationDone, now)}
 	if len(jobIDs) > 0 {
-		statements = s.stepStatements(database, o, &f, walked, jobIDs)
+		statements = s.stepStatements(database, o, now, walked, jobIDs)
 	}
 	affected, err := s.retryConflicts(ctx, database, statements, s.transact)
 	switch {
@@ -300,17 +309,20 @@ func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, m
 }
 
 // stepStatements first take the step, by a random number: the others apply only if that was done.
-func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked uint64, jobIDs []uint64) []statement {
+func (s *Store) stepStatements(database int, o *Operation, now time.Time, walked uint64, jobIDs []uint64) []statement {
 	id, step := s.backend.idArg(o.ID), s.backend.idArg(rand.Uint64())
 	statements := []statement{{
 		sql:  "UPDATE toc_operation SET walked=?,step=?,seen=seen+? WHERE id=? AND state='running' AND walked=?",
 		args: []any{s.backend.idArg(jobIDs[len(jobIDs)-1]), step, int64(len(jobIDs)), id, s.backend.idArg(walked)},
 	}}
 	stamp := s.backend.timeArg(s.Stamp(database))
-	where, which := f.where(s.backend)
-	set, to, actionTime, values := "status=0,attempts=0,due_time=NULL,lease=NULL,action_time=?", task.Pending, "?", []any{s.backend.timeArg(task.CeilMilli(s.cfg.Now()))}
-	if o.Kind == OperationDiscard {
+	where, which := o.where(s.backend, now)
+	set, to, actionTime, values := "status=0,attempts=0,due_time=NULL,lease=NULL,action_time=?", task.Pending, "?", []any{s.backend.timeArg(task.CeilMilli(now))}
+	switch o.Kind {
+	case OperationDiscard:
 		set, to, actionTime, values = "status=3,lease=NULL", task.Cancelled, "action_time", nil
+	case OperationRetry:
+		set = "due_time=" + promisedTime + ",action_time=?" // MySQL sets one column after the other
 	}
 	shardOf := func(id uint64) int { shard, _ := s.layout.ShardOf(id); return shard }
 	for len(jobIDs) > 0 {
@@ -324,11 +336,14 @@ func (s *Store) stepStatements(database int, o *Operation, f *DeadFilter, walked
 		}
 		in := " AND job_id IN (" + placeholders(n) + ")"
 		taken := " AND EXISTS (SELECT 1 FROM toc_operation WHERE id=? AND step=?)"
-		statements = append(statements, statement{ // for an undo
-			sql: "INSERT INTO toc_operation_task (operation,job_id,attempts,due_time,action_time,to_status,to_action_time,stamp) " +
-				"SELECT ?,job_id,attempts,due_time,action_time,?," + actionTime + ",? FROM " + s.indexed(shard, indexPrimary) + where + in + taken,
-			args: slices.Concat([]any{id, int64(to)}, values, []any{stamp}, which, ids, []any{id, step}),
-		}, statement{
+		if o.Kind != OperationRetry {
+			statements = append(statements, statement{ // for an undo
+				sql: "INSERT INTO toc_operation_task (operation,job_id,attempts,due_time,action_time,to_status,to_action_time,stamp) " +
+					"SELECT ?,job_id,attempts,due_time,action_time,?," + actionTime + ",? FROM " + s.indexed(shard, indexPrimary) + where + in + taken,
+				args: slices.Concat([]any{id, int64(to)}, values, []any{stamp}, which, ids, []any{id, step}),
+			})
+		}
+		statements = append(statements, statement{
 			sql:  "UPDATE " + s.indexed(shard, indexPrimary) + " SET " + set + ",gmt_modified=?" + where + in + taken,
 			args: slices.Concat(values, []any{stamp}, which, ids, []any{id, step}),
 		}, statement{

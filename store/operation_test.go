@@ -50,6 +50,54 @@ func (f *fixture) finish(t testing.TB, most int) (o *store.Operation) {
 	return o
 }
 
+// retries: each pending task of the type that has failed and waits for its next run is due now, with its attempts and its promised time.
+func retries(t *testing.T, p place) {
+	f := p.open(t, operated)
+	stored := f.spread(t, 60)
+	next := f.clock.Now().Add(time.Hour)
+	var failed, others []uint64
+	for i, one := range stored {
+		m := store.Move{JobID: one.JobID, To: task.Pending, Set: store.Set{Attempts: ptr(3), ActionTime: &next, Promised: &one.ActionTime}}
+		switch i % 6 {
+		case 1:
+			m.Attempts = nil // it has not failed
+		case 2:
+			m.ActionTime = ptr(f.in(-1)) // it is due
+		case 3:
+			m.ActionTime = ptr(next.Add(2 * time.Hour)) // moved by hand, far away
+		case 4:
+			m.Lease = ptr(uint64(7))
+		case 5:
+			m.To = task.Dead
+		}
+		ok, err := f.Move(t.Context(), m)
+		require.NoError(t, err)
+		require.True(t, ok)
+		if row := f.everything(t)[one.JobID]; i%6 == 0 && row.BizType == 2 {
+			failed = append(failed, one.JobID)
+		} else {
+			others = append(others, one.JobID)
+		}
+	}
+	require.NotEmpty(t, failed)
+	before := f.everything(t)
+	o := f.start(t, store.Operation{Kind: store.OperationRetry, Filter: store.DeadFilter{BizType: ptr(uint64(2)), Until: next}})
+	require.Equal(t, len(failed), o.Matched)
+	f.clock.advance(time.Second)
+	now := f.clock.Now()
+	o = f.finish(t, 2)
+	require.Equal(t, []any{store.OperationDone, len(failed), 0}, []any{o.State, o.Done, o.Skipped})
+	after := f.everything(t)
+	for _, id := range failed {
+		want := before[id]
+		want.ActionTime, want.Modified = now, after[id].Modified
+		require.Equal(t, want, after[id])
+	}
+	for _, id := range others {
+		require.Equal(t, before[id], after[id])
+	}
+}
+
 // operates: each dead task that matches is changed once, and the counts say so.
 func operates(t *testing.T, p place) {
 	for kind, want := range map[string]task.Status{store.OperationRedrive: task.Pending, store.OperationDiscard: task.Cancelled} {

@@ -72,6 +72,7 @@ func exercise(t *testing.T, p place) {
 		{"the audit goes around a database that is away", auditsAround},
 		// operation_test.go
 		{"an operation changes what matches", operates},
+		{"a retry changes what has failed and waits", retries},
 		{"an operation changes nothing twice", operatesOnce},
 		{"an operation counts what it skips", operatesAround},
 		{"an operation ends", stopsOperations},

@@ -73,6 +73,13 @@ type DueSecond struct {
 	Due     int    `json:"due" doc:"How many pending tasks are due in it." example:"250"`
 }
 
+// Retried is what became of a retry of the failing tasks of a business type.
+type Retried struct {
+	Matched   int `json:"matched" doc:"Pending tasks that had failed and would have run again later." example:"341"`
+	Retried   int `json:"retried" doc:"Of those, the ones that run now." example:"341"`
+	Operation ID  `json:"operation,omitzero" doc:"The operation that goes on to retry them." example:"1886427354112000001"`
+}
+
 // DeadGroups sums up dead tasks by their error.
 type DeadGroups struct {
 	Groups  []DeadGroup `json:"groups" nullable:"false" doc:"The largest first; at most 1000."`
@@ -94,17 +101,17 @@ type Operations struct {
 	Operations []Operation `json:"operations" nullable:"false" doc:"The latest first."`
 }
 
-// Operation is a redrive or a discard of dead tasks at a rate.
+// Operation is a redrive or a discard of dead tasks at a rate, or a retry of failing ones.
 type Operation struct {
 	ID      ID              `json:"id" doc:"Its id." example:"413351953711104"`
-	Kind    string          `json:"kind" enum:"redrive,discard,undo" doc:"What it does."`
+	Kind    string          `json:"kind" enum:"redrive,discard,retry,undo" doc:"What it does."`
 	Undoes  ID              `json:"undoes,omitzero" doc:"Of an undo: the operation that it takes back." example:"413351953711104"`
 	By      string          `json:"by" doc:"Who has started it." example:"api"`
-	Filter  OperationFilter `json:"filter" doc:"Which dead tasks: those that match and died before it started."`
+	Filter  OperationFilter `json:"filter" doc:"Which dead tasks: those that match and died before it started. Of a retry: the pending tasks of the business type that had failed then."`
 	Rate    float64         `json:"rate" doc:"Tasks a second, over the whole cluster; 0: an undo, up to 1,000 on each node." example:"50"`
 	State   string          `json:"state" enum:"running,done,stopped" doc:"How it stands."`
 	Matched int             `json:"matched" doc:"Dead tasks that matched when it started, whatever the limit." example:"250"`
-	Done    int             `json:"done" doc:"Tasks that it has redriven, discarded or made dead again." example:"100"`
+	Done    int             `json:"done" doc:"Tasks that it has redriven, discarded, retried or made dead again." example:"100"`
 	Skipped int             `json:"skipped" doc:"Tasks that somebody else changed in the moment in which it was about to. Of an undo: those that run, or have changed since." example:"0"`
 	Started Time            `json:"started" doc:"RFC 3339."`
 	Ended   Time            `json:"ended,omitzero" format:"date-time" doc:"RFC 3339. Left out: it runs."`

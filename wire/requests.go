@@ -61,6 +61,15 @@ type PauseRequest struct {
 // MayBeEmpty marks a body that may be left out.
 func (PauseRequest) MayBeEmpty() {}
 
+// RetryRequest asks to run the failing tasks of a business type now.
+type RetryRequest struct {
+	_    struct{} `additionalProperties:"false"`
+	Rate float64  `json:"rate,omitempty" minimum:"0.01" maximum:"100000" doc:"Starts an operation that retries so many tasks a second. Left out: as fast as it goes." example:"50"`
+}
+
+// MayBeEmpty marks a body that may be left out.
+func (RetryRequest) MayBeEmpty() {}
+
 // LimitsRequest asks another node for what it does not use of the limits of business types.
 type LimitsRequest struct {
 	_    struct{}   `additionalProperties:"false"`

@@ -136,6 +136,8 @@ class Center(unittest.TestCase):
     def test_dead_and_pause(self) -> None:
         self.assertEqual({"matched": 0, "redriven": 0}, self.toc.redrive_dead(biz_type="order_close", dry_run=True))
         self.assertEqual({"matched": 0, "discarded": 0}, self.toc.discard_dead(since=datetime.now(timezone.utc)))
+        self.assertEqual({"matched": 0, "retried": 0}, self.toc.retry("demo"))
+        self.assertEqual(0, self.toc.retry("demo", rate=5)["matched"])
         self.toc.pause("demo", reason="a test", until=datetime.now(timezone.utc) + timedelta(minutes=1))
         self.toc.resume("demo")
 

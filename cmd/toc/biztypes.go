@@ -56,6 +56,42 @@ func resumeCommand(now func() time.Time) *cobra.Command {
 	return cmd
 }
 
+func retryCommand(now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retry --biz-type NAME",
+		Short: "Run the failing tasks of a business type now",
+		Long: `Run the pending tasks of a business type now that have failed and would run again
+later, each after its pause: for example when their receiver is healed. Their
+attempts stay as they are. With --rate it is an operation at that rate.`,
+		Args: noArguments,
+	}
+	r := remoteFlags(cmd, now)
+	var bizType string
+	var perSecond float64
+	bizTypeFlag(cmd, &bizType)
+	cmd.Flags().Float64Var(&perSecond, "rate", 0, "retry so many a second; toc operations shows how far it is")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if bizType == "" {
+			return usage("--biz-type is missing; toc biz-types lists the business types")
+		}
+		if err := checkRate(cmd, perSecond); err != nil {
+			return err
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Retried, error) {
+			return c.Retry(ctx, bizType, perSecond)
+		},
+			func(w io.Writer, got client.Retried) error {
+				text := fmt.Sprintf("matched %d, retried %d", got.Matched, got.Retried)
+				if got.Operation != 0 {
+					text = fmt.Sprintf("matched %d, operation %s", got.Matched, got.Operation)
+				}
+				_, err := fmt.Fprintln(w, text)
+				return err
+			})
+	}
+	return cmd
+}
+
 // oneBizType demands the name of a business type as the only argument.
 func oneBizType(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {

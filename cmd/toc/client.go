@@ -23,7 +23,7 @@ import (
 func clientCommands(now func() time.Time) []*cobra.Command {
 	return []*cobra.Command{
 		submitCommand(now), getCommand(now), whyCommand(now), listCommand(now), forecastCommand(now), cancelCommand(now), rescheduleCommand(now),
-		redriveCommand(now), deadCommand(now), operationsCommand(now), auditCommand(now), bizTypesCommand(now), pauseCommand(now), resumeCommand(now), clusterCommand(now), topCommand(now), pullCommand(now),
+		redriveCommand(now), deadCommand(now), operationsCommand(now), auditCommand(now), bizTypesCommand(now), pauseCommand(now), resumeCommand(now), retryCommand(now), clusterCommand(now), topCommand(now), pullCommand(now),
 	}
 }
 

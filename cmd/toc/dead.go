@@ -87,6 +87,14 @@ func deadDiscardCommand(now func() time.Time) *cobra.Command {
 		})
 }
 
+// checkRate refuses a --rate of nothing.
+func checkRate(cmd *cobra.Command, perSecond float64) error {
+	if !(perSecond > 0) && cmd.Flags().Changed("rate") {
+		return usage("--rate %v: give more than 0 tasks a second; leave it out for all at once", perSecond)
+	}
+	return nil
+}
+
 // deadChanged is how many dead tasks matched, and how many of them were changed, or the operation that changes them.
 type deadChanged struct {
 	matched, changed int
@@ -113,8 +121,8 @@ func deadChangeCommand(now func() time.Time, name, short, done string, ask func(
 		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
 			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
 		}
-		if !(asked.Rate > 0) && cmd.Flags().Changed("rate") {
-			return usage("--rate %v: give more than 0 tasks a second; leave it out for all at once", asked.Rate)
+		if err := checkRate(cmd, asked.Rate); err != nil {
+			return err
 		}
 		if !f.since.IsZero() {
 			asked.Since = &f.since

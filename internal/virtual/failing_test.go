@@ -61,7 +61,7 @@ func TestAFailingReceiverIsSeen(t *testing.T) {
 		require.Contains(t, page, "The last error: "+errReceiver.Error())
 
 		r.do(nil)
-		require.NoError(t, n.Shutdown())
+		require.NoError(t, n.Shutdown()) // so that the start finds them
 		n = w.Start("a")
 		w.Wait(20 * time.Second)
 		if left := gauge(t, w, n, "toc_retrying"); left < 40 || left > 96 {
@@ -72,5 +72,63 @@ func TestAFailingReceiverIsSeen(t *testing.T) {
 		require.Zero(t, gauge(t, w, n, "toc_retrying"))
 		require.Zero(t, gauge(t, w, n, "toc_oldest_promise_seconds"))
 		require.Empty(t, n.App.BizTypes()[0].LastError)
+	})
+}
+
+// A retry runs what has failed at once, on whatever node, and each task once. With a rate it takes its time.
+func TestFailingTasksAreRetried(t *testing.T) {
+	const tasks = 40
+	world(t, nodes(func(*configs.Config) {}), func(t *testing.T, w *virtual.World, r *runs) {
+		a, b := w.Start("a"), w.Start("b")
+		w.Wait(10 * time.Second)
+		fail := func() {
+			t.Helper()
+			r.do(func(context.Context, string, task.Task) error { return errReceiver })
+			for i := range uint64(tasks) {
+				submit(t, a, i, time.Second)
+			}
+			w.Wait(5 * time.Minute)
+			r.do(nil)
+			r.forget()
+		}
+		fail()
+		got, err := b.App.Tasks().Retry(t.Context(), "order_close", 0)
+		require.NoError(t, err)
+		require.Zero(t, got.Operation)
+		require.Equal(t, got.Matched, got.Retried)
+		require.Greater(t, got.Matched, tasks*9/10, "but for those that were due by themselves")
+		w.Wait(20 * time.Second)
+		r.requireOnce(t, tasks)
+		again, err := b.App.Tasks().Retry(t.Context(), "order_close", 0)
+		require.NoError(t, err)
+		require.Zero(t, again.Matched)
+		_, err = a.App.Tasks().Retry(t.Context(), "nope", 0)
+		require.ErrorIs(t, err, task.ErrNotFound)
+		var field *task.FieldError
+		_, err = a.App.Tasks().Retry(t.Context(), "order_close", -1)
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "rate", field.Field)
+
+		r.forget()
+		fail()
+		got, err = a.App.Tasks().Retry(t.Context(), "order_close", 2)
+		require.NoError(t, err)
+		require.NotZero(t, got.Operation)
+		began := time.Now()
+		w.Wait(30 * time.Second)
+		r.requireOnce(t, tasks)
+		last := began
+		for _, one := range r.all() {
+			if one.at.After(last) {
+				last = one.at
+			}
+		}
+		require.Greater(t, last.Sub(began), 15*time.Second, "two a second")
+		o, err := a.App.Tasks().Operation(t.Context(), uint64(got.Operation))
+		require.NoError(t, err)
+		require.Equal(t, []any{"retry", "done", "order_close"}, []any{o.Kind, o.State, o.Filter.BizType})
+		require.Zero(t, o.Filter.Until)
+		_, err = a.App.Tasks().UndoOperation(t.Context(), uint64(got.Operation))
+		require.ErrorAs(t, err, &field)
 	})
 }

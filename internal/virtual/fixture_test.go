@@ -69,6 +69,13 @@ func (r *runs) do(does func(ctx context.Context, node string, t task.Task) error
 	r.does = does
 }
 
+// forget starts with no run again.
+func (r *runs) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = nil
+}
+
 func (r *runs) all() []run {
 	r.mu.Lock()
 	defer r.mu.Unlock()

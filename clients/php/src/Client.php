@@ -262,6 +262,16 @@ final class Client
         return $this->call('POST', '/v1/dead/discard', self::filters($filters))[1];
     }
 
+    /**
+     * Runs the pending tasks of a business type now that have failed and would run again later, rate a second; null: at once.
+     *
+     * @return array<string, mixed>
+     */
+    public function retry(string $bizType, ?float $rate = null): array
+    {
+        return $this->call('POST', '/v1/biz-types/' . rawurlencode($bizType) . '/retry', $rate === null ? [] : ['rate' => $rate])[1];
+    }
+
     /** Keeps the tasks of a business type from starting; until null: until resume. */
     public function pause(string $bizType, string $reason = '', ?\DateTimeInterface $until = null): void
     {

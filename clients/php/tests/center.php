@@ -99,6 +99,8 @@ function test_dead_and_pause(): void
     equal(['matched' => 0, 'redriven' => 0], $toc->redriveDead(['biz_type' => 'order_close', 'dry_run' => true]));
     equal(['matched' => 0, 'discarded' => 0], $toc->discardDead(['since' => new DateTimeImmutable()]));
     equal(['matched' => 0, 'redriven' => 0], $toc->redriveDead());
+    equal(['matched' => 0, 'retried' => 0], $toc->retry('demo'));
+    equal(0, $toc->retry('demo', 5)['matched']);
     $toc->pause('demo', reason: 'a test', until: new DateTimeImmutable('+1 minute'));
     $toc->resume('demo');
 }

@@ -115,6 +115,10 @@ class Client:
         """Cancels the dead tasks that match, as redrive_dead."""
         return self._task("POST", "/v1/dead/discard", _filters(filters))
 
+    def retry(self, biz_type: str, rate: float | None = None) -> dict[str, Any]:
+        """Runs the pending tasks of a business type now that have failed and would run again later, rate a second; None: at once."""
+        return self._task("POST", f"/v1/biz-types/{quote(biz_type, safe='')}/retry", {} if rate is None else {"rate": rate})
+
     def pause(self, biz_type: str, *, reason: str = "", until: datetime | None = None) -> None:
         """Keeps the tasks of a business type from starting."""
         body = {"reason": reason} if reason else {}

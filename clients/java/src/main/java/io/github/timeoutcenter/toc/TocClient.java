@@ -169,6 +169,16 @@ public final class TocClient {
         return object("POST", "/v1/dead/discard", f.fields);
     }
 
+    /** Runs the pending tasks of a business type now that have failed and would run again later; answers matched and retried. */
+    public Map<String, Object> retry(String bizType) throws IOException, InterruptedException {
+        return object("POST", bizType(bizType, "/retry"), Map.of());
+    }
+
+    /** As retry, so many tasks a second; answers matched, retried and operation. */
+    public Map<String, Object> retry(String bizType, double rate) throws IOException, InterruptedException {
+        return object("POST", bizType(bizType, "/retry"), Map.of("rate", rate));
+    }
+
     /** Keeps the tasks of a business type from starting until then; null: until resume. */
     public void pause(String bizType, String reason, Instant until) throws IOException, InterruptedException {
         Map<String, Object> body = new LinkedHashMap<>(Map.of("reason", reason));

@@ -112,6 +112,8 @@ final class CenterTest {
     void deadAndPause() throws Exception {
         Tests.equal(Map.of("matched", 0L, "redriven", 0L), toc.redriveDead(new Filter().bizType("order_close").dryRun()));
         Tests.equal(Map.of("matched", 0L, "discarded", 0L), toc.discardDead(new Filter().since(Instant.now())));
+        Tests.equal(Map.of("matched", 0L, "retried", 0L), toc.retry("demo"));
+        Tests.equal(0L, toc.retry("demo", 5).get("matched"));
         toc.pause("demo", "a test", Instant.now().plusSeconds(60));
         toc.resume("demo");
     }

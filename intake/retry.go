@@ -1,0 +1,52 @@
+package intake
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+const (
+	retryWait  = 20 * time.Second       // a retry of all at once is waited for no longer
+	retryLook  = 100 * time.Millisecond // between two looks at it
+	retryLeast = time.Hour              // what a Go processor may ask for, beyond the longest pause of its business type
+)
+
+// RetryFailing makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
+// rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. task.ErrNotFound stands
+// for an unknown name.
+func (s *Service) RetryFailing(ctx context.Context, bizType string, rate float64) (answer ChangedDead, err error) {
+	b, ok := s.Types().ByName(bizType)
+	if !ok {
+		return answer, task.ErrNotFound
+	}
+	if err := checkRate(rate); err != nil {
+		return answer, err
+	}
+	ask := ChangeDead{Dead: Dead{BizType: b.Name}, Rate: rate}
+	f := store.DeadFilter{BizType: &b.ID, Until: s.cfg.Now().Add(max(b.BackoffMax, retryLeast))}
+	if rate > 0 {
+		return s.startOperation(ctx, store.OperationRetry, ask, f)
+	}
+	ask.Rate = MaxRate
+	if answer, err = s.startOperation(ctx, store.OperationRetry, ask, f); err != nil {
+		return answer, err
+	}
+	for end := time.Now().Add(retryWait); time.Now().Before(end); {
+		if err := wait.For(ctx, retryLook); err != nil {
+			return answer, err
+		}
+		o, err := s.Operation(ctx, answer.Operation)
+		if err != nil {
+			return answer, err
+		}
+		if answer.Changed = o.Done; o.State != store.OperationRunning {
+			answer.Operation = 0
+			return answer, nil
+		}
+	}
+	return answer, nil
+}
