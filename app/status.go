@@ -179,7 +179,11 @@ func (s status) Ready(context.Context) wire.Readiness {
 	list, ready := s.troubles()
 	r := wire.Readiness{Ready: ready, Degraded: []string{}}
 	for _, t := range list {
-		r.Degraded = append(r.Degraded, t.text)
+		reason := t.Reason
+		if t.Database >= 0 {
+			reason += " of " + cluster.DatabaseName(t.Database)
+		}
+		r.Degraded, r.Reasons = append(r.Degraded, t.text), append(r.Reasons, reason)
 	}
 	return r
 }

@@ -105,6 +105,8 @@ type Config struct {
 	Tokens func() []string
 	// Peers knows what other nodes prove; they need no token. Defaults to nothing.
 	Peers *peerproof.Prover
+	// Alone is a center of one node: the routes by which nodes change something at each other do not exist.
+	Alone bool
 	// Console serves /console and all below it, and asks for tokens itself. Nil: there is no console.
 	Console http.Handler
 	// Metrics serves GET /metrics. Nil: there is no such route.

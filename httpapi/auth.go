@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -17,7 +18,9 @@ func authorize(next http.Handler, tokens func() []string) http.Handler {
 		switch {
 		case peerproof.Proved(r.Context()), isKnown(tokens(), bearer(r)):
 			LetIn(r)
-		case !isOpen(r):
+		case isOpen(r):
+			r = r.WithContext(context.WithValue(r.Context(), anonymous{}, true))
+		default:
 			p := newProblem(http.StatusUnauthorized, "send Authorization: Bearer and one of the tokens of http.tokens")
 			p.headers = http.Header{"Www-Authenticate": {`Bearer realm="toc"`}}
 			writeProblem(w, p)
@@ -26,6 +29,9 @@ func authorize(next http.Handler, tokens func() []string) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// anonymous marks the context of a request that was let in without a token where there are some.
+type anonymous struct{}
 
 // isOpen tells whether a request needs no token: a probe has none, and a browser that
 // reads the documentation sends none. Neither is told a secret.
@@ -70,7 +76,8 @@ func sameOrigin(next http.Handler) http.Handler {
 
 // noDomain refuses a request that reached a loopback address under a
 // domain name. A page whose name its owner points at 127.0.0.1 (DNS rebinding) is of
-// one origin with a center there, so a browser lets it read and change everything. With
+// one origin with a center there, so a browser lets it read and change everything. Nor does
+// it do the work of a read that a page of another site asks for, which could not see the answer. With
 // tokens there is no need: a page does not know them.
 func noDomain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,17 +87,26 @@ func noDomain(next http.Handler) http.Handler {
 				"the Host header is a domain name; ask by localhost or an address, or set http.tokens"))
 			return
 		}
+		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && !isLink(r) && !isOpen(r) {
+			writeProblem(w, newProblem(http.StatusForbidden, "a browser sent this from another site"))
+			return
+		}
 		LetIn(r)
 		next.ServeHTTP(w, r)
 	})
 }
 
+// isLink reports whether a browser goes to a page because somebody has clicked on a link to it.
+func isLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
 // isDomain tells whether a Host header is a name that somebody on the internet may
-// own: no address, and not a single label.
+// own: no address, and not a single label without a dot behind it.
 func isDomain(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	host = strings.TrimSuffix(host, ".")
-	return strings.Contains(host, ".") && !strings.HasSuffix(strings.ToLower(host), ".localhost") && net.ParseIP(host) == nil
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	return strings.Contains(host, ".") && name != "localhost" && !strings.HasSuffix(name, ".localhost") && net.ParseIP(host) == nil
 }

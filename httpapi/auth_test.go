@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/peerproof"
 )
 
 func withTokens(tokens ...string) func(*httpapi.Config) {
@@ -41,7 +42,10 @@ func TestTokens(t *testing.T) {
 	require.EqualValues(t, 3*(len(calls)+twice), d.calls.Load(), "nobody without a token gets to the desk")
 
 	require.Equal(t, 200, call(h, "GET", "/healthz", "").Code)
-	require.Equal(t, 503, call(h, "GET", "/readyz", "").Code, "not ready, but let in")
+	anonymous := call(h, "GET", "/readyz", "")
+	require.Equal(t, 503, anonymous.Code, "not ready, but let in")
+	require.JSONEq(t, `{"ready":false,"degraded":["database_down of database 3"]}`, anonymous.Body.String())
+	require.Contains(t, call(h, "GET", "/readyz", "", "Authorization", "Bearer alpha").Body.String(), "database 3 does not answer")
 	for _, path := range []string{"/docs", "/openapi.json", "/openapi.yaml"} { // a browser sends no token
 		a := call(h, "GET", path, "")
 		require.Equal(t, 200, a.Code, path)
@@ -77,6 +81,50 @@ func TestForeignSites(t *testing.T) {
 	require.EqualValues(t, 1, d.calls.Load())
 }
 
+// Nor can it make a center without tokens work, though it could not see the answer. A link may lead there.
+func TestForeignSitesMakeNothingRead(t *testing.T) {
+	d := newFakeDesk(t)
+	server := httptest.NewServer(newFake(d, func(c *httpapi.Config) {
+		c.Console = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { d.calls.Add(1) })
+	}))
+	defer server.Close()
+	ask := func(path string, headers ...string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		require.NoError(t, err)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := server.Client().Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	for _, path := range []string{"/v1/dead/groups", "/v1/forecast", "/console/dead/redrive"} {
+		for _, dest := range []string{"empty", "image", "iframe"} {
+			require.Equal(t, 403, ask(path, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", dest), path)
+		}
+		require.Equal(t, 403, ask(path, "Sec-Fetch-Site", "cross-site"), path)
+	}
+	require.Zero(t, d.calls.Load())
+	require.Equal(t, 200, ask("/console/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"))
+	require.Equal(t, 200, ask("/v1/tasks/1", "Sec-Fetch-Site", "same-origin"))
+	require.Equal(t, 200, ask("/v1/tasks/1", "Sec-Fetch-Site", "none"), "typed by hand")
+	require.Equal(t, 200, ask("/healthz", "Sec-Fetch-Site", "cross-site"))
+}
+
+// Only nodes change something at each other: a token is not enough, and where there is one node the routes do not exist.
+func TestRoutesAmongNodes(t *testing.T) {
+	for _, path := range []string{"/v1/cluster/wake", "/v1/cluster/limits"} {
+		body := map[string]string{"/v1/cluster/wake": `{"job_ids":["1"]}`, "/v1/cluster/limits": `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x"}]}`}[path]
+		d := newFakeDesk(t)
+		proving := newFake(d, withTokens("alpha"), func(c *httpapi.Config) { c.Peers = peerproof.New("n1", func() []string { return []string{"secret"} }) })
+		require.Contains(t, call(proving, "POST", path, body, "Authorization", "Bearer alpha").problem(t, 401).Detail, "for other nodes of the cluster")
+		alone := newFake(d, withTokens("alpha"), func(c *httpapi.Config) { c.Alone = true })
+		require.Contains(t, call(alone, "POST", path, body, "Authorization", "Bearer alpha").problem(t, 404).Detail, "there are no other nodes")
+		require.Zero(t, d.calls.Load())
+	}
+}
+
 // A page whose name was made to mean 127.0.0.1 is of one origin with a center there.
 func TestNamesThatMeanLoopback(t *testing.T) {
 	ask := func(server *httptest.Server, path, host string) int {
@@ -92,7 +140,7 @@ func TestNamesThatMeanLoopback(t *testing.T) {
 	defer open.Close()
 	for host, want := range map[string]int{
 		"": 200, "localhost": 200, "LocalHost:8080": 200, "127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "10.0.0.1": 200, "x": 200, "toc.localhost:8080": 200, "toc:8080": 200,
-		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "evil.example.": 403,
+		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "evil.example.": 403, "ai.": 403, "localhost.": 200, "toc.localhost.": 200,
 	} {
 		require.Equal(t, want, ask(open, "/v1/tasks/1", host), host)
 		require.Equal(t, 200, ask(open, "/healthz", host), host)

@@ -243,19 +243,19 @@ var descriptions = map[string]description{
 	},
 	"share-limits": {
 		tag: "center", summary: "Lend what a limit leaves", maxBody: 256 << 10,
-		text: "Between nodes: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +
+		text: "Between nodes, by a node's proof and by no token: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +
 			"What is given counts against the node that gives it, so that all together stay within the limit.",
 		request: `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
-		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 413, 415, 422},
+		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 404, 413, 415, 422},
 	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
-		text: "Between nodes: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +
+		text: "Between nodes, by a node's proof and by no token: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +
 			"Anything else is ignored: a task of another node, one that is due later, one that is not pending or not there. " +
 			"Cancels, changes and redrives are decided by the owner, too; a node that hands such a request on sends its name in the header Toc-Forwarded, " +
 			"and a request with that header is answered with 503 rather than handed on again.",
 		request: `{"job_ids":["413351953711104","413351953711105","413351953711106"]}`,
-		answer:  `{"taken":2}`, refusals: []int{400, 413, 415, 422, 503},
+		answer:  `{"taken":2}`, refusals: []int{400, 404, 413, 415, 422, 503},
 	},
 	"list-biz-types": {
 		tag: "center", summary: "The business types",

@@ -17,14 +17,22 @@ import (
 // that node's name. In the form of http.Header's keys.
 const forwardedHeader = "Toc-Forwarded"
 
+// isAmongNodes are the routes by which nodes change something at each other.
+var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true}
+
 // checkPeers refuses who says to be a node and does not prove it.
 func (a *api) checkPeers(next http.Handler) http.Handler {
 	refused := func(w http.ResponseWriter, err error) {
 		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
 	}
 	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, forwarded := r.Header[forwardedHeader]; forwarded && a.cfg.Peers.Proves() && !peerproof.Proved(r.Context()) {
-			refused(w, errors.New(forwardedHeader+" is for other nodes of the cluster, which prove that they know cluster.secret"))
+		_, forwarded := r.Header[forwardedHeader]
+		switch among := isAmongNodes[r.URL.Path]; {
+		case among && a.cfg.Alone:
+			writeProblem(w, newProblem(http.StatusNotFound, "there are no other nodes: cluster.provider is single"))
+			return
+		case (among || forwarded) && a.cfg.Peers.Proves() && !peerproof.Proved(r.Context()):
+			refused(w, errors.New("this is for other nodes of the cluster, which prove that they know cluster.secret"))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -83,7 +83,7 @@ func (f failing) Resume(ctx context.Context, _ string) (wire.BizType, error) {
 func (f failing) Pulse(ctx context.Context) wire.Pulse { return calm{}.Pulse(ctx) }
 
 func (f failing) Ready(context.Context) wire.Readiness {
-	return wire.Readiness{Degraded: []string{"database 3 does not answer"}}
+	return wire.Readiness{Degraded: []string{"database 3 does not answer"}, Reasons: []string{"database_down of database 3"}}
 }
 
 func TestTableOfErrors(t *testing.T) {

@@ -83,6 +83,9 @@ type readyOutput struct {
 
 func (a *api) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {
 	r := a.status.Ready(ctx)
+	if ctx.Value(anonymous{}) != nil {
+		r.Degraded = r.Reasons
+	}
 	r.Degraded = append([]string{}, r.Degraded...)
 	out := &readyOutput{Status: http.StatusOK, Body: r}
 	if !r.Ready {

@@ -229,7 +229,8 @@ type Health struct {
 // Readiness tells whether a node can serve.
 type Readiness struct {
 	Ready    bool     `json:"ready"`
-	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready." example:"database toc_3 is down"`
+	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready. Without a token, where there are some: only its reason, as in toc_degraded." example:"database toc_3 is down"`
+	Reasons  []string `json:"-"` // of Degraded, without names, addresses and values
 }
 
 // Why tells where a task waits, until when, and what holds it; or what became of it.
