@@ -211,6 +211,38 @@ type faults struct {
 	moved  func(m *store.Move) error // fails after the move is made
 	get    func(id uint64) error
 	loaded func() error // called, and fails, after the rows are read
+	wide   func()       // called before a read of all tables
+}
+
+func (f *faults) reading() {
+	if f.wide != nil {
+		f.wide()
+	}
+}
+
+func (f *faults) Walk(ctx context.Context, q store.WalkFilter, after store.Place, limit int) ([]task.Task, store.Place, bool, error) {
+	f.reading()
+	return f.Store.Walk(ctx, q, after, limit)
+}
+
+func (f *faults) Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) ([]store.Upcoming, float64, bool, error) {
+	f.reading()
+	return f.Store.Upcoming(ctx, shards, from, to, rows)
+}
+
+func (f *faults) ListDead(ctx context.Context, q store.DeadFilter, after uint64, limit int) ([]task.Task, uint64, error) {
+	f.reading()
+	return f.Store.ListDead(ctx, q, after, limit)
+}
+
+func (f *faults) CountDead(ctx context.Context, q store.DeadFilter) (int, error) {
+	f.reading()
+	return f.Store.CountDead(ctx, q)
+}
+
+func (f *faults) DeadGroups(ctx context.Context, bizType *uint64) ([]store.DeadGroup, bool, error) {
+	f.reading()
+	return f.Store.DeadGroups(ctx, bizType)
 }
 
 func (f *faults) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted {

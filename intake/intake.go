@@ -112,6 +112,7 @@ func New(cfg Config) *Service {
 	if cfg.Puller == nil {
 		cfg.Puller = noPuller{}
 	}
+	cfg.Store = newLane(cfg.Store)
 	return &Service{cfg: cfg, waiters: newWaiters(cfg.Cluster.Peers)}
 }
 
