@@ -46,7 +46,7 @@ test: deps ## each promise once, with the race detector, on real servers: some m
 test-all: deps ## every test, on every server, and every arena of the soak: by hand, and before a release
 	@PKG="$(PKG)" scripts/test.sh all
 
-# TOC_SOAK_ARENA is cluster, rediscluster, embedded, pull, kafka, youzan or outages, without it all but the last. TOC_SOAK_SEED repeats the choice of
+# TOC_SOAK_ARENA is cluster, rediscluster, embedded, pull, kafka or outages, without it all but the last. TOC_SOAK_SEED repeats the choice of
 # faults; go test's -artifacts keeps what the nodes wrote and logged. scripts/soak-mutations.sh tests the soak itself.
 soak: deps ## break each kind of center for TOC_SOAK (10m) in all ways, then measure how a cluster grows
 	CGO_ENABLED=1 TOC_SOAK=$${TOC_SOAK:-10m} scripts/with-servers.sh -- go test -race $(NORACE) -v -count=1 -timeout=120m -run=Soak ./internal/soak

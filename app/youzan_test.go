@@ -24,27 +24,29 @@ import (
 func TestYouzan(t *testing.T) {
 	onSQLite(t, func(t *testing.T, cfg configs.Config) {
 		c := run(t, pulled(cfg, time.Minute))
-		do := func(body string) (status int, answer map[string]any) {
+		do := func(body string) (answer map[string]any) {
 			r, err := http.Post("http://"+c.Addr()+"/youzan", "application/json", bytes.NewBufferString(body))
 			require.NoError(t, err)
 			defer r.Body.Close()
 			require.NoError(t, json.NewDecoder(r.Body).Decode(&answer))
-			return r.StatusCode, answer
+			require.Equal(t, http.StatusOK, r.StatusCode, "as Youzan's")
+			require.Equal(t, answer["error"] == nil, answer["success"], answer)
+			return answer
 		}
-		code := func(body string) float64 { _, a := do(body); return a["code"].(float64) }
+		code := func(body string) float64 { return do(body)["code"].(float64) }
 
-		require.EqualValues(t, 1, code(`{"command":"pop","topic":"order_close"}`))
+		require.Equal(t, map[string]any{"success": true, "code": 1.0}, do(`{"command":"pop","topic":"order_close"}`))
 		require.EqualValues(t, 0, code(`{"command":"add","topic":"order_close","id":"o-0","delay":3600,"body":"later"}`))
 		require.EqualValues(t, 1, code(`{"command":"pop","topic":"order_close"}`), "its time has not come")
 		require.EqualValues(t, 1, code(`{"command":"finish","id":"o-0"}`), "nobody has it")
 		began := time.Now()
-		_, added := do(`{"command":"add","topic":"order_close","id":"o-1","delay":1,"TTR":2,"body":"{\"shop\":7}"}`)
-		require.EqualValues(t, 0, added["code"])
-		_, again := do(`{"command":"add","topic":"order_close","id":"o-1","delay":60,"TTR":2,"body":"x"}`)
+		added := do(`{"command":"add","topic":"order_close","id":"o-1","delay":1,"TTR":2,"body":"{\"shop\":7}"}`)
+		require.Equal(t, map[string]any{"success": true, "id": "o-1", "code": 0.0, "job_id": added["job_id"]}, added)
+		again := do(`{"command":"add","topic":"order_close","id":"o-1","delay":60,"TTR":2,"body":"x"}`)
 		require.Equal(t, added, again, "it is known")
 		pop := func() (job map[string]any) {
 			await.That(t, func() bool {
-				_, job = do(`{"command":"pop","topic":"order_close","wait":20}`)
+				job = do(`{"command":"pop","topic":"order_close","wait":20}`)
 				return job["code"] == 0.0
 			}, "a job is popped")
 			return job
@@ -53,7 +55,7 @@ func TestYouzan(t *testing.T) {
 		require.EqualValues(t, 0, job["code"])
 		require.GreaterOrEqual(t, time.Since(began), time.Second)
 		require.Equal(t, "o-1", job["id"])
-		require.Equal(t, `{"shop":7}`, job["body"])
+		require.Equal(t, `{"shop":7}`, job["value"])
 		require.Equal(t, added["job_id"], job["job_id"])
 		require.EqualValues(t, 2, job["TTR"])
 		await.That(t, func() bool { // again if this machine took longer than the TTR
@@ -63,14 +65,14 @@ func TestYouzan(t *testing.T) {
 		require.EqualValues(t, 1, code(`{"command":"finish","id":"o-1"}`))
 		require.EqualValues(t, 1, code(`{"command":"delete","id":"o-1"}`))
 
-		_, fresh := do(`{"command":"add","topic":"order_close","id":"o-1","delay":"0","body":"second"}`)
+		fresh := do(`{"command":"add","topic":"order_close","id":"o-1","delay":"0","body":"second"}`)
 		require.NotEqual(t, added["job_id"], fresh["job_id"], "the id is free again")
 		for _, id := range []string{`"o-2"`, `3`} {
 			require.EqualValues(t, 0, code(`{"command":"add","topic":"order_close","id":`+id+`,"delay":0.01,"body":"b"}`))
 		}
 		var ids []string
 		await.That(t, func() bool {
-			_, many := do(`{"command":"pop","topic":"order_close","max":10,"wait":5}`)
+			many := do(`{"command":"pop","topic":"order_close","max":10,"wait":5}`)
 			list, _ := many["jobs"].([]any)
 			for _, one := range list {
 				ids = append(ids, one.(map[string]any)["id"].(string))
@@ -94,10 +96,9 @@ func TestYouzan(t *testing.T) {
 			`{"command":"add","topic":"nothing","id":"a"}`: "topic", `{"command":"pop","topic":"nothing"}`: "topic", `{"command":"eat","id":"a"}`: "command",
 			`{"command":"finish"}`: "id", `{"command":"add","topic":"order_close","id":"a","delay":-1}`: "delay", `[]`: "body", ``: "body",
 		} {
-			status, a := do(body)
-			require.Equal(t, 422, status, body)
-			require.EqualValues(t, 2, a["code"])
-			require.Contains(t, a["message"], field+": ")
+			a := do(body)
+			require.EqualValues(t, 2, a["code"], body)
+			require.Contains(t, a["error"], field+": ")
 		}
 	})
 }

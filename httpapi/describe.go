@@ -308,10 +308,9 @@ var descriptions = map[string]description{
 	"youzan": {
 		tag: "pull", summary: "The commands add, pop, finish and delete",
 		text: "For programs that move from the delay queue that Youzan has described. A topic is a business type with the processor pull. " +
-			"Each answer has a code. Members of the body that are not known here are ignored.",
+			"Each answer is as Youzan's: status 200, with success, error, id and value; code and job_id are toc's own. Members of the body that are not known here are ignored.",
 		request: `{"command":"add","topic":"order_close","id":"o-1","delay":1800,"TTR":60,"body":"{\"shop\":7}"}`,
-		answer:  `{"code":0,"job_id":"413351953711104"}`,
-		also:    map[int]string{422: "A field is wrong: code 2, and message names it.", 503: "It cannot be decided now: code 3. Send it again."},
+		answer:  `{"success":true,"id":"o-1","job_id":"413351953711104","code":0}`,
 	},
 	"get-health": {
 		tag: "center", summary: "Is the process alive?",

@@ -80,10 +80,10 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 			return wrong.Field
 		}},
 		{"/youzan", `"command":"add","topic":"order_close","delay":3600,`, "id", "body", func(t *testing.T, body string) string {
-			a := call(c, "POST", "/youzan", body).read(t, 422)
+			a := call(c, "POST", "/youzan", body).read(t, 200)
 			require.EqualValues(t, 2, a["code"])
-			field, _, _ := strings.Cut(a["message"].(string), ": ")
-			if strings.Contains(a["message"].(string), "is not JSON") {
+			field, _, _ := strings.Cut(a["error"].(string), ": ")
+			if strings.Contains(a["error"].(string), "is not JSON") {
 				return ""
 			}
 			return field
@@ -111,10 +111,24 @@ func TestYouzanLeavesOutWhatItDoesNotKnow(t *testing.T) {
 		`"x":1,"x":2}`: "x", "\"x\":\"\xe9\"}": "x", `"x":["\ud83d"]}`: "x", `"max":-1}`: "max", `"max":0}`: "max", `"max":1.5}`: "max", `"max":"2"}`: "max",
 		`"ttr":5,"TTR":6}`: "TTR", `"Delay":1}`: "delay", `"TTR":-1}`: "TTR", `"TTR":1e400}`: "TTR", `"body":{}}`: "body", `"wait":"soon"}`: "wait", `"wait":true}`: "wait",
 	} {
-		a := call(c, "POST", "/youzan", head+wrong).read(t, 422)
+		a := call(c, "POST", "/youzan", head+wrong).read(t, 200)
 		require.EqualValues(t, 2, a["code"])
-		require.True(t, strings.HasPrefix(a["message"].(string), field+": "), "%s: %s", wrong, a["message"])
+		require.True(t, strings.HasPrefix(a["error"].(string), field+": "), "%s: %s", wrong, a["error"])
 	}
+}
+
+// A job is found behind however many other tasks of its id.
+func TestYouzanFindsAJobAmongManyTasks(t *testing.T) {
+	c := newPullCenter(t)
+	do := func(body string) map[string]any { return call(c, "POST", "/youzan", body).read(t, 200) }
+	for range 250 {
+		call(c, "POST", "/v1/tasks", `{"biz_type":"order_close","biz_id":"a","delay":"1h"}`).read(t, 201)
+	}
+	require.Equal(t, map[string]any{"success": false, "error": "there is no such job", "code": 1.}, do(`{"command":"delete","id":"a"}`))
+	job := do(`{"command":"add","topic":"order_close","id":"a","delay":3600}`)
+	require.Equal(t, job, do(`{"command":"delete","id":"a"}`))
+	require.Equal(t, "cancelled", call(c, "GET", "/v1/tasks/"+job["job_id"].(string), "").read(t, 200)["status"])
+	require.Equal(t, false, do(`{"command":"delete","id":"a"}`)["success"])
 }
 
 // A text of digits that is no number as it is written is a text, at every door, and comes back as it was sent; 7 and "7" are one.

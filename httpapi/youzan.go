@@ -19,11 +19,10 @@ import (
 
 // The commands of a delay queue that Youzan has described (https://tech.youzan.com/queuing_delay/), for programs that move
 // over: add, pop, finish and delete, each a POST of one JSON object. A topic is a business type whose processor is pull, and
-// the id of a job is the biz_id of its task.
+// the id of a job is the biz_id of its task. Each answer is as Youzan's, with status 200 and success, error, id and value.
 
-// The codes of the answers.
+// The codes of the answers, by which a program need not read error.
 const (
-	youzanOK      = 0
 	youzanNone    = 1 // no job is due, or no such job
 	youzanInvalid = 2
 	youzanLater   = 3 // it cannot be decided now: send it again
@@ -56,52 +55,51 @@ func readYouzan(text []byte) (c youzanCommand, err error) {
 // youzanFields are what the fields of a submit are called here.
 var youzanFields = map[string]string{"attribute": "body", "timeout": "TTR", "action_time": "delay", "delay": "delay", "biz_id": "id", "biz_type": "topic", "name": "topic"}
 
-// YouzanJob is embedded by the answer: a job as pop answers it, or its job_id alone.
+// YouzanJob is embedded by the answer: a job as pop answers it, or what it is called.
 type YouzanJob struct {
+	ID    string  `json:"id,omitempty" doc:"The id of the job." example:"o-1"`
+	Value *string `json:"value,omitempty" doc:"Of pop: the body of the job, which may be empty." example:"{\"shop\":7}"`
 	Topic string  `json:"topic,omitempty" doc:"Of pop: the topic of the job." example:"order_close"`
-	ID    string  `json:"id,omitempty" doc:"Of pop: the id of the job." example:"o-1"`
 	TTR   float64 `json:"TTR,omitempty" doc:"Of pop: how long the caller has the job, in seconds." example:"60"`
-	Body  *string `json:"body,omitempty" doc:"Of pop: the body of the job, which may be empty." example:"{\"shop\":7}"`
 	JobID wire.ID `json:"job_id,omitzero" doc:"The job_id of the task." example:"413351953711104"`
 }
 
 // youzanAnswer is the body of an answer.
 type youzanAnswer struct {
-	Code    int    `json:"code" enum:"0,1,2,3" doc:"0: done. 1: no job is due, or there is no such job. 2: a field is wrong. 3: it cannot be decided now; send it again." example:"0"`
-	Message string `json:"message,omitempty" doc:"What is wrong." example:"there is no such job"`
+	Success bool   `json:"success" doc:"It was done. A pop of nothing is a success without an id." example:"true"`
+	Error   string `json:"error,omitempty" doc:"What is wrong." example:"there is no such job"`
 	YouzanJob
 	Jobs []YouzanJob `json:"jobs,omitempty" nullable:"false" doc:"Of pop with max above 1: the jobs."`
+	Code int         `json:"code" enum:"0,1,2,3" doc:"0: done. 1: no job is due, or there is no such job. 2: a field is wrong. 3: it cannot be decided now; send it again." example:"0"`
 }
 
 // youzanDone answers what was done to one job.
-func youzanDone(jobID uint64) youzanAnswer {
-	return youzanAnswer{YouzanJob: YouzanJob{JobID: wire.ID(jobID)}}
+func youzanDone(c *youzanCommand, jobID uint64) youzanAnswer {
+	return youzanAnswer{Success: true, YouzanJob: YouzanJob{ID: c.ID.String(), JobID: wire.ID(jobID)}}
 }
 
 // youzan serves POST /youzan.
 func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.youzanCommand(w, r)
-	status := http.StatusOK
 	if err != nil {
 		field, isField := errors.AsType[*task.FieldError](err)
 		conflict, isConflict := errors.AsType[*task.ConflictError](err)
 		switch {
 		case isField:
 			named := task.FieldError{Field: cmp.Or(youzanFields[field.Field], field.Field), Message: field.Message}
-			status, answer = http.StatusUnprocessableEntity, youzanAnswer{Code: youzanInvalid, Message: named.Error()}
+			answer = youzanAnswer{Code: youzanInvalid, Error: named.Error()}
 		case errors.Is(err, task.ErrNotFound):
-			answer = youzanAnswer{Code: youzanNone, Message: "there is no such job"}
+			answer = youzanAnswer{Code: youzanNone, Error: "there is no such job"}
 		case isConflict:
-			answer = youzanAnswer{Code: youzanNone, Message: "the job is " + string(conflict.Conflict)}
+			answer = youzanAnswer{Code: youzanNone, Error: "the job is " + string(conflict.Conflict)}
 		case wire.IsUnavailable(err), errors.Is(err, context.Canceled):
-			status, answer = http.StatusServiceUnavailable, youzanAnswer{Code: youzanLater, Message: "it cannot be decided now; send it again"}
+			answer = youzanAnswer{Code: youzanLater, Error: "it cannot be decided now; send it again"}
 		default:
 			a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-			status, answer = http.StatusInternalServerError, youzanAnswer{Code: youzanLater, Message: detailInternal}
+			answer = youzanAnswer{Code: youzanLater, Error: detailInternal}
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
@@ -166,30 +164,36 @@ func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	if err != nil {
 		return youzanAnswer{}, err
 	}
-	return youzanDone(s.Task.JobID), nil
+	return youzanDone(c, s.Task.JobID), nil
 }
 
 // isYouzans reports whether a task was added as a job.
 func isYouzans(t *task.Task) bool { return t.DedupKey == youzanKey }
 
-// youzanJobs lists the tasks with an id that are jobs; of one topic, if the command names it.
-func (a *api) youzanJobs(ctx context.Context, c *youzanCommand, isJob func(*task.Task) bool) (jobs []task.Task, err error) {
-	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Limit: intake.MaxPage}
+// youzanOpen finds the first two jobs with an id that are not over; of one topic, if the command names it. It holds no more than a
+// page of the pending tasks of the id in memory.
+func (a *api) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Task, err error) {
+	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Status: new(task.Pending), Limit: youzanPage}
 	for {
 		p, err := a.desk.List(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, t := range p.Tasks {
-			if isJob(&t) {
-				jobs = append(jobs, t)
+			if t.HasLease() || c.Command == "delete" && isYouzans(&t) {
+				if open = append(open, t); len(open) == 2 {
+					return open, nil
+				}
 			}
 		}
 		if q.After, q.AsOf = p.Next, p.AsOf; q.After == 0 {
-			return jobs, nil
+			return open, nil
 		}
 	}
 }
+
+// youzanPage is the size of a page of youzanOpen: 400 KiB at most.
+const youzanPage = 100
 
 func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	wait, err := seconds("wait", c.Wait)
@@ -203,33 +207,26 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	case err != nil:
 		return youzanAnswer{}, err
 	case len(got.Tasks) == 0:
-		return youzanAnswer{Code: youzanNone}, nil
+		return youzanAnswer{Success: true, Code: youzanNone}, nil
 	}
 	b, _ := a.desk.Types().ByName(c.Topic)
 	jobs := make([]YouzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
-		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Body: &t.Task.Attribute, JobID: t.Task.JobID}
+		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Value: &t.Task.Attribute, JobID: t.Task.JobID}
 	}
 	if c.Max > 1 {
-		return youzanAnswer{Jobs: jobs}, nil
+		return youzanAnswer{Success: true, Jobs: jobs}, nil
 	}
-	return youzanAnswer{YouzanJob: jobs[0]}, nil
+	return youzanAnswer{Success: true, YouzanJob: jobs[0]}, nil
 }
 
 // youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
 // it can be finished and deleted while it is.
 func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
-	jobs, err := a.youzanJobs(ctx, c, func(t *task.Task) bool { return isYouzans(t) || t.HasLease() })
-	if err != nil {
-		return youzanAnswer{}, err
-	}
-	var open []task.Task
-	for _, t := range jobs {
-		if t.Status == task.Pending && (c.Command == "delete" || t.HasLease()) {
-			open = append(open, t)
-		}
-	}
+	open, err := a.youzanOpen(ctx, c)
 	switch {
+	case err != nil:
+		return youzanAnswer{}, err
 	case len(open) == 0:
 		return youzanAnswer{}, task.ErrNotFound
 	case len(open) > 1:
@@ -240,7 +237,7 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 		if err := a.desk.CancelIf(ctx, t.JobID, nil); err != nil {
 			return youzanAnswer{}, err
 		}
-		return youzanDone(t.JobID), nil
+		return youzanDone(c, t.JobID), nil
 	}
 	do := wire.Settlement{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}.String(), Do: "ack"}
 	if c.Command == "delete" {
@@ -255,5 +252,5 @@ func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 	case results[0].Result != wire.SettledOK:
 		return youzanAnswer{}, task.ErrNotFound
 	}
-	return youzanDone(t.JobID), nil
+	return youzanDone(c, t.JobID), nil
 }

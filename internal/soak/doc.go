@@ -5,8 +5,8 @@
 //
 //   - An arena is what a soak takes place in: three nodes with Consul and MariaDB, with one Redis or a Redis Cluster, or
 //     one embedded node (soak_test.go).
-//   - Three arenas have loads and rules of their own: consumers that lease (pull_test.go), records that come and go
-//     (kafka_test.go), and a script that drives the commands of Youzan's delay queue (youzan_test.go).
+//   - Two arenas have loads and rules of their own: consumers that lease (pull_test.go), records that come and go
+//     (kafka_test.go).
 //   - The nodes are this test binary, run again (node_test.go). Each writes down its runs and the spans of time in which
 //     it was told that a partition is its own (ledger_test.go), so that the kernel has them when the process is killed.
 //   - The fleet starts and stops them (fleet_test.go, process_test.go); each node reaches each server by a line of its own.

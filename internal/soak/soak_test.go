@@ -23,7 +23,7 @@ const (
 	testsEnv    = "TOC_TEST_RUN"     // all: every arena, and the narrow windows, in the short form, too
 	seedEnv     = "TOC_SOAK_SEED"    // of the faults, their order and their victims
 	rateEnv     = "TOC_SOAK_RATE"    // tasks a second; 120
-	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka, youzan or outages; unset: all but outages, one after the other
+	arenaEnv    = "TOC_SOAK_ARENA"   // cluster, rediscluster, embedded, pull, kafka or outages; unset: all but outages, one after the other
 )
 
 // narrow is for a machine that has little else to do. A machine of any speed, with any load, keeps to wide: make test
@@ -68,7 +68,6 @@ var arenas = []arena{
 	{name: "embedded", nodes: 1, proven: "the arena cluster, and app's tests of crashes on SQLite", servers: func(*testing.T, *faultInjector) servers { return servers{} }},
 	{name: "pull", nodes: 3, proven: "the tests of leases in worker, intake and app", soak: soakPull},
 	{name: "kafka", nodes: 3, proven: "intake/kafka, processor/kafka and app's tests of Kafka", soak: soakKafka},
-	{name: "youzan", nodes: 3, proven: "httpapi's and app's tests of the Youzan door", soak: soakYouzan},
 	// Each server goes away for longer than any time-out: of two that have half of the databases each, one hangs and one
 	// is killed; Redis is silent; Consul is away.
 	{name: "outages", nodes: 3, asked: true, servers: func(t *testing.T, i *faultInjector) servers {
