@@ -32,6 +32,11 @@ func (a *api) serveDocs() {
 	a.documentNumbers()
 	a.documentWebhook()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
+	for _, s := range doc.Components.Schemas.Map() {
+		if s.AdditionalProperties == true { // what is left out says the same, and some generators send what they are told may be there
+			s.AdditionalProperties = nil
+		}
+	}
 	a.constant("GET /openapi.json", func() ([]byte, error) { return json.Marshal(doc) }, http.Header{"Content-Type": {"application/openapi+json"}})
 	a.constant("GET /openapi.yaml", doc.YAML, http.Header{"Content-Type": {"application/openapi+yaml"}})
 	a.constant("GET /docs", func() ([]byte, error) { return renderDocs(doc, a.documented) }, http.Header{
