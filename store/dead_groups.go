@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -139,11 +140,29 @@ func (g *DeadGroup) add(more *DeadGroup) {
 	}
 }
 
-// ids is what differs from task to task in an error: a quoted word with a digit, a UUID, a long hexadecimal number, a
-// number.
-var ids = regexp.MustCompile("[\"'`][^\\s\"'`]*[0-9][^\\s\"'`]*[\"'`]" +
+// ids is what differs from task to task in an error: the near end of a connection, a quoted word with a digit, a UUID, a long
+// hexadecimal number, a number. What says which fault it is stays, and is the second group: an address or a host that was asked, with its
+// port, and an HTTP status.
+var ids = regexp.MustCompile(`[0-9.]+:[0-9]+(->)|(\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b|\b(?:POST|lookup) [\w.-]+(?::[0-9]{1,5})?|\b[1-5][0-9]{2} [A-Z][a-z]|\bstatus:? [1-5][0-9]{2}\b)` +
+	"|[\"'`][^\\s\"'`]*[0-9][^\\s\"'`]*[\"'`]" +
 	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8,})\b|[0-9]+(?:\.[0-9]+)*`)
 
 // WithoutIDs is an error with # instead of ids and numbers. It is cut to 160 characters: last_error itself is cut, and
 // a longer id would move the end.
-func WithoutIDs(text string) string { return cut(ids.ReplaceAllString(text, "#"), 160) }
+func WithoutIDs(text string) string {
+	var out strings.Builder
+	end := 0
+	for _, at := range ids.FindAllStringSubmatchIndex(text, -1) {
+		out.WriteString(text[end:at[0]])
+		end = at[1]
+		switch arrow, kept := at[2], at[4]; {
+		case arrow >= 0:
+			out.WriteString("#->")
+		case kept >= 0:
+			out.WriteString(text[kept:end])
+		default:
+			out.WriteString("#")
+		}
+	}
+	return cut(out.String()+text[end:], 160)
+}

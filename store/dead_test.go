@@ -193,12 +193,19 @@ func TestLookingForTheDeadIsBounded(t *testing.T) {
 
 func TestErrorsWithoutIDs(t *testing.T) {
 	for text, want := range map[string]string{
-		"order 17: 503 after 1.5s":                         "order #: # after #s",
-		"no 6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d here":     "no # here",
-		"0xAB and deadbeef01 and 5d41402abc4b2a76":         "# and # and #",
-		`no order "ab-12", no 'x9', no "shop"`:             `no order #, no #, no "shop"`,
-		"connection refused":                               "connection refused",
-		strings.Repeat("x", 150) + strings.Repeat("é", 50): strings.Repeat("x", 150) + strings.Repeat("é", 10),
+		"order 17: 503 after 1.5s":                     "order #: # after #s",
+		"no 6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d here": "no # here",
+		"0xAB and deadbeef01 and 5d41402abc4b2a76":     "# and # and #",
+		`no order "ab-12", no 'x9', no "shop"`:         `no order #, no #, no "shop"`,
+		"connection refused":                           "connection refused",
+		// What says which fault it is stays.
+		"POST 127.0.0.1:9000: 503 Service Unavailable":                                    "POST 127.0.0.1:9000: 503 Service Unavailable",
+		"POST shop-7.example:8443: 404 Not Found: order 42":                               "POST shop-7.example:8443: 404 Not Found: order #",
+		"POST 10.0.0.9:80: dial tcp 10.0.0.9:80: connect: connection refused":             "POST 10.0.0.9:80: dial tcp 10.0.0.9:80: connect: connection refused",
+		"POST shop: read tcp 10.0.0.1:43210->10.0.0.9:80: read: connection reset by peer": "POST shop: read tcp #->10.0.0.9:80: read: connection reset by peer",
+		"POST shop: dial tcp: lookup shop-1.svc on 10.96.0.10:53: no such host":           "POST shop: dial tcp: lookup shop-1.svc on 10.96.0.10:53: no such host",
+		"status 502 for order:42":                                                         "status 502 for order:#",
+		strings.Repeat("x", 150) + strings.Repeat("é", 50):                                strings.Repeat("x", 150) + strings.Repeat("é", 10),
 	} {
 		require.Equal(t, want, store.WithoutIDs(text))
 	}

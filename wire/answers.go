@@ -89,7 +89,7 @@ type DeadGroups struct {
 // DeadGroup is the dead tasks of a business type that died of the same error.
 type DeadGroup struct {
 	BizType string `json:"biz_type" doc:"Name of the business type, or its number if it is not configured." example:"order_close"`
-	Error   string `json:"error" doc:"The last_error, with # instead of numbers and ids; at most 160 characters of it." example:"order # is locked"`
+	Error   string `json:"error" doc:"The last_error, with # instead of numbers and ids, but for addresses and HTTP statuses; at most 160 characters of it." example:"order # is locked"`
 	Count   int    `json:"count" doc:"How many tasks." example:"250"`
 	Oldest  Time   `json:"oldest" doc:"The first death, RFC 3339."`
 	Newest  Time   `json:"newest" doc:"The last death, RFC 3339."`
