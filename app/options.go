@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -40,7 +41,8 @@ type namedProcessor struct {
 }
 
 // WithBizType adds a business type and the Go processor that runs its tasks. Zero fields of b get the defaults
-// of configs.DefaultBizType. It replaces a type of the configuration with the same name.
+// of configs.DefaultBizType, unless b was made by it: then zero is zero, and MaxRetries 0 runs a task once. It replaces
+// a type of the configuration with the same name, and one of configs.Default with the same ID.
 func WithBizType(b configs.BizType, p processor.Processor) Option {
 	return func(o *options) error {
 		if b.Processor != "" && b.Processor != b.Name {
@@ -56,6 +58,9 @@ func WithBizType(b configs.BizType, p processor.Processor) Option {
 }
 
 func withDefaults(b configs.BizType) configs.BizType {
+	if b.Workers != 0 && b.Timeout != 0 && b.Cuts != 0 && b.Backoff.Max != 0 { // made by DefaultBizType
+		return b
+	}
 	d := configs.DefaultBizType()
 	b.Mode, b.Workers, b.Timeout = cmp.Or(b.Mode, d.Mode), cmp.Or(b.Workers, d.Workers), cmp.Or(b.Timeout, d.Timeout)
 	b.MaxRetries, b.Cuts, b.Horizon = cmp.Or(b.MaxRetries, d.MaxRetries), cmp.Or(b.Cuts, d.Cuts), cmp.Or(b.Horizon, d.Horizon)
@@ -154,9 +159,11 @@ func WithMiddleware(middleware ...func(processor.Processor) processor.Processor)
 
 // configure adds the program's business types to a configuration.
 func (o *options) configure(cfg configs.Config) (configs.Config, error) {
-	types := slices.Clone(cfg.BizTypes)
+	types, shipped := slices.Clone(cfg.BizTypes), configs.Default().BizTypes
 	for _, b := range o.bizTypes {
-		types = slices.DeleteFunc(types, func(other configs.BizType) bool { return other.Name == b.Name })
+		types = slices.DeleteFunc(types, func(other configs.BizType) bool {
+			return other.Name == b.Name || other.ID == b.ID && slices.ContainsFunc(shipped, func(s configs.BizType) bool { return reflect.DeepEqual(s, other) })
+		})
 	}
 	cfg.BizTypes = append(types, o.bizTypes...)
 	cfg = cfg.WithDefaults()

@@ -2,15 +2,18 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -53,6 +56,32 @@ func TestWithBizType(t *testing.T) {
 	require.ErrorContains(t, err, `biz_types[1].id`)
 	_, err = app.New(cfg, app.WithBizType(configs.BizType{ID: 9, Name: "ours", Processor: "other"}, nil))
 	require.ErrorContains(t, err, "leave Processor empty")
+}
+
+// Zero means zero in a type that was made by DefaultBizType, and the default in a literal. The types of configs.Default give way.
+func TestWithBizTypeOfTheDefaults(t *testing.T) {
+	t.Parallel()
+	cfg := configs.Default()
+	cfg.Store.SQLite.Dir, cfg.Store.Databases, cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = t.TempDir(), 1, 1, 0
+	var runs [2]atomic.Int64
+	fails := func(i int) processor.Processor {
+		return processor.Func(func(context.Context, task.Task) error { runs[i].Add(1); return errors.New("no") })
+	}
+	once := configs.DefaultBizType()
+	once.ID, once.Name, once.MaxRetries = 1, "once", 0
+	c := run(t, cfg, app.WithoutHTTP(), app.WithBizType(once, fails(0)),
+		app.WithBizType(configs.BizType{ID: 2, Name: "often", Backoff: configs.Backoff{Min: time.Millisecond, Max: time.Millisecond}}, fails(1)))
+	for _, bizType := range []string{"once", "often"} {
+		s, err := c.Tasks().Submit(t.Context(), client.Submit{BizType: bizType, BizID: 1, Now: true})
+		require.NoError(t, err)
+		await.That(t, func() bool {
+			row, err := c.Tasks().Get(t.Context(), uint64(s.Task.JobID))
+			return err == nil && row.Status == "dead"
+		}, "it is dead")
+	}
+	require.EqualValues(t, 1, runs[0].Load())
+	require.EqualValues(t, 17, runs[1].Load())
+	require.Len(t, c.BizTypes(), 2)
 }
 
 // Start returns once tasks are taken, or with the reason why they are not. Stop drains, and says so if ctx does not give
