@@ -151,7 +151,7 @@ type MySQL struct {
 	// order. store.mysql.dsn is then unused. Defaults to [].
 	DSNs []string `yaml:"dsns,flow" secret:"password"`
 	// MaxOpenConns is the largest number of connections to each database: 2 or more.
-	// Defaults to 16.
+	// Defaults to 15.
 	MaxOpenConns int `yaml:"max_open_conns"`
 	// TLS holds for all connections to the databases. It excludes tls in a DSN.
 	TLS TLS `yaml:"tls,flow"`

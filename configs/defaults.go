@@ -35,7 +35,7 @@ func base() Config {
 			AuditRetention:    365 * 24 * time.Hour,
 			SlowAfter:         time.Hour,
 			SQLite:            SQLite{Dir: "data"},
-			MySQL:             MySQL{DSN: "root@tcp(127.0.0.1:3306)/toc_%d", DSNs: []string{}, MaxOpenConns: 16},
+			MySQL:             MySQL{DSN: "root@tcp(127.0.0.1:3306)/toc_%d", DSNs: []string{}, MaxOpenConns: 15},
 		},
 		Cluster: Cluster{
 			Provider:     ProviderSingle,
