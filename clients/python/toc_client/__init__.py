@@ -13,12 +13,12 @@ seconds. A Client may be used by many threads.
 """
 
 from ._client import Client, Task
-from ._errors import ChangedError, ConflictError, Error, InvalidError, NotFoundError, UnavailableError
+from ._errors import ChangedError, ConflictError, Error, InvalidError, NotFoundError, UnavailableError, UnreachableError
 from ._receiver import Dedup, SignatureError, UnderWay, verify
 from ._values import submission
 from ._worker import Reject, RetryAfter, Worker
 
 __all__ = [
     "ChangedError", "Client", "ConflictError", "Dedup", "Error", "InvalidError", "NotFoundError", "Reject", "RetryAfter",
-    "SignatureError", "Task", "UnavailableError", "UnderWay", "Worker", "submission", "verify",
+    "SignatureError", "Task", "UnavailableError", "UnreachableError", "UnderWay", "Worker", "submission", "verify",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from ._transport import Stop, Transport
-from ._values import biz_id as _biz_id
+from ._values import given_id as _biz_id
 from ._values import Duration, change, duration, filters as _filters, has_key, job_id as _id, key, query, submission
 from ._values import span, time as _time
 

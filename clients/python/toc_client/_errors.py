@@ -45,6 +45,16 @@ class UnavailableError(Error):
     """The center cannot do it now: detail says whether something was changed. Try again after retry_after seconds."""
 
 
+class UnreachableError(UnavailableError, ConnectionError):
+    """No connection to any of the servers can be made, so nothing was sent."""
+
+    def __init__(self, servers: str, cause: BaseException) -> None:
+        super().__init__(503, "no server can be reached", f"{servers} ({cause})", {})
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.detail}"
+
+
 _KINDS = {404: NotFoundError, 409: ConflictError, 412: ChangedError, 422: InvalidError, 503: UnavailableError}
 
 

@@ -25,16 +25,18 @@ class SignatureError(Exception):
     """The call is not from somebody who knows the secret, or it is too old."""
 
 
-def verify(secret: str, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> None:
+def verify(secret: str, headers: Mapping[str, str], body: bytes | str, *, now: float | None = None) -> None:
     """Raises SignatureError unless the call was signed with the secret, within five minutes (Standard Webhooks v1).
 
     secret is written as in webhook.secret: whsec_ and base64, or any other text, of 16 bytes or more; else this is a ValueError.
-    headers may be in any case.
+    headers may be in any case, and as in the environ of WSGI: HTTP_WEBHOOK_ID. body is what came, before anything has read it as JSON.
     """
     key = base64.b64decode(secret[len("whsec_"):]) if secret.startswith("whsec_") else secret.encode()
     if len(key) < 16:
         raise ValueError("secret has fewer than 16 bytes: give that of webhook.secret")
-    given = {name.lower(): value for name, value in headers.items()}
+    if isinstance(body, str):
+        body = body.encode()
+    given = {name.lower().replace("_", "-").removeprefix("http-"): value for name, value in headers.items()}
     try:
         msg_id, stamp, signatures = (given["webhook-" + name] for name in ("id", "timestamp", "signature"))
         at = int(stamp)

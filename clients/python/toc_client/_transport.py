@@ -11,7 +11,7 @@ import time
 from typing import Any, Mapping
 from urllib.parse import SplitResult, urlsplit
 
-from ._errors import refusal
+from ._errors import UnreachableError, refusal
 from ._values import encode
 
 _TRY = 5.0  # seconds that a request is tried at one server while others are left
@@ -80,7 +80,7 @@ class Transport:
         if body is not None:
             sent = encode(body)
             headers["Content-Type"] = "application/json"
-        n, first = len(self._servers), self._current
+        n, first, sent_before = len(self._servers), self._current, False
         for i in range(n):
             at, last = (first + i) % n, i == n - 1
             reached = False
@@ -92,10 +92,13 @@ class Transport:
                     self._local.born[at] = time.monotonic()
                 reached = True
                 answer, text = self._send(conn, used, until, method, self._servers[at].path + path, sent, headers, stop)
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException) as e:
                 self._forget(at)
+                if last and not reached and not sent_before:
+                    raise UnreachableError(", ".join(u.geturl() for u in self._servers), e) from e
                 if last or reached and not safe:
                     raise
+                sent_before = sent_before or reached
                 continue
             if answer.status in (502, 503, 504) and safe and not last:
                 continue

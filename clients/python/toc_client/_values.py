@@ -33,7 +33,7 @@ def job_id(given: int | str) -> int:
     return int(given)
 
 
-def biz_id(given: int | str) -> str:
+def given_id(given: int | str) -> str:
     if isinstance(given, int) and not 0 <= given < 1 << 64:
         raise ValueError(f"biz_id: {given} is no unsigned 64-bit number")
     return str(given)
@@ -44,7 +44,7 @@ def query(**values: Any) -> str:
 
 
 def key(biz_type: str, id_: int | str, dedup_key: str) -> str:
-    return query(biz_type=biz_type, biz_id=biz_id(id_), dedup_key=dedup_key)
+    return query(biz_type=biz_type, biz_id=given_id(id_), dedup_key=dedup_key)
 
 
 def filters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def encode(body: Mapping[str, Any]) -> bytes:
         raise ValueError(f"body: {e.object[max(0, e.start - 20):e.end]!r} is no text: it has half a surrogate pair") from e
 
 
-def submission(biz_type: str, biz_id_: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
+def submission(biz_type: str, biz_id: int | str, *, action_time: datetime | None = None, delay: Duration | None = None,
                attribute: str = "", dedup_key: str = "", timeout: Duration | None = None,
                on_duplicate: str = "", past: str = "") -> dict[str, Any]:
     """One task of submit_batch."""
-    body: dict[str, Any] = {"biz_type": biz_type, "biz_id": biz_id(biz_id_)}
+    body: dict[str, Any] = {"biz_type": biz_type, "biz_id": given_id(biz_id)}
     set_time(body, action_time, delay)
     if action_time is None and delay is None:
         raise ValueError("give action_time or delay")
