@@ -122,3 +122,17 @@ func TestLostDescriptionIsRefused(t *testing.T) {
 		require.ErrorAs(t, migrations.Up(t.Context(), cfg), &other)
 	})
 }
+
+// Users may add indexes and columns of their own: the start and a migration leave them alone.
+func TestOwnIndexesAndColumns(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		cfg := p.migrated(t, small)
+		d := cfg.Databases[0]
+		exec(t, d.DB, "ALTER TABLE "+sharding.TableName(0)+" ADD COLUMN shop int NULL")
+		exec(t, d.DB, "CREATE INDEX idx_shop ON "+sharding.TableName(0)+" (shop, action_time)")
+		before := contents(t, p.dialect, d.DB)
+		require.NoError(t, migrations.Verify(t.Context(), p.dialect, small, d))
+		require.NoError(t, migrations.Up(t.Context(), cfg))
+		require.Equal(t, before, contents(t, p.dialect, d.DB))
+	})
+}

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -134,6 +135,27 @@ func lists(t *testing.T, p place) {
 	got, err := f.List(t.Context(), 25, store.Filter{Limit: 100})
 	require.NoError(t, err)
 	require.Empty(t, got, "a biz_id of the same table without tasks")
+}
+
+// worksBesideOwnColumns: a user has added a column and an index to each task table.
+func worksBesideOwnColumns(t *testing.T, p place) {
+	f := p.open(t, small)
+	for shard := range f.layout.Shards() {
+		f.hand(t, shard, "ALTER TABLE %s ADD COLUMN shop int NULL")
+		f.hand(t, shard, fmt.Sprintf("CREATE INDEX idx_shop_%d ON %%s (shop, action_time)", shard))
+	}
+	one := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), DedupKey: "k", Attribute: "a"})[0]
+	require.EqualValues(t, 1, f.hand(t, f.layout.Shard(9), "UPDATE %s SET shop=7 WHERE job_id=?", f.id(one.JobID)))
+	got, err := f.Get(t.Context(), one.JobID)
+	require.NoError(t, err)
+	require.Equal(t, one.Attribute, got.Attribute)
+	page, err := f.DuePages(f.layout.Partition(f.layout.Shard(9)), store.Due{Until: f.in(1), PerPage: 10}).Next(t.Context())
+	require.NoError(t, err)
+	require.Len(t, page, 1)
+	f.setStatus(t, task.Dead, one)
+	list, _, err := f.ListDead(t.Context(), store.DeadFilter{}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
 }
 
 func sumsUpOverdue(t *testing.T, p place) {

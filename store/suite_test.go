@@ -58,6 +58,7 @@ func exercise(t *testing.T, p place) {
 		{"the times of what is to come", looksAhead},
 		{"a later task of the same biz_id", findsSuperseded},
 		{"what consumers have", readsLeases},
+		{"own indexes and columns do no harm", worksBesideOwnColumns},
 		{"overdue tasks are summed up", sumsUpOverdue},
 		{"tasks that run again are summed up", sumsUpRetrying},
 		{"a ping tells which database", pings},
