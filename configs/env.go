@@ -13,10 +13,10 @@ import (
 // envPrefix begins the name of every variable that is ours.
 const envPrefix = "TOC_"
 
-// foreign are the TOC_ variables that are no settings: the client's, the test
+// foreign are the TOC_ variables that are no settings: the command line's, the test
 // rig's, and what Kubernetes or docker links put into the environment next to a
 // service that is called toc or toc-something.
-var foreign = regexp.MustCompile(`^TOC_(SERVER|TOKEN|TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_.*` +
+var foreign = regexp.MustCompile(`^TOC_(CONFIG|SERVER|TOKEN|TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_.*` +
 	`|.*_SERVICE_(HOST|PORT|PORT_.*)|.*_PORT_\d+_(TCP|UDP|SCTP)(_.*)?)=` +
 	`|^TOC_.*_PORT=(tcp|udp|sctp)://`)
 

@@ -110,7 +110,9 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 
 // configFlag adds --config.
 func configFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("config", "c", "", "configuration file (default: the embedded center)")
+	path := cmd.Flags().StringP("config", "c", "", "configuration file (default: TOC_CONFIG, or the embedded center)")
+	*path = os.Getenv("TOC_CONFIG")
+	return path
 }
 
 // loadConfig reads the configuration; what is wrong with it is a usage error.
