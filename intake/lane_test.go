@@ -20,7 +20,10 @@ func TestReadsOfAllTablesTakeTurns(t *testing.T) {
 			func(ctx context.Context) error { _, err := r.ListAll(ctx, intake.ListAll{}); return err },
 			func(ctx context.Context) error { _, err := r.Forecast(ctx, intake.Forecast{}); return err },
 			func(ctx context.Context) error { _, err := r.ListDead(ctx, intake.Dead{}, 0, 0); return err },
-			func(ctx context.Context) error { _, err := r.RedriveDead(ctx, intake.ChangeDead{DryRun: true}); return err },
+			func(ctx context.Context) error {
+				_, err := r.RedriveDead(ctx, intake.ChangeDead{DryRun: true})
+				return err
+			},
 			func(ctx context.Context) error { _, err := r.DeadGroups(ctx, ""); return err },
 		}
 		var running, most, ended atomic.Int64

@@ -163,13 +163,6 @@ func (n *node) now() *traffic.Target {
 	return &traffic.Target{Node: n.name, By: &n.serves.Process, API: n.client, URL: n.base}
 }
 
-// url is where the API is; empty while it is down.
-func (n *node) url() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.base
-}
-
 // signal sends a signal to the process; one that a poison has just ended does not get it.
 func (n *node) signal(s syscall.Signal) {
 	if err := n.proc.Signal(s); !errors.Is(err, os.ErrProcessDone) {
