@@ -141,9 +141,9 @@ func (g *DeadGroup) add(more *DeadGroup) {
 }
 
 // ids is what differs from task to task in an error: the near end of a connection, a quoted word with a digit, a UUID, a long
-// hexadecimal number, a number. What says which fault it is stays, and is the second group: an address or a host that was asked, with its
-// port, and an HTTP status.
-var ids = regexp.MustCompile(`[0-9.]+:[0-9]+(->)|(\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b|\b(?:POST|lookup) [\w.-]+(?::[0-9]{1,5})?|\b[1-5][0-9]{2} [A-Z][a-z]|\bstatus:? [1-5][0-9]{2}\b)` +
+// hexadecimal number, a number. What says which fault it is stays, and is the second group: an address with a port or a host that was
+// asked, and an HTTP status.
+var ids = regexp.MustCompile(`[0-9.]+:[0-9]+(->)|(\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}:[0-9]{1,5}\b|\b(?:POST|lookup) [\w.-]+(?::[0-9]{1,5})?|\b[1-5][0-9]{2} [A-Z][a-z]|\bstatus:? [1-5][0-9]{2}\b)` +
 	"|[\"'`][^\\s\"'`]*[0-9][^\\s\"'`]*[\"'`]" +
 	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8,})\b|[0-9]+(?:\.[0-9]+)*`)
 

@@ -204,6 +204,7 @@ func TestErrorsWithoutIDs(t *testing.T) {
 		"POST 10.0.0.9:80: dial tcp 10.0.0.9:80: connect: connection refused":             "POST 10.0.0.9:80: dial tcp 10.0.0.9:80: connect: connection refused",
 		"POST shop: read tcp 10.0.0.1:43210->10.0.0.9:80: read: connection reset by peer": "POST shop: read tcp #->10.0.0.9:80: read: connection reset by peer",
 		"POST shop: dial tcp: lookup shop-1.svc on 10.96.0.10:53: no such host":           "POST shop: dial tcp: lookup shop-1.svc on 10.96.0.10:53: no such host",
+		"smtp: 10.0.0.1 refused the connection":                                           "smtp: # refused the connection",
 		"status 502 for order:42":                                                         "status 502 for order:#",
 		strings.Repeat("x", 150) + strings.Repeat("é", 50):                                strings.Repeat("x", 150) + strings.Repeat("é", 10),
 	} {
