@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,7 +50,16 @@ func TestTokensAreReadAgainAndRefusalsTold(t *testing.T) {
 	require.Equal(t, 200, status("second-0123456789"))
 
 	put(secrets, "\n") // no token would be needed any more
-	awaitTrouble(t, c, "the configuration file is refused; the one before stays in force: http.tokens_file: is empty")
+	awaitTrouble(t, c, "configuration")
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+c.Addr()+"/readyz", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer second-0123456789")
+	answer, err := web.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "the configuration file is refused; the one before stays in force: http.tokens_file: is empty")
 	require.Equal(t, 200, status("second-0123456789"))
 	require.Equal(t, 401, status(""))
 	put(secrets, "second-0123456789\n")

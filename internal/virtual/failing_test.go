@@ -90,13 +90,14 @@ func TestFailingTasksAreRetried(t *testing.T) {
 			w.Wait(5 * time.Minute)
 			r.do(nil)
 			r.forget()
+			w.Wait(time.Second) // for the outcomes of the last runs
 		}
 		fail()
 		got, err := b.App.Tasks().Retry(t.Context(), "order_close", 0)
 		require.NoError(t, err)
 		require.Zero(t, got.Operation)
-		require.Equal(t, got.Matched, got.Retried)
-		require.Greater(t, got.Matched, tasks*9/10, "but for those that were due by themselves")
+		require.Greater(t, got.Retried, tasks/2, "but for those that were due by themselves")
+		require.GreaterOrEqual(t, got.Matched, got.Retried)
 		w.Wait(20 * time.Second)
 		r.requireOnce(t, tasks)
 		again, err := b.App.Tasks().Retry(t.Context(), "order_close", 0)
