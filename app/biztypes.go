@@ -43,7 +43,7 @@ func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) 
 	shown := wire.BizType{
 		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 		QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Overdue: late.Count, Paused: a.paused(b.ID),
-		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
+		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, OldestRetry: secondsSince(now, again.Promised), OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
 		LastError: a.runner.LastError(b.ID), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 	}
 	_, by := a.limits.Throttled(b.ID)
@@ -100,7 +100,9 @@ func addLoad(sum *wire.BizType, b wire.BizType, age float64) {
 	if b.Overdue > 0 {
 		sum.OldestOverdue = max(sum.OldestOverdue, b.OldestOverdue+age)
 	}
-	sum.Retrying += b.Retrying
+	if sum.Retrying += b.Retrying; b.OldestRetry > 0 {
+		sum.OldestRetry = max(sum.OldestRetry, b.OldestRetry+age)
+	}
 	if b.OldestPromise > 0 {
 		sum.OldestPromise = max(sum.OldestPromise, b.OldestPromise+age)
 	}

@@ -58,10 +58,10 @@ func WithBizType(b configs.BizType, p processor.Processor) Option {
 }
 
 func withDefaults(b configs.BizType) configs.BizType {
-	if b.Workers != 0 && b.Timeout != 0 && b.Cuts != 0 && b.Backoff.Max != 0 { // made by DefaultBizType
+	d := configs.DefaultBizType()
+	if b.Mode != "" && b.OnExpire != "" && b.Coalesce != "" && b.Kafka.Key != "" && b.Pull.TTR != 0 && b.Pull.MaxInFlight != 0 { // made by it
 		return b
 	}
-	d := configs.DefaultBizType()
 	b.Mode, b.Workers, b.Timeout = cmp.Or(b.Mode, d.Mode), cmp.Or(b.Workers, d.Workers), cmp.Or(b.Timeout, d.Timeout)
 	b.MaxRetries, b.Cuts, b.Horizon = cmp.Or(b.MaxRetries, d.MaxRetries), cmp.Or(b.Cuts, d.Cuts), cmp.Or(b.Horizon, d.Horizon)
 	b.OnExpire, b.Coalesce = cmp.Or(b.OnExpire, d.OnExpire), cmp.Or(b.Coalesce, d.Coalesce)

@@ -101,7 +101,7 @@ func alertQuestions(t *testing.T) (list []question) {
 	}
 	require.NoError(t, yaml.Unmarshal(text, &file))
 	for _, rule := range file.Groups[0].Rules {
-		for _, part := range regexp.MustCompile(` (?:(?:and|unless)(?: on \([^)]*\))?|<|>|==) `).Split(rule.Expr, -1) {
+		for _, part := range regexp.MustCompile(` (?:(?:and|unless|or)(?: on \([^)]*\))?|<|>|==) `).Split(rule.Expr, -1) {
 			if _, err := strconv.ParseFloat(part, 64); err == nil {
 				continue
 			}

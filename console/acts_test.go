@@ -248,7 +248,7 @@ func TestRetry(t *testing.T) {
 	require.NotContains(t, f.get(t, "/console/types/order_close"), "Run the failing ones now")
 	one := f.submitted(t, 1)
 	read := f.read(t, one.JobID)
-	ok, err := f.store.Move(t.Context(), store.Move{JobID: one.JobID, Read: &read, Set: store.Set{Attempts: new(1), ActionTime: new(time.Now().Add(10 * time.Minute)), Promised: &read.ActionTime}})
+	ok, err := f.store.Move(t.Context(), store.Move{JobID: one.JobID, Read: &read, Set: store.Set{Attempts: new(1), ActionTime: new(time.Now().Add(10 * time.Minute)), Promised: new(time.Now().Add(-time.Minute))}})
 	require.NoError(t, err)
 	require.True(t, ok)
 	f.center.retrying = map[string]int{"order_close": 341}

@@ -145,7 +145,7 @@ func (c *center) BizTypes(context.Context) ([]wire.BizType, error) {
 	defer c.mu.Unlock()
 	var list []wire.BizType
 	for _, b := range c.types.All() {
-		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestPromise: 75, LastError: "the <shop> is down"})
+		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestRetry: 75, LastError: "the <shop> is down"})
 	}
 	return list, nil
 }

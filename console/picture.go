@@ -90,7 +90,7 @@ type typeLoad struct {
 	Paused                    *wire.Pause
 
 	Retrying  int     // tasks that have failed and run again
-	Promise   float64 // seconds since the oldest promised time of what is overdue or runs again
+	Promise   float64 // seconds since the oldest of them was promised
 	LastError string
 }
 
@@ -149,7 +149,7 @@ func paint(nodes []NodePulse, types []wire.BizType) *picture {
 		if l == nil {
 			l = &typeLoad{Name: b.Name}
 		}
-		l.Paused, l.Retrying, l.Promise, l.LastError = b.Paused, b.Retrying, b.OldestPromise, b.LastError
+		l.Paused, l.Retrying, l.Promise, l.LastError = b.Paused, b.Retrying, b.OldestRetry, b.LastError
 		if b.Paused != nil {
 			p.Paused = append(p.Paused, b)
 		}

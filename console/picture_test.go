@@ -37,7 +37,7 @@ func TestVerdict(t *testing.T) {
 		m.Failed = n
 		return node("n5", wire.Pulse{Minutes: []wire.PulseMinute{m}})
 	}
-	retrying := wire.BizType{Name: "order_close", Retrying: 340, OldestPromise: 500, LastError: "no answer"}
+	retrying := wire.BizType{Name: "order_close", Retrying: 340, OldestRetry: 500, LastError: "no answer"}
 	longRun := node("n4", wire.Pulse{Running: 2, Overdue: 2, BizTypes: []wire.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
 	for name, c := range map[string]struct {
 		types []wire.BizType
@@ -51,12 +51,12 @@ func TestVerdict(t *testing.T) {
 		"one node is slow": {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
 		"few and slow":     {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
 		"many runs fail":   {nil, []NodePulse{failing(31)}, "bad", "Runs fail: 31 of the 40 runs that ended in the last five minutes failed."},
-		"some run again":   {[]wire.BizType{{Name: "coupon", Retrying: 1, OldestPromise: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
-		"they wait": {[]wire.BizType{retrying, {Name: "coupon", Retrying: 1, OldestPromise: 61}}, []NodePulse{failing(3)}, "warn",
+		"some run again":   {[]wire.BizType{{Name: "coupon", Retrying: 1, OldestRetry: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
+		"they wait": {[]wire.BizType{retrying, {Name: "coupon", Retrying: 1, OldestRetry: 61}}, []NodePulse{failing(3)}, "warn",
 			"Runs fail: 341 tasks wait to run again, the oldest one, of order_close, promised 8 min 20 s ago; 3 of the 40 runs that ended in the last five minutes failed."},
 		"they wait, quiet":  {[]wire.BizType{retrying}, []NodePulse{node("n1", wire.Pulse{})}, "warn", "Runs fail: 340 tasks wait to run again"},
 		"they wait, late":   {[]wire.BizType{retrying}, []NodePulse{overdue(75)}, "bad", "for 1 min 15 s. Runs fail: 340 tasks"},
-		"they wait, paused": {[]wire.BizType{{Name: "order_close", Retrying: 5, OldestPromise: 500, Paused: &wire.Pause{}}}, []NodePulse{onTime}, "ok", "on time"},
+		"they wait, paused": {[]wire.BizType{{Name: "order_close", Retrying: 5, OldestRetry: 500, Paused: &wire.Pause{}}}, []NodePulse{onTime}, "ok", "on time"},
 		"some runs fail":    {nil, []NodePulse{failing(3)}, "ok", "on time"},
 		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},
 		"overdue for a bit": {nil, []NodePulse{onTime, overdue(3)}, "ok", "on time"},
@@ -75,7 +75,7 @@ func TestVerdict(t *testing.T) {
 
 // Nodes are added up by the minute and by the type; a fault that several have stands once.
 func TestPaint(t *testing.T) {
-	p := picturedAt([]wire.BizType{{Name: "a", Retrying: 2, OldestPromise: 75, LastError: "no answer"}, {Name: "b", Paused: &wire.Pause{}}},
+	p := picturedAt([]wire.BizType{{Name: "a", Retrying: 2, OldestRetry: 75, LastError: "no answer"}, {Name: "b", Paused: &wire.Pause{}}},
 		node("n1", wire.Pulse{Degraded: []string{"redis is away", "x"}, Waiting: 1, Running: 2, Overdue: 3, Minutes: []wire.PulseMinute{minuteAt(0, 5)},
 			BizTypes: []wire.PulseType{{Name: "a", Overdue: 1, Oldest: 9}, {Name: "b", Overdue: 2, Oldest: 99, Running: 2}}}),
 		node("n2", wire.Pulse{Degraded: []string{"redis is away"}, Waiting: 10, Minutes: []wire.PulseMinute{minuteAt(0, 7), minuteAt(time.Minute, 1)}, BizTypes: []wire.PulseType{{Name: "a", Overdue: 4, Oldest: 5}}}),

@@ -231,7 +231,7 @@ func TestStatusRoutes(t *testing.T) {
 	require.JSONEq(t, `{"node":"n1","partitions":4,"nodes":[{"name":"n1","address":"127.0.0.1:8080","partitions":[0,1,2,3]},
 		{"name":"n2","address":"127.0.0.1:8081","partitions":[]}]}`, call(c, "GET", "/v1/cluster", "").Body.String())
 	require.JSONEq(t, `{"biz_types":[{"id":"18446744073709551615","name":"order_close","mode":"scan","processor":"log",
-		"queue_depth":3,"running":2,"overdue":1,"oldest_overdue_seconds":0,"retrying":0,"oldest_promise_seconds":0,"rate_limit":0,"max_running":0,"catch_up":0}]}`, call(c, "GET", "/v1/biz-types", "").Body.String())
+		"queue_depth":3,"running":2,"overdue":1,"oldest_overdue_seconds":0,"retrying":0,"oldest_retrying_seconds":0,"oldest_promise_seconds":0,"rate_limit":0,"max_running":0,"catch_up":0}]}`, call(c, "GET", "/v1/biz-types", "").Body.String())
 	require.JSONEq(t, `{"status":"ok"}`, call(c, "GET", "/healthz", "").Body.String())
 	require.JSONEq(t, `{"ready":true,"degraded":[]}`, call(c, "GET", "/readyz", "").Body.String())
 }

@@ -12,7 +12,7 @@ const introduction = `Stores tasks that must happen at a point in time and fires
 64-bit ids are strings in answers; in requests they are strings or numbers. Times are RFC 3339, in answers UTC with milliseconds. ` +
 	`Errors are RFC 9457 problems (application/problem+json) whose errors[].location names the field. Unknown fields are refused.`
 
-const pausedBizType = `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":2,"overdue":0,"oldest_overdue_seconds":0,"retrying":0,"oldest_promise_seconds":0,` +
+const pausedBizType = `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":2,"overdue":0,"oldest_overdue_seconds":0,"retrying":0,"oldest_retrying_seconds":0,"oldest_promise_seconds":0,` +
 	`"paused":{"by":"api","since":"2026-01-02T15:04:05.000Z","until":"2026-01-02T18:00:00.000Z","reason":"the shop is down"},"rate_limit":0,"max_running":0,"catch_up":0}`
 
 // tags group the routes.
@@ -260,7 +260,7 @@ var descriptions = map[string]description{
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
 		text:     "The configured business types and what this node has to do for each.",
-		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0,"oldest_overdue_seconds":0,"retrying":341,"oldest_promise_seconds":500.25,"last_error":"POST http://127.0.0.1:9000/close: 503 Service Unavailable","rate_limit":0,"max_running":0,"catch_up":0}]}`,
+		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0,"oldest_overdue_seconds":0,"retrying":341,"oldest_retrying_seconds":500.25,"oldest_promise_seconds":500.25,"last_error":"POST http://127.0.0.1:9000/close: 503 Service Unavailable","rate_limit":0,"max_running":0,"catch_up":0}]}`,
 		refusals: []int{422, 503},
 	},
 	"pause-biz-type": {
@@ -273,7 +273,7 @@ var descriptions = map[string]description{
 	"resume-biz-type": {
 		tag: "biz-types", summary: "Resume a business type",
 		text:   "Ends its pause: what has become due meanwhile starts at once. Resuming one that runs changes nothing.",
-		answer: `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":0,"overdue":310,"oldest_overdue_seconds":612.25,"retrying":0,"oldest_promise_seconds":612.25,"rate_limit":0,"max_running":0,"catch_up":0}`, refusals: []int{404, 422, 503},
+		answer: `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":0,"overdue":310,"oldest_overdue_seconds":612.25,"retrying":0,"oldest_retrying_seconds":0,"oldest_promise_seconds":612.25,"rate_limit":0,"max_running":0,"catch_up":0}`, refusals: []int{404, 422, 503},
 	},
 	"retry-biz-type": {
 		tag: "biz-types", summary: "Run the failing tasks of a business type now",

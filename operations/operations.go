@@ -140,17 +140,18 @@ func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
 	return at
 }
 
-// advance changes as many tasks of an operation as are owed, and returns what is left of that: a part of a task, or what
+// advance changes as many tasks of an operation as are owed, for a tick at most, because others wait for their turn, and returns what is left of that: a part of a task, or what
 // a database that does not answer has not taken: at most a tick's, or one.
 //
 // With a limit the databases take turns: one begins when all before it have ended. So what they have done together is
 // known, also while one is away, or if a step has been made and not answered.
 func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) float64 {
+	began := time.Now()
 	for d := range r.cfg.Databases {
 		if o.Limit > 0 && d > 0 && o.Parts[d-1].State != store.OperationDone {
 			break
 		}
-		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Runs() && ctx.Err() == nil {
+		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Runs() && ctx.Err() == nil && time.Since(began) < tick {
 			jobIDs, err := r.cfg.Store.OperationStep(ctx, d, o, int(min(owed, store.MaxOperationStep)))
 			if err != nil {
 				if ctx.Err() == nil {

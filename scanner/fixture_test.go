@@ -375,14 +375,14 @@ func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
 	}
 }
 
-func (f *faults) Retrying(ctx context.Context, p int, until time.Time) (map[uint64]store.Retrying, error) {
+func (f *faults) Retrying(ctx context.Context, p int, now, until time.Time) (map[uint64]store.Retrying, error) {
 	f.mu.Lock()
 	retrying := f.retrying
 	f.mu.Unlock()
 	if retrying != nil {
 		retrying()
 	}
-	return f.Store.Retrying(ctx, p, until)
+	return f.Store.Retrying(ctx, p, now, until)
 }
 
 func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]store.Overdue, error) {

@@ -16,9 +16,9 @@ type overdue struct {
 	sums      map[uint64]store.Overdue // by biz_type
 	nextCount time.Time                // the earliest time of the next count
 
-	retrying       map[uint64]store.Retrying // by biz_type
-	retryingOf     map[int]bool              // the partitions that were counted
+	retrying       map[int]map[uint64]store.Retrying // by partition, of those that were counted here, and biz_type
 	nextRetryCount time.Time
+	nextRetrying   int // where the next count begins, relative to the first partition
 	// failedSince is the start of the first pass that failed after the last success. Zero: the last pass
 	// succeeded.
 	failedSince time.Time
@@ -109,56 +109,71 @@ func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	return total
 }
 
-// retryShare bounds the time for counting the tasks that run again, at most one part in retryShare: it reads all rows that
-// are due as soon as they are.
-const retryShare = 50
+const (
+	// retryShare bounds the time for counting the tasks that run again, at most one part in retryShare.
+	retryShare = 50
+	// retryCount is the time after which a count goes on at the next pass.
+	retryCount = 100 * time.Millisecond
+	// retryLeast is how far ahead tasks are looked for that have failed elsewhere, at least.
+	retryLeast = time.Hour
+)
 
-// countRetrying counts the tasks that have failed and run again. While no run fails that costs nothing: only a partition that
-// is new here is looked at once. If it fails, the last count stands.
+// countRetrying counts the tasks that have failed and run again, partition by partition. While no run fails that costs nothing:
+// only a partition that is new here is looked at once. If it fails, the last count stands.
 func (r *scan) countRetrying(ctx context.Context) {
 	o := r.db.overdue
 	now, start := r.cfg.Now(), time.Now()
-	until := now
-	if r.cfg.Retries != nil {
-		until = r.cfg.Retries()
-	}
-	for _, sum := range o.retrying {
-		until = latest(until, sum.Last, now) // until the last one has ended
-	}
-	owned, isNew := make(map[int]bool), false
-	for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
-		if r.cfg.Ownership.Owns(p) {
-			owned[p], isNew = true, isNew || !o.retryingOf[p]
-		}
-	}
-	if isNew { // they may have failed on another node, or before a restart
-		for _, b := range r.types.All() {
-			until = latest(until, now.Add(b.BackoffMax))
-		}
-	}
-	if !until.After(now) && len(o.retrying) == 0 || !isNew && start.Before(o.nextRetryCount) {
+	o.mu.Lock()
+	maps.DeleteFunc(o.retrying, func(p int, _ map[uint64]store.Retrying) bool { return !r.cfg.Ownership.Owns(p) })
+	o.mu.Unlock()
+	if start.Before(o.nextRetryCount) {
 		return
 	}
 	defer func() {
 		now := time.Now()
 		o.nextRetryCount = now.Add((retryShare - 1) * now.Sub(start))
 	}()
-	sums := make(map[uint64]store.Retrying)
-	for p := range owned {
-		found, err := r.cfg.Store.Retrying(ctx, p, until)
+	first, end := r.cfg.Layout.DatabasePartitions(r.db.index)
+	for range end - first {
+		p := first + o.nextRetrying
+		o.nextRetrying = (o.nextRetrying + 1) % (end - first)
+		until, some := r.retriesUntil(p, now)
+		if !some || !r.cfg.Ownership.Owns(p) {
+			continue
+		}
+		found, err := r.cfg.Store.Retrying(ctx, p, now, until)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.cfg.Logger.Warn("tasks that run again are not counted", "database", r.db.index, "error", err)
+				r.cfg.Logger.Warn("tasks that run again are not counted", "partition", p, "error", err)
 			}
 			return
 		}
-		for b, sum := range found {
-			sums[b] = sums[b].Add(sum)
+		o.mu.Lock()
+		o.retrying[p] = found
+		o.mu.Unlock()
+		if time.Since(start) > retryCount {
+			return
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.retrying, o.retryingOf = sums, owned
+}
+
+// retriesUntil returns until when tasks of a partition that have failed may run again, and whether there may be some.
+func (r *scan) retriesUntil(p int, now time.Time) (until time.Time, some bool) {
+	if r.cfg.Retries != nil {
+		until = r.cfg.Retries()
+	}
+	last, counted := r.db.overdue.retrying[p]
+	if !counted { // they may have failed on another node, or before a restart
+		until = latest(until, now.Add(retryLeast))
+		for _, b := range r.types.All() {
+			until = latest(until, now.Add(b.BackoffMax))
+		}
+	}
+	some = until.After(now) || len(last) > 0
+	for _, sum := range last {
+		until = latest(until, sum.Last, now) // until the last one has ended
+	}
+	return until, some
 }
 
 func latest(first time.Time, more ...time.Time) time.Time {
@@ -175,8 +190,10 @@ func (s *Scanner) Retrying() map[uint64]store.Retrying {
 	total := make(map[uint64]store.Retrying)
 	for _, db := range s.dbs {
 		db.overdue.mu.Lock()
-		for b, sum := range db.overdue.retrying {
-			total[b] = total[b].Add(sum)
+		for _, sums := range db.overdue.retrying {
+			for b, sum := range sums {
+				total[b] = total[b].Add(sum)
+			}
 		}
 		db.overdue.mu.Unlock()
 	}

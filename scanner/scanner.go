@@ -35,7 +35,7 @@ type Store interface {
 	DuePages(partition int, q store.Due) *store.DuePages
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
-	Retrying(ctx context.Context, partition int, until time.Time) (map[uint64]store.Retrying, error)
+	Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]store.Retrying, error)
 	Clock(ctx context.Context, database int) (time.Time, error)
 	Purge(ctx context.Context, partition int, before time.Time) (int, error)
 	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
@@ -136,7 +136,7 @@ func New(cfg Config) *Scanner {
 	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
 	for d := range cfg.Layout.Databases {
 		s.dbs = append(s.dbs, &database{
-			index: d, wake: make(chan struct{}, 1), overdue: &overdue{}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
+			index: d, wake: make(chan struct{}, 1), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
 		})
 	}
 	return s

@@ -205,15 +205,22 @@ func sumsUpRetrying(t *testing.T, p place) {
 	fails(stored[0], 300)
 	fails(stored[1], 9)
 	fails(stored[3], -1)
-	sums, err := f.Retrying(t.Context(), 1, f.in(60))
+	sums, err := f.Retrying(t.Context(), 1, f.in(0), f.in(60))
 	require.NoError(t, err)
 	require.Equal(t, map[uint64]store.Retrying{
 		1: {Count: 1, Promised: f.in(-99), Last: f.in(9)},
 		2: {Count: 1, Promised: f.in(-7), Last: f.in(-1)},
 	}, sums)
-	sums, err = f.Retrying(t.Context(), 1, f.in(300))
+	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300))
 	require.NoError(t, err)
 	require.Equal(t, store.Retrying{Count: 2, Promised: f.in(-99), Last: f.in(300)}, sums[1])
+	// One that was moved has a new promise.
+	ok, err := f.Move(t.Context(), store.Move{JobID: stored[1].JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: new(f.in(50)), NewPromise: true}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300))
+	require.NoError(t, err)
+	require.Equal(t, store.Retrying{Count: 1, Promised: f.in(-90), Last: f.in(300)}, sums[1])
 	overdue, err := f.Overdue(t.Context(), 1, f.in(0))
 	require.NoError(t, err)
 	require.Equal(t, store.Overdue{Count: 1, Oldest: f.in(-1), Promised: f.in(-7)}, overdue[2])

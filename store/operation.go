@@ -29,7 +29,7 @@ const (
 )
 
 // Operation redrives or discards, at a rate, the dead tasks that match and that died before it started. A retry makes pending tasks of
-// a business type run now that have failed and would run again later, before Filter.Until.
+// a business type run now that have failed and would run again later, before Filter.Until. One that was moved has a new promise, which holds.
 type Operation struct {
 	ID      uint64
 	Kind    string // OperationRedrive, OperationDiscard, OperationRetry or OperationUndo
@@ -131,8 +131,8 @@ func (o *Operation) where(b backend, now time.Time) (where string, which []any) 
 	f := o.Filter
 	if o.Kind == OperationRetry {
 		at := func(t time.Time) any { return b.timeArg(task.CeilMilli(t)) }
-		return " WHERE status=0 AND attempts>0 AND lease IS NULL AND biz_type=? AND action_time>? AND action_time<=? AND gmt_modified<?",
-			[]any{b.idArg(*f.BizType), at(now), at(f.Until), at(o.Started)}
+		return " WHERE status=0 AND attempts>0 AND lease IS NULL AND biz_type=? AND due_time<=? AND action_time>? AND action_time<=? AND gmt_modified<?",
+			[]any{b.idArg(*f.BizType), at(now), at(now), at(f.Until), at(o.Started)}
 	}
 	if f.Until.IsZero() || f.Until.After(o.Started) {
 		f.Until = o.Started
@@ -322,7 +322,7 @@ func (s *Store) stepStatements(database int, o *Operation, now time.Time, walked
 	case OperationDiscard:
 		set, to, actionTime, values = "status=3,lease=NULL", task.Cancelled, "action_time", nil
 	case OperationRetry:
-		set = "due_time=" + promisedTime + ",action_time=?" // MySQL sets one column after the other
+		set = "action_time=?" // due_time is the promised time
 	}
 	shardOf := func(id uint64) int { shard, _ := s.layout.ShardOf(id); return shard }
 	for len(jobIDs) > 0 {

@@ -58,7 +58,9 @@ func retries(t *testing.T, p place) {
 	var failed, others []uint64
 	for i, one := range stored {
 		m := store.Move{JobID: one.JobID, To: task.Pending, Set: store.Set{Attempts: ptr(3), ActionTime: &next, Promised: &one.ActionTime}}
-		switch i % 6 {
+		switch i % 7 {
+		case 6: // it was moved after it had failed
+			m.Promised, m.NewPromise = nil, true
 		case 1:
 			m.Attempts = nil // it has not failed
 		case 2:
@@ -73,7 +75,7 @@ func retries(t *testing.T, p place) {
 		ok, err := f.Move(t.Context(), m)
 		require.NoError(t, err)
 		require.True(t, ok)
-		if row := f.everything(t)[one.JobID]; i%6 == 0 && row.BizType == 2 {
+		if row := f.everything(t)[one.JobID]; i%7 == 0 && row.BizType == 2 {
 			failed = append(failed, one.JobID)
 		} else {
 			others = append(others, one.JobID)

@@ -18,9 +18,10 @@ func (o Overdue) Add(p Overdue) Overdue {
 	return Overdue{o.Count + p.Count, earlier(o.Oldest, p.Oldest), earlier(o.Promised, p.Promised)}
 }
 
-// Retrying sums up pending tasks that have failed and run again.
+// Retrying sums up pending tasks that have failed and run again: those with a promised time that has passed. Who moves such a task
+// gives it a new promise.
 type Retrying struct {
-	Count    int       // at most pendingLimit a table are counted
+	Count    int       // of the earliest pendingLimit pending tasks of each table
 	Promised time.Time // the earliest promised time
 	Last     time.Time // the latest action_time
 }
@@ -50,28 +51,28 @@ const promisedTime = "COALESCE(due_time,action_time)"
 // Overdue sums up the overdue tasks of a partition by biz_type.
 func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]Overdue, error) {
 	sums := make(map[uint64]Overdue)
-	err := s.sumPending(ctx, partition, "", "MIN(action_time)", now, func(bizType uint64, count int, earliest, promised time.Time) {
+	err := s.sumPending(ctx, partition, "MIN(action_time)", now, "", nil, func(bizType uint64, count int, earliest, promised time.Time) {
 		sums[bizType] = sums[bizType].Add(Overdue{count, earliest, promised})
 	})
 	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count overdue tasks", err)
 }
 
-// Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type. It reads all
-// pending rows until then.
-func (s *Store) Retrying(ctx context.Context, partition int, until time.Time) (map[uint64]Retrying, error) {
+// Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type.
+func (s *Store) Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]Retrying, error) {
 	sums := make(map[uint64]Retrying)
-	err := s.sumPending(ctx, partition, " AND attempts>0", "MAX(action_time)", until, func(bizType uint64, count int, last, promised time.Time) {
+	err := s.sumPending(ctx, partition, "MAX(action_time)", until, " WHERE attempts>0 AND due_time<=?", []any{s.backend.timeArg(now)}, func(bizType uint64, count int, last, promised time.Time) {
 		sums[bizType] = sums[bizType].Add(Retrying{count, promised, last})
 	})
 	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count tasks that run again", err)
 }
 
-// sumPending counts the pending tasks of a partition until a time that meet a condition. end is an aggregate of a time.
-func (s *Store) sumPending(ctx context.Context, partition int, condition, end string, until time.Time, add func(bizType uint64, count int, end, promised time.Time)) error {
+// sumPending counts those of the earliest pending tasks of a partition until a time that meet a condition. end is an aggregate of a time.
+func (s *Store) sumPending(ctx context.Context, partition int, end string, until time.Time, where string, which []any, add func(bizType uint64, count int, end, promised time.Time)) error {
 	first, last := s.layout.PartitionShards(partition)
 	return s.scanShards(ctx, first, last, maxMembers, func(u *union, shard int) {
-		u.add("SELECT biz_type,COUNT(*),"+end+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time FROM "+s.indexed(shard, indexDue)+
-			" WHERE status=0 AND action_time<=?"+condition+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type", s.backend.timeArg(until), int64(pendingLimit))
+		u.add("SELECT biz_type,COUNT(*),"+end+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time,attempts FROM "+s.indexed(shard, indexDue)+
+			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x"+where+" GROUP BY biz_type",
+			append([]any{s.backend.timeArg(until), int64(pendingLimit)}, which...)...)
 	}, func(rows *sql.Rows) error {
 		var bizType unsigned
 		var count int

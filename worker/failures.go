@@ -27,6 +27,9 @@ type failures struct {
 	until  time.Time // until when tasks that have failed may run again
 }
 
+// longestPause is how long a run that failed is looked for if it has asked for a pause of its own, and longer than BackoffMax.
+const longestPause = time.Hour
+
 // failing is a business type whose runs fail.
 type failing struct {
 	bizType      task.BizType
@@ -34,6 +37,7 @@ type failing struct {
 	failed, well int       // runs since the last summary
 	all          int       // failed runs
 	last         error     // of the last failed run
+	lastAt       time.Time // when it ended
 	isWell       bool      // the last runs succeeded
 }
 
@@ -46,8 +50,7 @@ func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []
 		}
 		failed, last = failed+1, i
 		pause, _ := processor.RetryPause(err)
-		untried, _ := processor.IsNoAttempt(err)
-		longest = max(longest, pause, untried)
+		longest = max(longest, min(pause, longestPause))
 		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
 			f.logger.Debug("run failed", runLogFields(b, tasks(i), err)...)
 		}
@@ -74,7 +77,8 @@ func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []
 	g.isWell = failed == 0
 	if failed > 0 {
 		g.last = errs[last]
-		if until := now.Add(longest); until.After(f.until) {
+		g.lastAt = now
+		if until := now.Add(longest + time.Second); until.After(f.until) { // the row is written a little later
 			f.until = until
 		}
 	}
@@ -87,11 +91,11 @@ func (r *Runner) Retries() time.Time {
 	return r.failures.until
 }
 
-// LastError returns why a run of a business type has failed, while its runs fail; else it is empty.
+// LastError returns why a run of a business type has failed, while its runs fail here; else it is empty.
 func (r *Runner) LastError(bizType uint64) string {
 	r.failures.mu.Lock()
 	defer r.failures.mu.Unlock()
-	if g := r.failures.byType[bizType]; g != nil {
+	if g := r.failures.byType[bizType]; g != nil && r.cfg.Now().Sub(g.lastAt) <= max(g.bizType.BackoffMax, longestPause) {
 		return *reason(g.last)
 	}
 	return ""

@@ -68,7 +68,7 @@ func TestRetriesAreKnownUntilTheLastOfThem(t *testing.T) {
 		for _, c := range []struct {
 			err    error
 			longer time.Duration
-		}{{errors.New("refused"), time.Minute}, {processor.RetryAfter(time.Hour, errors.New("refused")), time.Hour}, {processor.NoAttempt(2*time.Hour, errors.New("refused")), 2 * time.Hour}, {errors.New("refused"), 2 * time.Hour}} {
+		}{{errors.New("refused"), time.Minute}, {processor.RetryAfter(time.Hour, errors.New("refused")), time.Hour}, {processor.NoAttempt(2*time.Hour, errors.New("refused")), time.Hour}, {processor.RetryAfter(1000*time.Hour, errors.New("refused")), time.Hour}} {
 			fails.Store(&c.err)
 			before := r.Runner.Retries()
 			r.submit(1, 1, 0)

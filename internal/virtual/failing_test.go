@@ -51,6 +51,7 @@ func TestAFailingReceiverIsSeen(t *testing.T) {
 			b := n.App.BizTypes()[0]
 			require.GreaterOrEqual(t, b.Retrying, 95)
 			require.InDelta(t, promise, b.OldestPromise, 1)
+			require.InDelta(t, promise, b.OldestRetry, 1)
 		}
 		seen(475)
 		require.Equal(t, errReceiver.Error(), n.App.BizTypes()[0].LastError)

@@ -101,6 +101,7 @@ class Transport:
                 sent_before = sent_before or reached
                 continue
             if answer.status in (502, 503, 504) and safe and not last:
+                sent_before = True
                 continue
             if not 200 <= answer.status <= 299:
                 raise refusal(answer.status, answer.reason, answer.headers, text)
