@@ -1,7 +1,7 @@
 // Package app builds the timeout center from its packages, and starts and drains them in a visible order.
 //
-// A configuration and the user's processors come in; a running center goes out. It is the only package that
-// knows all others, and the only one that reads the configuration.
+// It turns a configuration and the user's processors into a running center. It is the only package that
+// imports all others, and the only one that reads the configuration.
 //
 // Run works until its context ends, then drains. Start and Stop are its two halves. Programs that embed the
 // center submit through Tasks.

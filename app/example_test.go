@@ -78,7 +78,7 @@ func ExampleApp_Tasks() {
 
 	var tasks timeouts = center.Tasks()
 	unpaid := client.Submit{BizType: "order_close", BizID: 42, Delay: 30 * time.Minute, DedupKey: "unpaid"}
-	first, err := tasks.Submit(ctx, unpaid) // without an error it is committed
+	first, err := tasks.Submit(ctx, unpaid) // if it returns no error, the task is committed
 	fmt.Println("submitted:", first.Task.Status, err)
 
 	again, err := tasks.Submit(ctx, unpaid) // the same dedup_key: the first task is answered

@@ -18,7 +18,7 @@ type Tasks struct{ service *intake.Service }
 // Tasks returns the tasks of the center. They can be used between Start and Stop.
 func (a *App) Tasks() *Tasks { return &Tasks{a.service} }
 
-// Submit stores one task. Without an error it is committed. A task without a time is a
+// Submit stores one task. If it returns no error, the task is committed. A task without a time is a
 // *task.FieldError.
 func (t *Tasks) Submit(ctx context.Context, s client.Submit) (client.Submitted, error) {
 	r, err := s.Request()

@@ -92,7 +92,7 @@ type Submitted struct {
 	Duplicate bool // the DedupKey was known: Task is the task that has it, unchanged or moved (see OnDuplicate)
 }
 
-// Submit stores one task. Without an error it is committed.
+// Submit stores one task. If it returns no error, the task is committed.
 func (c *Client) Submit(ctx context.Context, s Submit) (Submitted, error) {
 	var out Submitted
 	body, err := s.Request()

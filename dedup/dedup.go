@@ -1,7 +1,7 @@
 // Package dedup is for receivers of tasks: it does the work of each job_id once, although a call may come twice.
 //
 // A key is done, under way, or new. What is done is remembered in memory and, if the receiver has several processes or may
-// restart, in Redis. Between the end of the work and the moment in which it is remembered a crash can fall: then the work is
+// restart, in Redis. If the process crashes after the work but before it is remembered, the work is
 // done again. Where that must not be, write the job_id into the receiver's own database, in the transaction of the work.
 package dedup
 

@@ -1,8 +1,7 @@
 // Package dispatch decides where a pending task waits until it fires.
 //
-// Callers pass tasks as they are in the store. The caller itself puts a task into the queue of this node, under
-// the task's hold or at the end of its run. All other tasks go to the engines, and each engine takes those that
-// it serves.
+// Callers pass tasks as they are in the store. They put a task into this node's queue themselves, while they hold it or
+// when its run ends. Every other task is passed to the engines, each of which takes its own.
 package dispatch
 
 import (

@@ -3,7 +3,7 @@
 // JSON shapes are those of package wire.
 //
 // Requests come in; checked and typed they go to the Desk and the Status, whose
-// answers go out as JSON. It refuses to know where tasks are stored, who runs
+// answers go out as JSON. It does not depend on where tasks are stored, who runs
 // them and when.
 //
 //	routes.go    every route, in one list

@@ -1,7 +1,7 @@
 // Package metrics counts what happens, for Prometheus.
 //
-// Observations come in from the rooms through their small Observer interfaces,
-// a scrape goes out. Every series of a configured business type exists from the
+// Packages report observations through their small Observer interfaces, and
+// Prometheus scrapes them. Every series of a configured business type exists from the
 // start, at 0, so that an alert can be written before the first failure.
 package metrics
 

@@ -14,7 +14,7 @@
 //	   │                      ▼                            ▼                ▼ Take
 //	   └──── read later ◄── displaced         cancelled or moved         running ──► Done
 //
-//	Hold takes a task that is not running out of this picture, so that a cancel or a
+//	Hold takes a task out of this picture while it is not running, so that a cancel or a
 //	reschedule can change its row before a worker starts it.
 //
 // How it works:

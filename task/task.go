@@ -1,10 +1,9 @@
-// Package task holds the words that every other room speaks: the Task, its
+// Package task holds the types that every other package uses: the Task, its
 // Status and the allowed moves between them, the business types with their
 // policies, and the answers that a refusal can be.
 //
-// Nothing comes in and nothing goes out: it is a leaf that imports the standard
-// library only. It refuses to know where tasks are stored, who runs them and
-// how they travel.
+// It imports the standard library only. It does not depend on where tasks are
+// stored, who runs them and how they travel.
 package task
 
 import (
