@@ -377,6 +377,25 @@ func TestTasksThatRunAgainAreCounted(t *testing.T) {
 	})
 }
 
+// A partition that was another node's for a while is looked at again: its tasks may have failed there.
+func TestTasksThatFailedElsewhereAreCounted(t *testing.T) {
+	bubble(t, layout, 1000, nil, func(t *testing.T, r *rig) {
+		r.run()
+		require.Empty(t, r.scanner.Retrying())
+		r.owned.set(0, false)
+		r.after(20 * time.Second)
+		r.insertFailed(orders, r.bizID(0, 0), 3*time.Minute)
+		r.after(20 * time.Second)
+		require.Empty(t, r.scanner.Retrying(), "another node counts it")
+		r.owned.set(0, true)
+		r.after(20 * time.Second)
+		require.Equal(t, 1, r.scanner.Retrying()[orders].Count)
+		r.owned.set(0, false)
+		r.after(20 * time.Second)
+		require.Empty(t, r.scanner.Retrying())
+	})
+}
+
 // Counting them reads many rows, so it may take a fiftieth of the time.
 func TestCountingTasksThatRunAgainTakesAFiftiethOfTheTimeAtMost(t *testing.T) {
 	bubble(t, sharding.Layout{Databases: 1, TablesPerDatabase: 1, Partitions: 1}, 1000, func(c *scanner.Config) {
