@@ -94,7 +94,7 @@ type onlyNode struct{ owners }
 
 func (onlyNode) Peers() []intake.Peer { return nil }
 
-func (onlyNode) Ended(string) func() bool { return nil }
+func (onlyNode) Undelivered(string, uint64) func() bool { return nil }
 
 func (onlyNode) Owner(partition int) (intake.Peer, error) {
 	return nil, intake.Unavailable("partition %d is not worked now: this node does not hold its database", partition)

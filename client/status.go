@@ -40,6 +40,16 @@ func (c *Client) ShareLimits(ctx context.Context, r wire.LimitsRequest) (out wir
 	return out, err
 }
 
+// Unanswered asks a node which of its questions for leases to this node have no answer, as nodes do among themselves.
+func (c *Client) Unanswered(ctx context.Context) (questions []uint64, err error) {
+	var out wire.Unanswered
+	_, err = c.do(ctx, http.MethodGet, "/v1/cluster/unanswered", nil, &out)
+	for _, q := range out.Questions {
+		questions = append(questions, uint64(q))
+	}
+	return questions, err
+}
+
 // Pause says why and how long the tasks of a business type do not start.
 type Pause struct {
 	Reason string    // at most 255 characters

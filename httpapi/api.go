@@ -98,6 +98,8 @@ type Config struct {
 	Status   Status
 	Operator Operator
 	Limits   Limits // defaults to none
+	// Unanswered lists the questions for leases that this node has asked another one and that have no answer. Nil: there is no other node.
+	Unanswered func(node string) []uint64
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.

@@ -248,6 +248,12 @@ var descriptions = map[string]description{
 		request: `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
 		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 404, 413, 415, 422},
 	},
+	"list-unanswered": {
+		tag: "center", summary: "List questions without an answer",
+		text: "Between nodes, by a node's proof and by no token: a node that has given leases to another one, which is to pass them on, asks it when they end. " +
+			"If the answer with the leases has not arrived, nobody has had them, and their end is no failed run.",
+		answer: `{"questions":["12","31"]}`, refusals: []int{404, 422},
+	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
 		text: "Between nodes, by a node's proof and by no token: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +

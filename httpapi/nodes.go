@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )
 
@@ -17,8 +20,11 @@ import (
 // that node's name. In the form of http.Header's keys.
 const forwardedHeader = "Toc-Forwarded"
 
-// isAmongNodes are the routes by which nodes change something at each other.
-var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true}
+// questionHeader numbers a forwarded question for leases.
+const questionHeader = "Toc-Question"
+
+// isAmongNodes are the routes that take no token, but a node's proof.
+var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
 
 // checkPeers refuses who says to be a node and does not prove it.
 func (a *api) checkPeers(next http.Handler) http.Handler {
@@ -45,7 +51,24 @@ func fromPeer(ctx huma.Context) huma.Context {
 	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
 		return ctx
 	}
-	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader)))
+	question, _ := strconv.ParseUint(r.Header.Get(questionHeader), 10, 64)
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader), question))
+}
+
+type unansweredInput struct {
+	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
+}
+
+func (a *api) unanswered(_ context.Context, in *unansweredInput) (*output[wire.Unanswered], error) {
+	node, err := url.PathUnescape(in.Node)
+	if err != nil {
+		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
+	}
+	said := wire.Unanswered{Questions: []wire.ID{}}
+	for _, q := range a.cfg.Unanswered(node) {
+		said.Questions = append(said.Questions, wire.ID(q))
+	}
+	return &output[wire.Unanswered]{said}, nil
 }
 
 func (a *api) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {

@@ -108,7 +108,7 @@ type asked struct{ times *atomic.Int64 }
 func (asked) Term(int) uint64      { return 0 }
 func (asked) Peers() []intake.Peer { return nil }
 
-func (asked) Ended(string) func() bool { return nil }
+func (asked) Undelivered(string, uint64) func() bool { return nil }
 
 func (a asked) Owner(int) (intake.Peer, error) {
 	a.times.Add(1)

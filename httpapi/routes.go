@@ -42,6 +42,7 @@ func (a *api) routes() {
 	route(a, "GET    /v1/cluster/pulse", "get-pulse", a.pulse)
 	route(a, "POST   /v1/cluster/wake", "wake-tasks", a.wake)
 	route(a, "POST   /v1/cluster/limits", "share-limits", a.shareLimits)
+	route(a, "GET    /v1/cluster/unanswered", "list-unanswered", a.unanswered)
 	route(a, "GET    /v1/biz-types", "list-biz-types", a.bizTypes)
 	route(a, "POST   /v1/biz-types/{name}/pause", "pause-biz-type", a.pause)
 	route(a, "POST   /v1/biz-types/{name}/resume", "resume-biz-type", a.resume)

@@ -19,8 +19,8 @@ type Cluster interface {
 	Owner(partition int) (Peer, error)
 	// Peers are the Services of the other nodes, each time the same ones.
 	Peers() []Peer
-	// Ended returns a function that reports whether a node's process of now has ended since, or does not answer.
-	Ended(node string) func() bool
+	// Undelivered returns a function that reports whether nobody can have the leases that a node was given in answer to a question.
+	Undelivered(node string, question uint64) func() bool
 }
 
 // Peer is the Service of another node. It returns the same errors.
@@ -41,9 +41,9 @@ type Peer interface {
 // singleNode is the cluster of a node that owns everything.
 type singleNode struct{}
 
-func (singleNode) Term(int) uint64          { return 1 }
-func (singleNode) Peers() []Peer            { return nil }
-func (singleNode) Ended(string) func() bool { return nil }
+func (singleNode) Term(int) uint64                        { return 1 }
+func (singleNode) Peers() []Peer                          { return nil }
+func (singleNode) Undelivered(string, uint64) func() bool { return nil }
 func (singleNode) Owner(partition int) (Peer, error) {
 	return nil, Unavailable("there is no other node to ask about partition %d", partition)
 }
@@ -58,10 +58,16 @@ func (unavailable) Is(target error) bool { return target == task.ErrUnavailable 
 
 type forwardedKey struct{}
 
+// forwarded is the node that has forwarded a request, and its number of the question.
+type forwarded struct {
+	node     string
+	question uint64
+}
+
 // Forwarded marks a request that another node, of this name, has forwarded. This node decides it or refuses it, so a request
-// never goes round in a circle.
-func Forwarded(ctx context.Context, node string) context.Context {
-	return context.WithValue(ctx, forwardedKey{}, node)
+// never goes round in a circle. A question for leases has a number; others have 0.
+func Forwarded(ctx context.Context, node string, question uint64) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, forwarded{node, question})
 }
 
 // IsForwarded reports whether another node has forwarded the request.

@@ -38,7 +38,7 @@ func (f *fleet) Term(partition int) uint64 {
 
 func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
 
-func (f *fleet) Ended(string) func() bool { return nil }
+func (f *fleet) Undelivered(string, uint64) func() bool { return nil }
 
 func (f *fleet) Peers() []intake.Peer {
 	if f.peer == nil {
@@ -221,7 +221,7 @@ func TestWithoutAnOwnerNothingIsDecided(t *testing.T) {
 
 func TestAForwardedQuestionIsNotHandedOn(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
-		ctx := intake.Forwarded(t.Context(), "n2")
+		ctx := intake.Forwarded(t.Context(), "n2", 0)
 		row := r.order(foreign, time.Hour)
 		for name, ask := range changes {
 			err := ask(ctx, r, row.JobID)
@@ -347,7 +347,7 @@ func TestTheOwnerExplains(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "theirs", said.Node)
 
-		said, err = r.Why(intake.Forwarded(t.Context(), "n2"), row.JobID)
+		said, err = r.Why(intake.Forwarded(t.Context(), "n2", 0), row.JobID)
 		require.NoError(t, err)
 		require.Empty(t, said.Node, "this one")
 		require.Empty(t, said.FailedRuns)
@@ -355,7 +355,7 @@ func TestTheOwnerExplains(t *testing.T) {
 		applied, err := r.store.Move(t.Context(), store.Move{JobID: row.JobID, Read: &row, Set: store.Set{Attempts: &attempts, LastError: &why}})
 		require.NoError(t, err)
 		require.True(t, applied)
-		said, err = r.Why(intake.Forwarded(t.Context(), "n2"), row.JobID)
+		said, err = r.Why(intake.Forwarded(t.Context(), "n2", 0), row.JobID)
 		require.NoError(t, err)
 		row, err = r.store.Get(t.Context(), row.JobID)
 		require.NoError(t, err)

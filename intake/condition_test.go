@@ -119,7 +119,7 @@ func TestAConditionGoesToTheOwner(t *testing.T) {
 		_, runs = r.Running(t.Context(), s.Task)
 		require.False(t, runs)
 		require.Equal(t, time.Second, time.Since(start))
-		_, runs = r.Running(intake.Forwarded(t.Context(), "n2"), s.Task)
+		_, runs = r.Running(intake.Forwarded(t.Context(), "n2", 0), s.Task)
 		require.False(t, runs, "not handed on a second time")
 	})
 }

@@ -248,14 +248,14 @@ func (c *consumer) leaseHere(wait context.Context, most int) error {
 	return err
 }
 
-// isGone returns a function that reports whether the node that passes the leases on has ended since, or does not answer: maybe nobody
-// has got them. nil: this node answers the consumer itself.
+// isGone returns a function that reports whether the node that passes the leases on cannot have passed them on. nil: this node answers
+// the consumer itself.
 func (c *consumer) isGone() func() bool {
-	node, forwarded := c.ctx.Value(forwardedKey{}).(string)
-	if !forwarded {
+	by, is := c.ctx.Value(forwardedKey{}).(forwarded)
+	if !is {
 		return nil
 	}
-	return c.cfg.Cluster.Ended(node)
+	return c.cfg.Cluster.Undelivered(by.node, by.question)
 }
 
 // leaseThere leases tasks of another node.
@@ -271,21 +271,45 @@ func (c *consumer) askThere(p Peer, most int) (wire.LeaseAnswer, error) {
 	return p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: most, TTR: c.ask.TTR})
 }
 
-// GiveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt.
+// GiveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
+// does not answer it goes on in the background, until they are over or this node stops.
 func (s *Service) GiveBack(ctx context.Context, list []wire.LeasedTask) {
-	if len(list) == 0 {
+	ctx = context.WithoutCancel(ctx)
+	if list = s.giveBack(ctx, list); len(list) == 0 {
 		return
+	}
+	s.waiters.background(func() {
+		for len(list) > 0 && s.waiters.ctx.Err() == nil {
+			s.waiters.pause(giveBackPause)
+			list = s.giveBack(ctx, list)
+		}
+	})
+}
+
+// giveBack returns the leases that are neither given back nor over.
+func (s *Service) giveBack(ctx context.Context, list []wire.LeasedTask) (rest []wire.LeasedTask) {
+	if len(list) == 0 {
+		return nil
 	}
 	settle := make([]wire.Settlement, len(list))
 	for i, t := range list {
 		settle[i] = wire.Settlement{Lease: t.Lease.String(), Do: wire.Do(worker.Release)}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	ctx, cancel := context.WithTimeout(ctx, giveBackWithin)
 	defer cancel()
-	_, _ = s.Settle(ctx, settle) // what cannot be given back ends by itself
+	results, _ := s.Settle(ctx, settle)
+	for i, r := range results {
+		if r.Result == wire.SettledUnavailable && list[i].ExpiresAt.Time().After(s.cfg.Now()) {
+			rest = append(rest, list[i])
+		}
+	}
+	return rest
 }
 
-const giveBackWithin = 5 * time.Second
+const (
+	giveBackWithin = 5 * time.Second
+	giveBackPause  = time.Second // after a try
+)
 
 // Close ends the questions to other nodes.
 func (s *Service) Close() {

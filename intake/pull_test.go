@@ -59,10 +59,10 @@ func (d *distant) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, 
 // alone is a node without tasks of its own, and with another node.
 type alone struct{ other *distant }
 
-func (alone) Term(int) uint64                  { return 1 }
-func (a alone) Owner(int) (intake.Peer, error) { return a.other, nil }
-func (a alone) Peers() []intake.Peer           { return []intake.Peer{a.other} }
-func (alone) Ended(string) func() bool         { return nil }
+func (alone) Term(int) uint64                        { return 1 }
+func (a alone) Owner(int) (intake.Peer, error)       { return a.other, nil }
+func (a alone) Peers() []intake.Peer                 { return []intake.Peer{a.other} }
+func (alone) Undelivered(string, uint64) func() bool { return nil }
 
 func (alone) Lease(_, wait context.Context, _ uint64, _ int, _ time.Duration, _ func() bool) ([]task.Task, error) {
 	if wait != nil {
@@ -157,14 +157,21 @@ func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
 type slow struct {
 	*distant
 	settled []wire.Settlement
+	until   time.Time // when its leases end; zero: now
+	down    time.Time // it does not answer settlements before
+	refused int
 }
 
 func (s *slow) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
 	<-time.After(time.Second)
-	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Lease: wire.Lease{JobID: 7, Number: 8}, Attempt: 1}}}, ctx.Err()
+	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Lease: wire.Lease{JobID: 7, Number: 8}, ExpiresAt: wire.Time(s.until), Attempt: 1}}}, ctx.Err()
 }
 
 func (s *slow) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+	if time.Now().Before(s.down) {
+		s.refused++
+		return nil, intake.Unavailable("it is down")
+	}
 	s.settled = append(s.settled, list...)
 	return make([]wire.Settled, len(list)), nil
 }
@@ -172,10 +179,10 @@ func (s *slow) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled
 // elsewhere is a cluster in which another node has everything.
 type elsewhere struct{ other *slow }
 
-func (elsewhere) Term(int) uint64                  { return 0 }
-func (e elsewhere) Owner(int) (intake.Peer, error) { return e.other, nil }
-func (e elsewhere) Peers() []intake.Peer           { return []intake.Peer{e.other} }
-func (elsewhere) Ended(string) func() bool         { return nil }
+func (elsewhere) Term(int) uint64                        { return 0 }
+func (e elsewhere) Owner(int) (intake.Peer, error)       { return e.other, nil }
+func (e elsewhere) Peers() []intake.Peer                 { return []intake.Peer{e.other} }
+func (elsewhere) Undelivered(string, uint64) func() bool { return nil }
 
 // A consumer goes while another node hands out tasks: they are given back.
 func TestAConsumerThatLeavesGivesBack(t *testing.T) {
@@ -188,6 +195,29 @@ func TestAConsumerThatLeavesGivesBack(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, []wire.Settlement{{Lease: wire.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
 	})
+}
+
+// They are given back later if that node does not answer then, unless they are over.
+func TestLeasesAreGivenBackLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		down, lease time.Duration
+		tries       int
+		gone        bool
+	}{"it answers again": {3500 * time.Millisecond, time.Minute, 3, true}, "they are over": {time.Minute, 3500 * time.Millisecond, 4, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				other := &slow{distant: &distant{}, until: time.Now().Add(c.lease), down: time.Now().Add(c.down)}
+				s := pullServiceIn(t, elsewhere{other}, alone{})
+				ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
+				defer leave()
+				_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				time.Sleep(time.Hour)
+				require.Equal(t, c.tries, other.refused)
+				require.Len(t, other.settled, map[bool]int{true: 1}[c.gone])
+			})
+		})
+	}
 }
 
 // ready is a node that has tasks of its own.
@@ -242,10 +272,10 @@ func TestANodeThatHasAllGivesAll(t *testing.T) {
 // singleWith has other nodes that have no tasks.
 type singleWith []*distant
 
-func (singleWith) Term(int) uint64                  { return 1 }
-func (s singleWith) Owner(int) (intake.Peer, error) { return s[0], nil }
-func (s singleWith) Peers() []intake.Peer           { return []intake.Peer{s[0], s[1]} }
-func (singleWith) Ended(string) func() bool         { return nil }
+func (singleWith) Term(int) uint64                        { return 1 }
+func (s singleWith) Owner(int) (intake.Peer, error)       { return s[0], nil }
+func (s singleWith) Peers() []intake.Peer                 { return []intake.Peer{s[0], s[1]} }
+func (singleWith) Undelivered(string, uint64) func() bool { return nil }
 
 func TestRefusedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,6 +142,11 @@ type AuditEntry struct {
 	Detail string `json:"detail" doc:"More of the request, as JSON; may be empty." example:"{\"error\":\"is locked\"}"`
 }
 
+// Unanswered lists the questions for leases that a node has asked the asking one and that have no answer.
+type Unanswered struct {
+	Questions []ID `json:"questions" nullable:"false" doc:"The numbers of the questions." example:"[\"12\"]"`
+}
+
 // LimitsAnswer is what a node gives of its limits.
 type LimitsAnswer struct {
 	Grants []LimitGrant `json:"grants" nullable:"false" doc:"Of each business type that this node knows and that has limits."`

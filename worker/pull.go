@@ -42,8 +42,9 @@ type lent struct {
 	since  time.Time
 	isGone func() bool // reports whether the node that has passed it on is gone, or has given it back; nil: this node gave it
 
-	elsewhere bool // another process has given it
-	roomless  bool // it takes no room: it is over, or nobody has it
+	elsewhere bool      // another process has given it
+	roomless  bool      // it takes no room: it is over, or nobody has it
+	extends   time.Time // its end if an extension is stored that is under way, or of which nobody knows
 }
 
 // inTerm is a business type in a partition's term.
@@ -137,7 +138,7 @@ func (p *pulls) sweepLocked(now time.Time) {
 		switch over := now.Sub(l.task.ActionTime); {
 		case over > rememberEnds:
 			p.removeLocked(id)
-		case over > 0 && !l.roomless:
+		case over > 0 && now.After(l.extends) && !l.roomless:
 			l.roomless = true
 			p.lent[id] = l
 			p.freeLocked(l.task.BizType, 1)
@@ -225,6 +226,16 @@ func (p *pulls) returned(jobID, lease uint64, now time.Time) {
 	defer p.mu.Unlock()
 	if l, known := p.lent[jobID]; known && task.IsSameLease(l.task.Lease, lease) && l.task.IsLeased(now) {
 		l.isGone = nobody
+		p.lent[jobID] = l
+	}
+}
+
+// extending notes that a lease is being extended: it takes its room until then, also while the extension is not stored yet.
+func (p *pulls) extending(jobID, lease uint64, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, known := p.lent[jobID]; known && task.IsSameLease(l.task.Lease, lease) && until.After(l.extends) {
+		l.extends = until
 		p.lent[jobID] = l
 	}
 }

@@ -318,6 +318,30 @@ func TestMaxInFlightOfManyCallers(t *testing.T) {
 	}, pullLane(func(b *task.BizType) { b.MaxInFlight, b.TTR = 3, time.Minute })) // longer than the store takes
 }
 
+// A lease that is being extended keeps its room, however long the store takes.
+func TestMaxInFlightOfAnExtension(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 42, 0)
+		r.submit(1, 43, 0)
+		synctest.Wait()
+		leased := r.leaseNow(2)
+		require.Len(t, leased, 1)
+		r.store.beforeApply = func(context.Context, int) error {
+			r.store.beforeApply = nil
+			time.Sleep(3 * time.Second) // the lease of a second is over
+			return nil
+		}
+		extended := make(chan worker.Settled)
+		go func() {
+			extended <- r.Settle(t.Context(), []worker.Settlement{{JobID: leased[0].JobID, Lease: leased[0].Lease, Do: worker.Extend, TTR: 10 * time.Second}})[0]
+		}()
+		time.Sleep(2 * time.Second)
+		require.Empty(t, r.leaseNow(1))
+		require.Equal(t, worker.SettledOK, <-extended)
+		require.Empty(t, r.leaseNow(1))
+	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 1 }))
+}
+
 // Leases that another process has given count, too, from the first hand-out of a term on.
 func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

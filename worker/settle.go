@@ -264,6 +264,7 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 	switch s.Do {
 	case Extend:
 		until := task.CeilMilli(now.Add(cmp.Or(s.TTR, t.Timeout, s.bizType.TTR)))
+		r.pulls.extending(t.JobID, t.Lease, until)
 		number := task.LeaseUntil(t.Lease, until)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = until, number

@@ -23,12 +23,19 @@ type node struct {
 	failing atomic.Bool    // its last request was not answered
 	asked   atomic.Pointer[presence]
 
+	unanswered *unanswered // questions for leases; also of the same node at other addresses
+
 	waiting atomic.Int64 // offers that are not being sent yet
 	offers  *groupcommit.Group[uint64]
 }
 
+// newNode makes a node. The caller holds the lock.
 func newNode(f *Forwarder, name string, owner *client.Client) *node {
-	n := &node{Forwarder: f, name: name, owner: owner}
+	n := &node{Forwarder: f, name: name, owner: owner, unanswered: f.unanswered[name]}
+	if n.unanswered == nil {
+		n.unanswered = new(unanswered)
+		f.unanswered[name] = n.unanswered
+	}
 	n.offers = groupcommit.New(intake.MaxWake, 1, n.send)
 	return n
 }
@@ -92,17 +99,6 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 // Why asks the owner why a task waits.
 func (n *node) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	return ask(ctx, n, jobID, func(ctx context.Context) (wire.Why, error) { return n.owner.Why(ctx, jobID) })
-}
-
-// Lease asks the node for tasks of its own, or waits until it has one that is due.
-func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
-	asked := n.owner
-	if q.Wait > 0 {
-		asked = n.waiter
-	}
-	return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (wire.LeaseAnswer, error) {
-		return asked.Lease(ctx, q.BizType, client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR})
-	})
 }
 
 // Settle asks the node to settle leases.

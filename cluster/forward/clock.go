@@ -44,40 +44,6 @@ func (f *Forwarder) Pulse(ctx context.Context, m cluster.Member) (wire.Pulse, er
 	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.Pulse, error) { return c.Pulse(ctx) })
 }
 
-// answers reports whether a node answers. It is asked when a lease ends, and an answer that is younger than the shortest lease is proof
-// enough: it came after the lease was given. One that is silent is not asked again for a second.
-func (f *Forwarder) answers(m cluster.Member) bool {
-	n, err := f.node(m)
-	if err != nil {
-		return false
-	}
-	if last := n.asked.Load(); last != nil && last.holds() {
-		return last.answered
-	}
-	at := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
-	defer cancel()
-	_, err = askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (client.Cluster, error) { return c.Cluster(ctx) })
-	n.asked.Store(&presence{at, err == nil})
-	return err == nil
-}
-
-// answerWithin is how long the ends of leases wait for a node that is silent, once a second.
-const answerWithin = 200 * time.Millisecond
-
-// presence is whether a node answered, and when it was asked.
-type presence struct {
-	at       time.Time
-	answered bool
-}
-
-func (p *presence) holds() bool {
-	if p.answered {
-		return time.Since(p.at) < intake.MinTTR
-	}
-	return time.Since(p.at) < time.Second
-}
-
 // askMember asks a node that need not own anything. The error is a task.ErrUnavailable.
 func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member, call func(context.Context, *client.Client) (T, error)) (said T, err error) {
 	n, err := f.node(m)

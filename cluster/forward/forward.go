@@ -61,9 +61,10 @@ type Forwarder struct {
 	waits     *httppool.Pool // of requests that wait for a task, one a business type: they must not keep the others out
 	inflight  sync.WaitGroup // requests and offers under way
 
-	mu     sync.Mutex
-	nodes  map[endpoint]*node
-	closed time.Time // when Close was called; zero: it was not
+	mu         sync.Mutex
+	nodes      map[endpoint]*node
+	unanswered map[string]*unanswered // by node
+	closed     time.Time              // when Close was called; zero: it was not
 }
 
 var (
@@ -74,8 +75,12 @@ var (
 // connections is the maximum number of connections to one node.
 const connections = 64
 
-// header marks a request from another node, which must not be forwarded again.
-const header = "Toc-Forwarded"
+// The headers of a request from another node: header marks it, so that it is not forwarded again, and questionHeader numbers a question
+// for leases.
+const (
+	header         = "Toc-Forwarded"
+	questionHeader = "Toc-Question"
+)
 
 // New makes a Forwarder. It connects at its first request.
 func New(cfg Config) *Forwarder {
@@ -88,7 +93,7 @@ func New(cfg Config) *Forwarder {
 	}
 	waits := transport.Clone()
 	waits.MaxConnsPerHost = 0
-	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), transport: httppool.New(transport), waits: httppool.New(waits)}
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), unanswered: make(map[string]*unanswered), transport: httppool.New(transport), waits: httppool.New(waits)}
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.
@@ -112,16 +117,6 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
 	}
 	return f.node(m)
-}
-
-// Ended returns a function that reports whether the process that a node is now has ended since: another one has its name, it has left
-// the cluster, or it does not answer.
-func (f *Forwarder) Ended(node string) func() bool {
-	before, known := f.member(node)
-	return func() bool {
-		m, there := f.member(node)
-		return !there || known && m.Instance != before.Instance || !f.answers(m)
-	}
 }
 
 func (f *Forwarder) member(name string) (cluster.Member, bool) {
@@ -176,7 +171,7 @@ func (f *Forwarder) client(of endpoint, transport *httppool.Pool) (*client.Clien
 		return nil, fmt.Errorf("%.100q is no address; it is host:port, or a URL with http or https", of.address)
 	}
 	web := &http.Client{
-		Transport: f.cfg.Proof.Transport(of.node, transport),
+		Transport: numbered{f.cfg.Proof.Transport(of.node, transport)},
 		// A node does not redirect, so a redirect comes from something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -139,7 +139,7 @@ func (w *world) serverFaults() []action {
 		}},
 		{"a node stands still", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 			p := w.any(r)
-			f.Nodes = []string{p.Node}
+			f.Nodes, f.Frozen = []string{p.Node}, true
 			lasting(2*time.Second, 25*time.Second, p.node.Stop, p.node.Resume)(ctx, r)
 		}},
 	}
@@ -153,6 +153,21 @@ func (w *world) serverFaults() []action {
 	list = append(list, cut("redis", false), cut("caller", true), cut("database-0", true))
 	if w.o.Nodes > 1 {
 		list = append(list, cut("consul", true),
+			// What the others have sent it by then, it has when it goes on.
+			action{"a node stands still behind slow nodes", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
+				p := w.any(r)
+				f.Nodes, f.Frozen = []string{p.Node}, true
+				for _, other := range w.up() {
+					if other != p {
+						w.Delay(other.Node, p.Node, between(r, 20*time.Millisecond, 700*time.Millisecond))
+					}
+				}
+				traffic.Wait(ctx, between(r, time.Second, 4*time.Second))
+				lasting(2*time.Second, 25*time.Second, p.node.Stop, p.node.Resume)(ctx, r)
+				for _, other := range w.up() {
+					w.Delay(other.Node, p.Node, 0)
+				}
+			}},
 			action{"session ends", true, func(_ context.Context, r *rand.Rand, f *audit.Fault) {
 				p := w.any(r)
 				f.Nodes = []string{p.Node}

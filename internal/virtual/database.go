@@ -71,7 +71,7 @@ func (d *database) tryLock() error {
 	}
 	conn, err := db.Conn(context.Background())
 	if err == nil {
-		_, err = conn.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+		_, err = conn.ExecContext(context.Background(), "PRAGMA busy_timeout(0); BEGIN IMMEDIATE") // SQLite would wait in real time
 	}
 	if err != nil {
 		return errors.Join(err, db.Close())

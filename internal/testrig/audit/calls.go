@@ -173,8 +173,9 @@ func (h *calls) addLease(n int, r Run) {
 		}
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()
-	gone := h.lostGiver(l) || slices.ContainsFunc(l.Settles, func(s Settle) bool { return s.Do == client.Release && s.Result == client.SettledUnavailable })
-	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, over) })
+	gone := h.lostGiver(h.story, l) || slices.ContainsFunc(l.Settles, func(s Settle) bool { return s.Do == client.Release && s.Result == client.SettledUnavailable })
+	returned := h.isReturned(h.story, l)
+	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, returned, over) })
 }
 
 // policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.
@@ -224,14 +225,35 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 
 // unheard are the requests for leases without an answer by which the task may have been leased.
 func (v *Verdict) unheard(s *story) (list []lostLease) {
-	if v.Leases == nil {
+	if v.Leases == nil || v.Types[s.BizType].Processor != configs.ProcessorPull {
 		return nil
 	}
+	first, last := s.Submits[0].Sent.UnixNano(), int64(forever)
+	if !s.row.Modified.IsZero() {
+		last = s.row.Modified.UnixNano() + v.ahead()*int64(time.Millisecond) + int64(time.Second) // a lease is a write
+	}
+	add := func(l lostLease) {
+		if l.till >= first && l.from <= last {
+			list = append(list, l)
+		}
+	}
 	for _, u := range v.Leases.unheard {
-		from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano()
-		if u.bizType == s.BizType && till >= s.Submits[0].Sent.UnixNano() {
+		if from, till := u.from.UnixNano(), u.till.Add(v.Leases.Patience).UnixNano(); u.bizType == s.BizType && till >= first {
 			// A caller that hangs up gets no lease, and the end of a node's process is no failed run. But an answer can get lost.
-			list = append(list, lostLease{from, till, v.lostAnswer(u.left, from, till)})
+			add(lostLease{from, till, v.countsSince(s, u, from, till)})
+		}
+	}
+	// A node gives back what was leased too late for an answer. Where it cannot, because the owner stands still, that may count.
+	for _, lock := range v.locks[v.Database(s.JobID)] {
+		add(lostLease{lock.Sent.UnixNano(), lock.Answered.Add(v.Within.Record).UnixNano(), forever})
+	}
+	for _, f := range v.Faults {
+		if f.Explains {
+			counts := int64(forever)
+			if owner := v.Tenures.throughout(v.Partition(s.JobID), f.Begin.UnixNano(), f.End.UnixNano()); f.Frozen && (owner == nil || f.Hits(owner)) {
+				counts = f.End.UnixNano()
+			}
+			add(lostLease{f.Begin.UnixNano(), f.Whole.UnixNano(), counts})
 		}
 	}
 	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })
@@ -239,7 +261,7 @@ func (v *Verdict) unheard(s *story) (list []lostLease) {
 	var merged []lostLease
 	for _, u := range list {
 		i := len(merged) - 1
-		for i >= 0 && (merged[i].counts != u.counts || merged[i].till < u.from) {
+		for i >= 0 && (merged[i].countsSince != u.countsSince || merged[i].till < u.from) {
 			i--
 		}
 		if i >= 0 {

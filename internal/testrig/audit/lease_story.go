@@ -33,20 +33,48 @@ func (v *Verdict) addLeases(s *story) {
 // longestLease is longer than any lease that consumers ask for.
 const longestLease = 2 * time.Minute
 
-// lostAnswer tells whether the answer of a node may have been lost in a span of time: on a line that was broken, or because
-// its caller had gone away while it was on its way for long.
-func (v *Verdict) lostAnswer(left bool, from, till int64) bool {
-	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return f.Explains && (left || f.Process == nil) && f.Begin.UnixNano() < till && f.Whole.UnixNano() > from
+// countsSince is since when a lease of which nobody heard may count as a failed run: its answer may have been lost on a line that was
+// broken, or because its caller had gone away while it was on its way for long. forever: it may not.
+func (v *Verdict) countsSince(s *story, u unheard, from, till int64) int64 {
+	since := int64(forever)
+	for _, f := range v.Faults {
+		if f.Explains && (u.left || f.Process == nil) && f.Begin.UnixNano() < till && f.Whole.UnixNano() > from {
+			since = min(since, v.lostSince(s, u, f))
+		}
+	}
+	return since
+}
+
+// lostSince is since when a fault may have lost the answer to a request. The owner of a task asks the node that passes a lease on
+// whether it is there: while that one stands still, no lease ends as a failed run.
+func (v *Verdict) lostSince(s *story, u unheard, f *Fault) int64 {
+	begin, end := f.Begin.UnixNano(), f.End.UnixNano()
+	owner := v.Tenures.throughout(v.Partition(s.JobID), begin-int64(longestLease), end)
+	switch {
+	case !f.Frozen || owner == nil || u.at == nil:
+		return begin
+	case !f.Hits(owner) && !f.Hits(u.at):
+		return forever
+	}
+	return end
+}
+
+// isReturned tells whether the process that gave a lease, and that would end it, knows that its consumer has given it back.
+func (v *Verdict) isReturned(s *story, h *Hold) bool {
+	return v.skewDuring(h) == 0 && slices.ContainsFunc(h.Settles, func(one Settle) bool {
+		return one.Do == client.Release && one.Result == client.SettledUnavailable && one.By != nil && one.Answered.Before(h.over()) &&
+			one.By == v.Tenures.throughout(v.Partition(s.JobID), h.Asked.UnixNano(), h.over().Add(Undecided).UnixNano())
 	})
 }
 
 // lostGiver tells whether a node may have ended, or been taken for ended, since it gave a lease or passed it on; or before, for as
-// long as the next owners of its partitions take leases of each other for its own: until all that was due at its end is done.
-func (v *Verdict) lostGiver(h *Hold) bool {
+// long as the next owners of its partitions take leases of each other for its own: until all that was due at its end is done. The
+// lease of a task that a hand has ended runs out when it is pending again.
+func (v *Verdict) lostGiver(s *story, h *Hold) bool {
 	const settled = 2 * time.Minute
+	ended := s.taker(h) != nil
 	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return (f.Explains || f.Process != nil) && f.Begin.Before(h.Expires) && f.Whole.Add(settled).After(h.Asked)
+		return (f.Explains || f.Process != nil) && (ended || f.Begin.Before(h.Expires)) && f.Whole.Add(settled).After(h.Asked)
 	})
 }
 

@@ -59,12 +59,14 @@ type Hold struct {
 type Settle struct {
 	client.Settlement
 	Sent, Answered time.Time
-	Result         string // that of package client; SettledUnavailable also stands for no answer
+	Result         string   // that of package client; SettledUnavailable also stands for no answer
+	By             *Process // whose answer it is; nil: nobody's
 }
 
 // unheard is a request for leases that had no answer.
 type unheard struct {
 	bizType    string
+	at         *Process // that was asked
 	from, till time.Time
 	left       bool // its caller had gone away
 }
@@ -89,10 +91,10 @@ func (c *Leases) Submit(jobID uint64, due time.Time) {
 }
 
 // Unheard writes down a request for leases that had no answer.
-func (c *Leases) Unheard(bizType string, from, till time.Time, left bool) {
+func (c *Leases) Unheard(bizType string, at *Process, from, till time.Time, left bool) {
 	c.Lock()
 	defer c.Unlock()
-	c.unheard = append(c.unheard, unheard{bizType, from, till, left})
+	c.unheard = append(c.unheard, unheard{bizType, at, from, till, left})
 }
 
 // MayBeCancelled writes down that a cancel had no answer.
@@ -143,9 +145,9 @@ func (c *Leases) task(jobID uint64) *leasedTask {
 	return c.tasks[jobID]
 }
 
-// Settled writes down the answer to a settlement. The caller holds the lock.
-func (c *Leases) Settled(h *Hold, s client.Settlement, result string, sent, answered time.Time) {
-	h.Settles = append(h.Settles, Settle{s, sent, answered, result})
+// Settled writes down the answer to a settlement, which is that of a process; nil: none came. The caller holds the lock.
+func (c *Leases) Settled(h *Hold, s client.Settlement, result string, by *Process, sent, answered time.Time) {
+	h.Settles = append(h.Settles, Settle{s, sent, answered, result, by})
 	ends := s.Do != client.Extend
 	tried := h.Result != "" || !h.Settled.IsZero()
 	switch result {

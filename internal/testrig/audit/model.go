@@ -83,8 +83,8 @@ type silent struct {
 
 // lostLease is a request for leases without an answer.
 type lostLease struct {
-	from, till int64
-	counts     bool // its answer may be lost, so that its lease ends as a failed run; else the center takes it back
+	from, till  int64
+	countsSince int64 // since then its lease may end as a failed run, for its answer may be lost; else the center takes it back
 }
 
 // wrote is a row after a write.
@@ -186,7 +186,7 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 		held := back
 		held.lease = unknownLease
 		add(held)
-		if add(back); !u.counts || n == anyAttempts || n > int64(m.bizType.MaxRetries) {
+		if add(back); u.countsSince > till || n == anyAttempts || n > int64(m.bizType.MaxRetries) {
 			continue
 		}
 		n++
@@ -384,13 +384,17 @@ func (m *model) isLost(r row, n int, s Settle) bool {
 }
 
 // runsOut is a lease ending that nobody has settled: a run that failed, or none if the node has ended that gave it or passed it on.
-func (m *model) runsOut(r row, n int, h *Hold, gone bool, from int64) (list []row) {
+// It is none for certain if the center knows that it was given back.
+func (m *model) runsOut(r row, n int, h *Hold, gone, returned bool, from int64) (list []row) {
 	if r.status != task.Pending || r.lease != n {
 		return nil
 	}
 	if gone {
 		again := m.at(r.wrote(), from/int64(time.Millisecond), never)
 		list = append(list, again.leaseEnds())
+	}
+	if returned {
+		return list
 	}
 	for _, before := range []int64{int64(h.Attempt - 1), r.attempts} { // as its node knows it, or as it reads it
 		list = append(list, m.fails(r, Seen{Attempts: before}, true, func(time.Duration, time.Duration) (int64, int64) {

@@ -8,21 +8,37 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// promises are the times for which a task may have been promised: by its submit, or by somebody who moved it.
-func (h *History) promises() (list []time.Time) {
+// promises are the times for which a task may have been promised: by its submit, or by somebody who moved or redrove it.
+func (v *Verdict) promises(h *History) (list []promise) {
+	add := func(low, high time.Time) { list = append(list, promise{low, high}) }
 	for _, try := range h.Submits {
-		list = append(list, try.Due)
+		add(try.Due, try.Due)
 	}
 	for _, c := range h.InTurn() {
-		if c.Done != Refused && !c.Set.Low.IsZero() && c.Kind != Redriven {
-			list = append(list, c.Set.Low)
+		if c.Done != Refused && !c.Set.Low.IsZero() {
+			add(c.Set.Low, c.Set.High)
+		}
+	}
+	for _, o := range v.Operations {
+		if o.Kind == "redrive" && (o.BizType == "" || o.BizType == h.BizType) {
+			add(o.Sent, latest(o.Answered.Add(Undecided), o.Ended))
 		}
 	}
 	return list
 }
 
+// promise is a promised time, of which only a span may be known.
+type promise struct{ low, high time.Time }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // askCoalesced: only a task that has a later one is cancelled for it. Later is what was promised for later, and for no later than the
-// moment of the cancel; leases, retries and redrives do not count.
+// moment of the cancel; leases and retries do not count.
 func (v *Verdict) askCoalesced(s *story) string {
 	if s.row.Status != task.Cancelled || !strings.HasPrefix(s.row.Error, "coalesced") {
 		return ""
@@ -32,9 +48,9 @@ func (v *Verdict) askCoalesced(s *story) string {
 		if other.JobID == s.JobID {
 			continue
 		}
-		for _, mine := range s.promises() {
-			for _, theirs := range other.promises() {
-				if !theirs.After(then) && (theirs.After(mine) || theirs.Equal(mine) && other.JobID > s.JobID) {
+		for _, mine := range v.promises(s.History) {
+			for _, theirs := range v.promises(other) {
+				if !theirs.low.After(then) && (theirs.high.After(mine.low) || theirs.high.Equal(mine.low) && other.JobID > s.JobID) {
 					return ""
 				}
 			}
@@ -58,9 +74,9 @@ func (v *Verdict) askExpired(s *story) string {
 	if b.ExpireAfter == 0 {
 		return "expired, but its business type has no expire_after"
 	}
-	promised := s.promises()
-	if len(s.runs) == 0 && len(s.Changes) == 0 && len(promised) == 1 && len(v.Operations) == 0 &&
-		v.faultBetween(s.BizType, promised[0].UnixNano(), promised[0].Add(b.ExpireAfter).UnixNano()) == nil {
+	promised := v.promises(s.History)
+	if len(s.runs) == 0 && len(s.Changes) == 0 && len(promised) == 1 &&
+		v.faultBetween(s.BizType, promised[0].low.UnixNano(), promised[0].low.Add(b.ExpireAfter).UnixNano()) == nil {
 		return fmt.Sprintf("expired without a run, though no fault held it up for %s", b.ExpireAfter)
 	}
 	return ""

@@ -45,6 +45,27 @@ func (all Tenures) Conflicts() (list []Conflict) {
 	return list
 }
 
+// throughout gives the process that was the only owner of a partition during a span of time; nil: there is none, or nobody knows.
+func (all Tenures) throughout(partition int, from, till int64) (owner *Process) {
+	if len(all) == 0 {
+		return nil
+	}
+	for _, r := range all[partition] {
+		switch {
+		case r.From <= from:
+			if owner = r.By; r.Ended && r.Till < till {
+				owner = nil
+			}
+		case r.From <= till && (r.By != owner || r.Ended && r.Till < till):
+			return nil
+		}
+	}
+	if owner != nil && !owner.Ended.IsZero() && owner.Ended.UnixNano() <= till {
+		return nil
+	}
+	return owner
+}
+
 // Gap gives the longest time that a partition had no owner, among those that touch the given time. Between two tenures of
 // one process that was just not asked there is none.
 func (all Tenures) Gap(from, till int64) (longest time.Duration) {

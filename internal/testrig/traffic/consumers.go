@@ -143,7 +143,7 @@ func (c consumer) consume(ctx context.Context, bizType string) {
 		cancel()
 		if err != nil {
 			left := errors.Is(err, context.DeadlineExceeded)
-			c.Unheard(bizType, from, time.Now(), left)
+			c.Unheard(bizType, at.By, from, time.Now(), left)
 			if left {
 				c.Lock()
 				c.Left++
@@ -320,11 +320,11 @@ func (c consumer) settle(list []client.Settlement, holds map[string]*audit.Hold)
 		var again []client.Settlement
 		c.Lock()
 		for i, s := range list {
-			result := client.SettledUnavailable
+			result, by := client.SettledUnavailable, (*audit.Process)(nil)
 			if err == nil {
-				result = results[i].Result
+				result, by = results[i].Result, at.By
 			}
-			if c.Settled(holds[s.Lease], s, result, sent, answered); result == client.SettledUnavailable && answered.Before(holds[s.Lease].Expires) {
+			if c.Settled(holds[s.Lease], s, result, by, sent, answered); result == client.SettledUnavailable && answered.Before(holds[s.Lease].Expires) {
 				again = append(again, s)
 			}
 		}

@@ -1,0 +1,143 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// unanswered are the questions for leases of which no answer has arrived: nobody has the leases that it may hold.
+type unanswered struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]bool
+}
+
+// keptUnanswered is the maximum number of unanswered questions. The oldest are forgotten: if their leases end, that is a failed run.
+const keptUnanswered = 1000
+
+func (u *unanswered) add() uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.open) == keptUnanswered {
+		delete(u.open, slices.Min(slices.Collect(maps.Keys(u.open))))
+	}
+	if u.open == nil {
+		u.open = make(map[uint64]bool)
+	}
+	u.last++
+	u.open[u.last] = true
+	return u.last
+}
+
+func (u *unanswered) remove(question uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.open, question)
+}
+
+// Unanswered returns the questions for leases that this node has asked another one and that have no answer.
+func (f *Forwarder) Unanswered(node string) (questions []uint64) {
+	f.mu.Lock()
+	u := f.unanswered[node]
+	f.mu.Unlock()
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Sorted(maps.Keys(u.open))
+}
+
+// Lease asks the node for tasks of its own, or waits until it has one that is due.
+func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+	ask := client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR}
+	if q.Wait > 0 {
+		return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (wire.LeaseAnswer, error) {
+			return n.waiter.Lease(ctx, q.BizType, ask)
+		})
+	}
+	question := n.unanswered.add()
+	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout, func(ctx context.Context) (wire.LeaseAnswer, error) {
+		return n.owner.Lease(ctx, q.BizType, ask)
+	})
+	if !errors.Is(err, task.ErrUnavailable) {
+		n.unanswered.remove(question)
+	}
+	return answer, err
+}
+
+type questionKey struct{}
+
+// numbered sends the number of a question along with it.
+type numbered struct{ http.RoundTripper }
+
+func (t numbered) RoundTrip(r *http.Request) (*http.Response, error) {
+	if question, ok := r.Context().Value(questionKey{}).(uint64); ok {
+		r = r.Clone(r.Context())
+		r.Header.Set(questionHeader, strconv.FormatUint(question, 10))
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// Undelivered returns a function that reports whether nobody can have the leases that a node was given in answer to a question: its
+// process of now has ended since, it does not answer, or the answer has not reached it.
+func (f *Forwarder) Undelivered(node string, question uint64) func() bool {
+	before, known := f.member(node)
+	return func() bool {
+		m, there := f.member(node)
+		if !there || known && m.Instance != before.Instance {
+			return true
+		}
+		is := f.presence(m)
+		return !is.answered || slices.Contains(is.unanswered, question)
+	}
+}
+
+// presence asks a node whether it is there, and for its questions without an answer. It is asked when a lease ends, and an answer that
+// is younger than the shortest lease is proof enough: it came after the lease was given. One that is silent is not asked again for a
+// second.
+func (f *Forwarder) presence(m cluster.Member) presence {
+	n, err := f.node(m)
+	if err != nil {
+		return presence{}
+	}
+	if last := n.asked.Load(); last != nil && last.holds() {
+		return *last
+	}
+	now := presence{at: time.Now()}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	now.unanswered, err = askMember(ctx, f, m, func(ctx context.Context, c *client.Client) ([]uint64, error) { return c.Unanswered(ctx) })
+	now.answered = err == nil
+	n.asked.Store(&now)
+	return now
+}
+
+// answerWithin is how long the ends of leases wait for a node that is silent, once a second.
+const answerWithin = 200 * time.Millisecond
+
+// presence is whether a node answered, and when it was asked.
+type presence struct {
+	at         time.Time
+	answered   bool
+	unanswered []uint64
+}
+
+func (p *presence) holds() bool {
+	if p.answered {
+		return time.Since(p.at) < intake.MinTTR
+	}
+	return time.Since(p.at) < time.Second
+}
