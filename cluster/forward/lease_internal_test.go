@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,13 +30,16 @@ func (m *members) Members() []cluster.Member      { return m.list }
 // The node that gives leases to another one asks it, when they end, for the answers that it has not got.
 func TestAQuestionWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network, silent := new(memnet.Net), true
-		said := "" // of n2: its questions without an answer
+		network := new(memnet.Net)
+		var silent atomic.Bool
+		silent.Store(true)
+		var said atomic.Value // of n2: its questions without an answer
+		said.Store("")
 		_, stop := network.Serve(t, "node-2:80", "http/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/v1/cluster/unanswered":
-				_, _ = fmt.Fprintf(w, `{"questions":[%s]}`, said)
-			case silent && strings.HasSuffix(r.URL.Path, "/lease"):
+				_, _ = fmt.Fprintf(w, `{"questions":[%s]}`, said.Load())
+			case silent.Load() && strings.HasSuffix(r.URL.Path, "/lease"):
 				time.Sleep(time.Minute)
 			default:
 				_, _ = io.WriteString(w, `{"tasks":[],"error":"`+r.Header.Get(questionHeader)+`"}`)
@@ -54,17 +58,17 @@ func TestAQuestionWithoutAnAnswer(t *testing.T) {
 		_, err = n.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, []uint64{1}, f.Unanswered("n2"))
-		silent = false
+		silent.Store(false)
 		_, err = n.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
 		require.NoError(t, err)
 		require.Equal(t, []uint64{1}, f.Unanswered("n2"), "the second one has its answer")
 		require.Empty(t, f.Unanswered("n3"))
 
-		said = `"7"`
+		said.Store(`"7"`)
 		first, second := f.Undelivered("n2", 7), f.Undelivered("n2", 8)
 		require.True(t, first(), "its answer has not arrived")
 		require.False(t, second())
-		said = ""
+		said.Store("")
 		require.True(t, first(), "what it said holds for the shortest lease")
 		time.Sleep(intake.MinTTR)
 		require.False(t, first(), "its answer has arrived since")
