@@ -213,6 +213,7 @@ func TestLeasesAreGivenBackLater(t *testing.T) {
 				_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				require.Equal(t, c.tries, other.refused)
 				require.Len(t, other.settled, map[bool]int{true: 1}[c.gone])
 			})

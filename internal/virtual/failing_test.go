@@ -44,12 +44,12 @@ func TestAFailingReceiverIsSeen(t *testing.T) {
 		}
 		seen := func(least float64) {
 			t.Helper()
-			require.GreaterOrEqual(t, gauge(t, w, n, "toc_retrying"), 92.) // counted up to 15 s ago
+			require.GreaterOrEqual(t, gauge(t, w, n, "toc_retrying"), 85.) // counted some seconds ago
 			promise := gauge(t, w, n, "toc_oldest_promise_seconds")
 			require.GreaterOrEqual(t, promise, least)
 			require.Less(t, promise, least+30)
 			b := n.App.BizTypes()[0]
-			require.GreaterOrEqual(t, b.Retrying, 92)
+			require.GreaterOrEqual(t, b.Retrying, 85)
 			require.InDelta(t, promise, b.OldestPromise, 1)
 			require.InDelta(t, promise, b.OldestRetry, 1)
 		}
@@ -57,8 +57,8 @@ func TestAFailingReceiverIsSeen(t *testing.T) {
 		require.Equal(t, errReceiver.Error(), n.App.BizTypes()[0].LastError)
 		_, page := page(t, w, n, "/console/")
 		require.NotContains(t, page, "on time")
-		require.Regexp(t, "Runs fail: 9[2-6] tasks wait to run again, the oldest one, of order_close, promised 7 min 5", page)
-		require.Regexp(t, "Runs of order_close fail: 9[2-6] tasks wait to run again, the oldest one promised 7 min 5", page)
+		require.Regexp(t, "Runs fail: (8[5-9]|9[0-6]) tasks wait to run again, the oldest one, of order_close, promised 7 min 5", page)
+		require.Regexp(t, "Runs of order_close fail: (8[5-9]|9[0-6]) tasks wait to run again, the oldest one promised 7 min 5", page)
 		require.Contains(t, page, "The last error: "+errReceiver.Error())
 
 		r.do(nil)
