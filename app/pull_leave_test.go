@@ -1,13 +1,9 @@
 package app_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +17,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Consumers hang up while they wait, at any node, by a request or a stream: none takes a lease with it. What falls due
+// Consumers hang up while they wait, at any node: none takes a lease with it. What falls due
 // afterwards is handed out at once, as a first attempt.
 func TestConsumersThatHangUp(t *testing.T) {
 	t.Parallel()
@@ -37,9 +33,6 @@ func TestConsumersThatHangUp(t *testing.T) {
 				_, err := apis[i%2].Lease(ctx, "order_close", client.AskLease{Max: 10, Wait: 30 * time.Second})
 				assert.ErrorIs(t, err, context.Canceled)
 			})
-			if i%4 == 0 {
-				waiting.Go(func() { assert.Empty(t, readStream(ctx, t, nodes[i/4%2], "?credit=10", nil)) })
-			}
 		}
 		time.Sleep(300 * time.Millisecond) // real time: they wait
 		hangUp()
@@ -57,66 +50,6 @@ func TestConsumersThatHangUp(t *testing.T) {
 		}
 		settleAllOf(t, apis[0], got)
 	}
-}
-
-// A stream at any node sends the tasks of all nodes.
-func TestAStreamOfAllNodes(t *testing.T) {
-	t.Parallel()
-	consul := testrig.Consul(t)
-	cfg := pulled(inPatientCluster(t, consul.Addr(), consul.Prefix()), time.Hour)
-	nodes := runNodes(t, cfg, 2)
-	const n = 60
-	start := time.Now().Add(500 * time.Millisecond)
-	var list []client.Submit
-	for i := range n {
-		list = append(list, client.Submit{BizType: "order_close", BizID: rand.Uint64(), ActionTime: start.Add(time.Duration(i) * 20 * time.Millisecond)})
-	}
-	submitted := make(chan error, 1)
-	ctx := await.Context(t)
-	got := readStream(ctx, t, nodes[1], "?credit=60", func() {
-		_, err := askHTTP(nodes[0]).SubmitBatch(ctx, list)
-		submitted <- err
-	})
-	require.NoError(t, <-submitted)
-	require.Len(t, got, n, "and then it ends")
-	ids := map[uint64]bool{}
-	for _, one := range got {
-		ids[uint64(one.Task.JobID)] = true
-	}
-	require.Len(t, ids, n)
-	settleAllOf(t, askHTTP(nodes[0]), got)
-}
-
-// readStream reads a stream until it ends or ctx does. begun is called when it has begun.
-func readStream(ctx context.Context, t *testing.T, at *center, query string, begun func()) (list []client.LeasedTask) {
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.Addr()+"/v1/biz-types/order_close/stream"+query, nil)
-	if !assert.NoError(t, err) {
-		return nil
-	}
-	ask.Header.Set("Authorization", "Bearer let-me-in-0123456")
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := c.Do(ask)
-	if err != nil {
-		assert.ErrorIs(t, err, context.Canceled)
-		return nil
-	}
-	defer answer.Body.Close()
-	assert.Equal(t, http.StatusOK, answer.StatusCode)
-	if begun != nil {
-		begun()
-	}
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		text, is := strings.CutPrefix(lines.Text(), "data: ")
-		if !is || text == "{}" {
-			continue
-		}
-		var one client.LeasedTask
-		if assert.NoError(t, json.Unmarshal([]byte(text), &one)) {
-			list = append(list, one)
-		}
-	}
-	return list
 }
 
 // leaseOne leases the next task.

@@ -52,7 +52,6 @@ type Desk interface {
 
 	Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error)
 	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
-	GiveBack(ctx context.Context, list []wire.LeasedTask)
 
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }

@@ -304,13 +304,6 @@ var descriptions = map[string]description{
 		answer:   `{"results":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","result":"ok"},{"lease":"3bw1f0sk8b5-1y0gkz9d6v3p2","result":"lost"}]}`,
 		refusals: []int{400, 413, 415, 422, 503},
 	},
-	"stream-tasks": {
-		tag: "pull", summary: "Lease tasks as they fall due",
-		text: "Server-sent events: each event task has what lease answers for one task, as soon as it is due. " +
-			"The event end says that the credit is used up, or that this node stops: ask again. Settle the leases as usual.",
-		answer:   "event: task\ndata: {\"lease\":\"3bw1f0sk8b4-1y0gkz9d6v3p2\", …}\n\nevent: end\ndata: {}\n\n",
-		refusals: []int{404, 422, 503},
-	},
 	"youzan": {
 		tag: "pull", summary: "The commands add, pop, finish and delete",
 		text: "For programs that move from the delay queue that Youzan has described. A topic is a business type with the processor pull. " +

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -21,7 +20,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/timeoutcenter/toc/httpapi"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
@@ -32,7 +30,7 @@ var documented = []string{
 	"POST /v1/tasks", "POST /v1/tasks/batch", "GET /v1/tasks/{job_id}", "GET /v1/tasks/{job_id}/why", "GET /v1/tasks", "POST /v1/tasks/{job_id}/cancel",
 	"PATCH /v1/tasks/{job_id}", "POST /v1/tasks/{job_id}/redrive", "GET /v1/forecast", "GET /v1/dead", "POST /v1/dead/redrive", "GET /v1/dead/groups", "POST /v1/dead/discard", "GET /v1/audit", "GET /v1/operations", "GET /v1/operations/{id}", "POST /v1/operations/{id}/stop", "POST /v1/operations/{id}/undo", "GET /v1/cluster",
 	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "GET /v1/cluster/pulse", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/cluster/unanswered", "GET /v1/biz-types",
-	"POST /v1/biz-types/{name}/pause", "POST /v1/biz-types/{name}/resume", "POST /v1/biz-types/{name}/retry", "POST /v1/biz-types/{name}/lease", "POST /v1/leases/settle", "POST /youzan", "GET /v1/biz-types/{name}/stream", "GET /healthz", "GET /readyz", "GET /metrics",
+	"POST /v1/biz-types/{name}/pause", "POST /v1/biz-types/{name}/resume", "POST /v1/biz-types/{name}/retry", "POST /v1/biz-types/{name}/lease", "POST /v1/leases/settle", "POST /youzan", "GET /healthz", "GET /readyz", "GET /metrics",
 }
 
 type operation struct {
@@ -119,23 +117,6 @@ func TestOpenAPIHasEveryInput(t *testing.T) {
 		require.Equal(t, want, got, route)
 		takes := !strings.HasPrefix(route, "GET ") && !slices.Contains(bodiless, op.OperationID)
 		require.Equal(t, takes, len(op.RequestBody.Content) > 0, route)
-	}
-}
-
-// What a stream is documented to take is what it takes.
-func TestOpenAPIOfTheStream(t *testing.T) {
-	h := newFake(newFakeDesk(t))
-	stream := document(t, h)["GET /v1/biz-types/{name}/stream"]
-	require.Len(t, stream.Parameters, 3)
-	require.Equal(t, "ttr", stream.Parameters[2].Name)
-	credit := stream.Parameters[1]
-	require.Equal(t, "query credit", credit.In+" "+credit.Name)
-	require.False(t, credit.Required)
-	require.EqualValues(t, intake.MaxLease, credit.Schema.Default)
-	for n, status := range map[float64]int{
-		credit.Schema.Minimum - 1: 422, credit.Schema.Minimum: 200, credit.Schema.Maximum: 200, credit.Schema.Maximum + 1: 422,
-	} {
-		require.Equal(t, status, call(h, "GET", fmt.Sprintf("/v1/biz-types/order_close/stream?credit=%v", n), "").Code, n)
 	}
 }
 
@@ -397,7 +378,6 @@ func TestDocsPage(t *testing.T) {
 	}
 	require.NotRegexp(t, `TOC_SERVER[^<]*{\w+}`, page, "each part of a path has an example")
 	calls := html.UnescapeString(page)
-	require.Contains(t, calls, `curl -N "$TOC_SERVER/v1/biz-types/order_close/stream"`)
 	require.Contains(t, calls, "curl -X POST \"$TOC_SERVER/youzan\" \\\n  -H 'Content-Type: application/json' \\\n  -d '{\n  \"command\": \"add\"")
 	require.NotRegexp(t, `(src|href)="(https?:)?//`, page)
 	require.NotContains(t, page, "ZgotmplZ", "html/template refused something")

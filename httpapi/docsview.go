@@ -146,11 +146,8 @@ func curl(op *huma.Operation, token bool) string {
 		target += "?" + strings.Join(query, "&")
 	}
 	words := []string{`curl "$TOC_SERVER` + target + `"`}
-	switch {
-	case op.Method != "GET":
+	if op.Method != "GET" {
 		words[0] = `curl -X ` + op.Method + ` "$TOC_SERVER` + target + `"`
-	case op.Responses["200"].Content[typeEvents] != nil: // which show as they come
-		words[0] = `curl -N "$TOC_SERVER` + target + `"`
 	}
 	if token {
 		words = append(words, `-H "Authorization: Bearer $TOC_TOKEN"`)

@@ -21,7 +21,6 @@ import (
 const (
 	typeJSON    = "application/json"
 	typeProblem = "application/problem+json"
-	typeEvents  = "text/event-stream"
 )
 
 // newHuma makes the huma API on the router. Its documents are served by
@@ -123,9 +122,6 @@ func (a *api) document(op huma.Operation, input any) {
 	}
 	delete(doc.Responses, "default")
 	success := doc.Responses[strconv.Itoa(d.status())]
-	if c := success.Content[typeEvents]; c != nil {
-		c.Example = d.answer
-	}
 	if c := success.Content[typeJSON]; c != nil {
 		for status, text := range d.also {
 			doc.Responses[strconv.Itoa(status)] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{typeJSON: {Schema: c.Schema}}}
@@ -142,19 +138,6 @@ func (a *api) document(op huma.Operation, input any) {
 			Content:     map[string]*huma.MediaType{typeProblem: {Schema: schemas.Schema(reflect.TypeFor[problem](), true, "")}},
 		}
 	}
-}
-
-// parameters describes those fields of an input that stand in the path or the query, as huma does for its own.
-func parameters(schemas huma.Registry, input reflect.Type) (list []*huma.Param) {
-	for _, f := range reflect.VisibleFields(input) {
-		for _, in := range []string{"path", "query"} {
-			if name := f.Tag.Get(in); name != "" {
-				s := huma.SchemaFromField(schemas, f, "")
-				list = append(list, &huma.Param{Name: name, In: in, Description: s.Description, Required: in == "path", Schema: s})
-			}
-		}
-	}
-	return list
 }
 
 // documentNumbers says of bodies what huma does not see in package wire's types: ids may be

@@ -262,13 +262,6 @@ func otherRefusals(jobID string) []refusal {
 		{"settle of a number", "POST", "/v1/leases/settle", `{"settle":[7]}`, 422, []string{"body.settle[0]"}},
 		{"settle of none", "POST", "/v1/leases/settle", `{"settle":[]}`, 422, []string{"body.settle"}},
 
-		{"stream without credit", "GET", "/v1/biz-types/order_close/stream?credit=0", "", 422, []string{"query.credit"}},
-		{"stream of too much", "GET", "/v1/biz-types/order_close/stream?credit=10001", "", 422, []string{"query.credit"}},
-		{"stream with a short ttr", "GET", "/v1/biz-types/order_close/stream?ttr=99ms", "", 422, []string{"query.ttr"}},
-		{"stream with a wait", "GET", "/v1/biz-types/order_close/stream?wait=3s", "", 422, []string{"query.wait"}},
-		{"stream of another processor", "GET", "/v1/biz-types/order_close/stream", "", 422, []string{"path.name"}},
-		{"stream of no type", "GET", "/v1/biz-types/nope/stream", "", 404, nil},
-
 		{"wake without job_ids", "POST", "/v1/cluster/wake", `{}`, 422, []string{"body.job_ids"}},
 		{"wake of none", "POST", "/v1/cluster/wake", `{"job_ids":[]}`, 422, []string{"body.job_ids"}},
 		{"wake of null", "POST", "/v1/cluster/wake", `{"job_ids":null}`, 422, []string{"body.job_ids"}},

@@ -49,7 +49,6 @@ func (a *api) routes() {
 	route(a, "POST   /v1/biz-types/{name}/retry", "retry-biz-type", a.retry)
 	route(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", a.lease)
 	route(a, "POST   /v1/leases/settle", "settle-leases", a.settle)
-	a.stream("GET    /v1/biz-types/{name}/stream", "stream-tasks")
 	handler[body[youzanCommand], youzanAnswer](a, "POST   /youzan", "youzan", typeJSON, a.youzan)
 	route(a, "GET    /healthz", "get-health", a.health)
 	route(a, "GET    /readyz", "get-readiness", a.ready)
@@ -83,7 +82,6 @@ func route[I, O any](a *api, pattern, name string, handle func(context.Context, 
 // given content type, itself. I and O only document them.
 func handler[I, O any](a *api, pattern, name, contentType string, h http.HandlerFunc) {
 	op, schemas := a.operation(pattern, name), a.huma.OpenAPI().Components.Schemas
-	op.Parameters = parameters(schemas, reflect.TypeFor[I]())
 	op.Responses = map[string]*huma.Response{"200": {
 		Description: http.StatusText(http.StatusOK),
 		Content:     map[string]*huma.MediaType{contentType: {Schema: schemas.Schema(reflect.TypeFor[O](), true, "")}},

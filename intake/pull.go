@@ -79,7 +79,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 		}
 	}
 	if ctx.Err() != nil {
-		s.GiveBack(ctx, c.got)
+		s.giveBack(ctx, c.got)
 		return wire.LeaseAnswer{}, ctx.Err()
 	}
 	if len(c.got) > 0 || waiting.Err() != nil && q.Wait > 0 || errors.Is(err, worker.ErrStopped) || errors.Is(err, queue.ErrClosed) {
@@ -136,7 +136,7 @@ func (c *consumer) lease(waiting context.Context) (err error) {
 		}
 	}
 	if err = c.leaseNow(peers); errors.Is(err, worker.ErrStopped) { // it hands out nothing, not even what others have given
-		c.GiveBack(c.ctx, c.got)
+		c.giveBack(c.ctx, c.got)
 		c.got = nil
 		return err
 	}
@@ -178,7 +178,7 @@ func (c *consumer) leaseNow(peers []Peer) error {
 		case <-late:
 			c.waiters.background(func() {
 				for range open {
-					c.GiveBack(c.ctx, (<-answers).tasks)
+					c.giveBack(c.ctx, (<-answers).tasks)
 				}
 			})
 		}
@@ -271,23 +271,23 @@ func (c *consumer) askThere(p Peer, most int) (wire.LeaseAnswer, error) {
 	return p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: most, TTR: c.ask.TTR})
 }
 
-// GiveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
+// giveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
 // does not answer it goes on in the background, until they are over or this node stops.
-func (s *Service) GiveBack(ctx context.Context, list []wire.LeasedTask) {
+func (s *Service) giveBack(ctx context.Context, list []wire.LeasedTask) {
 	ctx = context.WithoutCancel(ctx)
-	if list = s.giveBack(ctx, list); len(list) == 0 {
+	if list = s.tryGiveBack(ctx, list); len(list) == 0 {
 		return
 	}
 	s.waiters.background(func() {
 		for len(list) > 0 && s.waiters.ctx.Err() == nil {
 			s.waiters.pause(giveBackPause)
-			list = s.giveBack(ctx, list)
+			list = s.tryGiveBack(ctx, list)
 		}
 	})
 }
 
-// giveBack returns the leases that are neither given back nor over.
-func (s *Service) giveBack(ctx context.Context, list []wire.LeasedTask) (rest []wire.LeasedTask) {
+// tryGiveBack returns the leases that are neither given back nor over.
+func (s *Service) tryGiveBack(ctx context.Context, list []wire.LeasedTask) (rest []wire.LeasedTask) {
 	if len(list) == 0 {
 		return nil
 	}
