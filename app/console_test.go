@@ -1,8 +1,6 @@
 package app_test
 
 import (
-	"bufio"
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -123,26 +121,6 @@ func TestWithoutConsole(t *testing.T) {
 		a, _ := b.send("GET", p, nil)
 		require.Equal(t, 404, a.StatusCode, p)
 	}
-}
-
-// An open page keeps no center from stopping, and its stream ends.
-func TestStopEndsStreams(t *testing.T) {
-	t.Parallel()
-	c := run(t, fewTables(t), app.WithProcessor("ledger", newLedger()))
-	r, err := http.NewRequestWithContext(context.Background(), "GET", "http://"+c.Addr()+"/console/live?topic=overview", nil)
-	require.NoError(t, err)
-	a, err := http.DefaultTransport.RoundTrip(r)
-	require.NoError(t, err)
-	defer a.Body.Close()
-	lines := bufio.NewScanner(a.Body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
-	}
-	require.Contains(t, lines.Text(), "live-verdict")
-	require.NoError(t, c.stop())
-	for lines.Scan() {
-	}
-	require.NoError(t, lines.Err(), "it was ended, not cut off with the server")
 }
 
 // Each node's console shows the whole center: what the others do, and who owns what.

@@ -139,7 +139,7 @@ func (a *App) run(ctx context.Context) error {
 	loop("due", a.watchDue, work)
 	loop("pulse", a.watchPulse, work)
 	if a.console != nil {
-		loop("console", a.console.Run, work) // its streams end before the server is shut down
+		loop("console", a.console.Run, work)
 	}
 	loop("descriptors", a.watchDescriptors, work)
 	loop("control", a.control.Run, work)

@@ -1,13 +1,7 @@
 package console_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,8 +13,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// BenchmarkTick is what a tick costs with so many viewers of the overview, their side of the connections included, while all that it
-// shows changes: 1,000 business types, an hour of lateness. A tick is every two seconds, so a millisecond of it is 0.05 % of a core.
+// BenchmarkTick is what a tick costs with so many viewers of the overview, while all that it shows changes: 1,000 business types, an hour
+// of lateness. A tick is every two seconds, so a millisecond of it is 0.05 % of a core.
 func BenchmarkTick(b *testing.B) {
 	var types []task.BizType
 	for i := range uint64(1000) {
@@ -29,37 +23,15 @@ func BenchmarkTick(b *testing.B) {
 	for _, viewers := range []int{1, 10} {
 		b.Run(fmt.Sprintf("viewers=%d", viewers), func(b *testing.B) {
 			f := newFake(b, types...)
-			server := httptest.NewServer(f.api)
-			defer server.Close()
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			var told sync.WaitGroup // each viewer of each tick
-			for range viewers {
-				r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/console/live?topic=overview", nil)
-				require.NoError(b, err)
-				r.AddCookie(&http.Cookie{Name: "__Host-toc", Value: f.cookie})
-				a, err := server.Client().Do(r)
-				require.NoError(b, err)
-				require.Equal(b, 200, a.StatusCode)
-				go func() {
-					lines := bufio.NewScanner(a.Body)
-					lines.Buffer(nil, 1<<20)
-					for lines.Scan() {
-						if strings.HasPrefix(lines.Text(), "data: ") {
-							told.Done()
-						}
-					}
-				}()
-			}
 			before := cpuTime(b)
 			n := 0
 			for b.Loop() {
 				n++
 				f.center.say(busy(n))
 				f.Forget()
-				told.Add(viewers)
-				f.Publish(b.Context())
-				told.Wait()
+				for range viewers {
+					require.Equal(b, 200, f.ask(b, "GET", "/console/live?topic=overview", nil).Code)
+				}
 			}
 			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(n)/1000, "cpu-ms/tick")
 		})

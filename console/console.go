@@ -95,28 +95,28 @@ type Config struct {
 	// Tokens are those that let somebody in. Without any, everybody is let in, as by the API.
 	Tokens func() []string
 	Now    func() time.Time
-	// Tick is the time between two snapshots. Defaults to 2 s.
+	// Tick is how often an open page changes. Defaults to 2 s.
 	Tick   time.Duration
 	Logger *slog.Logger // defaults to none
 }
 
 // Console serves the pages. It is an http.Handler for /console and all below it.
 type Console struct {
-	cfg     Config
-	desk    Desk
-	mux     *http.ServeMux
-	live    *live
-	owners  *owners
-	picture pictures
-	acts    sync.Mutex                   // of operations: one after the other, so that a form that was sent twice is known
-	sent    map[[sha256.Size]byte]uint64 // the operations that forms have started, by the hash of the form
+	cfg       Config
+	desk      Desk
+	mux       *http.ServeMux
+	snapshots snapshots
+	owners    *owners
+	picture   pictures
+	acts      sync.Mutex                   // of operations: one after the other, so that a form that was sent twice is known
+	sent      map[[sha256.Size]byte]uint64 // the operations that forms have started, by the hash of the form
 }
 
-// New makes a console. Run keeps its live parts going.
+// New makes a console. Run keeps its history of owners.
 func New(cfg Config) *Console {
 	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), live: newLive(), owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
+	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)}, owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
 	c.routes()
 	return c
 }
@@ -152,7 +152,7 @@ func (c *Console) routes() {
 	c.open("GET  /console/login", c.loginPage)
 	c.open("POST /console/login", c.login)
 	c.open("POST /console/logout", c.logout)
-	c.handle("GET  /console/live", http.HandlerFunc(c.stream))
+	c.handle("GET  /console/live", http.HandlerFunc(c.live))
 	c.handle("GET  /console/assets/{name}", http.HandlerFunc(asset))
 	c.handle("GET  /console", http.RedirectHandler("/console/", http.StatusPermanentRedirect))
 	c.open("/console/", func(*http.Request) (*page, error) { return nil, errNoPage })
@@ -164,9 +164,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// Run makes a snapshot each tick while somebody looks, and follows who owns what, until ctx ends. Then all streams end.
+// Run follows who owns what, until ctx ends.
 func (c *Console) Run(ctx context.Context) error {
-	defer c.live.close()
 	tick := time.NewTicker(c.cfg.Tick)
 	defer tick.Stop()
 	for {
@@ -178,6 +177,5 @@ func (c *Console) Run(ctx context.Context) error {
 		if cluster, err := c.cfg.Center.Cluster(ctx); err == nil {
 			c.owners.note(c.cfg.Now(), cluster)
 		}
-		c.publish(ctx)
 	}
 }

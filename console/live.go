@@ -3,147 +3,27 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
-// The bounds of streams.
-const (
-	maxStreams     = 128              // at once
-	streamPatience = 10 * time.Second // for the browser to take what is sent
-	streamBeat     = 15 * time.Second // between two signs of life, if nothing changes
-)
-
-// live has the streams of those who look, by topic: the page that they look at. A snapshot of a topic is made once a tick for all of
-// them: the HTML of each part of the page that changes. What is sent is the parts that differ from the tick before.
-type live struct {
-	mu     sync.Mutex
-	topics map[string]*topic
-	open   int
-	closed chan struct{}
+// snapshots are the live parts of pages, by topic: the page that is looked at. One a tick serves all who look at the same page.
+type snapshots struct {
+	mu   wait.Mutex
+	last map[string]*snapshot
 }
 
-type topic struct {
-	viewers map[*viewer]bool
-	parts   map[string]string // as of the last tick, by id
-}
-
-type viewer struct {
-	events chan []byte // of one snapshot; a slow viewer misses some
-	behind bool        // it gets all parts the next time
-}
-
-func newLive() *live { return &live{topics: make(map[string]*topic), closed: make(chan struct{})} }
-
-func (l *live) close() { close(l.closed) }
-
-// join adds a viewer; nil: there are too many.
-func (l *live) join(name string) *viewer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == maxStreams {
-		return nil
-	}
-	l.open++
-	t := l.topics[name]
-	if t == nil {
-		t = &topic{viewers: make(map[*viewer]bool), parts: make(map[string]string)}
-		l.topics[name] = t
-	}
-	v := &viewer{events: make(chan []byte, 1), behind: true}
-	t.viewers[v] = true
-	return v
-}
-
-func (l *live) leave(name string, v *viewer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if t := l.topics[name]; t != nil {
-		if delete(t.viewers, v); len(t.viewers) == 0 {
-			delete(l.topics, name)
-		}
-	}
-}
-
-// watched lists the topics that somebody looks at.
-func (l *live) watched() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.topics))
-}
-
-// tell sends the parts of a topic to its viewers.
-func (l *live) tell(name string, parts map[string]string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.topics[name]
-	if t == nil {
-		return
-	}
-	changed := make(map[string]string)
-	for id, text := range parts {
-		if t.parts[id] != text {
-			changed[id] = text
-		}
-	}
-	t.parts = parts
-	all, some := []byte(nil), event(changed)
-	for v := range t.viewers {
-		text := some
-		if v.behind {
-			if all == nil {
-				all = event(parts)
-			}
-			text = all
-		}
-		if text == nil {
-			continue
-		}
-		select {
-		case v.events <- text:
-			v.behind = false
-		default:
-			v.behind = true
-		}
-	}
-}
-
-// event is a server-sent event; nil if there is nothing to tell.
-func event(parts map[string]string) []byte {
-	if len(parts) == 0 {
-		return nil
-	}
-	text, _ := json.Marshal(parts) // texts always marshal, on one line
-	return slices.Concat([]byte("data: "), text, []byte("\n\n"))
-}
-
-// publish makes a snapshot of each topic that somebody looks at.
-func (c *Console) publish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, handleFor)
-	defer cancel()
-	for _, name := range c.live.watched() {
-		body, template, err := c.topic(ctx, name)
-		if err != nil {
-			c.cfg.Logger.Debug("snapshot not made", "topic", name, "error", err)
-			continue
-		}
-		parts := make(map[string]string)
-		for _, part := range liveParts[template] {
-			var out bytes.Buffer
-			if err := templates[template].ExecuteTemplate(&out, template+"-"+part, body); err != nil {
-				c.cfg.Logger.Error("page not made", "page", template, "part", part, "error", err)
-				continue
-			}
-			parts["live-"+part] = out.String()
-		}
-		c.live.tell(name, parts)
-	}
+type snapshot struct {
+	at   time.Time
+	text []byte // a JSON object: the inner HTML of each part by the id of its element
+	tag  string // the ETag
 }
 
 // liveParts are the parts of the pages that change. The template PAGE-PART makes the inner HTML of the element live-PART.
@@ -152,6 +32,69 @@ var liveParts = map[string][]string{
 	"type":       {"load", "parts"},
 	"operations": {"list"},
 	"cluster":    {"faults", "nodes", "servers", "changes"},
+}
+
+// live answers with the live parts of a page. An open page asks again and again; while nothing has changed the answer is 304.
+func (c *Console) live(w http.ResponseWriter, r *http.Request) {
+	if !c.loggedIn(r) {
+		http.Error(w, "log in first", http.StatusUnauthorized)
+		return
+	}
+	name := r.URL.Query().Get("topic")
+	if kind, of, _ := strings.Cut(name, "/"); liveParts[kind] == nil || (kind == "type") != (of != "") {
+		http.Error(w, "there is no such topic", http.StatusNotFound)
+		return
+	} else if _, ok := c.desk.Types().ByName(of); of != "" && !ok {
+		http.Error(w, "there is no such business type", http.StatusNotFound)
+		return
+	}
+	s, err := c.snapshot(r.Context(), name)
+	if err != nil {
+		c.cfg.Logger.Debug("snapshot not made", "topic", name, "error", err)
+		http.Error(w, "the page cannot be made now", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "private, no-cache")
+	w.Header().Set("ETag", s.tag)
+	if r.Header.Get("If-None-Match") == s.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	write(w, r, http.StatusOK, s.text)
+}
+
+// snapshot returns the live parts of a page, which are no older than half a tick.
+func (c *Console) snapshot(ctx context.Context, name string) (*snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, handleFor)
+	defer cancel()
+	c.snapshots.mu.Lock()
+	defer c.snapshots.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.snapshots.last, func(_ string, s *snapshot) bool { return now.Sub(s.at) >= c.cfg.Tick/2 })
+	if s := c.snapshots.last[name]; s != nil {
+		return s, nil
+	}
+	body, template, err := c.topic(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	parts := make(map[string]string)
+	for _, part := range liveParts[template] {
+		var out bytes.Buffer
+		if err := templates[template].ExecuteTemplate(&out, template+"-"+part, body); err != nil {
+			return nil, err
+		}
+		parts["live-"+part] = out.String()
+	}
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	s := &snapshot{at: now, text: text, tag: `"` + hex.EncodeToString(sum[:12]) + `"`}
+	c.snapshots.last[name] = s
+	return s, nil
 }
 
 // topic makes the body of the page that a topic is about.
@@ -170,51 +113,4 @@ func (c *Console) topic(ctx context.Context, name string) (body any, template st
 		err = errNoPage
 	}
 	return body, kind, err
-}
-
-// stream sends what changes on a page, until the browser leaves.
-func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
-	if !c.loggedIn(r) {
-		http.Error(w, "log in first", http.StatusUnauthorized)
-		return
-	}
-	name := r.URL.Query().Get("topic")
-	if kind, of, _ := strings.Cut(name, "/"); liveParts[kind] == nil || (kind == "type") != (of != "") {
-		http.Error(w, "there is no such topic", http.StatusNotFound)
-		return
-	} else if _, ok := c.desk.Types().ByName(of); of != "" && !ok {
-		http.Error(w, "there is no such business type", http.StatusNotFound)
-		return
-	}
-	v := c.live.join(name)
-	if v == nil {
-		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
-		return
-	}
-	defer c.live.leave(name, v)
-	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Time{}) // that of the server would end the stream
-	w.Header().Set("Content-Type", "text/event-stream")
-	beat := time.NewTicker(streamBeat)
-	defer beat.Stop()
-	text := []byte("retry: 5000\n\n")
-	for {
-		_ = conn.SetWriteDeadline(time.Now().Add(streamPatience))
-		if _, err := w.Write(text); err != nil || conn.Flush() != nil {
-			return
-		}
-		select {
-		case text = <-v.events:
-		case <-beat.C:
-			text = []byte(": nothing has changed\n\n")
-		case <-c.live.closed:
-			return
-		case <-r.Context().Done():
-			return
-		}
-		if !c.loggedIn(r) {
-			return
-		}
-	}
 }

@@ -79,7 +79,7 @@ func repeated(found [][]string) (list []string) {
 	return list
 }
 
-// The headers let nothing in, also with an error, an asset and a stream.
+// The headers let nothing in, also with an error, an asset and live parts.
 func TestHeaders(t *testing.T) {
 	f, pages := filled(t)
 	for _, p := range append(pages, "/console/nothing", "/console/assets/console.js", "/console/assets/none", "/console/live?topic=none", "/console/login", "/console/tasks?job_id=x") {

@@ -1,4 +1,4 @@
-// The live parts of a page: the center sends the HTML of those that have changed, and they are put in place.
+// The live parts of a page: the page asks for their HTML every two seconds, and those that have changed are put in place.
 // Nothing moves under the pointer: while it is on a row, a link or a field, or while the focus is in a live part, all parts wait.
 'use strict';
 (function () {
@@ -6,9 +6,9 @@
   if (here) here.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // on a phone the navigation is wider than the screen
   var topic = document.body.dataset.topic;
   var hold = document.getElementById('hold');
-  if (!topic || !hold || !window.EventSource) return;
+  if (!topic || !hold || !window.fetch) return;
   var shown = hold.parentElement.querySelector('span');
-  var held = false, waiting = {}, canHover = matchMedia('(hover: hover)').matches;
+  var held = false, lost = false, seen = {}, waiting = {}, canHover = matchMedia('(hover: hover)').matches;
   var since = shown.textContent;
 
   function busy() {
@@ -43,17 +43,26 @@
     hold.textContent = held ? 'Go on' : 'Hold still';
     if (held) say(since + ', held'); else show();
   });
-  var source = new EventSource('/console/live?topic=' + encodeURIComponent(topic));
-  source.onmessage = function (event) {
-    var parts = JSON.parse(event.data);
-    Object.keys(parts).forEach(function (id) { waiting[id] = parts[id]; });
-    if (held) return;
-    since = 'Live, ' + new Date().toISOString().slice(11, 19) + ' UTC';
-    show();
-  };
-  source.onopen = function () { if (!held) { since = 'Live'; say(since); } };
-  source.onerror = function () { if (!held) say('Not live: the center does not answer'); };
+  function follow() {
+    var again = 2000;
+    if (document.hidden) { setTimeout(follow, again); return; }
+    fetch('/console/live?topic=' + encodeURIComponent(topic), { cache: 'no-cache', redirect: 'error' }).then(function (answer) {
+      if (!answer.ok) throw new Error(answer.status);
+      return answer.json(); // of the last answer, if the center says 304
+    }).then(function (parts) {
+      var changed = Object.keys(parts).filter(function (id) { return seen[id] !== parts[id]; });
+      changed.forEach(function (id) { seen[id] = waiting[id] = parts[id]; });
+      if (held) return;
+      if (changed.length || lost) since = 'Live, ' + new Date().toISOString().slice(11, 19) + ' UTC';
+      lost = false;
+      show();
+    }).catch(function () {
+      again = 5000;
+      lost = true;
+      if (!held) say('Not live: the center does not answer');
+    }).then(function () { setTimeout(follow, again); });
+  }
+  follow();
   setInterval(show, 500);
-  window.addEventListener('pagehide', function () { source.close(); });
   window.addEventListener('pageshow', function (event) { if (event.persisted) location.reload(); });
 }());
