@@ -12,10 +12,14 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// operate redrives and discards dead tasks, with a rate and without one, and takes some of that back.
+// operate redrives and discards dead tasks, with a rate and without one, takes some of that back, and retries what has failed.
 func (w *world) operate(ctx context.Context, r *rand.Rand) {
 	types := bizTypes(w.o.Small)
 	for traffic.Wait(ctx, between(r, 5*time.Second, 15*time.Second)) {
+		if r.IntN(4) == 0 {
+			w.retry(types[r.IntN(len(types))].Name, w.any(r), []float64{0, 0, 0.5, 20}[r.IntN(4)])
+			continue
+		}
 		p, dead := w.any(r), w.count(task.Dead)
 		if dead < 4 {
 			continue
@@ -54,6 +58,19 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		}
 		cancel()
 	}
+}
+
+// retry retries the failing tasks of a business type, with a rate or without one (0).
+func (w *world) retry(bizType string, at *process, rate float64) {
+	o := audit.Operation{Kind: "retry", BizType: bizType, Sent: time.Now()}
+	call, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	got, err := at.api.Retry(call, bizType, rate)
+	o.ID, o.Answered = uint64(got.Operation), time.Now()
+	if err != nil { // maybe it goes on
+		o.Ended = o.Answered.Add(10 * time.Minute)
+	}
+	w.add(o)
 }
 
 // count is how many tasks have a status, in the databases that answer.

@@ -211,6 +211,11 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 			}
 		case "discard":
 			one.do = func(r row) row { r.status = task.Cancelled; return r }
+		case "retry":
+			one.is = func(r row) bool { return isPending(r) && r.attempts != 0 }
+			one.do = func(r row) row {
+				return m.at(m.keepsPromise(r), one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
+			}
 		case "undo":
 			one.is = isPending
 			one.do = func(r row) row {

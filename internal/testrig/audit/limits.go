@@ -42,9 +42,9 @@ func (v *Verdict) limitAt(at int64, bizType string, limit func(configs.BizType) 
 	return max(most, current)
 }
 
-// Operation is a redrive, a discard or an undo of dead tasks, as those know it who asked for it.
+// Operation is a redrive, a discard or an undo of dead tasks, or a retry of failing ones, as those know it who asked for it.
 type Operation struct {
-	Kind           string // redrive, discard or undo
+	Kind           string // redrive, discard, undo or retry
 	BizType        string // empty: all
 	Limit          int    // 0: none
 	Sent, Answered time.Time
