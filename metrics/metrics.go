@@ -18,6 +18,7 @@ import (
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -45,6 +46,8 @@ type Metrics struct {
 	scans     prometheus.Histogram
 	scanFails *prometheus.CounterVec
 	lastScan  *prometheus.GaugeVec
+	purged    *prometheus.CounterVec
+	purgeLag  *prometheus.GaugeVec
 	rearmed   *prometheus.CounterVec
 	unarmed   *prometheus.CounterVec
 	expired   *prometheus.CounterVec
@@ -115,6 +118,12 @@ func New() *Metrics {
 		lastScan: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
 		}, []string{"database"}),
+		purged: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "toc_purged_total", Help: "Tasks deleted after their retention.",
+		}, []string{"status"}),
+		purgeLag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "toc_purge_lag_seconds", Help: "For how long the oldest row of this node's partitions of a database should be gone, as of the last round of the purge; 0: none is left.",
+		}, []string{"database"}),
 		rearmed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "toc_rearmed_total", Help: "Tasks put into Redis from the store: lost there, near enough now (horizon), or read soon before or after their time and unknown there (sweep).",
 		}, []string{"biz_type", "reason"}),
@@ -150,7 +159,7 @@ func New() *Metrics {
 		Name: "toc_trace_spans_dropped_total", Help: "Spans that the collector has not taken.",
 	})
 	m.types.Store(&map[uint64]*series{})
-	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan,
+	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan, m.purged, m.purgeLag,
 		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering, m.spans)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -261,6 +270,20 @@ func (m *Metrics) Scanned(database int, took time.Duration, err error) {
 	}
 	m.scans.Observe(took.Seconds())
 	m.lastScan.WithLabelValues(name).SetToCurrentTime()
+}
+
+// Purged implements scanner.Observer.
+func (m *Metrics) Purged(p store.Purged) {
+	for status, rows := range map[task.Status]int{task.Processed: p.Processed, task.Cancelled: p.Cancelled, task.Dead: p.Dead} {
+		if rows > 0 {
+			m.purged.WithLabelValues(status.String()).Add(float64(rows))
+		}
+	}
+}
+
+// PurgeLag implements scanner.Observer.
+func (m *Metrics) PurgeLag(database int, lag time.Duration) {
+	m.purgeLag.WithLabelValues(strconv.Itoa(database)).Set(lag.Seconds())
 }
 
 // Rearmed implements redistimer.Observer.

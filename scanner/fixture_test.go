@@ -397,13 +397,13 @@ func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]
 	return f.Store.Overdue(ctx, p, now)
 }
 
-func (f *faults) Purge(ctx context.Context, p int, before time.Time) (int, error) {
+func (f *faults) Purge(ctx context.Context, p int, before time.Time) (store.Purged, error) {
 	f.mu.Lock()
 	purge := f.purge
 	f.mu.Unlock()
 	if purge != nil {
 		if err := purge(p); err != nil {
-			return 0, err
+			return store.Purged{}, err
 		}
 	}
 	return f.Store.Purge(ctx, p, before)
@@ -455,9 +455,11 @@ func (o *owned) set(p int, mine bool) {
 
 // passes records the passes that were made.
 type passes struct {
-	mu   sync.Mutex
-	list []pass
-	ring chan<- struct{} // may be nil
+	purged store.Purged
+	lags   map[int]time.Duration
+	mu     sync.Mutex
+	list   []pass
+	ring   chan<- struct{} // may be nil
 }
 
 type pass struct {
@@ -474,6 +476,23 @@ func (p *passes) Scanned(database int, took time.Duration, err error) {
 	if p.ring != nil {
 		p.ring <- struct{}{}
 	}
+}
+
+func (p *passes) Purged(one store.Purged) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.purged.Processed += one.Processed
+	p.purged.Cancelled += one.Cancelled
+	p.purged.Dead += one.Dead
+}
+
+func (p *passes) PurgeLag(database int, lag time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lags == nil {
+		p.lags = map[int]time.Duration{}
+	}
+	p.lags[database] = lag
 }
 
 func (p *passes) of(database int) (list []pass) {

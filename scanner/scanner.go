@@ -14,6 +14,7 @@ package scanner
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,9 +38,9 @@ type Store interface {
 	Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]store.Overdue, error)
 	Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]store.Retrying, error)
 	Clock(ctx context.Context, database int) (time.Time, error)
-	Purge(ctx context.Context, partition int, before time.Time) (int, error)
-	PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error)
-	PurgeDead(ctx context.Context, partition int, before time.Time) (int, error)
+	Purge(ctx context.Context, partition int, before time.Time) (store.Purged, error)
+	PurgeEarly(ctx context.Context, partition int, before time.Time) (store.Purged, error)
+	PurgeDead(ctx context.Context, partition int, before time.Time) (store.Purged, error)
 	PurgeAudit(ctx context.Context, database int, before time.Time) (int, error)
 }
 
@@ -63,9 +64,14 @@ type Timer interface {
 	PurgeDead(ctx context.Context, partition int, before time.Time)
 }
 
-// Observer records the time of each pass over a database, for the metrics.
+// Observer records passes and purges, for the metrics.
 type Observer interface {
+	// Scanned is called after each pass over a database.
 	Scanned(database int, took time.Duration, err error)
+	// Purged is called after each batch of deletions, and PurgeLag after each round: lag is for how long the oldest of this node's rows
+	// of a database should be gone; 0: none is left that should.
+	Purged(p store.Purged)
+	PurgeLag(database int, lag time.Duration)
 }
 
 // Config configures a Scanner.
@@ -106,6 +112,9 @@ type Scanner struct {
 	cfg        Config
 	dbs        []*database
 	statements *semaphore.Weighted
+
+	purging   []*purging
+	purgeLags sync.Mutex // of their lags
 }
 
 // database is the state of the loop of one database.
@@ -134,6 +143,7 @@ func New(cfg Config) *Scanner {
 		cfg.Costly = 100 * time.Millisecond
 	}
 	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
+	s.purging = s.purges()
 	for d := range cfg.Layout.Databases {
 		s.dbs = append(s.dbs, &database{
 			index: d, wake: make(chan struct{}, 1), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
@@ -152,7 +162,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	for range parallelRefills {
 		g.Go(func() error { return s.refill(ctx) })
 	}
-	for _, p := range s.purges() {
+	for _, p := range s.purging {
 		if p.retention > 0 {
 			g.Go(func() error { return s.purge(ctx, p) })
 		}

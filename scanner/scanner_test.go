@@ -506,6 +506,26 @@ func TestPurge(t *testing.T) {
 		require.Equal(t, 9, left(kinds[task.Dead]))
 		require.Equal(t, 9, left(kinds[task.Pending]))
 		require.Equal(t, len(others), left(others), "not ours")
+		require.Equal(t, store.Purged{Processed: 9, Cancelled: 9}, r.passes.purged)
+		require.Zero(t, r.passes.lags[0])
+	})
+}
+
+// Rows that should be gone and cannot be deleted are seen: how long they should be gone, and at least how long nobody knows.
+func TestPurgeLag(t *testing.T) {
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retention, c.Schedule = time.Hour, never{} }, func(t *testing.T, r *rig) {
+		lag := func() time.Duration {
+			r.passes.mu.Lock()
+			defer r.passes.mu.Unlock()
+			return r.passes.lags[0]
+		}
+		r.faults.set(func(f *faults) { f.purge = func(int) error { return errBroken } })
+		r.run()
+		r.after(31 * time.Minute) // five rounds
+		require.Equal(t, 30*time.Minute, lag())
+		r.faults.set(func(f *faults) { f.purge = nil })
+		r.after(6 * time.Minute)
+		require.Zero(t, lag())
 	})
 }
 

@@ -130,7 +130,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 
 		f.clock.advance(time.Hour)
 		round = 3
-		n, err := f.Purge(t.Context(), 0, f.in(0))
+		n, err := rows(f.Purge(t.Context(), 0, f.in(0)))
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		rec.OnTransaction = func(func() error) error { return conflict }

@@ -103,7 +103,7 @@ func TestMySQLFullLayout(t *testing.T) {
 	first, end := f.layout.DatabasePartitions(1)
 	purged, want := 0, 0
 	for p := first; p < end; p++ {
-		n, err := f.Purge(t.Context(), p, f.clock.Now())
+		n, err := rows(f.Purge(t.Context(), p, f.clock.Now()))
 		require.NoError(t, err)
 		purged, want = purged+n, want+len(perPartition[p])
 	}

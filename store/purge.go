@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // purgePerTable is the maximum number of rows of one table in a Purge.
@@ -25,85 +26,125 @@ func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 	return now, s.wrap(database, "ask the time", err)
 }
 
+// Purged is what became of a batch. None was deleted if none are left, or if they are locked.
+type Purged struct {
+	Processed, Cancelled, Dead int
+	Entries                    int       // of the audit
+	Oldest                     time.Time // when the oldest row of the batch was due, or has changed later; zero: there is none
+}
+
+// Rows is the number of deleted rows.
+func (p Purged) Rows() int { return p.Processed + p.Cancelled + p.Dead + p.Entries }
+
+func (p *Purged) add(status task.Status, rows int) {
+	switch status {
+	case task.Processed:
+		p.Processed += rows
+	case task.Cancelled:
+		p.Cancelled += rows
+	case task.Dead:
+		p.Dead += rows
+	}
+}
+
 // Purge deletes processed and cancelled tasks of a partition whose action_time and last change are both before
-// the given time: a small batch, oldest first. It returns the number of deleted tasks; 0 means that none are
-// left. Dead tasks stay; see PurgeDead.
-func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (int, error) {
+// the given time: a small batch, oldest first. Dead tasks stay; see PurgeDead.
+func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
-	return s.purge(ctx, partition, []finishedBefore{{"status=2" + where, []any{at, at}}, {"status=3" + where, []any{at, at}}}, "2,3", before)
+	return s.purge(ctx, partition, []finishedBefore{{task.Processed, where, []any{at, at}}, {task.Cancelled, where, []any{at, at}}}, before)
 }
 
 // PurgeEarly deletes tasks like Purge, but those that were cancelled so long before their time that only their
 // action_time is not before the given time. It reads the index entries of all cancelled tasks that Purge
 // leaves, so it is for rarer use. (A job_id, which is also in the index, excludes most of the younger ones.)
-func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (int, error) {
+func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	created, err := sharding.JobID(before, 0, 0)
 	if err != nil {
-		return 0, nil // no task is so old
+		return Purged{}, nil // no task is so old
 	}
 	at := s.backend.timeArg(before)
-	return s.purge(ctx, partition, []finishedBefore{{"status=3 AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}}, "2,3", before)
+	return s.purge(ctx, partition, []finishedBefore{{task.Cancelled, " AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}}, before)
 }
 
 // PurgeDead deletes dead tasks like Purge.
-func (s *Store) PurgeDead(ctx context.Context, partition int, before time.Time) (int, error) {
+func (s *Store) PurgeDead(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	at := s.backend.timeArg(before)
-	return s.purge(ctx, partition, []finishedBefore{{"status=4 AND action_time<? AND gmt_modified<?", []any{at, at}}}, "4", before)
+	return s.purge(ctx, partition, []finishedBefore{{task.Dead, " AND action_time<? AND gmt_modified<?", []any{at, at}}}, before)
 }
 
-// finishedBefore is a condition on finished rows.
+// finishedBefore is a condition on finished rows of a status.
 type finishedBefore struct {
-	where string
-	args  []any
+	status task.Status
+	where  string
+	args   []any
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore, statuses string, before time.Time) (deleted int, err error) {
-	finished, err := s.finished(ctx, partition, kinds)
+// finishedRows are rows of a table with a status.
+type finishedRows struct {
+	table  int
+	status task.Status
+}
+
+func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore, before time.Time) (p Purged, err error) {
+	finished, oldest, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
-		deleted, err = s.deleteFinished(ctx, database, finished, statuses, before)
+		p, err = s.deleteFinished(ctx, database, finished, before)
 	}
-	return deleted, s.wrap(database, "purge", err)
+	p.Oldest = oldest
+	return p, s.wrap(database, "purge", err)
 }
 
-// finished returns the job_ids of a small batch by table.
-func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBefore) (map[int][]any, error) {
+// finished returns the job_ids of a small batch, and the time of the oldest.
+func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, err error) {
 	first, end := s.layout.PartitionShards(partition)
-	finished := make(map[int][]any)
-	err := s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
+	finished = make(map[finishedRows][]any)
+	err = s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
-			u.add(s.backend.unionMember("SELECT job_id FROM "+s.indexed(shard, indexDue)+" WHERE "+k.where+" ORDER BY action_time LIMIT ?"), k.args...)
+			u.add(s.backend.unionMember("SELECT job_id,status,action_time,gmt_modified FROM "+s.indexed(shard, indexDue)+" WHERE status=?"+k.where+" ORDER BY action_time LIMIT ?"),
+				append([]any{int64(k.status)}, k.args...)...)
 			u.args = append(u.args, int64(purgePerTable))
 		}
 	}, func(rows *sql.Rows) error {
 		var id unsigned
-		err := rows.Scan(&id)
+		var status task.Status
+		var due, modified utc
+		err := rows.Scan(&id, &status, &due, &modified)
 		shard, _ := s.layout.ShardOf(uint64(id))
-		table := s.layout.Table(shard)
-		finished[table] = append(finished[table], s.backend.idArg(uint64(id)))
+		of := finishedRows{s.layout.Table(shard), status}
+		finished[of] = append(finished[of], s.backend.idArg(uint64(id)))
+		at := time.Time(due)
+		if at.Before(time.Time(modified)) {
+			at = time.Time(modified)
+		}
+		if oldest.IsZero() || at.Before(oldest) {
+			oldest = at
+		}
 		return err
 	})
-	return finished, err
+	return finished, oldest, err
 }
 
-// deleteFinished deletes rows that still have one of the statuses and have not changed since they were read.
-func (s *Store) deleteFinished(ctx context.Context, database int, finished map[int][]any, statuses string, before time.Time) (deleted int, err error) {
+// deleteFinished deletes rows that still have their status and have not changed since they were read.
+func (s *Store) deleteFinished(ctx context.Context, database int, finished map[finishedRows][]any, before time.Time) (p Purged, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var statements []statement
-	for table, ids := range finished {
+	var of []finishedRows
+	for rows, ids := range finished {
+		of = append(of, rows)
 		statements = append(statements, statement{
-			sql:  s.backend.deleteFrom(table) + " WHERE t.job_id IN (" + placeholders(len(ids)) + ") AND t.status IN (" + statuses + ") AND t.gmt_modified<?",
-			args: append(ids, s.backend.timeArg(before)),
+			sql:  s.backend.deleteFrom(rows.table) + " WHERE t.job_id IN (" + placeholders(len(ids)) + ") AND t.status=? AND t.gmt_modified<?",
+			args: append(ids, int64(rows.status), s.backend.timeArg(before)),
 		})
 	}
 	affected, err := s.transact(ctx, database, statements)
 	if why := s.backend.refusal(err); why == refusedConflict || why == refusedLocked {
-		return 0, nil // the next round will delete them
+		return p, nil // the next round will delete them
 	}
-	for _, n := range affected {
-		deleted += int(n)
+	for i, n := range affected {
+		p.add(of[i].status, int(n))
 	}
-	return deleted, err
+	return p, err
 }
