@@ -4,9 +4,9 @@
 // place.
 //
 // A request carries who asks, when, a nonce and the hash of its body, and an HMAC
-// (RFC 2104, SHA-256) of these, of the request's line and conditions and of the node
+// (RFC 2104, SHA-256) of these, of the request's line, conditions and Toc headers and of the node
 // that is asked. The answer carries one of the request's nonce, the status and the
-// body. A request is taken once, and not when it is older than Window.
+// body. A process takes a request once, and not when it is older than Window.
 package peerproof
 
 import (
@@ -73,11 +73,18 @@ func New(node string, keys func() []string) *Prover {
 	return &Prover{node: url.PathEscape(node), keys: keys} // as fits into a header, whatever it is
 }
 
+// signed are the headers that say what a request asks for.
+var signed = []string{"If-Match", "Toc-Forwarded", "Toc-Question"}
+
 // statement is what a request's proof is about.
 type statement struct{ node, sent, nonce, body string }
 
 func (s statement) sum(key string, r *http.Request, target string) string {
-	return sum(key, "request", r.Method, r.URL.RequestURI(), strings.Join(r.Header.Values("If-Match"), ","), s.node, target, s.sent, s.nonce, s.body)
+	words := []string{"request", r.Method, r.URL.RequestURI()}
+	for _, name := range signed {
+		words = append(words, strings.Join(r.Header.Values(name), ","))
+	}
+	return sum(key, append(words, s.node, target, s.sent, s.nonce, s.body)...)
 }
 
 // sumAnswer is that of an answer.

@@ -53,6 +53,7 @@ func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
 func ask(t http.RoundTripper) (status int, body string, err error) {
 	r := httptest.NewRequest("PATCH", "/v1/tasks/7?x=1", strings.NewReader(`{"delay":"1h"}`))
 	r.Header.Set("If-Match", `"a"`)
+	r.Header.Set("Toc-Forwarded", "n1")
 	answer, err := t.RoundTrip(r)
 	if err != nil {
 		return 0, "", err
@@ -91,6 +92,8 @@ func TestWhatIsChangedOnTheWayIsRefused(t *testing.T) {
 		"path":       func(r *http.Request) { r.URL.Path = "/v1/tasks/8" },
 		"query":      func(r *http.Request) { r.URL.RawQuery = "x=2" },
 		"condition":  func(r *http.Request) { r.Header.Set("If-Match", "*") },
+		"forwarded":  func(r *http.Request) { r.Header.Del("Toc-Forwarded") },
+		"question":   func(r *http.Request) { r.Header.Set("Toc-Question", "7") },
 		"body":       func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(`{"delay":"2h"}`)) },
 		"long body":  func(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader(make([]byte, 1<<20))) },
 		"node":       word(0, "n3"),
