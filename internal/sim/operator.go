@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -26,7 +27,8 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		}
 		b := types[r.IntN(len(types))]
 		ask := client.RedriveDead{BizType: b.Name, Limit: []int{0, 4, dead / 2, dead / 2}[r.IntN(4)]}
-		ask.Rate = []float64{0, 50, max(0.5, float64(ask.Limit)/8), max(0.5, float64(ask.Limit)/8)}[r.IntN(4)] // at once, or for some seconds
+		seconds := max(0.5, float64(cmp.Or(ask.Limit, dead))/8)
+		ask.Rate = []float64{0, 50, seconds, seconds}[r.IntN(4)] // at once, or for some seconds
 		if r.IntN(4) > 0 {
 			ask.BizType = ""
 		}
