@@ -14,7 +14,8 @@ type Ownership struct {
 	owned    []bool
 	terms    []uint64    // by partition: how often it was taken
 	unclean  []time.Time // by partition: when its last term began, if starts of the owner before may be unsettled
-	taken    []time.Time // by partition: when its present term began, if the owner before did not hand it over
+	taken    []time.Time // by partition: when its last term began
+	fromDead []bool      // by partition: the owner before that did not hand it over
 	watchers []chan struct{}
 
 	leases  []lease
@@ -38,7 +39,7 @@ func NewOwnership(partitions int) *Ownership {
 // newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
 	o := &Ownership{
-		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions),
+		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions), fromDead: make([]bool, partitions),
 		leases: make([]lease, leases), leaseOf: make([]int, partitions), clock: now,
 	}
 	for p := range o.leaseOf {
@@ -75,15 +76,15 @@ func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 	return at, !at.IsZero()
 }
 
-// TakenFromDead returns when this node took a partition, in the present term, from an owner that did not hand it over; zero: it
-// did, or this node does not own the partition. Unlike TakenUncleanly it is so until the term ends.
-func (o *Ownership) TakenFromDead(partition int) time.Time {
+// Taken returns when this node took a partition, in the present term, and whether that was from an owner that did not hand it over.
+// Unlike TakenUncleanly it is so until the term ends. The zero time: this node does not own it.
+func (o *Ownership) Taken(partition int) (at time.Time, fromDead bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	if !o.owned[partition] {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	return o.taken[partition]
+	return o.taken[partition], o.fromDead[partition]
 }
 
 // Settled records that a partition was taken uncleanly in this term and no task that was due by then is pending
@@ -153,10 +154,10 @@ func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 		o.terms[p]++
 		// An unsettled partition stays unsettled when it comes back: this node does not know whether another
 		// one settled it.
-		if !o.unclean[p].IsZero() || unclean != nil && unclean(p) {
-			o.unclean[p] = time.Now()
+		o.taken[p], o.fromDead[p] = time.Now(), !o.unclean[p].IsZero() || unclean != nil && unclean(p)
+		if o.fromDead[p] {
+			o.unclean[p] = o.taken[p]
 		}
-		o.taken[p] = o.unclean[p]
 	}
 	if changed {
 		o.ring()

@@ -48,7 +48,10 @@ func (c *Console) typeNames() (names []string) {
 	return names
 }
 
-var statuses = []string{"pending", "processed", "cancelled", "dead"}
+// failing is what a filter calls the pending tasks that have failed runs.
+const failing = "failing"
+
+var statuses = []string{"pending", failing, "processed", "cancelled", "dead"}
 
 func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
@@ -100,6 +103,9 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
+	if b.Status == failing {
+		return &task.FieldError{Field: "status", Message: "failing goes with a type, or alone; choose pending for a biz_id"}
+	}
 	status, err := intake.StatusOf(b.Status)
 	if err != nil {
 		return err
@@ -123,11 +129,15 @@ func (c *Console) walk(ctx context.Context, f *form, b *tasksBody, from, to time
 	if b.Status == "" {
 		b.Status = "pending"
 	}
-	status, err := intake.StatusOf(b.Status)
-	if err != nil {
-		return err
+	ask := intake.ListAll{BizType: b.BizType, From: from, To: to, Failed: b.Status == failing}
+	if !ask.Failed {
+		status, err := intake.StatusOf(b.Status)
+		if err != nil {
+			return err
+		}
+		ask.Status = *status
 	}
-	ask := intake.ListAll{BizType: b.BizType, Status: *status, From: from, To: to}
+	var err error
 	if ask.After, err = intake.PlaceOf(f.text("cursor")); err != nil {
 		return err
 	}
@@ -147,6 +157,9 @@ func (c *Console) walk(ctx context.Context, f *form, b *tasksBody, from, to time
 	}
 	shown := list.Wire(c.desk.Types())
 	b.Tasks, b.Words = shown.Tasks, fmt.Sprintf("Tasks with status %s, table by table, in each by action_time.", b.Status)
+	if ask.Failed {
+		b.Words = "Pending tasks whose last run failed, table by table, in each by the time of the next run."
+	}
 	b.next(shown.NextCursor)
 	return nil
 }

@@ -174,6 +174,7 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 type ListAll struct {
 	BizType  string      // name; empty: all
 	Status   task.Status // the zero value is pending
+	Failed   bool        // only tasks that have failed and wait for their next run
 	From, To time.Time   // action_time at or after From, and before To; zero: no bound
 	After    store.Place // the Next of the page before; zero: the first page
 	Limit    int         // as in List
@@ -200,7 +201,10 @@ func (s *Service) ListAll(ctx context.Context, q ListAll) (AllPage, error) {
 	if !q.To.IsZero() && !q.From.Before(q.To) {
 		return AllPage{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
 	}
-	list, next, more, err := s.cfg.Store.Walk(ctx, store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To}, q.After, limit)
+	if q.Failed && q.To.IsZero() {
+		q.To = s.lastRetry(bizType) // what is parked for longer has not failed
+	}
+	list, next, more, err := s.cfg.Store.Walk(ctx, store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To, Failed: q.Failed}, q.After, limit)
 	p := AllPage{Tasks: list}
 	if more {
 		p.Next = &next

@@ -15,6 +15,17 @@ const (
 	retryLeast = time.Hour              // what a Go processor may ask for, beyond the longest pause of its business type
 )
 
+// lastRetry is a time after the next run of any task of a business type, or of all (nil), that waits to run again.
+func (s *Service) lastRetry(bizType *uint64) time.Time {
+	longest := retryLeast
+	for _, b := range s.Types().All() {
+		if bizType == nil || b.ID == *bizType {
+			longest = max(longest, b.BackoffMax)
+		}
+	}
+	return s.cfg.Now().Add(longest)
+}
+
 // RetryFailing makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
 // rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. task.ErrNotFound stands
 // for an unknown name.
@@ -27,7 +38,7 @@ func (s *Service) RetryFailing(ctx context.Context, bizType string, rate float64
 		return answer, err
 	}
 	ask := ChangeDead{Dead: Dead{BizType: b.Name}, Rate: rate}
-	f := store.DeadFilter{BizType: &b.ID, Until: s.cfg.Now().Add(max(b.BackoffMax, retryLeast))}
+	f := store.DeadFilter{BizType: &b.ID, Until: s.lastRetry(&b.ID)}
 	if rate > 0 {
 		return s.startOperation(ctx, store.OperationRetry, ask, f)
 	}

@@ -205,15 +205,42 @@ func (t *Type) addPermits(p int, now time.Time) {
 	if n == 0 {
 		return
 	}
-	if at := t.limits.taken[p]; t.limits.cfg.Gap > 0 && !at.IsZero() {
-		if free := at.Add(t.timeout + loanFor); free.After(now) {
-			if t.recount.IsZero() || free.Before(t.recount) {
-				t.recount = free
-			}
-			return
+	if free := t.freeFrom(p); free.After(now) {
+		if t.recount.IsZero() || free.Before(t.recount) {
+			t.recount = free
 		}
+		return
 	}
 	t.permits += n
+}
+
+// freeFrom is when the permits of a partition of this node may be used; zero: from the start.
+func (t *Type) freeFrom(p int) time.Time {
+	if at := t.limits.taken[p]; t.limits.cfg.Gap > 0 && !at.IsZero() {
+		return at.Add(t.timeout + loanFor)
+	}
+	return time.Time{}
+}
+
+// Withholds reports whether permits of a partition of this node are not used yet, because its owner before did not hand it over.
+// Who has it next must not use them either.
+func (l *Limits) Withholds(partition int) bool {
+	if l == nil {
+		return false
+	}
+	now := l.cfg.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.known) == 0 {
+		return false
+	}
+	l.look(now)
+	for _, t := range l.known {
+		if t.unitsIn(t.maxRunning, partition) > 0 && t.freeFrom(partition).After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // lostOwners reports whether partitions were taken from a killed node just now.

@@ -354,6 +354,39 @@ func TestPermitsOfANodeThatIsCutOff(t *testing.T) {
 	require.Equal(t, 9, c.peak)
 }
 
+// So it is for who gets their partitions next, also if they are handed over in order.
+func TestPermitsOfANodeThatIsCutOffAreHandedOn(t *testing.T) {
+	c := newCluster(t, 3, task.BizType{MaxRunning: 9, Timeout: 2 * time.Second})
+	c.nodes[2].takes = 2 * time.Second
+	c.run(3 * time.Second)
+	n := c.nodes[2]
+	require.NotEmpty(t, n.ends)
+	n.waiting = none
+	var mine []int
+	for p := range c.owner {
+		if c.owner[p] == n {
+			mine = append(mine, p)
+			c.take(p, c.nodes[0], true)
+		}
+	}
+	for to := range 4 {
+		c.run(400 * time.Millisecond)
+		all := 0
+		for _, p := range mine { // some have no permit
+			withheld := c.owner[p].limits.Withholds(p)
+			if withheld {
+				all++
+			}
+			c.take(p, c.nodes[(to+1)%2], withheld)
+		}
+		require.NotZero(t, all)
+	}
+	c.run(4 * time.Second)
+	for _, p := range mine {
+		require.False(t, c.owner[p].limits.Withholds(p))
+	}
+}
+
 // A node that leaves gives back what it has borrowed with its last ask. Before, the lender counted it as used for a time-out more, and
 // could not hand over its own partitions.
 func TestANodeThatLeavesGivesBackPermits(t *testing.T) {

@@ -410,6 +410,9 @@ func (q *Queue) waitPermits(ctx context.Context) error {
 	return nil
 }
 
+// Withholds reports whether permits of a partition are not used yet; see limits.Limits.
+func (q *Queue) Withholds(partition int) bool { return q.cfg.Limits.Withholds(partition) }
+
 // permitsEvery is the interval at which waitPermits looks.
 const permitsEvery = 10 * time.Millisecond
 

@@ -519,7 +519,7 @@ func (o *ownership) Term(p int) uint64 {
 }
 
 func (*ownership) TakenUncleanly(int) (time.Time, bool) { return time.Time{}, false }
-func (*ownership) TakenFromDead(int) time.Time          { return time.Time{} }
+func (*ownership) Taken(int) (time.Time, bool)          { return time.Time{}, false }
 func (*ownership) Settled(int, uint64)                  {}
 
 func (o *ownership) Watch() <-chan struct{} { return o.bell }

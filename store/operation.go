@@ -126,13 +126,16 @@ func (s *Store) insertOperation(ctx context.Context, database int, o *Operation,
 	return err
 }
 
+// retrySoon is how soon a failing task runs by itself: a node may have read its row for that run, and a retry would be one more.
+const retrySoon = 2 * time.Second
+
 // where is the condition of the tasks that are left at a time. One that dies, or fails, after the operation has started is left to others.
 func (o *Operation) where(b backend, now time.Time) (where string, which []any) {
 	f := o.Filter
 	if o.Kind == OperationRetry {
 		at := func(t time.Time) any { return b.timeArg(task.CeilMilli(t)) }
 		return " WHERE status=0 AND attempts>0 AND lease IS NULL AND biz_type=? AND due_time<=? AND action_time>? AND action_time<=? AND gmt_modified<?",
-			[]any{b.idArg(*f.BizType), at(now), at(now), at(f.Until), at(o.Started)}
+			[]any{b.idArg(*f.BizType), at(now), at(now.Add(retrySoon)), at(f.Until), at(o.Started)}
 	}
 	if f.Until.IsZero() || f.Until.After(o.Started) {
 		f.Until = o.Started

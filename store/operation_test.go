@@ -68,7 +68,7 @@ func retries(t *testing.T, p place) {
 		case 1:
 			m.Attempts = nil // it has not failed
 		case 2:
-			m.ActionTime = ptr(f.in(-1)) // it is due
+			m.ActionTime = ptr(f.in(2)) // it runs by itself, in two seconds at the latest
 		case 3:
 			m.ActionTime = ptr(next.Add(2 * time.Hour)) // moved by hand, far away
 		case 4:

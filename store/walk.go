@@ -15,6 +15,7 @@ type WalkFilter struct {
 	BizType  *uint64 // nil: all
 	Status   task.Status
 	From, To time.Time // action_time at or after From, and before To; zero: no bound
+	Failed   bool      // only tasks with failed runs
 }
 
 // Place is a place in the order of shard, action_time and job_id. A Place without a job_id is the start of its shard.
@@ -63,6 +64,7 @@ const (
 type walked struct {
 	Place
 	bizType  uint64
+	attempts int
 	modified time.Time
 }
 
@@ -102,7 +104,7 @@ func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) 
 	if list, err = s.Load(ctx, ids); err != nil {
 		return nil, after, false, err
 	}
-	list = slices.DeleteFunc(list, func(t task.Task) bool { return t.Status != f.Status })
+	list = slices.DeleteFunc(list, func(t task.Task) bool { return t.Status != f.Status || f.Failed && t.Attempts == 0 })
 	slices.SortFunc(list, func(a, b task.Task) int {
 		x, _ := s.layout.ShardOf(a.JobID)
 		y, _ := s.layout.ShardOf(b.JobID)
@@ -118,7 +120,7 @@ func (s *Store) pick(f WalkFilter, found []walked, ids []uint64, limit, perTable
 		if ofTable++; i == 0 || r.Shard != found[i-1].Shard {
 			ofTable = 1
 		}
-		if (f.BizType == nil || r.bizType == *f.BizType) && !s.isChangedAfter(r.modified, asOf) {
+		if (f.BizType == nil || r.bizType == *f.BizType) && (!f.Failed || r.attempts > 0) && !s.isChangedAfter(r.modified, asOf) {
 			ids = append(ids, r.JobID)
 		}
 		if len(ids) == limit || ofTable == perTable {
@@ -138,7 +140,7 @@ func (s *Store) walk(ctx context.Context, f WalkFilter, after Place, end, perTab
 		where, which = where+" AND action_time<?", append(which, s.backend.timeArg(task.CeilMilli(f.To)))
 	}
 	err = s.scanShards(ctx, after.Shard, end, maxMembers, func(u *union, shard int) {
-		q, args := "SELECT job_id,action_time,biz_type,gmt_modified FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
+		q, args := "SELECT job_id,action_time,biz_type,attempts,gmt_modified FROM "+s.indexed(shard, indexDue)+where, slices.Clone(which)
 		if shard == after.Shard && after.JobID != 0 {
 			at := s.backend.timeArg(after.At)
 			q += " AND action_time>=? AND (action_time>? OR job_id>?)"
@@ -147,10 +149,11 @@ func (s *Store) walk(ctx context.Context, f WalkFilter, after Place, end, perTab
 		u.add(s.backend.unionMember(q+" ORDER BY action_time,job_id LIMIT ?"), append(args, int64(perTable))...)
 	}, func(rows *sql.Rows) error {
 		var id, bizType unsigned
+		var attempts int
 		var at, modified utc
-		err := rows.Scan(&id, &at, &bizType, &modified)
+		err := rows.Scan(&id, &at, &bizType, &attempts, &modified)
 		shard, _ := s.layout.ShardOf(uint64(id))
-		found = append(found, walked{Place{Shard: shard, At: time.Time(at), JobID: uint64(id)}, uint64(bizType), time.Time(modified)})
+		found = append(found, walked{Place{Shard: shard, At: time.Time(at), JobID: uint64(id)}, uint64(bizType), attempts, time.Time(modified)})
 		return err
 	})
 	slices.SortFunc(found, func(a, b walked) int {

@@ -88,6 +88,22 @@ func TestAPartitionIsSettledOnceNothingOfBeforeIsPending(t *testing.T) {
 	}, lane(p))
 }
 
+// Permits of the node before are withheld for as long as its runs may go on. Until then the partition is handed on as it was taken.
+func TestAPartitionIsSettledOnceItsPermitsMayBeUsed(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.killed()
+		r.limits.SetTypes([]task.BizType{{ID: 1, MaxRunning: 1000, Timeout: 20 * time.Second}})
+		of := layout.Partition(layout.Shard(0))
+		r.after(20 * time.Second)
+		_, settled := r.settled.Load(of)
+		require.False(t, settled)
+		r.after(4 * time.Second)
+		_, settled = r.settled.Load(of)
+		require.True(t, settled)
+	}, lane(p))
+}
+
 func TestAFailedRunIsAnEnd(t *testing.T) {
 	p := answer(errDown)
 	bubble(t, func(t *testing.T, r *rig) {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
@@ -429,12 +430,14 @@ func (l *logbook) count(text string) int { return strings.Count(l.String(), text
 
 // rig is a Runner at work on a queue and a store in memory, in a bubble.
 type rig struct {
-	t     *testing.T
-	queue *queue.Queue
-	store *memory
-	tally *tally
-	log   *logbook
-	spans *tracetest.SpanRecorder // all runs are traced
+	t      *testing.T
+	queue  *queue.Queue
+	taken  time.Time // when the partitions were handed over to this node
+	limits *limits.Limits
+	store  *memory
+	tally  *tally
+	log    *logbook
+	spans  *tracetest.SpanRecorder // all runs are traced
 	*worker.Runner
 
 	own         time.Duration // time-out of tasks submitted
@@ -476,11 +479,11 @@ func (r *ownership) TakenUncleanly(p int) (time.Time, bool) {
 	return *at, true
 }
 
-func (r *ownership) TakenFromDead(int) time.Time {
+func (r *ownership) Taken(int) (time.Time, bool) {
 	if at := r.unclean.Load(); at != nil {
-		return *at
+		return *at, true
 	}
-	return time.Time{}
+	return r.taken, false
 }
 
 func (r *ownership) Settled(p int, _ uint64) { r.settled.Store(p, true) }
@@ -506,8 +509,9 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			lanes: make(chan []*worker.Lane),
 		}
 		r.term.Store(1)
+		r.limits = limits.New(limits.Config{Partitions: layout.Partitions, Ownership: (*ownership)(r), Gap: time.Second, Now: time.Now})
 		r.queue = queue.New(queue.Config{
-			Partitions: layout.Partitions, Capacity: 1000, Ownership: (*ownership)(r),
+			Partitions: layout.Partitions, Capacity: 1000, Ownership: (*ownership)(r), Limits: r.limits,
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,

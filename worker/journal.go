@@ -211,7 +211,7 @@ func (j *journal) settle(ctx context.Context, database int) {
 }
 
 // settlePartition checks a partition that was taken uncleanly: it is settled once no task that was due by then
-// is pending.
+// is pending, and all its permits may be used.
 func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	term, known := j.cfg.Ownership.Term(partition), j.known[partition].Load()
 	if known != nil && known.term != term {
@@ -224,14 +224,19 @@ func (j *journal) settlePartition(ctx context.Context, partition int) error {
 	if term == 0 || !unclean {
 		return nil
 	}
-	next, none, err := j.cfg.Store.NextDue(ctx, partition)
-	if err == nil && (none || next.After(at)) {
-		j.cfg.Ownership.Settled(partition, term)
+	if known == nil || !known.clean {
+		next, none, err := j.cfg.Store.NextDue(ctx, partition)
+		if err != nil || !none && !next.After(at) {
+			return err
+		}
 		if known != nil && known.isEmpty() {
 			j.known[partition].CompareAndSwap(known, &history{term: term, clean: true})
 		}
 	}
-	return err
+	if !j.cfg.Queue.Withholds(partition) {
+		j.cfg.Ownership.Settled(partition, term)
+	}
+	return nil
 }
 
 func (p *history) isEmpty() bool {

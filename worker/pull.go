@@ -436,7 +436,8 @@ func (c *pool) giveBack(leased []task.Task) {
 }
 
 // endLeases records the leases that are over as failed runs, and returns the other entries. Where the node that gave a lease, or
-// passed it on, has ended meanwhile or is silent, maybe no consumer has got it: that is no attempt.
+// passed it on, has ended meanwhile or is silent, maybe no consumer has got it: that is no attempt. Nor is a lease that ended before
+// this node took its partition: nobody could settle it, or give it back, meanwhile.
 func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
 	now, others := w.cfg.Now(), entries[:0]
 	for _, e := range entries {
@@ -454,7 +455,8 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		}
 		known = known && !given.elsewhere
 		over := processor.RetryAfter(0, errLeaseOver)
-		if known && given.isGone != nil && given.isGone() || !known && given.since.Before(w.cfg.Ownership.TakenFromDead(e.Partition)) {
+		taken, fromDead := w.cfg.Ownership.Taken(e.Partition)
+		if known && given.isGone != nil && given.isGone() || !known && (fromDead && given.since.Before(taken) || e.Task.ActionTime.Before(taken)) {
 			over = processor.NoAttempt(0, errNotGiven)
 		}
 		w.pulls.remove(e.ID())

@@ -209,6 +209,21 @@ func TestALeaseWhoseGiverHasEnded(t *testing.T) {
 			require.Equal(t, task.Dead, r.store.row(row.JobID).Status)
 		}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
 	})
+	for name, handedOver := range map[string]time.Duration{"handed over before its end": 500 * time.Millisecond, "handed over after its end": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				row := r.insert(1, 42, time.Second)
+				row.Lease = task.NewLease(row.ActionTime)
+				r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
+				<-time.After(handedOver)
+				r.taken = time.Now()
+				r.offer(row)
+				<-time.After(time.Second)
+				require.Equal(t, handedOver < time.Second, r.store.row(row.JobID).Status == task.Dead)
+				require.Len(t, r.leaseIn(time.Second), 1-r.store.row(row.JobID).Attempts)
+			}, pullLane(func(b *task.BizType) { b.MaxRetries = 0 }))
+		})
+	}
 	for _, ended := range []bool{true, false} {
 		t.Run(fmt.Sprint("forwarder ended: ", ended), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {

@@ -64,9 +64,9 @@ type Ownership interface {
 	// not hand it over, and when. Tasks that were due by then may have been started, and may have ended that
 	// process.
 	TakenUncleanly(partition int) (at time.Time, ok bool)
-	// TakenFromDead returns when this node took the partition, in its present term, from a process that did not hand it over;
-	// zero: that did.
-	TakenFromDead(partition int) time.Time
+	// Taken returns when this node took the partition, in its present term, and whether that was from a process that did not hand
+	// it over.
+	Taken(partition int) (at time.Time, fromDead bool)
 	// Settled ends the state of TakenUncleanly: no task that was due by then is pending any more.
 	Settled(partition int, term uint64)
 }

@@ -119,7 +119,8 @@ func (w *world) serverFaults() []action {
 			traffic.Wait(ctx, between(r, 0, 10*time.Second))
 			w.start(p.Node)
 		}},
-		{"rolling restart", false, func(_ context.Context, _ *rand.Rand, _ *audit.Fault) {
+		{"rolling restart", false, func(_ context.Context, _ *rand.Rand, f *audit.Fault) {
+			f.Leaves = true
 			for _, p := range w.up() {
 				w.end(p.Node, false)
 				w.start(p.Node)

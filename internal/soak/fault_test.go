@@ -45,15 +45,16 @@ func explaining(kind string) bool {
 
 // faultInjector breaks a fleet, one or two things at a time.
 type faultInjector struct {
-	fleet   *fleet
-	consul  *testrig.ConsulServer // nil: there is none
-	redis   *testrig.RedisCluster // nil: there is none
-	brokers *kfake.Cluster        // nil: there is none
-	rng     *rand.Rand
-	long    bool
-	chosen  []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
-	faults  []*audit.Fault
-	nested  bool
+	fleet       *fleet
+	consul      *testrig.ConsulServer // nil: there is none
+	redis       *testrig.RedisCluster // nil: there is none
+	brokers     *kfake.Cluster        // nil: there is none
+	brokerPorts []int                 // by the broker's number
+	rng         *rand.Rand
+	long        bool
+	chosen      []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it
+	faults      []*audit.Fault
+	nested      bool
 
 	// Of the arena of outages:
 	silent    *testrig.PrivateRedis
@@ -256,7 +257,7 @@ func (i *faultInjector) switchModes() {
 // one does something to a node, or to all.
 func (i *faultInjector) one(kind string, n *node, act func()) {
 	i.fleet.t.Helper()
-	f := &audit.Fault{Kind: kind, Explains: explaining(kind)}
+	f := &audit.Fault{Kind: kind, Explains: explaining(kind), Leaves: kind == rolling}
 	if n != nil {
 		f.Nodes = []string{n.name}
 	}

@@ -67,13 +67,9 @@ func (i *faultInjector) breakBrokers(kind string) {
 		over.Store(true)
 	case brokerRestarted:
 		id := int32(i.rng.IntN(3))
-		_, text, err := net.SplitHostPort(i.brokers.ListenAddrs()[id])
-		require.NoError(t, err)
-		port, err := strconv.Atoi(text)
-		require.NoError(t, err)
 		require.NoError(t, i.brokers.RemoveNode(id))
 		i.last(i.patience(time.Second, 2*time.Second, 6*time.Second), nil)
-		_, _, err = i.brokers.AddNode(id, port)
+		_, _, err := i.brokers.AddNode(id, i.brokerPorts[id])
 		require.NoError(t, err)
 		i.brokers.ShufflePartitionLeaders()
 	case leadersMoved:
@@ -95,6 +91,13 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	faults := &faultInjector{rng: rand.New(rand.NewPCG(seed, 0)), long: last > 0, brokers: brokers, consul: testrig.StartConsul(t),
 		databases: []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)},
 		chosen:    []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, topicMadeAnew, pause, rolling, storeKilled, storeFrozen}}
+	for _, addr := range brokers.ListenAddrs() { // later they are in another order
+		_, text, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		port, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		faults.brokerPorts = append(faults.brokerPorts, port)
+	}
 	redis := testrig.Redis(t)
 	s := servers{databases: faults.databases, redis: []string{redis.Addr()}, redisPrefix: redis.Prefix(), consul: faults.consul.Addr(), consulPrefix: "toc"}
 	f := newFleet(t, s, a.nodes, func(cfg *configs.Config) {

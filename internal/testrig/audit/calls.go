@@ -106,6 +106,8 @@ func (h *calls) addChange(c *Change) {
 		h.add(what, sent, answered, func(r row) []row { return one(m.change(r, c)) })
 	case c.Done == Unknown:
 		h.maybe(what, sent, func(r row) []row { return one(m.change(r, c)) })
+	case c.Conflict == task.ConflictRunning: // a node hears of the record of its run's end after others may have read it
+		h.add(what, sent-int64(time.Second), answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	case c.Mismatch || c.ByState:
 		h.add(what, sent, answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	}
@@ -169,7 +171,7 @@ func (h *calls) addLease(n int, r Run) {
 			}
 			try := s
 			unsure = &try
-			h.maybe(does+", unsure", sent, func(r row) []row { return one(m.settled(r, n, l, *unsure)) })
+			h.maybe(does+", unsure", sent, func(r row) []row { return one(m.settled(r, n, l, try)) })
 		}
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()

@@ -25,6 +25,7 @@ type Fault struct {
 	Process *Process // of a kill: the process that it ended
 	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
 	Explains   bool
+	Leaves     bool          // nodes ended in order, and came back: who gave a lease may be gone
 	Frozen     bool          // its node stood still: what it sent and what was sent to it arrived when it went on
 	Begin, End time.Time     // while it lasted
 	Whole      time.Time     // when all was well again

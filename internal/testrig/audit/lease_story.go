@@ -74,7 +74,7 @@ func (v *Verdict) lostGiver(s *story, h *Hold) bool {
 	const settled = 2 * time.Minute
 	ended := s.taker(h) != nil
 	return slices.ContainsFunc(v.Faults, func(f *Fault) bool {
-		return (f.Explains || f.Process != nil) && (ended || f.Begin.Before(h.Expires)) && f.Whole.Add(settled).After(h.Asked)
+		return (f.Explains || f.Leaves || f.Process != nil) && (ended || f.Begin.Before(h.Expires)) && f.Whole.Add(settled).After(h.Asked)
 	})
 }
 

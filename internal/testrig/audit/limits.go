@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
@@ -95,24 +96,24 @@ func (v *Verdict) askAtOnce(broken, bizType string, runs []Run, limit func(confi
 		Run
 		limit int
 	}
-	var open []started
-	worst, at := 0, int64(0)
+	var open, worst []started
 	for _, r := range runs {
 		most := v.limitAt(r.Span.From, bizType, limit)
 		open = slices.DeleteFunc(open, func(o started) bool { return o.over() <= r.Span.From })
 		open = append(open, started{r, most})
-		count := 0
-		for _, o := range open {
-			if o.limit > 0 && o.limit <= most {
-				count++
-			}
-		}
-		if count > most && count > worst {
-			worst, at = count, r.Span.From
+		counted := slices.Clone(open)
+		counted = slices.DeleteFunc(counted, func(o started) bool { return o.limit == 0 || o.limit > most })
+		if len(counted) > max(most, len(worst)) {
+			worst = counted
 		}
 	}
-	if worst > 0 {
-		v.Blame(broken, fmt.Sprintf("%s: %d at %s, limit %d", bizType, worst, Clock(at), v.limitAt(at, bizType, limit)))
+	if len(worst) > 0 {
+		last := worst[len(worst)-1]
+		text := fmt.Sprintf("%s: %d at %s, limit %d:", bizType, len(worst), Clock(last.Span.From), last.limit)
+		for _, o := range worst {
+			text += fmt.Sprintf(" on %s from %s to %s,", o.By, Clock(o.Span.From), Clock(o.over()))
+		}
+		v.Blame(broken, strings.TrimSuffix(text, ","))
 	}
 }
 

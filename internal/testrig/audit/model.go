@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,6 +154,8 @@ func (m *model) expand(r row, till int64) []row {
 		}
 		if idle {
 			m.addUnheard(r, till, add)
+		} else if r.status == task.Pending && r.lease == unknownLease { // a hand has ended the task, and made it pending again
+			m.addOver(r, till, add)
 		}
 	}
 	return all
@@ -190,12 +193,26 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 			continue
 		}
 		n++
-		back.attempts = n
-		if n > int64(m.bizType.MaxRetries) {
-			back.status = task.Dead
-		}
-		add(back.leaseEnds())
+		add(m.counted(back, n))
 	}
+}
+
+// addOver adds what becomes of a lease of which no consumer has heard at its end.
+func (m *model) addOver(r row, till int64, add func(row)) {
+	over := r.wrote()
+	over.lease = 0
+	add(over)
+	if r.attempts != anyAttempts && slices.ContainsFunc(m.unheard, func(u lostLease) bool { return u.countsSince <= till }) {
+		add(m.counted(over, r.attempts+1))
+	}
+}
+
+// counted is a row whose lease has ended as a failed run.
+func (m *model) counted(r row, attempts int64) row {
+	if r.attempts = attempts; attempts > int64(m.bizType.MaxRetries) {
+		r.status = task.Dead
+	}
+	return r.leaseEnds()
 }
 
 // change makes a change, if the row is one that it applies to.

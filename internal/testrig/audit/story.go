@@ -47,6 +47,12 @@ func (v *Verdict) cutSince(s *story) int64 {
 	}
 	mostCuts := v.Types[s.BizType].Cuts // how many starts without an end a task survives, less one
 	cuts, suspected, since := 0, map[*Fault]bool{}, v.unseenCuts(s)
+	due := s.Due() // when the task was first due: it may have been moved since
+	for _, c := range s.InTurn() {
+		if !c.Set.Low.IsZero() && c.Set.Low.Before(due) {
+			due = c.Set.Low
+		}
+	}
 	die := func(at int64) {
 		if cuts+min(len(suspected), mostCuts-1) >= mostCuts {
 			since = min(since, at)
@@ -57,7 +63,7 @@ func (v *Verdict) cutSince(s *story) int64 {
 			continue
 		}
 		for _, f := range v.Faults {
-			if f.Explains && !own[f] && f.End.UnixMilli() >= r.Span.Seen.Action && f.Begin.UnixNano() <= r.Span.From {
+			if f.Explains && !own[f] && f.End.UnixMilli() >= min(due.UnixMilli(), r.Span.Seen.Action) && f.Begin.UnixNano() <= r.Span.From {
 				suspected[f] = true
 			}
 		}

@@ -22,9 +22,10 @@ type Conflict struct {
 }
 
 func (c Conflict) String() string {
-	begin, end := c.Two.From, min(c.One.Till, c.Two.Till)
-	return fmt.Sprintf("partition %d: %s and %s both had it from %s for at least %s", c.Partition, c.One.By, c.Two.By,
-		Clock(begin), time.Duration(end-begin))
+	had := func(t Tenure) string {
+		return fmt.Sprintf("%s had it from %s to %s", t.By, Clock(t.From), Clock(t.Till))
+	}
+	return fmt.Sprintf("partition %d: %s, %s", c.Partition, had(c.One), had(c.Two))
 }
 
 func Clock(ns int64) string { return time.Unix(0, ns).Format("15:04:05.000000") }
@@ -34,7 +35,7 @@ func (all Tenures) Conflicts() (list []Conflict) {
 	for p, of := range all {
 		var longest Tenure // of those that began before
 		for _, r := range of {
-			if longest.By != nil && longest.By != r.By && r.From <= longest.Till {
+			if longest.By != nil && longest.By != r.By && r.From <= min(longest.Till, r.Till) {
 				list = append(list, Conflict{p, longest, r})
 			}
 			if r.Till > longest.Till {
