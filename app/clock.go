@@ -126,20 +126,35 @@ func (a *App) watchClock(ctx context.Context) error {
 
 // compareClocks compares this machine's clock with the others' recent readings.
 func (a *App) compareClocks() {
-	var ahead []time.Duration
-	for _, s := range a.skews() {
-		if s.Of == ofDatabase {
-			ahead = append(ahead, s.Ahead)
-		}
+	var ahead, most []time.Duration
+	for _, s := range a.databaseSkews() {
+		ahead, most = append(ahead, nearest(s.least, s.most)), append(most, s.most)
 	}
 	var ofRedis []time.Duration
 	for _, list := range a.redisSkews() {
 		ofRedis = append(ofRedis, list...)
 	}
 	if len(ofRedis) > 0 {
-		ahead = append(ahead, median(ofRedis))
+		r := median(ofRedis)
+		ahead, most = append(ahead, r), append(most, r) // from when the answer was there
 	}
-	a.clock.observe(ahead)
+	a.clock.observe(ahead, most)
+}
+
+// skewSpan is how far this machine's clock is ahead of that of a database: the other one was read at some time between the question and
+// the answer.
+type skewSpan struct {
+	database    int
+	least, most time.Duration
+}
+
+func (a *App) databaseSkews() (list []skewSpan) {
+	for d := range a.layout.Databases {
+		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
+			list = append(list, skewSpan{d, a.clock.wall(r.Sent).Sub(r.Server), a.clock.wall(r.Received).Sub(r.Server)})
+		}
+	}
+	return list
 }
 
 // redisSkews lists how far this machine's clock is ahead of the clocks of the Redis servers that were read recently, by address.
@@ -172,11 +187,8 @@ const (
 
 // skews lists how far this machine's clock is ahead of each other clock that was read recently.
 func (a *App) skews() (list []metrics.Skew) {
-	for d := range a.layout.Databases {
-		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			ahead := nearest(a.clock.wall(r.Sent).Sub(r.Server), a.clock.wall(r.Received).Sub(r.Server))
-			list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(d), Ahead: ahead})
-		}
+	for _, s := range a.databaseSkews() {
+		list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(s.database), Ahead: nearest(s.least, s.most)})
 	}
 	for addr, ahead := range a.redisSkews() {
 		list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: median(ahead)})
@@ -304,21 +316,26 @@ func describeSkews(list []metrics.Skew, most time.Duration) string {
 // staleReading is the age at which a reading of another clock does not count any more.
 const staleReading = 5 * time.Second
 
-// nearest is the value from least to most that is nearest to 0: the other clock was read at some time between
-// the question and the answer.
+// nearest is the value from least to most that is nearest to 0.
 func nearest(least, most time.Duration) time.Duration { return max(least, min(0, most)) }
 
-// observe takes the differences from other clocks: positive if this one is ahead. It uses the median, so a
-// single wrong clock has no effect.
-func (c *clock) observe(ahead []time.Duration) {
-	if len(ahead) == 0 {
-		return
-	}
+// usual is the median of the differences from other clocks, so a single wrong clock has no effect.
+func usual(ahead []time.Duration) time.Duration {
 	ahead = slices.Sorted(slices.Values(ahead))
 	median := ahead[len(ahead)/2]
 	if len(ahead)%2 == 0 && median > 0 { // between two that differ, the lesser skew
 		median = max(0, min(median, ahead[len(ahead)/2-1]))
 	}
+	return median
+}
+
+// observe takes the differences from other clocks, positive if this one is ahead: those nearest to 0 that are possible, and the greatest
+// that are. The first decide whether this clock is wrong. The others correct it: less would start tasks early.
+func (c *clock) observe(ahead, most []time.Duration) {
+	if len(ahead) == 0 {
+		return
+	}
+	median := usual(ahead)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, lead := c.lead != 0 || c.behind != 0, c.lead
@@ -329,7 +346,7 @@ func (c *clock) observe(ahead []time.Duration) {
 	c.lead, c.behind, c.setBack = 0, 0, 0
 	switch {
 	case median > maxSkew:
-		c.lead = median
+		c.lead = usual(most)
 	case median < -maxSkew:
 		c.behind = -median
 	}

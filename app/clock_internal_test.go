@@ -17,6 +17,9 @@ import (
 	"github.com/timeoutcenter/toc/metrics"
 )
 
+// seen lets a clock see the others.
+func seen(c *clock, ahead ...time.Duration) { c.observe(ahead, ahead) }
+
 // TestTheClock: a node's clock that is ahead fires nothing early. Before, a clock that was 90 minutes ahead for a second
 // fired all tasks of those 90 minutes, and slots counted as filled that far.
 func TestTheClock(t *testing.T) {
@@ -39,29 +42,35 @@ func TestTheClock(t *testing.T) {
 
 		set = 90 * time.Minute
 		agrees(0)
-		c.observe([]time.Duration{0, 0, time.Millisecond}) // the others say so, too: this machine was asleep
+		seen(c, 0, 0, time.Millisecond) // the others say so, too: this machine was asleep
 		agrees(90 * time.Minute)
 		require.Empty(t, c.Degraded())
 		set = 0
 		agrees(0) // set back is believed at once
-		c.observe([]time.Duration{0})
+		seen(c, 0)
 
 		set = time.Hour
 		agrees(0)
-		c.observe([]time.Duration{time.Hour, time.Hour, -time.Hour}) // it is wrong, and so is one of the others
+		seen(c, time.Hour, time.Hour, -time.Hour) // it is wrong, and so is one of the others
 		agrees(0)
 		require.Contains(t, c.Degraded(), "1h0m0s ahead")
 		set = 0
 		agrees(0) // set right: it is not set back for a second time until the others are asked again
-		c.observe([]time.Duration{0, 0})
+		seen(c, 0, 0)
 		agrees(0)
 		require.Empty(t, c.Degraded())
 
-		c.observe([]time.Duration{-3 * time.Second, -3 * time.Second})
+		seen(c, -3*time.Second, -3*time.Second)
 		agrees(0)
 		require.Contains(t, c.Degraded(), "3s behind")
-		c.observe([]time.Duration{900 * time.Millisecond})
+		seen(c, 900*time.Millisecond)
 		agrees(0)
+
+		set = 20 * time.Second
+		c.observe([]time.Duration{19750 * time.Millisecond}, []time.Duration{20 * time.Second}) // the answer took 250 ms: nothing starts early
+		agrees(0)
+		set = 0
+		seen(c, 0)
 
 		set = time.Hour // and nobody to ask
 		agrees(0)

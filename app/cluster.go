@@ -97,7 +97,7 @@ func (onlyNode) Peers() []intake.Peer { return nil }
 func (onlyNode) Undelivered(string, uint64) func() bool { return nil }
 
 func (onlyNode) Owner(partition int) (intake.Peer, error) {
-	return nil, intake.Unavailable("partition %d is not worked now: this node does not hold its database", partition)
+	return nil, intake.NotBegun("partition %d is not worked now: this node does not hold its database", partition)
 }
 
 // httpTokens are the bearer tokens in force.

@@ -3,7 +3,6 @@ package app_test
 import (
 	"time"
 
-
 	"github.com/timeoutcenter/toc/configs"
 )
 

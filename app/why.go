@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/queue"
@@ -49,7 +50,9 @@ func (a *App) whyFacts(f *why.Facts) {
 		f.Slot = why.Slot(slot)
 	}
 	if f.Place == dispatch.Slot && f.Task.Status == task.Pending && f.Queue.Seen.State == queue.Absent {
-		f.Found.Lacks, f.Found.At, f.Found.Err = a.timer.Find(context.Background(), &f.Task) // for some seconds at most
+		ctx, cancel := context.WithTimeout(context.Background(), findWithin)
+		defer cancel()
+		f.Found.Lacks, f.Found.At, f.Found.Err = a.timer.Find(ctx, &f.Task)
 	}
 	load, stats := a.runner.Load(b.ID, id), a.queue.Stats(b.ID)
 	f.Run.Timeout = load.Timeout
@@ -60,3 +63,6 @@ func (a *App) whyFacts(f *why.Facts) {
 		f.Queue.Busy = a.runner.InFlight(b.ID)
 	}
 }
+
+// findWithin is how long Redis is waited for: another node that asks waits for little longer.
+const findWithin = time.Second

@@ -194,7 +194,7 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 		}
 		// The row has changed twice, or does not match any more: read it again.
 	}
-	return fmt.Errorf("%w: task %d keeps changing", task.ErrUnavailable, m.JobID)
+	return NotBegun("task %d keeps changing", m.JobID)
 }
 
 // getMatching reads a task that must have one of the tags. If the read fails, the change has not begun.

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/timeoutcenter/toc/task"
@@ -45,16 +46,37 @@ func (singleNode) Term(int) uint64                        { return 1 }
 func (singleNode) Peers() []Peer                          { return nil }
 func (singleNode) Undelivered(string, uint64) func() bool { return nil }
 func (singleNode) Owner(partition int) (Peer, error) {
-	return nil, Unavailable("there is no other node to ask about partition %d", partition)
+	return nil, NotBegun("there is no other node to ask about partition %d", partition)
 }
 
-// Unavailable makes a task.ErrUnavailable with a reason.
-func Unavailable(why string, args ...any) error { return unavailable(fmt.Sprintf(why, args...)) }
+// Unavailable makes a task.ErrUnavailable with a reason. Whether something was changed is not known.
+func Unavailable(why string, args ...any) error { return unavailable{fmt.Sprintf(why, args...), nil} }
 
-type unavailable string
+// NotBegun is Unavailable, and a task.ErrNotBegun: nothing was changed.
+func NotBegun(why string, args ...any) error {
+	return unavailable{fmt.Sprintf(why, args...), task.ErrNotBegun}
+}
 
-func (u unavailable) Error() string      { return string(u) }
-func (unavailable) Is(target error) bool { return target == task.ErrUnavailable }
+// UnavailableAs is Unavailable, and also task.ErrNotBegun or task.ErrLocked if the answer of another node is.
+func UnavailableAs(answer error, why string, args ...any) error {
+	u := unavailable{why: fmt.Sprintf(why, args...)}
+	for _, known := range []error{task.ErrNotBegun, task.ErrLocked} {
+		if errors.Is(answer, known) {
+			u.known = known
+		}
+	}
+	return u
+}
+
+type unavailable struct {
+	why   string
+	known error // nil: it is not known whether something was changed
+}
+
+func (u unavailable) Error() string { return u.why }
+func (u unavailable) Is(target error) bool {
+	return target == task.ErrUnavailable || u.known != nil && target == u.known
+}
 
 type forwardedKey struct{}
 
@@ -76,7 +98,7 @@ func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) !=
 // owner returns the node that decides about a partition which this node does not own.
 func (s *Service) owner(ctx context.Context, partition int) (Peer, error) {
 	if IsForwarded(ctx) {
-		return nil, Unavailable("partition %d is not this node's, and the request was forwarded already", partition)
+		return nil, NotBegun("partition %d is not this node's, and the request was forwarded already", partition)
 	}
 	return s.cfg.Cluster.Owner(partition)
 }

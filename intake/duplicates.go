@@ -91,7 +91,7 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 			break
 		}
 		if try == moveTries {
-			err = Unavailable("task %d keeps changing; submit again", first.JobID)
+			err = NotBegun("task %d keeps changing; submit again", first.JobID)
 			break
 		}
 		if first, err = s.cfg.Store.Get(ctx, first.JobID); err == nil {
@@ -99,7 +99,7 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 		}
 	}
 	if errors.Is(err, task.ErrNotFound) { // purged a moment ago
-		err = Unavailable("task %d has just been deleted; submit again", result.Task.JobID)
+		err = NotBegun("task %d has just been deleted; submit again", result.Task.JobID)
 	}
 	if err != nil {
 		*result = Submitted{Err: err}
@@ -140,7 +140,7 @@ func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err 
 	}
 }
 
-var errGivenUp = Unavailable("the submit was given up")
+var errGivenUp = NotBegun("the submit was given up")
 
 func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c Change) (task.Task, error) {
 	if ctx.Err() != nil { // an insert does not end with its caller

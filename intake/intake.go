@@ -147,7 +147,7 @@ func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term ui
 	}
 	h.Restore()
 	s.dropLost(partition)
-	return nil, Unavailable("partition %d has just been lost; task %d is not changed", partition, jobID)
+	return nil, NotBegun("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
 // awaitRecorded waits until the queue has learned of an outcome that the store has already: who has read it there may change the task

@@ -45,7 +45,7 @@ type Set struct {
 	Timeout    *time.Duration // 0: the business type's
 	Promised   *time.Time     // due_time, unless the row has one
 	KeepDue    bool           // Promised is the row's action_time before the move
-	NewPromise bool           // clears due_time: ActionTime is the promised time
+	NewPromise bool           // ActionTime is the promised time
 	Lease      *uint64        // 0: none, as for each move to or from another status than pending
 	Restore    bool           // ActionTime becomes the promised time again
 }
@@ -285,6 +285,9 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 		args = append(args, orNull(m.Timeout.Milliseconds()))
 	}
 	switch {
+	case m.NewPromise && m.From == task.Pending && m.ActionTime != nil: // a time of its own tells a task that has failed, or was redriven, from a redrive
+		b.WriteString(",due_time=CASE WHEN last_error='' THEN NULL ELSE ? END")
+		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	case m.NewPromise:
 		b.WriteString(",due_time=NULL")
 	case m.Promised != nil:

@@ -57,6 +57,7 @@ func exercise(t *testing.T, p place) {
 		{"a list is as of its first page", listsAsOf},
 		{"the times of what is to come", looksAhead},
 		{"a later task of the same biz_id", findsSuperseded},
+		{"one task of a biz_id is the latest", oneIsLatest},
 		{"what consumers have", readsLeases},
 		{"own indexes and columns do no harm", worksBesideOwnColumns},
 		{"overdue tasks are summed up", sumsUpOverdue},

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ func findsSuperseded(t *testing.T, p place) {
 	later := put(task.Task{BizID: 9, BizType: 1, ActionTime: f.in(-10)})
 	put(task.Task{BizID: 9, BizType: 1, ActionTime: f.in(10)})           // not due
 	other := put(task.Task{BizID: 9, BizType: 2, ActionTime: f.in(-60)}) // of another type
+	expired := put(task.Task{BizID: 9, BizType: 3, ActionTime: f.in(-70)})
+	put(task.Task{BizID: 9, BizType: 3, ActionTime: f.in(-60)})
 	text := put(task.Task{BizID: 9, BizKey: "k", BizType: 1, ActionTime: f.in(-40)})
 	dead := put(task.Task{BizID: 17, BizType: 1, ActionTime: f.in(-40)})
 	f.setStatus(t, task.Dead, put(task.Task{BizID: 17, BizType: 1, ActionTime: f.in(-20)}))
@@ -50,14 +53,14 @@ func findsSuperseded(t *testing.T, p place) {
 	move(store.Move{To: task.Processed, Set: store.Set{Restore: true}})
 
 	byDatabase := map[int][]task.Task{}
-	for _, one := range slices.Concat(moved, []task.Task{first, same, later, other, text, dead, done}) {
+	for _, one := range slices.Concat(moved, []task.Task{first, same, later, other, expired, text, dead, done}) {
 		shard, _ := f.layout.ShardOf(one.JobID)
 		d := f.layout.Database(shard)
 		byDatabase[d] = append(byDatabase[d], one)
 	}
 	found := map[uint64]bool{}
 	for d, list := range byDatabase {
-		part, err := f.Superseded(t.Context(), d, list, now)
+		part, err := f.Superseded(t.Context(), d, list, now, f.in(-50))
 		require.NoError(t, err)
 		for id := range part {
 			found[id] = true
@@ -87,4 +90,52 @@ func readsLeases(t *testing.T, p place) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, one.JobID, list[0].JobID)
+}
+
+// Of the rivals exactly one is the latest, however they were redriven and moved. Before, a redriven task was later than one that was
+// promised for later than a third one, which was later than the redriven one: all three were cancelled.
+func oneIsLatest(t *testing.T, p place) {
+	f := p.open(t, small)
+	now, random := f.in(0), rand.New(rand.NewPCG(1, 1))
+	for bizID := range uint64(40) {
+		var list []task.Task
+		for range 2 + random.IntN(5) {
+			one := f.put(t, task.Task{BizID: 1000 + bizID, BizType: 1, ActionTime: f.in(-20 + random.IntN(15))})[0]
+			move := func(m store.Move) {
+				m.JobID = one.JobID
+				ok, err := f.Move(t.Context(), m)
+				require.NoError(t, err)
+				require.True(t, ok)
+			}
+			die := func() { move(store.Move{To: task.Dead, Set: store.Set{Attempts: ptr(1), LastError: ptr("x")}}) }
+			at := f.in(-random.IntN(20))
+			moved := store.Move{Set: store.Set{ActionTime: &at, NewPromise: true}}
+			redriven := store.Move{From: task.Dead, Set: store.Set{ActionTime: ptr(f.in(-2)), Attempts: ptr(0), NewPromise: true}}
+			shard, _ := f.layout.ShardOf(one.JobID)
+			switch random.IntN(6) {
+			case 0:
+				move(moved)
+			case 1:
+				die()
+				move(redriven)
+			case 2:
+				die()
+				move(redriven)
+				move(moved)
+			case 3:
+				die()
+				f.hand(t, shard, "UPDATE %s SET status=0,action_time=?,due_time=NULL WHERE job_id=?", f.at(f.in(-2)), f.id(one.JobID)) // as docs/sql.md has it
+			case 4:
+				move(store.Move{Set: store.Set{ActionTime: &at, KeepDue: true, Attempts: ptr(1), LastError: ptr("x")}})
+				move(moved)
+			}
+			rows, err := f.Load(t.Context(), []uint64{one.JobID})
+			require.NoError(t, err)
+			list = append(list, rows...)
+		}
+		shard, _ := f.layout.ShardOf(list[0].JobID)
+		found, err := f.Superseded(t.Context(), f.layout.Database(shard), list, now, time.Time{})
+		require.NoError(t, err)
+		require.Len(t, found, len(list)-1, "%v: %v", list, found)
+	}
 }

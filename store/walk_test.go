@@ -39,6 +39,10 @@ func walks(t *testing.T, p place) {
 		all = append(all, f.put(t, task.Task{BizID: uint64(i % 50), BizType: uint64(1 + i%3), ActionTime: f.in(i * 7 % 30)})...)
 	}
 	f.setStatus(t, task.Processed, all[5], all[6])
+	for _, one := range all[10:15] {
+		_, err := f.Move(t.Context(), store.Move{JobID: one.JobID, Set: store.Set{Attempts: ptr(1)}})
+		require.NoError(t, err)
+	}
 	order := func(a, b task.Task) int {
 		x, _ := f.layout.ShardOf(a.JobID)
 		y, _ := f.layout.ShardOf(b.JobID)
@@ -61,6 +65,9 @@ func walks(t *testing.T, p place) {
 		require.Equal(t, want(func(o task.Task) bool {
 			return o.Status == task.Pending && !o.ActionTime.Before(f.in(10)) && o.ActionTime.Before(f.in(20))
 		}), f.walkAll(t, store.WalkFilter{From: f.in(10), To: f.in(20)}, limit))
+		failed := f.walkAll(t, store.WalkFilter{Failed: true}, limit)
+		require.Len(t, failed, 5)
+		require.Equal(t, want(func(o task.Task) bool { return o.Status == task.Pending && o.Attempts > 0 }), failed)
 	}
 	require.Empty(t, f.walkAll(t, store.WalkFilter{Status: task.Dead}, 10))
 	far := uint64(9)

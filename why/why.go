@@ -56,7 +56,7 @@ func (f *Facts) where() string {
 		return wire.WhyRunning
 	case f.isQueued():
 		return wire.WhyQueue
-	case f.Unread == nil && f.Place == dispatch.Slot && !f.Found.Lacks:
+	case f.Unread == nil && f.Place == dispatch.Slot && f.Partition.Owned && !f.Found.Lacks: // only the owner looks
 		return wire.WhySlot
 	default:
 		return wire.WhyStore

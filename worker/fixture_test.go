@@ -150,7 +150,7 @@ func (s *memory) MoveAll(ctx context.Context, moves []store.Move) []store.Moved 
 	return results
 }
 
-func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now time.Time) (map[uint64]bool, error) {
+func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now, _ time.Time) (map[uint64]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := make(map[uint64]bool)

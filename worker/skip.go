@@ -62,8 +62,12 @@ func (w *worker) findSuperseded(ctx context.Context, entries []*queue.Entry, now
 		return nil
 	}
 	superseded := make(map[uint64]bool)
+	var expired time.Time
+	if b := &w.bizType; b.ExpireAfter > 0 && b.OnExpire != task.OnExpireRun {
+		expired = now.Add(-w.bizType.ExpireAfter)
+	}
 	for d, tasks := range byDatabase {
-		found, err := w.cfg.Store.Superseded(ctx, d, tasks, now)
+		found, err := w.cfg.Store.Superseded(ctx, d, tasks, now, expired)
 		if err != nil {
 			w.cfg.Logger.Warn("tasks not compared with later ones of their biz_id; they stay in the store", "biz_type", w.bizType.Name, "database", d, "error", err)
 			continue

@@ -36,10 +36,15 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 		return true, task.ErrNotFound
 	}
 	// With ErrUnavailable the owner cannot decide now: partitions may be moving.
-	return errors.Is(err, task.ErrUnavailable), n.unavailable(reason(err))
+	known := err
+	if notConnected(err) { // nothing was sent
+		known = task.ErrNotBegun
+	}
+	return errors.Is(err, task.ErrUnavailable), intake.UnavailableAs(known, "node %q: %s", n.name, reason(err))
 }
 
-func (n *node) unavailable(why string) error { return intake.Unavailable("node %q: %s", n.name, why) }
+// stopping is the error of a question that is not asked any more.
+func (n *node) stopping() error { return intake.NotBegun("node %q: this node is stopping", n.name) }
 
 // errAnswer is a positive answer that does not fit the question.
 var errAnswer = errors.New("its answer makes no sense here")

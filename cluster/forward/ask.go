@@ -117,7 +117,7 @@ func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Co
 
 func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.Duration, call func(context.Context) (T, error)) (said T, err error) {
 	if !n.begin() {
-		return said, n.unavailable("this node is stopping")
+		return said, n.stopping()
 	}
 	defer n.inflight.Done()
 	bounded, cancel := context.WithTimeout(ctx, timeout)

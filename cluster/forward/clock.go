@@ -51,13 +51,13 @@ func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member, call 
 		return said, err
 	}
 	if !n.begin() {
-		return said, n.unavailable("this node is stopping")
+		return said, n.stopping()
 	}
 	defer n.inflight.Done()
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	if said, err = call(ctx, n.owner); err != nil {
-		return said, n.unavailable(reason(err))
+		return said, intake.Unavailable("node %q: %s", n.name, reason(err))
 	}
 	return said, nil
 }

@@ -112,9 +112,9 @@ func (f *Forwarder) owner(partition int) (*node, error) {
 	m, ok := f.cfg.Cluster.Owner(partition)
 	switch {
 	case !ok:
-		return nil, intake.Unavailable("no node owns partition %d now", partition)
+		return nil, intake.NotBegun("no node owns partition %d now", partition)
 	case m.Name == f.cfg.Node:
-		return nil, intake.Unavailable("partition %d is this node's, but not being worked now", partition)
+		return nil, intake.NotBegun("partition %d is this node's, but not being worked now", partition)
 	}
 	return f.node(m)
 }
@@ -150,7 +150,7 @@ func (f *Forwarder) node(m cluster.Member) (*node, error) {
 	if n == nil {
 		owner, err := f.client(at, f.transport)
 		if err != nil {
-			return nil, intake.Unavailable("node %q: %v", m.Name, err)
+			return nil, intake.NotBegun("node %q: %v", m.Name, err)
 		}
 		n = newNode(f, m.Name, owner)
 		n.waiter, _ = f.client(at, f.waits)

@@ -128,7 +128,8 @@ func decodeResults(d *json.Decoder) (byID map[wire.ID]*result, err error) {
 		switch start, err := d.Token(); {
 		case err != nil:
 			return byID, err
-		case start == nil:
+		case start == nil: // an empty list, as Go writes one to which nothing was added
+			byID = map[wire.ID]*result{}
 			continue
 		case start != json.Delim('['):
 			return byID, errors.New("results is no array")

@@ -139,7 +139,7 @@ func TestAnswersOfAWrongForm(t *testing.T) {
 		"a word, as JSON":          {"application/json", `"ok"`, [3]string{}},
 		"nothing, as JSON":         {"application/json", "", [3]string{}},
 		"only a mark":              {"text/plain", "\xef\xbb\xbf", [3]string{}},
-		"results are null":         {"application/json", `{"results":null,"ok":true}`, [3]string{}},
+		"results are null":         {"application/json", `{"results":null,"ok":true}`, [3]string{"no result", "no result", "no result"}},
 		"something before results": {"", `{"ok":{"results":[]},"results":[` + no + `],"n":1}`, [3]string{"closed", "closed", "closed"}},
 		"longer than is read": {"", `{"results":[` + results(`{"job_id":"%d","status":200,"more":"`+strings.Repeat("x", 30<<10)+`"}`) + `]}`,
 			[3]string{"", "", "longer than 67 KiB"}},
