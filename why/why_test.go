@@ -96,6 +96,10 @@ func TestEachCause(t *testing.T) {
 			"business type order_close is paused by sql since 2026-01-02T14:04:05.000Z, until it is resumed", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}) }, wire.WhySlot, time.Time{}, []string{
 			"it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
+		"only the owner looks into Redis": {func(f *why.Facts) {
+			inRedis(f, why.Slot{})
+			f.Task.ActionTime, f.Partition.Owned, f.Partition.Owner = now.Add(time.Minute), false, "n2"
+		}, wire.WhyStore, now.Add(time.Minute), []string{"partition 64 is owned by node n2, which has not answered", "its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s"}},
 		"not in its slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}); f.Found.Lacks = true }, wire.WhyStore, time.Time{}, []string{
 			"it is not in its slot order_close_64 in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after"}},
 		"not in its slot, later": {func(f *why.Facts) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
 )
 
 // quiet is a node without a log.
@@ -28,15 +29,18 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	for name, row := range map[string]struct {
 		answers []error
 		want    error
+		known   error // whether something was changed
 	}{
-		"answered":                {[]error{nil}, nil},
-		"refused, then answered":  {[]error{refused, nil}, nil},
-		"refused, then a refusal": {[]error{refused, &client.Error{Status: 404}}, task.ErrNotFound},
-		"refused twice":           {[]error{refused, refused}, task.ErrUnavailable},
-		"refused, then reset":     {[]error{refused, reset}, task.ErrUnavailable},
-		"reset":                   {[]error{reset}, task.ErrUnavailable},
-		"too late":                {[]error{context.DeadlineExceeded}, task.ErrUnavailable},
-		"not now":                 {[]error{&client.Error{Status: 503}}, task.ErrUnavailable},
+		"answered":                {[]error{nil}, nil, nil},
+		"refused, then answered":  {[]error{refused, nil}, nil, nil},
+		"refused, then a refusal": {[]error{refused, &client.Error{Status: 404}}, task.ErrNotFound, nil},
+		"refused twice":           {[]error{refused, refused}, task.ErrUnavailable, task.ErrNotBegun},
+		"refused, then reset":     {[]error{refused, reset}, task.ErrUnavailable, nil},
+		"reset":                   {[]error{reset}, task.ErrUnavailable, nil},
+		"too late":                {[]error{context.DeadlineExceeded}, task.ErrUnavailable, nil},
+		"not now":                 {[]error{&client.Error{Status: 503}}, task.ErrUnavailable, nil},
+		"not begun":               {[]error{&client.Error{Status: 503, Detail: wire.DetailNotBegun}}, task.ErrUnavailable, task.ErrNotBegun},
+		"locked":                  {[]error{&client.Error{Status: 503, Detail: wire.DetailLocked}}, task.ErrUnavailable, task.ErrLocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -46,6 +50,9 @@ func TestWhatIsTriedAgain(t *testing.T) {
 					return none, row.answers[times-1]
 				})
 				require.ErrorIs(t, err, row.want)
+				for _, known := range []error{task.ErrNotBegun, task.ErrLocked} {
+					require.Equal(t, row.known == known, errors.Is(err, known), known)
+				}
 				require.Len(t, row.answers, times)
 			})
 		})
