@@ -250,18 +250,17 @@ func (v *Verdict) unheard(s *story) (list []lostLease) {
 			add(lostLease{from, till, v.countsSince(s, u, from, till)})
 		}
 	}
-	// A node gives back what was leased too late for an answer. Where it cannot, because the owner stands still, that may count.
+	// A node gives back what was leased too late for an answer, whatever has made it late. Where it cannot, because the owner stands
+	// still, that may count.
 	for _, lock := range v.locks[v.Database(s.JobID)] {
 		add(lostLease{lock.Sent.UnixNano(), lock.Answered.Add(v.Within.Record).UnixNano(), forever})
 	}
 	for _, f := range v.Faults {
-		if f.Explains {
-			counts := int64(forever)
-			if owner := v.Tenures.throughout(v.Partition(s.JobID), f.Begin.UnixNano(), f.End.UnixNano()); f.Frozen && (owner == nil || f.Hits(owner)) {
-				counts = f.End.UnixNano()
-			}
-			add(lostLease{f.Begin.UnixNano(), f.Whole.UnixNano(), counts})
+		counts := int64(forever)
+		if owner := v.Tenures.throughout(v.Partition(s.JobID), f.Begin.UnixNano(), f.End.UnixNano()); f.Frozen && (owner == nil || f.Hits(owner)) {
+			counts = f.End.UnixNano()
 		}
+		add(lostLease{f.Begin.UnixNano(), f.Whole.UnixNano(), counts})
 	}
 	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })
 	// Those that overlap are as good as one: consumers ask all the time, and each request alone would be a branch of the search.
