@@ -49,7 +49,8 @@ type faultInjector struct {
 	consul      *testrig.ConsulServer // nil: there is none
 	redis       *testrig.RedisCluster // nil: there is none
 	brokers     *kfake.Cluster        // nil: there is none
-	brokerPorts []int                 // by the broker's number
+	listeners   *listeners
+	brokerPorts []int // by the broker's number
 	rng         *rand.Rand
 	long        bool
 	chosen      []string // the kinds of this arena, the first two also in the short form; nil: all that can be done to it

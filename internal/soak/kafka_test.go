@@ -68,6 +68,7 @@ func (i *faultInjector) breakBrokers(kind string) {
 	case brokerRestarted:
 		id := int32(i.rng.IntN(3))
 		require.NoError(t, i.brokers.RemoveNode(id))
+		i.listeners.cut(i.brokerPorts[id])
 		i.last(i.patience(time.Second, 2*time.Second, 6*time.Second), nil)
 		_, _, err := i.brokers.AddNode(id, i.brokerPorts[id])
 		require.NoError(t, err)
@@ -85,10 +86,11 @@ func (i *faultInjector) breakBrokers(kind string) {
 
 // soakKafka is soak with tasks that come from records and become records.
 func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
-	brokers, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(partitionsIn, topicIn), kfake.SeedTopics(8, topicOut), kfake.SeedTopics(1, topicRefused))
+	listeners := newListeners()
+	brokers, err := kfake.NewCluster(kfake.ListenFn(listeners.listen), kfake.NumBrokers(3), kfake.SeedTopics(partitionsIn, topicIn), kfake.SeedTopics(8, topicOut), kfake.SeedTopics(1, topicRefused))
 	require.NoError(t, err)
 	t.Cleanup(brokers.Close)
-	faults := &faultInjector{rng: rand.New(rand.NewPCG(seed, 0)), long: last > 0, brokers: brokers, consul: testrig.StartConsul(t),
+	faults := &faultInjector{rng: rand.New(rand.NewPCG(seed, 0)), long: last > 0, brokers: brokers, listeners: listeners, consul: testrig.StartConsul(t),
 		databases: []*testrig.PrivateMySQL{testrig.StartMySQL(t), testrig.StartMySQL(t)},
 		chosen:    []string{kill, brokersSilent, leadersMoved, brokerRestarted, groupMoved, topicMadeAnew, pause, rolling, storeKilled, storeFrozen}}
 	for _, addr := range brokers.ListenAddrs() { // later they are in another order
@@ -151,6 +153,48 @@ func soakKafka(t *testing.T, a arena, seed uint64, last time.Duration) {
 	work.Wait()
 	f.stopAll()
 	r.audit(t)
+}
+
+// listeners know the connections of the brokers. A broker that ends takes its connections along; kfake leaves them open, and answers
+// there, as a broker that leads nothing any more, for as long as clients use them.
+type listeners struct {
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func newListeners() *listeners { return &listeners{open: map[net.Conn]bool{}} }
+
+func (l *listeners) listen(network, address string) (net.Listener, error) {
+	inner, err := net.Listen(network, address)
+	return listener{inner, l}, err
+}
+
+type listener struct {
+	net.Listener
+	all *listeners
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.all.open[conn] = true
+	return conn, nil
+}
+
+// cut closes the connections to a port.
+func (l *listeners) cut(port int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.open {
+		if conn.LocalAddr().(*net.TCPAddr).Port == port {
+			_ = conn.Close()
+			delete(l.open, conn)
+		}
+	}
 }
 
 // records are what was produced, and what became of it.
