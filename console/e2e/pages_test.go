@@ -52,6 +52,8 @@ func requireFit(t *testing.T, tab *browser.Tab, name string) {
 		return document.documentElement.scrollWidth + " pixels, at " + (out ? out.outerHTML.slice(0, 200) : "?");
 	})()`)
 	require.Empty(t, wide, "%s is wider than the screen", name)
+	require.Zero(t, browser.Eval[int](tab, `[...document.querySelectorAll(".scroll:has(.cards)")].filter(e => innerWidth < 640 && e.scrollWidth > e.clientWidth).length`),
+		"%s: on a phone the rows of these tables are cards, and none is wider than the screen", name)
 	require.Empty(t, tab.Faults(), name)
 }
 
