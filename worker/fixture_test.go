@@ -150,13 +150,13 @@ func (s *memory) MoveAll(ctx context.Context, moves []store.Move) []store.Moved 
 	return results
 }
 
-func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, now, _ time.Time) (map[uint64]bool, error) {
+func (s *memory) Superseded(_ context.Context, _ int, tasks []task.Task, of store.Rivals) (map[uint64]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := make(map[uint64]bool)
 	for _, t := range tasks {
 		for _, r := range s.rows {
-			if r.BizType == t.BizType && r.BizID == t.BizID && (r.Status == task.Pending || r.Status == task.Processed) && !r.ActionTime.After(now) && task.KeyOf(&t).Before(task.KeyOf(&r)) {
+			if r.BizType == t.BizType && r.BizID == t.BizID && (r.Status == task.Pending || r.Status == task.Processed) && !r.ActionTime.After(of.Now) && task.KeyOf(&t).Before(task.KeyOf(&r)) {
 				found[t.JobID] = true
 			}
 		}

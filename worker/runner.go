@@ -33,7 +33,7 @@ type Store interface {
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
 	Journal(ctx context.Context, database int, started, ended []store.Running) error
 	Journaled(ctx context.Context, database int) ([]store.Running, error)
-	Superseded(ctx context.Context, database int, tasks []task.Task, now, expired time.Time) (map[uint64]bool, error)
+	Superseded(ctx context.Context, database int, tasks []task.Task, of store.Rivals) (map[uint64]bool, error)
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) ([]task.Task, error)
 }

@@ -62,12 +62,12 @@ func (w *worker) findSuperseded(ctx context.Context, entries []*queue.Entry, now
 		return nil
 	}
 	superseded := make(map[uint64]bool)
-	var expired time.Time
+	rivals := store.Rivals{Now: now, MaxRetries: w.bizType.MaxRetries}
 	if b := &w.bizType; b.ExpireAfter > 0 && b.OnExpire != task.OnExpireRun {
-		expired = now.Add(-w.bizType.ExpireAfter)
+		rivals.Expired = now.Add(-b.ExpireAfter)
 	}
 	for d, tasks := range byDatabase {
-		found, err := w.cfg.Store.Superseded(ctx, d, tasks, now, expired)
+		found, err := w.cfg.Store.Superseded(ctx, d, tasks, rivals)
 		if err != nil {
 			w.cfg.Logger.Warn("tasks not compared with later ones of their biz_id; they stay in the store", "biz_type", w.bizType.Name, "database", d, "error", err)
 			continue
