@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures this system on MariaDB and on MySQL, one after the other: scripts/bench-databases.sh [LAYOUT]... (128 1024 by
-# default: tables of each of 8 databases). For half an hour a layout; what `toc bench` prints goes to standard output.
+# default: tables of each of 8 databases). What `toc bench` prints goes to standard output.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 
 # measure runs within with-servers.sh, beside one database server and a Redis.
 measure() {
-  local tables=$1 port=${TOC_TEST_MYSQL_ADDR##*:}
+  local tables=$1
   cat >"$work/toc.yaml" <<YAML
 store: {driver: mysql, databases: 8, tables_per_database: $tables, mysql: {dsn: "root@tcp($TOC_TEST_MYSQL_ADDR)/bench${tables}_%d"}}
 redis: {addrs: ["$TOC_TEST_REDIS_ADDR"]}
@@ -17,11 +17,10 @@ YAML
   bin/toc migrate --config "$work/toc.yaml" >/dev/null 2>&1
   local bench=(bin/toc bench --config "$work/toc.yaml")
   for _ in 1 2 3; do
-    "${bench[@]}" submit batch drain
+    "${bench[@]}" drain
     "${bench[@]}" --mode redis drain lateness
     "${bench[@]}" --mode redis --rate 5000 lateness
   done
-  "${bench[@]}" idle --parked 300000 --settle 60s --duration 60s --pid "$(pgrep -f -- "--port=$port" | tail -1)"
 }
 
 if [[ ${1:-} == --measure ]]; then

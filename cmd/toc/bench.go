@@ -29,39 +29,30 @@ const benchType = 1 << 40
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench [submit] [batch] [drain] [pull] [lateness] [idle]",
+		Use:   "bench [drain] [lateness]",
 		Short: "Measure the whole path on a store",
 		Long: `Measure the whole path, in this process, on the store of a configuration: a
 temporary SQLite store without --config; a MySQL store must be migrated and not
 in use. The tasks that it makes have the biz_type ` + fmt.Sprint(uint64(benchType)) + ` and are deleted
 at the end, but do not aim it at a store that matters.
 
-  submit    single submits from 32 callers
-  batch     submits of 1,000 tasks from 8 callers
   drain     a backlog of due tasks, fired by the log processor
-  pull      a backlog that is due at one instant, leased and settled over HTTP
-            by four consumers in this process, 256 tasks at a time
-  lateness  a steady rate of tasks due 2 to 4 s ahead
-  idle      CPU with parked tasks (see --parked, --pid)`,
-		ValidArgs: []string{"submit", "batch", "drain", "pull", "lateness", "idle"},
+  lateness  a steady rate of tasks due 2 to 4 s ahead`,
+		ValidArgs: []string{"drain", "lateness"},
 		Args:      cobra.OnlyValidArgs,
 	}
 	b := &bench{}
 	path := configFlag(cmd)
 	cmd.Flags().StringVar(&b.mode, "mode", configs.ModeScan, "engine that fires the tasks: scan or redis")
 	cmd.Flags().BoolVar(&b.webhook, "webhook", false, "fire by webhook, to an HTTP server in this process")
-	cmd.Flags().IntVar(&b.submits, "submits", 30_000, "tasks of submit")
-	cmd.Flags().IntVar(&b.batched, "batched", 200_000, "tasks of batch")
-	cmd.Flags().IntVar(&b.backlog, "backlog", 50_000, "tasks of drain and pull")
+	cmd.Flags().IntVar(&b.backlog, "backlog", 50_000, "tasks of drain")
 	cmd.Flags().IntVar(&b.rate, "rate", 1000, "tasks a second of lateness")
-	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness and idle")
-	cmd.Flags().IntVar(&b.parked, "parked", 0, "tasks parked over the next 30 days before idle")
-	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain, pull and idle are timed: the database writes what was stored for them")
+	cmd.Flags().DurationVar(&b.duration, "duration", 20*time.Second, "of lateness")
+	cmd.Flags().DurationVar(&b.settle, "settle", 10*time.Second, "before drain is timed: the database writes what was stored for it")
 	cmd.Flags().BoolVar(&b.limited, "limited", false, "set rate_limit, max_running and catch_up, so high that none is reached")
-	cmd.Flags().IntSliceVar(&b.pids, "pid", nil, "processes whose CPU idle counts as well (the database)")
 	profile := cmd.Flags().String("cpuprofile", "", "write a CPU profile of this process to the file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if min(b.submits, b.batched, b.backlog, b.rate) < 1 || b.duration < time.Second || b.parked < 0 {
+		if min(b.backlog, b.rate) < 1 || b.duration < time.Second {
 			return usage("counts must be 1 or more, --duration 1s or more")
 		}
 		if b.mode != configs.ModeScan && b.mode != configs.ModeRedis {
@@ -81,7 +72,7 @@ at the end, but do not aim it at a store that matters.
 		}
 		b.out, b.cfg = cmd.OutOrStdout(), cfg
 		if len(args) == 0 {
-			args = []string{"submit", "batch", "drain", "lateness"}
+			args = []string{"drain", "lateness"}
 		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
@@ -105,11 +96,10 @@ type bench struct {
 	out io.Writer
 	cfg configs.Config
 
-	submits, batched, backlog, rate, parked int
-	duration, settle                        time.Duration
-	mode                                    string
-	webhook, limited                        bool
-	pids                                    []int
+	backlog, rate    int
+	duration, settle time.Duration
+	mode             string
+	webhook, limited bool
 }
 
 func (b *bench) run(ctx context.Context, names []string) error {
@@ -125,9 +115,7 @@ func (b *bench) run(ctx context.Context, names []string) error {
 		}
 	}
 	fmt.Fprintf(b.out, "store: %s, %d databases × %d tables\n", b.cfg.Store.Driver, b.cfg.Store.Databases, b.cfg.Store.TablesPerDatabase)
-	scenarios := map[string]func(context.Context) error{
-		"submit": b.runSubmit, "batch": b.runBatch, "drain": b.runDrain, "pull": b.runPull, "lateness": b.runLateness, "idle": b.runIdle,
-	}
+	scenarios := map[string]func(context.Context) error{"drain": b.runDrain, "lateness": b.runLateness}
 	var err error
 	for _, name := range names {
 		if err = scenarios[name](ctx); err != nil {
@@ -210,17 +198,14 @@ func (b *bench) start(ctx context.Context) (*measured, error) {
 	m := &measured{}
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ready := make(chan string, 1)
-	with := []app.Option{app.WithLogger(warnings), app.WithReady(func(addr string) { ready <- addr })}
-	if !b.isPulled() {
-		with = append(with, app.WithoutHTTP(), app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
+	a, err := app.New(b.cfg, app.WithLogger(warnings), app.WithReady(func(addr string) { ready <- addr }), app.WithoutHTTP(),
+		app.WithConstructor("bench", func(bt task.BizType, _ any) (processor.Processor, error) {
 			if b.webhook {
 				return m.webhook(bt)
 			}
 			p := logger.New(bt, warnings)
 			return counter{p, p, &m.fired, &m.late}, nil
 		}))
-	}
-	a, err := app.New(b.cfg, with...)
 	if err != nil {
 		return nil, err
 	}

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
-	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -38,50 +35,6 @@ func inParallel(callers, n int, f func() error) (time.Duration, error) {
 	}
 	wg.Wait()
 	return time.Since(start), errors.Join(errs...)
-}
-
-func (b *bench) runSubmit(ctx context.Context) error {
-	m, err := b.start(ctx)
-	if err != nil {
-		return err
-	}
-	var took latencies
-	total, err := inParallel(32, b.submits, func() error {
-		start := time.Now()
-		_, err := m.Desk().Submit(ctx, intake.Submit{BizType: "toc_bench", BizID: rand.Uint64(), When: intake.In(parkedDelay())})
-		took.add(time.Since(start))
-		return err
-	})
-	sorted := took.sorted()
-	if err = errors.Join(err, m.stop()); err != nil {
-		return err
-	}
-	b.say("submit", "%s single, 32 callers: %s (p50 %s, p99 %s)", thousands(b.submits), perSecond(b.submits, total),
-		millis(percentile(sorted, .5)), millis(percentile(sorted, .99)))
-	return nil
-}
-
-func parkedDelay() time.Duration {
-	const soonest = 5 * time.Minute // nothing is due while it is measured
-	return soonest + time.Duration(rand.Int64N(int64(30*24*time.Hour-soonest)))
-}
-
-func (b *bench) runBatch(ctx context.Context) error {
-	m, err := b.start(ctx)
-	if err != nil {
-		return err
-	}
-	total, err := b.park(ctx, m, b.batched)
-	if err = errors.Join(err, m.stop()); err != nil {
-		return err
-	}
-	b.say("batch", "%s in batches of 1,000, 8 callers: %s", thousands(b.batched), perSecond(b.batched, total))
-	return nil
-}
-
-// park submits n tasks that are due over the next 30 days.
-func (b *bench) park(ctx context.Context, m *measured, n int) (time.Duration, error) {
-	return b.submitAll(ctx, m, n, func() intake.When { return intake.In(parkedDelay()) })
 }
 
 func (b *bench) submitAll(ctx context.Context, m *measured, n int, when func() intake.When) (time.Duration, error) {
@@ -158,79 +111,6 @@ func (b *bench) runInstant(ctx context.Context) error {
 	b.say("drain", "%s tasks due at one instant, log processor: %s (all fired after %s, all recorded and stopped after %s)",
 		thousands(b.backlog), perSecond(b.backlog, total), fired.Round(time.Millisecond), total.Round(time.Millisecond))
 	return nil
-}
-
-func (b *bench) isPulled() bool { return b.cfg.BizTypes[0].Processor == configs.ProcessorPull }
-
-// runPull is runInstant for consumers that lease the tasks.
-func (b *bench) runPull(ctx context.Context) error {
-	pushed := b.cfg
-	defer func() { b.cfg = pushed }()
-	bt := b.cfg.BizTypes[0]
-	bt.Processor = configs.ProcessorPull
-	b.cfg.BizTypes, b.cfg.HTTP.Listen, b.cfg.HTTP.Tokens = []configs.BizType{bt}, "127.0.0.1:0", nil
-	m, err := b.start(ctx)
-	if err != nil {
-		return err
-	}
-	due := time.Now().Add(b.settle + time.Duration(b.backlog/5000)*time.Second)
-	_, err = b.submitAll(ctx, m, b.backlog, func() intake.When { return intake.At(due) })
-	if spare := time.Until(due); err == nil && spare < b.settle/2 {
-		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
-	}
-	const consumers, size = 4, 256
-	pulling, stop := context.WithCancel(ctx)
-	defer stop()
-	var total time.Duration
-	if err == nil {
-		_, err = inParallel(consumers, consumers, func() error {
-			err := m.pull(pulling, size, func(settled int) {
-				if m.fired.Add(int64(settled)) == int64(b.backlog) {
-					total = time.Since(due)
-					stop() // the other consumers wait for more
-				}
-			})
-			if ctx.Err() == nil && pulling.Err() != nil {
-				return nil
-			}
-			return err
-		})
-	}
-	if err = errors.Join(err, m.stop()); err != nil {
-		return err
-	}
-	b.say("pull", "%s tasks due at one instant, leased and settled by %d consumers, %d at a time: %s (all settled after %s)",
-		thousands(b.backlog), consumers, size, perSecond(b.backlog, total), total.Round(time.Millisecond))
-	return nil
-}
-
-// pull leases and settles tasks until ctx ends.
-func (m *measured) pull(ctx context.Context, size int, settled func(n int)) error {
-	c := client.New("http://" + m.Addr())
-	defer c.CloseIdleConnections()
-	for {
-		got, err := c.Lease(ctx, "toc_bench", client.AskLease{Max: size, Wait: time.Second})
-		if err != nil {
-			return err
-		}
-		if len(got.Tasks) == 0 {
-			continue
-		}
-		acks := make([]client.Settlement, len(got.Tasks))
-		for i, t := range got.Tasks {
-			acks[i] = client.Settlement{Lease: t.Lease.String(), Do: client.Ack}
-		}
-		results, err := c.Settle(ctx, acks...)
-		if err != nil {
-			return err
-		}
-		for _, r := range results {
-			if r.Result != client.SettledOK {
-				return fmt.Errorf("a lease was not settled: %s", r.Result)
-			}
-		}
-		settled(len(acks))
-	}
 }
 
 func (b *bench) storeBacklog(ctx context.Context) error {
@@ -315,41 +195,4 @@ func (b *bench) runLateness(ctx context.Context) error {
 		thousands(fired), thousands(sent), early, millis(percentile(sorted, .5)), millis(percentile(sorted, .99)),
 		millis(percentile(sorted, .999)), millis(percentile(sorted, 1)))
 	return nil
-}
-
-// runIdle counts the CPU of this process and of the given ones while nothing is due.
-func (b *bench) runIdle(ctx context.Context) error {
-	m, err := b.start(ctx)
-	if err != nil {
-		return err
-	}
-	if b.parked > 0 {
-		if _, err := b.park(ctx, m, b.parked); err != nil {
-			return errors.Join(err, m.stop())
-		}
-	}
-	if err := wait.For(ctx, b.settle); err != nil {
-		return errors.Join(err, m.stop())
-	}
-	pids := append([]int{os.Getpid()}, b.pids...)
-	before, err := cpuTimes(pids)
-	start := time.Now()
-	if err == nil {
-		err = wait.For(ctx, b.duration)
-	}
-	took := time.Since(start)
-	var parts []string
-	if err == nil {
-		var after []time.Duration
-		after, err = cpuTimes(pids)
-		var sum float64
-		for i := range after {
-			share := 100 * (after[i] - before[i]).Seconds() / took.Seconds()
-			sum += share
-			parts = append(parts, fmt.Sprintf("%.2f %%", share))
-		}
-		b.say("idle", "%s parked, %s: %.2f %% of one core (%s: toc%s)", thousands(b.parked), b.duration, sum,
-			strings.Join(parts, " + "), strings.Repeat(" + server", len(b.pids)))
-	}
-	return errors.Join(err, m.stop())
 }
