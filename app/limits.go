@@ -31,7 +31,7 @@ func (a *App) borrow(ctx context.Context) error {
 			b.ask(ctx)
 		case <-ctx.Done(): // the runs have ended: else the lenders would count what was borrowed until none could go on
 			b.asking.Wait()
-			b.limits.WaitNoMore()
+			b.limits.StopWaiting()
 			b.ask(context.WithoutCancel(ctx))
 			b.asking.Wait()
 			return ctx.Err()

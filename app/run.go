@@ -100,8 +100,8 @@ func (a *App) run(ctx context.Context) error {
 	defer cancelDrain()
 	work, stopWork := context.WithCancel(drainCtx)
 	defer stopWork()
-	laneSets := make(chan []*worker.Lane, 1)
-	laneSets <- laneList(lanes)
+	configChanges := make(chan []*worker.Lane, 1)
+	configChanges <- laneList(lanes)
 
 	g, failed := errgroup.WithContext(drainCtx)
 	loop := func(name string, run func(context.Context) error, ctx context.Context) {
@@ -115,7 +115,7 @@ func (a *App) run(ctx context.Context) error {
 	runnerDone := make(chan struct{})
 	loop("processor", func(ctx context.Context) error {
 		defer close(runnerDone)
-		return a.runner.Run(ctx, laneSets)
+		return a.runner.Run(ctx, configChanges)
 	}, drainCtx)
 	memberCtx, leaveCluster := context.WithCancel(drainCtx) // keeps the partitions until the last outcome is recorded
 	defer leaveCluster()
@@ -158,7 +158,7 @@ func (a *App) run(ctx context.Context) error {
 	reloadsDone := make(chan struct{})
 	loop("configs", func(ctx context.Context) error {
 		defer close(reloadsDone)
-		return a.watchConfig(ctx, laneSets)
+		return a.watchConfig(ctx, configChanges)
 	}, work)
 	g.Go(server.wait)
 	a.open.Store(true)
@@ -187,7 +187,7 @@ func (a *App) run(ctx context.Context) error {
 		stopWork() // no more scans, no more claims, no more reloads
 		<-reloadsDone
 		<-timerDone
-		close(laneSets)
+		close(configChanges)
 		a.queue.Close() // tasks that have not started stay in the store unchanged
 		<-runnerDone    // running tasks end and are recorded
 		err := server.shutdown(drainCtx)
@@ -348,13 +348,13 @@ func (a *App) running() int {
 }
 
 // watchConfig puts changed biz_types in force until ctx ends.
-func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) error {
+func (a *App) watchConfig(ctx context.Context, configChanges chan<- []*worker.Lane) error {
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
-		a.reload(ctx, cfg, err, laneSets)
+		a.reload(ctx, cfg, err, configChanges)
 	})
-	pokesDone := make(chan struct{})
+	notifierDone := make(chan struct{})
 	go func() {
-		defer close(pokesDone)
+		defer close(notifierDone)
 		for {
 			select {
 			case <-a.reloadRequests:
@@ -365,7 +365,7 @@ func (a *App) watchConfig(ctx context.Context, laneSets chan<- []*worker.Lane) e
 		}
 	}()
 	err := w.Run(ctx)
-	<-pokesDone
+	<-notifierDone
 	return err
 }
 
@@ -378,7 +378,7 @@ func (a *App) Reload() {
 }
 
 // reload puts the biz_types of a new configuration in force, all or none.
-func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSets chan<- []*worker.Lane) {
+func (a *App) reload(ctx context.Context, cfg configs.Config, err error, configChanges chan<- []*worker.Lane) {
 	log := a.component("configs")
 	if a.opts.configPath == "" {
 		cfg.BizTypes = a.inForce // the environment has none
@@ -406,7 +406,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, laneSet
 	a.timer.SetTypes(redisBizTypes(cfg))
 	a.limits.SetTypes(types.All())
 	select {
-	case laneSets <- laneList(lanes):
+	case configChanges <- laneList(lanes):
 		a.lanes = lanes
 	case <-ctx.Done():
 		return

@@ -97,7 +97,7 @@ func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 			c.record(database, err)
 			if err == nil {
 				pause, claimed, lastLogged = time.Second, time.Now(), time.Time{}
-				c.cfg.Logger.Info("database is fit for use", "database", database)
+				c.cfg.Logger.Info("database usable", "database", database)
 				c.publishReachable()
 				continue
 			}
@@ -142,7 +142,7 @@ func (c *Consul) publishReachable() {
 		ring(c.wake) // it may only have been unreachable before
 	}
 	if !same {
-		c.cfg.Logger.Info("databases that this node cannot work", "databases", unreachable)
+		c.cfg.Logger.Info("unreachable databases", "databases", unreachable)
 		ring(c.beatNow)
 		ring(c.wake)
 	}

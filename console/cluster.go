@@ -88,7 +88,7 @@ func (c *Console) clusterBody(ctx context.Context) (*clusterBody, error) {
 	b.Servers = servers(p)
 	b.Words = fmt.Sprintf("%s on %s.", plural(b.Partitions, "partition", "partitions"), plural(len(b.Nodes), "node", "nodes"))
 	if b.NoOwner > 0 {
-		b.Words += fmt.Sprintf(" %s no owner: their tasks wait.", are(b.NoOwner, "has", "have"))
+		b.Words += fmt.Sprintf(" %s no owner: their tasks wait.", plural(b.NoOwner, "has", "have"))
 	} else {
 		b.Words += " Each has its owner."
 	}

@@ -1,4 +1,4 @@
-// Package console is the face of the center for people: pages at /console/ that show what the API tells, and forms that do what it does.
+// Package console serves the web console at /console/: pages that show the state of the center, and forms that do what the API does.
 //
 // Requests of browsers come in. They go to the same services as those of the API, in process, and HTML goes out. Each act is written into
 // the audit under the name intake.ByConsole.

@@ -133,7 +133,7 @@ func (b *forecastBody) draw(from time.Time, step time.Duration, due []float64, c
 		return fmt.Sprintf("%s: %s due (%s)", from.Add(time.Duration(i)*step).Format(layout), num(due[i]), strings.Join(names[i], ", "))
 	})
 	if c.Words = "Nothing is due in this time."; b.Total > 0 {
-		c.Words = fmt.Sprintf("%s due in this time. The most crowded %s is %s, with %s.", are(b.Total, "task is", "tasks are"), unit, from.Add(time.Duration(most)*step).Format(layout), num(due[most]))
+		c.Words = fmt.Sprintf("%s due in this time. The most crowded %s is %s, with %s.", plural(b.Total, "task is", "tasks are"), unit, from.Add(time.Duration(most)*step).Format(layout), num(due[most]))
 	}
 	if b.Estimated {
 		c.Words += " These are estimates: there are so many tasks that some tables stand for all."

@@ -115,14 +115,14 @@ func (c *Console) look(ctx context.Context) (*picture, error) {
 		return nil, err
 	}
 	at := time.Now()
-	p := paint(c.cfg.Center.Pulses(ctx), types)
+	p := summarize(c.cfg.Center.Pulses(ctx), types)
 	p.At = at
 	c.picture.last = p
 	return p, nil
 }
 
-// paint sums up what the nodes say.
-func paint(nodes []NodePulse, types []wire.BizType) *picture {
+// summarize sums up what the nodes say.
+func summarize(nodes []NodePulse, types []wire.BizType) *picture {
 	p := &picture{Nodes: nodes}
 	minutes, loads, faults := make(map[time.Time]*minute), make(map[string]*typeLoad), make(map[string]int)
 	for i := range nodes {
@@ -283,7 +283,7 @@ func (p *picture) punctuality(recent *minute) (mood, text string) {
 	case p.Silent > 0 && p.Silent == len(p.Nodes):
 		return "bad", "No node answers."
 	case tasks > 0:
-		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", are(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
+		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", plural(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
 	case started > 0 && p99 >= lateFrom:
 		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, %s started %s or more after its time.",
 			plural(started, "run", "runs"), few(started, "the most late one", "one in 100"), seconds(p99))
@@ -302,8 +302,6 @@ func few(runs int, few, many string) string {
 	}
 	return many
 }
-
-func are(n int, one, many string) string { return plural(n, one, many) }
 
 // hour is the last hour by the minute, up to the one that is under way. A minute of which nobody tells is zero.
 func (p *picture) hour() (list []minute) {

@@ -18,7 +18,7 @@ func minuteAt(ago time.Duration, runs int, late ...wire.LateCount) wire.PulseMin
 }
 
 func picturedAt(types []wire.BizType, nodes ...NodePulse) *picture {
-	p := paint(nodes, types)
+	p := summarize(nodes, types)
 	p.At = noon
 	return p
 }

@@ -73,12 +73,12 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 	if b.Why, err = c.desk.Why(ctx, jobID); err != nil {
 		b.Why = wire.Why{Because: []string{"nobody can say now: " + err.Error()}}
 	}
-	b.tell(t, c.cfg.Now())
+	b.buildTimeline(t, c.cfg.Now())
 	return &page{Name: "task", Title: "Task " + b.JobID.String(), Body: b}, nil
 }
 
-// tell makes the story of a task: what its row still knows of it.
-func (b *taskBody) tell(t task.Task, now time.Time) {
+// buildTimeline makes the story of a task from its row.
+func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
 	add := func(at time.Time, mood, what, text string) {
 		if at.After(now) {
 			mood = "future"
@@ -88,7 +88,7 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	promised := t.Promised()
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
-	lastError, isTold := b.tellRuns(t, add)
+	lastError, isTold := b.addRuns(t, add)
 	add(promised, "", "Due: as submitted, or as last moved or redriven", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
@@ -125,9 +125,9 @@ func (b *taskBody) tell(t task.Task, now time.Time) {
 	b.NewTime = forInput(later(t.ActionTime, now))
 }
 
-// tellRuns tells each failed run that the row still knows. It returns the last error, empty if it is that of the last run told,
+// addRuns tells each failed run that the row still knows. It returns the last error, empty if it is that of the last run told,
 // and whether this run is all that attempts and last_error are about.
-func (b *taskBody) tellRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
+func (b *taskBody) addRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
 	lastError = t.LastError
 	var before int
 	for i, r := range b.Why.FailedRuns {

@@ -96,9 +96,9 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 	if r.ContentLength > most && r.Header.Get("Expect") != "" {
 		return tooLarge // before it is sent at all
 	}
-	limit := min(most+1, smallMost)
+	limit := min(most+1, freeBytes)
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit))
-	for _, size := range []int64{begunMost, most} { // who sends little holds little, and who has begun gets all the rest at once
+	for _, size := range []int64{prepaidBytes, most} { // who sends little holds little, and who has begun gets all the rest at once
 		if err != nil || n < limit || n > most {
 			break
 		}

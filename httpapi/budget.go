@@ -40,15 +40,15 @@ func (b *budget) withShare(ctx huma.Context, next func(huma.Context)) {
 }
 
 const (
-	// smallMost is how much of each body is read in any case: that is bounded by the number of connections, and large
+	// freeBytes is how much of each body is read in any case: that is bounded by the number of connections, and large
 	// bodies never keep small ones out.
-	smallMost = 64 << 10
-	// begunMost is read before all the rest is paid for.
-	begunMost = 256 << 10
+	freeBytes = 64 << 10
+	// prepaidBytes is read before all the rest is paid for.
+	prepaidBytes = 256 << 10
 	// bodyCost is what a large body takes in memory: itself, its texts, and what is made of them.
 	bodyCost = 3
-	// roomPatience is how long a body waits for those before it.
-	roomPatience = 2 * time.Second
+	// maxWaitForRoom is how long a body waits for those before it.
+	maxWaitForRoom = 2 * time.Second
 )
 
 var errBusy = errors.New(detailBusy)
@@ -59,7 +59,7 @@ func makeRoom(ctx context.Context, bytes int64) error {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, roomPatience)
+	ctx, cancel := context.WithTimeout(ctx, maxWaitForRoom)
 	defer cancel()
 	cost := min(bodyCost*bytes, s.most-s.body) // one body always fits
 	if s.bodies.Acquire(ctx, cost) != nil {

@@ -72,7 +72,7 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 	case !IsForwarded(ctx):
 		err = c.lease(waiting)
 	case q.Wait == 0:
-		err = c.leaseHere(notAtAll, q.Max)
+		err = c.leaseHere(noWait, q.Max)
 	default: // another node asks when it is worth while to ask for tasks; see waiters
 		if err = s.cfg.Puller.AwaitDue(waiting, b.ID); err != nil && waiting.Err() == nil {
 			return wire.LeaseAnswer{}, Unavailable("%v", err)
@@ -131,7 +131,7 @@ type consumer struct {
 func (c *consumer) lease(waiting context.Context) (err error) {
 	var peers []Peer
 	for _, p := range c.cfg.Cluster.Peers() {
-		if c.ask.Wait == 0 || !c.waiters.areTold(c.bizType.ID, p) {
+		if c.ask.Wait == 0 || !c.waiters.isWatched(c.bizType.ID, p) {
 			peers = append(peers, p)
 		}
 	}
@@ -162,7 +162,7 @@ func (c *consumer) leaseNow(peers []Peer) error {
 			}()
 		}
 	}
-	err := c.leaseHere(notAtAll, here)
+	err := c.leaseHere(noWait, here)
 	hereFull := len(c.got) == here
 	var late <-chan time.Time
 	for open := cap(answers); part > 0 && open > 0; open-- {
@@ -190,7 +190,7 @@ func (c *consumer) leaseNow(peers []Peer) error {
 		}
 	}
 	if rest := c.ask.Max - len(c.got); hereFull && rest > 0 && c.ctx.Err() == nil {
-		err = cmp.Or(err, c.leaseHere(notAtAll, rest))
+		err = cmp.Or(err, c.leaseHere(noWait, rest))
 	}
 	return err
 }
@@ -232,10 +232,10 @@ func (c *consumer) await(waiting context.Context) error {
 // againPause is the pause of a consumer after an error.
 const againPause = 50 * time.Millisecond
 
-// notAtAll is how long a consumer waits who does not wait.
-var notAtAll context.Context
+// noWait is how long a consumer waits who does not wait.
+var noWait context.Context
 
-// leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or notAtAll.
+// leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or noWait.
 func (c *consumer) leaseHere(wait context.Context, most int) error {
 	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR, c.isGone())
 	for i := range leased {

@@ -138,8 +138,8 @@ func (w *waiters) setQuiet(f *waitingFor, p Peer, quiet bool) {
 	f.quiet[p] = quiet
 }
 
-// areTold reports whether a node has a question under way, so that a waiter is told when it has a task.
-func (w *waiters) areTold(bizType uint64, p Peer) bool {
+// isWatched reports whether a node has a question under way, so that a waiter is told when it has a task.
+func (w *waiters) isWatched(bizType uint64, p Peer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.types[bizType]

@@ -232,8 +232,8 @@ func (b *bucket) want(now time.Time) float64 {
 	return max(0, min(float64(b.waiting), b.most()-b.tokens))
 }
 
-// WaitNoMore says that no task of this node waits for a limit any more: from now on Asks gives back what no run uses.
-func (l *Limits) WaitNoMore() {
+// StopWaiting says that no task of this node waits for a limit any more: from now on Asks gives back what no run uses.
+func (l *Limits) StopWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range l.types {

@@ -402,7 +402,7 @@ func TestANodeThatLeavesGivesBackPermits(t *testing.T) {
 	for p := range c.owner {
 		c.take(p, lender, false)
 	}
-	borrower.limits.WaitNoMore()
+	borrower.limits.StopWaiting()
 	borrower.ask()
 	for p := range c.owner {
 		c.owner[p] = nil

@@ -86,7 +86,7 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) round(ctx context.Context, passed time.Duration) {
 	list, err := r.cfg.Store.RunningOperations(ctx, maxRuns)
 	if err != nil && ctx.Err() == nil {
-		r.cfg.Logger.Warn("not all databases tell their operations; trying again", "error", err)
+		r.cfg.Logger.Warn("cannot read operations from all databases; trying again", "error", err)
 	}
 	owed, places := make(map[uint64]float64, len(list)), make(map[uint64]place)
 	for i := range list {

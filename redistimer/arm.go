@@ -175,7 +175,7 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.inflight[row.JobID]; h.claims > 0 {
-				h.lookAgain = true
+				h.recheckRow = true
 				s.inflight[row.JobID] = h
 			}
 		}
@@ -275,7 +275,7 @@ func (t *Timer) flushRemovals(batch []removal) {
 		}
 		s := t.slotOf(bt, r.jobID)
 		if h := s.inflight[r.jobID]; h.claims > 0 { // its claim is being settled, which may bring it back
-			h.lookAgain = true
+			h.recheckRow = true
 			s.inflight[r.jobID] = h
 		} else if !s.server.isSilent(now) {
 			request := requestOf(s)

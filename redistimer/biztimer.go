@@ -91,9 +91,9 @@ type inflightTask struct {
 	late     bool
 	settling int       // of those, being settled
 	unread   time.Time // when the task is due; zero: its row has been read since it was claimed
-	// lookAgain: the row tells where the task belongs when the claim has ended. It was armed during the claim, and Redis may have
+	// recheckRow: the row tells where the task belongs when the claim has ended. It was armed during the claim, and Redis may have
 	// ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
-	lookAgain bool
+	recheckRow bool
 }
 
 // EachOverdue calls f with the business type and the time of each task that has not come into the queue although its time has

@@ -264,7 +264,7 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 		if h.late {
 			bt.late--
 		}
-		if h.lookAgain {
+		if h.recheckRow {
 			t.removals.Add(removal{jobID: jobID})
 		}
 	}

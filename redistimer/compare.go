@@ -115,7 +115,7 @@ func (t *Timer) compare(ctx context.Context, p int) error {
 		found := Differences{}
 		if len(suspects[i]) > 0 {
 			var err error
-			if found, err = t.lookAgain(ctx, c, suspects[i]); err != nil {
+			if found, err = t.recheckRow(ctx, c, suspects[i]); err != nil {
 				failed = err
 				continue
 			}
@@ -226,9 +226,9 @@ func (c *compared) differing() (ids []uint64) {
 	return ids
 }
 
-// lookAgain counts and repairs what still differs. Both looks agree if the row is as it was and its slot is still wrong, or
+// recheckRow counts and repairs what still differs. Both looks agree if the row is as it was and its slot is still wrong, or
 // the other way round.
-func (t *Timer) lookAgain(ctx context.Context, c *compared, suspects []uint64) (found Differences, err error) {
+func (t *Timer) recheckRow(ctx context.Context, c *compared, suspects []uint64) (found Differences, err error) {
 	loaded, err := t.cfg.Store.Load(ctx, suspects)
 	if err != nil {
 		return found, err

@@ -113,9 +113,9 @@ func (g *group) hasLate(now time.Time) bool {
 	return g.bizTimer.CatchUp > 0 && slices.ContainsFunc(g.due, func(s *slotState) bool { return s.hasLate(now) })
 }
 
-// chooseApart chooses the slots for a round of a business type with catch_up that has a backlog: in turns, fresh tasks
+// chooseFreshAndLate chooses the slots for a round of a business type with catch_up that has a backlog: in turns, fresh tasks
 // of a slot and late ones. room and late are how many more fresh and late tasks may be in flight.
-func (g *group) chooseApart(now time.Time, room, late int) {
+func (g *group) chooseFreshAndLate(now time.Time, room, late int) {
 	slices.SortFunc(g.due, func(a, b *slotState) int { return a.head.Compare(b.head) })
 	g.chosen, g.sampling = g.chosen[:0], false
 	for _, s := range g.due {
@@ -284,7 +284,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 			until(now.Add(claimAhead)) // the workers of the type are about to start
 		}
 		if g.hasLate(now) {
-			g.chooseApart(now, room, t.lateRoom(g.bizTimer))
+			g.chooseFreshAndLate(now, room, t.lateRoom(g.bizTimer))
 			urgent = true
 		} else {
 			urgent = g.choose(now, room, most) || urgent

@@ -129,7 +129,7 @@ func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.Log(t.cfg.Logger, slog.LevelWarn, "outcomes not told to Redis; the store has them, and the slots are put right when it is back",
+	t.mu.Log(t.cfg.Logger, slog.LevelWarn, "Redis not updated with outcomes; the store has them, and the slots are corrected when it is back",
 		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
 	for _, o := range failures {
 		t.markOrphans(o.slot)

@@ -48,7 +48,7 @@ func (t *Timer) listen(ctx context.Context) error {
 			defer end()
 			err := t.slots.Listen(one, via, t.handleWake, begun)
 			if one.Err() == nil {
-				t.cfg.Logger.Warn("wake-ups are not heard; slots are looked at every few seconds", "error", err)
+				t.cfg.Logger.Warn("wake-up subscription lost; slots are polled every few seconds", "error", err)
 				_ = wait.For(one, retryEvery)
 			}
 		})

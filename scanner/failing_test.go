@@ -228,7 +228,7 @@ func TestARefillThatFailsIsMadeUpByTheNextTick(t *testing.T) {
 		r.faults.set(func(f *faults) { f.broken = inDatabase(1) })
 		r.work(0)
 		r.after(time.Second)
-		require.Equal(t, 1, r.log.count("partition not read on; the next tick will"))
+		require.Equal(t, 1, r.log.count("partition read interrupted; the next tick resumes it"))
 		require.Equal(t, queue.Stats{}, r.queue.Stats(orders))
 		r.faults.set(func(f *faults) { f.broken = nil })
 		r.after(10 * time.Second)

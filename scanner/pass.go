@@ -380,7 +380,7 @@ func (s *Scanner) refill(ctx context.Context) error {
 			continue // a tick finds the rows when the database is back
 		}
 		if err := s.resume(ctx, r); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn("partition not read on; the next tick will", "partition", r.Partition, "error", err)
+			s.cfg.Logger.Warn("partition read interrupted; the next tick resumes it", "partition", r.Partition, "error", err)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 // table, partition, and which shard a job_id carries.
 //
 // A biz_id or a job_id comes in, numbers go out. It is pure arithmetic over a
-// Layout and refuses to know any database.
+// Layout and does not know any database.
 //
 //	database  = biz_id mod D
 //	table     = (biz_id div D) mod T

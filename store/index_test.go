@@ -191,7 +191,9 @@ func (g *grown) cases(rec *store.Recorder) []look {
 			_, _, _, _ = g.Walk(ctx, store.WalkFilter{BizType: &typ, To: until}, store.Place{}, 100)
 		}, 1, due, 6000},
 		{"upcoming", func(ctx context.Context) { _, _, _, _ = g.Upcoming(ctx, []int{0, 1}, g.clock.Now(), until, 1000) }, 1, due, 1600},
-		{"superseded", func(ctx context.Context) { _, _ = g.Superseded(ctx, 0, []task.Task{g.one, g.due[0]}, store.Rivals{Now: until}) }, 1, biz, 30},
+		{"superseded", func(ctx context.Context) {
+			_, _ = g.Superseded(ctx, 0, []task.Task{g.one, g.due[0]}, store.Rivals{Now: until})
+		}, 1, biz, 30},
 		{"dead", func(ctx context.Context) { _, _, _ = g.ListDead(ctx, store.DeadFilter{}, 0, 100) }, 1, due, rowsDead + 200},
 		{"dead, the next page", func(ctx context.Context) {
 			_, _, _ = g.ListDead(ctx, store.DeadFilter{BizType: &typ}, g.dead[500].JobID, 100)

@@ -131,10 +131,10 @@ func keepAwaited(batch []*insert) []*insert {
 	})
 }
 
-// keepUnblocked keeps the inserts that do not delay the others. It passes on those for tables that met a lock recently,
+// retryFromBlock keeps the inserts that do not delay the others. It passes on those for tables that met a lock recently,
 // to the group that waits for locks. From a batch of several databases it also passes on those of a database that takes
 // no writes or did not answer its last insert, to that database's own group.
-func (s *Store) keepUnblocked(batch []*insert, several bool) []*insert {
+func (s *Store) retryFromBlock(batch []*insert, several bool) []*insert {
 	return slices.DeleteFunc(batch, func(in *insert) bool {
 		db := s.dbs[s.layout.Database(in.shard)]
 		until, locked := db.locked.Load(in.shard)

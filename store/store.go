@@ -153,7 +153,7 @@ func Open(cfg Config) (*Store, error) {
 		db.unobserved = db.read.ConnPool
 		pool := &observedPool{ConnPool: db.read.ConnPool, store: s, database: i}
 		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.keepUnblocked(keepAwaited(b), false)) })
+		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.retryFromBlock(keepAwaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, keepAwaited(b)) })
 		db.movesAside = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
@@ -169,7 +169,7 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.keepUnblocked(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
+		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.retryFromBlock(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
 		moves := s.dbs[i].moves // alone on its server
 		if n > 1 {
 			moves = groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(2, burst)

@@ -28,7 +28,7 @@ func TestFailedRunsAreToldOf(t *testing.T) {
 	}}
 	bubble(t, func(t *testing.T, r *rig) {
 		counts := func() [3]int {
-			return [3]int{r.log.count("runs fail"), r.log.count("runs go on to fail"), r.log.count("runs succeed again")}
+			return [3]int{r.log.count("runs fail"), r.log.count("runs keep failing"), r.log.count("runs succeed again")}
 		}
 		ids := uint64(0)
 		for range 250 { // 25 s

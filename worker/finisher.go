@@ -188,7 +188,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []*fini
 		case d.entry.Task.Lease != 0 && (!task.IsSameLease(row.Lease, d.entry.Task.Lease) || !row.HasLease() || row.IsLeased(f.cfg.Now())): // its consumer still has it, or has ended it
 			f.fence(d, row, FencedMoved)
 			continue
-		case d.isUnrun(): // a later edit wants it to run
+		case d.isSkipped(): // a later edit wants it to run
 			f.fence(d, row, FencedMoved)
 			continue
 		}

@@ -263,7 +263,7 @@ type startOf struct {
 }
 
 // errJournal: the start was not recorded.
-var errJournal = errors.New("the journal of what runs cannot be used now")
+var errJournal = errors.New("start journal unavailable now")
 
 // write records starts, and returns when that is durable or has failed.
 func (j *journal) write(starts []startOf) {
@@ -403,7 +403,7 @@ func (j *journal) recordFailure(database int, err error) {
 		return
 	}
 	j.repairs.Go(func() {
-		j.cfg.Logger.Warn("the journal of what runs cannot be used; what must be written down first does not start", "database", database, "error", err) // here no lock is held
+		j.cfg.Logger.Warn("start journal unavailable; suspect tasks are not started", "database", database, "error", err) // here no lock is held
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 			if wait.For(ctx, pause) != nil {
 				return

@@ -25,7 +25,7 @@ import (
 type pulls struct {
 	mu      sync.Mutex
 	lanes   map[uint64]*pool         // by biz_type
-	lent    map[uint64]lent          // by job_id: the leases that this process has given, as far as they are not over
+	lent    map[uint64]grantedLease  // by job_id: the leases that this process has given, as far as they are not over
 	count   map[uint64]int           // the same, and what is reserved for leases that are being recorded, by biz_type
 	swept   time.Time                // when lent was last searched for leases that are over
 	known   wait.Mutex               // held while leases of other processes are read
@@ -36,8 +36,8 @@ type pulls struct {
 	stopped bool
 }
 
-// lent is a lease that this process has given, or read.
-type lent struct {
+// grantedLease is a lease that this process has given, or read.
+type grantedLease struct {
 	task   task.Task // as it is in the store
 	since  time.Time
 	isGone func() bool // reports whether the node that has passed it on is gone, or has given it back; nil: this node gave it
@@ -182,7 +182,7 @@ func (p *pulls) freeLocked(bizType uint64, n int) {
 }
 
 // add stores a lease. If it is a new one it takes the place of a reserved one.
-func (p *pulls) add(l lent, reserved bool) {
+func (p *pulls) add(l grantedLease, reserved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.lent[l.task.JobID]
@@ -213,7 +213,7 @@ func (p *pulls) removeLocked(jobID uint64) {
 }
 
 // find returns a lease that this process has given and that is the last one of its task, as far as it knows.
-func (p *pulls) find(jobID, lease uint64) (l lent, known bool) {
+func (p *pulls) find(jobID, lease uint64) (l grantedLease, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, known = p.lent[jobID]
@@ -309,7 +309,7 @@ func (c *pool) readNewLeases(ctx context.Context) (partition int, err error) {
 		delete(p.terms, inTerm{b.ID, partition, at.term - 1})
 		for _, t := range leased {
 			if _, own := p.find(t.JobID, t.Lease); !own {
-				p.add(lent{task: t, since: t.Modified, elsewhere: true}, false)
+				p.add(grantedLease{task: t, since: t.Modified, elsewhere: true}, false)
 			}
 		}
 	}
@@ -385,7 +385,7 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 		}
 		row := e.Task
 		row.DueTime, row.ActionTime, row.Lease = row.Promised(), *moves[i].ActionTime, *moves[i].Lease
-		given := lent{task: row, since: now, isGone: isGone}
+		given := grantedLease{task: row, since: now, isGone: isGone}
 		if !m.Applied { // its row has changed since, or is locked
 			if m.Err != nil { // or it is leased, and the answer was lost
 				given.isGone, given.roomless = nobody, true

@@ -52,7 +52,7 @@ type settling struct {
 	partition int
 	hold      *queue.Hold
 	bizType   *task.BizType
-	given     lent // the lease
+	given     grantedLease // the lease
 	outcome   Outcome
 	row       task.Task // after it
 	err       error     // of the run
@@ -227,7 +227,7 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 		var known bool
 		// One that is over as far as this process knows may have been extended by another node.
 		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
-			s.given = lent{}
+			s.given = grantedLease{}
 			unknown = append(unknown, s)
 		}
 	}
@@ -240,7 +240,7 @@ func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 				s.hold.Restore()
 				continue
 			}
-			s.given = lent{task: row, since: row.Modified}
+			s.given = grantedLease{task: row, since: row.Modified}
 			if !there {
 				*s.result = Lost
 				s.hold.Restore()
@@ -289,7 +289,7 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 // completeSettled puts the task where it waits now, and reports the end of the run.
 func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time) {
 	if s.Do == Extend {
-		r.pulls.add(lent{task: s.row, since: s.given.since}, false)
+		r.pulls.add(grantedLease{task: s.row, since: s.given.since}, false)
 	} else {
 		r.pulls.remove(s.JobID)
 	}

@@ -36,8 +36,8 @@ func (w *worker) skip(e *queue.Entry, to task.Status, why string) task.Task {
 	return row
 }
 
-// isUnrun reports whether the outcome is that of a task that was not to run, or of a lease.
-func (d *finish) isUnrun() bool {
+// isSkipped reports whether the outcome is that of a task that was not to run, or of a lease.
+func (d *finish) isSkipped() bool {
 	return d.move.HasLease != nil || d.move.Read != nil && d.move.Attempts == nil && d.move.To != task.Pending
 }
 

@@ -18,5 +18,5 @@
 //   - mutations/ has patches that break the product, one promise each. scripts/soak-mutations.sh expects the audit to find
 //     them all: a rule that finds nothing then would say nothing.
 //
-// What it refuses to know is how the product does it: it speaks HTTP, and the SQL of docs/sql.md.
+// What it does not know is how the product does it: it speaks HTTP, and the SQL of docs/sql.md.
 package soak
