@@ -53,6 +53,15 @@ done
 for script in scripts/*.sh .ci/run; do
   check "$script" bash -n "$script"
 done
+# scripts/soak-mutations.sh needs them.
+apply_mutations() {
+  local patch code=0
+  for patch in internal/soak/mutations/*.patch; do
+    git apply --recount --check "$patch" || code=1
+  done
+  return $code
+}
+check "internal/soak/mutations" apply_mutations
 # What deploys it, by its own tools.
 if docker compose version >/dev/null 2>&1; then
   check "docker compose" docker compose config -q
