@@ -175,7 +175,7 @@ func (h *calls) addLease(n int, r Run) {
 		}
 	}
 	over := l.over().Add(-h.skewDuring(l)).UnixNano()
-	gone := h.lostGiver(h.story, l) || slices.ContainsFunc(l.Settles, func(s Settle) bool { return s.Do == client.Release && s.Result == client.SettledUnavailable })
+	gone := h.lostGiver(h.story, l) || h.changesHands(h.story, over) || slices.ContainsFunc(l.Settles, func(s Settle) bool { return s.Do == client.Release && s.Result == client.SettledUnavailable })
 	returned := h.isReturned(h.story, l)
 	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, returned, over) })
 }

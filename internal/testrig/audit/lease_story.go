@@ -78,6 +78,12 @@ func (v *Verdict) lostGiver(s *story, h *Hold) bool {
 	})
 }
 
+// changesHands tells whether the partition of a task got another owner about a time: a lease that ends before its task has an owner again
+// is no attempt.
+func (v *Verdict) changesHands(s *story, at int64) bool {
+	return len(v.Tenures) > 0 && v.Tenures.throughout(v.Partition(s.JobID), at, at+int64(v.Within.Record)) == nil
+}
+
 // end is the settlement that has ended a lease, or may have; nil: none.
 func (h *Hold) end() *Settle {
 	var perhaps *Settle
