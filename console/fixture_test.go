@@ -311,4 +311,3 @@ func entry(text string) store.AuditEntry {
 	return store.AuditEntry{Actor: text[:60], Action: "pause", Target: text, Detail: text}
 }
 
-var nilLog = slog.New(slog.DiscardHandler)
