@@ -310,4 +310,3 @@ func escape(text string) string { return url.QueryEscape(text) }
 func entry(text string) store.AuditEntry {
 	return store.AuditEntry{Actor: text[:60], Action: "pause", Target: text, Detail: text}
 }
-
