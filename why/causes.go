@@ -322,6 +322,8 @@ func inSlot(f *Facts) string {
 		return ""
 	case f.Found.Err != nil:
 		return fmt.Sprintf("it should be in its slot %s in Redis, which does not say so: %v", f.Slot.Key, f.Found.Err)
+	case f.Found.At.After(f.Task.ActionTime) && f.isDue():
+		return fmt.Sprintf("it is in its slot %s in Redis only at %s, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after", f.Slot.Key, moment(f.Found.At))
 	case f.Found.At.After(f.Task.ActionTime):
 		return fmt.Sprintf("it is in its slot %s in Redis, but only at %s, as after a change by SQL; node %s corrects that before its time if that is more than two scans away", f.Slot.Key, moment(f.Found.At), f.Node)
 	case f.isDue():
@@ -363,6 +365,10 @@ func cancelled(f *Facts) string {
 	switch {
 	case t.Status != task.Cancelled:
 		return ""
+	case t.LastError == "coalesced":
+		return fmt.Sprintf("it was cancelled at %s, because a later task of its biz_id replaced it (coalesce)", moment(t.Modified))
+	case t.LastError == "expired":
+		return fmt.Sprintf("it was cancelled at %s, because it was too late (expire_after)", moment(t.Modified))
 	case t.LastError != "":
 		return fmt.Sprintf("it was cancelled, or its processor discarded it, at %s; the last error: %s", moment(t.Modified), t.LastError)
 	default:

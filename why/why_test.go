@@ -112,6 +112,11 @@ func TestEachCause(t *testing.T) {
 			f.Task.ActionTime, f.Found.At = now.Add(time.Minute), now.Add(2*time.Minute)
 		}, wire.WhySlot, now.Add(time.Minute), []string{"its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
 			"it is in its slot order_close_64 in Redis, but only at 2026-01-02T15:06:05.000Z, as after a change by SQL; node n1 corrects that before its time if that is more than two scans away"}},
+		"later in its slot, and due": {func(f *why.Facts) {
+			inRedis(f, why.Slot{Key: "order_close_64"})
+			f.Found.At = now.Add(2 * time.Minute)
+		}, wire.WhySlot, time.Time{}, []string{
+			"it is in its slot order_close_64 in Redis only at 2026-01-02T15:06:05.000Z, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after"}},
 		"a slot that does not answer": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Found.Err = errors.New("read slot: i/o timeout")
@@ -196,9 +201,11 @@ func TestEachCause(t *testing.T) {
 		"processed":        {func(f *why.Facts) { f.Task.Status = task.Processed }, wire.WhyDone, time.Time{}, []string{"it was processed at 2026-01-02T15:03:15.000Z"}},
 		"processed late":   {func(f *why.Facts) { f.Task.Status, f.Task.Attempts = task.Processed, 1 }, wire.WhyDone, time.Time{}, []string{"it was processed at 2026-01-02T15:03:15.000Z, after it had failed once"}},
 		"cancelled":        {func(f *why.Facts) { f.Task.Status = task.Cancelled }, wire.WhyDone, time.Time{}, []string{"it was cancelled at 2026-01-02T15:03:15.000Z"}},
+		"coalesced":        {func(f *why.Facts) { f.Task.Status, f.Task.LastError = task.Cancelled, "coalesced" }, wire.WhyDone, time.Time{}, []string{"it was cancelled at 2026-01-02T15:03:15.000Z, because a later task of its biz_id replaced it (coalesce)"}},
+		"expired":          {func(f *why.Facts) { f.Task.Status, f.Task.LastError = task.Cancelled, "expired" }, wire.WhyDone, time.Time{}, []string{"it was cancelled at 2026-01-02T15:03:15.000Z, because it was too late (expire_after)"}},
 		"discarded":        {func(f *why.Facts) { f.Task.Status, f.Task.LastError = task.Cancelled, "gone" }, wire.WhyDone, time.Time{}, []string{"it was cancelled, or its processor discarded it, at 2026-01-02T15:03:15.000Z; the last error: gone"}},
 		"dead":             {func(f *why.Facts) { f.Task.Status, f.Task.Attempts, f.Task.LastError = task.Dead, 17, "no luck" }, wire.WhyDone, time.Time{}, []string{"it is dead since 2026-01-02T15:03:15.000Z: no luck; it had failed 17 times; a redrive gives it a fresh start"}},
-		"expired":          {func(f *why.Facts) { f.Task.Status, f.Task.LastError = task.Dead, "expired: 1h0m0s late" }, wire.WhyDone, time.Time{}, []string{"it is dead since 2026-01-02T15:03:15.000Z: expired: 1h0m0s late; a redrive gives it a fresh start"}},
+		"skipped":          {func(f *why.Facts) { f.Task.Status, f.Task.LastError = task.Dead, "expired: 1h0m0s late" }, wire.WhyDone, time.Time{}, []string{"it is dead since 2026-01-02T15:03:15.000Z: expired: 1h0m0s late; a redrive gives it a fresh start"}},
 		"nothing is known": {func(f *why.Facts) { f.Queue.Seen.State = "odd" }, wire.WhyQueue, time.Time{}, []string{"nothing that node n1 knows of holds it"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func retryCommand(now func() time.Time) *cobra.Command {
 		Short: "Run the failing tasks of a business type now",
 		Long: `Run the pending tasks of a business type now that have failed and would run again
 later, each after its pause: for example when their receiver is healed. Their
-attempts stay as they are. With --rate it is an operation at that rate.`,
+attempts stay as they are. It is an operation, with --rate at that rate.`,
 		Args: noArguments,
 	}
 	r := remoteFlags(cmd, now)

@@ -17,7 +17,7 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "operations",
 		Short: "List redrives and discards at a rate, stop or undo one",
-		Long:  "List the redrives and discards of dead tasks that have a rate, the latest first, stop one of them or take it back.",
+		Long:  "List the redrives and discards that have a rate, and the retries, the latest first, stop one of them or take it back.",
 		Args:  noArguments,
 	}
 	r := remoteFlags(cmd, now)

@@ -63,7 +63,7 @@ func (v *Verdict) cutSince(s *story) int64 {
 			continue
 		}
 		for _, f := range v.Faults {
-			if f.Explains && !own[f] && f.End.UnixMilli() >= min(due.UnixMilli(), r.Span.Seen.Action) && f.Begin.UnixNano() <= r.Span.From {
+			if f.Explains && !own[f] && f.Whole.UnixMilli() >= min(due.UnixMilli(), r.Span.Seen.Action) && f.Begin.UnixNano() <= r.Span.From {
 				suspected[f] = true
 			}
 		}
