@@ -1,11 +1,15 @@
 package store_test
 
 import (
+	"context"
+	"database/sql/driver"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
 
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -33,6 +37,39 @@ func TestSQLiteLockCannotBeDeleted(t *testing.T) {
 	require.NoError(t, l.Check(t.Context()))
 	require.NoError(t, l.Release(true))
 }
+
+// Before, a file that must not be written at the start was given up until the next start, also when its rights were mended.
+func TestSQLiteFileBecomesWritable(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	var writable atomic.Bool
+	cfg := f.cfg
+	cfg.Connect = func(database int, c driver.Connector) driver.Connector {
+		onlyRead, err := sqlite.NewConnector("file:" + store.SQLiteFile(cfg.Dir, database) + "?mode=ro")
+		require.NoError(t, err)
+		return connector{c, func() driver.Connector {
+			if writable.Load() {
+				return c
+			}
+			return onlyRead
+		}}
+	}
+	s := f.another(t, cfg)
+	_, err := s.Lock(t.Context(), 0, alone("me"))
+	require.ErrorContains(t, err, "readonly")
+	writable.Store(true)
+	l, err := s.Lock(t.Context(), 0, alone("me"))
+	require.NoError(t, err)
+	require.NoError(t, l.Release(true))
+}
+
+// connector opens connections by another one.
+type connector struct {
+	driver.Connector
+	now func() driver.Connector
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) { return c.now().Connect(ctx) }
 
 // A store whose file is gone, or another one now, says so and takes nothing in.
 // Before, submits into a deleted file were answered 201.
