@@ -21,6 +21,7 @@ import (
 	sqlitelib "modernc.org/sqlite/lib"
 
 	"github.com/timeoutcenter/toc/sharding"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // sqliteBackend keeps each database in its own file. SQLite allows one writer per file, so each file has one
@@ -194,13 +195,13 @@ func (b *sqliteBackend) reader(database int) *gorm.DB { return b.gorms[database]
 func (b *sqliteBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {
 	tx, err := b.writers[database].BeginTx(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, b.refused(database, err)
 	}
 	affected := make([]int64, 0, len(statements))
 	for _, s := range statements {
 		res, err := tx.ExecContext(ctx, s.sql, s.args...)
 		if err != nil {
-			return nil, errors.Join(err, tx.Rollback())
+			return nil, b.refused(database, errors.Join(err, tx.Rollback()))
 		}
 		n, err := res.RowsAffected()
 		if err != nil {
@@ -215,6 +216,25 @@ func (b *sqliteBackend) transact(ctx context.Context, database int, statements [
 		return nil, err
 	}
 	return affected, b.checkIntact(database) // if the file was deleted meanwhile, the outcome is unknown
+}
+
+// refused is the error of a transaction that was rolled back: nothing was changed if the file must not be written.
+func (b *sqliteBackend) refused(database int, err error) error {
+	if b.reopenIfReadOnly(database, err) {
+		return fmt.Errorf("%w: %w", task.ErrNotBegun, err)
+	}
+	return err
+}
+
+// reopenIfReadOnly has the next change of a database open its file anew if it must not be written. SQLite opens such a file for reading,
+// and the connection stays so when the file's rights are mended.
+func (b *sqliteBackend) reopenIfReadOnly(database int, err error) bool {
+	if sqliteCode(err)&0xff != sqlitelib.SQLITE_READONLY {
+		return false
+	}
+	b.writers[database].SetMaxIdleConns(-1) // closes the idle one
+	b.writers[database].SetMaxIdleConns(1)
+	return true
 }
 
 func (b *sqliteBackend) waitsForLocks(int) bool { return true }

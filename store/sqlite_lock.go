@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	sqlitelib "modernc.org/sqlite/lib"
 
 	"github.com/timeoutcenter/toc/internal/wait"
 )
@@ -151,21 +150,12 @@ func (b *sqliteBackend) lock(ctx context.Context, database int, holder Holder) (
 		err = l.write(ctx)
 	}
 	if err != nil {
-		if sqliteCode(err)&0xff == sqlitelib.SQLITE_READONLY {
-			b.reopenWriter(database)
-		}
+		b.reopenIfReadOnly(database, err)
 		return nil, errors.Join(err, b.unlockIdleDir())
 	}
 	b.held.files[database].CompareAndSwap(nil, &files)
 	b.held.owners[database] = holder.ID
 	return l, nil
-}
-
-// reopenWriter has the next change of a database open its file anew. SQLite opens a file that it must not write for reading, and the
-// connection stays so when the file's rights are mended.
-func (b *sqliteBackend) reopenWriter(database int) {
-	b.writers[database].SetMaxIdleConns(-1) // closes the idle one
-	b.writers[database].SetMaxIdleConns(1)
 }
 
 // lockDir locks the directory; EWOULDBLOCK: another process has it. The caller holds mu.

@@ -57,6 +57,8 @@ func TestSQLiteFileBecomesWritable(t *testing.T) {
 	s := f.another(t, cfg)
 	_, err := s.Lock(t.Context(), 0, alone("me"))
 	require.ErrorContains(t, err, "readonly")
+	stored := s.Insert(t.Context(), []task.Task{{BizID: 8, BizType: 1, ActionTime: f.in(1)}})
+	require.ErrorIs(t, stored[0].Err, task.ErrNotBegun)
 	writable.Store(true)
 	l, err := s.Lock(t.Context(), 0, alone("me"))
 	require.NoError(t, err)
