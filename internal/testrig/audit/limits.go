@@ -134,10 +134,11 @@ func (v *Verdict) askRate(bizType string, runs []Run) {
 		for runs[first].Span.From <= r.Span.From-int64(window*time.Second) {
 			first++
 		}
-		limit := v.limitAt(r.Span.From, bizType, rate)
-		if limit == 0 || v.limitAt(runs[first].Span.From, bizType, rate) == 0 {
+		limit, before := v.limitAt(r.Span.From, bizType, rate), v.limitAt(runs[first].Span.From, bizType, rate)
+		if limit == 0 || before == 0 {
 			continue
 		}
+		limit = max(limit, before) // it may have been lowered within the window
 		if n := i - first + 1; n > limit*(window+saved) && n > worst {
 			worst, at = n, r.Span.From
 		}
