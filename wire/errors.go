@@ -12,7 +12,7 @@ import (
 // that nothing was changed, nor will be.
 const (
 	DetailLocked      = "another transaction has locked the task's row or its table: nothing was changed; try again"
-	DetailNotBegun    = "the task's database is out of reach: nothing was changed; try again"
+	DetailNotBegun    = "the center cannot decide this now: nothing was changed; try again"
 	DetailUnavailable = "the center cannot decide this now, and what was asked may or may not be done; try again"
 	DetailRepeat      = ". A submit with a dedup_key is safe to repeat."
 )
