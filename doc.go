@@ -2,10 +2,10 @@
 //
 // A timeout center stores tasks that must happen at a point in time ("close
 // order 42 if unpaid at 12:30:00.000") and fires each one at that time through a
-// business processor: exactly once when nothing breaks, at least once whatever
-// breaks.
+// business processor: exactly once when nothing breaks, at least once when
+// something does.
 //
-// The way of a task through the packages (each package's comment tells its own part):
+// The way of a task through the packages (each package's comment has its part):
 //
 //	httpapi, client    a request comes in, as JSON (wire), or in process: app.Tasks
 //	console            or as a form of a page

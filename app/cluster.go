@@ -72,7 +72,7 @@ func consulConfig(c configs.Consul, client *tlsclient.Client, out outside.Dial) 
 	if client.IsOn() {
 		consul.Scheme = "https"
 		consul.Transport.DialTLSContext = dial
-		consul.Transport.Proxy = nil // it would do TLS by itself
+		consul.Transport.Proxy = nil // through a proxy net/http would do TLS itself
 	} else {
 		consul.Transport.DialContext = dial
 	}

@@ -41,7 +41,7 @@ func (o consoleOperator) Resume(ctx context.Context, bizType string) (wire.BizTy
 	return o.resume(ctx, bizType, intake.ByConsole)
 }
 
-// consoleCenter tells the console how the nodes are.
+// consoleCenter gives the console the state of the nodes.
 type consoleCenter struct{ status }
 
 // OfType implements console.Center.
@@ -89,7 +89,7 @@ func (a *App) watchPulse(ctx context.Context) error {
 // pulseTypes is how many business types a Pulse lists.
 const pulseTypes = 100
 
-// Pulse tells how this node is, and what it did in the last hour.
+// Pulse returns the state of this node, and its work in the last hour.
 func (s status) Pulse(ctx context.Context) wire.Pulse {
 	ready := s.Ready(ctx)
 	p := wire.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []wire.PulseMinute{}, BizTypes: []wire.PulseType{}, Databases: []wire.PulseServer{}, Clocks: []wire.PulseClock{}}

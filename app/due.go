@@ -40,7 +40,7 @@ func (a *App) countDue(ctx context.Context, byDatabase []due) {
 	now, sum := a.clock.Now(), due{}
 	for d, shards := range a.ownedShards() {
 		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
-		if err == nil { // else whoever needs the database tells
+		if err == nil { // otherwise the callers that need the database report it
 			byDatabase[d] = due{}
 			byDatabase[d].add(list, scale, now)
 		}

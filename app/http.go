@@ -43,8 +43,8 @@ func maxDescriptors() int {
 	return int(limit.Cur)
 }
 
-// connections is the maximum number of files and connections that a node opens, without those that it accepts:
-// one per worker, and those to its databases.
+// connections is the maximum number of files and connections that a node opens: one per worker, and the ones of its
+// databases. It leaves out accepted connections.
 func connections(cfg configs.Config) int {
 	each := cfg.Store.MySQL.MaxOpenConns + 5 // to ping, and to hold it
 	if cfg.Store.Driver == configs.DriverSQLite {

@@ -64,7 +64,7 @@ func (b *borrower) ask(ctx context.Context) {
 		sent := b.clock.Now()
 		asks := b.limits.Asks(m.Name, len(members))
 		if len(asks) == 0 {
-			b.recordAnswer(m.Name, nil) // nobody knows
+			b.recordAnswer(m.Name, nil) // it was not asked, so it is not silent
 			b.end(m.Name)
 			continue
 		}

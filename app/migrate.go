@@ -176,8 +176,8 @@ func TablesAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 	return advice, errors.Join(err, CloseDatabases(list))
 }
 
-// onePerCause joins errors of databases. Of those that one cause has, as that their server is away, it takes the first, and
-// their number.
+// onePerCause joins errors of databases. Several may have one cause, for example a server that is away: of these it takes the
+// first, with their number.
 func onePerCause(list []error) (err error) {
 	var causes []string
 	count := make(map[string]int)

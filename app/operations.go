@@ -15,7 +15,7 @@ func (a *App) newOperations(owned owners) *operations.Runner {
 	})
 }
 
-// wakeRedriven brings redriven tasks to their engines, on whatever node. A tick finds what this does not.
+// wakeRedriven brings redriven tasks to their engines, on any node. A tick finds the tasks that it misses.
 func (a *App) wakeRedriven(ctx context.Context, jobIDs []uint64) {
 	a.service.Wake(ctx, jobIDs) // of this node's partitions
 	var others []uint64
@@ -53,7 +53,7 @@ func (t *Tasks) Operation(ctx context.Context, id uint64) (client.Operation, err
 }
 
 // UndoOperation takes an operation back: the tasks that it has redriven or discarded are dead again, with their attempts
-// as before, except those that have started or changed since. It returns the operation that does this.
+// as before. Tasks that have started or changed since stay as they are. It returns the operation that does this.
 func (t *Tasks) UndoOperation(ctx context.Context, id uint64) (client.Operation, error) {
 	o, err := t.service.UndoOperation(ctx, id)
 	return intake.Operation(&o, t.service.Types()), err

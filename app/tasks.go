@@ -63,7 +63,7 @@ func (t *Tasks) GetByKey(ctx context.Context, k client.Key) (client.Task, error)
 	return t.withRunning(ctx, got, err)
 }
 
-// Why tells where a task waits and what holds it, or what became of it; task.ErrNotFound if there is none.
+// Why returns where a task waits and the causes that hold it, or how it ended; task.ErrNotFound if there is none.
 func (t *Tasks) Why(ctx context.Context, jobID uint64) (client.Why, error) {
 	return t.service.Why(ctx, jobID)
 }
@@ -239,7 +239,7 @@ func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	return shown, nil
 }
 
-// withRunning adds the ETag, and what the task's owner knows: whether it runs.
+// withRunning adds the ETag, and the run of the task if its owner runs it.
 func (t *Tasks) withRunning(ctx context.Context, got task.Task, err error) (client.Task, error) {
 	shown, err := t.withETag(got, err)
 	if err != nil {

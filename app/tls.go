@@ -38,7 +38,7 @@ func (a *App) tlsClient(section string, t configs.TLS) (*tlsclient.Client, error
 	return c, nil
 }
 
-// check returns the problems of the files as they are. Those that could be read before stay in force.
+// check returns the problems of the files as they are. The last files that could be used stay in force.
 func (t *tlsClients) check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

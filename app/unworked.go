@@ -10,8 +10,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// unworked lists the partitions that nobody works for longer than a take-over takes, and those whose owner does not
-// answer this node. A single node has none: the databases that it does not hold are a fault of their own.
+// unworked lists the partitions that no node has worked for longer than a take-over takes, and the partitions whose owner
+// does not answer this node. A single node has none: the databases that it does not hold are a separate fault.
 func (a *App) unworked() (list []wire.Unworked) {
 	c, ok := a.cluster.(*cluster.Consul)
 	if !ok || a.draining.Load() {

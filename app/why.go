@@ -10,7 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/why"
 )
 
-// whyFacts adds what this node knows about a task to its row.
+// whyFacts adds this node's facts about a task to its row.
 func (a *App) whyFacts(f *why.Facts) {
 	id, p := f.Task.JobID, f.Partition.Number
 	f.Draining, f.Clock = a.draining.Load(), a.clock.Degraded()

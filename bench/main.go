@@ -7,9 +7,9 @@
 //	make bench-peers ARGS=--quick                      # small: a quarter of an hour
 //	make bench-peers ARGS="--only lateness,drain --peers toc/redis,beanstalkd"
 //
-// Packages: server/ brings up servers, peer/ drives the systems, work/ says what is
-// measured, stat/ has the arithmetic, result/ keeps the numbers, report/ writes
-// them. Each measurement is a process of its own (single.go), so that none
+// Packages: server/ brings up servers, peer/ drives the systems, work/ has the
+// measurements, stat/ has the arithmetic, result/ keeps the numbers, report/ writes
+// them. Each measurement runs in a separate process (single.go), so that none
 // inherits another's heap or CPU time.
 package main
 
@@ -189,7 +189,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// any tells whether one of the list matches.
+// any reports whether a name of the list matches.
 func (n names) any(list []string) bool {
 	for _, name := range list {
 		if n.match(name) {

@@ -19,7 +19,7 @@ import (
 )
 
 // measure runs the chosen workloads one after the other, and writes after each, so
-// that what was measured is kept whatever comes next.
+// that a later failure loses no results.
 func (o *options) measure(ctx context.Context, out io.Writer) error {
 	file := filepath.Join(o.docs, "bench", "results.json")
 	results, err := result.Read(file)
@@ -79,7 +79,7 @@ func turn(names []string, repeat int) []string {
 	return slices.Concat(names[first:], names[:first])
 }
 
-// isFull tells whether a workload has the sizes that the project is judged by.
+// isFull reports whether a workload has the sizes that the project is judged by.
 func isFull(w work.Workload) bool {
 	return slices.ContainsFunc(work.Full().All(), func(f work.Workload) bool { return f.Name == w.Name && f.Sum == w.Sum })
 }

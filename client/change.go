@@ -75,7 +75,7 @@ func (c *Client) get(ctx context.Context, path string) (t Task, err error) {
 	return t, err
 }
 
-// Why tells where a task waits and what holds it, or what became of it. Without such a task it answers an
+// Why returns where a task waits and the reasons, or its outcome. If there is no such task, the error is an
 // *Error with status 404.
 func (c *Client) Why(ctx context.Context, jobID uint64) (w Why, err error) {
 	_, err = c.do(ctx, http.MethodGet, taskPath(jobID, "/why"), nil, &w)
@@ -109,7 +109,7 @@ func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) e
 func (c *Client) cancel(ctx context.Context, path string, opts []ChangeOption) error {
 	var out wire.Cancelled
 	_, err := c.do(ctx, http.MethodPost, path, nil, &out, opts...)
-	if err == nil && out.Outcome != wire.OutcomeCancelled { // whatever answered is no timeout center
+	if err == nil && out.Outcome != wire.OutcomeCancelled { // the server is no timeout center
 		err = fmt.Errorf("%s: the answer has the outcome %.64q", path, out.Outcome)
 	}
 	return err

@@ -11,8 +11,8 @@
 //	if errors.Is(err, task.ErrUnavailable) { … } // try again
 //
 // It shares with the server only the JSON shapes (package wire), the words (package
-// task) and the rules for connections (package httppool). It repeats nothing by itself, except at another server (WithServers): a submit that
-// got no answer may or may not be stored, and is safe to repeat only with a DedupKey.
+// task) and the rules for connections (package httppool). It repeats no request, except at another server (WithServers).
+// A submit that got no answer may or may not be stored. It is safe to repeat only with a DedupKey.
 package client
 
 import (
@@ -32,11 +32,11 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// What the API takes and answers, as package wire declares it.
+// The shapes that the API takes and answers, as package wire declares them.
 type (
 	Task         = wire.Task        // a task
 	Why          = wire.Why         // where a task waits, and what holds it
-	FailedRun    = wire.FailedRun   // a failed run of a task, as Why tells it
+	FailedRun    = wire.FailedRun   // a failed run of a task, as Why returns it
 	BizTypePause = wire.Pause       // why and how long a business type is paused
 	ID           = wire.ID          // a 64-bit id, such as a job_id
 	BizID        = wire.BizID       // a business's own id: a number, or a text

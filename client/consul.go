@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// consulAge is how long the servers that Consul named are good for; a request after that has them read anew meanwhile.
+// consulAge is how long a list of servers from Consul is good for. After that a request still uses it, and starts a new read.
 const consulAge = 10 * time.Second
 
 // maxConsul is how much of an answer of Consul is read, in bytes.
@@ -59,7 +59,7 @@ func consulOf(name string) *consul {
 	return s
 }
 
-// servers gives the servers as they were last read, and has them read anew if that is long ago.
+// servers gives the servers as they were last read. If the last read is older than consulAge, it starts another one.
 func (s *consul) servers(ctx context.Context, c *Client) ([]string, error) {
 	s.mu.Lock()
 	known, old := s.known, time.Since(s.read) > consulAge
@@ -73,7 +73,7 @@ func (s *consul) servers(ctx context.Context, c *Client) ([]string, error) {
 	return known, nil
 }
 
-// refresh reads the servers now. If Consul does not tell, those that are known stay.
+// refresh reads the servers now. If Consul gives no answer with servers, the last list stays.
 func (s *consul) refresh(ctx context.Context, c *Client) ([]string, error) {
 	done := s.start(c)
 	select {

@@ -64,7 +64,7 @@ func (c *Client) Operation(ctx context.Context, id uint64) (out Operation, err e
 }
 
 // UndoOperation takes an operation back: the tasks that it has redriven or discarded are dead again, with their attempts
-// as before, except those that have started or changed since. It returns the operation that does this.
+// as before. Tasks that have started or changed since stay as they are. It returns the operation that does this.
 func (c *Client) UndoOperation(ctx context.Context, id uint64) (out Operation, err error) {
 	_, err = c.do(ctx, http.MethodPost, "/v1/operations/"+strconv.FormatUint(id, 10)+"/undo", nil, &out)
 	return out, err

@@ -9,7 +9,7 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// What consumers of pull types get and send, as package wire declares it.
+// The shapes that consumers of pull types get and send, as package wire declares them.
 type (
 	Leased       = wire.LeaseAnswer // tasks that a consumer has for a while
 	LeasedTask   = wire.LeasedTask  // one of them
@@ -18,7 +18,7 @@ type (
 	SettleResult = wire.Settled     // what became of a settlement
 )
 
-// What a consumer does with a lease.
+// Values of Settlement.Do.
 const (
 	Ack    = "ack"    // the task is processed
 	Nack   = "nack"   // the run has failed: the task is tried again, or dead after max_retries
@@ -28,7 +28,7 @@ const (
 	Release = "release"
 )
 
-// What became of a settlement.
+// Values of SettleResult.Result.
 const (
 	SettledOK          = wire.SettledOK
 	SettledLost        = wire.SettledLost        // the lease is over or was settled before: nothing was changed
@@ -40,7 +40,7 @@ const (
 type AskLease struct {
 	Max  int           // at most so many: 1 to 256; 0: 1
 	Wait time.Duration // for one to fall due: 0 to 60 s
-	TTR  time.Duration // how long the caller has those without a timeout of their own: 100 ms to 24 h; 0: as the type says
+	TTR  time.Duration // length of the lease of a task that sets no timeout: 100 ms to 24 h; 0: as the type says
 }
 
 // Lease leases due tasks of a business type whose processor is pull. Without any it waits, and returns an empty list in

@@ -13,10 +13,10 @@ import (
 )
 
 // WithServers adds further servers of the same center, as New takes one: each takes any request. A request goes to the one
-// that answered last. If no connection to it can be made, the next one is tried, each once. Requests that are safe to repeat
-// are tried at the next one also after a lost answer, after 5 s without one, and after a 502, 503 or 504: those that only
-// read, submits of which each has a DedupKey, and extensions of leases. (Duplicate may then be true although the task is
-// from this call.) If the caller's time ends first, the next request goes to the next server.
+// that answered last. If no connection to it can be made, the next one is tried, each once. A request that is safe to repeat
+// goes to the next one also after a lost answer, after 5 s without one, and after a 502, 503 or 504. Reads are safe, and so are
+// extensions of leases, and submits that have a DedupKey and Keep the first task. (Duplicate may then be true although the task
+// is from this call.) If the caller's time ends first, the next request goes to the next server.
 func WithServers(baseURLs ...string) Option {
 	return func(c *Client) {
 		for _, u := range baseURLs {

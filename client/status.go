@@ -9,21 +9,21 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Cluster tells who owns what.
+// Cluster returns the nodes and the partitions that each of them owns.
 func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	var out Cluster
 	_, err := c.do(ctx, http.MethodGet, "/v1/cluster", nil, &out)
 	return out, err
 }
 
-// Pulse tells how a node is and what it did in the last hour, as nodes tell each other for their consoles.
+// Pulse returns the state of a node and its work in the last hour, as nodes ask each other for their consoles.
 func (c *Client) Pulse(ctx context.Context) (out wire.Pulse, err error) {
 	_, err = c.do(ctx, http.MethodGet, "/v1/cluster/pulse", nil, &out)
 	return out, err
 }
 
-// Wake tells a node of up to 1000 tasks in its partitions that are due soon, as
-// nodes do among themselves. It answers how many the node has queued.
+// Wake sends a node up to 1000 tasks in its partitions that are due soon, as
+// nodes do among themselves. It returns how many of them the node has queued.
 func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err error) {
 	in := wire.WakeRequest{JobIDs: make([]ID, len(jobIDs))}
 	for i, id := range jobIDs {
@@ -53,7 +53,7 @@ func (c *Client) Unanswered(ctx context.Context) (questions []uint64, err error)
 // Pause says why and how long the tasks of a business type do not start.
 type Pause struct {
 	Reason string    // at most 255 characters
-	Until  time.Time // when the pause ends by itself; zero: it does not
+	Until  time.Time // when the pause ends without a Resume; zero: it does not
 }
 
 // Request is the body that asks for it.

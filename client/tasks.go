@@ -32,16 +32,16 @@ type Submit struct {
 	Past string
 }
 
-// What a submit does if a task has its DedupKey already.
+// Values of OnDuplicate: they say what a submit does if a task has its DedupKey already.
 const (
 	Keep = "keep" // nothing
-	// Again is Keep while that task is pending. If it has ended, a new task gets the key: the client does not repeat such a
-	// submit by itself.
+	// Again is Keep while that task is pending. If it has ended, a new task gets the key. The client never repeats such a
+	// submit.
 	Again = "again"
 	Move  = "move" // gives it this time, attribute and, where one is given, timeout. One that is not pending, or runs, is a conflict
 )
 
-// What becomes of an ActionTime more than 5 s ago.
+// Values of Past, for an ActionTime more than 5 s ago.
 const (
 	Refuse = "refuse" // it is a wrong field
 	Fire   = "fire"   // the task is due at once; its DueTime is the ActionTime

@@ -23,13 +23,14 @@ type Worker struct {
 	// Process runs a task. nil acks it, an error nacks it: it is tried again, or dead after max_retries. processor.Discard
 	// rejects it, and processor.RetryAfter says when to try again. It may come twice: dedup remembers what was done.
 	//
-	// ctx ends with the lease: then the task is handed out again. A task with a timeout of its own has a deadline, and its lease is
-	// not extended. Other runs have none, because extensions move the end of their leases; context.Cause tells why ctx has ended:
-	// ErrLeaseLost, or context.DeadlineExceeded if the lease was not extended in time, or no more after MaxRun.
+	// ctx ends with the lease: then the task is handed out again. If the task sets a timeout, or MaxRun is negative, ctx has a
+	// deadline, and the lease is not extended. Other runs have no deadline, because extensions move the end of their leases.
+	// context.Cause returns why ctx has ended: ErrLeaseLost, or context.DeadlineExceeded if the lease was not extended in time,
+	// or no more after MaxRun.
 	Process func(ctx context.Context, t LeasedTask) error
 	// Concurrency is how many tasks run at once, 1 to 1000. Defaults to 16.
 	Concurrency int
-	// TTR is how long a lease is, of a task without a timeout of its own, 100 ms to 24 h. It is extended while the run lasts.
+	// TTR is how long a lease is, of a task that sets no timeout, 100 ms to 24 h. It is extended while the run lasts.
 	// 0: as the business type says.
 	TTR time.Duration
 	// MaxRun is how long the leases of a run are extended, from its start. Defaults to 1 h; negative: not at all.
@@ -182,8 +183,8 @@ func (w *Worker) process(ctx context.Context, t LeasedTask) (err error) {
 	return w.Process(ctx, t)
 }
 
-// settleAll settles outcomes, those that have come meanwhile in one request. One that cannot be settled now is sent again
-// until its lease ends.
+// settleAll settles outcomes. One request takes all that have come meanwhile. An outcome that cannot be settled now is sent
+// again until its lease ends.
 func (w *Worker) settleAll(results <-chan outcome) {
 	var list []outcome
 	for {

@@ -23,7 +23,7 @@ type candidate struct {
 // elsewhere pushes others on; the test states how much.
 //
 // A node gets no partition of a database that it cannot reach while another node can. Such databases are
-// assigned first, starting with those that the fewest nodes can reach. The others then level the shares.
+// assigned first, beginning with the ones that the fewest nodes can reach. The others then level the shares.
 func assign(nodes []candidate, layout sharding.Layout) []string {
 	owners := make([]string, layout.Partitions)
 	if len(nodes) == 0 {

@@ -101,7 +101,7 @@ type Consul struct {
 	stopBeats func()        // ends the heartbeat and waits for it; nil: it does not run
 
 	// For the heartbeat alone.
-	published  *registration // what the agent knows of this node; nil: unknown
+	published  *registration // the agent's registration of this node; nil: unknown
 	opening    string        // a session that is not complete yet
 	nameDenied bool          // the log has that another process has this name
 
@@ -369,8 +369,8 @@ func (c *Consul) Leave(ctx context.Context) error {
 	}
 }
 
-// Release releases what is still held and signs off. It takes at most 2 s, whatever Consul does; the rest ends
-// with the session. Run must have ended.
+// Release releases the locks that are still held and signs off. It takes at most 2 s, even if Consul does not answer; the
+// rest ends with the session. Run must have ended.
 func (c *Consul) Release() {
 	if c.stopBeats != nil {
 		c.stopBeats()

@@ -74,7 +74,7 @@ func (c *Consul) compare() decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := decision{session: c.session, again: time.Second, abandoned: make(map[int]bool)}
-	// Kept without a session, or because Consul refuses to release them; but not longer than this node works.
+	// A node that leaves hands over partitions that it kept without a session, or because Consul rejected their release.
 	if c.phase == leaving && (c.session == "" || c.refused != nil) {
 		for p := range c.holds {
 			if c.holds[p].state == held {
@@ -110,8 +110,7 @@ func (c *Consul) compare() decision {
 	return d
 }
 
-// compareUnheld decides about a partition that this node, as far as it knows, does not hold. The caller holds
-// mu.
+// compareUnheld decides about a partition that this node does not hold by its own record. The caller holds mu.
 func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
 	l, db := c.locks[partition], c.databaseOf(partition)
 	leftover := l.session == c.session // an answer was lost
@@ -290,8 +289,8 @@ func (c *Consul) release(ctx context.Context, partitions []int, session string) 
 	ring(c.wake)
 }
 
-// takeBack owns partitions again whose locks Consul refuses to release: no other node can work them. It reports false if
-// this node is leaving, or has lost the session.
+// takeBack makes this node own partitions again whose release Consul has rejected: no other node can work them. It reports
+// false if this node is leaving, or has lost the session.
 func (c *Consul) takeBack(partitions []int, session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@
 // # Which node should own what
 //
 // Each node computes the same assignment from the list of ready nodes (see assign) and then does its own part.
-// It locks the free partitions that are assigned to it, and hands over those that are assigned to another. The
+// It locks the free partitions that are assigned to it, and hands over the ones that are assigned to another. The
 // lock decides: two nodes that see different lists for a moment only wait for each other. The steps of a
 // hand-over are: owned no longer → drained → unlocked.
 //
@@ -41,10 +41,10 @@
 // lease ends. So a lock is left alone for a TTL if its holder did not hand it over (its flags show this) and
 // the holder's check is not critical. All nodes must have the same TTL for this.
 //
-// # A node's word ends by itself
+// # A node's word expires
 //
 // A check ends a session only if its agent can report it. An agent whose token for it was deleted cannot: the check
-// stays as it was last reported. So the session has a TTL of its own (SessionTTL), and Consul ends it within twice that
+// stays as it was last reported. So the session has its own TTL (SessionTTL), and Consul ends it within twice that TTL
 // if it is not renewed. A node counts as a member only while its session lives, which the lock on its name shows. A lock
 // that Consul keeps for longer, or that nobody takes, is reported (Idle).
 //

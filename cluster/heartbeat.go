@@ -207,7 +207,7 @@ func (c *Consul) Lost() string {
 // tokenAdvice is what to do when Consul refuses a token.
 const tokenAdvice = "; give the token the rights of docs/operating.md, or put a new one into cluster.consul.token_file"
 
-// registration is what the agent knows of this node. It has two checks: the session depends on "alive", and
+// registration is the agent's record of this node. It has two checks: the session depends on "alive", and
 // only a node that is "ready" gets partitions and appears in queries for passing instances. So a leaving node
 // disappears from that list while it still holds locks.
 type registration struct {
@@ -219,8 +219,8 @@ type registration struct {
 func (c *Consul) aliveCheck() string { return c.service + ":alive" }
 func (c *Consul) readyCheck() string { return c.service + ":ready" }
 
-// passChecks tells the agent that this node lives, and whether it may get partitions. Both are set with each beat:
-// somebody else may have changed or removed a check.
+// passChecks sets the two checks at the agent: that this node lives, and whether it may get partitions. Each beat sets both,
+// because somebody else may have changed or removed a check.
 func (c *Consul) passChecks(ctx context.Context) error {
 	agent := c.client.Agent()
 	set := func(check, status string) error { return agent.UpdateTTLOpts(check, "", status, reading(ctx)) }

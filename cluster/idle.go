@@ -31,7 +31,7 @@ func (c *Consul) recordIdle(owners []string) {
 		state, usable := c.holds[p].state, c.databaseOf(p).usable()
 		isWorked, mine := state != none || l.session != "" && living[l.instance], usable && owners[p] == c.cfg.Node
 		switch {
-		case isWorked || !usable: // a database that is away is a fault of its own
+		case isWorked || !usable: // a database that is away is a separate fault
 			c.idleSince[p] = instant{}
 		case c.idleSince[p] == instant{}:
 			c.idleSince[p] = at

@@ -84,8 +84,8 @@ func (c *Consul) ensureID(ctx context.Context) error {
 	return nil
 }
 
-// askID reads the cluster's id from Consul and corrects it: the databases are claimed with the id that this
-// node knows.
+// askID reads the cluster's id from Consul and corrects it: this node claims the databases with the id that it already
+// has.
 func (c *Consul) askID(q *api.QueryOptions) (uint64, error) {
 	pair, meta, err := c.client.KV().Get(c.idKey(), q)
 	if err != nil {

@@ -145,8 +145,8 @@ func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) 
 	})
 }
 
-// unlock releases partitions, except those that the session does not hold. isUnsettled reports which are handed
-// over unsettled.
+// unlock releases the partitions that the session holds, and leaves the others alone. isUnsettled reports whether a
+// partition is handed over unsettled.
 func (c *Consul) unlock(ctx context.Context, partitions []int, session string, isUnsettled func(partition int) bool) error {
 	_, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
 		op := &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}

@@ -256,7 +256,7 @@ func (o *Ownership) expire(l int) {
 	o.runOut(l)
 }
 
-// lapse notifies the watchers when a lease ends by itself.
+// lapse notifies the watchers when the time of a lease is over.
 func (o *Ownership) lapse(l int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// databaseState is what this node knows of a database.
+// databaseState is this node's view of a database.
 type databaseState struct {
 	prepared    bool // and claimed, since it was last unreachable
 	unreachable bool // see ConsulConfig.Unreachable
@@ -61,7 +61,7 @@ func (c *Consul) setDatabaseState(database int, change func(*databaseState)) {
 	change(&c.databases[database])
 }
 
-// probe supervises all databases, each by itself, until ctx ends.
+// probe supervises each database independently, until ctx ends.
 func (c *Consul) probe(ctx context.Context) {
 	eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) })
 }

@@ -29,7 +29,7 @@ type SingleConfig struct {
 	Locker  Locker
 	// Prepare makes a database ready for use, before it is locked.
 	Prepare func(ctx context.Context, database int) error
-	// Local says that the databases are files of this machine: Acquire does not wait for those that cannot be opened.
+	// Local says that the databases are files of this machine: Acquire does not wait for files that cannot be opened.
 	Local bool
 	// Waiting is called once if Acquire begins to wait. Defaults to nothing.
 	Waiting func()
@@ -154,7 +154,7 @@ func (s *Single) partitions(database int) (list []int) {
 	return list
 }
 
-// Run checks the locks and takes lost ones again, until ctx ends. Each database is supervised by itself.
+// Run checks the locks and takes lost ones again, until ctx ends. It supervises each database independently.
 func (s *Single) Run(ctx context.Context) error {
 	eachDatabase(len(s.locks), func(d int) { s.superviseDatabase(ctx, d) })
 	return nil

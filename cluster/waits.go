@@ -144,8 +144,8 @@ func (w *waits) ended(ctx context.Context) error {
 	return &WaitError{Waits: w.Waits(), Cause: context.Cause(ctx)}
 }
 
-// round calls take for all databases and records the results. taken is the number of those that were taken. The error is
-// one that time does not mend.
+// round calls take for all databases and records the results. taken is the number of databases that were taken. The error
+// is one that time does not mend.
 func (w *waits) round(ctx context.Context, databases int, take func(database int) error) (taken int, err error) {
 	errs := make([]error, databases)
 	eachDatabase(databases, func(d int) { errs[d] = take(d) })
@@ -170,9 +170,9 @@ const (
 	maxPause   = 3 * time.Second
 )
 
-// takeAll calls take for all databases, again and again until at least one is taken; the node starts with those that it
-// has. It fails if time does not mend an error, and when ctx ends. local: the databases are files of this machine, so if
-// none can be opened, it fails, too, unless they were only busy.
+// takeAll calls take for all databases, again and again until at least one is taken; the node starts with the databases
+// that it has. It fails if time does not mend an error, and when ctx ends. local: the databases are files of this machine,
+// so if none can be opened, it fails, too, unless they were only busy.
 func (w *waits) takeAll(ctx context.Context, databases int, local bool, take func(database int) error) error {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		taken, err := w.round(ctx, databases, take)

@@ -27,7 +27,7 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 	pause := watchGap
 	for ctx.Err() == nil {
 		most := jitter(watchFor)
-		// Consul adds up to a sixteenth by itself.
+		// Consul itself adds up to a sixteenth.
 		limited, cancel := context.WithTimeout(ctx, most+most/16+c.cfg.TTL)
 		// Consistent, since a restarted server may answer from its past.
 		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: most, RequireConsistent: true}).WithContext(limited))

@@ -173,8 +173,9 @@ type Cluster struct {
 	OnConsulLoss string `yaml:"on_consul_loss"`
 
 	// Secret is a text that only the nodes of this cluster know, the same on all of them: 16
-	// characters or more. Nodes prove to each other that they know it and never send it. ""
-	// means the first of http.tokens. Without tokens nodes believe each other. Defaults to "".
+	// characters or more. Nodes prove to each other that they have it and never send it. ""
+	// means the first of http.tokens. Without either, nodes ask each other for no proof.
+	// Defaults to "".
 	Secret string `yaml:"secret" secret:"key"`
 
 	Consul Consul `yaml:"consul"`
@@ -192,7 +193,7 @@ type Consul struct {
 	// token_file; a program may set it instead of Token. Defaults to "".
 	TokenFile string `yaml:"-"`
 	// Prefix is the beginning of this center's keys in Consul, and the name of its service:
-	// 1 to 64 letters, digits or _ . -. Each center on a Consul needs one of its own.
+	// 1 to 64 letters, digits or _ . -. Each center on a Consul needs a different one.
 	// Defaults to toc.
 	Prefix string `yaml:"prefix"`
 	// TTL is the time after a node's last sign of life at which its partitions become free:
@@ -221,7 +222,7 @@ type Redis struct {
 	// DB is the number of the Redis database. A Redis cluster has only 0. Defaults to 0.
 	DB int `yaml:"db"`
 	// Prefix is a text before every topic in the names of keys: at most 64 letters, digits
-	// or _ . : -. Each center on a Redis needs one of its own. Defaults to "".
+	// or _ . : -. Each center on a Redis needs a different one. Defaults to "".
 	Prefix string `yaml:"prefix"`
 	// SweepAfter is the time for which a pending task may be overdue before the scanner puts
 	// it into Redis again: 100ms to 24h. Defaults to 10s.
@@ -273,7 +274,7 @@ type Tracing struct {
 	// which /v1/traces is added, or host:port of it. A user and password in the URL are sent as
 	// basic authentication. "" exports none. Defaults to "".
 	OTLP string `yaml:"otlp" secret:"password"`
-	// Sample is the share of the submits without a trace of their own, and of the runs of tasks
+	// Sample is the share of the submits that carry no trace, and of the runs of tasks
 	// without one, that begin a trace: 0 to 1. A trace that came with a submit says itself
 	// whether it is sampled. Defaults to 0.
 	Sample float64 `yaml:"sample"`
@@ -420,7 +421,7 @@ type Webhook struct {
 	// which holds in any case. Defaults to 0s.
 	Timeout time.Duration `yaml:"timeout"`
 	// Batch is the number of tasks that one call may have, as a JSON array: 1 to 256. 0 posts
-	// each task in a call of its own, as an object. Defaults to 0.
+	// each task in a separate call, as an object. Defaults to 0.
 	Batch int `yaml:"batch"`
 }
 
@@ -438,8 +439,8 @@ type KafkaOut struct {
 
 // Pull configures the processor pull, which hands the tasks to consumers that ask for them.
 type Pull struct {
-	// TTR is the time that a consumer has for a task without a timeout of its own (time to
-	// run): 100ms to 24h. Then the task is handed out again. Defaults to 1m.
+	// TTR is the time that a consumer has for a task that sets no timeout (time to run):
+	// 100ms to 24h. Then the task is handed out again. Defaults to 1m.
 	TTR time.Duration `yaml:"ttr"`
 	// MaxInFlight is the number of tasks of one node that consumers may have at once: 1 to
 	// 1000000. Defaults to 10000.

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Default is the embedded center: what no file and no environment mean.
-// configs/embedded.yaml says the same in YAML. What follows from other settings
-// is worked out already: to change the layout in code, set cluster.partitions to
-// 0 (worked out anew) or to what suits it.
+// Default is the embedded center: the settings without a file and an environment.
+// configs/embedded.yaml says the same in YAML. Settings that follow from others
+// have their values already. To change the layout in code, set cluster.partitions
+// to 0 (worked out again) or to a number that suits it.
 func Default() Config { return base().WithDefaults() }
 
-// base is the lowest layer: Default before that is worked out which follows
-// from other settings.
+// base is the lowest layer: Default without the values that follow from other
+// settings.
 func base() Config {
 	orderClose := DefaultBizType()
 	orderClose.ID, orderClose.Name = 1, "order_close"

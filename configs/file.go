@@ -14,7 +14,7 @@ func readFile(path string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular() && !info.IsDir(): // reading a directory fails by itself
+	case !info.Mode().IsRegular() && !info.IsDir(): // os.ReadFile rejects a directory
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a Kafka setting may be.
+// Values of Kafka settings.
 const (
 	SASLPlain    = "plain" // sasl.mechanism
 	SASLScram256 = "scram-sha-256"

@@ -83,7 +83,7 @@ func (c Config) zeros() (ps problems) {
 // tree is the Config, its fields settable.
 func (l *loader) tree() reflect.Value { return reflect.ValueOf(&l.config).Elem() }
 
-// sourceOf tells where the value of a key came from, or else the list or element that
+// sourceOf returns where the value of a key came from, or else the list or element that
 // contains the key; "" when unknown.
 func (l *loader) sourceOf(key string) string {
 	for key != "" {

@@ -29,7 +29,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", p.Key, p.Text, p.Source)
 }
 
-// problems collects mistakes, so that all are told at once.
+// problems collects mistakes, so that one error shows all of them.
 type problems []*Problem
 
 func (ps *problems) add(key, format string, args ...any) { ps.addFrom("", key, format, args...) }
@@ -45,7 +45,7 @@ func (ps *problems) require(ok bool, key, format string, args ...any) {
 	}
 }
 
-// oneOf requires value to be one of the words. "" may be one of them, and is not told.
+// oneOf requires value to be one of the words. "" may be one of them; the problem does not list it.
 func (ps *problems) oneOf(key, value string, words ...string) {
 	ok := slices.Contains(words, value)
 	words = slices.DeleteFunc(words, func(word string) bool { return word == "" })
@@ -64,7 +64,7 @@ func within[T cmp.Ordered](ps *problems, key string, value, least, most T) {
 	ps.require(value >= least && value <= most, key, "%v is out of range; write %v to %v", value, least, most)
 }
 
-// has tells whether there is a problem already with this key or with what it is in.
+// has reports whether there is a problem already with this key, or with a section or list that contains it.
 func (ps problems) has(key string) bool {
 	return slices.ContainsFunc(ps, func(p *Problem) bool {
 		rest, ok := strings.CutPrefix(key, p.Key)

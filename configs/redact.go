@@ -77,8 +77,8 @@ func hideAll(secrets []string, hide func(string) string) []string {
 	return shown
 }
 
-// hideDSN leaves who, where and which database; all is hidden of what is no DSN,
-// because then no one knows where in it the password is.
+// hideDSN leaves the user, the address and the database. It hides all of a text that
+// is no DSN, because the password may be anywhere in it.
 func hideDSN(dsn string) string {
 	if _, problem := parseDSN(dsn); problem != "" {
 		return hide(dsn)

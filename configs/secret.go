@@ -22,7 +22,7 @@ const (
 	secretKey      secret = "key"
 )
 
-// What a key's name ends with, and a variable's, whose value is the path of a file that
+// Endings of the names of keys and variables whose value is the path of a file that
 // holds the secret: http.tokens_file, TOC_HTTP_TOKENS_FILE.
 const (
 	fileSuffix    = "_file"

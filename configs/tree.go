@@ -48,7 +48,7 @@ func join(section, name string) string {
 	return section + "." + name
 }
 
-// isSection tells whether the key holds other keys and no value: a section or a list of
+// isSection reports whether the key holds other keys and no value: a section or a list of
 // sections.
 func (s setting) isSection() bool {
 	t := s.value.Type()

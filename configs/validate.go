@@ -173,7 +173,7 @@ func isWebURL(address string) bool {
 	return err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != ""
 }
 
-// hasNoMore tells whether a URL is a scheme and a host, and nothing else.
+// hasNoMore reports whether a URL is a scheme and a host, and nothing else.
 func hasNoMore(address string) bool {
 	_, host, _ := strings.Cut(address, "://")
 	return !strings.ContainsAny(strings.TrimSuffix(host, "/"), "@/?#")

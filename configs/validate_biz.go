@@ -25,7 +25,7 @@ func checkBizTypes(ps *problems, types []BizType, clusters KafkaClusters) {
 			unique(ps, ids, at, "id", b.ID, i)
 		}
 		newName := b.Name != "" && unique(ps, names, at, "name", b.Name, i)
-		if newName || b.Topic != b.Name { // a topic that is the name is not told twice
+		if newName || b.Topic != b.Name { // a topic that equals the name is reported once
 			unique(ps, topics, at, "topic", b.Topic, i)
 		}
 	}

@@ -113,10 +113,10 @@ const exampleDSN = "user:password@tcp(host:port)/toc_%d"
 // databaseName is a name that needs no thought in SQL; %d may still be in it.
 var databaseName = regexp.MustCompile(`^([A-Za-z0-9_$-]|%d){1,64}$`)
 
-// place is which database a DSN names.
+// place is the database that a DSN names.
 type place struct{ network, address, database string }
 
-// parseDSN tells what a DSN names, or what is wrong with it. It does not repeat
+// parseDSN returns the place that a DSN names, or the problem with it. It does not repeat
 // the driver's errors, which can hold a part of the password. A %d in the
 // database's name stays.
 func parseDSN(dsn string) (place, string) {

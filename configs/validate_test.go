@@ -135,7 +135,7 @@ func TestRefusedStores(t *testing.T) {
 		{"dsn, a URL", mysql("mysql://root:hush@h:3306/toc_%d"), "store.mysql.dsn", "is not a MySQL DSN"},
 		{"dsn with a name that is SQL", mysql("root@tcp(h)/toc_%d`;"), "store.mysql.dsn", "names no database"},
 		{"dsn with a parameter that toc sets", mysql("root:hush@tcp(h)/toc_%d?timeout=1s&autocommit=0"), "store.mysql.dsn",
-			"has the parameter autocommit, and toc needs 1 (else a statement of its own is answered and never committed); leave it out"},
+			"has the parameter autocommit, and toc needs 1 (else a single statement is answered and never committed); leave it out"},
 		{"one of dsns with a parameter that toc sets", mysql("", "u:hush@tcp(h)/a", "u:hush@tcp(h)/b?clientFoundRows=true"), "store.mysql.dsns[1]",
 			"has the parameter clientFoundRows, and toc needs false"},
 		{"too few dsns", mysql("", "u:hush@tcp(h)/a"), "store.mysql.dsns", "has 1 entries for 2 databases"},

@@ -71,7 +71,7 @@ func (s Store) tlsWarnings() (lines []string) {
 	return lines
 }
 
-// isLoopback tells whether only this machine can connect to a listen address.
+// isLoopback reports whether only this machine can connect to a listen address.
 func isLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

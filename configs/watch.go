@@ -13,7 +13,7 @@ import (
 // an editor may empty it first, write it in pieces, or put another in its place.
 const settle = 50 * time.Millisecond
 
-// Watcher tells of each new content of a configuration file. It reads the file
+// Watcher reports each new content of a configuration file. It reads the file
 // again and again instead of asking the kernel for events, because those stay
 // out when a symlink on the way to the file is turned (Kubernetes) or the file
 // lies on a network.
@@ -30,12 +30,12 @@ type Watcher struct {
 	secrets secretFiles // that it names
 }
 
-// snapshot is what a look at the file, and at those that it names, found.
+// snapshot is the content of the file and of the files that it names, at one look.
 type snapshot struct{ data, secrets, err string }
 
 // NewWatcher watches the file at path, and the files of secrets that it and the
 // environment name; current is the Config that Load gave for it at the start, so
-// that a change made since then is told too. It looks every interval (0 is one
+// that a change made since then is reported too. It looks every interval (0 is one
 // second). A path of "" is no file.
 //
 // onChange runs in the goroutine of Run, one call at a time. It gets each new
@@ -90,7 +90,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce looks once, and tells what it finds if that is new or asked for. It waits until
+// runOnce looks once, and reports the content if it is new or asked for. It waits until
 // the content settles.
 func (w *Watcher) runOnce(ctx context.Context, asked bool) {
 	found := w.look()
@@ -125,7 +125,7 @@ func (w *Watcher) look() snapshot {
 	return snapshot{data: string(data), secrets: w.secrets.contents()}
 }
 
-// tell parses a content and calls onChange if the result is new or asked for.
+// Parses a content and calls onChange if the result is new or asked for.
 func (w *Watcher) tell(found snapshot, asked bool) {
 	w.seen = found
 	var c Config

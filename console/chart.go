@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// chart is a picture of numbers over time. It has a caption in words and a table, for whoever does not see it.
+// chart is a picture of numbers over time. It has a caption in words and a table, for readers who do not see it.
 type chart struct {
 	ID      string
 	Title   string
@@ -18,7 +18,7 @@ type chart struct {
 	Legend  []legend
 	Lines   []line
 	Bars    []bar
-	Columns []column // what is told where somebody points
+	Columns []column // texts that show where somebody points
 	Head    []string // of the table
 	Rows    [][]string
 }
@@ -87,7 +87,7 @@ func steps(n int) (width float64, left func(i int) float64) {
 	return width, func(i int) float64 { return float64(i) * width }
 }
 
-// add draws a line through values; those that are not a number leave a gap.
+// add draws a line through values; NaN leaves a gap.
 func (c *chart) add(class string, values []float64, height func(float64) float64) {
 	width, left := steps(len(values))
 	var path strings.Builder
@@ -123,7 +123,7 @@ func (c *chart) bars(class func(i int) string, values []float64, height func(flo
 	}
 }
 
-// tell says what a column is where somebody points at it.
+// Adds columns with texts that show where somebody points.
 func (c *chart) tell(n int, text func(i int) string) {
 	width, left := steps(n)
 	for i := range n {

@@ -5,7 +5,7 @@
 //
 // The pages are made on the server by html/template, with charts as SVG, and work without script. Nothing is loaded from elsewhere, and
 // the Content-Security-Policy lets nothing in. A GET changes nothing. A form that changes something is a POST from the same site, or it is
-// refused (package httpapi does that). What destroys asks first, on a page of its own.
+// refused (package httpapi does that). An act that destroys asks first, on a separate page.
 //
 //	console.go   configuration and routes
 //	session.go   login by one of the tokens, and the cookie after it
@@ -68,11 +68,11 @@ type Operator interface {
 	Resume(ctx context.Context, bizType string) (wire.BizType, error)
 }
 
-// Center knows how this node and the others are.
+// Center returns the state of this node and of the others.
 type Center interface {
 	Cluster(ctx context.Context) (wire.Cluster, error)
 	BizTypes(ctx context.Context) ([]wire.BizType, error)
-	// Pulses asks each node how it is. It waits for a second at most for those that do not answer.
+	// Pulses asks each node for its pulse. It waits a second at most for nodes that do not answer.
 	Pulses(ctx context.Context) []NodePulse
 	// OfType is what this node has counted for a business type since its start.
 	OfType(b task.BizType) metrics.OfType
@@ -92,7 +92,7 @@ type Config struct {
 	Desk     Desk
 	Operator Operator
 	Center   Center
-	// Tokens are those that let somebody in. Without any, everybody is let in, as by the API.
+	// Tokens returns the tokens for logging in. Without any, everybody is let in, as by the API.
 	Tokens func() []string
 	Now    func() time.Time
 	// Tick is how often an open page changes. Defaults to 2 s.

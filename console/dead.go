@@ -131,7 +131,7 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	}
 	k.DryRun = true
 	back := k.back()
-	if k.Until.IsZero() { // so that the act is of those that were counted, and of no later deaths
+	if k.Until.IsZero() { // so that the act changes no task that dies after the count
 		k.Until = task.CeilMilli(c.cfg.Now().Add(time.Millisecond))
 	}
 	change, verb, end := c.desk.RedriveDead, "Redrive", "They become pending with a fresh start, and run as soon as their limits let them. Undo makes those dead again that have not started."

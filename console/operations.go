@@ -100,7 +100,7 @@ func (c *Console) changeOperation(r *http.Request, did string, change func(conte
 	return see("/console/operations?did=" + did), nil
 }
 
-// isDone tells whether there is nothing left to stop or to take back, as a key of didOperation.
+// isDone returns a key of didOperation if there is nothing left to stop or to take back; "" if there is.
 func (c *Console) isDone(ctx context.Context, of uint64, did string) (before string, err error) {
 	if did == "stop" {
 		o, err := c.desk.Operation(ctx, of)

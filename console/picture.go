@@ -262,13 +262,13 @@ func (p *picture) verdict() (mood, text string) {
 	return mood, text
 }
 
-// failingFrom is the part of the runs, one in so many, from which on their failures are told first.
+// failingFrom is the part of the runs, one in so many, from which on their failures make the verdict bad.
 const failingFrom = 4
 
 // punctuality is the verdict on time alone.
 func (p *picture) punctuality(recent *minute) (mood, text string) {
 	p99, started := recent.Late.quantile(.99), recent.Late.count()
-	// What runs is still pending, and overdue by that, however punctually it started.
+	// A task that runs is still pending, so it counts as overdue even if it started on time.
 	wait := func(l typeLoad) int { return l.Overdue - l.Running }
 	late := func(l typeLoad) bool { return l.Paused == nil && wait(l) > 0 && l.Oldest > overdueFrom }
 	tasks, first := 0, typeLoad{}
@@ -303,7 +303,7 @@ func few(runs int, few, many string) string {
 	return many
 }
 
-// hour is the last hour by the minute, up to the one that is under way. A minute of which nobody tells is zero.
+// hour is the last hour by the minute, up to the one that is under way. A minute that no node reports is zero.
 func (p *picture) hour() (list []minute) {
 	known := make(map[time.Time]minute)
 	for _, m := range p.Minutes {

@@ -19,8 +19,9 @@ const sessionLasts = 12 * time.Hour
 // take a loopback address for as safe as https.
 const cookieName = "__Host-toc"
 
-// session is what the cookie holds: when it ends, and a MAC of that by a key that is made of a token. Each node that knows the token
-// knows the session; it ends when the token is taken away. The token itself cannot be told from it.
+// session makes the value of the cookie: the time of its end, and a MAC of that time. The key of the MAC is made of a token, so
+// each node that has the token can check the cookie. The session ends when the token is taken away. The cookie does not reveal
+// the token.
 func session(token string, ends int64) string {
 	key := sha256.Sum256([]byte("toc console session\x00" + token))
 	mac := hmac.New(sha256.New, key[:])
@@ -29,7 +30,7 @@ func session(token string, ends int64) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// isKnown compares with each token, so that the time that it takes tells nothing.
+// isKnown compares with each token, so that the time that it takes reveals nothing.
 func (c *Console) isKnown(given string, ends int64) bool {
 	known := false
 	for _, token := range c.cfg.Tokens() {
@@ -90,7 +91,7 @@ func (c *Console) logout(*http.Request) (*page, error) {
 	return answer, nil
 }
 
-// safeNext is where to go after a login: a page of the console, whatever was asked for.
+// safeNext is the address to go to after a login: always a page of the console.
 func safeNext(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || u.Path != cleanPath(u.Path) || !strings.HasPrefix(u.Path, "/console/") ||

@@ -125,8 +125,8 @@ func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
 	b.NewTime = forInput(later(t.ActionTime, now))
 }
 
-// addRuns tells each failed run that the row still knows. It returns the last error, empty if it is that of the last run told,
-// and whether this run is all that attempts and last_error are about.
+// addRuns adds each failed run that the row still has. It returns the last error, empty if it is that of the last run added,
+// and whether attempts and last_error say nothing beyond this run.
 func (b *taskBody) addRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
 	lastError = t.LastError
 	var before int

@@ -53,7 +53,7 @@ const (
 	setWithin = time.Second // Set waits so long for reads, and so long after a first write for the others; the next read brings these up to date
 )
 
-// Control knows the decisions. It is safe for concurrent use.
+// Control holds the decisions. It is safe for concurrent use.
 type Control struct {
 	cfg Config
 
@@ -63,7 +63,7 @@ type Control struct {
 	runs    []bool                   // by database: it had an operation that runs, when last read
 }
 
-// New makes a Control that knows no decision.
+// New makes a Control without decisions.
 func New(cfg Config) *Control {
 	return &Control{cfg: cfg, known: make(map[uint64]store.Control), runs: make([]bool, cfg.Databases)}
 }
@@ -140,7 +140,7 @@ func (c *Control) merge(rows []store.Control) (lacks []store.Control) {
 	return lacks
 }
 
-// apply tells the Gate which business types are paused now, if that has changed.
+// apply gives the Gate the set of business types that are paused now, if it has changed.
 func (c *Control) apply() {
 	c.mu.Lock()
 	defer c.mu.Unlock() // the Gate gets the sets in order
@@ -188,7 +188,7 @@ func (c *Control) Set(ctx context.Context, decision store.Control) error {
 	cancelReads()
 
 	c.mu.Lock()
-	// Later than what it replaces, whatever the clock of the node that wrote that.
+	// Later than the decision that it replaces, also if the clock of the node that wrote that one is ahead.
 	decision.Changed = c.cfg.Now().UTC().Truncate(time.Millisecond)
 	if last := c.known[decision.BizType].Changed; !decision.Changed.After(last) {
 		decision.Changed = last.Add(time.Millisecond)

@@ -152,7 +152,7 @@ func (d *Dedup) unlock(ctx context.Context, key, token string) {
 
 var unlock = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
-// remember keeps that the work of a key is done. If Redis fails, this process alone knows it.
+// remember records that the work of a key is done. If Redis fails, only this process has the record.
 func (d *Dedup) remember(ctx context.Context, key string) {
 	d.done.Add(key, struct{}{})
 	if d.cfg.Redis == nil {

@@ -70,7 +70,7 @@ func (f Facts) Where(due time.Time) Place {
 // Engine brings the tasks that it serves into their owner's queue at their time. A task has at most one engine.
 type Engine interface {
 	// Until reports whether this engine serves a business type in a partition now. If so, the engine must be
-	// given the tasks that are due by until. It finds later ones by itself.
+	// given the tasks that are due by until. It finds later ones itself.
 	Until(bizType uint64, partition int) (until time.Time, serves bool)
 	// Place takes pending tasks of any engine and partition, after they were stored. It cannot fail: the engine
 	// finds a task that it could not take later, and the task is late.

@@ -56,7 +56,7 @@ type Desk interface {
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
 
-// Status knows how the center and its cluster are.
+// Status returns the state of the center and of its cluster.
 type Status interface {
 	Cluster(ctx context.Context) (wire.Cluster, error)
 	BizTypes(ctx context.Context) ([]wire.BizType, error)
@@ -81,8 +81,8 @@ func (noLimits) Share(wire.LimitsRequest) wire.LimitsAnswer {
 	return wire.LimitsAnswer{Grants: []wire.LimitGrant{}}
 }
 
-// Observer is told what was asked, by which route ("POST /v1/tasks"; "unknown" if there
-// is none), how it was answered and how long that took.
+// Observer receives the route of each request ("POST /v1/tasks"; "unknown" if there is
+// none), the status of the answer, and how long the request took.
 type Observer interface {
 	Answered(route string, status int, took time.Duration)
 }
@@ -104,7 +104,7 @@ type Config struct {
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.
 	// They may change, but not from none to some or back.
 	Tokens func() []string
-	// Peers knows what other nodes prove; they need no token. Defaults to nothing.
+	// Peers checks the proofs of other nodes. A node with a proof needs no token. Defaults to nothing.
 	Peers *peerproof.Prover
 	// Alone is a center of one node: the routes by which nodes change something at each other do not exist.
 	Alone bool
@@ -112,7 +112,7 @@ type Config struct {
 	Console http.Handler
 	// Metrics serves GET /metrics. Nil: there is no such route.
 	Metrics http.Handler
-	// Observer is told of every request. Defaults to none.
+	// Observer receives every request. Defaults to none.
 	Observer Observer
 	// Logger gets panics and internal errors, and each request at debug level.
 	// Defaults to none.

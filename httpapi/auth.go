@@ -11,8 +11,8 @@ import (
 	"github.com/timeoutcenter/toc/peerproof"
 )
 
-// authorize lets requests through that carry one of the tokens, those of other nodes,
-// and those that need none.
+// authorize lets a request through if it carries one of the tokens, if another node has
+// proved that it sent it, or if its route needs no token.
 func authorize(next http.Handler, tokens func() []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -33,8 +33,8 @@ func authorize(next http.Handler, tokens func() []string) http.Handler {
 // anonymous marks the context of a request that was let in without a token where there are some.
 type anonymous struct{}
 
-// isOpen tells whether a request needs no token: a probe has none, and a browser that
-// reads the documentation sends none. Neither is told a secret.
+// isOpen reports whether a request needs no token: a probe has none, and a browser that
+// reads the documentation sends none. The answers hold no secret.
 func isOpen(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/readyz", "/docs", "/openapi.json", "/openapi.yaml":
@@ -52,7 +52,7 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// isKnown compares hashes, and all of them, so that its time tells nothing
+// isKnown compares hashes, and all of them, so that its time reveals nothing
 // about the tokens, not even their lengths.
 func isKnown(tokens []string, token string) bool {
 	given := sha256.Sum256([]byte(token))
@@ -101,8 +101,8 @@ func isLink(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// isDomain tells whether a Host header is a name that somebody on the internet may
-// own: no address, and not a single label without a dot behind it.
+// isDomain reports whether a Host header is a name that somebody on the internet may
+// own. An address is none, nor is a single label without a dot behind it.
 func isDomain(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

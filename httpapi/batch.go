@@ -10,7 +10,7 @@ import (
 
 type batchInput struct{ body[batch] }
 
-// bodyType tells the documentation what is read.
+// bodyType is the type of the body in the documentation.
 func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[wire.BatchRequest]() }
 
 // submitBatch stores the good tasks of a batch and says what is wrong with the

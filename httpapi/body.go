@@ -65,10 +65,10 @@ func ReadSubmit(value []byte) (intake.Submit, error) {
 	return intake.SubmitOf(&r), nil
 }
 
-// bodyType tells the documentation what T is.
+// bodyType is the type of the body in the documentation.
 func (*body[T]) bodyType() reflect.Type { return reflect.TypeFor[T]() }
 
-// bodyError is a refusal of the whole body, with a status of its own.
+// bodyError is a refusal of the whole body, with the status to answer.
 type bodyError struct {
 	status  int
 	message string

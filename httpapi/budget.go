@@ -88,7 +88,7 @@ const detailBusy = "too much is being sent and answered at once: nothing was cha
 
 var retryAfter = http.Header{"Retry-After": {"1"}}
 
-// What a task of an answer takes at most, without its texts.
+// The bytes that a task of an answer takes at most, without its texts.
 const (
 	batchResultSize = 400
 	taskSize        = 800

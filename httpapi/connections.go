@@ -19,7 +19,8 @@ type connections struct {
 	loose *list.List // of net.Conn, the longest loose one first
 }
 
-// connection is an open one. It is loose while it is idle, and until a request of it was let in: who knows no token keeps nobody out.
+// connection is an open one. It is loose while it is idle, and until a request of it was let in, so that a caller without a
+// token keeps nobody out.
 type connection struct {
 	place *list.Element // in loose; nil: it is not
 	known bool          // a request of it was let in

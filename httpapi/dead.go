@@ -100,7 +100,7 @@ func (t *timeParam) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Schema tells what is read.
+// Schema describes the parameter to huma.
 func (timeParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
 }
@@ -117,7 +117,7 @@ func (d *durationParam) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Schema tells what is read.
+// Schema describes the parameter to huma.
 func (durationParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString}
 }

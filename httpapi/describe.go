@@ -41,7 +41,7 @@ type description struct {
 	unbounded bool  // may take as long as its caller waits
 }
 
-// smallBody holds any task, whatever of it is escaped, with room to spare.
+// smallBody holds any task with room to spare, even if all of its text is escaped.
 const smallBody = 32 << 10
 
 func (d description) status() int {

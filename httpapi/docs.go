@@ -33,7 +33,7 @@ func (a *api) serveDocs() {
 	a.documentWebhook()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
 	for _, s := range doc.Components.Schemas.Map() {
-		if s.AdditionalProperties == true { // what is left out says the same, and some generators send what they are told may be there
+		if s.AdditionalProperties == true { // true is the default, and some generators send further fields if they see it
 			s.AdditionalProperties = nil
 		}
 	}

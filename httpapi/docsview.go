@@ -12,7 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// What the documentation page shows, taken from the OpenAPI document.
+// The data of the documentation page, taken from the OpenAPI document.
 type (
 	docsGroup struct {
 		Name, Description string

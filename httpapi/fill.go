@@ -15,11 +15,11 @@ type fault struct{ field, message string }
 // Error makes it an error that read gives, of a part of what is read.
 func (f fault) Error() string { return f.field + ": " + f.message }
 
-// maxFaults bounds what is told of one request: refusing must cost less than asking.
+// maxFaults bounds the faults that reading one request collects: a refusal must cost less than the request.
 const maxFaults = 20
 
 // fill reads valid JSON into the struct that o points to, strictly: an unknown name, a name
-// that comes twice and a value of the wrong type are faults. They are told at once, up to maxFaults.
+// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, and then those of missing.
 func fill(o any, value []byte) []fault { return fillNames(o, value, false) }
 
 // fillKnown is fill for callers that may send more: an unknown name is left out, and upper case is as good as lower.
@@ -70,7 +70,7 @@ func fillNames(o any, value []byte, lenient bool) []fault {
 // names are the names of a body's fields, and which of them were given.
 type names struct {
 	fields []field
-	bits   uint64 // of those that were given, in the order of fields
+	bits   uint64 // 1: the field was given; in the order of fields
 }
 
 // field is a field of a struct: its name in JSON, and its place in the struct.

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// guard is outermost: it tells of every request, and a panic below it is logged and
-// answered with 500, and costs neither the process nor the connection.
+// guard is outermost. It reports each request to the observer and, at debug level, to the log.
+// It logs a panic below it and answers 500: the process and the connection go on. If an answer
+// has begun, it cuts that off instead, and the observer gets no report.
 type guard struct {
 	next     http.Handler
 	log      *slog.Logger
@@ -118,7 +119,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write gives whoever does not take a long answer less time than the server would.
+// Write gives a client that does not take a long answer less time than the server would.
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if len(p) > longAnswer {

@@ -45,7 +45,7 @@ func (a *api) checkPeers(next http.Handler) http.Handler {
 	}), refused)
 }
 
-// fromPeer tells the desk that a request was forwarded.
+// fromPeer marks the context of a forwarded request for the desk.
 func fromPeer(ctx huma.Context) huma.Context {
 	r, _ := humago.Unwrap(ctx)
 	if _, forwarded := r.Header[forwardedHeader]; !forwarded {

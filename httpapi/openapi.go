@@ -78,7 +78,7 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// operation is a route as huma knows it.
+// operation returns the description of a route for huma.
 func (a *api) operation(pattern, name string) huma.Operation {
 	method, path, _ := strings.Cut(pattern, " ")
 	d, ok := descriptions[name]

@@ -17,7 +17,7 @@ import (
 // idParam is a 64-bit id in a path: to huma a wire.ID is a number.
 type idParam struct{ wire.ID }
 
-// Schema tells what is read.
+// Schema describes the parameter to huma.
 func (idParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^(0|[1-9][0-9]{0,19})$"}
 }
@@ -33,10 +33,10 @@ func (c *deadCursor) UnmarshalText(text []byte) (err error) {
 
 // prepare stands before every operation.
 //
-// It takes the Accept header away: answers are JSON whatever it says, and some
-// values of it make huma panic. And it refuses a query that can be read in two
-// ways, where huma would take the first of two values and drop what it cannot
-// unescape, or that is no text.
+// It takes the Accept header away: answers are JSON in any case, and some values
+// of the header make huma panic. And it rejects a query that can be read in two
+// ways, or that is no text. Huma would take the first of two values, and drop
+// a value that it cannot unescape.
 func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	delete(r.Header, "Accept")

@@ -7,7 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// missing tells which fields should have been given, or should not have been given together.
+// missing returns a fault for each field that was not given but is needed, and for fields that were given against a rule.
 func missing(body any, given names) (faults []fault) {
 	add := func(field, message string) { faults = append(faults, fault{field, message}) }
 	switch body := body.(type) {

@@ -8,9 +8,9 @@ import (
 
 // router is a ServeMux whose 404 and 405 are problems.
 //
-// A ServeMux knows which methods a path has only as long as nothing matches the
-// path. So there are two: the first serves, and hands what it does not know to
-// a handler that asks the second.
+// A ServeMux answers 405 with the methods of a path only if no pattern matches the
+// request. So there are two. The first serves, and its pattern / matches every other
+// request; the handler of that pattern asks the second.
 type router struct {
 	serving *http.ServeMux
 	routes  *http.ServeMux

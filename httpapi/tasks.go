@@ -56,7 +56,7 @@ func (a *api) one(t task.Task, err error) (*taskOutput, error) {
 	return &taskOutput{wire.ETag(&t), a.shape(t)}, nil
 }
 
-// found is one with what the owner knows: whether the task runs.
+// found is one, and adds the run of the task if the owner of its partition reports one.
 func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, error) {
 	out, err := a.one(t, err)
 	if err != nil {

@@ -94,7 +94,7 @@ func readText(field any, s string) (err error) {
 		var d wire.Duration
 		d, err = readDuration(s)
 		*field = new(d)
-	case *wire.Duration: // a time-out: the desk knows its bounds, but takes 0s for none
+	case *wire.Duration: // a time-out: the desk checks its bounds, but takes 0s for none
 		if *field, err = readDuration(s); err == nil && *field == 0 {
 			err = errors.New("0s is out of range; give 1ms to 24h")
 		}
@@ -192,7 +192,7 @@ func checkUnicode(value []byte) error {
 	return nil
 }
 
-// halfSurrogate tells whether one of the \u escapes of a JSON value is half of
+// halfSurrogate reports whether one of the \u escapes of a JSON value is half of
 // a surrogate pair.
 func halfSurrogate(value []byte) bool {
 	var high rune // the half before, if this escape follows it at once

@@ -8,8 +8,8 @@ import (
 	"iter"
 )
 
-// check tells what is wrong with the syntax of a JSON text. Everything else in
-// this file relies on it.
+// check returns an error that says what is wrong with the syntax of a JSON text.
+// Everything else in this file relies on it.
 func check(text []byte) error {
 	if json.Valid(text) {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// Who acts through a Service, as the audit names it.
+// Names of actors in the audit.
 const (
 	ByAPI     = "api"     // unless the context says otherwise
 	ByConsole = "console" // a person, by the pages of package console
@@ -15,7 +15,7 @@ const (
 
 type actorKey struct{}
 
-// As makes whoever acts in a context known to the audit.
+// As returns a context whose changes the audit records under the name of an actor.
 func As(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-// Cluster knows the owner of each partition. The owner decides about the partition's tasks, because only its
-// queue knows which of them run.
+// Cluster returns the owner of each partition. The owner decides about the partition's tasks, because only its
+// queue has the running ones.
 type Cluster interface {
 	// Term is 0 while another node owns the partition. Otherwise it is a number that changes each time the
 	// partition comes back to this node.

@@ -65,8 +65,8 @@ type ChangeDead struct {
 	Dead
 	Limit  int  // at most this many; 0: all
 	DryRun bool // count only
-	// Rate starts an operation that changes so many tasks a second, whatever becomes of the caller and this node; 0: the
-	// tasks are changed before the answer.
+	// Rate starts an operation that changes so many tasks a second. It goes on without the caller, and without this node.
+	// 0: the tasks are changed before the answer.
 	Rate float64
 }
 

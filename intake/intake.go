@@ -5,10 +5,10 @@
 // task.ErrNotFound, task.ErrUnavailable.
 //
 // A cancel or a reschedule holds the task in the queue (queue.Hold) while the store decides. A held task cannot
-// start, and for a task that has started the answer is "running". Only the queue of the partition's owner knows
+// start, and for a task that has started the answer is "running". Only the queue of the partition's owner can decide
 // this, so in a cluster these requests go to the owner. Each node answers all other requests itself.
 //
-// The package knows neither HTTP nor the engines.
+// The package depends on neither HTTP nor the engines.
 package intake
 
 import (
@@ -65,13 +65,13 @@ type Config struct {
 	Layout   sharding.Layout
 	Catalog  *task.Catalog
 	Observer Observer
-	// Cluster knows the owners of partitions. Defaults to a single node that owns all.
+	// Cluster returns the owners of partitions. Defaults to a single node that owns all.
 	Cluster Cluster
 	// Dispatch decides where tasks wait. Defaults to dispatch.StoreOnly.
 	Dispatch Dispatcher
 	// Puller hands out tasks of pull types. Defaults to none.
 	Puller Puller
-	// Facts adds what this node knows about a task to its row, for Why. Defaults to nothing.
+	// Facts adds this node's facts about a task to its row, for Why. Defaults to nothing.
 	Facts func(f *why.Facts)
 	// Tracer makes the spans of submits; nil: there are none.
 	Tracer *tracing.Tracer
@@ -129,7 +129,7 @@ func (s *Service) partition(jobID uint64) (int, error) {
 }
 
 // hold keeps a task of this node from starting until the hold ends. If the partition is lost before that, the
-// hold is undone. With tags a changed task gives ChangedError even if it runs: that tells the caller more.
+// hold is undone. With tags a changed task gives ChangedError even if it runs: that error says more to the caller.
 func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
 	h, err := s.cfg.Queue.Hold(ctx, jobID, partition)
 	var runs *task.ConflictError

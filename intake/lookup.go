@@ -88,8 +88,8 @@ func (s *Service) Running(ctx context.Context, t task.Task) (Running, bool) {
 // whyTimeout is how long Why waits for the row. A database that hangs is a part of the answer.
 const whyTimeout = time.Second
 
-// Why tells where a task waits and what holds it, or what became of it. It asks the owner of the task's
-// partition. If that does not answer, it tells what this node knows. It returns task.ErrNotFound if there is no
+// Why returns where a task waits and the reasons, or its outcome. It asks the owner of the task's partition. If
+// the owner does not answer, it answers from the facts of this node. It returns task.ErrNotFound if there is no
 // such task.
 func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	p, err := s.partition(jobID)

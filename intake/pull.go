@@ -23,7 +23,7 @@ const (
 	MinTTR    = 100 * time.Millisecond
 	MaxTTR    = 24 * time.Hour
 	MaxSettle = 1000 // settlements in a request
-	maxPart   = 256  // settlements in a request to another node: what the proof between nodes takes, whatever their errors are
+	maxPart   = 256  // settlements in a request to another node: its proof allows so many with the longest errors
 )
 
 // Puller hands out the tasks of this node's partitions; see worker.Runner.
@@ -146,9 +146,9 @@ func (c *consumer) lease(waiting context.Context) (err error) {
 	return err
 }
 
-// leaseNow asks this node and others for what is due: at once, each for a part, so that what one has given does not wait for the
-// next for long. Those that have given all of their part are asked for the rest. If fewer are wanted than there are nodes, one node is
-// asked after the other.
+// leaseNow asks this node and others for tasks that are due: at once, each for a part, so that the leases of one node do not wait
+// long for the next node. A node that has given all of its part is asked for the rest. If fewer tasks are wanted than there are
+// nodes, it asks one node after the other.
 func (c *consumer) leaseNow(peers []Peer) error {
 	part := c.ask.Max / (len(peers) + 1)
 	here, answers := c.ask.Max-part*len(peers), make(chan partAnswer, len(peers))

@@ -6,8 +6,8 @@ import (
 	"github.com/timeoutcenter/toc/tracing"
 )
 
-// submitTraces are the traces of the requests of a SubmitBatch: those with a traceparent of their own have a span each, and
-// the others one together, a child of the span in ctx.
+// submitTraces are the traces of the requests of a SubmitBatch. A request with a traceparent has its own span. The others
+// share one, a child of the span in ctx.
 type submitTraces struct {
 	shared *tracing.Span
 	kept   string // the traceparent of the tasks without an own one

@@ -12,7 +12,7 @@ import (
 )
 
 // UndoOperation starts an operation that takes another one back: the tasks that it has redriven or discarded are dead
-// again, except those that have started or changed since. The other one is stopped first. It returns the new operation.
+// again. Tasks that have started or changed since stay as they are. The other one is stopped first. It returns the new operation.
 func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation, error) {
 	other, err := s.Operation(ctx, id)
 	if err != nil {

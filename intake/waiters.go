@@ -24,7 +24,7 @@ type waiters struct {
 type waitingFor struct {
 	list   []*waiter     // the longest first
 	asked  map[Peer]bool // nodes that are asked
-	quiet  map[Peer]bool // those that have not answered yet: nothing is due there
+	quiet  map[Peer]bool // nodes that have not answered yet: nothing is due there
 	more   chan struct{} // closed when a waiter comes; nil: nobody waits for that
 	recent time.Time     // when the last waiter came or went
 }
@@ -138,7 +138,7 @@ func (w *waiters) setQuiet(f *waitingFor, p Peer, quiet bool) {
 	f.quiet[p] = quiet
 }
 
-// isWatched reports whether a node has a question under way, so that a waiter is told when it has a task.
+// isWatched reports whether a node has a question under way: then a waiter is woken when the node has a task.
 func (w *waiters) isWatched(bizType uint64, p Peer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -114,7 +114,7 @@ func (n *loan) isOver(now time.Time, timeout time.Duration) bool {
 	return now.Sub(n.at) > loanFor+timeout || n.permits == 0 && now.Sub(n.at) > askingFor
 }
 
-// asks reports whether the borrower, with little of its own, could use permits.
+// asks reports whether the borrower is poor, could use permits, and has asked lately.
 func (n *loan) asks(now time.Time) bool { return n.poor && n.wanted > 0 && now.Sub(n.at) <= askingFor }
 
 // borrowed is the permits from other nodes under which runs may start.
@@ -129,7 +129,8 @@ func (t *Type) borrowed(now time.Time) (n int) {
 	return n
 }
 
-// lent is the permits of this node that the others use, except one of them, and those that are kept for their part.
+// lent returns how many permits of this node other nodes use, and how many more it keeps for their fair parts. It leaves out
+// the node except.
 func (t *Type) lent(now time.Time, except string) (used, kept int) {
 	for name, n := range t.loans {
 		if n.isOver(now, t.timeout) {
@@ -191,7 +192,7 @@ func (l *Limits) Asks(lender string, nodes int) (list []Ask) {
 		if t.maxRunning > 0 {
 			t.askPermits(&a, d, nodes, now)
 			if d != nil && a.Held+a.Permits == 0 {
-				delete(t.debts, lender) // this ask tells the lender
+				delete(t.debts, lender) // this ask gives the loan back
 			}
 		}
 		list = append(list, a)
@@ -199,7 +200,7 @@ func (l *Limits) Asks(lender string, nodes int) (list []Ask) {
 	return list
 }
 
-// askPermits asks for permits, and gives back those that this node does not need any more.
+// askPermits asks for permits, and gives back the ones that this node does not need any more.
 func (t *Type) askPermits(a *Ask, d *debt, nodes int, now time.Time) {
 	if now.Sub(t.short) <= shortFor {
 		a.Permits = min(t.waiting, t.maxRunning)

@@ -3,7 +3,7 @@
 //
 // A limit is cut into units, and each unit belongs to a partition. The owner of the partition has the unit: a
 // part of the rate, or the permit for one run. A partition has one owner at a time, so all nodes together never have
-// more than the limit, and a unit moves with its partition. What a node does not use it lends to those that ask; see
+// more than the limit, and a unit moves with its partition. A node lends its unused units to the nodes that ask; see
 // lend.go.
 //
 // The package does no input or output, and starts nothing.
@@ -34,7 +34,7 @@ var Kinds = []Kind{Rate, Running, CatchUp}
 // LateAfter is how long after its time a task belongs to the backlog that catch_up limits.
 const LateAfter = 10 * time.Second
 
-// Ownership knows the partitions of this node; see cluster.Ownership.
+// Ownership has the partitions of this node; see cluster.Ownership.
 type Ownership interface {
 	Term(partition int) uint64
 	TakenUncleanly(partition int) (at time.Time, ok bool)

@@ -44,8 +44,8 @@ func (e *StrangerError) Error() string {
 		e.Database, e.Have, e.Want)
 }
 
-// judge refuses databases of several stores, and lost ones unless they are to be made
-// anew. It gives the id of the store; "" if it has none yet.
+// judge rejects databases of several stores, and lost ones unless they are to be made
+// again. It returns the id of the store; "" if it has none yet.
 func (cfg Config) judge(schemas []schema, failed []error) (id string, err error) {
 	id = cfg.StoreID
 	for i, s := range schemas {

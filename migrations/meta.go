@@ -33,9 +33,9 @@ const (
 // layoutVersion changes when package sharding maps ids in another way.
 const layoutVersion = "1"
 
-// Verify tells whether a database is ready for a program with this layout: nil,
-// or NotMigratedError, LayoutError, NewerSchemaError, or what the server said.
-// It changes nothing.
+// Verify checks whether a database is ready for a program with this layout. It returns
+// nil, NotMigratedError, LayoutError, NewerSchemaError, EarlierBuildError, or the
+// server's error. It changes nothing.
 func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Database) error {
 	have, err := inspect(ctx, dialect, d)
 	if IsUnknownDatabase(err) {
@@ -60,13 +60,13 @@ func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Data
 	return nil
 }
 
-// IsUnknownDatabase tells whether a MySQL server answered that it has no such database.
+// IsUnknownDatabase reports whether a MySQL server answered that it has no such database.
 func IsUnknownDatabase(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && e.Number == 1049 // ER_BAD_DB_ERROR
 }
 
-// check tells whether a database may be migrated: it is new, or it is ours.
+// check returns an error unless a database may be migrated: it is new, or it is ours.
 func (cfg Config) check(ctx context.Context, d Database) (schema, error) {
 	have, err := inspect(ctx, cfg.Dialect, d)
 	if err != nil {
@@ -81,7 +81,7 @@ type schema struct {
 	meta    map[string]string // toc_meta; empty before step 1
 }
 
-// isEmpty tells whether nothing of a store is there.
+// isEmpty reports whether nothing of a store is there.
 func (s schema) isEmpty() bool { return s.version == 0 && len(s.meta) == 0 }
 
 // accept refuses a database of another layout or of a newer program. The number of

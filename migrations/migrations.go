@@ -3,8 +3,8 @@
 //
 // Handles of the databases and the layout come in; tables, an index each hot
 // statement can name, and one description of the layout per database
-// (toc_meta) come out. It knows no task and no connection setting: who opens a
-// database, and how, is the caller's affair.
+// (toc_meta) come out. It has nothing to do with tasks and connection settings: the
+// caller decides who opens a database, and how.
 //
 //	mysql/ sqlite/   the SQL: for each number a file per database and one per task table
 //	steps.go         the list of numbers, and how they are rendered
@@ -79,15 +79,15 @@ type Config struct {
 
 	// StoreID is the store's id if it is known from elsewhere. May be empty.
 	StoreID string
-	// New makes databases anew, empty, that were lost from a store that has been in use.
+	// New makes empty databases in place of the ones that a store in use has lost.
 	New bool
-	// Repartition puts the layout's number of partitions in force, whatever the store
-	// worked with. Nothing else may work on the store meanwhile.
+	// Repartition puts the layout's number of partitions in force, also if the store
+	// worked with another one. Nothing else may work on the store meanwhile.
 	Repartition bool
 
-	// Progress is told after each table how many of all tables are there. It is
-	// called from several goroutines, one call at a time, and must not block.
-	// May be nil.
+	// Progress receives, after each table, the number of tables that are there and of
+	// all. It is called from several goroutines, one call at a time, and must not
+	// block. May be nil.
 	Progress func(done, total int)
 	// Logger gets one line if a database was changed. Defaults to none.
 	Logger *slog.Logger
@@ -98,9 +98,8 @@ type Config struct {
 const parallel = 8
 
 // Up brings all databases to this program's schema. It may be repeated, also
-// after a failure, and two processes may do it at once. Task tables that were
-// lost since are made anew, empty. When all databases of the store are ready, they
-// get the store's id.
+// after a failure, and two processes may do it at once. It makes empty task tables in
+// place of lost ones. When all databases of the store are ready, they get the store's id.
 //
 // A database that was made with another layout, by a newer program, by a build before the first release or for another
 // store, or that was lost from a store in use (LayoutError, NewerSchemaError, EarlierBuildError,

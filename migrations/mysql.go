@@ -79,8 +79,7 @@ func binaryCollation(ctx context.Context, db *sql.DB) (name string, err error) {
 }
 
 // lockName is per schema, since GET_LOCK is per server. It holds 64 characters
-// at most; a long name is told apart by its checksum (MySQL 9 has no SHA1 any
-// more).
+// at most; a checksum distinguishes long names (MySQL 9 has no SHA1 any more).
 const lockName = `CONCAT('toc_migrate:', IF(CHAR_LENGTH(DATABASE()) > 52, CONCAT(CRC32(DATABASE()), RIGHT(DATABASE(), 40)), DATABASE()))`
 
 // lock keeps other migrations of the same database out until unlock. It waits

@@ -48,7 +48,7 @@ func (r *run) do(ctx context.Context) error {
 		}
 	}
 	err := patiently(ctx, func() error {
-		// What was true before we waited need not be true now.
+		// The database may have changed while we waited.
 		_, err := r.check(ctx, r.database)
 		if err == nil {
 			err = r.attempt(ctx)
@@ -176,8 +176,8 @@ func isDoneAlready(statement string, err error) bool {
 }
 
 // reserve takes SQLite's write lock before anything is read in the transaction
-// (BEGIN IMMEDIATE, whatever the handle's own setting is), and then looks again
-// whether the step is still to be done.
+// (BEGIN IMMEDIATE, with any setting of the handle), and then looks again whether
+// the step is still to be done.
 func reserve(ctx context.Context, tx *sql.Tx, s step) error {
 	if _, err := tx.ExecContext(ctx, "UPDATE "+versionTable+" SET is_applied = is_applied WHERE 0"); err != nil {
 		return fmt.Errorf("take the write lock: %w", err)
@@ -193,7 +193,7 @@ func reserve(ctx context.Context, tx *sql.Tx, s step) error {
 	return nil
 }
 
-// isBusy tells SQLITE_BUSY and SQLITE_LOCKED, in all their variants.
+// isBusy reports whether err is SQLITE_BUSY or SQLITE_LOCKED, in any of their variants.
 func isBusy(err error) bool {
 	var coded interface{ Code() int }
 	return errors.As(err, &coded) && (coded.Code()&0xff == 5 || coded.Code()&0xff == 6)

@@ -14,10 +14,10 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// Script writes the SQL that brings an empty MySQL server what Up would, but for the
-// store's id, for whoever may create tables where the program may not. dsns name the
-// databases in order; the servers are asked what they are. Up with SELECT and INSERT
-// does the rest.
+// Script writes the SQL that makes on an empty MySQL server the same as Up, but without
+// the store's id and its number of partitions. It is for a person who may create tables
+// where the program may not. dsns name the databases in order; Script asks each server
+// for its binary collation. Up with SELECT and INSERT does the rest.
 func Script(ctx context.Context, w io.Writer, layout sharding.Layout, dsns []*mysql.Config) error {
 	const head = "-- For databases that do not exist yet. What stopped half way is not repeated: drop them and begin again.\n"
 	if _, err := io.WriteString(w, head); err != nil {

@@ -22,7 +22,7 @@ type step struct {
 }
 
 // baseline is the number of the first step. Builds before the first release numbered their steps 1 to 8, and their
-// stores cannot be migrated: the numbers tell the two apart, for this program and for those builds.
+// stores cannot be migrated: the numbers distinguish both kinds of stores, for this program and for those builds.
 const baseline = 9
 
 // steps are all migrations, in order. One that is here never changes: a change of the schema is the next number.

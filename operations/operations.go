@@ -1,8 +1,8 @@
-// Package operations runs the redrives and discards of dead tasks that have a rate, and the retries of failing ones. All that it knows of an operation is
-// in the store: its counts and how far it got. So any node can go on with one, from where it is.
+// Package operations runs the redrives and discards of dead tasks that have a rate, and the retries of failing ones. The
+// store has the counts and the progress of each operation. So any node can continue an operation.
 //
 // One node runs redrives and discards: the owner of partition 0. A second one, during a hand-over, changes and counts nothing
-// twice: the store refuses a step from an old reading.
+// twice: the store rejects a step from an old reading.
 package operations
 
 import (
@@ -34,9 +34,9 @@ type Config struct {
 	Runs func() bool
 	// Undo takes back those of the tasks that are in partitions of this node.
 	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
-	// Redriven is told of tasks that may have become pending and due.
+	// Redriven receives tasks that may have become pending and due.
 	Redriven func(ctx context.Context, jobIDs []uint64)
-	// Discarded is told of tasks that may have become cancelled.
+	// Discarded receives tasks that may have become cancelled.
 	Discarded func(jobIDs []uint64)
 	Now       func() time.Time
 	Logger    *slog.Logger
@@ -71,7 +71,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			return err
 		}
 		now := time.Now()
-		// What a long tick has missed is not caught up with: the rate is a limit.
+		// A long tick counts as two at most, because the rate is a limit: the rest is not caught up with.
 		passed := min(now.Sub(last), 2*tick)
 		last = now
 		if r.cfg.Any() {
@@ -111,8 +111,8 @@ const (
 	undoBatches = 20 // a round
 )
 
-// undo takes back what an operation has changed, and returns how far it got: each node the tasks of its partitions,
-// because only the owner of a task knows whether it runs. It goes round the databases, each at most once.
+// undo takes back the changes of an operation, and returns how far it got. Each node does so for its own partitions,
+// because only the owner of a task can see whether it runs. It goes round the databases, each at most once.
 func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
 	batches := undoBatches
 	for range r.cfg.Databases {

@@ -1,7 +1,7 @@
-// Package peerproof lets the nodes of a cluster prove to each other that they know
-// its secret, without ever sending it: whoever Consul names as a node, and whoever
-// listens in between, learns nothing that would let him ask or answer in a node's
-// place.
+// Package peerproof lets the nodes of a cluster prove to each other that they have
+// its secret, without ever sending it. A stranger that Consul names as a node, or
+// that listens in between, learns nothing that would let it ask or answer in a
+// node's place.
 //
 // A request carries who asks, when, a nonce and the hash of its body, and an HMAC
 // (RFC 2104, SHA-256) of these, of the request's line, conditions and Toc headers and of the node
@@ -43,7 +43,7 @@ const (
 // errTooLarge is of an answer that is larger than any that a node gives.
 var errTooLarge = fmt.Errorf("its answer is larger than %d MiB", maxAnswer>>20)
 
-// AnswerError is an answer that nobody gave who knows the secret.
+// AnswerError is an answer without a valid proof: its sender may not have the secret.
 type AnswerError struct{ Status int }
 
 func (e *AnswerError) Error() string {
@@ -63,14 +63,14 @@ type Prover struct {
 	turned         time.Time           // when nonces began
 }
 
-// New makes the Prover of the node of that name. The first of the keys proves, each of
-// them is believed; without any (keys may be nil), nothing is proved and everybody is
-// believed.
+// New makes the Prover of the node of that name. It proves with the first of the keys, and
+// accepts requests that are proved with any of them. Without keys (keys may be nil) it
+// proves nothing and asks for no proof.
 func New(node string, keys func() []string) *Prover {
 	if keys == nil {
 		keys = func() []string { return nil }
 	}
-	return &Prover{node: url.PathEscape(node), keys: keys} // as fits into a header, whatever it is
+	return &Prover{node: url.PathEscape(node), keys: keys} // escaped, so that any name fits into a header
 }
 
 // signed are the headers that say what a request asks for.
@@ -184,12 +184,12 @@ func (p *Prover) Handler(next http.Handler, refused func(http.ResponseWriter, er
 	})
 }
 
-// Proves tells whether there is anything to prove with.
+// Proves reports whether there is a key to prove with.
 func (p *Prover) Proves() bool { return len(p.keys()) > 0 }
 
 type proved struct{}
 
-// Proved tells whether a node has proved to have sent the request of this context.
+// Proved reports whether a node has proved to have sent the request of this context.
 func Proved(ctx context.Context) bool { return ctx.Value(proved{}) != nil }
 
 // check gives the key that holds, and the body.
@@ -200,7 +200,7 @@ func (p *Prover) check(keys []string, given string, r *http.Request) (key, nonce
 	}
 	s := statement{words[0], words[1], words[2], words[3]}
 	found := false
-	for _, k := range keys { // all of them, so that the time tells nothing
+	for _, k := range keys { // all of them, so that the time gives nothing away
 		if equal(words[4], s.sum(k, r, p.node)) {
 			key, found = k, true
 		}
@@ -222,7 +222,7 @@ func (p *Prover) check(keys []string, given string, r *http.Request) (key, nonce
 	return key, s.nonce, body, nil
 }
 
-// first tells whether a request with this nonce was never taken. One that is older than
+// first reports whether a request with this nonce was never taken. One that is older than
 // the two generations is outside the window.
 func (p *Prover) first(nonce string) bool {
 	p.mu.Lock()

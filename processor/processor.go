@@ -37,8 +37,8 @@ type Batch interface {
 	ProcessBatch(ctx context.Context, tasks []task.Task) []error
 }
 
-// Limited is the optional form of a Processor with limits of its own: the most tasks that a call of its batch form has (at
-// most 1,000; at 1 its Process is called; 0: 256), and the most calls at a time on a node (0: as many as are configured).
+// Limited is the optional form of a Processor with its own limits. tasks is the most tasks that a call of its batch form has,
+// up to 1,000; 1: its Process is called; 0: 256. workers is the most calls at a time on a node; 0: as many as are configured.
 type Limited interface {
 	Limits() (tasks, workers int)
 }

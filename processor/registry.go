@@ -27,7 +27,7 @@ func (r *Registry) Register(name string, c Constructor) error {
 	return nil
 }
 
-// Has tells whether a name is registered.
+// Has reports whether a name is registered.
 func (r *Registry) Has(name string) bool { _, ok := r.constructors[name]; return ok }
 
 // Build makes the processor of a business type.

@@ -59,7 +59,7 @@ func (e *discardError) Error() string {
 
 func (e *discardError) Unwrap() error { return e.reason }
 
-// RetryPause tells whether err asks for a pause of its own.
+// RetryPause returns the pause that err asks for, and reports whether it asks for one.
 func RetryPause(err error) (time.Duration, bool) {
 	var r *retryAfterError
 	if errors.As(err, &r) {
@@ -68,7 +68,7 @@ func RetryPause(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// IsNoAttempt tells whether err says that the task was not tried, and when it is to be.
+// IsNoAttempt reports whether err says that the task was not tried, and returns the pause before the next try.
 func IsNoAttempt(err error) (time.Duration, bool) {
 	var n *noAttemptError
 	if errors.As(err, &n) {
@@ -77,7 +77,7 @@ func IsNoAttempt(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// IsDiscard tells whether err discards its task.
+// IsDiscard reports whether err discards its task.
 func IsDiscard(err error) bool {
 	var d *discardError
 	return errors.As(err, &d)

@@ -19,8 +19,7 @@
 //
 // How it works:
 //
-//   - Each business type has a queue of its own, with its own bound and workers. A slow type never delays
-//     another.
+//   - Each business type has its own queue, bound and workers. A slow type never delays another.
 //   - A task that is due never waits behind one that is not. In a full queue an earlier task displaces the
 //     latest waiting one, which stays in the store.
 //   - When a full queue rejects tasks, it records where to resume reading (NextRefill). The rows are read as

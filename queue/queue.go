@@ -13,7 +13,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Ownership knows the partitions of this node; see cluster.Ownership.
+// Ownership has the partitions of this node; see cluster.Ownership.
 type Ownership interface {
 	// Term is a number that changes each time this node takes the partition, and 0 while another node owns it. At
 	// 0 the queue accepts and starts nothing of the partition; rows from an earlier term are read again. It is

@@ -57,7 +57,7 @@ const (
 	Held     State = "held"     // a Hold keeps it
 )
 
-// Sight is what the queue knows about a task.
+// Sight is the queue's view of a task.
 type Sight struct {
 	State State
 	Since time.Time // of Running and Alone: when a worker took it; of Checking: when the read began

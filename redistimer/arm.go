@@ -223,7 +223,7 @@ func memberOf(row *task.Task) slots.Member {
 // removal is a task to remove from its slot.
 type removal struct {
 	jobID   uint64
-	isDone  bool   // it is processed or cancelled; false: its row tells
+	isDone  bool   // it is processed or cancelled; false: its row shows the status
 	bizType uint64 // if it is done
 }
 

@@ -27,7 +27,7 @@ type bizTimer struct {
 	closed bool // the type left redis mode: its claims end, then its slots are dropped
 }
 
-// slotState is what this node knows about a slot.
+// slotState is this node's view of a slot.
 type slotState struct {
 	slot          slots.Slot
 	server        *server       // that has the slot, as far as known
@@ -91,13 +91,13 @@ type inflightTask struct {
 	late     bool
 	settling int       // of those, being settled
 	unread   time.Time // when the task is due; zero: its row has been read since it was claimed
-	// recheckRow: the row tells where the task belongs when the claim has ended. It was armed during the claim, and Redis may have
-	// ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
+	// recheckRow: read the row when the claim has ended, to put the task in its place. It was armed during the claim, and Redis may
+	// have ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
 	recheckRow bool
 }
 
-// EachOverdue calls f with the business type and the time of each task that has not come into the queue although its time has
-// passed: those that are claimed, and the first one of each slot.
+// EachOverdue calls f with the business type and the time of tasks that have not come into the queue although their time has
+// passed: all claimed ones, and the first one of each slot.
 func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -265,7 +265,7 @@ const (
 	dropPause = time.Second
 )
 
-// dropSlots empties slots, and returns those that failed.
+// dropSlots empties slots, and returns the ones that failed.
 func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -308,8 +308,7 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 // channel.
 func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
 
-// takeOver starts a new term for partitions that this node has taken, and releases the slots of those that it
-// lost.
+// takeOver starts a new term for partitions that this node has taken, and releases the slots of lost partitions.
 func (t *Timer) takeOver() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

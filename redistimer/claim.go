@@ -150,8 +150,8 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 			loads = append(loads, claim{bt, bt.BizType, s, m, now})
 		}
 	}
-	// Redis has more claims than this node knows: an earlier call that timed out here has reached Redis. (Or
-	// some claims were settled since the answer. Then no orphan is found.)
+	// Redis has more claims than this node: an earlier call that timed out here has reached Redis. (Or some claims
+	// were settled since the answer. Then no orphan is found.)
 	if a.Claims <= len(s.inflight) {
 		s.orphansBefore = time.Time{}
 	} else {

@@ -18,7 +18,7 @@
 // Redis is away, or while the slot belongs to another store, Serves returns false, and the scan engine fires
 // the tasks.
 //
-// In a cluster each Redis master has rounds of claims, arms and settles of its own (servers.go), so a slow
+// In a cluster each Redis master has its own rounds of claims, arms and settles (servers.go), so a slow
 // master does not delay the others. A master that does not answer gets no calls except one ping a second.
 //
 // The package does not run tasks and never writes to the store.

@@ -212,7 +212,7 @@ func (t *Timer) unreached(f *fillJob) error {
 // scheduleRetry requests another fill of the slots whose job failed. The Timer's lock is held.
 func (f *fillJob) scheduleRetry() {
 	if errors.Is(f.err, errMarkerGone) {
-		f.server.each((*slotState).markLost) // including those that were filled meanwhile
+		f.server.each((*slotState).markLost) // including slots that were filled meanwhile
 	}
 	for _, one := range f.targets {
 		one.slot.unarmed, one.slot.group.needsRepair = one.slot.unarmed || f.unarmed, true

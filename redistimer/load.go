@@ -8,7 +8,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// flushLoads reads the rows of claimed tasks of one database, and offers those that are to run.
+// flushLoads reads the rows of claimed tasks of one database, and offers the tasks that are to run.
 func (t *Timer) flushLoads(batch []claim) {
 	ctx := context.Background() // the store bounds the time
 	// The reads are announced first, so that the queue can recognize rows that change from now on.

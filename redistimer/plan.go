@@ -67,7 +67,7 @@ type chosenSlot struct {
 	fresh bool // claim no late tasks
 }
 
-// choose chooses the slots for a round among those that are due, the most urgent first. room is how many more
+// choose chooses the slots for a round among the due ones, the most urgent first. room is how many more
 // tasks may be in flight, and most is the same when none is. urgent reports whether the round cannot wait for
 // further slots.
 func (g *group) choose(now time.Time, room, most int) (urgent bool) {
@@ -160,7 +160,7 @@ func (s *slotState) pollAt(now time.Time, every time.Duration, catchUp bool) tim
 	return at
 }
 
-// dueBy is the time by which due slots are sorted. A slot with an unknown head comes after those that have
+// dueBy is the time by which due slots are sorted. A slot with an unknown head comes after slots that have
 // tasks.
 func (s *slotState) dueBy(now time.Time) time.Time {
 	if s.head.IsZero() {

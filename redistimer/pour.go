@@ -59,7 +59,7 @@ func (t *Timer) pourAll(ctx context.Context, database int) error {
 
 // pour arms what the slots of a partition lack of the rows that are due within a window.
 func (t *Timer) pour(ctx context.Context, p int, window time.Duration) {
-	// What is due or written just now is being claimed or armed by others.
+	// Tasks that are due or written just now are being claimed or armed elsewhere.
 	justNow := min(time.Second, t.cfg.Tick/10)
 	now := t.cfg.Now()
 	q := store.Due{Narrow: true, From: task.Key{ActionTime: now.Add(justNow)}, Until: now.Add(window), PerPage: 1000}

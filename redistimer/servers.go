@@ -15,17 +15,17 @@ import (
 )
 
 // callTimeout bounds each call to a server. Redis may still execute a call that timed out: the number of claims
-// shows those that this node does not know. The timeout is long, because on a machine that is short of CPU
-// timeouts add load. Other servers are not delayed meanwhile.
+// shows if it has more than this node. The timeout is long, because on a machine that is short of CPU timeouts
+// add load. Other servers are not delayed meanwhile.
 const callTimeout = 2 * time.Second
 
 // silenceGrace is how long a server may be silent before it counts as down. It may only have lost its
 // connections.
 const silenceGrace = 500 * time.Millisecond
 
-// server is one Redis server, with rounds, arms and settles of its own, so that no slot waits for two servers.
-// The client of the cluster knows which slots are on it. A slot that has moved meanwhile is still reached, but
-// in the round of its former server.
+// server is one Redis server, with its own rounds, arms and settles, so that no slot waits for two servers. The
+// client of the cluster returns the server of each slot. A slot that has moved meanwhile is still reached, but in
+// the round of its former server.
 type server struct {
 	addr        string // "": the only server, or a cluster whose servers are not known yet
 	arms        *groupcommit.Group[*armCall]
@@ -105,10 +105,10 @@ func (t *Timer) place(now time.Time) {
 	t.relisten()
 }
 
-// placement assigns all slots to servers anew. The Timer's lock is held.
+// placement assigns all slots to servers again. The Timer's lock is held.
 type placement struct {
 	timer   *Timer
-	known   bool // the client knows where the slots are
+	known   bool // the client has the servers of the slots
 	old     map[*server][]*group
 	changed map[guardKey]bool // have a new guard
 }
@@ -296,7 +296,7 @@ func (srv *server) each(do func(*slotState)) {
 	}
 }
 
-// probe pings silent servers until they answer, each in a goroutine of its own.
+// probe pings silent servers until they answer, each in its own goroutine.
 func (t *Timer) probe(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()

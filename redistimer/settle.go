@@ -77,8 +77,8 @@ type slotSettles struct {
 	settlements []settlement
 }
 
-// flushSettles sends settlements to a server. Those that fail are retried in the background, so that they do
-// not delay others.
+// flushSettles sends settlements to a server. It retries failed ones in the background, so that they do not delay
+// others.
 func (t *Timer) flushSettles(srv *server, batch []settlement) {
 	bySlot := make(map[*slotState]*slotSettles)
 	list := make([]*slotSettles, 0, 16)
@@ -137,7 +137,7 @@ func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	t.finishSettles(failures)
 }
 
-// sendSettles sends settlements in one pipeline, and returns those that failed.
+// sendSettles sends settlements in one pipeline, and returns the ones that failed.
 func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotSettles, err error) {
 	var settles []slots.SettleRequest
 	var releases []slots.ReleaseRequest

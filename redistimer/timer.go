@@ -254,7 +254,7 @@ func (t *Timer) notifyIdle() {
 	}
 }
 
-// Slot is what this node knows about a slot.
+// Slot is this node's view of a slot.
 type Slot struct {
 	Key         string    // of its store queue in Redis
 	Foreign     bool      // it belongs to another store

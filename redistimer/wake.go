@@ -12,7 +12,7 @@ import (
 
 // listen receives wake-ups: heads that became earlier, on any node. It starts once there is a business type.
 // All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another. After
-// MaxSubscription it subscribes anew: by then the server's name may mean another server. The old subscription ends when the
+// MaxSubscription it subscribes again: by then the server's name may mean another server. The old subscription ends when the
 // new one has begun, so that no wake-up is missed.
 func (t *Timer) listen(ctx context.Context) error {
 	select {

@@ -16,7 +16,7 @@ type overdue struct {
 	sums      map[uint64]store.Overdue // by biz_type
 	nextCount time.Time                // the earliest time of the next count
 
-	retrying       map[int]map[uint64]store.Retrying // by partition, of those that were counted here, and biz_type
+	retrying       map[int]map[uint64]store.Retrying // by partition that was counted here, and biz_type
 	nextRetryCount time.Time
 	nextRetrying   int // where the next count begins, relative to the first partition
 	// failedSince is the start of the first pass that failed after the last success. Zero: the last pass

@@ -270,8 +270,8 @@ func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
 		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
 }
 
-// splitTypes returns the business types that the Timer serves in a partition, those that are paused, and whether
-// the scanner serves any.
+// splitTypes returns the business types that the Timer serves in a partition, the paused ones, and whether the
+// scanner serves any.
 func (r *scan) splitTypes(p int) (timed, paused []uint64, scanned bool) {
 	for _, b := range r.types.All() {
 		switch {

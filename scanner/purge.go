@@ -62,7 +62,7 @@ func (s *Scanner) purge(ctx context.Context, rows *purging) error {
 					case ctx.Err() != nil:
 						return ctx.Err()
 					case err != nil && late == 0:
-						late = rows.lags[d] + every // nobody knows what is left there
+						late = rows.lags[d] + every // the rows that are left there are unknown
 					}
 					lag = max(lag, late)
 				}
@@ -83,7 +83,7 @@ func (s *Scanner) noteLag(rows *purging, database int, lag time.Duration) {
 	s.cfg.Observer.PurgeLag(database, lag)
 }
 
-// purgeDead purges the dead of a partition, and then those that the Timer lists.
+// purgeDead purges the dead tasks of a partition, and then the Timer's dead queues.
 func (s *Scanner) purgeDead(ctx context.Context, partition int, before time.Time) (store.Purged, error) {
 	p, err := s.cfg.Store.PurgeDead(ctx, partition, before)
 	if p.Rows() == 0 && err == nil && s.cfg.Timer != nil {

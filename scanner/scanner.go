@@ -5,10 +5,10 @@
 // that are due before the next tick is through (the lookahead). So each task waits in memory for its own
 // millisecond. Between ticks the scanner resumes reading wherever tasks did not fit into the queue.
 //
-// Each database has a loop of its own. A slow or failing database delays only its own partitions, and is tried
-// again at the next tick.
+// Each database has its own loop. A slow or failing database delays only its own partitions, and is tried again
+// at the next tick.
 //
-// The package does not run tasks and does not know the processors.
+// The package does not run tasks and does not use the processors.
 package scanner
 
 import (
@@ -126,7 +126,7 @@ type database struct {
 	empty         map[int]bool // partitions in which the last pass found nothing due
 	nextPartition int          // where the next pass begins, relative to the first partition
 	costly        map[int]costlyPartition
-	readAll       atomic.Bool // the next pass reads every partition from the start, whatever it costs
+	readAll       atomic.Bool // the next pass reads every partition from the start, at any cost
 	types         *task.Types // of the last pass
 	unknownTypes  []uint64    // types that are not configured and have overdue rows, as of the last count with these types
 }
@@ -246,7 +246,7 @@ func (s *Scanner) runSchedule(ctx context.Context) error {
 // NextTick is the next time of the schedule; zero: there is none.
 func (s *Scanner) NextTick() time.Time { return s.cfg.Schedule.Next(s.cfg.Now().UTC()) }
 
-// Tick requests a whole pass over every database, whatever it costs, because something has changed. A database
+// Tick requests a whole pass over every database, at any cost, because something has changed. A database
 // whose pass is under way makes exactly one more right after it.
 func (s *Scanner) Tick() { s.request(true) }
 

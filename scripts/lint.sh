@@ -62,6 +62,7 @@ apply_mutations() {
   return $code
 }
 check "internal/soak/mutations" apply_mutations
+check words scripts/words.sh
 # What deploys it, by its own tools.
 if docker compose version >/dev/null 2>&1; then
   check "docker compose" docker compose config -q

@@ -28,7 +28,7 @@ type Layout struct {
 	Partitions        int // P
 }
 
-// Validate tells what is wrong with a layout, naming the configuration key.
+// Validate returns an error with the configuration key if a layout is wrong.
 func (l Layout) Validate() error {
 	switch {
 	case !powerOfTwo(l.Databases):

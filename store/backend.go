@@ -20,7 +20,7 @@ type backend interface {
 	// durability is Store.Durability.
 	durability(ctx context.Context, database int) (faults []string, err error)
 	// transact runs statements in one transaction, all or nothing, and returns how many rows each one changed;
-	// see unknownCount. It waits for no lock, if the server can be told so: callers that share the transaction
+	// see unknownCount. It waits for no lock, if the server supports this: callers that share the transaction
 	// must not wait for another's row.
 	transact(ctx context.Context, database int, statements []statement) (affected []int64, err error)
 	// waitsForLocks reports whether transact waits for locks all the same.
@@ -46,7 +46,7 @@ type backend interface {
 	idArg(v uint64) any                                             // a 64-bit id as a parameter
 	timeArg(t time.Time) any                                        // a time as a parameter
 	nullSafe() string                                               // compares two values of which both may be NULL
-	isAt(column string, t time.Time) (condition string, args []any) // the column holds the time t, in whatever notation
+	isAt(column string, t time.Time) (condition string, args []any) // the column holds the time t, in any notation
 	refusal(err error) refusal                                      // why the server refused
 	close() error
 }

@@ -259,7 +259,7 @@ const (
 	connectTimeout = 8 * time.Second // a handshake takes five answers
 )
 
-// Watch pings each database once a second until ctx ends: those that are not in use, and those that are down.
+// Watch pings each database once a second until ctx ends, also databases that are not in use, or down.
 // It calls changed with the new condition after each change, even if the condition is the old one again by
 // then. For one database it makes one call at a time.
 func (s *Store) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
@@ -285,7 +285,7 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 }
 
 // Probe checks that a database answers. If it refused a write or was slow with writes, Probe checks whether it
-// still is. On MySQL it has a connection of its own, so it waits for no statement of the store.
+// still is. On MySQL it has its own connection, so it waits for no statement of the store.
 func (s *Store) Probe(ctx context.Context, database int) Condition {
 	asking, cancel := withTimeout(ctx, connectTimeout)
 	defer cancel()

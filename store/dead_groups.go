@@ -128,7 +128,7 @@ func (s *Store) groupShards(ctx context.Context) ([]int, error) {
 	return all, nil
 }
 
-// add adds tasks of the same group. The example is the one with the smallest id, whatever the order of reading.
+// add adds tasks of the same group. The example is the task with the smallest id, in any order of reading.
 func (g *DeadGroup) add(more *DeadGroup) {
 	g.Count += more.Count
 	g.JobID = min(g.JobID, more.JobID)

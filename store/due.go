@@ -29,7 +29,7 @@ type DuePages struct {
 	store    *Store
 	database int
 	query    Due
-	tables   []dueTable // those that may have more
+	tables   []dueTable // the tables that may have more rows
 	locked   error      // of tables that are left out
 }
 

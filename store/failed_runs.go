@@ -14,7 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// The column errors tells the failed runs of a task, a JSON object a line, the oldest first. The move that records a
+// The column errors has the failed runs of a task, a JSON object a line, the oldest first. The move that records a
 // failed run adds its line. Only FailedRuns reads the column: scans would carry it for nothing.
 
 // maxErrors is how many characters of it are kept, the last ones.
@@ -45,7 +45,7 @@ func (m *Move) errorsLine(stamp time.Time) string {
 	return b.String()
 }
 
-// FailedRuns reads the failed runs of a task, the oldest first, as far as its row still tells them.
+// FailedRuns reads the failed runs of a task, the oldest first, as far as its row still has them.
 func (s *Store) FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error) {
 	shard, ok := s.layout.ShardOf(jobID)
 	if !ok {

@@ -245,8 +245,8 @@ func (s *Store) putAside(db *database, in *insert) {
 // insertTries is how often a batch is tried again after a deadlock or with new ids.
 const insertTries = 8
 
-// tryInsert stores the batch in one transaction and finishes its requests. With an error it returns those that
-// are still open and, as far as is known, not stored.
+// tryInsert stores the batch in one transaction and finishes its requests. With an error it returns the requests
+// that are still open and, as far as is known, not stored.
 func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
 	open = batch
 	for range insertTries {
@@ -283,8 +283,8 @@ func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, tr
 	return open, errors.New("no way past conflicting transactions or ids")
 }
 
-// answerStored finishes the requests of a committed transaction. It returns those that need another try: with another
-// job_id, or over a task that has ended.
+// answerStored finishes the requests of a committed transaction. It returns the requests that need another try: with
+// another job_id, or over a task that has ended.
 func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
 	for i, group := range groups {
 		if int(affected[i]) == len(group) {
@@ -300,7 +300,7 @@ func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*inse
 	return again
 }
 
-// hasExtraColumns reports whether a task has rare columns: a time-out of its own, a text as biz_id, or a trace.
+// hasExtraColumns reports whether a task has rare columns: its own time-out, a text as biz_id, or a trace.
 func (in *insert) hasExtraColumns() bool {
 	return in.task.Timeout != 0 || in.task.BizKey != "" || in.task.Trace != ""
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Lease is how long a Lock is held after the time at which a successful Check was sent. No other holder gets
-// the lock before that, whatever happens to the holder, its connections or the server.
+// the lock before that, no matter what happens to the holder, its connections or the server.
 const Lease = 3 * time.Second
 
 // The kinds of holders.
@@ -130,5 +130,5 @@ type ServerClock struct {
 }
 
 // ServerClock returns the last reading of a database's clock, which each Lock.Check takes; false if there is
-// none. SQLite has no clock of its own.
+// none. SQLite has no separate clock.
 func (s *Store) ServerClock(database int) (ServerClock, bool) { return s.backend.clock(database) }

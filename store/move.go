@@ -285,7 +285,8 @@ func (s *Store) moveStatement(name string, database int, stamp time.Time, moves 
 		args = append(args, orNull(m.Timeout.Milliseconds()))
 	}
 	switch {
-	case m.NewPromise && m.From == task.Pending && m.ActionTime != nil: // a time of its own tells a task that has failed, or was redriven, from a redrive
+	case m.NewPromise && m.From == task.Pending && m.ActionTime != nil:
+		// A due_time distinguishes this from a redrive if the task has failed, or was redriven.
 		b.WriteString(",due_time=CASE WHEN last_error='' THEN NULL ELSE ? END")
 		args = append(args, s.backend.timeArg(task.CeilMilli(*m.ActionTime)))
 	case m.NewPromise:

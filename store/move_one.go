@@ -86,8 +86,9 @@ func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
 	return results
 }
 
-// flushSharedMoves writes one batch of a server: moves of several databases share a commit. If the server refuses it, each
-// database writes its own, so that the others are not affected. So do those that did not answer the last time.
+// flushSharedMoves writes one batch of a server: moves of several databases share a commit. If the server rejects it, each
+// database writes its own part, so that the others are not affected. A database that did not answer the last time, or that
+// cannot be written, always does so.
 func (s *Store) flushSharedMoves(batch []*moveRequest) {
 	byDB := make([]movePart, len(s.dbs))
 	for _, r := range batch {

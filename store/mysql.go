@@ -127,8 +127,8 @@ func (b *mysqlBackend) hint(index string, _ int) string { return " FORCE INDEX (
 func (b *mysqlBackend) unionMember(query string) string { return "(" + query + ")" }
 
 // countingExpr counts in a session variable, at a third of the cost of ROW_COUNT after each statement of a
-// block. Until a connection knows the kind of its server, it counts nothing: then statements are answered one
-// by one.
+// block. Until a connection has shown the kind of its server, the variable is not used: then the server
+// answers statements one by one.
 func (b *mysqlBackend) countingExpr(database int, value string) string {
 	if !b.servers[database].isMariaDB.Load() {
 		return value

@@ -129,7 +129,7 @@ func (b *mysqlBackend) end(database int, lost *mysqlConn, kill bool) (over bool)
 		return false
 	}
 	defer conn.Close()
-	// The numbers of connections belong to one server, and start anew when it restarts.
+	// The numbers of connections belong to one server, and start again when it restarts.
 	const ask = "SELECT " + mysqlsession.HostText + ", (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID=? AND DB<=>DATABASE())"
 	for {
 		var host sql.NullString

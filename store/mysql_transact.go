@@ -19,7 +19,7 @@ import (
 // transact makes a transaction in one round trip: its statements are sent as one text, into which the driver
 // escapes the parameters (interpolateParams).
 //
-// There must not be one answer per statement: the server sends each answer by itself and wakes this process for
+// There must not be one answer per statement: the server sends each answer separately and wakes this process for
 // it, which costs more than the statement. MariaDB runs a block of statements and answers once, at two to three
 // times the rows a second. MySQL has blocks only in stored procedures, so it gets a list of statements.
 //

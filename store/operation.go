@@ -126,7 +126,8 @@ func (s *Store) insertOperation(ctx context.Context, database int, o *Operation,
 	return err
 }
 
-// retrySoon is how soon a failing task runs by itself: a node may have read its row for that run, and a retry would be one more.
+// retrySoon is the time before the next run of a failing task in which a retry leaves it out: a node may have read its row for
+// that run, and a retry would be one more.
 const retrySoon = 2 * time.Second
 
 // where is the condition of the tasks that are left at a time. One that dies, or fails, after the operation has started is left to others.
@@ -149,7 +150,7 @@ func (s *Store) Operations(ctx context.Context, id uint64, limit int) ([]Operati
 	return s.operations(ctx, " WHERE id=? OR ?=0", []any{s.backend.idArg(id), s.backend.idArg(id)}, latestFirst, limit)
 }
 
-// RunningOperations is Operations of those that run somewhere, the oldest first.
+// RunningOperations reads the operations that run in some database, at most limit, the oldest first.
 func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
 	list, err := s.operations(ctx, " WHERE state='running'", nil, oldestFirst, limit)
 	if len(list) == 0 {
@@ -307,7 +308,7 @@ func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, m
 		return nil, nil
 	}
 	o.Parts[database].Walked = jobIDs[len(jobIDs)-1]
-	o.Done += len(jobIDs) // at most; the next read tells
+	o.Done += len(jobIDs) // at most; the next read corrects it
 	return jobIDs, nil
 }
 

@@ -45,7 +45,7 @@ func earlier(a, b time.Time) time.Time {
 // pendingLimit bounds the counts in each table, so that counting does not add to a huge backlog.
 const pendingLimit = 10_000
 
-// promisedTime is the time that was promised for a task, whatever has moved it since.
+// promisedTime is the time that was promised for a task, also if it was moved since.
 const promisedTime = "COALESCE(due_time,action_time)"
 
 // Overdue sums up the overdue tasks of a partition by biz_type.

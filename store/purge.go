@@ -13,8 +13,8 @@ import (
 const purgePerTable = 100
 
 // Clock returns the time of a database's server, for actions that must not be too early. A SQLite file has no
-// server: there it is the time at which the store was opened plus the time that has passed since, whatever
-// happened to this machine's clock.
+// server: there it is the time at which the store was opened plus the time that has passed since. A change of
+// this machine's clock does not affect it.
 func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -55,7 +55,7 @@ func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (Pur
 	return s.purge(ctx, partition, []finishedBefore{{task.Processed, where, []any{at, at}}, {task.Cancelled, where, []any{at, at}}}, before)
 }
 
-// PurgeEarly deletes tasks like Purge, but those that were cancelled so long before their time that only their
+// PurgeEarly deletes tasks like Purge, but tasks that were cancelled so long before their time that only their
 // action_time is not before the given time. It reads the index entries of all cancelled tasks that Purge
 // leaves, so it is for rarer use. (A job_id, which is also in the index, excludes most of the younger ones.)
 func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (Purged, error) {

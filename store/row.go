@@ -36,7 +36,7 @@ type row struct {
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
 	"due_time,timeout_ms,lease,trace,biz_key"
 
-// narrowColumns is columns with values in place of those that Due.Narrow leaves out.
+// narrowColumns is columns with values in place of the columns that Due.Narrow leaves out.
 const narrowColumns = "job_id,gmt_modified,gmt_modified,0,biz_type,status,action_time,'',attempts,'',NULL,NULL,NULL,NULL,NULL,NULL"
 
 func (r *row) scan(rows *sql.Rows) error {

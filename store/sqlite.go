@@ -226,8 +226,8 @@ func (b *sqliteBackend) refused(database int, err error) error {
 	return err
 }
 
-// reopenIfReadOnly has the next change of a database open its file anew if it must not be written. SQLite opens such a file for reading,
-// and the connection stays so when the file's rights are mended.
+// reopenIfReadOnly makes the next change of a database open its file again if err says that it must not be written. SQLite
+// opens such a file for reading, and the connection stays so when the file's rights are mended.
 func (b *sqliteBackend) reopenIfReadOnly(database int, err error) bool {
 	if sqliteCode(err)&0xff != sqlitelib.SQLITE_READONLY {
 		return false

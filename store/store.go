@@ -4,10 +4,10 @@
 // 1024 tables, with GORM) and come back as rows. MySQL, MariaDB and SQLite are behind one small interface, so
 // everything above it exists once.
 //
-// Each database is a failure domain of its own: it may have its own host, and an error names the database
+// Each database is a separate failure domain: it may have its own host, and an error names the database
 // (DatabaseError), so that the others continue. Every change of a status is one compare-and-set (move.go).
 //
-// The package does not know when a task runs, or which node runs it.
+// The package does not decide when a task runs, or which node runs it.
 package store
 
 import (

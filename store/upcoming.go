@@ -18,7 +18,7 @@ type Upcoming struct {
 	At      time.Time
 }
 
-// What a look at the upcoming tasks may cost. Beyond it, some tables stand for all: tasks are spread over them by a hash.
+// The limits of a look at the upcoming tasks. Beyond them, some tables stand for all: a hash spreads tasks over them.
 const (
 	UpcomingRows   = 16_000 // the default number of rows, about
 	upcomingSample = 128    // tables of the first look

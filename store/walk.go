@@ -52,7 +52,7 @@ func (s *Store) isChangedAfter(modified, asOf time.Time) bool {
 	return !asOf.IsZero() && modified.After(asOf) && modified.Before(s.cfg.Now().Add(maxSkew))
 }
 
-// What a page of a walk may cost: it is short, or empty, when that is used up. The index does not have biz_type, so rows
+// The limits of a page of a walk: it is short, or empty, when they are used up. The index does not have biz_type, so rows
 // of other types are looked at, too.
 const (
 	walkStatements = 10     // of up to maxMembers tables
@@ -71,8 +71,8 @@ type walked struct {
 // Walk reads tasks of all shards in the order of shard, action_time and job_id: at most limit, after a place. more
 // reports whether there may be others, after next. A page may be short, or empty, although there are more.
 //
-// A walk from page to page ends, whatever is changed meanwhile, and shows each task at most once; one that is not changed
-// it shows exactly once (see Place.AsOf).
+// A walk from page to page ends, even if tasks are changed meanwhile. It shows each task at most once, and one that is not
+// changed exactly once (see Place.AsOf).
 func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) (list []task.Task, next Place, more bool, err error) {
 	next = after
 	asOf := after.AsOf

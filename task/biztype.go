@@ -42,7 +42,7 @@ type BizType struct {
 
 	// Pull is set if consumers lease the tasks: no processor runs them.
 	Pull        bool
-	TTR         time.Duration // how long a consumer has a task that has no Timeout of its own
+	TTR         time.Duration // how long a consumer has a task without its own Timeout
 	MaxInFlight int           // leases of one node at the same time
 }
 
@@ -57,7 +57,7 @@ func (b *BizType) IsExpired(late time.Duration) bool {
 // OnExpire is what becomes of a task that is too late.
 type OnExpire string
 
-// What can become of it.
+// The values of OnExpire.
 const (
 	OnExpireDead OnExpire = "dead" // it is dead
 	OnExpireSkip OnExpire = "skip" // it is cancelled

@@ -8,7 +8,7 @@ type Key struct {
 	JobID      uint64
 }
 
-// Before tells whether k comes before l.
+// Before reports whether k comes before l.
 func (k Key) Before(l Key) bool {
 	if !k.ActionTime.Equal(l.ActionTime) {
 		return k.ActionTime.Before(l.ActionTime)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A lease number has two parts: bits by chance that name the lease, and a mark of its end. So a row says by itself whether
+// A lease number has two parts: bits by chance that name the lease, and a mark of its end. So the row alone shows whether
 // action_time is the end that its lease has written, or a time that somebody has set since: then the lease is void.
 //
 // The mark is the end in milliseconds, modulo 2^24, mixed with the bits above them: two ends that are less than 4.6 hours apart
@@ -22,7 +22,7 @@ const leaseMask = 1<<leaseMarkBits - 1
 // LeaseUntil returns the number of a lease that ends at another time now.
 func LeaseUntil(lease uint64, end time.Time) uint64 { return lease&^leaseMask | leaseMark(end) }
 
-// IsSameLease reports whether two numbers name one lease, whatever its end.
+// IsSameLease reports whether two numbers name one lease, also with different ends.
 func IsSameLease(a, b uint64) bool { return a>>leaseMarkBits == b>>leaseMarkBits }
 
 func leaseMark(end time.Time) uint64 {

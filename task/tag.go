@@ -41,7 +41,7 @@ func (t *Task) Tag() string {
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// Matches tells whether one of tags is the task's, or MatchAny. No tags at all ask for nothing.
+// Matches reports whether one of tags is the task's, or MatchAny. It is true without tags.
 func (t *Task) Matches(tags []string) bool {
 	if len(tags) == 0 {
 		return true

@@ -110,7 +110,7 @@ func ParseStatus(word string) (Status, error) {
 	return 0, fmt.Errorf("status %q is unknown; it is pending, processed, cancelled or dead", word)
 }
 
-// CanBecome tells whether a task in status s may move to status to. These are
+// CanBecome reports whether a task in status s may move to status to. These are
 // all the moves there are; each one is a compare-and-set in the store.
 //
 //	pending ──► processed | cancelled | dead | pending (retry, reschedule)

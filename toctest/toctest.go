@@ -159,7 +159,7 @@ type Ran struct {
 // Late is how long after the time of its task the run started: 0 or more.
 func (r Ran) Late() time.Duration { return r.Started.Sub(r.Task.ActionTime) }
 
-// ErrCrashed is the Err of a run during which the center crashed: its outcome is not recorded, whatever it was.
+// ErrCrashed is the Err of a run during which the center crashed: its outcome, good or bad, is not recorded.
 var ErrCrashed = virtual.ErrCrashed
 
 // record is a middleware that records each run.

@@ -22,8 +22,8 @@ type Tracer struct {
 	sample float64
 }
 
-// New makes a Tracer. The provider must record every span that it is asked for: sample, from 0 to 1, is the share of the
-// submits and runs without a trace of their own that begin one, and those with a trace are traced if it is sampled.
+// New makes a Tracer. The provider must record every span that it is asked for, because the Tracer samples: sample, from 0
+// to 1, is the share of the submits and runs without a trace that begin one. One with a trace is traced if it is sampled.
 func New(p trace.TracerProvider, sample float64) *Tracer {
 	return &Tracer{tracer: p.Tracer(scope), sample: sample}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Facts are what a node knows about one task. Zero values mean that nothing is wrong.
+// Facts are a node's facts about one task. Zero values mean that nothing is wrong.
 type Facts struct {
 	Now    time.Time
-	Node   string           // the node that knows this
+	Node   string           // the node that has these facts
 	Task   task.Task        // its row; only the JobID if Unread is set
 	Unread error            // why the row cannot be read
 	Failed []task.FailedRun // its failed runs, the oldest first

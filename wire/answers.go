@@ -232,14 +232,14 @@ type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
-// Readiness tells whether a node can serve.
+// Readiness says whether a node can serve.
 type Readiness struct {
 	Ready    bool     `json:"ready"`
 	Degraded []string `json:"degraded" nullable:"false" doc:"What does not work as it should; it need not keep the node from being ready. Without a token, where there are some: only its reason, as in toc_degraded." example:"database toc_3 is down"`
 	Reasons  []string `json:"-"` // of Degraded, without names, addresses and values
 }
 
-// Why tells where a task waits, until when, and what holds it; or what became of it.
+// Why says where a task waits, until when, and for which reasons; or its outcome.
 type Why struct {
 	State   string   `json:"state" enum:"pending,processed,cancelled,dead,unknown" doc:"Its status; unknown while its row cannot be read."`
 	Where   string   `json:"where" enum:"store,slot,queue,running,done" doc:"Where it waits now: in the store alone, in its slot in Redis, in the memory of its node, or nowhere: it runs, or is done."`

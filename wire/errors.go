@@ -8,7 +8,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// What is said to a request that cannot be decided now. With the first two it is known
+// Details of the answer to a request that cannot be decided now. The first two say for certain
 // that nothing was changed, nor will be.
 const (
 	DetailLocked      = "another transaction has locked the task's row or its table: nothing was changed; try again"

@@ -9,7 +9,7 @@ type Time time.Time
 // Time gives the moment, in UTC.
 func (t Time) Time() time.Time { return time.Time(t).UTC() }
 
-// IsZero tells whether there is no moment: encoding/json's omitzero asks it.
+// IsZero reports whether there is no moment: encoding/json's omitzero calls it.
 func (t Time) IsZero() bool { return time.Time(t).IsZero() }
 
 // String gives the moment as users see it.

@@ -27,7 +27,8 @@ type failures struct {
 	until  time.Time // until when tasks that have failed may run again
 }
 
-// longestPause is how long a run that failed is looked for if it has asked for a pause of its own, and longer than BackoffMax.
+// longestPause bounds how long after a failed run its task is expected to run again, if the run has asked for a longer pause
+// than BackoffMax.
 const longestPause = time.Hour
 
 // failing is a business type whose runs fail.

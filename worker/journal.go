@@ -16,7 +16,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// journal knows which tasks were started by processes that have ended, and records starts for the next process
+// journal has the starts of tasks by processes that have ended, and records starts for the next process
 // (toc_running).
 //
 // A process that is killed, or that a task ends, leaves starts without an end: cuts. The next owner of the

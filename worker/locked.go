@@ -93,7 +93,7 @@ func (f *finisher) retryLocked(ctx context.Context, database int) {
 		if ctx.Err() == nil {
 			tried := make([]*finish, len(list))
 			for i, d := range list {
-				tried[i] = &d // a copy: the trouble that list tells is read meanwhile
+				tried[i] = &d // a copy: record changes it
 			}
 			left = f.record(ctx, database, tried)
 		} else {

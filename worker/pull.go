@@ -21,15 +21,15 @@ import (
 // task away. (Google Cloud Tasks fences its leases by their time in the same way; the number makes two leases in one
 // millisecond differ.)
 
-// pulls is what a Runner knows about pull types.
+// pulls is the state of the pull types of a Runner.
 type pulls struct {
 	mu      sync.Mutex
 	lanes   map[uint64]*pool         // by biz_type
-	lent    map[uint64]grantedLease  // by job_id: the leases that this process has given, as far as they are not over
+	lent    map[uint64]grantedLease  // by job_id: the leases that this process has given or read, until some time after their end
 	count   map[uint64]int           // the same, and what is reserved for leases that are being recorded, by biz_type
 	swept   time.Time                // when lent was last searched for leases that are over
 	known   wait.Mutex               // held while leases of other processes are read
-	terms   map[inTerm]bool          // those whose leases were read
+	terms   map[inTerm]bool          // the terms whose leases were read
 	read    map[uint64]time.Time     // when that was last looked after, by biz_type
 	freed   chan struct{}            // closed when a lease ends; nil: no caller waits
 	bizType map[uint64]*task.BizType // of all lanes
@@ -44,7 +44,7 @@ type grantedLease struct {
 
 	elsewhere bool      // another process has given it
 	roomless  bool      // it takes no room: it is over, or nobody has it
-	extends   time.Time // its end if an extension is stored that is under way, or of which nobody knows
+	extends   time.Time // its end if an extension takes effect that is under way, or whose outcome is unknown
 }
 
 // inTerm is a business type in a partition's term.
@@ -212,7 +212,7 @@ func (p *pulls) removeLocked(jobID uint64) {
 	}
 }
 
-// find returns a lease that this process has given and that is the last one of its task, as far as it knows.
+// find returns the last lease of a task that this process has given or read, and reports whether it is the asked one.
 func (p *pulls) find(jobID, lease uint64) (l grantedLease, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -357,7 +357,7 @@ func (c *pool) takeForLease(ctx, wait context.Context, max int) (entries []*queu
 	}
 }
 
-// lease records the leases of taken tasks, and returns those that were recorded before they were over.
+// lease records the leases of taken tasks, and returns the tasks whose leases were recorded before they were over.
 func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Duration, isGone func() bool) ([]task.Task, error) {
 	var leased []task.Task
 	defer func() { c.pulls.free(c.bizType.ID, len(entries)-len(leased)) }()

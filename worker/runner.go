@@ -56,7 +56,7 @@ type Dispatcher interface {
 	Tick()
 }
 
-// Ownership knows the partitions of this node; see cluster.Ownership.
+// Ownership has the partitions of this node; see cluster.Ownership.
 type Ownership interface {
 	// Term is a number that changes each time this node takes a partition; 0 while another node owns it.
 	Term(partition int) uint64
@@ -176,8 +176,8 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	return err
 }
 
-// Abandon tells the journal that a partition goes to another node while its tasks still run here: they are cut
-// off without their fault. It returns when the journal has this, or cannot be reached.
+// Abandon records in the journal that a partition goes to another node while its tasks still run here: they are
+// cut off without their fault. It returns when the journal has this, or cannot be reached.
 func (r *Runner) Abandon(partition int) {
 	r.journal.abandon(func(p int) bool { return p == partition })
 }

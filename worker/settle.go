@@ -17,7 +17,7 @@ import (
 // Do is what a consumer does with a lease.
 type Do string
 
-// What it can do.
+// The values of Do.
 const (
 	Ack     Do = "ack"     // the task is processed
 	Nack    Do = "nack"    // the run has failed: it is tried again, or dead
@@ -38,7 +38,7 @@ type Settlement struct {
 // Settled is what became of a settlement.
 type Settled string
 
-// What can become of it.
+// The values of Settled.
 const (
 	SettledOK   Settled = "ok"
 	Lost        Settled = "lost"        // the lease is over, or was settled before: nothing was changed
@@ -189,7 +189,7 @@ func (r *Runner) load(ctx context.Context, list []*settling) (rows map[uint64]ta
 	return rows, err
 }
 
-// holdAll holds the tasks, and leaves out those that cannot be held.
+// holdAll holds the tasks, and leaves out the ones that cannot be held.
 func (r *Runner) holdAll(ctx context.Context, list []*settling) []*settling {
 	held := list[:0]
 	for _, s := range list {
@@ -219,13 +219,13 @@ func (r *Runner) holdAll(ctx context.Context, list []*settling) []*settling {
 	return held
 }
 
-// findLeases finds the leases, in memory or in the store, and leaves out those that cannot be read now.
+// findLeases finds the leases, in memory or in the store, and leaves out the ones that cannot be read now.
 func (r *Runner) findLeases(ctx context.Context, list []*settling) []*settling {
 	var unknown []*settling
 	now := r.cfg.Now()
 	for _, s := range list {
 		var known bool
-		// One that is over as far as this process knows may have been extended by another node.
+		// Another node may have extended a lease that is over in this process's memory.
 		if s.given, known = r.pulls.find(s.JobID, s.Lease); !known || !s.given.task.IsLeased(now) {
 			s.given = grantedLease{}
 			unknown = append(unknown, s)

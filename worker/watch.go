@@ -147,7 +147,7 @@ func (w *worker) begin(entries []*queue.Entry, timeout time.Duration) {
 	}
 }
 
-// end records that the call has ended, in whatever way.
+// end records that the call has ended, in any way.
 func (w *worker) end() {
 	w.run.mu.Lock()
 	var facts []any

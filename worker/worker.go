@@ -114,9 +114,8 @@ func (w *worker) work(ctx context.Context) {
 	over = true
 }
 
-// admit ends tasks that are not to run: those that are too late, and those that a later task of their biz_id replaces. It
-// gives back tasks whose outcome could not be recorded now: these
-// would pile up, and run again after a restart.
+// admit ends tasks that are not to run: tasks that are too late, and tasks that a later one of their biz_id replaces. It
+// gives back tasks whose outcome could not be recorded now: these would pile up, and run again after a restart.
 func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Time) []*queue.Entry {
 	superseded := w.findSuperseded(ctx, entries, now)
 	admitted := entries[:0]
@@ -171,8 +170,8 @@ func (w *worker) fire(ctx context.Context) {
 	w.report(ctx)
 }
 
-// ownTimeoutsLast moves tasks with a time-out of their own behind the others, and returns the number of others:
-// a batch has one time-out for all.
+// ownTimeoutsLast moves tasks with their own time-out behind the others, and returns the number of others: a batch
+// has one time-out for all.
 func ownTimeoutsLast(entries []*queue.Entry) (others int) {
 	for i, e := range entries {
 		if e.Task.Timeout == 0 {

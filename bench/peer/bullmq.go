@@ -21,8 +21,8 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig/child"
 )
 
-// bullmqPeer is BullMQ: jobs in Redis, driven in a Node.js process of its own
-// (bench/bullmq/peer.mjs), which makes the load and reads the clock.
+// bullmqPeer is BullMQ: jobs in Redis. A separate Node.js process
+// (bench/bullmq/peer.mjs) drives it, makes the load and reads the clock.
 type bullmqPeer struct {
 	driver // for its servers
 	proc   *child.Process

@@ -31,8 +31,8 @@ type driver struct {
 	// put submits some jobs in one call, or one by one if the system has no batches.
 	// caller is below the number of callers.
 	put func(ctx context.Context, caller int, jobs []job) error
-	// place is where a task is stored: those with near numbers lie near each other.
-	// nil: that is not told.
+	// place is where a task is stored: tasks with near numbers lie near each other.
+	// nil: the place is unknown.
 	place func(biz uint64) int
 
 	late  stat.Recorder
@@ -191,7 +191,7 @@ func (l Load) feed(ctx context.Context, start time.Time, calls chan<- int) {
 	}
 }
 
-// due is a whole millisecond, so that it is the same moment for all that can tell milliseconds.
+// due is a whole millisecond, so that it is the same moment for all systems with millisecond precision.
 func (l Load) due(now time.Time) time.Time {
 	at := l.At
 	if at.IsZero() {

@@ -24,7 +24,7 @@ var (
 	Embedded = Layout{"embedded", 0}
 )
 
-// logger tells what should not happen.
+// logger logs only warnings and errors: events that should not happen.
 func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -1,10 +1,10 @@
-// Package peer is the systems that are measured: this product in its several
+// Package peer has the systems that are measured: this product in its several
 // forms, the systems that users compare it with, and the floors beneath it. Each
-// is driven by its public API, with the best reasonable settings, and says what
-// they are.
+// is driven by its public API, with the best reasonable settings, and names these
+// settings.
 //
-// The same work comes in for all of them (Load); counts and lateness go out. What
-// is measured, how often and how it is told is not known here.
+// The same work comes in for all of them (Load); counts and lateness go out. Other
+// packages choose the measurements, repeat them and report them.
 package peer
 
 import (
@@ -22,7 +22,7 @@ var ErrMissing = errors.New("missing")
 // Part is something that a peer may or may not do.
 type Part uint8
 
-// What a peer takes part in.
+// The parts that a peer may do.
 const (
 	Submits  Part = 1 << iota // takes single tasks
 	Batches                   // takes many tasks in one call
@@ -41,10 +41,10 @@ type Info struct {
 	Parts    Part
 	Settings string // that were chosen, and why
 	Durable  string // what an answered submit survives
-	Precise  string // how exactly it can be told when a task is due
+	Precise  string // the precision of a task's due time
 }
 
-// Has tells whether a peer does all of it.
+// Has reports whether a peer does all parts of p.
 func (i Info) Has(p Part) bool { return i.Parts&p == p }
 
 // Env is where a peer is brought up.
@@ -56,10 +56,10 @@ type Env struct {
 // Peer is one system. Up is called once, then Work once; Load any number of times.
 type Peer interface {
 	Info() Info
-	// Version says what is measured: of the library and of the servers. An
-	// ErrMissing tells what is not there.
+	// Version names the versions of the library and of the servers. An
+	// ErrMissing names the missing part.
 	Version(ctx context.Context, env Env) (string, error)
-	// Up starts servers and clients, empty. An ErrMissing tells what is not there.
+	// Up starts servers and clients, empty. An ErrMissing names the missing part.
 	Up(ctx context.Context, env Env) error
 	// Work starts the processors. What fires counts for the latest Load.
 	Work(ctx context.Context) error
@@ -67,9 +67,9 @@ type Peer interface {
 	Load(ctx context.Context, l Load) (Loaded, error)
 	// Done is how many outcomes the system itself has recorded since it is up.
 	Done(ctx context.Context) (int, error)
-	// Heard is how many the processor heard of since the latest Reset. It is cheap.
+	// Heard is the number of calls of the processor since the latest Reset. It is cheap.
 	Heard(ctx context.Context) (int, error)
-	// Fired is what it heard of, in full.
+	// Fired is the full record of these calls.
 	Fired(ctx context.Context) (Fired, error)
 	// Reset forgets what fired, and makes room for n.
 	Reset(ctx context.Context, n int) error
@@ -79,14 +79,14 @@ type Peer interface {
 	Down() error
 }
 
-// Gated is a peer that cannot be told one instant for many tasks. They are made
+// Gated is a peer that cannot make many tasks due at one instant. They are made
 // due in the second before it, and its connected workers wait for the instant.
 type Gated interface {
 	Hold()    // before Work: workers take nothing yet
 	Release() // they begin
 }
 
-// Process is one of those that a peer consists of.
+// Process is one process of a peer.
 type Process struct {
 	Name string // "mariadb"; "client" is the one with the library and the processors
 	PID  int
@@ -102,8 +102,8 @@ type Load struct {
 	At      time.Time     `json:"at"`      // due then; zero: from the moment of the submit
 	After   time.Duration `json:"after"`   // due so much after At
 	Spread  time.Duration `json:"spread"`  // and up to so much more, at random
-	// Near puts into a call tasks that are stored near each other, if the system
-	// tells where: the rows are the same in the end, and there sooner.
+	// Near puts into a call tasks that are stored near each other, if their places
+	// are known. The rows are the same in the end, and there sooner.
 	Near bool `json:"near"`
 }
 
@@ -113,7 +113,7 @@ type Loaded struct {
 	Calls []time.Duration // each call's time, sorted
 }
 
-// Fired is what the processor heard of.
+// Fired is the record of the processor's calls.
 type Fired struct {
 	Late  []time.Duration // sorted; a negative one is early
 	First time.Time       // the moment of the first; zero: none

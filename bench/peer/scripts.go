@@ -126,7 +126,7 @@ func (p *redisScripts) loop(ctx context.Context) error {
 	return nil
 }
 
-// ended takes no offence at what fails because it was told to stop.
+// ended ignores an error after the context has ended: the stop may be its cause.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -18,11 +18,11 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// sqlLoop is a floor: what is left of the product when only its SQL remains. Rows
-// are written to its tables, and one loop a database scans for those that are due,
-// with all that is known to be fast (one round trip a transaction, multi-row
-// statements, one UNION ALL a partition, indexes named). It has no dedup, no
-// retries, no cancel, no owner: nothing of what makes it safe with two processes.
+// sqlLoop is a floor: the product reduced to its SQL. Rows are written to its
+// tables, and one loop a database scans for due rows. It uses all means that are
+// known to be fast: one round trip a transaction, multi-row statements, one UNION
+// ALL a partition, indexes named. It has no dedup, no retries, no cancel, no owner:
+// nothing that makes the product safe with two processes.
 type sqlLoop struct {
 	driver
 	layout Layout

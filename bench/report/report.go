@@ -18,8 +18,8 @@ import (
 	"github.com/timeoutcenter/toc/bench/result"
 )
 
-// What stands between these lines of peers.md is written anew each time; the
-// rest is written by hand.
+// Write replaces the text between these lines of peers.md each time; the rest is
+// written by hand.
 const (
 	begin = "<!-- bench-peers: begin. Written by make bench-peers, not by hand. -->"
 	end   = "<!-- bench-peers: end -->"

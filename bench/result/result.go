@@ -15,8 +15,9 @@ import (
 	"github.com/timeoutcenter/toc/bench/stat"
 )
 
-// Format is the version of results.json. If you change what is stored so that
-// older files are read wrong, raise it: they are refused then, and measured anew.
+// Format is the version of results.json. If you change the stored data so that
+// older files are read wrong, raise it: Read rejects older files then, and all must
+// be measured again.
 const Format = 1
 
 // Results is results.json: the latest numbers of each peer in each workload.
@@ -36,12 +37,12 @@ type Session struct {
 	Machine Machine         `json:"machine"`
 	Repeats int             `json:"repeats"`
 	Full    bool            `json:"full"`  // of the sizes that goals are judged by
-	Peers   map[string]Peer `json:"peers"` // by name: those that took part or should have
+	Peers   map[string]Peer `json:"peers"` // by name: the peers that took part or should have
 	Order   []string        `json:"order"` // of the names, in tables
 	Runs    []Run           `json:"runs"`
 }
 
-// Peer is what is told of a peer beside its numbers.
+// Peer is the description of a peer beside its numbers.
 type Peer struct {
 	Version  string `json:"version,omitempty"`
 	Settings string `json:"settings,omitempty"`
@@ -110,8 +111,8 @@ func (r Results) Write(path string) error {
 	return os.Rename(next, path)
 }
 
-// Put adds a session. Older ones of the workload lose the peers that it has; who
-// was not measured anew stays with those it was measured beside.
+// Put adds a session. Older sessions of the workload lose the peers of the new one. A
+// peer that was not measured again stays with the peers that it was measured beside.
 func (r *Results) Put(s Session) {
 	for i := range r.Sessions {
 		if old := &r.Sessions[i]; old.Work == s.Work {

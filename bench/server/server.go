@@ -1,7 +1,7 @@
 // Package server brings up the servers of a benchmark: MariaDB, Redis,
 // PostgreSQL, beanstalkd and Consul, on free loopback ports, with the settings
-// that the results name. It knows how each is started and what it then costs in
-// CPU and memory, nothing of what is measured.
+// that the results name. It starts each server and reads its use of CPU and memory.
+// The measurements are no part of it.
 //
 // Servers die with the process that started them, and their directories go with
 // the scratch directory, which is the caller's.
@@ -40,7 +40,7 @@ type Kind struct {
 	prepare func(ctx context.Context, k Kind, dir string) error // nil: nothing to do
 	version []string                                            // arguments that print it
 	ready   func(ctx context.Context, addr string) error        // nil: it accepts connections
-	unroot  bool                                                // refuses to run as root
+	unroot  bool                                                // does not run as root
 	stop    syscall.Signal                                      // ends it at once, leaving nothing in the kernel
 }
 

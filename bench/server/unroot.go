@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// unprivileged is who runs what refuses to run as root: the package's own user, or nobody.
+// unprivileged is the user for a server that does not run as root: the user of its OS package, or nobody.
 func unprivileged() (uid, gid int, err error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, lookErr := user.Lookup(name)

@@ -27,7 +27,7 @@ func runLateness(ctx context.Context, b *bench, rate int) error {
 	if err := b.Reset(ctx, n); err != nil {
 		return err
 	}
-	// What falls due in a hundredth of a second goes into one call, where there are calls for many.
+	// The tasks of a hundredth of a second go into one call, if the peer takes many tasks in one call.
 	batch := 1
 	if b.Info().Has(peer.Batches) {
 		batch = max(1, rate/100)

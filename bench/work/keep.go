@@ -93,7 +93,7 @@ func (b *bench) memory(ctx context.Context) (map[string]int64, error) {
 	return bytes, nil
 }
 
-// metered is a peer that tells its own metrics.
+// metered is a peer that reports metrics.
 type metered interface {
 	Metric(ctx context.Context, name, label string) (float64, error)
 }
@@ -145,9 +145,9 @@ func runGrowth(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// written waits until MariaDB has written to its tables what was loaded. For
-// millions of rows that takes it minutes and a good part of a small machine, so a
-// scan meanwhile would tell of the load, not of the rows.
+// written waits until MariaDB has written the loaded rows to its tables. For
+// millions of rows that takes minutes and a good part of a small machine, so a
+// scan meanwhile would measure the load, not the rows.
 func (b *bench) written(ctx context.Context, prefix string) error {
 	const (
 		still    = 6 * time.Second // without a page written

@@ -88,7 +88,7 @@ func (s Sizes) All() []Workload {
 	)
 }
 
-// For tells whether a peer takes part.
+// For reports whether a peer takes part.
 func (w Workload) For(i peer.Info) bool { return i.Has(w.Part) }
 
 // Do measures a peer once. What it gives is valid only without an error.
@@ -223,15 +223,15 @@ func quiet() {
 	debug.FreeOSMemory()
 }
 
-// setCalls tells how long calls took.
+// setCalls records the rate of the tasks and how long calls took.
 func (b *bench) setCalls(prefix string, l peer.Loaded, n int) {
 	b.set(prefix+"per_s", float64(n)/l.Took.Seconds())
 	b.set(prefix+"p50_ms", millis(stat.Percentile(l.Calls, .5)))
 	b.set(prefix+"p99_ms", millis(stat.Percentile(l.Calls, .99)))
 }
 
-// setLate tells how late tasks were. Those that have not fired count as late as
-// was waited for them, so that losing tasks makes nobody look punctual.
+// setLate records how late tasks were. A task that has not fired counts as late as
+// patience, so that a peer that loses tasks does not look punctual.
 func (b *bench) setLate(prefix string, fired []time.Duration, sent int) []time.Duration {
 	late := slices.Clone(fired)
 	for len(late) < sent {

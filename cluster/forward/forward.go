@@ -45,7 +45,7 @@ type Config struct {
 	Layout sharding.Layout
 	// Proof proves this node's identity to the others, and theirs to this node.
 	Proof *peerproof.Prover
-	// Cluster knows the owners of partitions.
+	// Cluster has the owners of partitions.
 	Cluster Cluster
 	Catalog *task.Catalog // the business types in force, for the names in answers
 	// Timeout bounds each request as a whole. Defaults to 2 s.

@@ -60,7 +60,7 @@ func (f *Forwarder) Unanswered(node string) (questions []uint64) {
 	return slices.Sorted(maps.Keys(u.open))
 }
 
-// Lease asks the node for tasks of its own, or waits until it has one that is due.
+// Lease asks the node for due tasks of its partitions. With q.Wait it only waits until the node has one.
 func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
 	ask := client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR}
 	if q.Wait > 0 {

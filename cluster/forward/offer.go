@@ -30,8 +30,8 @@ func (f *Forwarder) Notify(tasks ...task.Task) {
 	}
 }
 
-// Offer tells the owner about tasks that are due soon. Waiting offers are sent together. Offers that fail, or
-// are too many, are dropped; the owner's scan finds the tasks.
+// Offer announces tasks that are due soon to the owner. It sends waiting offers together. It drops offers that fail, or
+// are too many; the owner's scan finds the tasks.
 func (n *node) Offer(tasks ...task.Task) {
 	if !n.begin() {
 		return

@@ -135,8 +135,8 @@ func (b *bench) say(name, format string, args ...any) {
 
 func perSecond(n int, d time.Duration) string { return thousands(int(float64(n)/d.Seconds())) + "/s" }
 
-// counter is the log processor, counted. It hears of a task when it is fired;
-// what counts as drained is counted by the store's status.
+// counter is a log processor that counts tasks when they are fired, before
+// their outcomes are durable.
 type counter struct {
 	processor.Processor
 	processor.Batch

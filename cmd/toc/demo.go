@@ -167,7 +167,7 @@ func (d *demo) watch(ctx context.Context) error {
 	}
 }
 
-// isTerminal tells whether a person may be watching.
+// isTerminal reports whether a person may be watching.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -89,7 +89,7 @@ func histogram(sorted []time.Duration, width int) string {
 	return b.String()
 }
 
-// bar is width characters long at most; whatever is not nothing shows.
+// bar is at most width characters long. It is not empty if n is not 0.
 func bar(n, most, width int) string {
 	if n == 0 || most == 0 {
 		return ""

@@ -26,7 +26,7 @@ var version = "dev"
 
 func main() {
 	syscall.Umask(0o077) // what it writes, tasks and tokens, is for its user alone
-	logging.Disable()    // of go-redis: its errors come back to us, and are told once
+	logging.Disable()    // of go-redis: its errors come back to us, and we report them once
 	_ = mysql.SetLogger(&mysql.NopLogger{})
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, time.Now))
 }
@@ -60,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer, now func() time.Time) int {
 	return 1
 }
 
-// noteStart makes every command tell that it has started. cobra's hooks will
+// noteStart makes every command record that it has started. cobra's hooks will
 // not do: it runs them before it looks for required flags.
 func noteStart(cmd *cobra.Command, started *bool) {
 	if start := cmd.RunE; start != nil {

@@ -94,8 +94,8 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 	return cmd
 }
 
-// runCommand runs a shell command for a task. It has a process group of its own: the end of ctx kills what the shell has started,
-// too, and Ctrl-C does not reach it.
+// runCommand runs a shell command for a task. The command has its own process group: the end of ctx also kills the processes
+// that the shell has started, and Ctrl-C does not reach them.
 func runCommand(ctx context.Context, command string, t client.LeasedTask, out, complaints io.Writer) error {
 	c := exec.CommandContext(ctx, "sh", "-c", command)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -24,7 +24,7 @@ import (
 // topAnswerWithin bounds each reading: a node that hangs must not stop the picture.
 const topAnswerWithin = 2 * time.Second
 
-// reading is what the nodes have told at a time.
+// reading is the answers of the nodes at a time.
 type reading struct {
 	at      time.Time
 	cluster client.Cluster

@@ -26,15 +26,15 @@ func (db orders) count(ctx context.Context) (n numbers, err error) {
 type books struct {
 	open, paid, closed int
 	early              int // closed before their time
-	wronged            int // closed though paid, or told paid and not so
+	wronged            int // closed though paid, or the receipts contradict the status
 	receipts           int
 	shelves            []string // a line for each product
 	wrongShelves       int
 	late               []time.Duration // of the closed, sorted
 }
 
-// books adds up the tables. receipts are the orders of which customers were
-// told that they are paid.
+// books adds up the tables. receipts are the orders for which customers have a
+// receipt.
 func (db orders) books(receipts []uint64) (books, error) {
 	var products []product
 	var list []order

@@ -25,13 +25,13 @@ type day struct {
 	tooLate atomic.Int64 // customers who came with their money when the order was closed
 
 	mu       sync.Mutex
-	receipts []uint64 // orders that customers were told are paid
+	receipts []uint64 // orders for which customers have a receipt
 }
 
 // patience is how long after the last deadline an order may still be open.
 const patience = time.Minute
 
-// tell lets the day happen and prints what can be seen from the street.
+// The day happens here: customers come, and out gets the view from the street.
 func (d *day) tell(ctx context.Context, out io.Writer) error {
 	shelves := []product{{Name: "teapot"}, {Name: "lamp"}, {Name: "chair"}}
 	for i := range shelves { // less than they will ask for: what goes back is sold again
@@ -122,7 +122,7 @@ func (d *day) watch(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// sample prints a few orders with what the center knows of their timeouts, and
+// sample prints a few orders with the status of their timeouts in the center, and
 // how often customer and center met at an order.
 func (d *day) sample(ctx context.Context, out io.Writer) error {
 	for _, end := range []status{paid, closed} {

@@ -2,13 +2,13 @@
 // team does with the timeout center, from beginning to end. Read it as a manual:
 //
 //	main.go    a center inside this program, with the shop's own processor
-//	orders.go  the shop's tables; they know nothing of the center
+//	orders.go  the shop's tables; they do not depend on the center
 //	shop.go    place an order: submit its timeout; pay it: cancel the timeout
 //	close.go   the processor order_close: what happens when the time is over
 //	day.go     customers who buy, pay, forget to pay, or pay too late
 //	books.go   at the end: does everything add up?
 //
-// go run ./examples/orderclose tells a day at the shop in about ten seconds, and
+// go run ./examples/orderclose plays a day at the shop in about ten seconds, and
 // exits 1 if the books do not balance.
 package main
 
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run tells a day at a shop that lives in a temporary directory. An error says
+// run plays a day at a shop that lives in a temporary directory. An error says
 // that the books do not balance, or why there are none.
 func run(ctx context.Context, d *day, out io.Writer) (books, error) {
 	dir, err := os.MkdirTemp("", "orderclose-")

@@ -21,7 +21,7 @@ type product struct {
 }
 
 // order is one order. Its status moves once, from open to paid or to closed, by
-// a compare-and-set: whoever is first wins, and only the winner acts on it.
+// a compare-and-set: the first call wins, and only the winner acts on it.
 type order struct {
 	ID        uint64
 	ProductID uint64
@@ -80,7 +80,7 @@ func (db orders) close() error {
 	return pool.Close()
 }
 
-// settle moves an order from open to another status. It tells whether this call
+// settle moves an order from open to another status. It reports whether this call
 // did it; if not, the order had been paid or closed before.
 func settle(tx *gorm.DB, id uint64, to status) (bool, error) {
 	moment := map[status]string{paid: "paid_at", closed: "closed_at"}[to]

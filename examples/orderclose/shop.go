@@ -14,7 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// What a customer may hear.
+// The shop's reasons to turn a customer away.
 var (
 	errSoldOut = errors.New("sold out")
 	errBusy    = errors.New("the shop is too busy; try again")

@@ -195,7 +195,7 @@ func (p *partition) takeOver() {
 	}
 }
 
-// takesOver reports whether a request decides alone what becomes of its key's task, whatever was asked before.
+// takesOver reports whether a request alone decides about its key's task, in the place of all earlier requests.
 func (q *request) takesOver() bool { return q.cancel || q.submit.OnDuplicate == intake.Move }
 
 const (

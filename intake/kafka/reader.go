@@ -301,7 +301,8 @@ func (r *Reader) repeated(ctx context.Context, q *request, err error) error {
 	return err
 }
 
-// refuse sends records to the failure topic. Those that it does not take are tried again.
+// refuse sends records to the failure topic, if there is one. A record that cannot be written now is tried again. One that
+// can never be written there is logged.
 func (r *Reader) refuse(ctx context.Context, list []*entry) {
 	if len(list) == 0 {
 		return
@@ -410,14 +411,14 @@ func (r *Reader) Waits() string {
 // waitsLong is how long a record may wait at the head of its partition before that is shown.
 const waitsLong = time.Minute
 
-// waits tells that a record cannot be stored now.
+// waits logs that a record cannot be stored now.
 func (r *Reader) waits(record *kgo.Record, err error) {
 	if !errors.Is(err, context.Canceled) {
 		r.tell("records wait for the store", "partition", record.Partition, "offset", record.Offset, "error", err)
 	}
 }
 
-// tell logs a trouble that may come with each record, now and then.
+// Logs a trouble that may come with each record, once in tellInterval at most.
 func (r *Reader) tell(what string, args ...any) {
 	r.mu.Lock()
 	now := time.Now()
@@ -431,8 +432,8 @@ func (r *Reader) tell(what string, args ...any) {
 	}
 }
 
-// watchEnds keeps the ends of partitions up to date: of one that is paused no records come that would tell. It also logs the
-// refused records of the last seconds.
+// watchEnds keeps the ends of partitions up to date: a paused partition gets no records, which would carry its end. It also
+// logs the refused records of the last seconds.
 func (r *Reader) watchEnds(ctx context.Context) {
 	tick := time.NewTicker(endsInterval)
 	defer tick.Stop()
@@ -460,7 +461,7 @@ func (r *Reader) watchEnds(ctx context.Context) {
 		ask.Topics = append(ask.Topics, topic)
 		answer, err := ask.RequestWith(ctx, r.client)
 		if err != nil {
-			continue // the poll tells what is wrong
+			continue // the poll logs what is wrong
 		}
 		for _, t := range answer.Topics {
 			for _, a := range t.Partitions {

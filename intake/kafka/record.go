@@ -41,7 +41,7 @@ func (r *request) key() intake.Key {
 // topicID is the id of a topic, or stands for it if the brokers have no ids.
 type topicID [16]byte
 
-// topicIDs knows the id of a topic. The zero value knows none.
+// topicIDs stores the id of a topic. The zero value has none.
 type topicIDs struct{ last topicID }
 
 // of returns the id in a fetch, or the last one that was seen: a fetch that failed has none, nor does one that the client has made

@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// session knows until when this Reader is certainly a member of its group. The group gives the partitions of a member to others
-// when it has not heard of it for sessionTimeout. A Reader that was stopped for longer, or cut off, learns that late: what it
-// was storing could then change back what the next one has stored from newer records. So a step works only until then.
+// session stores until when this Reader is certainly a member of its group. The group gives the partitions of a member to others
+// after sessionTimeout without a sign of life. A Reader that was stopped for longer, or cut off, learns that late. Its statements
+// could then change back tasks that the next member has stored from newer records. So a step works only until then.
 type session struct {
 	mu    sync.Mutex
 	heard time.Time // when the last request was sent that the group has answered
@@ -21,7 +21,7 @@ type session struct {
 // that is on its way then still takes effect.
 const trusted = sessionTimeout * 8 / 10
 
-// OnBrokerE2E implements kgo.HookBrokerE2E: it hears of each answer.
+// OnBrokerE2E implements kgo.HookBrokerE2E: it gets each answer.
 func (s *session) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, answered kgo.BrokerE2E) {
 	if answered.Err() != nil {
 		return
@@ -34,7 +34,7 @@ func (s *session) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, answered kgo.Brok
 	}
 }
 
-// hear takes a sign of life. The first one after a silence may be answered by a no, of which the hook does not hear: then the
+// Takes a sign of life. The first one after a silence may be answered by a no, which the hook does not get: then the
 // partitions are taken away before the next one.
 func (s *session) hear(sent time.Time, joined bool) {
 	s.mu.Lock()

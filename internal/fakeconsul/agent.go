@@ -42,7 +42,7 @@ type serviceView struct {
 	EnableTagOverride bool
 }
 
-// check is the health of a service. The agent knows its own view of it, the servers what was reported.
+// check is the health of a service. The agent has its own view of it, the servers have the view that was reported last.
 type check struct {
 	checkView
 	reported    checkView
@@ -79,7 +79,7 @@ func (c *Consul) run(k *check) {
 	}
 }
 
-// set sets what the agent knows of a check, and reports it. The caller holds mu.
+// set sets the agent's view of a check, and reports it if the servers have another one. The caller holds mu.
 func (c *Consul) set(k *check, status, output string) {
 	was := k.Status
 	if k.Status, k.Output = status, output; status != was {
@@ -100,7 +100,7 @@ func (c *Consul) reapLater(k *check) {
 	}
 }
 
-// report tells the server of a check, if the token of its registration still may. The caller holds mu.
+// report reports a check to the server, if the token of its registration still may. The caller holds mu.
 func (c *Consul) report(k *check) {
 	if c.refuses(k.token) == "" {
 		c.commit()
@@ -108,8 +108,7 @@ func (c *Consul) report(k *check) {
 	}
 }
 
-// record changes what the server knows of a check, at the present index. One that is critical ends its sessions. The caller
-// holds mu.
+// record sets the server's view of a check, at the present index. A critical check ends its sessions. The caller holds mu.
 func (c *Consul) record(k *check) {
 	created := cmp.Or(k.reported.CreateIndex, c.index)
 	k.reported = k.checkView
@@ -162,7 +161,7 @@ type checkDefinition struct {
 	CheckID, Name, TTL, Status, Notes, DeregisterCriticalServiceAfter string
 }
 
-// registerService adds a service, or changes it. A check that is known keeps its status, and its TTL begins anew; one that
+// registerService adds a service, or changes it. An existing check keeps its status, and its TTL begins again. A check that
 // the request lacks stays.
 func (c *Consul) registerService(q call) (any, error) {
 	var asked struct {

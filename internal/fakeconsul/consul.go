@@ -122,12 +122,12 @@ func (c *Consul) Stop() {
 		k.stop()
 	}
 	for _, s := range c.servers {
-		s.SetKeepAlivesEnabled(false) // ends those that nobody uses
+		s.SetKeepAlivesEnabled(false) // closes the connections that nobody uses
 	}
 }
 
-// Start starts it again with all that it had. As with Consul, the time of each session and check begins anew, a check
-// whose TTL passed meanwhile is critical, and no lock-delay is left.
+// Start starts it again with all its data. As with Consul, the time of each session and check begins again, a check whose
+// TTL passed meanwhile becomes critical, and no lock-delay is left.
 func (c *Consul) Start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -369,8 +369,8 @@ func marshal(body any) []byte {
 // The times for which a query is held; developer.hashicorp.com/consul/api-docs/features/blocking.
 const defaultWait, maxWait = 5 * time.Minute, 10 * time.Minute
 
-// query answers with what read returns, as soon as its index is greater than the one that the request knows. nil: there is
-// nothing.
+// query answers with the result of read, as soon as its index is greater than the request's index or the wait is over. A
+// nil body: there is nothing.
 func (c *Consul) query(w http.ResponseWriter, r *http.Request, read func(q call) (index uint64, body any)) {
 	q := call{what: r.PathValue("what"), asked: r.URL.Query()}
 	known, err := strconv.ParseUint(cmp.Or(q.asked.Get("index"), "0"), 10, 64)

@@ -84,7 +84,7 @@ func (c *Consul) removeKey(key string) { c.remove(key, func(k string) bool { ret
 // isDelayed reports whether a lock-delay keeps a key from being locked. The caller holds mu.
 func (c *Consul) isDelayed(key string) bool { return c.lockDelays[key].After(time.Now()) }
 
-// getKey reads a key, or those that begin with it: their index is that of the last change or deletion among them.
+// getKey reads a key, or all keys that begin with it: their index is that of the last change or deletion among them.
 func (c *Consul) getKey(q call) (index uint64, body any) {
 	if !q.asked.Has("recurse") {
 		if e, is := c.keys[q.what]; is {

@@ -21,7 +21,7 @@ type session struct {
 	CreateIndex   uint64
 	ModifyIndex   uint64
 
-	ttl   time.Duration // 0: it does not end by itself
+	ttl   time.Duration // 0: it never expires
 	timer *timer
 }
 
@@ -80,7 +80,7 @@ func (c *Consul) createSession(q call) (any, error) {
 	return struct{ ID string }{s.ID}, nil
 }
 
-// prolong lets a session end by itself, counted from now. The caller holds mu.
+// prolong lets the TTL of a session begin now. The caller holds mu.
 func (c *Consul) prolong(s *session) {
 	s.timer.Stop()
 	if s.ttl > 0 {

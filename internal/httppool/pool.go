@@ -113,7 +113,7 @@ func (p *Pool) suspect(at host, g *generation) (old []*generation) {
 	return old
 }
 
-// renew makes a generation, and remembers those that it replaces while calls may be under way on them. The lock is held.
+// renew makes a generation, and keeps the replaced ones while calls may be under way on them. The lock is held.
 func (p *Pool) renew(at host, now, suspected time.Time, old []*generation) *generation {
 	g := &generation{Transport: p.Template.Clone(), until: now.Add(MaxAge - rand.N(MaxAge/3)), suspected: suspected}
 	p.hosts[at] = g

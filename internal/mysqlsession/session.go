@@ -1,10 +1,10 @@
-// Package mysqlsession makes all connections to MySQL and MariaDB. In comes a DSN, out go connections on which every
-// session variable that toc's statements rest on has the value they were written for, whatever the server, its
-// init_connect or the user's defaults say.
+// Package mysqlsession makes all connections to MySQL and MariaDB. In comes a DSN, out go connections with the session
+// variables that toc's statements rest on. Each of these variables has the value that the statements were written for.
+// The server, its init_connect and the user's defaults do not change that.
 //
-// A session inherits its variables from the server. With autocommit=0 a statement of its own is never committed, with
-// unique_checks=0 a key is stored twice, with sql_select_limit=1 a batch becomes one row: no error tells of it. So
-// Variables lists them, and Connect sets them in one round trip.
+// A session inherits its variables from the server. With autocommit=0 a statement without BEGIN is never committed, with
+// unique_checks=0 a key is stored twice, with sql_select_limit=1 a batch becomes one row. The server reports no error for
+// any of this. So Variables lists them, and Connect sets them in one round trip.
 package mysqlsession
 
 import (
@@ -46,7 +46,7 @@ type sizedConnector struct {
 	maxPacket int
 }
 
-// firstPacket is the size until a connection knows it.
+// firstPacket is the size that is assumed until a connection has read the server's.
 const firstPacket = 16 << 20
 
 // NewConnector makes a connector. The settings that Parse makes are in force even if dsn lacks them.
@@ -196,8 +196,8 @@ func (c *Connector) begin(ctx context.Context, conn *Conn) (facts string, err er
 	return c.beginSlowly(ctx, conn)
 }
 
-// beginSlowly sets one variable at a time, on a server that refuses to set one of them. It is an error only if that
-// one has another value.
+// beginSlowly sets one variable at a time, on a server that rejects a change of one of them. That is an error only if
+// this variable has another value.
 func (c *Connector) beginSlowly(ctx context.Context, conn *Conn) (facts string, err error) {
 	exec := func(text string) error {
 		_, err := conn.ExecContext(ctx, text, nil)

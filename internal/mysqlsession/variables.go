@@ -78,7 +78,7 @@ func settings(limits Limits) []setting {
 		by(names, v("character_set_connection", "utf8mb4", "texts lose letters")),
 		by(names, v("character_set_results", "utf8mb4", "texts come back with `?` for letters")),
 		by(names, v("collation_connection", "utf8mb4_bin", "keys that differ in case or accents are taken for one")),
-		shown("ON", v("autocommit", "1", "a statement of its own is answered and never committed")),
+		shown("ON", v("autocommit", "1", "a single statement is answered and never committed")),
 		shown("NO_CHAIN", v("completion_type", "0", "a COMMIT begins the next transaction, or ends the connection")),
 		shown("ON", v("unique_checks", "1", "a `dedup_key` may be stored twice")),
 		shown("ON", v("foreign_key_checks", "1", "constraints of your own are not checked")),
@@ -146,7 +146,7 @@ func (s setting) sql() string {
 	return "SET " + s.assignment()
 }
 
-// right is the value to be told.
+// right is the value for a ParamError; "": Limits decides it.
 func (s setting) right() string {
 	if s.perPool {
 		return ""

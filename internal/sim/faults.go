@@ -15,7 +15,7 @@ import (
 // action is something that can be done to a center.
 type action struct {
 	kind string
-	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
+	// explains reports whether a run that the action hits may be off the record, so that its task runs twice.
 	explains bool
 	// do does it, lets it last and undoes it. It may fill in whom it hits.
 	do func(ctx context.Context, r *rand.Rand, f *audit.Fault)
@@ -154,7 +154,7 @@ func (w *world) serverFaults() []action {
 	list = append(list, cut("redis", false), cut("caller", true), cut("database-0", true))
 	if w.o.Nodes > 1 {
 		list = append(list, cut("consul", true),
-			// What the others have sent it by then, it has when it goes on.
+			// When the node goes on, the data that the others have sent it by then is there.
 			action{"a node stands still behind slow nodes", true, func(ctx context.Context, r *rand.Rand, f *audit.Fault) {
 				p := w.any(r)
 				f.Nodes, f.Frozen = []string{p.Node}, true

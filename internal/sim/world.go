@@ -84,7 +84,7 @@ type process struct {
 	spans   *spans
 }
 
-// Run simulates a center, in a bubble of its own.
+// Run simulates a center, in a new bubble.
 func Run(t *testing.T, seed uint64, o Options) (r Result) {
 	t.Helper()
 	o.Nodes, o.Length, o.Rate = max(1, o.Nodes), cmp.Or(o.Length, 10*time.Minute), cmp.Or(o.Rate, 2)
@@ -167,7 +167,7 @@ func (w *world) judge(e audit.Evidence, load *traffic.Load, consumers *traffic.C
 	consumers.Lock()
 	defer consumers.Unlock()
 	for rule, list := range consumers.Broken {
-		if rule != "leases were called lost before their end" { // a hand may have ended them: the stories tell
+		if rule != "leases were called lost before their end" { // a hand may have ended them: the stories show it
 			for _, what := range list {
 				v.Blame(rule, what)
 			}
@@ -223,7 +223,7 @@ func takes(t task.Task) time.Duration {
 	return time.Duration(t.BizID%7000) * time.Millisecond
 }
 
-// hasEnded tells that a process was ended: what its goroutines still do, it did not do.
+// hasEnded reports whether a process was ended. The actions of its goroutines do not count after that.
 func (w *world) hasEnded(p *process) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +250,7 @@ func (w *world) begin(p *process, s audit.Span) (end func(audit.Span)) {
 
 // start starts a node and waits until it takes tasks.
 func (w *world) start(name string) {
-	// A node that finds more claims in Redis than it knows asks again at once. Answers must take some time, or none passes.
+	// A node that finds more claims in Redis than it has itself asks again at once. Answers must take some time, or none passes.
 	w.Delay(name, "redis", 200*time.Microsecond)
 	n := w.Launch(name)
 	if err := n.Ready(context.Background()); err != nil {
@@ -332,7 +332,8 @@ func (w *world) traffic() traffic.Center {
 	}
 }
 
-// isExcused tells that a task was refused because its business type was taken out of the file, or by a clock that is ahead.
+// isExcused reports whether a task was refused because its business type was taken out of the file, or because a clock is
+// ahead.
 func (w *world) isExcused(problem string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -436,7 +437,7 @@ func (s *spans) Add(one audit.Span) (place int64) {
 	return int64(len(s.list) - 1)
 }
 
-// Set writes a span anew.
+// Set replaces a span.
 func (s *spans) Set(place int64, one audit.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -449,7 +450,7 @@ func (s *spans) all() []audit.Span {
 	return slices.Clone(s.list)
 }
 
-// list tells which faults and operations there were.
+// list describes the faults and the operations, one a line.
 func (w *world) list() string {
 	var text strings.Builder
 	for _, f := range w.faults {

@@ -5,11 +5,11 @@
 //
 //   - An arena is what a soak takes place in: three nodes with Consul and MariaDB, with one Redis or a Redis Cluster, or
 //     one embedded node (soak_test.go).
-//   - Two arenas have loads and rules of their own: consumers that lease (pull_test.go), records that come and go
+//   - Two arenas have their own loads and rules: consumers that lease (pull_test.go), records that come and go
 //     (kafka_test.go).
-//   - The nodes are this test binary, run again (node_test.go). Each writes down its runs and the spans of time in which
-//     it was told that a partition is its own (ledger_test.go), so that the kernel has them when the process is killed.
-//   - The fleet starts and stops them (fleet_test.go, process_test.go); each node reaches each server by a line of its own.
+//   - The nodes are this test binary, run again (node_test.go). Each records its runs and the spans of time in which it
+//     got the answer that it owns a partition (ledger_test.go), so that the kernel has them when the process is killed.
+//   - The fleet starts and stops the nodes (fleet_test.go, process_test.go); each node reaches each server by its own line.
 //   - The load, and the callers, hands and consumers, are those of package traffic. A hash of biz_id and attempts decides how a
 //     run behaves.
 //   - A fault has a begin, an end, and the time when the center was whole again (fault_test.go).
@@ -18,5 +18,5 @@
 //   - mutations/ has patches that break the product, one promise each. scripts/soak-mutations.sh expects the audit to find
 //     them all: a rule that finds nothing then would say nothing.
 //
-// What it does not know is how the product does it: it speaks HTTP, and the SQL of docs/sql.md.
+// The soak does not depend on how the product keeps its promises: it speaks HTTP, and the SQL of docs/sql.md.
 package soak

@@ -93,14 +93,14 @@ func (c *Collector) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// Spans are those that have come.
+// Spans returns the spans that have come.
 func (c *Collector) Spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
 }
 
-// Resource is that of the spans that came last.
+// Resource returns the resource of the spans that came last.
 func (c *Collector) Resource() *resourcepb.Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ type SharedConsul struct {
 	addr, prefix string
 }
 
-// Consul gives the test the shared server, with a prefix of its own. When the test ends, the services that have the
+// Consul gives the test the shared server, with a unique prefix. When the test ends, the services that have the
 // prefix anywhere in their name or ID are deregistered, which ends the sessions bound to their checks, and the keys that
 // begin with it are removed. The test fails when there is no server to be had.
 func Consul(t testing.TB) *SharedConsul {
@@ -42,7 +42,7 @@ func (c *SharedConsul) Addr() string { return c.addr }
 // Prefix begins every key that the test makes and stands in the name or ID of its services: "toc_k3m9x2pa_".
 func (c *SharedConsul) Prefix() string { return c.prefix }
 
-// removeAll takes the services first: whoever still holds a lock would see its key go.
+// removeAll removes the services first: else a holder of a lock would see its key vanish.
 func (c *SharedConsul) removeAll(ctx context.Context) error {
 	var services map[string]struct{ Service string }
 	if err := getJSON(ctx, c.addr, "/v1/agent/services", &services); err != nil {

@@ -1,10 +1,11 @@
-// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul, Prometheus and Kafka, and a browser. They are
-// started from what is installed, on free loopback ports, in directories that vanish with them. A test asks for a server and gets an address and names that
-// no other test uses. The rig knows nothing of the product: no table, no key, no configuration of ours.
+// Package testrig gives tests real servers: MariaDB (or MySQL 8), Redis, Consul, Prometheus and Kafka, and a browser. It starts
+// installed programs on free loopback ports, in directories that vanish with them. A test asks for a server and gets an
+// address and names that no other test uses. The rig contains nothing of the product: no table, no key, no configuration of
+// ours.
 //
 // There are two kinds of server:
 //
-//   - Shared: [MySQL], [Redis] and [Consul]. One of each serves the whole test run, told apart by a prefix per test. The
+//   - Shared: [MySQL], [Redis] and [Consul]. One of each serves the whole test run; each test has its own prefix. The
 //     program with-servers starts them once for `go test ./...` and hands their addresses down by environment
 //     ([EnvMySQL], [EnvRedis], [EnvConsul]). Without it, each test process starts its own when the first test asks, and
 //     [Main] ends them.

@@ -23,7 +23,7 @@ type MySQLServer struct {
 	socket             string // the way for administration; "": addr
 }
 
-// MySQL gives the test the shared server, with a database prefix of its own. When the test ends all databases with
+// MySQL gives the test the shared server, with a unique database prefix. When the test ends all databases with
 // that prefix are dropped. The test fails when there is no server to be had.
 func MySQL(t testing.TB) *MySQLServer {
 	t.Helper()

@@ -143,7 +143,7 @@ func (m mysqld) ready(ctx context.Context, dir string, port, _ int) error {
 func dataDir(dir string) string { return filepath.Join(dir, "data") }
 func socket(dir string) string  { return filepath.Join(dir, "s") } // short: a socket's path has some 100 bytes at most
 
-// asRoot is what both programs want to hear before they agree to run as root.
+// asRoot returns the option without which neither program runs as root.
 func asRoot() []string {
 	if os.Geteuid() == 0 {
 		return []string{"--user=root"}

@@ -11,10 +11,10 @@ import (
 )
 
 // Proxy is a TCP line to a server that a test can break without touching the server. Call its methods from the test's
-// own goroutine: what cannot be done fails the test.
+// own goroutine: a failed operation fails the test.
 //
-// It is our own because github.com/Shopify/toxiproxy (2.5.0) keeps goroutines when it is stopped with data under way,
-// which every test's leak check would find, and knows no stall that loses nothing.
+// It is our own because github.com/Shopify/toxiproxy (2.5.0) keeps goroutines when it is stopped with data under way:
+// every test's leak check would find them. It also has no stall that loses nothing.
 type Proxy struct {
 	t    testing.TB
 	addr string
@@ -26,7 +26,7 @@ type Proxy struct {
 	hang     func()        // ends listener and connections; nil while cut
 }
 
-// StartProxy starts a proxy to upstream (host:port) on a port of its own. It ends with the test.
+// StartProxy starts a proxy to upstream (host:port) on a free port. It ends with the test.
 func StartProxy(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	l, err := listenFree()
@@ -43,8 +43,8 @@ func StartProxy(t testing.TB, upstream string) *Proxy {
 // Addr is the host:port to dial in the server's stead. It stays the same.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Turn leads new connections to another server, as a name or an address does that moves in a fail-over. Those that there
-// are stay where they are.
+// Turn leads new connections to another server, as a name or an address does that moves in a fail-over. Existing
+// connections stay with their server.
 func (p *Proxy) Turn(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *Proxy) serve(l net.Listener) (hang func()) {
 	}
 }
 
-// deafen ends the listening of whoever holds the socket: a child that is just being started has every descriptor of
+// deafen ends the listening for all holders of the socket. A child that is just being started has every descriptor of
 // ours until its exec, and to close ours alone would leave the port open for that long.
 func deafen(l net.Listener) {
 	if raw, err := l.(*net.TCPListener).SyscallConn(); err == nil {

@@ -11,7 +11,7 @@ type RedisServer struct {
 	addr, prefix string
 }
 
-// Redis gives the test the shared server, with a key prefix of its own. When the test ends every key that has the
+// Redis gives the test the shared server, with a unique key prefix. When the test ends every key that has the
 // prefix anywhere in its name is removed. The test fails when there is no server to be had.
 func Redis(t testing.TB) *RedisServer {
 	t.Helper()

@@ -18,8 +18,8 @@ const (
 	hashSlots    = 16384
 	migrateBatch = 100 // keys a MIGRATE
 
-	// nodeTimeout is how long a master may be silent before the others hold it for dead. A loaded machine must not get
-	// there by itself.
+	// nodeTimeout is how long a master may be silent before the others hold it for dead. The load of a machine alone must
+	// not silence a master for so long.
 	nodeTimeout = 1500 * time.Millisecond
 )
 
@@ -176,7 +176,7 @@ func (c *RedisCluster) Migrate(t testing.TB, slot, from, to int) {
 	c.owner[slot] = to
 }
 
-// openMigration tells the new owner first: the old one may send it clients at once.
+// openMigration prepares the new owner first: the old one may send it clients at once.
 func (c *RedisCluster) openMigration(ctx context.Context, slot, from, to int) error {
 	ids := make(map[int]string)
 	for _, node := range []int{from, to} {
@@ -251,7 +251,7 @@ func (c *RedisCluster) join(ctx context.Context) error {
 	return c.awaitComplete(ctx)
 }
 
-// awaitComplete waits until each node knows of all, and of a healthy owner for each hash slot.
+// awaitComplete waits until each node reports all nodes, and a healthy owner for each hash slot.
 func (c *RedisCluster) awaitComplete(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -168,7 +168,7 @@ func (s *server) running(do func(*child.Process) error) error {
 	return do(s.proc)
 }
 
-// up tells whether the server was started and not ended since.
+// up reports whether the server was started and not ended since.
 func (s *server) up() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

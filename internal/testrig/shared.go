@@ -45,7 +45,7 @@ func NewServers(mysql ...Option) *Servers {
 
 func (s *Servers) all() []*shared { return []*shared{&s.mysql, &s.redis, &s.consul} }
 
-// Start starts all of them but the browser at the same time. After an error those that did start wait for Close.
+// Start starts all of them but the browser at the same time. After an error the started ones wait for Close.
 func (s *Servers) Start(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range s.all() {

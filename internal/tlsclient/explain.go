@@ -191,7 +191,7 @@ func (c *tlsConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// shell is an error around an Error: go-redis drops the outermost one of those that a new connection reads.
+// shell is an error around an Error: go-redis drops the outermost layer of an error that a new connection reads.
 type shell struct{ error }
 
 func (s shell) Unwrap() error { return s.error }
@@ -200,7 +200,7 @@ func (c *Client) wrongAtRead(name string, err error, format string, args ...any)
 	return shell{c.Wrong(name, err, format, args...)}
 }
 
-// Cause returns the Error in err, or else err: the Kafka client hides it behind a guess of its own.
+// Cause returns the Error in err, or else err: the Kafka client hides the Error behind its own guess.
 func Cause(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -90,7 +90,8 @@ func (w *World) Advance(d time.Duration) {
 	}
 }
 
-// quietUntil returns until when nothing happens by itself, end at most. If that is not after now, something may happen now.
+// quietUntil returns the time, end at most, until which nothing happens without a cause from outside. If that time is not
+// after now, something may happen now.
 func (w *World) quietUntil(end time.Time, databases looks) time.Time {
 	now, lead := time.Now(), follows
 	if w.consul != nil || len(databases) == 0 || !w.isWhole() {

@@ -109,7 +109,7 @@ func (w *World) StopConsul() { w.consul.Stop() }
 // StartConsul ends StopConsul.
 func (w *World) StartConsul() { w.consul.Start() }
 
-// Reload puts business types in force on all nodes, also on those that start later. It does not wait. The World must have
+// Reload puts business types in force on all nodes, also on nodes that start later. It does not wait. The World must have
 // Reloads.
 func (w *World) Reload(types []configs.BizType) {
 	w.rest.stir(recovers)

@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// SQLite takes longer to parse a statement than to execute it, and the driver parses each one anew. So a connection keeps the
-// statements that it has parsed.
+// SQLite takes longer to parse a statement than to execute it, and the driver parses a statement at each use. So a connection
+// keeps the statements that it has parsed.
 
 // mostKept is how many statements a connection keeps.
 const mostKept = 200

@@ -1,6 +1,6 @@
 // Package virtual runs whole centers in virtual time: real app.Apps, one or several, in a testing/synctest bubble.
 //
-// Nothing of a center is replaced. What is outside of it stands in memory or in a directory of its own:
+// Nothing of a center is replaced. Its surroundings stand in memory or in a separate directory:
 //
 //	databases   SQLite files; package database/sql and the store above it are the real ones
 //	Redis       one miniredis
@@ -8,7 +8,7 @@
 //	network     package memnet
 //
 // Time passes only when all goroutines wait, so days take milliseconds, and every wait of the code is as long as it says.
-// What a statement or a script does takes no time, unless a verb says so.
+// A statement or a script takes no time, unless a verb says so.
 //
 // A World is the servers, a Node is a center. Both have verbs for faults. All of it must be used in the bubble's goroutines.
 // SQL's own functions of time (CURRENT_TIMESTAMP) show the machine's time: the store's statements use none of them.

@@ -47,7 +47,7 @@ type Config struct {
 	Cluster Cluster
 	Topic   string // it must exist
 	Key     Key
-	// Produced is told how long the brokers took to acknowledge a record. Defaults to nothing.
+	// Produced receives the time that the brokers took to acknowledge a record. Defaults to nothing.
 	Produced func(cluster string, took time.Duration)
 }
 
@@ -86,9 +86,9 @@ func New(b task.BizType, cfg Config) (*Processor, error) {
 
 // The times of a connection to a broker; docs/production.md lists them.
 const (
-	answerTime  = 10 * time.Second // of a connect, and of an answer beyond the time that its request has of its own
+	answerTime  = 10 * time.Second // of a connect, and of an answer beyond the request's own time
 	idleTime    = 30 * time.Second
-	metadataAge = time.Minute // of what the cluster has said of its brokers
+	metadataAge = time.Minute // of the cluster's list of its brokers
 )
 
 // Options are what a client of the cluster needs to connect.

@@ -27,7 +27,7 @@ func (l *Processor) Process(ctx context.Context, t task.Task) error {
 
 // ProcessBatch logs one line for the batch at info and one for each task at
 // debug. A batch of one is logged like a task alone, so that a quiet center
-// tells of every task.
+// logs every task at info.
 func (l *Processor) ProcessBatch(ctx context.Context, tasks []task.Task) []error {
 	switch len(tasks) {
 	case 0:

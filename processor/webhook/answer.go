@@ -68,8 +68,8 @@ func drain(body io.Reader, most int64) { _, _ = io.CopyN(io.Discard, body, most)
 
 // retryAfter reads the header Retry-After: seconds, or a date. A longer pause than
 // longest is cut: a receiver's slip would park its tasks for days. A pause that is over
-// already is none: the back-off knows better than to try again at once until no retry is
-// left.
+// already is none, and the back-off holds: otherwise the task would be tried again at once
+// until no retry is left.
 func retryAfter(value string, now time.Time, longest time.Duration) (pause time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		pause = time.Duration(min(seconds, math.MaxInt64/uint64(time.Second))) * time.Second

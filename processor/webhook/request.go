@@ -41,9 +41,9 @@ func newTemplate(u *url.URL) *http.Request {
 		Header: http.Header{
 			"Content-Type": {"application/json"},
 			"User-Agent":   {userAgent()},
-			// By this net/http knows that a POST may be repeated; without a value
-			// it is not sent. It must not be: a receiver that keeps its answers by
-			// this key would give a failed run's answer to the retries too. To
+			// This header allows net/http to repeat a POST; without a value it is
+			// not sent. It must not be: a receiver that keeps its answers by this
+			// key would give a failed run's answer to the retries too. To
 			// receivers, webhook-id is the key.
 			"Idempotency-Key": nil,
 		},
@@ -61,10 +61,10 @@ func newTemplate(u *url.URL) *http.Request {
 // nothing is wrong. The same holds for a connection that fell silent and was
 // found dead by a ping before the call's own time was over.
 //
-// net/http can repeat a POST by itself, but does so on one old connection after
+// net/http can repeat a POST itself, but does so on one old connection after
 // the other: a receiver that crashes on a task would be hit as many times as
-// there are idle connections. So it is only asked to tell (see GetBody), and the
-// one repeat has a connection of its own.
+// there are idle connections. So GetBody makes it return errHungUp instead, and
+// send makes the one repeat on a new connection.
 func (w *Processor) send(ctx context.Context, m message) (*http.Response, error) {
 	req, err := w.request(ctx, m)
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *Processor) send(ctx context.Context, m message) (*http.Response, error)
 	return w.fresh.RoundTrip(req)
 }
 
-// errHungUp tells that a connection of the pool was closed without an answer.
+// errHungUp means that a connection of the pool was closed without an answer.
 var errHungUp = errors.New("the connection was closed without an answer")
 
 // message is what a call says.

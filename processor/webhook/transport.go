@@ -8,7 +8,7 @@ import (
 	"github.com/timeoutcenter/toc/internal/outside"
 )
 
-// What a connection may cost.
+// The limits of a connection.
 const (
 	dialTime   = 10 * time.Second // or one run's time, where that is shorter
 	maxHeaders = 64 << 10         // bytes of an answer's headers

@@ -165,8 +165,8 @@ func (w *Processor) unanswered(ctx context.Context, err error, after time.Durati
 	return failed
 }
 
-// isOurs tells whether a call failed before it had a connection, for want of something
-// on this machine: its receiver was never asked.
+// isOurs reports whether a call failed before it had a connection, because this machine
+// lacks a resource: its receiver was never asked.
 func isOurs(err error) bool {
 	ours := []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok { // it has the error as a text

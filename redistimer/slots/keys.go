@@ -88,8 +88,8 @@ func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	return tryScript.Run(ctx, s.client, []string{s.MarkerKey(slot) + "_tried", s.PrepareKey(slot) + "_tried"}, s.wakeChannel).Err()
 }
 
-// TryAll tries what the engine needs: on the servers of that many partitions each command, and the wake channel. What it
-// writes has no meaning and ends by itself.
+// TryAll tries the needs of the engine: on the servers of that many partitions each command, and the wake channel. The keys
+// that it writes have no meaning, and expire.
 func (s *Slots) TryAll(ctx context.Context, partitions int) error {
 	for p := range partitions {
 		slot := Slot{Topic: "toc-check", Partition: p}

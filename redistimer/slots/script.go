@@ -179,7 +179,7 @@ func (r *runs) exec(ctx context.Context, client redis.UniversalClient) {
 func (sc *script) read(one *run, cmd *redis.StringSliceCmd, pipeErr error) (unknown, moving bool) {
 	reply, err := cmd.Result()
 	switch {
-	// A reply counts whatever the error is: if the context of a cluster client ends while it repeats one
+	// A reply counts with any error: if the context of a cluster client ends while it repeats one
 	// command, the client sets that error on all commands.
 	case len(reply) == sc.replyLen && reply[sc.replyLen-1] != "":
 		one.reply, one.err, one.done = reply, nil, true

@@ -36,14 +36,13 @@ func IsRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(text string) bool { return strings.Contains(said, text) })
 }
 
-// refusals are parts of the answers. What a script may not call has no code of its own.
+// refusals are parts of the answers. There is no separate code for a command that a script may not call.
 var refusals = []string{
 	"OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "NOPERM ",
 	"The user executing the script can't ", "Unknown Redis command", "unknown command",
 }
 
-// ServerOf returns the server of a slot as far as the client knows, without asking Redis. "" is the only
-// server.
+// ServerOf returns the server of a slot by the client's own map, without asking Redis. "" is the only server.
 func (s *Slots) ServerOf(slot Slot) (addr string, known bool) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {

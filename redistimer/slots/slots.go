@@ -2,7 +2,7 @@
 // each operation on it is one atomic script in lua/.
 //
 // Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles, releases or
-// recovers later. The package knows Redis, but not the task store.
+// recovers later. The package uses Redis, but not the task store.
 package slots
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 // Slots operates on the slots of one Redis. A call takes many slots and sends them in one pipeline. Each slot
-// has a result and an error of its own: if one master of a cluster is down, the slots of the others still work.
+// has its own result and error: if one master of a cluster is down, the slots of the others still work.
 //
 // Redis is an index that may be lost at any time. All methods may be called concurrently, also for the same
 // slot.
@@ -242,7 +242,7 @@ func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, er
 // Listen calls f for every wake-up of any slot until ctx ends, and returns ctx's error. at is the time of the
 // slot's new head. It subscribes at the server of the slot via; nil: at any server. It calls begun after each
 // subscription. One goroutine makes all calls, so f and begun must be quick. After a lost connection the client
-// subscribes again by itself; wake-ups in between are lost.
+// subscribes again; wake-ups in between are lost.
 func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
 	subscribe := s.client.Subscribe
 	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {

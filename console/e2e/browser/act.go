@@ -41,7 +41,7 @@ func press(ctx context.Context, name string, within []string) error {
 	return click(ctx, node)
 }
 
-// Has tells whether the page has a button, link or summary of that name now.
+// Has reports whether the page has a button, link or summary of that name now.
 func (tab *Tab) Has(name string, within ...string) bool {
 	tab.t.Helper()
 	var found bool
@@ -73,7 +73,7 @@ func (tab *Tab) Fill(label, value string, within ...string) {
 	})
 }
 
-// setValue is what typing or choosing comes to. The events are those that the browser sends then.
+// setValue does what typing or choosing does. It sends the same events as the browser.
 const setValue = `function () {
 	let value = %s;
 	this.focus();

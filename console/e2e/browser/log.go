@@ -42,7 +42,7 @@ func (l *pageLog) enable() chromedp.Action[chromedp.Void] {
 	})
 }
 
-// hear is told of each event of the tab. It runs where the answers of the browser are read, so it asks nothing.
+// Takes each event of the tab. It runs where the answers of the browser are read, so it asks the browser nothing.
 func (l *pageLog) hear(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -56,7 +56,7 @@ func (l *pageLog) hear(event any) {
 			l.add(fmt.Sprintf("console.%s: %s", e.Type, words(e.Args)))
 		}
 	case *log.EventEntryAdded:
-		// The browser asks for that icon by itself where an answer is no page of ours.
+		// The browser requests that icon where an answer is no page of ours.
 		if (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) && !strings.HasSuffix(e.Entry.URL, "/favicon.ico") {
 			l.add(fmt.Sprintf("%s %s: %s %s", e.Entry.Source, e.Entry.Level, e.Entry.Text, e.Entry.URL))
 		}
@@ -91,7 +91,7 @@ func (l *pageLog) all() []string {
 	return slices.Clone(l.faults)
 }
 
-// take removes the faults that have the words, and tells whether there were any.
+// take removes the faults that have the words, and reports whether there were any.
 func (l *pageLog) take(words string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,7 +55,7 @@ func (v View) Size() (width, height int64) {
 	return 1280, 800
 }
 
-// Tab is one tab in a session of its own. Its methods are for the test's goroutine.
+// Tab is one tab in a separate session. Its methods are for the test's goroutine.
 type Tab struct {
 	t    testing.TB
 	ctx  context.Context
@@ -144,7 +144,7 @@ func (tab *Tab) ForgetCache() {
 	tab.must("forget the cache", err)
 }
 
-// Cookies are those that the tab has for the page.
+// Cookies returns the cookies that the tab has for the page.
 func (tab *Tab) Cookies() []*network.Cookie {
 	tab.t.Helper()
 	got, err := chromedp.Call(tab.ctx, network.GetCookies, network.GetCookiesParams{})

@@ -15,7 +15,7 @@ import (
 type call struct {
 	what       string
 	from, till int64
-	// silently: the center may have done something by itself just before.
+	// silently: the center may have taken a silent step just before.
 	silently bool
 	// mayBeNever: it may take effect at any time, or never.
 	mayBeNever bool
@@ -70,7 +70,7 @@ type calls struct {
 	list  []*call
 }
 
-// add adds a call that needs a row of some kind, which the center may have made by itself.
+// add adds a call that needs a row of some kind, which a silent step of the center may have made.
 func (h *calls) add(what string, from, till int64, step func(r row) []row) {
 	h.list = append(h.list, &call{what: what, from: from, till: till, silently: true, step: step})
 }
@@ -106,7 +106,7 @@ func (h *calls) addChange(c *Change) {
 		h.add(what, sent, answered, func(r row) []row { return one(m.change(r, c)) })
 	case c.Done == Unknown:
 		h.maybe(what, sent, func(r row) []row { return one(m.change(r, c)) })
-	case c.Conflict == task.ConflictRunning: // a node hears of the record of its run's end after others may have read it
+	case c.Conflict == task.ConflictRunning: // others may read the record of a run's end before its node has the store's answer
 		h.add(what, sent-int64(time.Second), answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	case c.Mismatch || c.ByState:
 		h.add(what, sent, answered, func(r row) []row { return one(r, m.refuses(r, c)) })
@@ -180,7 +180,7 @@ func (h *calls) addLease(n int, r Run) {
 	h.maybe(what+" runs out", over, func(r row) []row { return m.runsOut(r, n, l, gone, returned, over) })
 }
 
-// policies are what a business type does to tasks that wait for long: rules of their own ask whether it was right.
+// policies are the steps that a business type takes with tasks that wait for long. Separate rules check whether they were right.
 func (v *Verdict) policies(s *story) (list []silent) {
 	b := v.Types[s.BizType]
 	becomes := func(status task.Status) {
@@ -250,8 +250,8 @@ func (v *Verdict) unheard(s *story) (list []lostLease) {
 			add(lostLease{from, till, v.countsSince(s, u, from, till)})
 		}
 	}
-	// A node gives back what was leased too late for an answer, whatever has made it late. Where it cannot, because the owner stands
-	// still, that may count.
+	// A node gives back each task that was leased too late for an answer, for any cause of the delay. If it cannot, because the
+	// owner stands still, the lease may count as a failed run.
 	for _, lock := range v.locks[v.Database(s.JobID)] {
 		add(lostLease{lock.Sent.UnixNano(), lock.Answered.Add(v.Within.Record).UnixNano(), forever})
 	}
@@ -263,7 +263,7 @@ func (v *Verdict) unheard(s *story) (list []lostLease) {
 		add(lostLease{f.Begin.UnixNano(), f.Whole.UnixNano(), counts})
 	}
 	slices.SortFunc(list, func(a, b lostLease) int { return cmp.Compare(a.from, b.from) })
-	// Those that overlap are as good as one: consumers ask all the time, and each request alone would be a branch of the search.
+	// Overlapping requests are as good as one: consumers ask all the time, and each request alone would be a branch of the search.
 	var merged []lostLease
 	for _, u := range list {
 		i := len(merged) - 1

@@ -23,7 +23,7 @@ type Fault struct {
 	Nodes   []string // the nodes that it hit; nil: all
 	Types   []string // the business types that it held up; nil: all
 	Process *Process // of a kill: the process that it ended
-	// explains tells whether a run that it hits may be off the record, so that its task runs twice.
+	// Explains reports whether a run that the fault hits may be off the record, so that its task runs twice.
 	Explains   bool
 	Leaves     bool          // nodes ended in order, and came back: who gave a lease may be gone
 	Frozen     bool          // its node stood still: what it sent and what was sent to it arrived when it went on
@@ -41,15 +41,15 @@ func (f *Fault) String() string {
 		f.End.Sub(f.Begin).Round(time.Millisecond), f.Whole.Sub(f.End).Round(time.Millisecond))
 }
 
-// Hits tells whether a fault was one of this process.
+// Hits reports whether a fault hit a process. nil is an unknown process, which each fault may have hit.
 func (f *Fault) Hits(p *Process) bool {
 	if p == nil {
-		return true // nobody knows which one it was
+		return true
 	}
 	return (f.Process == nil || f.Process == p) && (f.Nodes == nil || slices.Contains(f.Nodes, p.Node))
 }
 
-// Overlaps tells whether a fault hit a process at some time between the two.
+// Overlaps reports whether a fault hit a process at some time between the two times.
 func (f *Fault) Overlaps(p *Process, from, till int64) bool {
 	return f.Hits(p) && from <= f.End.UnixNano() && till >= f.Begin.UnixNano()
 }

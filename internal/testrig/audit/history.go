@@ -8,12 +8,12 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// History is a task as those know it who submitted and changed it.
+// History is the record of a task by its submitters and by the authors of its changes.
 type History struct {
 	JobID   uint64
 	BizType string
 	BizID   uint64
-	// submits are the tries to store it, each with a time of its own. Which of them stored it is known only if there is one.
+	// Submits are the tries to store it, each with its own due time. Which try stored it is known only if there is one.
 	Submits   []SubmitTry
 	Attribute string
 	Poison    bool      // each run of it ends its process
@@ -36,9 +36,9 @@ type Change struct {
 	Done           Answer
 	From           task.Status // it applies to such a task only
 	Set            Effect
-	// read is when the answer to the GET came whose ETag the change named; zero: it named none.
+	// Read is when the answer to the GET came whose ETag the change named; zero: it named none.
 	Read time.Time
-	// asked is when that GET was sent; mismatch tells that the tag was refused.
+	// Asked is when that GET was sent. Mismatch reports whether the tag was refused.
 	Asked    time.Time
 	Mismatch bool
 	// ByState: it was refused because of how the task stood. Conflict is the reason that was given; empty: none was.
@@ -94,7 +94,7 @@ func (h *History) Add(c *Change) {
 // Due is the time that was asked for first, as far as is known.
 func (h *History) Due() time.Time { return h.Submits[len(h.Submits)-1].Due }
 
-// ChangesMade counts the changes of a kind, those included of which nobody knows.
+// ChangesMade counts the changes of a kind that were made or may have been made.
 func (h *History) ChangesMade(kind string) (n int) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()

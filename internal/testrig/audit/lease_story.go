@@ -33,8 +33,8 @@ func (v *Verdict) addLeases(s *story) {
 // longestLease is longer than any lease that consumers ask for.
 const longestLease = 2 * time.Minute
 
-// countsSince is since when a lease of which nobody heard may count as a failed run: its answer may have been lost on a line that was
-// broken, or because its caller had gone away while it was on its way for long. forever: it may not.
+// countsSince is since when a lease that reached no consumer may count as a failed run. Its answer may have been lost on a broken
+// line, or because its caller had gone away while the answer was on its way for long. forever: it may not count.
 func (v *Verdict) countsSince(s *story, u unheard, from, till int64) int64 {
 	since := int64(forever)
 	for _, f := range v.Faults {
@@ -59,7 +59,7 @@ func (v *Verdict) lostSince(s *story, u unheard, f *Fault) int64 {
 	return end
 }
 
-// isReturned tells whether the process that gave a lease, and that would end it, knows that its consumer has given it back.
+// isReturned reports whether the process that gave a lease, and that would end it, has received the release from its consumer.
 func (v *Verdict) isReturned(s *story, h *Hold) bool {
 	return v.skewDuring(h) == 0 && slices.ContainsFunc(h.Settles, func(one Settle) bool {
 		return one.Do == client.Release && one.Result == client.SettledUnavailable && one.By != nil && one.Answered.Before(h.over()) &&
@@ -67,9 +67,9 @@ func (v *Verdict) isReturned(s *story, h *Hold) bool {
 	})
 }
 
-// lostGiver tells whether a node may have ended, or been taken for ended, since it gave a lease or passed it on; or before, for as
-// long as the next owners of its partitions take leases of each other for its own: until all that was due at its end is done. The
-// lease of a task that a hand has ended runs out when it is pending again.
+// lostGiver reports whether a node may have ended, or been taken for ended, since it gave a lease or passed it on. An earlier end
+// counts, too, for as long as the next owners of its partitions may mistake each other's leases for its leases. That is until all
+// tasks that were due at its end are done. The lease of a task that a hand has ended runs out when the task is pending again.
 func (v *Verdict) lostGiver(s *story, h *Hold) bool {
 	const settled = 2 * time.Minute
 	ended := s.taker(h) != nil
@@ -78,7 +78,7 @@ func (v *Verdict) lostGiver(s *story, h *Hold) bool {
 	})
 }
 
-// changesHands tells whether the partition of a task got another owner about a time: a lease that ends before its task has an owner again
+// changesHands reports whether the partition of a task got another owner about a time: a lease that ends before its task has an owner again
 // is no attempt.
 func (v *Verdict) changesHands(s *story, at int64) bool {
 	return len(v.Tenures) > 0 && v.Tenures.throughout(v.Partition(s.JobID), at, at+int64(v.Within.Record)) == nil

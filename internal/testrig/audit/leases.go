@@ -12,8 +12,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Leases is what the consumers of a center know: which leases they got, and what became of them. The clocks of all are one, so
-// the end of a lease, which comes with it, tells when it was given.
+// Leases is the record of a center's consumers: the leases that they got, and the outcome of each. All share one clock, so
+// the end of a lease, which comes with it, shows when it was given.
 type Leases struct {
 	// Patience is for how long after its request was given up a node may still give leases.
 	Patience time.Duration
@@ -37,7 +37,7 @@ type leasedTask struct {
 	mayBeCancelled bool // a cancel got no answer: a node that stood still may have done it once the lease was over
 }
 
-// Hold is a lease, as its consumer knows it.
+// Hold is a lease, as its consumer sees it.
 type Hold struct {
 	Lease   string
 	Attempt int
@@ -118,7 +118,7 @@ func (c *Leases) bySight(since time.Time) {
 			if h.Got.Before(since) {
 				continue
 			}
-			if h.Expires.Equal(h.first) { // else the consumer has extended it, and knows
+			if h.Expires.Equal(h.first) { // else the consumer has extended it, by its own clock
 				h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
 			}
 			h.Given = h.Got
@@ -186,7 +186,7 @@ func (c *Leases) Settled(h *Hold, s client.Settlement, result string, by *Proces
 	}
 }
 
-// Judge compares what the consumers know with the rows. It tells in words what there was.
+// Judge compares the records of the consumers with the rows. It returns a summary in words.
 func (c *Leases) Judge(rows map[uint64]Row, faults []*Fault) (summary string) {
 	c.Lock()
 	defer c.Unlock()
@@ -211,7 +211,7 @@ func (c *Leases) Judge(rows map[uint64]Row, faults []*Fault) (summary string) {
 		holds, gaps, len(c.unheard), c.Left, c.Lost, c.Unavailable, c.RefusedCancels, c.ExtendedRuns)
 }
 
-// check asks all rules of one task. It gives the number of attempts that no consumer has heard of.
+// check applies all rules to one task. It returns the number of attempts that reached no consumer.
 func (c *Leases) check(id uint64, one *leasedTask, r Row, faults []*Fault) (gaps int) {
 	slices.SortFunc(one.holds, func(a, b *Hold) int { return a.Given.Compare(b.Given) })
 	blame := func(broken string) { c.Blame(broken, "%s", c.story(id, one, r)) }
@@ -258,7 +258,7 @@ func checkRow(one *leasedTask, r Row, acks, last, maxRetries int, blame func(str
 	switch r.Status {
 	case task.Processed, task.Cancelled:
 		do := map[task.Status]string{task.Processed: client.Ack, task.Cancelled: client.Reject}[r.Status]
-		var by *Hold // which may have ended it: for certain, or else the one that the attempts tell
+		var by *Hold // the lease that may have ended it: for certain, or else the one that fits the attempts
 		for _, h := range one.holds {
 			if h.Do == do && (h.Result == client.SettledOK || h.Result == Unsure && (by == nil || by.Result == Unsure && int64(h.Attempt) == r.Attempts+1)) {
 				by = h
@@ -283,7 +283,7 @@ func checkRow(one *leasedTask, r Row, acks, last, maxRetries int, blame func(str
 	}
 }
 
-// explained tells whether a lease may have been given between two times to nobody.
+// explained reports whether a lease that reached no consumer may have been given between two times.
 func (c *Leases) explained(from, till time.Time, faults []*Fault) bool {
 	for _, u := range c.unheard {
 		if u.from.Before(till) && u.till.Add(c.Patience).After(from) {

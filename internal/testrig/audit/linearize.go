@@ -63,8 +63,8 @@ func (m *model) step(list rows, c *call) (after rows) {
 
 var seed = maphash.MakeSeed()
 
-// checker makes a model one that porcupine knows. It is not porcupine's NondeterministicModel, which steps each row by itself: whether
-// a call has an effect is asked of all of them.
+// checker returns the model in the form of porcupine. It is not porcupine's NondeterministicModel, which steps each row alone:
+// whether a call has an effect depends on all of the rows.
 func (m *model) checker() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return rows{{}} },
@@ -93,7 +93,7 @@ func (m *model) checker() porcupine.Model {
 	}
 }
 
-// lines are calls as porcupine takes them, in nanoseconds since the first one. Those that overlap stand on lines of their own.
+// lines are calls as porcupine takes them, in nanoseconds since the first one. Overlapping calls stand on different lines.
 func lines(list []*call) (ops []porcupine.Operation) {
 	list = slices.SortedFunc(slices.Values(list), func(a, b *call) int { return cmp.Compare(a.from, b.from) })
 	var end int64
@@ -126,7 +126,7 @@ func lines(list []*call) (ops []porcupine.Operation) {
 // double with each.
 const longest = 60
 
-// beginning gives the first calls of a history that is too long. Those that are under way then may take effect later, or never.
+// beginning returns the first calls of a history that is too long. A call that is under way then may take effect later, or never.
 func beginning(list []*call) []*call {
 	if len(list) <= longest {
 		return list
@@ -172,7 +172,7 @@ func (v *Verdict) askLinearizable(s *story) string {
 	return what
 }
 
-// stuck names the call that fits in no order: of those that the longest order lacks, the first that had to be over.
+// stuck names the call that fits in no order: among the calls that the longest order lacks, the one that had to be over first.
 func stuck(list []*call, info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, order := range info.PartialLinearizationsOperations()[0] {

@@ -12,7 +12,7 @@ import (
 )
 
 // The contract of one task, as a program that has no concurrency: a row, and one method for each thing that may be done to it.
-// A center keeps the contract if all that was asked of a task, and all that it did by itself, can be put in one order such that
+// A center keeps the contract if all requests for a task, and all silent steps of the center, can be put in one order such that
 //
 //   - each call takes effect at one instant between its begin and its end, and
 //   - the row, changed in that order, explains each answer.
@@ -32,16 +32,16 @@ import (
 //   - The center reads the row some time before the run starts (Windows.Hand, and faults that hit the node then). A hand that
 //     writes after that comes too late. Callers of the API do not: they ask the node that is about to start the run.
 //   - A clock that is wrong moves what follows from it: when a run may start, and when a task is due after a failed run.
-//   - The center ends tasks by itself (silent): by coalescing, expiry, cuts, operations of operators, and leases whose
-//     consumers have not heard of them.
+//   - The center ends tasks in silent steps: by coalescing, expiry, cuts, operations of operators, and leases that reached
+//     no consumer.
 //
-// The model says what may happen, never what must: that a task is late, or still pending in the end, breaks no order. Rules of
-// their own ask that.
+// The model allows events and requires none: a task that is late, or still pending in the end, breaks no order. Separate rules
+// check for such tasks.
 type model struct {
 	bizType configs.BizType
 	ahead   int64    // by how many milliseconds clocks may have been wrong
 	cut     int64    // since when the task may be dead of its cuts
-	steps   []silent // what the center may have done by itself
+	steps   []silent // that the center may have taken
 	unheard []lostLease
 	reads   map[*Change]uint64 // the bit of a change's tag
 }
@@ -55,7 +55,7 @@ type row struct {
 	stored    bool
 	low, high int64 // action_time, in milliseconds, is from low to high
 	promised  span  // the promised time, where action_time is another
-	attempts  int64 // anyAttempts: nobody knows
+	attempts  int64 // anyAttempts: unknown
 	attribute uint64
 	before    uint64 // the attribute before a hand's edit, which was over at edited
 	edited    int64
@@ -72,10 +72,10 @@ type span struct{ low, high int64 }
 
 const anyAttempts = -1
 
-// unknownLease is a lease that no consumer has heard of.
+// unknownLease is a lease that reached no consumer.
 const unknownLease = -1
 
-// silent is what an operator's operation, or a policy, may do to the task at some time.
+// silent is a step that an operator's operation, or a policy, may take with the task at some time.
 type silent struct {
 	from, till int64
 	is         func(r row) bool
@@ -116,12 +116,12 @@ func (m *model) at(r row, low, high int64) row {
 	return r
 }
 
-// is tells whether a column may have a value.
+// hasAttempts and isAt report whether a column may have a value.
 func (r row) hasAttempts(n int64) bool { return r.attempts == n || r.attempts == anyAttempts }
 func (r row) isAt(action int64) bool   { return r.low <= action && action <= r.high }
 
-// expand gives the row and all that the center may have made of it by itself until a time. Rows that it has made and that differ in
-// their times alone are one, with the span of both: else each operation and each request would double them.
+// expand returns the row, and the rows that silent steps of the center may have made of it until a time. Two such rows that differ
+// in their times alone become one, with the span of both: else each operation and each request would double them.
 func (m *model) expand(r row, till int64) []row {
 	all, work := []row{r}, []int{0}
 	add := func(one row) {
@@ -161,7 +161,7 @@ func (m *model) expand(r row, till int64) []row {
 	return all
 }
 
-// differsInTimes tells whether two rows have all but action_time and the promised time in common.
+// differsInTimes reports whether two rows have all but action_time and the promised time in common.
 func (r row) differsInTimes(other row) bool {
 	if (r.promised == span{}) != (other.promised == span{}) {
 		return false
@@ -177,7 +177,7 @@ func (r row) spanning(other row) row {
 	return r
 }
 
-// addUnheard adds what leases have made of a row of which no consumer has heard.
+// addUnheard adds the rows that leases may have made of a row, if these leases reached no consumer.
 func (m *model) addUnheard(r row, till int64, add func(row)) {
 	n := r.attempts
 	for _, u := range m.unheard {
@@ -197,7 +197,7 @@ func (m *model) addUnheard(r row, till int64, add func(row)) {
 	}
 }
 
-// addOver adds what becomes of a lease of which no consumer has heard at its end.
+// addOver adds the rows that may follow from the end of a lease that reached no consumer.
 func (m *model) addOver(r row, till int64, add func(row)) {
 	over := r.wrote()
 	over.lease = 0
@@ -255,13 +255,13 @@ func (m *model) change(r row, c *Change) (row, bool) {
 	return r, true
 }
 
-// refuses tells whether the row explains why a change was refused.
+// refuses reports whether the row explains why a change was refused.
 func (m *model) refuses(r row, c *Change) bool {
 	switch {
 	case c.Mismatch:
 		return r.tags&m.reads[c] == 0
 	case c.Conflict == task.ConflictRunning:
-		// What is due may be about to start, or to be ended, and may not get that far.
+		// A due task may be about to start, or to be ended, and may not get that far.
 		return r.running != 0 || r.lease != 0 || r.read != 0 || r.status == task.Pending && r.low <= c.Answered.UnixMilli()+m.ahead
 	case c.Conflict != "":
 		return r.status != c.From && c.Conflict == task.ConflictOf(r.status)
@@ -270,8 +270,8 @@ func (m *model) refuses(r row, c *Change) bool {
 	return !applies
 }
 
-// hadAttribute tells whether the row, as it was read at a time or later, may have had an attribute. The center keeps that of the last
-// reading when it writes an outcome.
+// hadAttribute reports whether the row, as it was read at a time or later, may have had an attribute. When the center writes an
+// outcome, it keeps the attribute of the last reading.
 func (r row) hadAttribute(value uint64, since int64) bool {
 	return r.attribute == value || r.before == value && r.edited >= since
 }
@@ -395,13 +395,13 @@ func (m *model) settled(r row, n int, h *Hold, s Settle) (row, bool) {
 	return r.leaseEnds(), true
 }
 
-// isLost tells whether a settlement may be told that its lease is over.
+// isLost reports whether the answer to a settlement may be that its lease is over.
 func (m *model) isLost(r row, n int, s Settle) bool {
 	return r.status != task.Pending || r.lease != n || r.low <= s.Answered.UnixMilli()+1+m.ahead
 }
 
-// runsOut is a lease ending that nobody has settled: a run that failed, or none if the node has ended that gave it or passed it on.
-// It is none for certain if the center knows that it was given back.
+// runsOut is the end of a lease that nobody has settled. It is a failed run, or no run if the node has ended that gave the lease or
+// passed it on. If the center has received its release, it is no failed run.
 func (m *model) runsOut(r row, n int, h *Hold, gone, returned bool, from int64) (list []row) {
 	if r.status != task.Pending || r.lease != n {
 		return nil
@@ -413,7 +413,7 @@ func (m *model) runsOut(r row, n int, h *Hold, gone, returned bool, from int64) 
 	if returned {
 		return list
 	}
-	for _, before := range []int64{int64(h.Attempt - 1), r.attempts} { // as its node knows it, or as it reads it
+	for _, before := range []int64{int64(h.Attempt - 1), r.attempts} { // as its node has it in memory, or as the node reads it
 		list = append(list, m.fails(r, Seen{Attempts: before}, true, func(time.Duration, time.Duration) (int64, int64) {
 			return from / int64(time.Millisecond), never
 		}).leaseEnds())
@@ -427,7 +427,7 @@ func (m *model) runsOut(r row, n int, h *Hold, gone, returned bool, from int64) 
 // never is an action_time after all others, in milliseconds.
 const never = forever / int64(time.Millisecond) / 2
 
-// stands tells whether the store may have the row in the end.
+// stands reports whether the store may have the row in the end.
 func (r row) stands(end Row) bool {
 	return r.status == end.Status && r.isAt(end.Action) && r.hasAttempts(end.Attempts) && r.attribute == end.Attribute
 }

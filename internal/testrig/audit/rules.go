@@ -14,8 +14,8 @@ type rule struct {
 	ask    func(v *Verdict, s *story) string
 }
 
-// rules are the promises about a single task. The model has those that are about the order of things; the others are about time and
-// numbers. That a partition never has two owners is tenure.go's, and limits are limits.go's.
+// rules are the promises about a single task. The model has the promises about the order of events; the others are about time and
+// numbers. File tenure.go finds partitions with two owners, and limits.go has the limits.
 var rules = []rule{
 	{Unlinearizable, (*Verdict).askLinearizable},
 	{"tasks were lost", (*Verdict).askLost},
@@ -39,8 +39,8 @@ func (v *Verdict) askLost(s *story) string {
 	return ""
 }
 
-// askPoison: a task that ends its process ends few of them, and once more as many after each redrive and after each run that has
-// an outcome, which begins the count anew.
+// askPoison: a task that ends its process ends few processes. Each redrive, and each run that has an outcome, begins the count
+// again: after it the task may end as many once more.
 func (v *Verdict) askPoison(s *story) string {
 	if !s.Poison {
 		return ""

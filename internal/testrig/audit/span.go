@@ -39,5 +39,5 @@ const (
 
 	EndOK      = 1
 	EndFailed  = 2
-	EndStopped = 3 // told to stop: the product may run it again
+	EndStopped = 3 // stopped: the product may run it again
 )

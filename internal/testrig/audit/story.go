@@ -15,7 +15,7 @@ type story struct {
 	row  Row
 }
 
-// tell puts a task's story together.
+// A story has the leases of a task among its runs.
 func (v *Verdict) tell(h *History) *story {
 	s := &story{History: h, runs: v.Runs[h.JobID], row: v.Rows[h.JobID]}
 	v.addLeases(s)
@@ -31,10 +31,10 @@ func pauses(b configs.Backoff, n int64) (low, high time.Duration) {
 	return base, min(base*5/4, b.Max)
 }
 
-// cutSince is when a task may be dead at the earliest because its runs had no end, as far as the product can know, often enough.
-// Ends of processes that fell between its time and its start, or between two starts, are laid to it, too: one on suspicion, as if
-// it had been started unseen, and one that came when its start was written down and had not begun. Without a start of its own it
-// takes as many such ends as starts would.
+// cutSince is when a task may be dead at the earliest because enough of its runs had no end, as far as the product can see. The
+// end of a process between the task's time and its start, or between two starts, may count against the task, too. It counts on
+// suspicion, as if the task had been started unseen, or because it came when a start was written down and had not begun. If no run
+// of the task has started, it takes as many such ends as it would take starts.
 func (v *Verdict) cutSince(s *story) int64 {
 	own := map[*Fault]bool{}
 	for _, r := range s.runs {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Tenure is a span of time in which a process was told that a partition is its own.
+// Tenure is a span of time in which a process got the answer that it owns a partition.
 type Tenure struct {
 	By         *Process
 	From, Till int64
@@ -33,7 +33,7 @@ func Clock(ns int64) string { return time.Unix(0, ns).Format("15:04:05.000000") 
 // Conflicts finds the tenures of different processes that have an instant in common.
 func (all Tenures) Conflicts() (list []Conflict) {
 	for p, of := range all {
-		var longest Tenure // of those that began before
+		var longest Tenure // of the tenures that began before
 		for _, r := range of {
 			if longest.By != nil && longest.By != r.By && r.From <= min(longest.Till, r.Till) {
 				list = append(list, Conflict{p, longest, r})
@@ -46,7 +46,7 @@ func (all Tenures) Conflicts() (list []Conflict) {
 	return list
 }
 
-// throughout gives the process that was the only owner of a partition during a span of time; nil: there is none, or nobody knows.
+// throughout returns the process that was the only owner of a partition during a span of time; nil: there is none, or it is unknown.
 func (all Tenures) throughout(partition int, from, till int64) (owner *Process) {
 	if len(all) == 0 {
 		return nil
@@ -67,8 +67,8 @@ func (all Tenures) throughout(partition int, from, till int64) (owner *Process) 
 	return owner
 }
 
-// Gap gives the longest time that a partition had no owner, among those that touch the given time. Between two tenures of
-// one process that was just not asked there is none.
+// Gap returns the longest time that a partition had no owner, among the times that touch the given one. There is no such time
+// between two tenures of one process that was just not asked.
 func (all Tenures) Gap(from, till int64) (longest time.Duration) {
 	for _, of := range all {
 		var last Tenure

@@ -9,7 +9,7 @@ import (
 type Ledger interface {
 	// Add writes a new span and gives its place.
 	Add(s Span) (place int64)
-	// Set writes a span anew.
+	// Set replaces the span at a place.
 	Set(place int64, s Span)
 }
 

@@ -227,7 +227,7 @@ func (v *Verdict) count(s *story) {
 	}
 }
 
-// text tells all that is known of a task.
+// text describes all that is known of a task.
 func (v *Verdict) text(s *story) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s task %d (partition %d)", s.BizType, s.JobID, v.Partition(s.JobID))

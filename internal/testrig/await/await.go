@@ -29,7 +29,7 @@ func That(t T, holds func() bool, what string, args ...any) {
 	Within(t, Patience, holds, what, args...)
 }
 
-// Within is That with a patience of its own, for what a program does only after a while.
+// Within is That with another patience, for actions that a program takes only after a while.
 func Within(t T, patience time.Duration, holds func() bool, what string, args ...any) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(pollEvery) {
@@ -39,8 +39,8 @@ func Within(t T, patience time.Duration, holds func() bool, what string, args ..
 	}
 }
 
-// Throughout calls check again and again in a goroutine of its own, so check may call t.Errorf and not t.Fatalf. The
-// returned function ends that, after the call under way.
+// Throughout calls check again and again in a new goroutine, so check may call t.Errorf and not t.Fatalf. The returned
+// function ends that, after the call under way.
 func Throughout(check func()) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -1,6 +1,6 @@
-// Package child runs a program that never outlives this process, whatever ends it: a clean exit, a panic, a
-// test time-out or SIGKILL. In comes an exec.Cmd, out goes a Process to signal and wait for; what the program
-// does is none of this room's business.
+// Package child runs a program that never outlives this process. That holds after a clean exit, a panic, a test
+// time-out and SIGKILL. In comes an exec.Cmd, out goes a Process to signal and wait for. The purpose of the program
+// does not matter here.
 package child
 
 import (

@@ -294,7 +294,7 @@ func (n *Net) change() <-chan struct{} {
 	return n.changed
 }
 
-// tell puts the rules in force on a link. The caller holds mu.
+// A link has a copy of the rules for its way. The caller holds mu.
 func (n *Net) tell(l *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

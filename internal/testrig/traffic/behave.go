@@ -14,7 +14,7 @@ import (
 type behaviour struct {
 	takes  time.Duration
 	hangs  bool // until its time is over; then it fails
-	stays  bool // for some seconds, whatever the time-out says
+	stays  bool // for some seconds, despite its time-out
 	fails  bool
 	panics bool // is how it fails
 }
@@ -44,7 +44,7 @@ func behave(bizID uint64, attempts int) behaviour {
 	return b
 }
 
-// failsAlways tells that all runs fail.
+// failsAlways reports whether all runs of a task fail.
 func failsAlways(bizID uint64) bool { return mix(bizID)%20 == 0 }
 
 // lasts is for how long the run is under way.

@@ -26,7 +26,7 @@ type Center struct {
 	Again time.Duration
 	// Redrive is how often somebody redrives dead tasks; 0: each second.
 	Redrive time.Duration
-	// Excuse tells that a refusal was to be expected; nil: none is.
+	// Excuse reports whether a refusal was to be expected; nil: none is.
 	Excuse func(problem string) bool
 	// Ahead is how long before its time a task is submitted; nil: up to some seconds.
 	Ahead func(r *rand.Rand) time.Duration

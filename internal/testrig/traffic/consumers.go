@@ -181,7 +181,7 @@ func (c *Consumers) RunWorker(ctx context.Context, number uint64, api *client.Cl
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			h.Settled, h.Result, h.Do = end, audit.Unsure, client.Ack // the Worker alone hears what became of it
+			h.Settled, h.Result, h.Do = end, audit.Unsure, client.Ack // only the Worker receives the answer
 			if end.After(h.Expires) && !arrivedLate {
 				h.Expires = end
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Hands change the tables by plain SQL, as docs/sql.md tells. Nobody breaks their line, so they know what they did.
+// Hands change the tables by plain SQL, as docs/sql.md describes. Nobody breaks their line, so each result is certain.
 type Hands struct {
-	// Outage is held while a database server is away: hands rest then, as they must know what they did.
+	// Outage is held while a database server is away: hands rest then, as each result must be certain.
 	Outage sync.RWMutex
 
 	center  Center
@@ -99,8 +99,8 @@ func (l actor) byHand(of *audit.History, kind string) {
 	of.Add(c)
 }
 
-// differs is the condition that there is something to change: SQLite counts rows that stay as they are, and nobody could
-// tell such an edit from none.
+// differs is the condition that there is something to change: SQLite counts rows that stay as they are, and such an edit
+// looks like none.
 func differs(c *audit.Change) string {
 	switch {
 	case c.Kind == audit.Lowered:
@@ -111,7 +111,7 @@ func differs(c *audit.Change) string {
 	return ""
 }
 
-// isLockWait tells that somebody else's transaction was in the way: nothing was changed.
+// isLockWait reports whether another transaction was in the way: nothing was changed.
 func isLockWait(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 1213 || e.Number == 1020) || err != nil && strings.Contains(err.Error(), "SQLITE_BUSY")

@@ -18,7 +18,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Load submits tasks, and lets callers and hands change them, until it is told to end.
+// Load submits tasks, and lets callers and hands change them, until the context of Run ends.
 type Load struct {
 	Hands *Hands
 	// Poisons are still to be submitted.
@@ -86,7 +86,7 @@ func (l *Load) Problems() []string {
 	return slices.Clone(l.problems)
 }
 
-// Counts tells in words how often requests had other answers than a plain yes.
+// Counts says in words how often requests had other answers than a plain yes.
 func (l *Load) Counts() string {
 	return fmt.Sprintf("%d submits repeated, %d changes answered by nobody, %d conflicts, %d tags that did not match, %d answers without a tag",
 		l.retries.Load(), l.unavailable.Load(), l.conflicts.Load(), l.preconditions.Load(), l.untagged.Load())
@@ -215,7 +215,7 @@ func (l actor) submitAll(ctx context.Context, rest []*wish, batch bool) {
 	}
 }
 
-// submitAt gives those that were not taken.
+// submitAt returns the tasks that are to be submitted again. It reports a task that the node rejects for good as a problem.
 func (l actor) submitAt(ctx context.Context, at *Target, list []*wish) (rest []*wish) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer cancel()

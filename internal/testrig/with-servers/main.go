@@ -4,7 +4,7 @@
 //
 // It starts one MariaDB (or MySQL), one Redis and one Consul, puts their addresses into the command's environment,
 // forwards signals to it, ends the servers after it and exits with its code. A server whose address is in the environment
-// already is used as it is. Servers and command end with this program, whatever ends it.
+// already is used as it is. Servers and command end with this program, however it ends.
 package main
 
 import (
@@ -90,8 +90,8 @@ func start(servers *testrig.Servers, signals <-chan os.Signal) (os.Signal, error
 	}
 }
 
-// runCommand runs the command in a process group of its own, so that a signal reaches all that it started exactly once,
-// whether it comes from a terminal or from kill. Being out of the terminal's group it cannot read from there.
+// runCommand runs the command in a new process group, so that a signal reaches all that it started exactly once, whether
+// the signal comes from a terminal or from kill. Outside the terminal's group the command cannot read from the terminal.
 func runCommand(command, env []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

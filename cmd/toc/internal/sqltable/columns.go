@@ -25,7 +25,7 @@ type column struct {
 // kind is how a column's values are held and compared.
 type kind string
 
-// The kinds, by the type that SQLite is told.
+// The kinds. Each is the type of its columns in the declaration for SQLite.
 const (
 	number   kind = "INTEGER"
 	unsigned kind = "BIGINT UNSIGNED" // 64 bits; SQLite stores hold it as the signed integer of the same bits
@@ -50,10 +50,10 @@ var counts = schema{rowid: "MIN(job_id)", groupBy: " GROUP BY biz_type, status",
 
 func plain(name string, k kind) column { return column{name, k, name} }
 
-// isPlain tells whether the servers can look rows up by the column.
+// isPlain reports whether the servers can look rows up by the column.
 func (c column) isPlain() bool { return c.expr == c.name }
 
-// declaration is the CREATE TABLE that SQLite is told.
+// declaration is the CREATE TABLE for SQLite.
 func (s *schema) declaration() string {
 	var columns []string
 	for _, c := range s.columns {

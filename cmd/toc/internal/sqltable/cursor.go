@@ -31,7 +31,7 @@ const (
 	tablesInStatement = 64
 )
 
-// Filter begins anew. In a join it is called for each row of the other table.
+// Filter starts the scan again. In a join SQLite calls it for each row of the other table.
 func (c *cursor) Filter(idx int, _ string, vals []vtab.Value) error {
 	c.stop()
 	p := c.table.plans[idx]
@@ -70,7 +70,7 @@ func (c *cursor) Next() error {
 	return nil
 }
 
-// Eof tells whether the cursor is behind the last row.
+// Eof reports whether the cursor is behind the last row.
 func (c *cursor) Eof() bool { return len(c.rows) == 0 }
 
 // Column is a cell of the current row.

@@ -75,7 +75,7 @@ func writeLine(out *bufio.Writer, line []string, widths []int, right []bool) {
 	out.WriteByte('\n')
 }
 
-// isNumeric tells whether a column holds nothing but numbers and NULL.
+// isNumeric reports whether a column holds numbers, and otherwise only NULL.
 func (r *Result) isNumeric(column int) bool {
 	numbers := false
 	for _, row := range r.Rows {

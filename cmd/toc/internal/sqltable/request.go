@@ -145,7 +145,7 @@ func momentArgument(operator, s string) (string, any, bool) {
 	return operator, whole, true
 }
 
-// comparesAlike tells whether < and ORDER BY of a server are SQLite's.
+// comparesAlike reports whether < and ORDER BY of a server are SQLite's.
 func (t *table) comparesAlike(c column) bool { return t.MySQL || c.kind != unsigned }
 
 // statement asks some tables of one database.

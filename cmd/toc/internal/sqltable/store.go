@@ -19,7 +19,7 @@ type Store struct {
 	MySQL     bool      // MySQL or MariaDB; otherwise SQLite
 }
 
-// Check tells what is wrong with a query, and asks no database.
+// Check returns an error if a query is wrong. It asks no database.
 func Check(text string) error {
 	ctx := context.Background()
 	q, err := parse(text)
@@ -89,7 +89,7 @@ func open(ctx context.Context, s *shards) (*sql.DB, error) {
 		}
 	}
 	db := sql.OpenDB(&own)
-	db.SetMaxOpenConns(1) // every connection would have a memory of its own
+	db.SetMaxOpenConns(1) // every connection would have its own memory
 	_, err := db.ExecContext(ctx, `
 		CREATE VIRTUAL TABLE timeout_task USING tasks;
 		CREATE VIRTUAL TABLE timeout_task_counts_by_shard USING counts;
@@ -104,7 +104,7 @@ func open(ctx context.Context, s *shards) (*sql.DB, error) {
 	return db, nil
 }
 
-// connector opens memories by a driver of its own: the modules of one query are not those of another.
+// connector opens memories by its own driver: each query has its own modules.
 type connector struct{ driver sqlite.Driver }
 
 func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(":memory:") }

@@ -51,7 +51,7 @@ type condition struct {
 	operator string
 }
 
-// namesShard tells whether all rows that the condition wants are in one table.
+// namesShard reports whether all rows that the condition wants are in one table.
 func (c condition) namesShard() bool {
 	return c.operator == "=" && (c.column.name == "biz_id" || c.column.name == "job_id")
 }

@@ -19,8 +19,8 @@ type query struct {
 var tokens = regexp.MustCompile(`(?s)'(?:[^']|'')*'|"(?:[^"]|"")*"|` + "`(?:[^`]|``)*`" +
 	`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|$)|[\w$.\x{80}-\x{10FFFF}]+|\S`)
 
-// parse refuses what is no SELECT, and makes literals of 2^63 and more what the
-// tables hold. What else is wrong SQLite tells.
+// parse rejects a text that is not one SELECT. It replaces literals of 2^63 and more
+// by the form in which the tables hold them. SQLite reports the other errors.
 func parse(text string) (query, error) {
 	var q query
 	var sql strings.Builder
