@@ -157,8 +157,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// api serves the routes.
-type api struct {
+// handlers serves the routes.
+type handlers struct {
 	cfg    Config
 	desk   Desk
 	status Status
@@ -175,7 +175,7 @@ type api struct {
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
 	cfg = cfg.WithDefaults()
-	a := &api{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg), router: newRouter()}
+	a := &handlers{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg), router: newRouter()}
 	a.huma = a.newHuma()
 	a.routes()
 	a.serveDocs()

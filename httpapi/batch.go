@@ -15,7 +15,7 @@ func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[wire.BatchRe
 
 // submitBatch stores the good tasks of a batch and says what is wrong with the
 // others.
-func (a *api) submitBatch(ctx context.Context, in *batchInput) (*output[wire.BatchAnswer], error) {
+func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (*output[wire.BatchAnswer], error) {
 	items := in.sent.Tasks
 	if err := takeAnswer(ctx, int64(len(items))*batchResultSize); err != nil {
 		return nil, err

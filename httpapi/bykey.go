@@ -30,7 +30,7 @@ func (k *ByKey) key() intake.Key {
 	return intake.Key{BizType: k.BizType, BizID: k.BizID.Number, BizKey: k.BizID.Key, DedupKey: k.DedupKey}
 }
 
-func (a *api) getByKey(ctx context.Context, in *ByKey) (*taskOutput, error) {
+func (a *handlers) getByKey(ctx context.Context, in *ByKey) (*taskOutput, error) {
 	t, err := a.desk.ByKey(ctx, in.key())
 	return a.found(ctx, t, err)
 }
@@ -40,7 +40,7 @@ type changeByKeyInput struct {
 	Change
 }
 
-func (a *api) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutput, error) {
+func (a *handlers) changeByKey(ctx context.Context, in *changeByKeyInput) (*taskOutput, error) {
 	t, err := a.desk.ByKey(ctx, in.key())
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ type cancelByKeyInput struct {
 	Condition
 }
 
-func (a *api) cancelByKey(ctx context.Context, in *cancelByKeyInput) (*output[wire.Cancelled], error) {
+func (a *handlers) cancelByKey(ctx context.Context, in *cancelByKeyInput) (*output[wire.Cancelled], error) {
 	t, err := a.desk.ByKey(ctx, in.key())
 	if err != nil {
 		return nil, err

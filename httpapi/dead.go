@@ -22,7 +22,7 @@ type listDeadInput struct {
 	Cursor  deadCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-func (a *api) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
+func (a *handlers) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
 	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time}, in.Cursor.after, in.Limit)
 	return a.page(ctx, wire.ListDead, p, err)
 }
@@ -31,7 +31,7 @@ type deadGroupsInput struct {
 	BizType string `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
 }
 
-func (a *api) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire.DeadGroups], error) {
+func (a *handlers) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire.DeadGroups], error) {
 	g, err := a.desk.DeadGroups(ctx, in.BizType)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (a *api) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire
 	return &output[wire.DeadGroups]{g.Wire(a.desk.Types())}, nil
 }
 
-func (a *api) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Redriven], error) {
+func (a *handlers) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Redriven], error) {
 	r, err := a.desk.RedriveDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (a *api) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*cha
 	return changedDead(r, wire.Redriven{Matched: r.Matched, Redriven: r.Changed, Operation: wire.ID(r.Operation)}), nil
 }
 
-func (a *api) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Discarded], error) {
+func (a *handlers) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Discarded], error) {
 	r, err := a.desk.DiscardDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ type auditInput struct {
 	Cursor auditCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-func (a *api) audit(ctx context.Context, in *auditInput) (*output[wire.AuditPage], error) {
+func (a *handlers) audit(ctx context.Context, in *auditInput) (*output[wire.AuditPage], error) {
 	p, err := a.desk.Audit(ctx, intake.Audit{
 		Actor: in.Actor, Action: in.Action, From: in.From.Time, To: in.To.Time, After: in.Cursor.after, Limit: in.Limit,
 	})

@@ -27,7 +27,7 @@ var (
 
 // serveDocs serves the OpenAPI document and the page that shows it. They are made when somebody first asks for one of them:
 // that takes longer than all else in the start of a center.
-func (a *api) serveDocs() {
+func (a *handlers) serveDocs() {
 	doc := a.huma.OpenAPI()
 	a.documentNumbers()
 	a.documentWebhook()
@@ -66,7 +66,7 @@ func hashOf(text string) string {
 }
 
 // constant serves an answer that never changes.
-func (a *api) constant(pattern string, render func() ([]byte, error), headers http.Header) {
+func (a *handlers) constant(pattern string, render func() ([]byte, error), headers http.Header) {
 	content := sync.OnceValue(func() []byte {
 		made, err := render()
 		if err != nil { // a fault of the program, which the tests find

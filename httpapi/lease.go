@@ -26,7 +26,7 @@ func (in *leaseInput) Resolve(ctx huma.Context) []error {
 	return errs
 }
 
-func (a *api) lease(ctx context.Context, in *leaseInput) (*output[wire.LeaseAnswer], error) {
+func (a *handlers) lease(ctx context.Context, in *leaseInput) (*output[wire.LeaseAnswer], error) {
 	ask := intake.Lease{BizType: in.Name, Max: max(1, in.sent.Max)}
 	if in.sent.Wait != nil {
 		ask.Wait = time.Duration(*in.sent.Wait)
@@ -43,7 +43,7 @@ func (a *api) lease(ctx context.Context, in *leaseInput) (*output[wire.LeaseAnsw
 	return &output[wire.LeaseAnswer]{answer}, nil
 }
 
-func (a *api) settle(ctx context.Context, in *body[wire.SettleRequest]) (*output[wire.SettleAnswer], error) {
+func (a *handlers) settle(ctx context.Context, in *body[wire.SettleRequest]) (*output[wire.SettleAnswer], error) {
 	results, err := a.desk.Settle(ctx, in.sent.Settle)
 	if err != nil {
 		return nil, err

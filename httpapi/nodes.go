@@ -27,7 +27,7 @@ const questionHeader = "Toc-Question"
 var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
 
 // checkPeers refuses who says to be a node and does not prove it.
-func (a *api) checkPeers(next http.Handler) http.Handler {
+func (a *handlers) checkPeers(next http.Handler) http.Handler {
 	refused := func(w http.ResponseWriter, err error) {
 		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
 	}
@@ -59,7 +59,7 @@ type unansweredInput struct {
 	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
 }
 
-func (a *api) unanswered(_ context.Context, in *unansweredInput) (*output[wire.Unanswered], error) {
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[wire.Unanswered], error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
 		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
@@ -71,11 +71,11 @@ func (a *api) unanswered(_ context.Context, in *unansweredInput) (*output[wire.U
 	return &output[wire.Unanswered]{said}, nil
 }
 
-func (a *api) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {
+func (a *handlers) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {
 	return &output[wire.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
 }
 
-func (a *api) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
+func (a *handlers) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {
 		jobIDs[i] = uint64(id)

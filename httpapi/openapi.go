@@ -25,7 +25,7 @@ const (
 
 // newHuma makes the huma API on the router. Its documents are served by
 // serveDocs: huma would make them at the first request, unguarded.
-func (a *api) newHuma() huma.API {
+func (a *handlers) newHuma() huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(reflect.TypeFor[wire.ID](), reflect.TypeFor[idParam]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[float64]())
@@ -79,7 +79,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // operation returns the description of a route for huma.
-func (a *api) operation(pattern, name string) huma.Operation {
+func (a *handlers) operation(pattern, name string) huma.Operation {
 	method, path, _ := strings.Cut(pattern, " ")
 	d, ok := descriptions[name]
 	if !ok {
@@ -108,7 +108,7 @@ func withoutDeadline(ctx huma.Context, next func(huma.Context)) {
 
 // document adds to the OpenAPI document what huma cannot know: the body that is
 // read here (input may have one), the examples and the refusals.
-func (a *api) document(op huma.Operation, input any) {
+func (a *handlers) document(op huma.Operation, input any) {
 	d, schemas := descriptions[op.OperationID], a.huma.OpenAPI().Components.Schemas
 	path := a.huma.OpenAPI().Paths[op.Path]
 	doc := map[string]*huma.Operation{http.MethodGet: path.Get, http.MethodPost: path.Post, http.MethodPatch: path.Patch}[op.Method]
@@ -142,7 +142,7 @@ func (a *api) document(op huma.Operation, input any) {
 
 // documentNumbers says of bodies what huma does not see in package wire's types: ids may be
 // numbers, too, and a limit is any whole number.
-func (a *api) documentNumbers() {
+func (a *handlers) documentNumbers() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()
 	least, most := 0.0, float64(1<<64)
 	number := &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}

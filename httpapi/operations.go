@@ -12,7 +12,7 @@ type listOperationsInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many operations: 1 to 1000, 100 if left out."`
 }
 
-func (a *api) operations(ctx context.Context, in *listOperationsInput) (*output[wire.Operations], error) {
+func (a *handlers) operations(ctx context.Context, in *listOperationsInput) (*output[wire.Operations], error) {
 	list, err := a.desk.Operations(ctx, in.Limit)
 	if err != nil {
 		return nil, err
@@ -24,19 +24,19 @@ type operationInput struct {
 	ID idParam `path:"id" doc:"The operation's id." example:"1886427354112000001"`
 }
 
-func (a *api) getOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
+func (a *handlers) getOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
 	return a.shownOperation(a.desk.Operation(ctx, uint64(in.ID.ID)))
 }
 
-func (a *api) stopOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
+func (a *handlers) stopOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
 	return a.shownOperation(a.desk.StopOperation(ctx, uint64(in.ID.ID)))
 }
 
-func (a *api) undoOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
+func (a *handlers) undoOperation(ctx context.Context, in *operationInput) (*output[wire.Operation], error) {
 	return a.shownOperation(a.desk.UndoOperation(ctx, uint64(in.ID.ID)))
 }
 
-func (a *api) shownOperation(o store.Operation, err error) (*output[wire.Operation], error) {
+func (a *handlers) shownOperation(o store.Operation, err error) (*output[wire.Operation], error) {
 	if err != nil {
 		return nil, err
 	}

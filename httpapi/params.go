@@ -37,7 +37,7 @@ func (c *deadCursor) UnmarshalText(text []byte) (err error) {
 // of the header make huma panic. And it rejects a query that can be read in two
 // ways, or that is no text. Huma would take the first of two values, and drop
 // a value that it cannot unescape.
-func (a *api) prepare(ctx huma.Context, next func(huma.Context)) {
+func (a *handlers) prepare(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	delete(r.Header, "Accept")
 	if r.URL.RawQuery != "" {

@@ -10,7 +10,7 @@ import (
 
 // routes is every route. What each of them says about itself stands in
 // describe.go under its name.
-func (a *api) routes() {
+func (a *handlers) routes() {
 	route(a, "POST   /v1/tasks", "submit-task", a.submit)
 	route(a, "POST   /v1/tasks/batch", "submit-batch", a.submitBatch)
 	route(a, "GET    /v1/tasks", "list-tasks", a.list)
@@ -60,7 +60,7 @@ func (a *api) routes() {
 
 // route registers a handler that takes a typed request and gives a typed answer
 // or an error of the table in problem.go.
-func route[I, O any](a *api, pattern, name string, handle func(context.Context, *I) (*O, error)) {
+func route[I, O any](a *handlers, pattern, name string, handle func(context.Context, *I) (*O, error)) {
 	op := a.operation(pattern, name)
 	bounded := !descriptions[name].unbounded
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
@@ -80,7 +80,7 @@ func route[I, O any](a *api, pattern, name string, handle func(context.Context, 
 
 // handler registers a handler that reads its request and writes its answer, of the
 // given content type, itself. I and O only document them.
-func handler[I, O any](a *api, pattern, name, contentType string, h http.HandlerFunc) {
+func handler[I, O any](a *handlers, pattern, name, contentType string, h http.HandlerFunc) {
 	op, schemas := a.operation(pattern, name), a.huma.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"200": {
 		Description: http.StatusText(http.StatusOK),

@@ -7,7 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/wire"
 )
 
-func (a *api) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], error) {
+func (a *handlers) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], error) {
 	c, err := a.status.Cluster(ctx)
 	if err != nil {
 		return nil, err
@@ -21,11 +21,11 @@ func (a *api) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], 
 	return &output[wire.Cluster]{c}, nil
 }
 
-func (a *api) pulse(ctx context.Context, _ *struct{}) (*output[wire.Pulse], error) {
+func (a *handlers) pulse(ctx context.Context, _ *struct{}) (*output[wire.Pulse], error) {
 	return &output[wire.Pulse]{a.status.Pulse(ctx)}, nil
 }
 
-func (a *api) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes], error) {
+func (a *handlers) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes], error) {
 	list, err := a.status.BizTypes(ctx)
 	if err != nil {
 		return nil, err
@@ -43,11 +43,11 @@ type pauseInput struct {
 	body[wire.PauseRequest]
 }
 
-func (a *api) pause(ctx context.Context, in *pauseInput) (*output[wire.BizType], error) {
+func (a *handlers) pause(ctx context.Context, in *pauseInput) (*output[wire.BizType], error) {
 	return bizType(a.cfg.Operator.Pause(ctx, in.Name, in.sent))
 }
 
-func (a *api) resume(ctx context.Context, in *NamedBizType) (*output[wire.BizType], error) {
+func (a *handlers) resume(ctx context.Context, in *NamedBizType) (*output[wire.BizType], error) {
 	return bizType(a.cfg.Operator.Resume(ctx, in.Name))
 }
 
@@ -56,7 +56,7 @@ type retryInput struct {
 	body[wire.RetryRequest]
 }
 
-func (a *api) retry(ctx context.Context, in *retryInput) (*changedOutput[wire.Retried], error) {
+func (a *handlers) retry(ctx context.Context, in *retryInput) (*changedOutput[wire.Retried], error) {
 	r, err := a.desk.RetryFailing(ctx, in.Name, in.sent.Rate)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func bizType(b wire.BizType, err error) (*output[wire.BizType], error) {
 }
 
 // health says that the process lives, nothing more.
-func (a *api) health(context.Context, *struct{}) (*output[wire.Health], error) {
+func (a *handlers) health(context.Context, *struct{}) (*output[wire.Health], error) {
 	return &output[wire.Health]{wire.Health{Status: "ok"}}, nil
 }
 
@@ -81,7 +81,7 @@ type readyOutput struct {
 	Body   wire.Readiness
 }
 
-func (a *api) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {
+func (a *handlers) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {
 	r := a.status.Ready(ctx)
 	if ctx.Value(anonymous{}) != nil {
 		r.Degraded = r.Reasons

@@ -23,7 +23,7 @@ type submitOutput struct {
 
 // submit stores one task: 201, or 200 with the first task if its dedup_key is
 // known.
-func (a *api) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submitOutput, error) {
+func (a *handlers) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submitOutput, error) {
 	s, err := a.desk.Submit(ctx, intake.SubmitOf(&in.sent))
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (a *api) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submit
 }
 
 // shape is a task as JSON.
-func (a *api) shape(t task.Task) wire.Task { return wire.From(t, a.desk.Types().NameOf(t.BizType)) }
+func (a *handlers) shape(t task.Task) wire.Task { return wire.From(t, a.desk.Types().NameOf(t.BizType)) }
 
 // ByID is embedded by the inputs of routes that know a task by its job_id.
 type ByID struct {
@@ -49,7 +49,7 @@ type taskOutput struct {
 	Body wire.Task
 }
 
-func (a *api) one(t task.Task, err error) (*taskOutput, error) {
+func (a *handlers) one(t task.Task, err error) (*taskOutput, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (a *api) one(t task.Task, err error) (*taskOutput, error) {
 }
 
 // found is one, and adds the run of the task if the owner of its partition reports one.
-func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, error) {
+func (a *handlers) found(ctx context.Context, t task.Task, err error) (*taskOutput, error) {
 	out, err := a.one(t, err)
 	if err != nil {
 		return nil, err
@@ -68,12 +68,12 @@ func (a *api) found(ctx context.Context, t task.Task, err error) (*taskOutput, e
 	return out, nil
 }
 
-func (a *api) get(ctx context.Context, in *ByID) (*taskOutput, error) {
+func (a *handlers) get(ctx context.Context, in *ByID) (*taskOutput, error) {
 	t, err := a.desk.Get(ctx, uint64(in.JobID.ID))
 	return a.found(ctx, t, err)
 }
 
-func (a *api) why(ctx context.Context, in *ByID) (*output[wire.Why], error) {
+func (a *handlers) why(ctx context.Context, in *ByID) (*output[wire.Why], error) {
 	w, err := a.desk.Why(ctx, uint64(in.JobID.ID))
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ type changeInput struct {
 	Change
 }
 
-func (a *api) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
+func (a *handlers) change(ctx context.Context, in *changeInput) (*taskOutput, error) {
 	return a.one(a.desk.Reschedule(ctx, uint64(in.JobID.ID), intake.ChangeOf(&in.sent, in.tags)))
 }
 
@@ -106,15 +106,15 @@ type conditionalInput struct {
 	Condition
 }
 
-func (a *api) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, error) {
+func (a *handlers) redrive(ctx context.Context, in *conditionalInput) (*taskOutput, error) {
 	return a.one(a.desk.RedriveIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
-func (a *api) cancel(ctx context.Context, in *conditionalInput) (*output[wire.Cancelled], error) {
+func (a *handlers) cancel(ctx context.Context, in *conditionalInput) (*output[wire.Cancelled], error) {
 	return a.cancelled(a.desk.CancelIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
-func (a *api) cancelled(err error) (*output[wire.Cancelled], error) {
+func (a *handlers) cancelled(err error) (*output[wire.Cancelled], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (in *listInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
+func (a *handlers) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
 	status, err := intake.StatusOf(in.Status)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (a *api) list(ctx context.Context, in *listInput) (*output[wire.Page], erro
 }
 
 // listAll reads the tables of all shards.
-func (a *api) listAll(ctx context.Context, in *listInput, status *task.Status) (*output[wire.Page], error) {
+func (a *handlers) listAll(ctx context.Context, in *listInput, status *task.Status) (*output[wire.Page], error) {
 	q := intake.ListAll{BizType: in.BizType, From: in.From.Time, To: in.To.Time, Limit: in.Limit}
 	if status != nil {
 		q.Status = *status
@@ -181,7 +181,7 @@ func (a *api) listAll(ctx context.Context, in *listInput, status *task.Status) (
 	return &output[wire.Page]{p.Wire(a.desk.Types())}, nil
 }
 
-func (a *api) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
+func (a *handlers) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
 	if err = takeTasks(ctx, p.Tasks, err); err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ type forecastInput struct {
 	Span    durationParam `query:"span" doc:"How far ahead, a Go duration up to 744h; 2h if left out." example:"2h"`
 }
 
-func (a *api) forecast(ctx context.Context, in *forecastInput) (*output[wire.Forecast], error) {
+func (a *handlers) forecast(ctx context.Context, in *forecastInput) (*output[wire.Forecast], error) {
 	f, err := a.desk.Forecast(ctx, intake.Forecast{BizType: in.BizType, Step: in.Step.Duration, Span: in.Span.Duration})
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 )
 
 // documentWebhook adds to the OpenAPI document the call that package processor/webhook makes.
-func (a *api) documentWebhook() {
+func (a *handlers) documentWebhook() {
 	doc := a.huma.OpenAPI()
 	call := &huma.Operation{
 		OperationID: "fire-task", Summary: "A task is due",

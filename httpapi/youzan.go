@@ -79,7 +79,7 @@ func youzanDone(c *youzanCommand, jobID uint64) youzanAnswer {
 }
 
 // youzan serves POST /youzan.
-func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
+func (a *handlers) youzan(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.youzanCommand(w, r)
 	if err != nil {
 		field, isField := errors.AsType[*task.FieldError](err)
@@ -103,7 +103,7 @@ func (a *api) youzan(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (a *api) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
+func (a *handlers) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, smallBody))
 	if err != nil {
 		return youzanAnswer{}, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
@@ -147,7 +147,7 @@ func seconds(field string, n json.Number) (time.Duration, error) {
 const youzanKey = "youzan"
 
 // youzanAdd stores a job. One with the id of a job that is not over is that job; after its end the id is free again.
-func (a *api) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+func (a *handlers) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	delay, err := seconds("delay", c.Delay)
 	if err != nil {
 		return youzanAnswer{}, err
@@ -172,7 +172,7 @@ func isYouzans(t *task.Task) bool { return t.DedupKey == youzanKey }
 
 // youzanOpen finds the first two jobs with an id that are not over; of one topic, if the command names it. It holds no more than a
 // page of the pending tasks of the id in memory.
-func (a *api) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Task, err error) {
+func (a *handlers) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Task, err error) {
 	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Status: new(task.Pending), Limit: youzanPage}
 	for {
 		p, err := a.desk.List(ctx, q)
@@ -195,7 +195,7 @@ func (a *api) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Tas
 // youzanPage is the size of a page of youzanOpen: 400 KiB at most.
 const youzanPage = 100
 
-func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	wait, err := seconds("wait", c.Wait)
 	if err != nil {
 		return youzanAnswer{}, err
@@ -222,7 +222,7 @@ func (a *api) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, er
 
 // youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
 // it can be finished and deleted while it is.
-func (a *api) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
+func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	open, err := a.youzanOpen(ctx, c)
 	switch {
 	case err != nil:
