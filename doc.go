@@ -7,7 +7,7 @@
 //
 // The way of a task through the packages (each package's comment has its part):
 //
-//	httpapi, client    a request comes in, as JSON (wire), or in process: app.Tasks
+//	server/rest, client    a request comes in, as JSON (wire), or in process: app.Tasks
 //	console            or as a form of a page
 //	intake/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
@@ -26,7 +26,7 @@
 //	cmd/toc, examples/orderclose, examples/unpaid, clients
 //	app
 //	console
-//	httpapi, cluster/forward, metrics, intake/kafka
+//	server/rest, cluster/forward, metrics, intake/kafka
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup

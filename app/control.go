@@ -52,12 +52,12 @@ const (
 // operator changes business types for the HTTP API.
 type operator struct{ *App }
 
-// Pause implements httpapi.Operator.
+// Pause implements rest.Operator.
 func (o operator) Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error) {
 	return o.decide(ctx, bizType, byAPI, p)
 }
 
-// Resume implements httpapi.Operator.
+// Resume implements rest.Operator.
 func (o operator) Resume(ctx context.Context, bizType string) (wire.BizType, error) {
 	return o.resume(ctx, bizType, byAPI)
 }

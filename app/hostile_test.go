@@ -30,7 +30,7 @@ import (
 // what is due meanwhile, each task once and no attempt lost, says that it lives, and stays small. How soon it says so is only logged: the
 // senders have the same cores. Sizes are those of a program without the race detector.
 func TestHostileLoads(t *testing.T) {
-	testrig.OnlyInAll(t, "package httpapi bounds each kind: TestLargeBodiesTakeTurns, TestBodyThatDoesNotArrive, TestConnectionsAreBounded")
+	testrig.OnlyInAll(t, "package rest bounds each kind: TestLargeBodiesTakeTurns, TestBodyThatDoesNotArrive, TestConnectionsAreBounded")
 	sink := newWebhookSink(t)
 	cfg := fewTables(t)
 	cfg.BizTypes[0].Processor, cfg.BizTypes[0].MaxRetries, cfg.BizTypes[0].Timeout = configs.ProcessorWebhook, 1, await.Patience

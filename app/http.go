@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/server/rest"
 )
 
 // httpServer serves the HTTP API: the service and this node's status.
@@ -16,12 +16,12 @@ func (a *App) httpServer() *http.Server {
 	if a.console != nil {
 		pages = a.console
 	}
-	handler := httpapi.New(httpapi.Config{
+	handler := rest.New(rest.Config{
 		Console: pages,
 		Desk:    a.service, Status: status{a}, Operator: operator{a}, Limits: lender{a}, Unanswered: a.forward.Unanswered, Tokens: a.httpTokens, Peers: a.proof, Alone: a.forward == nil, Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Logger: log, Version: a.opts.version, Waiting: a.waitingFor,
 	})
-	server := httpapi.Server(a.cfg.HTTP.Listen, handler, log)
+	server := rest.Server(a.cfg.HTTP.Listen, handler, log)
 	limit, accepted := maxDescriptors(), a.cfg.HTTP.MaxConnections
 	if accepted == 0 { // half of them are reserved for the center's own connections
 		accepted = min(10_000, max(16, limit/2))
@@ -30,7 +30,7 @@ func (a *App) httpServer() *http.Server {
 		log.Warn("the process may run out of file descriptors; raise its limit (ulimit -n), or lower http.max_connections or the biz_types' workers",
 			"limit", limit, "needed", needed)
 	}
-	httpapi.LimitConnections(server, accepted)
+	rest.LimitConnections(server, accepted)
 	return server
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/httpapi"
 	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	"github.com/timeoutcenter/toc/server/rest"
 )
 
 // buildReaders makes the readers of topics.
@@ -28,7 +28,7 @@ func (a *App) buildReaders() error {
 		}
 		cfg := intakekafka.Config{
 			Name: n.Name, Cluster: c, Topic: n.Topic, Group: n.Group, Rate: n.Rate, FailureTopic: n.FailureTopic,
-			Service: a.service, Body: httpapi.ReadSubmit, Logger: a.component("intake"),
+			Service: a.service, Body: rest.ReadSubmit, Logger: a.component("intake"),
 			Refused: func(name string) { a.metrics.IntakeRefused(name, 1) },
 		}
 		if n.Lane == configs.LaneSlow {

@@ -142,7 +142,7 @@ func (b *borrower) askNode(ctx context.Context, m cluster.Member, sent time.Time
 // lender answers other nodes.
 type lender struct{ *App }
 
-// Share implements httpapi.Limits.
+// Share implements rest.Limits.
 func (l lender) Share(r wire.LimitsRequest) wire.LimitsAnswer {
 	types := l.catalog.Load()
 	var asks []limits.Ask

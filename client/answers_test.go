@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // refusing is a desk that answers each request with err.
 type refusing struct {
-	httpapi.Desk
+	rest.Desk
 	err error
 }
 
@@ -49,7 +49,7 @@ func (d *refusing) Reschedule(context.Context, uint64, intake.Change) (t task.Ta
 // Each row of the server's table of errors arrives at the caller as what it was.
 func TestARefusalIsAnErrorOfPackageTask(t *testing.T) {
 	desk := &refusing{}
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Desk: desk, Status: calm{}, Logger: slog.New(slog.DiscardHandler)}))
+	server := httptest.NewServer(rest.New(rest.Config{Desk: desk, Status: calm{}, Logger: slog.New(slog.DiscardHandler)}))
 	defer server.Close()
 	c := client.New(server.URL)
 	defer c.CloseIdleConnections()
@@ -132,7 +132,7 @@ func typed(err error) error {
 
 // What refuses too much at once is not available, and each field that is wrong is named.
 func TestRefusalsBeforeTheDesk(t *testing.T) {
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Desk: &refusing{}, Status: calm{}, MaxAnswers: 1}))
+	server := httptest.NewServer(rest.New(rest.Config{Desk: &refusing{}, Status: calm{}, MaxAnswers: 1}))
 	defer server.Close()
 	c := client.New(server.URL)
 	defer c.CloseIdleConnections()

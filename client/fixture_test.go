@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -55,7 +55,7 @@ func newCenter(t *testing.T, tokens ...string) *center {
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
 		Now: time.Now,
 	})
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Desk: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
+	server := httptest.NewServer(rest.New(rest.Config{Desk: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
 	t.Cleanup(server.Close)
 	c := &center{Client: client.New(server.URL + "/"), url: server.URL, store: s}
 	t.Cleanup(c.CloseIdleConnections)

@@ -5,7 +5,7 @@
 //
 // The pages are made on the server by html/template, with charts as SVG, and work without script. Nothing is loaded from elsewhere, and
 // the Content-Security-Policy lets nothing in. A GET changes nothing. A form that changes something is a POST from the same site, or it is
-// refused (package httpapi does that). An act that destroys asks first, on a separate page.
+// refused (package rest does that). An act that destroys asks first, on a separate page.
 //
 //	console.go   configuration and routes
 //	session.go   login by one of the tokens, and the cookie after it

@@ -20,11 +20,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/console"
-	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -82,7 +82,7 @@ func newFake(t testing.TB, types ...task.BizType) *fake {
 		Node: "n1", Desk: f.desk, Operator: f.center, Center: f.center, Tokens: f.known, Now: f.time,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	})
-	f.api = httpapi.New(httpapi.Config{Desk: f.desk, Console: f.Console, Tokens: f.known})
+	f.api = rest.New(rest.Config{Desk: f.desk, Console: f.Console, Tokens: f.known})
 	f.cookie = console.SessionOf(token, time.Now().Add(time.Hour))
 	return f
 }

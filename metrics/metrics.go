@@ -301,7 +301,7 @@ func (m *Metrics) ClaimsExpired(b task.BizType, tasks int) {
 	m.expired.WithLabelValues(b.Name).Add(float64(tasks))
 }
 
-// Answered implements httpapi.Observer.
+// Answered implements rest.Observer.
 func (m *Metrics) Answered(route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.answering.WithLabelValues(route).Observe(took.Seconds())

@@ -18,12 +18,12 @@ import (
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/dispatch"
-	"github.com/timeoutcenter/toc/httpapi"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -139,7 +139,7 @@ func (c *fleet) node(name string) *node {
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
 		Dispatch: (*dispatcher)(n), Cluster: n.forward, Now: time.Now,
 	})
-	handler := httpapi.New(httpapi.Config{Desk: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
+	handler := rest.New(rest.Config{Desk: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		handler.ServeHTTP(w, r)

@@ -17,7 +17,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/httpapi"
+	"github.com/timeoutcenter/toc/server/rest"
 )
 
 // receiver takes webhooks.
@@ -50,7 +50,7 @@ func (r *receiver) serve(ctx context.Context, listen string) error {
 	if err != nil {
 		return err
 	}
-	server := httpapi.Server("", r, slog.New(slog.DiscardHandler))
+	server := rest.Server("", r, slog.New(slog.DiscardHandler))
 	server.WriteTimeout += r.delay
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	fmt.Fprintf(r.complaints, "Listening on %s. A biz_type with this calls it:\n\n    webhook: {url: http://%[1]s/}\n\nCtrl-C ends it.\n", listener.Addr())

@@ -1,0 +1,199 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// Desk takes tasks in and changes them; see intake.Service. Its errors are
+// task.FieldError, task.ConflictError, task.ChangedError, task.ErrNotFound and
+// task.ErrUnavailable; anything else is answered with 500.
+type Desk interface {
+	Types() *task.Types
+
+	Submit(ctx context.Context, s intake.Submit) (intake.Submitted, error)
+	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
+
+	Get(ctx context.Context, jobID uint64) (task.Task, error)
+	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
+	Running(ctx context.Context, t task.Task) (intake.Running, bool)
+	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	List(ctx context.Context, q intake.List) (intake.Page, error)
+	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
+
+	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
+	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
+
+	Forecast(ctx context.Context, q intake.Forecast) (intake.Forecasted, error)
+	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
+	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
+	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
+	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
+	RetryFailing(ctx context.Context, bizType string, rate float64) (intake.ChangedDead, error)
+
+	Operations(ctx context.Context, limit int) ([]store.Operation, error)
+	Operation(ctx context.Context, id uint64) (store.Operation, error)
+	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
+	UndoOperation(ctx context.Context, id uint64) (store.Operation, error)
+
+	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
+
+	Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error)
+	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
+
+	Wake(ctx context.Context, jobIDs []uint64) (taken int)
+}
+
+// Status returns the state of the center and of its cluster.
+type Status interface {
+	Cluster(ctx context.Context) (wire.Cluster, error)
+	BizTypes(ctx context.Context) ([]wire.BizType, error)
+	Ready(ctx context.Context) wire.Readiness
+	Pulse(ctx context.Context) wire.Pulse
+}
+
+// Operator changes business types. Its errors are those of a Desk; task.ErrNotFound stands for an unknown name.
+type Operator interface {
+	Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error)
+	Resume(ctx context.Context, bizType string) (wire.BizType, error)
+}
+
+// Limits lends what this node does not use of the limits of business types; see limits.Limits.
+type Limits interface {
+	Share(r wire.LimitsRequest) wire.LimitsAnswer
+}
+
+type noLimits struct{}
+
+func (noLimits) Share(wire.LimitsRequest) wire.LimitsAnswer {
+	return wire.LimitsAnswer{Grants: []wire.LimitGrant{}}
+}
+
+// Observer receives the route of each request ("POST /v1/tasks"; "unknown" if there is
+// none), the status of the answer, and how long the request took.
+type Observer interface {
+	Answered(route string, status int, took time.Duration)
+}
+
+type noObserver struct{}
+
+func (noObserver) Answered(string, int, time.Duration) {}
+
+// Config is what the API works with.
+type Config struct {
+	Desk     Desk
+	Status   Status
+	Operator Operator
+	Limits   Limits // defaults to none
+	// Unanswered lists the questions for leases that this node has asked another one and that have no answer. Nil: there is no other node.
+	Unanswered func(node string) []uint64
+
+	// Tokens gives the bearer tokens that are let in. With at least one, every
+	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.
+	// They may change, but not from none to some or back.
+	Tokens func() []string
+	// Peers checks the proofs of other nodes. A node with a proof needs no token. Defaults to nothing.
+	Peers *peerproof.Prover
+	// Alone is a center of one node: the routes by which nodes change something at each other do not exist.
+	Alone bool
+	// Console serves /console and all below it, and asks for tokens itself. Nil: there is no console.
+	Console http.Handler
+	// Metrics serves GET /metrics. Nil: there is no such route.
+	Metrics http.Handler
+	// Observer receives every request. Defaults to none.
+	Observer Observer
+	// Logger gets panics and internal errors, and each request at debug level.
+	// Defaults to none.
+	Logger *slog.Logger
+	// Waiting names what the start of the node waits for; "" when it takes requests. Until then all routes but /healthz,
+	// /readyz and /metrics answer 503. Defaults to nothing.
+	Waiting func() string
+	// Version is shown in the documentation. Defaults to "dev".
+	Version string
+	// MaxBody is the largest body in bytes, that of a batch; a larger one is answered
+	// with 413. Other routes take less, 32 or 64 KiB.
+	// Defaults to 8 MiB.
+	MaxBody int64
+	// MaxBodies and MaxAnswers bound what all requests under way take in memory, in
+	// bytes: large bodies of batches three times their size, and the answers of lists and
+	// batches. Beyond, bodies wait for two seconds; then all are answered with 503, and
+	// nothing is changed. Default to 48 MiB and 32 MiB.
+	MaxBodies, MaxAnswers int64
+	// Timeout bounds the work on one request; then it is answered with 503.
+	// POST /v1/dead/redrive and …/discard have no bound but their caller's. Defaults to 30 s.
+	Timeout time.Duration
+}
+
+// WithDefaults fills what is left out.
+func (c Config) WithDefaults() Config {
+	if c.Tokens == nil {
+		c.Tokens = func() []string { return nil }
+	}
+	if c.Limits == nil {
+		c.Limits = noLimits{}
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Peers = cmp.Or(c.Peers, peerproof.New("", nil))
+	c.Version = cmp.Or(c.Version, "dev")
+	c.MaxBody = cmp.Or(c.MaxBody, 8<<20)
+	c.MaxBodies = cmp.Or(c.MaxBodies, 48<<20)
+	c.MaxAnswers = cmp.Or(c.MaxAnswers, 32<<20)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	return c
+}
+
+// handlers serves the routes.
+type handlers struct {
+	cfg    Config
+	desk   Desk
+	status Status
+	log    *slog.Logger
+	huma   huma.API
+	router *router
+
+	guarded bool // tokens are asked for
+	budget  *budget
+
+	documented []*huma.Operation // in the order of routes.go
+}
+
+// New makes the handler of all routes.
+func New(cfg Config) http.Handler {
+	cfg = cfg.WithDefaults()
+	a := &handlers{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg), router: newRouter()}
+	a.huma = a.newHuma()
+	a.routes()
+	a.serveDocs()
+
+	h := continueTrace(a.router)
+	h = sameOrigin(h)
+	if a.guarded {
+		h = authorize(h, cfg.Tokens)
+	}
+	if cfg.Console != nil {
+		h = withConsole(h, sameOrigin(cfg.Console))
+	}
+	if !a.guarded {
+		h = noDomain(h)
+	}
+	h = a.checkPeers(h)
+	if cfg.Waiting != nil {
+		h = whileWaiting(h, cfg.Waiting)
+	}
+	return &guard{next: h, log: cfg.Logger, observer: cfg.Observer, routes: a.router.routes}
+}

@@ -1,0 +1,95 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
+)
+
+// budget bounds what requests under way hold in memory: the bodies of batches, and the
+// answers of lists and batches. Beyond it requests are refused, and nothing is changed.
+type budget struct {
+	bodies, answers *semaphore.Weighted
+	most            int64 // of bodies
+}
+
+func newBudget(cfg *Config) *budget {
+	return &budget{semaphore.NewWeighted(cfg.MaxBodies), semaphore.NewWeighted(cfg.MaxAnswers), cfg.MaxBodies}
+}
+
+// share is what one request holds of a budget.
+type share struct {
+	*budget
+	body, answer int64
+}
+
+type shareKey struct{}
+
+// withShare has a request hold what it takes until it is answered.
+func (b *budget) withShare(ctx huma.Context, next func(huma.Context)) {
+	s := &share{budget: b}
+	defer func() {
+		s.bodies.Release(s.body)
+		s.answers.Release(s.answer)
+	}()
+	next(huma.WithContext(ctx, context.WithValue(ctx.Context(), shareKey{}, s)))
+}
+
+const (
+	// freeBytes is how much of each body is read in any case: that is bounded by the number of connections, and large
+	// bodies never keep small ones out.
+	freeBytes = 64 << 10
+	// prepaidBytes is read before all the rest is paid for.
+	prepaidBytes = 256 << 10
+	// bodyCost is what a large body takes in memory: itself, its texts, and what is made of them.
+	bodyCost = 3
+	// maxWaitForRoom is how long a body waits for those before it.
+	maxWaitForRoom = 2 * time.Second
+)
+
+var errBusy = errors.New(detailBusy)
+
+// makeRoom takes from the budget what a body of so many bytes needs.
+func makeRoom(ctx context.Context, bytes int64) error {
+	s, ok := ctx.Value(shareKey{}).(*share)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxWaitForRoom)
+	defer cancel()
+	cost := min(bodyCost*bytes, s.most-s.body) // one body always fits
+	if s.bodies.Acquire(ctx, cost) != nil {
+		return errBusy
+	}
+	s.body += cost
+	return nil
+}
+
+// takeAnswer takes so many bytes for the answer of the request, or says why not.
+func takeAnswer(ctx context.Context, bytes int64) error {
+	s, ok := ctx.Value(shareKey{}).(*share)
+	if !ok {
+		return nil
+	}
+	if !s.answers.TryAcquire(bytes) {
+		p := newProblem(http.StatusServiceUnavailable, detailBusy)
+		p.headers = retryAfter
+		return p
+	}
+	s.answer += bytes
+	return nil
+}
+
+const detailBusy = "too much is being sent and answered at once: nothing was changed; try again"
+
+var retryAfter = http.Header{"Retry-After": {"1"}}
+
+// The bytes that a task of an answer takes at most, without its texts.
+const (
+	batchResultSize = 400
+	taskSize        = 800
+)

@@ -1,0 +1,84 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// forwardedHeader marks a request that another node has handed on; its value is
+// that node's name. In the form of http.Header's keys.
+const forwardedHeader = "Toc-Forwarded"
+
+// questionHeader numbers a forwarded question for leases.
+const questionHeader = "Toc-Question"
+
+// isAmongNodes are the routes that take no token, but a node's proof.
+var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
+
+// checkPeers refuses who says to be a node and does not prove it.
+func (a *handlers) checkPeers(next http.Handler) http.Handler {
+	refused := func(w http.ResponseWriter, err error) {
+		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
+	}
+	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, forwarded := r.Header[forwardedHeader]
+		switch among := isAmongNodes[r.URL.Path]; {
+		case among && a.cfg.Alone:
+			writeProblem(w, newProblem(http.StatusNotFound, "there are no other nodes: cluster.provider is single"))
+			return
+		case (among || forwarded) && a.cfg.Peers.Proves() && !peerproof.Proved(r.Context()):
+			refused(w, errors.New("this is for other nodes of the cluster, which prove that they know cluster.secret"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), refused)
+}
+
+// fromPeer marks the context of a forwarded request for the desk.
+func fromPeer(ctx huma.Context) huma.Context {
+	r, _ := humago.Unwrap(ctx)
+	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
+		return ctx
+	}
+	question, _ := strconv.ParseUint(r.Header.Get(questionHeader), 10, 64)
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader), question))
+}
+
+type unansweredInput struct {
+	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
+}
+
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[wire.Unanswered], error) {
+	node, err := url.PathUnescape(in.Node)
+	if err != nil {
+		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
+	}
+	said := wire.Unanswered{Questions: []wire.ID{}}
+	for _, q := range a.cfg.Unanswered(node) {
+		said.Questions = append(said.Questions, wire.ID(q))
+	}
+	return &output[wire.Unanswered]{said}, nil
+}
+
+func (a *handlers) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {
+	return &output[wire.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
+}
+
+func (a *handlers) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
+	jobIDs := make([]uint64, len(in.sent.JobIDs))
+	for i, id := range in.sent.JobIDs {
+		jobIDs[i] = uint64(id)
+	}
+	return &output[wire.Woken]{wire.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
+}

@@ -1,0 +1,158 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/server/rest"
+	"github.com/timeoutcenter/toc/task"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// wakeDesk keeps what it was woken for.
+type wakeDesk struct {
+	*fakeDesk
+	woken []uint64
+}
+
+func (d *wakeDesk) Wake(_ context.Context, jobIDs []uint64) int {
+	d.woken = slices.Clone(jobIDs)
+	return 2
+}
+
+func TestWake(t *testing.T) {
+	d := &wakeDesk{fakeDesk: newFakeDesk(t)}
+	h := rest.New(rest.Config{Desk: d, Status: calm{}})
+	a := call(h, "POST", "/v1/cluster/wake", `{"job_ids": ["18446744073709551615", 7 , "\u0038"]}`)
+	require.Equal(t, 200, a.Code)
+	require.JSONEq(t, `{"taken":2}`, a.Body.String())
+	require.Equal(t, []uint64{1<<64 - 1, 7, 8}, d.woken)
+
+	a = call(h, "POST", "/v1/cluster/wake", `{"job_ids":[`+strings.Repeat(`"9",`, intake.MaxWake-1)+`9]}`)
+	require.Equal(t, 200, a.Code)
+	require.Len(t, d.woken, intake.MaxWake)
+}
+
+// shared answers with what it was asked.
+type shared struct{ asked wire.LimitsRequest }
+
+func (s *shared) Share(r wire.LimitsRequest) wire.LimitsAnswer {
+	s.asked = r
+	return wire.LimitsAnswer{Grants: []wire.LimitGrant{{BizType: r.Asks[0].BizType, Rate: 1.5, Permits: 2}}}
+}
+
+func TestNodesShareLimits(t *testing.T) {
+	s := &shared{}
+	h := rest.New(rest.Config{Desk: newFakeDesk(t), Status: calm{}, Limits: s})
+	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`)
+	require.Equal(t, 200, a.Code, a.Body)
+	require.Equal(t, wire.LimitsRequest{From: "n2 X", Seq: 7, Asks: []wire.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
+	require.JSONEq(t, `{"grants":[{"biz_type":"order_close","rate":1.5,"permits":2}]}`, a.Body.String())
+}
+
+// FuzzWake sends any body to POST /v1/cluster/wake: the desk is asked for exactly
+// the ids that encoding/json reads, or for none.
+func FuzzWake(f *testing.F) {
+	f.Add([]byte(`{"job_ids":["413351953711104",5]}`))
+	for _, r := range otherRefusals("1") {
+		if r.target == "/v1/cluster/wake" && len(r.body) < 100 {
+			f.Add([]byte(r.body))
+		}
+	}
+	d := &wakeDesk{fakeDesk: newFakeDesk(f)}
+	h := rest.New(rest.Config{Desk: d, Status: calm{}})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d.woken = nil
+		a := call(h, "POST", "/v1/cluster/wake", string(body), "Content-Type", "application/json")
+		if a.Code != 200 {
+			require.Contains(t, []int{400, 422}, a.Code)
+			require.NotEmpty(t, a.problem(t, a.Code).locations())
+			require.Nil(t, d.woken)
+			return
+		}
+		var sent struct {
+			JobIDs []json.RawMessage `json:"job_ids"`
+		}
+		dec := json.NewDecoder(bytes.NewReader(body))
+		dec.DisallowUnknownFields()
+		require.NoError(t, dec.Decode(&sent))
+		require.Len(t, d.woken, len(sent.JobIDs))
+		for i, raw := range sent.JobIDs {
+			digits := string(raw)
+			if digits[0] == '"' {
+				require.NoError(t, json.Unmarshal(raw, &digits))
+			}
+			want, err := strconv.ParseUint(digits, 10, 64)
+			require.NoError(t, err)
+			require.Equal(t, want, d.woken[i])
+		}
+	})
+}
+
+// asked is a cluster in which another node owns everything, and counts how often
+// somebody asks for it.
+type asked struct{ times *atomic.Int64 }
+
+func (asked) Term(int) uint64      { return 0 }
+func (asked) Peers() []intake.Peer { return nil }
+
+func (asked) Undelivered(string, uint64) func() bool { return nil }
+
+func (a asked) Owner(int) (intake.Peer, error) {
+	a.times.Add(1)
+	return nil, intake.Unavailable("secret of the cluster")
+}
+
+// A request is handed on once: with the header, whatever its value, the owner is
+// not asked for. Either way nothing is changed, and the caller may try again.
+func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
+	for _, header := range [][]string{nil, {"Toc-Forwarded", "n2"}, {"toc-forwarded", ""}} {
+		t.Run(fmt.Sprint(header), func(t *testing.T) {
+			c := newCenter(t)
+			id := c.submitted(t, 1)
+			cluster := asked{&atomic.Int64{}}
+			h := rest.New(rest.Config{Status: calm{}, Desk: intake.New(intake.Config{
+				Store: c.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
+				Now: time.Now, Cluster: cluster,
+			})})
+			changes := [][3]string{
+				{"POST", "/v1/tasks/" + id + "/cancel", ""}, {"PATCH", "/v1/tasks/" + id, `{"delay":"2h"}`}, {"POST", "/v1/tasks/" + id + "/redrive", ""},
+			}
+			for _, r := range changes {
+				a := call(h, r[0], r[1], r[2], header...)
+				p := a.problem(t, 503)
+				require.Equal(t, "1", a.Header().Get("Retry-After"))
+				require.NotContains(t, p.Detail, "secret")
+			}
+			want := int64(len(changes))
+			if header != nil {
+				want = 0
+			}
+			require.Equal(t, want, cluster.times.Load())
+			require.Equal(t, 200, call(h, "GET", "/v1/tasks/"+id, "", header...).Code, "any node reads")
+			require.Equal(t, 404, call(h, "POST", "/v1/tasks/18446744073709551615/cancel", "", header...).Code, "no shard, no owner")
+
+			row, err := c.desk.Get(t.Context(), parsed(t, id))
+			require.NoError(t, err)
+			require.Equal(t, task.Pending, row.Status)
+		})
+	}
+}
+
+func parsed(t *testing.T, id string) uint64 {
+	n, err := strconv.ParseUint(id, 10, 64)
+	require.NoError(t, err)
+	return n
+}

@@ -1,0 +1,251 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/wire"
+)
+
+// read reads a JSON value into a field of a body.
+func read(field any, value []byte) error {
+	switch field := field.(type) {
+	case *wire.BizID:
+		if value[0] != '"' {
+			return field.UnmarshalJSON(value)
+		}
+	case **wire.BizID:
+		*field = new(wire.BizID)
+		return read(*field, value)
+	case *json.Number:
+		number := value
+		if value[0] == '"' {
+			number = value[1 : len(value)-1]
+		}
+		if n, err := strconv.ParseFloat(string(number), 64); err != nil || !(n >= 0) || !json.Valid(number) {
+			return fmt.Errorf("is %s; give a number, 0 or more", clip(string(value)))
+		}
+		*field = json.Number(number)
+		return nil
+	case *[]wire.ID:
+		return readList(field, value, intake.MaxWake, "ids", "requests", (*wire.ID).UnmarshalJSON)
+	case *[]wire.LimitAsk:
+		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[wire.LimitAsk])
+	case *[]wire.Settlement:
+		return readList(field, value, intake.MaxSettle, "settlements", "requests", firstFault[wire.Settlement])
+	case *[]batchItem:
+		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
+	case *int:
+		n, err := strconv.Atoi(string(value))
+		if err != nil || n < 1 {
+			return fmt.Errorf("%s is not a whole number, 1 or more", clip(string(value)))
+		}
+		*field = n
+		return nil
+	case *float64:
+		n, err := strconv.ParseFloat(string(value), 64)
+		if err != nil || !(n > 0) {
+			return fmt.Errorf("%s is not a number above 0", clip(string(value)))
+		}
+		*field = n
+		return nil
+	case *bool:
+		if kindOf(value) != "a boolean" {
+			return fmt.Errorf("must be true or false, not %s", kindOf(value))
+		}
+		*field = value[0] == 't'
+		return nil
+	}
+	s, err := unquote(value)
+	if err != nil {
+		return err
+	}
+	return readText(field, s)
+}
+
+// readText reads a field whose JSON is a string.
+func readText(field any, s string) (err error) {
+	switch field := field.(type) {
+	case *string:
+		*field = s
+	case **string:
+		*field = new(s)
+	case *wire.BizID:
+		*field, err = wire.ParseBizID(s)
+	case *wire.OnDuplicate:
+		*field, err = wire.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
+	case *wire.Do:
+		*field, err = wire.Do(s), oneOf(s, wire.Dos...)
+	case *wire.Past:
+		*field, err = wire.Past(s), oneOf(s, intake.Fire, intake.Refuse)
+	case **time.Time:
+		*field, err = readTime(s)
+	case **wire.Duration:
+		var d wire.Duration
+		d, err = readDuration(s)
+		*field = new(d)
+	case *wire.Duration: // a time-out: the desk checks its bounds, but takes 0s for none
+		if *field, err = readDuration(s); err == nil && *field == 0 {
+			err = errors.New("0s is out of range; give 1ms to 24h")
+		}
+	default:
+		panic(fmt.Sprintf("a body has a field of type %T, which nothing here reads", field))
+	}
+	return err
+}
+
+// oneOf refuses a word that is none of words.
+func oneOf[T ~string](s string, words ...T) error {
+	if slices.Contains(words, T(s)) {
+		return nil
+	}
+	return fmt.Errorf("is %.64q; give one of %v", s, words)
+}
+
+func readTime(s string) (*time.Time, error) {
+	var t time.Time
+	err := t.UnmarshalText([]byte(s))
+	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") { // package time takes T1:04:05,5Z too
+		return nil, fmt.Errorf("%.40q is not an RFC 3339 time; write it like 2026-01-02T15:04:05Z", s)
+	}
+	return &t, nil
+}
+
+func readDuration(s string) (wire.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m", s)
+	}
+	return wire.Duration(d), nil
+}
+
+// readList reads an array of 1 to most things, each by readOne. more is what to send if there are more.
+func readList[T any](list *[]T, value []byte, most int, things, more string, readOne func(*T, []byte) error) error {
+	if value[0] != '[' {
+		return fmt.Errorf("must be an array, not %s", kindOf(value))
+	}
+	for _, item := range members(value) {
+		n := len(*list)
+		if n == most {
+			return fmt.Errorf("holds more than %d %s; send several %s", most, things, more)
+		}
+		*list = append(*list, *new(T))
+		if err := readOne(&(*list)[n], item); err != nil {
+			part := fault{fmt.Sprintf("[%d]", n), err.Error()}
+			if f, is := errors.AsType[fault](err); is && f.field != "" {
+				part = fault{part.field + "." + f.field, f.message}
+			} else if is {
+				part.message = f.message
+			}
+			return part
+		}
+	}
+	if len(*list) == 0 {
+		return fmt.Errorf("is empty; give 1 to %d %s", most, things)
+	}
+	return nil
+}
+
+// firstFault reads an object of a list. Its error is a fault.
+func firstFault[T any](o *T, value []byte) error {
+	if faults := fill(o, value); len(faults) > 0 {
+		return faults[0]
+	}
+	return nil
+}
+
+// unquote gives the text of a JSON string. What is no text is refused, where
+// encoding/json would put U+FFFD.
+func unquote(value []byte) (string, error) {
+	if value[0] != '"' {
+		return "", fmt.Errorf("must be a string, not %s", kindOf(value))
+	}
+	if err := checkUnicode(value); err != nil {
+		return "", err
+	}
+	if bytes.IndexByte(value, '\\') < 0 {
+		return string(value[1 : len(value)-1]), nil
+	}
+	var s string
+	err := json.Unmarshal(value, &s)
+	return s, err
+}
+
+// checkUnicode refuses a JSON value with strings that are no text.
+func checkUnicode(value []byte) error {
+	switch {
+	case !utf8.Valid(value):
+		return errors.New("is not valid UTF-8")
+	case bytes.IndexByte(value, '\\') >= 0 && halfSurrogate(value):
+		return errors.New(`is not valid Unicode: it holds half of a surrogate pair`)
+	}
+	return nil
+}
+
+// halfSurrogate reports whether one of the \u escapes of a JSON value is half of
+// a surrogate pair.
+func halfSurrogate(value []byte) bool {
+	var high rune // the half before, if this escape follows it at once
+	for i := 0; i < len(value); i++ {
+		if value[i] != '\\' {
+			if high != 0 {
+				return true
+			}
+			continue
+		}
+		i++
+		var r rune
+		if value[i] == 'u' {
+			n, _ := strconv.ParseUint(string(value[i+1:i+5]), 16, 16)
+			r = rune(n)
+			i += 4
+		}
+		switch {
+		case high != 0:
+			if utf16.DecodeRune(high, r) == utf8.RuneError {
+				return true
+			}
+			high = 0
+		case utf16.IsSurrogate(r):
+			high = r
+		}
+	}
+	return false
+}
+
+// kindOf says in words what a JSON value is.
+func kindOf(value []byte) string {
+	switch value[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
+}
+
+// clip keeps what is shown of a caller's text short.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
