@@ -8,7 +8,7 @@
 // The way of a task through the packages (each package's comment has its part):
 //
 //	server/rest, client    a request comes in, as JSON (wire), or in process: app.Tasks
-//	console            or as a form of a page
+//	server/console            or as a form of a page
 //	intake/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
@@ -25,7 +25,7 @@
 //
 //	cmd/toc, examples/orderclose, examples/unpaid, clients
 //	app
-//	console
+//	server/console
 //	server/rest, cluster/forward, metrics, intake/kafka
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker

@@ -16,7 +16,6 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
@@ -31,6 +30,7 @@ import (
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
+	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"

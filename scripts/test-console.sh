@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/test-console.sh have            tells whether there is a browser
-# scripts/test-console.sh [ARGUMENT]...   tests the console in it: console/e2e/, a module of its own; arguments go to go test
+# scripts/test-console.sh [ARGUMENT]...   tests the console in it: server/console/e2e/, a module of its own; arguments go to go test
 #
 # Without the race detector, which the console's own tests have: here it would look at little but SQLite.
 set -euo pipefail
@@ -13,7 +13,7 @@ if [[ ${1:-} == have ]]; then
   exit
 fi
 if ! have; then
-  echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
+  echo "--    server/console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
   exit
 fi
-exec go test -C console/e2e "$@" ./...
+exec go test -C server/console/e2e "$@" ./...

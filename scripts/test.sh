@@ -93,9 +93,9 @@ if [[ $PKG == ./... ]]; then
   fi
   if scripts/test-console.sh have; then
     # Without the race detector, which the console's own tests have: here it would look at little but SQLite.
-    CGO_ENABLED=0 stage "console in Chromium" run_module console/e2e -timeout=10m
+    CGO_ENABLED=0 stage "console in Chromium" run_module server/console/e2e -timeout=10m
   else
-    echo "--    console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
+    echo "--    server/console/e2e/ was not tested: its tests need Chromium or Chrome" >&2
   fi
   if [[ $beside ]]; then
     wait "$beside" || failed=1

@@ -23,10 +23,10 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/internal/testrig/child"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 	"github.com/timeoutcenter/toc/sharding"
 )
 
@@ -68,7 +68,7 @@ func serveMany(b *testing.B) *many {
 
 	binary := filepath.Join(dir, "toc")
 	build := exec.CommandContext(b.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/toc")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(b, err, string(out))
 	log, err := os.Create(filepath.Join(dir, "log"))

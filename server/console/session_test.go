@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/console"
+	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -104,7 +104,7 @@ func TestNoOpenRedirect(t *testing.T) {
 	for next, to := range map[string]string{
 		"": "/console/", "/console/dead?error=a%26b": "/console/dead?error=a%26b", "/console/tasks/1": "/console/tasks/1",
 		"https://evil.example/console/": "/console/", "//evil.example/console/": "/console/", "/\\evil.example": "/console/", "/console/../v1/tasks": "/console/",
-		"/v1/cluster": "/console/", "console/": "/console/", "javascript:alert(1)": "/console/", "/console/login": "/console/", "/console/logout": "/console/",
+		"/v1/cluster": "/console/", "server/console/": "/console/", "javascript:alert(1)": "/console/", "/console/login": "/console/", "/console/logout": "/console/",
 		"/console//evil.example": "/console/", "/console/\r\nSet-Cookie: a=b": "/console/", "http:/console/": "/console/", "/console/%2e%2e/docs": "/console/", "///console/": "/console/",
 	} {
 		_, a := f.login(t, token, next)

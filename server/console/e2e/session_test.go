@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 // Who is not logged in is asked to, and then goes on to where he wanted to go. Log out ends it.

@@ -1,4 +1,4 @@
-module github.com/timeoutcenter/toc/console/e2e
+module github.com/timeoutcenter/toc/server/console/e2e
 
 go 1.26.7
 
@@ -83,4 +83,4 @@ require (
 	modernc.org/sqlite v1.60.0 // indirect
 )
 
-replace github.com/timeoutcenter/toc => ../../
+replace github.com/timeoutcenter/toc => ../../../

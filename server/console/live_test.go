@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/console"
+	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/wire"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/console/e2e/axe"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/server/console/e2e/axe"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 // views are those in which each page must be fit for use.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 // submits is what the overview's tile of submits says.

@@ -18,10 +18,10 @@ import (
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 	"github.com/timeoutcenter/toc/task"
 )
 

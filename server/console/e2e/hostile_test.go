@@ -12,7 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 // hostile is what somebody might store to have it run in the browser of an operator.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/wire"
 )

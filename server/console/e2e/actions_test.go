@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 // onBoth runs a test in a browser with script and in one without, each with a center of its own.

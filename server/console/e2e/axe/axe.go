@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/timeoutcenter/toc/console/e2e/browser"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 //go:embed axe.min.js

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/console/e2e/browser"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 var (
@@ -26,7 +26,7 @@ var (
 	busy   = flag.Duration("busy", 5*time.Minute, "how long the center has worked when its pictures are taken: charts are of minutes")
 )
 
-const images = "../../docs/images"
+const images = "../../../docs/images"
 
 // maxPicture is how large a picture of the docs may be, in bytes.
 const maxPicture = 150_000

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/console/e2e/browser"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/server/console/e2e/browser"
 )
 
 func TestMain(m *testing.M) { testrig.Main(m) }

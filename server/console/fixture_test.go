@@ -19,11 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/timeoutcenter/toc/console"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
