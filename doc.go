@@ -9,7 +9,7 @@
 //
 //	server/rest, client    a request comes in, as JSON (wire), or in process: app.Tasks
 //	server/console            or as a form of a page
-//	intake/kafka       or as a record of a topic
+//	server/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
 //	dispatch           says where it waits until then
@@ -26,7 +26,7 @@
 //	cmd/toc, examples/orderclose, examples/unpaid, clients
 //	app
 //	server/console
-//	server/rest, cluster/forward, metrics, intake/kafka
+//	server/rest, cluster/forward, metrics, server/kafka
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup

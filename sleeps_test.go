@@ -20,7 +20,7 @@ func TestSleepsSayWhy(t *testing.T) {
 			return err
 		}
 		for _, prefix := range append(inBubbles, timed...) {
-			if strings.HasPrefix(path, prefix) && !strings.HasPrefix(path, "intake/kafka/") {
+			if strings.HasPrefix(path, prefix) && !strings.HasPrefix(path, "server/kafka/") {
 				return nil
 			}
 		}

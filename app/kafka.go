@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/timeoutcenter/toc/configs"
-	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	intakekafka "github.com/timeoutcenter/toc/server/kafka"
 	"github.com/timeoutcenter/toc/server/rest"
 )
 

@@ -77,7 +77,7 @@ CGO_ENABLED=0 go build -buildvcs=false -o bin/testreport ./internal/testrig/test
 # shellcheck disable=SC2086 # PKG may be several
 stage "compile, with the race detector" scripts/compile.sh "make test" go build "${race[@]}" -- $PKG
 # The slowest packages first, so that none of them runs alone at the end; three at a time on two cores, because most wait a lot.
-first=$([[ $PKG != ./... ]] || echo ./cmd/toc ./internal/virtual ./app ./internal/soak ./store ./cluster ./intake/kafka ./redistimer)
+first=$([[ $PKG != ./... ]] || echo ./cmd/toc ./internal/virtual ./app ./internal/soak ./store ./cluster ./server/kafka ./redistimer)
 # shellcheck disable=SC2086
 stage "tests on MariaDB, Redis and Consul" on_servers "${race[@]}" -p="$(($(nproc) * 3 / 2))" -timeout=$([[ $whole ]] && echo 60m || echo 15m) ${TOC_TEST_ARGS:-} $first $PKG
 if [[ $PKG == ./... ]]; then

@@ -67,7 +67,7 @@ var arenas = []arena{
 	}},
 	{name: "embedded", nodes: 1, proven: "the arena cluster, and app's tests of crashes on SQLite", servers: func(*testing.T, *faultInjector) servers { return servers{} }},
 	{name: "pull", nodes: 3, proven: "the tests of leases in worker, intake and app", soak: soakPull},
-	{name: "kafka", nodes: 3, proven: "intake/kafka, processor/kafka and app's tests of Kafka", soak: soakKafka},
+	{name: "kafka", nodes: 3, proven: "server/kafka, processor/kafka and app's tests of Kafka", soak: soakKafka},
 	// Each server goes away for longer than any time-out: of two that have half of the databases each, one hangs and one
 	// is killed; Redis is silent; Consul is away.
 	{name: "outages", nodes: 3, asked: true, servers: func(t *testing.T, i *faultInjector) servers {

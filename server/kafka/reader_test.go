@@ -24,9 +24,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/timeoutcenter/toc/intake"
-	intakekafka "github.com/timeoutcenter/toc/intake/kafka"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/kafka"
+	intakekafka "github.com/timeoutcenter/toc/server/kafka"
 	"github.com/timeoutcenter/toc/task"
 )
 
